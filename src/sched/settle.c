@@ -48,7 +48,7 @@ static void survey(struct sched *s)
                         survey_gpu(s, gpu);
 }
 
-/* By how much bytes in use exceed the capacity before this event grants anything. */
+/* How far use exceeds the capacity before this event grants anything. */
 static void note_excess(struct sched *s)
 {
         for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
@@ -446,9 +446,9 @@ static void set_reserve(struct sched *s, struct client *c)
 }
 
 /* The client is overdue, and has reported that its host has no room for all that it should move
- * out. The rest is in its charge already, so it may keep it. Once it has acknowledged that, it
- * waits for its moved bytes like any other client. A client that is merely slow gets nothing back:
- * otherwise whoever needs these bytes would never get them. */
+ * out. It may keep the rest, which is in its charge already. Once it has acknowledged that, it
+ * waits for its moved bytes like any other client. A client that is merely slow gets nothing back.
+ */
 static void keep_what_it_holds(struct sched *s, struct client *c)
 {
         unsigned gpu;

@@ -1,6 +1,6 @@
-/* caches.c: owns the thread that calls into Python, and how long an eviction waits for it. Must
- * never hold a lock of ours in there, call where nobody waits for it any more, nor make a hand-off
- * wait again for what did not answer. */
+/* caches.c: owns the thread that calls into Python, and how long an eviction waits for it. That
+ * thread must never hold a lock of ours while it calls, nor call once no eviction waits for it; a
+ * call that did not answer must never delay a second hand-off. */
 #include "preload/move/caches.h"
 
 #include <stdlib.h>
@@ -18,13 +18,11 @@
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
 
-#define PATIENCE_NS                                                                  \
-        (30 * NSEC_PER_MSEC) /* without progress; Python switches threads every 5 ms \
-                              */
+#define PATIENCE_NS     (30 * NSEC_PER_MSEC) /* Python switches threads every 5 ms */
 #define SKIPS_MAX       64u
-#define CLOSING_MOST_NS NSEC_PER_SEC /* as long as the end of Python waits for us */
+#define CLOSING_MOST_NS NSEC_PER_SEC /* how long the end of Python waits for our thread */
 
-/* What is called: a function without arguments of a module that the program has imported. */
+/* The calls: functions without arguments of modules that the program has imported. */
 static const struct {
         const char *module, *function;
 } calls[] = {
@@ -35,20 +33,20 @@ static struct {
         bool wanted, started;
         struct bell bell;
 
-        /* The thread's answers; requests have numbers. */
+        /* The thread's answers to numbered requests. */
         _Atomic uint64_t request; /* the last one */
-        _Atomic uint64_t expired; /* up to this one nobody waits any more */
-        _Atomic uint64_t done;    /* up to this one it has come to its end, whatever that was */
+        _Atomic uint64_t expired; /* no eviction waits for requests up to this one */
+        _Atomic uint64_t done;    /* requests up to this one have ended, in whatever way */
         _Atomic bool calling;     /* it is in the program's code */
-        _Atomic bool closing;     /* Python is about to end, or will not be asked again */
+        _Atomic bool closing;     /* Python is about to end, or must not be called again */
 
         /* core_lock held */
-        bool asked;           /* since the program last ran */
+        bool asked;           /* asked since the program last ran */
         bool holding;         /* an eviction waits */
-        uint64_t progress_ns; /* when something was last given back */
+        uint64_t progress_ns; /* when memory was last given back */
         uint64_t allocated;   /* at that time */
         uint64_t before;      /* when it began */
-        unsigned skips, skip; /* hand-offs that are not to be delayed after one that was in vain */
+        unsigned skips, skip; /* hand-offs that must not be delayed, after a request in vain */
 } caches;
 
 void caches_setup(void)
@@ -58,7 +56,8 @@ void caches_setup(void)
         caches.wanted = python.there && request == GIVE;
 }
 
-/* Others grow in small steps, so a little that is missing is the beginning of more. Lock held. */
+/* Requests of other processes grow in small steps, so a few missing bytes are the beginning of
+ * more. Lock held. */
 static bool gpu_is_short(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->managed && g->heap.backed > core_limit(g);
@@ -66,7 +65,7 @@ static bool gpu_is_short(const struct gpu *g) REQUIRES(core_lock)
 
 /* ---- the thread; with the interpreter lock unless said otherwise ---- */
 
-/* The program's thread that ends Python. Whoever of us is in there comes out first: it needs the
+/* In the program's thread that ends Python. Our thread must come out first, and needs the
  * interpreter lock for that. */
 static void *closing(void *self, void *unused)
 {
@@ -87,13 +86,14 @@ static void *closing(void *self, void *unused)
         return self;
 }
 
-/* Be told before Python ends: a thread that comes for its lock later is not treated kindly. */
+/* Ask to be called before Python ends: a thread that wants the interpreter lock later is ended or
+ * blocked for good. */
 static bool register_closing(void)
 {
         static struct python_method method = {"sublet_closing", closing, PYTHON_NO_ARGUMENTS, NULL};
         void *module = python.PyImport_ImportModule("atexit");
         void *add = module ? python.PyObject_GetAttrString(module, "register") : NULL;
-        /* Any object will do for it to return; a string's class is not worth looking for. */
+        /* The call may return any object; finding the class of strings is not worth the work. */
         void *call = add ? python.PyCFunction_NewEx(&method, module, NULL) : NULL;
         void *result = call ? python.PyObject_CallFunctionObjArgs(add, call, NULL) : NULL;
         bool ok = result != NULL;
@@ -108,7 +108,8 @@ static bool register_closing(void)
 
 static void call_all(void)
 {
-        void *modules = python.PyImport_GetModuleDict(); /* borrowed, as what is found in it */
+        void *modules =
+                python.PyImport_GetModuleDict(); /* borrowed, as are the objects found in it */
 
         for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
                 void *module = python.PyDict_GetItemString(modules, calls[i].module), *f, *result;
@@ -125,9 +126,9 @@ static void call_all(void)
         python.PyErr_Clear();
 }
 
-/* CUDA's runtime makes a context on the first GPU where none is current, of half a GiB. So one that
- * the program has is made current, of a GPU that is short where there is one. It is not retained:
- * it is the program's to end. False: the program has none, and nothing to give back. */
+/* CUDA's runtime makes a context of half a GiB on the first GPU where none is current. So make a
+ * context of the program's current, on a GPU that is short if there is one. It is not retained: the
+ * program may end it. False: the program has no context, so nothing to give back. */
 static bool borrow_context(void)
 {
         const struct context *found = NULL;
@@ -146,7 +147,7 @@ static bool borrow_context(void)
         return ok;
 }
 
-/* Not with the interpreter lock: takes it. */
+/* Takes the interpreter lock; must not be called with it. */
 static void ask_python(uint64_t number)
 {
         static bool registered;
@@ -174,7 +175,7 @@ static void ask_python(uint64_t number)
 static void *caches_main(void *unused)
 {
         (void)prctl(PR_SET_NAME, "sublet-caches");
-        (void)core_relax(); /* what it has freed would break a capture of the program's */
+        (void)core_relax(); /* memory freed inside would break a capture of the program's */
         for (;;) {
                 uint32_t heard = bell_listen(&caches.bell);
                 uint64_t number = atomic_load(&caches.request);
@@ -228,11 +229,12 @@ static bool ask(uint64_t now) REQUIRES(core_lock)
                 caches.skip--;
                 return false;
         }
-        /* The last one is still in there: somebody holds what it needs for longer than a turn. */
+        /* The thread is still in the last call: another thread holds a lock that it needs for
+         * longer than a turn. */
         if (atomic_load(&caches.done) != atomic_load(&caches.request) || quiesce_capturing() ||
             !start())
                 return false;
-        /* What is given back stays promised to the program: it will want it again. */
+        /* The freed bytes stay promised to the program, which will need them again. */
         for (unsigned i = 0; i < core.gpu_count; i++)
                 core.gpus[i].commit_kept = core.gpus[i].heap.allocated;
         caches.before = caches.allocated = allocated();

@@ -1,10 +1,10 @@
-/* caches.h: has frameworks in this process give back GPU memory that they hold and do not use.
+/* caches.h: makes frameworks in this process give back GPU memory that they hold and do not use.
  *
- * PyTorch keeps what tensors have freed, to hand it out again. At an eviction that is copied for
- * nothing, so its own torch.cuda.empty_cache() is called first, by a thread of ours that holds no
- * lock of ours, and takes Python's interpreter lock as any thread may. The lock may be held by
- * somebody who waits at the gate, and so may the allocator's: the eviction waits a moment for the
- * call to get on, and no longer. */
+ * PyTorch keeps memory that tensors have freed, to hand it out again. An eviction would copy it for
+ * nothing, so PyTorch's own torch.cuda.empty_cache() is called first. A thread of ours calls it,
+ * which holds no lock of ours and takes Python's interpreter lock like any other thread. A thread
+ * that waits at the gate may hold that lock, or the allocator's: so the eviction waits for a moment
+ * only. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,12 +12,13 @@
 
 #include "preload/process/lock.h"
 
-/* Once, by a thread of the program: is there a Python in this process, and is it wanted? */
+/* Once, by a thread of the program: finds out whether this process runs Python and the calls are
+ * wanted. */
 void caches_setup(void);
 
-/* Would it be asked at an eviction? Then it is better drained than frozen, for what it is to free
- * waits for its work. core_lock held. */
+/* Would Python be called at an eviction? Then the program is better drained than frozen, because
+ * freeing waits for the program's work. core_lock held. */
 bool caches_may_answer(void);
-/* The agent's, in each round of its loop; core_lock held. Whether an eviction that could begin
- * shall wait; `may_evict`: it could. */
+/* The agent calls it in each round of its loop, core_lock held. True: an eviction has to wait.
+ * may_evict: an eviction could begin now. */
 bool caches_hold(bool may_evict, uint64_t now) REQUIRES(core_lock);

@@ -1,9 +1,9 @@
-/* choose.c: owns the choice which extent is the next to leave, to come back or to get memory. Must
- * never mark one: who asked does. core_lock is held for all of it.
+/* choose.c: owns the choice of the next extent to leave, to come back or to get memory. Must never
+ * mark one; the caller does. core_lock is held throughout.
  *
- * A program may have tens of thousands of extents, where it creates its memory in pages, and a walk
- * over all of them for each would take longer than moving them. So a walk remembers some more that
- * would have been chosen next; whether they may still be moved is looked at before they are. */
+ * A program may have tens of thousands of extents, if it creates its memory in pages. A walk over
+ * all of them for each choice would take longer than the moves. So a walk remembers the extents
+ * that it would choose next; before use, each is checked again. */
 #include "preload/move/swap_state.h"
 
 #include "base/macros.h"
@@ -14,14 +14,14 @@ static void begin(struct choice *c, const struct gpu *g)
         *c = (struct choice){.buried = g->heap.buried};
 }
 
-/* The last CHOICE_MAX are kept. */
+/* Keeps the last CHOICE_MAX. */
 static void remember(struct choice *c, struct extent *e)
 {
         c->extents[c->end++ % CHOICE_MAX] = e;
         c->count += c->count < CHOICE_MAX;
 }
 
-/* NULL: there are none, or some may be gone meanwhile and must not be looked at. */
+/* NULL: there are none, or some may have been freed and must not be looked at. */
 static struct extent *last(const struct choice *c, const struct gpu *g)
 {
         return c->count > 0 && c->buried == g->heap.buried ? c->extents[(c->end - 1) % CHOICE_MAX]
@@ -49,7 +49,7 @@ struct extent *choose_by_state(struct gpu *g, enum extent_state state)
         unsigned n = 0;
         bool any = false;
 
-        /* Where all is new, what has left would be looked for before each of them. */
+        /* In a heap of new memory a walk for evicted extents would find none each time. */
         if (state == EXTENT_EVICTED && g->swap->none_left)
                 return NULL;
         for (; (e = last(c, g)); drop_last(c))
@@ -93,8 +93,8 @@ static bool may_go(const struct gpu *g, const struct extent *e)
                extent_is_free(e) && (!e->managed || home_answer(&g->home) == HOME_LEAVES);
 }
 
-/* What is remembered lies before what came back since. The same extents are to leave each time: the
- * host has memory for those. */
+/* The remembered extents lie before those that came back since. The same extents should leave each
+ * time, because the host has copies of them. */
 void choose_arrived(struct gpu *g)
 {
         g->swap->resident.count = 0;
@@ -107,7 +107,7 @@ struct extent *choose_evict(struct gpu *g, uint64_t missing)
         struct extent *e, *best = NULL;
         uint64_t largest = 0;
 
-        /* As large as any when there was last a walk, and not more than is missing. */
+        /* As large as the largest of the last walk, and not larger than the missing bytes. */
         for (; (e = last(c, g)); drop_last(c))
                 if (may_go(g, e) && e->live && e->bytes <= missing)
                         return e;
@@ -129,7 +129,7 @@ struct extent *choose_evict(struct gpu *g, uint64_t missing)
                                            : e->bytes >= missing && e->bytes <= best->bytes))
                         best = e;
         }
-        /* As long as there is what need not be copied, every walk finds that first. */
+        /* While there is an extent that needs no copy, every walk finds one of those first. */
         if (best && !best->live)
                 begin(c, g);
         return best;

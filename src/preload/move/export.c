@@ -1,5 +1,5 @@
-/* export.c: owns which extents stay on the card and what the daemon has said about it. Must never
- * let one count as there before the daemon has counted it as unevictable. */
+/* export.c: owns which extents must stay on the card, and the daemon's answers about them. Must
+ * never report an extent as exported before the daemon has counted it as unevictable. */
 #include "preload/move/export.h"
 
 #include <stdlib.h>
@@ -8,14 +8,15 @@
 #include "preload/state/core.h"
 #include "preload/state/request.h"
 
-/* Of one extent, for all its exports. */
+/* One for each extent, for all its exports. */
 struct stay {
         struct extent *extent; /* NULL: freed, or refused */
         uint64_t bytes;
         unsigned exports;
-        bool given;    /* somebody outside has it */
-        bool ghost;    /* freed, but given: the heap's figures still hold its bytes */
-        bool for_good; /* it has an export of its own, which goes with the extent */
+        bool given; /* a process or device outside has it */
+        bool ghost; /* freed by the program, but in use outside: the heap's figures still hold its
+                       bytes */
+        bool for_good; /* it has an export of its own, which ends with the extent */
 };
 
 struct export
@@ -26,7 +27,7 @@ struct export
         struct stay *stays[];
 };
 
-/* Nobody to ask, as on the plain driver: nothing is ever moved out. */
+/* There is no daemon to ask, and no memory ever moves, as on the plain driver. */
 static bool alone(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->limit == UINT64_MAX;
@@ -38,7 +39,7 @@ static void grant(struct gpu *g, struct extent *e) REQUIRES(core_lock)
         g->export_granted += e->bytes;
 }
 
-/* It counts no longer, in what is asked for and in what was granted. */
+/* Takes it out of what is asked for, and of what was granted. */
 static void withdraw(struct gpu *g, uint64_t bytes, bool granted) REQUIRES(core_lock)
 {
         g->export_requested -= bytes;
@@ -148,7 +149,7 @@ enum export_state export_state(const struct export *p)
                 if (s->ghost)
                         return EXPORT_GHOST;
                 if (!s->extent || s->extent->state == EXTENT_MAPPED)
-                        return EXPORT_REFUSED; /* memory of the host is nothing to give away */
+                        return EXPORT_REFUSED; /* memory on the host cannot be exported */
                 if (!s->extent->exported || s->extent->state != EXTENT_RESIDENT || s->extent->busy)
                         state = EXPORT_WAITING;
         }
@@ -210,7 +211,7 @@ void export_extent_dies(struct gpu *g, struct extent *e)
         if (!s)
                 return;
         if (s->given && e->exported) {
-                /* Before its own bytes go, so that they are never missing from the figures. */
+                /* Before the extent's own bytes go, so that the figures never lack them. */
                 s->ghost = true;
                 g->heap.allocated += s->bytes;
                 g->heap.backed += s->bytes;
@@ -230,7 +231,7 @@ void export_extent_dies(struct gpu *g, struct extent *e)
         }
 }
 
-/* Every extent that is wanted and not granted: grant it, or let it go. */
+/* For each extent that is asked for and not granted: grant it, or give it up. */
 static void settle(struct gpu *g, bool granted) REQUIRES(core_lock)
 {
         for (size_t i = 0; i < g->heap.count; i++) {
@@ -252,7 +253,7 @@ static void settle(struct gpu *g, bool granted) REQUIRES(core_lock)
 
 void export_allowed(struct gpu *g, uint64_t bytes)
 {
-        /* An answer to what was asked for before is for less, and another one comes. */
+        /* An answer to an earlier, smaller request; another answer follows. */
         g->export_allowed = bytes;
         if (bytes >= g->export_requested && g->export_granted < g->export_requested)
                 settle(g, true);

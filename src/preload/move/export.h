@@ -1,10 +1,10 @@
-/* export.h: extents of the heap whose memory stays where it is, because somebody outside the
- * process has it: another process that opened it, or a device.
+/* export.h: extents of the heap whose memory must stay where it is, because another process or a
+ * device has it open.
  *
- * What is exported stays part of the heap's figures; the daemon counts it as unevictable once it
- * has said so (EXPORTED), and until then it may be moved out like any other. An export is taken
- * before anybody is given the memory and waits for that word, and for what was moved out to be
- * back. All below: core_lock held. */
+ * Exported bytes stay part of the heap's figures. The daemon counts them as unevictable from its
+ * EXPORTED message on; before that they may be moved like any others. An export is taken before the
+ * memory is given away; it waits for EXPORTED, and for evicted memory to be back. All below:
+ * core_lock held. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,9 +20,9 @@ struct export;
 
 enum export_state {
         EXPORT_WAITING,
-        EXPORT_READY,   /* all of it is there, and stays */
-        EXPORT_REFUSED, /* others could not run beside it, or the program has freed it */
-        EXPORT_GHOST,   /* freed by the program, but somebody has it: its bytes still count */
+        EXPORT_READY,   /* all of it is on the card, and stays */
+        EXPORT_REFUSED, /* other programs could not run beside it, or the program has freed it */
+        EXPORT_GHOST,   /* freed by the program, but in use outside: its bytes still count */
 };
 
 /* An export of the extents that hold these bytes of the block. NULL: no memory. */
@@ -35,25 +35,25 @@ unsigned export_extents(const struct export *p);
 struct extent *export_extent(const struct export *p, unsigned i);
 uint64_t export_bytes(const struct export *p);
 struct gpu *export_gpu(const struct export *p);
-/* They have an extent in common. */
+/* The two have an extent in common. */
 bool export_shares(const struct export *a, const struct export *b);
-/* From now on somebody has the memory: freed by the program, its bytes go on counting until the
- * last export of it is released. */
+/* From now on the memory is in use outside. If the program frees it, its bytes count until the last
+ * export of it is released. */
 void export_given(struct export *p);
 
-/* The export is released, but its extents stay until the program frees them: nobody will say when
- * the memory is let go of. */
+/* Release the export, but keep its extents on the card until the program frees them: nobody reports
+ * when a device lets go of the memory. */
 void export_for_good(struct export *p) REQUIRES(core_lock);
 
-/* Nothing of the extent will be needed any more; before its memory is released. */
+/* The extent is about to be freed; call it before its memory is released. */
 void export_extent_dies(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 
 /* ---- for the conversation with the daemon ---- */
 
-/* Before it is told what is exported: what was allowed and is not on the card has to be asked for
- * again, for the daemon counts nothing that is not backed. */
+/* Before a new daemon gets the figures: exported bytes that are not on the card must be asked for
+ * again, because a daemon counts only backed bytes. */
 void export_back(struct gpu *g) REQUIRES(core_lock);
-/* So many bytes count with it as exported. */
+/* The daemon counts so many bytes as exported. */
 void export_allowed(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
-/* What was asked for past that is refused. */
+/* The daemon refuses the bytes asked for above that. */
 void export_refused(struct gpu *g) REQUIRES(core_lock);

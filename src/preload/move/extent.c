@@ -1,5 +1,5 @@
 /* extent.c: owns the driver calls that put memory behind one extent and take it away. Must never
- * hold core_lock: they may take their time. */
+ * hold core_lock: these calls may take long. */
 #include "preload/move/extent.h"
 
 #include <errno.h>
@@ -41,16 +41,17 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
 
         if (e->block->handle)
                 prop = e->block->handle->prop;
-        if (g->unpacks) /* as all of cuMemAlloc's is; of all of ours, for it may be passed on */
+        if (g->unpacks) /* as for all memory of cuMemAlloc; on all of ours, because it may be handed
+                           over */
                 prop.allocFlags.usage |= CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         if (extent_may_leave(g, e) ||
-            (g->passes && !e->block->handle)) /* ... or be opened (ipc.h) */
+            (g->passes && !e->block->handle)) /* ... or be opened by another process (ipc.h) */
                 prop.requestedHandleTypes |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         freeze_watch_call("cuMemCreate");
         return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
 }
 
-/* The descriptor is used up either way. */
+/* The descriptor is closed in either case. */
 static CUresult extent_import(struct extent *e, int fd)
 {
         CUresult r;
@@ -85,8 +86,8 @@ void extent_release(const struct extent *e)
                           (int)r);
 }
 
-/* The node is the GPU's; where the driver may not place memory (a container that hides the policy:
- * an invalid argument) or the node is full, any host memory does. */
+/* Use the GPU's node. If the driver may not place memory (a container hides the policy: an invalid
+ * argument) or the node is full, use any host memory. */
 static CUresult extent_create_host(const struct gpu *g, struct extent *e)
 {
         CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -196,7 +197,7 @@ void extent_close(const struct extent *e, CUdeviceptr *at)
         *at = 0;
 }
 
-/* Of a handle of the program's; none where it has given it up. */
+/* Mappings of a handle of the program's; none after the program has released it. */
 static const struct mapping *extent_mappings(const struct extent *e)
 {
         return e->block->handle ? e->block->handle->mappings : NULL;
@@ -229,7 +230,7 @@ CUresult extent_place(const struct gpu *g, const struct extent *e)
                 r = n ? real.cuMemSetAccess(m->at.address + e->offset, e->bytes, access, n)
                       : CUDA_SUCCESS;
                 if (r != CUDA_SUCCESS) {
-                        m = m->next; /* this one is mapped, too */
+                        m = m->next; /* this one was mapped, too */
                         break;
                 }
         }
@@ -321,7 +322,7 @@ static CUresult extent_copy(const struct gpu *g, CUdeviceptr to, const struct ex
         return r;
 }
 
-/* From an address aside to the extent's own. */
+/* From a temporary address to the extent's own. */
 static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct extent *fresh)
 {
         struct extent old = *e;

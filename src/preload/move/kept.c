@@ -1,4 +1,4 @@
-/* kept.c: owns the decision whose kept copy goes. Must never give up the only copy there is. */
+/* kept.c: owns the decision which kept copy is dropped. Must never drop the only copy. */
 #include "preload/move/kept.h"
 
 #include <errno.h>
@@ -9,16 +9,16 @@ void kept_forget(struct arena *a, struct extent *e)
         e->known = false;
 }
 
-#define LOOK_MOST 4096u /* extents while the lock is held */
+#define LOOK_MOST 4096u /* extents of a sweep, while the lock is held */
 
 struct sweep {
         struct heap_cursor at;
-        bool found; /* something, since it last began */
+        bool found; /* a copy was found since the sweep last began */
 };
 
-/* Give up copies of so many bytes or a little more, as far as a part of the heap has them. The
- * lowest address comes first: choose_evict() begins at the other end, so it is missed last. False:
- * nothing is kept. */
+/* Drop copies of so many bytes or a little more, as far as a part of the heap has any. The lowest
+ * address goes first: choose_evict() begins at the other end, so that copy is needed last. False:
+ * no copy is kept. */
 static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t bytes)
 {
         bool more = true;
@@ -28,7 +28,7 @@ static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t 
         for (unsigned n = 0; n < LOOK_MOST && dropped < bytes; n++) {
                 struct extent *e = heap_walk(&g->heap, &s->at);
 
-                if (!e) { /* what was left of the cursor may have moved meanwhile */
+                if (!e) { /* the rest behind the cursor may have moved meanwhile */
                         more = s->found;
                         *s = (struct sweep){0};
                         break;

@@ -1,5 +1,5 @@
-/* lost.c: owns what becomes of a process's memory on a GPU that one of its contexts has failed on
- * (poison.h). Must never wait for a transfer: the agent makes them itself. */
+/* lost.c: owns the memory of a process on a GPU on which one of its contexts has failed (poison.h).
+ * Must never wait for a transfer: it runs in the agent, which makes them. */
 #include "preload/move/lost.h"
 
 #include "preload/heap/heap.h"
@@ -20,7 +20,8 @@ static bool give_back(struct gpu *g) UNLOCKS(core_lock)
 {
         struct block *b, **link = &g->lost;
 
-        /* From here on the program's calls about them go to the driver, which answers the error. */
+        /* From here on the program's calls about these blocks go to the driver, which answers with
+         * the error. */
         while ((b = heap_orphan(&g->heap, NULL))) {
                 b->next_late = g->lost;
                 g->lost = b;
@@ -28,7 +29,7 @@ static bool give_back(struct gpu *g) UNLOCKS(core_lock)
         while (*link) {
                 b = *link;
                 if (block_is_busy(b)) {
-                        link = &b->next_late; /* a copy that has not met the error yet */
+                        link = &b->next_late; /* its copy has not met the error yet */
                         continue;
                 }
                 *link = b->next_late;

@@ -5,6 +5,6 @@
 
 #include "preload/process/lock.h"
 
-/* Give back what lies on GPUs with an error. True: some is left whose time will come soon. The
+/* Give back memory on GPUs with an error. True: some is left, and can be given back soon. The
  * agent. */
 bool lost_clean(void) UNLOCKS(core_lock);

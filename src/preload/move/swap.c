@@ -1,6 +1,5 @@
-/* swap.c: owns the choice of what comes and goes, and the physical handles. Must never release
- * memory whose contents are not safe in the arena, nor touch an extent that somebody else has
- * marked busy. */
+/* swap.c: owns what is moved when, and the physical handles. Must never release memory whose
+ * contents are not safe in the arena, nor touch an extent that another thread has marked busy. */
 #include "preload/move/swap.h"
 
 #include <errno.h>
@@ -29,7 +28,7 @@ void swap_learn(struct gpu *g)
 
         if (!s)
                 return;
-        /* Small cards get small segments, so that little is pinned for nothing. */
+        /* Small cards get small segments, so that little host memory is pinned in vain. */
         s->arena = arena_new(MIN(MAX(g->total / 256, 16 * MIB), 512 * MIB));
         if (!s->arena) {
                 free(s);
@@ -63,9 +62,8 @@ void swap_trim_arena(struct gpu *g)
 
 /* ---- extents in nobody's hands any more ---- */
 
-/* What came to be of no use while an extent was busy, or before, is dropped: contents in the arena,
- * and the claim that memory has to be there. Memory itself stays until it is evicted or released.
- * Lock held. */
+/* Drop what is no longer needed once the extent is not busy: contents in the arena, and the claim
+ * that memory must be there. The memory itself stays until it is evicted or released. Lock held. */
 void swap_idle(struct gpu *g, struct extent *e)
 {
         e->busy = false;
@@ -87,7 +85,7 @@ void swap_unused(struct gpu *g, struct extent *e)
 
 /* ---- what the limit allows ---- */
 
-/* Move to *ret what was passed on to us and the limit has no room for. Lock held. */
+/* Move to *ret the memory handed over to us that the limit has no room for. Lock held. */
 static void shed_passed(struct gpu *g, struct passed *ret) REQUIRES(core_lock)
 {
         uint64_t room = sub_sat(core_limit(g), g->heap.backed) / g->heap.extent_bytes;
@@ -95,8 +93,8 @@ static void shed_passed(struct gpu *g, struct passed *ret) REQUIRES(core_lock)
         passed_shed(&g->passed, (unsigned)MIN(room, (uint64_t)PASSED_MAX), ret);
 }
 
-/* Mark an extent as on its way to the GPU, if the limit allows. Lock held. ret_shed: memory passed
- * on to us that it leaves no room for; close before anything is created. */
+/* Mark an extent as on its way to the GPU, if the limit allows. Lock held. ret_shed: memory handed
+ * over to us that it leaves no room for; close it before memory is created. */
 static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
         REQUIRES(core_lock)
 {
@@ -112,9 +110,11 @@ void swap_unclaim(struct gpu *g, struct extent *e, CUresult why)
 {
         swap_idle(g, e);
         g->heap.backed -= e->bytes;
-        bell_ring(&core.changed); /* a thread that frees it waits without end */
+        bell_ring(&core.changed); /* a thread that frees the extent keeps waiting */
         if (why != CUDA_ERROR_OUT_OF_MEMORY) {
-                core_give_up(g, why); /* these calls look at no context: it is the GPU */
+                core_give_up(
+                        g,
+                        why); /* these calls depend on no context, so the GPU itself has failed */
                 return;
         }
         log_debug("GPU %u: no memory for an extent of %llu bytes: CUDA error %d", g->index,
@@ -137,7 +137,7 @@ void swap_arrived(struct gpu *g, struct extent *e)
 
 /* ---- at the gate ---- */
 
-/* Put new memory behind an extent that was just claimed. */
+/* Create memory for an extent that was just claimed. */
 static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
@@ -156,7 +156,7 @@ static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed
         return r;
 }
 
-/* Lock held. False: the lease is gone meanwhile. */
+/* Lock held. False: the lease was lost meanwhile. */
 static bool back_gpu(struct gpu *g) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "GPU memory"};
@@ -179,7 +179,7 @@ static bool back_gpu(struct gpu *g) UNLOCKS(core_lock)
         return true;
 }
 
-/* Memory is not taken while this process gives way (giveway.h). */
+/* Take no memory while this process gives way (giveway.h). */
 static void come_in(void) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its turn to take memory"};
@@ -206,8 +206,8 @@ int swap_back_block(struct gpu *g, struct block *b)
         return 0;
 }
 
-/* Back what was allocated and has no memory yet, as far as the limit reaches; wait for the daemon
- * where it does not. At the gate, not inside; lock not held. */
+/* Back allocated extents that have no memory yet, as far as the limit allows; wait for the daemon
+ * beyond it. At the gate, not inside; lock not held. */
 static void back_new(uint64_t work)
 {
         bool all = true;
@@ -233,7 +233,7 @@ void swap_setup(void)
 
 /* ---- the agent's side ---- */
 
-/* What has to stay comes before the rest, whoever has the lease. */
+/* Exported memory comes before the rest, whoever has the lease. */
 static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES(core_lock)
 {
         struct heap_cursor c = {0};
@@ -250,7 +250,7 @@ static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES
         return first;
 }
 
-/* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. */
+/* The next extent to evict, marked busy; NULL: enough is out or on its way. Lock held. */
 static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
 {
         const struct swap *s = g->swap;
@@ -276,8 +276,8 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
         return e;
 }
 
-/* What to bring in next, claimed; NULL: nothing, or there is no room. Lock held. Memory passed on
- * is used first, and only where contents are put over all of it: never for new memory. */
+/* The next extent to restore, claimed; NULL: none, or there is no room. Lock held. Memory handed
+ * over to us is used first, and only where contents overwrite all of it: never for new memory. */
 static struct extent *claim_restore(struct gpu *g, bool all, int *ret_passed_fd,
                                     struct passed *ret_shed) REQUIRES(core_lock)
 {
@@ -313,14 +313,14 @@ static void end_episodes(struct gpu *g) REQUIRES(core_lock)
         }
 }
 
-/* Give back what was passed on to us and is of no use any more: the limit fell, or nothing that it
- * would fit is to come back. */
+/* Give back memory handed over to us that has no use: the limit fell, or no extent that it fits
+ * will come back. */
 static void swap_shed(struct gpu *g, bool restore)
 {
         struct passed shed;
 
         lock_acquire(&core_lock);
-        if (g->passed.count && restore && choose_whole(g)) /* no walk for nothing at every step */
+        if (g->passed.count && restore && choose_whole(g)) /* saves a walk at every step */
                 shed_passed(g, &shed);
         else
                 passed_shed(&g->passed, 0, &shed);
@@ -328,7 +328,8 @@ static void swap_shed(struct gpu *g, bool restore)
         passed_close(&shed);
 }
 
-/* Slow is not the same as not at all: others are told which of the two they wait for. */
+/* A slow eviction differs from one that cannot go on: the daemon tells waiting programs which of
+ * the two it is. */
 static void note_stays(struct gpu *g, bool may_evict) REQUIRES(core_lock)
 {
         bool stays = may_evict && g->heap.backed > core_limit(g) && g->swap->count == 0;
@@ -338,20 +339,19 @@ static void note_stays(struct gpu *g, bool may_evict) REQUIRES(core_lock)
         g->stays = stays;
 }
 
-/* What is to leave is managed memory, and whether that would free the card is not known. Lock held.
- */
+/* Managed memory should leave, and whether that would free the card is unknown. Lock held. */
 static bool home_is_asked(const struct gpu *g, bool may_evict) REQUIRES(core_lock)
 {
         return may_evict && g->heap.managed_bytes > 0 && g->heap.backed > core_limit(g) &&
                home_answer(&g->home) == HOME_NOT_KNOWN;
 }
 
-/* What a step does: chosen under the lock, done without it. */
+/* A step: chosen under the lock, done without it. */
 struct step {
-        struct extent *e;   /* claimed; NULL: only the transfers in flight are looked at */
-        bool out;           /* it leaves, else it comes */
-        int passed_fd;      /* the memory it comes into; -EBADF: new memory */
-        struct passed shed; /* closed before any memory is created */
+        struct extent *e;   /* claimed; NULL: only look at the transfers in flight */
+        bool out;           /* it leaves; otherwise it comes */
+        int passed_fd;      /* handed-over memory for it; -EBADF: create memory */
+        struct passed shed; /* to be closed before memory is created */
         bool ask_home;
 };
 
@@ -466,7 +466,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 
 /* ---- giving memory back ---- */
 
-/* False: the GPU has failed; nothing is given back before the process ends. */
+/* False: the GPU has failed; no memory is given back before the process ends. */
 static bool extent_await(struct extent *e) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -522,7 +522,7 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         return r;
 }
 
-/* Unmap an extent; whoever needs it waits. */
+/* Unmap an extent; threads that need it wait meanwhile. */
 static void unmap_unlocks(struct extent *e) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
@@ -536,7 +536,7 @@ static void unmap_unlocks(struct extent *e) UNLOCKS(core_lock)
         e->state = EXTENT_UNBACKED;
 }
 
-/* Give back what an extent has; the bell is the caller's. */
+/* Give back an extent's memory and copies; the caller rings the bell. */
 static void extent_empty(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
 {
         export_extent_dies(g, e);
@@ -576,8 +576,8 @@ void swap_hand_over(struct gpu *g, struct block *b)
         bell_ring(&core.changed);
 }
 
-/* Take a block of managed memory out of the books; give_back: and return it to the driver, which
- * may wait for work. The figures follow when it is gone. */
+/* Take a block of managed memory out of the accounts. give_back: also return it to the driver,
+ * which may wait for work. The figures change when it is gone. */
 static void withdraw_managed(struct gpu *g, struct block *b, bool give_back) UNLOCKS(core_lock)
 {
         uint64_t bytes = b->bytes, allocated = 0, resident = 0;
@@ -653,7 +653,8 @@ void swap_retire(struct gpu *g)
         }
         g->context_retires = true;
         while (g->context_kept)
-                core_wait(&w, UINT64_MAX); /* it may be making its streams in there just now */
+                core_wait(&w,
+                          UINT64_MAX); /* the agent may be making its streams in that context now */
         if (s->context && s->context == g->context->handle) {
                 lock_release(&core_lock);
                 (void)real.cuCtxPushCurrent_v2(s->context);

@@ -1,8 +1,8 @@
-/* swap_state.h: what swap.c (what comes and goes, and when), choose.c (which first) and transfer.c
- * (how) share. Nobody else includes it.
+/* swap_state.h: shared by swap.c (what is moved, and when), choose.c (which extent first) and
+ * transfer.c (how). No other file includes it.
  *
- * The transfers are the agent's: core_lock is not held, but for the figures of the GPU and the
- * state of extents. */
+ * The transfers belong to the agent: core_lock is not held, except for the figures of the GPU and
+ * the state of extents. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,15 +17,15 @@
 struct transfer {
         struct extent *extent; /* NULL: given up meanwhile */
         CUevent done;          /* stays with the slot */
-        CUdeviceptr at;        /* where it is copied from or to; 0: nowhere yet */
+        CUdeviceptr at;        /* the host address of the copy; 0: none yet */
         bool out, copies;
-        bool asked;               /* out: whether it has to be copied */
-        bool known;               /* out: the fingerprint of what is on the card */
+        bool asked;               /* out: whether a copy is needed */
+        bool known;               /* out: the fingerprint of the memory on the card */
         struct fingerprint print; /* ... */
         uint64_t began_ns;
 };
 
-/* Extents that a walk has found, the next one last (choose.c). */
+/* Extents found by a walk; the next one is the last (choose.c). */
 #define CHOICE_MAX 256u
 struct choice {
         uint64_t buried; /* heap.buried then */
@@ -35,51 +35,52 @@ struct choice {
 };
 
 struct swap {
-        CUcontext context; /* that the streams and events were made in; NULL: none */
+        CUcontext context; /* the context of the streams and events; NULL: none */
         CUstream out, in;
         struct arena *arena;
         struct unchanged *unchanged; /* NULL: everything is copied */
         struct transfer ring[TRANSFERS_MAX];
         unsigned first, count;
         struct choice resident, evicted, unbacked;
-        bool none_left;           /* no extent is EVICTED, as a walk has seen */
-        bool evicting, restoring; /* an episode is on, for the trace */
+        bool none_left;           /* the last walk found no EVICTED extent */
+        bool evicting, restoring; /* inside an episode; for the trace */
         uint64_t episode_bytes, spared_before;
         bool no_host_said;
-        bool no_host;       /* found just now: nothing more begins to leave before a rest */
-        uint64_t copied_ns; /* when a copy out was last seen to be done */
+        bool no_host; /* memory was short just now: no further extent begins to leave before a pause
+                       */
+        uint64_t copied_ns; /* when a copy out was last seen to end */
 };
 
 /* What to move next; NULL: nothing. core_lock held. */
-/* The next one of a state that something lives in, in address order. */
+/* The next extent of a state in which a block lives, in address order. */
 struct extent *choose_by_state(struct gpu *g, enum extent_state state);
-/* The next evicted one that memory passed on to us can take the place of. */
+/* The next evicted extent that handed-over memory fits. */
 struct extent *choose_whole(struct gpu *g);
-/* The next one to leave, where so many bytes are missing. What nothing lives in comes first, for it
- * need not be copied; then the smallest that is enough, else the largest: the fewest calls, and
- * little more than what is missing. Among equals the one highest in the address space: what lies
- * low was allocated first and is most likely to live long. */
+/* The next extent to leave when so many bytes are missing. Extents without blocks come first: they
+ * need no copy. Then the smallest that is enough, else the largest, which saves calls and moves few
+ * bytes too many. Among equals the highest address: low addresses were allocated first and are most
+ * likely to live long. */
 struct extent *choose_evict(struct gpu *g, uint64_t missing);
-/* An extent is EVICTED that was not. */
+/* An extent has become EVICTED. */
 void choose_left(struct gpu *g);
-/* Something is on the card that was not. */
+/* An extent has come to the card. */
 void choose_arrived(struct gpu *g);
 
-/* Make what the copies need in the GPU's context, and that current. */
+/* Make the streams and events for copies in the GPU's context, and make it current. */
 CUresult transfer_prepare(struct gpu *g);
-/* Begin to move an extent that is marked busy. False: not now, and its books are as before. */
+/* Begin to move an extent that is marked busy. False: not now, and its figures are unchanged. */
 bool transfer_evict(struct gpu *g, struct extent *e);
 bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd);
-/* Go on with those that the GPU was asked about. */
+/* Go on with the extents that the GPU was asked about. */
 enum swap_progress transfer_answers(struct gpu *g);
-/* The oldest: SWAP_MORE: it is done. SWAP_LATER: it came to nothing, and is forgotten.
+/* The oldest one. SWAP_MORE: it has ended. SWAP_LATER: it had no effect, and is forgotten.
  * SWAP_NOTHING: it goes on, or there is none. */
 enum swap_progress transfer_reap(struct gpu *g);
-/* Finish all of them and let go of what is in the context, which is current. */
+/* Finish all of them and let go of the objects in the context, which is current. */
 void transfer_end(struct gpu *g);
 
-/* An extent is in nobody's hands any more: it is on the GPU, or the memory that should have been
- * there was not, or neither. core_lock held. */
+/* The extent is no longer busy: it is on the GPU, or there was no memory for it, or neither.
+ * core_lock held. */
 void swap_idle(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 void swap_arrived(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 void swap_unclaim(struct gpu *g, struct extent *e, CUresult why) REQUIRES(core_lock);

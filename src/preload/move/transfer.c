@@ -1,6 +1,6 @@
-/* transfer.c: owns the streams and the transfers in flight, from the first driver call to the books
- * at the end. Must never let memory go before its contents are safe, nor hold core_lock in a call
- * that may take its time. */
+/* transfer.c: owns the streams and the transfers in flight, from the first driver call to the
+ * figures at the end. Must never release memory before its contents are safe, nor hold core_lock in
+ * a call that may take long. */
 #include "preload/move/swap_state.h"
 
 #include <errno.h>
@@ -32,9 +32,9 @@ CUresult transfer_prepare(struct gpu *g)
         if (s->context && (s->context == context || s->count > 0))
                 return real.cuCtxSetCurrent(s->context);
         if (!context)
-                return CUDA_ERROR_OUT_OF_MEMORY; /* of contexts: another time */
-        /* What is left in a context is not destroyed: a program that is frozen keeps its calls from
-         * ending (measured). */
+                return CUDA_ERROR_OUT_OF_MEMORY; /* of contexts: begin again */
+        /* Objects in a context are not destroyed: calls that destroy them do not return while a
+         * program is frozen (measured). */
         unchanged_leave(s->unchanged);
         s->context = NULL;
         r = real.cuCtxSetCurrent(context);
@@ -63,7 +63,8 @@ no_in:
         return r;
 }
 
-/* A call on one of our streams has failed: is it the context, or the call alone? */
+/* A call on one of our streams has failed: find out whether the context is lost, or only the call
+ * failed. */
 static bool swap_context_died(struct gpu *g)
 {
         CUresult r = real.cuStreamQuery(g->swap->out);
@@ -75,7 +76,7 @@ static bool swap_context_died(struct gpu *g)
         return died;
 }
 
-/* The next run of pages of a transfer from *offset on: its length, 0 at the end. */
+/* The next run of pages of a transfer from *offset on. Returns its length, 0 at the end. */
 static uint64_t next_run(uint64_t pages, uint64_t *offset)
 {
         uint64_t first = *offset / HEAP_GRANULARITY, rest = first < 64 ? pages >> first : 0, gap;
@@ -88,9 +89,9 @@ static uint64_t next_run(uint64_t pages, uint64_t *offset)
         return (rest ? (uint64_t)__builtin_ctzll(rest) : 64) * HEAP_GRANULARITY;
 }
 
-/* Copy between the pages of an extent and their room, which lie in it one after the other; where
- * there is no room they are all zero. Managed memory is sent where it shall be: in bulk, and only
- * what is not there. */
+/* Copy between the pages of an extent and their room on the host, where they lie one after the
+ * other. Without room they are all zero. Managed memory is moved in bulk by the driver, and only
+ * pages that are not there yet. */
 static CUresult copy(struct gpu *g, struct transfer *t)
 {
         const struct extent *e = t->extent;
@@ -151,7 +152,7 @@ static void transfer_pop(struct swap *s)
         s->count--;
 }
 
-/* Neither moved nor lost: another time. */
+/* Neither moved nor lost: try again later. */
 static void evict_later(struct gpu *g, struct transfer *t)
 {
         struct extent *e = t->extent;
@@ -195,7 +196,7 @@ static bool evict_copy(struct gpu *g, struct transfer *t)
         if (copy(g, t) == CUDA_SUCCESS)
                 return true;
         (void)swap_context_died(g);
-        /* What was queued of it still writes there. */
+        /* Copies of it that are queued still write there. */
         (void)real.cuStreamSynchronize(s->out);
         evict_later(g, t);
         return false;
@@ -221,7 +222,7 @@ bool transfer_evict(struct gpu *g, struct extent *e)
         return t->asked || evict_copy(g, t);
 }
 
-/* The GPU has said what lies there, or will not: it is copied, or need not be. */
+/* The GPU has answered about the contents, or will not answer: decide whether to copy. */
 static bool evict_answered(struct gpu *g, struct transfer *t)
 {
         struct extent *e = t->extent;
@@ -277,7 +278,7 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
                 return false;
         }
         t = transfer_push(s, e, false);
-        /* In a heap of managed memory what is touched comes back by itself, and nothing else. */
+        /* In a heap of managed memory pages come back by themselves when they are touched. */
         t->copies = e->state == EXTENT_EVICTED && !(e->managed && g->heap.managed);
         if (t->copies && (transfer_open(g, t) != CUDA_SUCCESS || copy(g, t) != CUDA_SUCCESS)) {
                 (void)swap_context_died(g);
@@ -288,7 +289,7 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
         return true;
 }
 
-/* Books of an extent that has left the card, or is on it. Lock held. */
+/* Figures of an extent that has left the card, or has come to it. Lock held. */
 static void extent_left(struct gpu *g, struct transfer *t) REQUIRES(core_lock)
 {
         struct extent *e = t->extent;
@@ -315,7 +316,7 @@ static void extent_came(struct gpu *g, struct extent *e) REQUIRES(core_lock)
         swap_arrived(g, e);
 }
 
-/* False: the copy goes on. Afterwards a transfer that came to nothing has no extent. */
+/* False: the copy goes on. A transfer that had no effect has no extent afterwards. */
 static bool copy_has_ended(struct gpu *g, struct transfer *t)
 {
         struct swap *s = g->swap;
@@ -325,7 +326,7 @@ static bool copy_has_ended(struct gpu *g, struct transfer *t)
         r = real.cuEventQuery(t->done);
         if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
                 return false;
-        if (r != CUDA_SUCCESS) { /* the context that copies is gone, not the contents */
+        if (r != CUDA_SUCCESS) { /* the copying context is lost, the contents are not */
                 if (t->out)
                         evict_later(g, t);
                 else
@@ -340,7 +341,8 @@ static bool copy_has_ended(struct gpu *g, struct transfer *t)
         return true;
 }
 
-/* The memory of an extent that is about to leave, for a successor; negative: for nobody. */
+/* A descriptor of the memory of an extent that is about to leave, for a successor; negative: there
+ * is none. */
 static int export_for_successor(struct gpu *g, struct extent *e)
 {
         bool pass_on;
@@ -348,12 +350,13 @@ static int export_for_successor(struct gpu *g, struct extent *e)
         lock_acquire(&core_lock);
         pass_on = g->attached && g->may_pass && extent_may_leave(g, e) &&
                   g->leaving.count < WIRE_PASS_MAX &&
-                  g->heap.backed > g->limit; /* what comes back to us is nobody else's */
+                  g->heap.backed >
+                          g->limit; /* no other process may use memory that comes back to us */
         lock_release(&core_lock);
         return pass_on ? extent_export(e) : -EBADF;
 }
 
-/* Finish the oldest transfer if its copy is done. */
+/* Finish the oldest transfer if its copy has ended. */
 enum swap_progress transfer_reap(struct gpu *g)
 {
         struct swap *s = g->swap;

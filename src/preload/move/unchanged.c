@@ -1,6 +1,6 @@
 /* unchanged.c: owns the kernel, the stream and the answers of asking the GPU about extents. Must
- * never make a hand-off slower: it stands aside until a process has moved enough to be worth the
- * loading, and wherever the GPU answers slowly. */
+ * never make a hand-off slower: it is used only once a process has moved enough to be worth loading
+ * the kernel, and not while the GPU answers slowly. */
 #include "preload/move/unchanged.h"
 
 #include <stddef.h>
@@ -18,18 +18,18 @@
 _Static_assert(HEAP_EXTENT_MAX <= FINGERPRINT_MAX && HEAP_GRANULARITY == FINGERPRINT_PAGE,
                "every extent can be asked about at once, and its pages are the kernel's");
 
-/* The driver translates the kernel in some 30 ms, while as much as this is being copied. */
+/* The driver translates the kernel in some 30 ms, in which as much as this is copied. */
 #define LOAD_AFTER_BYTES (UINT64_C(1) << 30)
 
-/* A piece first: where kernels are interpreted, or others keep the GPU busy, a whole extent would
- * take long. The piece lies in the host's memory, so that nobody has to wait for it. */
+/* A piece is tried first: where kernels are interpreted, or others keep the GPU busy, a whole
+ * extent would take long. The piece lies in host memory, so that no extent waits for it. */
 #define TRIAL_NS  (200 * NSEC_PER_USEC)
 #define TRIAL     UNCHANGED_SLOTS     /* its slot */
-#define FASTER    10.0                /* than copying, or it is not worth it ... */
-#define OVERHEAD  1e5                 /* ns; ... but for what it costs however little is asked */
-#define PAUSE_MIN (UINT64_C(1) << 30) /* bytes that then go without */
+#define FASTER    10.0                /* faster than copying, or it is not worth it ... */
+#define OVERHEAD  1e5                 /* ns; ... apart from its fixed cost */
+#define PAUSE_MIN (UINT64_C(1) << 30) /* bytes that are then copied without asking */
 #define PAUSE_MAX (UINT64_C(64) << 30)
-#define BUS_FIRST 50.0 /* bytes a ns, until something was copied */
+#define BUS_FIRST 50.0 /* bytes a ns, until a copy was measured */
 
 struct answers {
         uint64_t sums[UNCHANGED_SLOTS + 1][8];
@@ -39,13 +39,13 @@ struct answers {
 struct unchanged {
         bool always;      /* ask whatever it costs */
         bool trusted;     /* the last answer came in time */
-        bool on_trial;    /* the piece is being asked about */
-        uint64_t without; /* bytes that went unasked since ... */
-        uint64_t pause;   /* ... and go unasked before the next try */
-        double bus;       /* bytes a ns, as copied of late */
+        bool on_trial;    /* the answer about the piece is awaited */
+        uint64_t without; /* bytes copied without asking since ... */
+        uint64_t pause;   /* ... and how many before the next try */
+        double bus;       /* bytes a ns, as measured in recent copies */
         struct fingerprint_key *key;
 
-        /* In the context; module is NULL where nothing is. */
+        /* Objects of the context; module is NULL where there are none. */
         CUmodule module;
         CUfunction kernel;
         CUstream stream;
@@ -179,7 +179,7 @@ static bool launch(struct unchanged *u, unsigned slot, CUdeviceptr data, uint64_
         return false;
 }
 
-/* For a while; for longer each time that it was tried in vain. */
+/* Copy without asking for a while, longer after each failed try. */
 static void stand_aside(struct unchanged *u)
 {
         u->trusted = false;
@@ -187,7 +187,7 @@ static void stand_aside(struct unchanged *u)
         u->pause = MIN(MAX(u->pause * 2, PAUSE_MIN), PAUSE_MAX);
 }
 
-/* How long the GPU took, and whether that is good enough. */
+/* Measure how long the GPU took, and whether that is fast enough. */
 static bool in_time(struct unchanged *u, unsigned slot, double most_ns)
 {
         float ms = 0;
@@ -201,7 +201,8 @@ static bool in_time(struct unchanged *u, unsigned slot, double most_ns)
         return false;
 }
 
-/* Not trusted: try with the piece, when it is time. True: now it is trusted. */
+/* The GPU is not trusted to answer in time: when it is time, try with the piece. True: it is
+ * trusted now. */
 static bool tried(struct unchanged *u)
 {
         if (!u->on_trial) {
@@ -255,7 +256,8 @@ enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,
 
 void unchanged_copied(struct unchanged *u, uint64_t bytes, uint64_t ns)
 {
-        /* What waits for nothing else is the bus; the highest of late. */
+        /* A copy that waits for nothing but the bus shows its speed: keep the highest recent one.
+         */
         if (u && ns)
                 u->bus = MAX((double)bytes / (double)ns, u->bus * 0.99);
 }

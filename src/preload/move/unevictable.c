@@ -1,4 +1,4 @@
-/* unevictable.c: owns the list of what is unevictable, by handle. Must never call the driver. */
+/* unevictable.c: owns the list of unevictable memory, by handle. Must never call the driver. */
 #include "preload/move/unevictable.h"
 
 #include <stdlib.h>
@@ -12,11 +12,11 @@
         1024u /* a power of two: programs with thousands of textures look one up quickly \
                */
 
-/* The daemon measures the card once a second, and believes the lowest of three. */
+/* The daemon measures the card once a second, and uses the lowest of three figures. */
 #define ROOM_KEPT_NS (6 * NSEC_PER_SEC)
 
-/* Room for a call grows by this factor; where so much cannot be had, by less, but not by less than
- * this part of it: the last of the card counts, a step a byte does not. */
+/* Room for a call grows by this factor. If so much cannot be had, less is tried, down to this part
+ * of it: the last bytes of the card count, but steps of single bytes do not. */
 #define ROOM_GROWS 4
 #define ROOM_LEAST 16
 
