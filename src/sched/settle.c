@@ -1,6 +1,6 @@
-/* settle.c: owns the consequences of an event: who is served, who is asked to give way, and the
- * resulting states. One pass in queue order suffices, because no decision here frees a byte: bytes
- * become free when a client reports it, which is another event. */
+/* settle.c: owns the consequences of an event: who is served, who is asked to give way, the states.
+ * One pass in queue order suffices: bytes become free only when a client says so, in a new event.
+ */
 #include "sched/internal.h"
 
 /* ---- the state before anything is given ---- */
@@ -426,9 +426,9 @@ static bool outranked(const struct sched *s, const struct client *c)
         return false;
 }
 
-/* Clients are packed by their high-water marks, not by their use of the moment: a client between
- * two of its peaks would be let in beside one that its next peak evicts. Bytes held by clients that
- * do not answer are not waited for. */
+/* Clients are packed by their high-water marks: by its use of the moment, a client between two of
+ * its peaks would be let in beside one that its next peak evicts. Bytes of clients that do not
+ * answer are not waited for. */
 static void set_reserve(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -447,8 +447,7 @@ static void set_reserve(struct sched *s, struct client *c)
 
 /* The client is overdue, and has reported that its host has no room for all that it should move
  * out. It may keep the rest, which is in its charge already. Once it has acknowledged that, it
- * waits for its moved bytes like any other client. A client that is merely slow gets nothing back.
- */
+ * waits for its moved bytes like any other client. A merely slow client gets nothing back. */
 static void keep_what_it_holds(struct sched *s, struct client *c)
 {
         unsigned gpu;
