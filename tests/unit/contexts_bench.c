@@ -28,7 +28,7 @@ _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
 uint64_t submissions;
-unsigned setups, exits;
+unsigned exits;
 unsigned kicks, discarded, parts, passed;
 _Atomic unsigned updates;
 unsigned calls; /* of the driver's that fail below, and what they answer */
@@ -47,12 +47,6 @@ _Atomic bool waits;     /* it does */
 pthread_t second;
 
 /* ---- what they ask of their neighbours ---- */
-
-int core_setup(void)
-{
-        setups++;
-        return 0;
-}
 
 void core_expect_exit(void)
 {
@@ -148,16 +142,6 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
         return &at_the_gate;
 }
 
-bool gate_anybody_inside(void)
-{
-        return false;
-}
-
-unsigned gate_default_streams(void)
-{
-        return 0;
-}
-
 uint64_t gate_submissions(void)
 {
         return submissions;
@@ -179,11 +163,6 @@ void ipc_context_dies(CUcontext context)
 void peer_update(void)
 {
         updates++;
-}
-
-bool hooks_more_room(struct gpu *g, uint64_t *room)
-{
-        return false;
 }
 
 bool poison_note(struct gpu *g, CUresult r)
@@ -399,7 +378,7 @@ int one_context(void **state)
         core_lock = (struct lock){0};
 
         core = (struct core){.gpu_count = 1};
-        setups = exits = 0;
+        core_setups = exits = 0;
         gpu->known = gpu->managed = true;
         gpu->context_bytes = MIB;
         heap_init(&gpu->heap, GIB);

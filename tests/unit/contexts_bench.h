@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "fakes/neighbours.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
@@ -23,7 +24,7 @@ static struct gpu *const gpu = &core.gpus[0];
 extern unsigned kicks, discarded; /* the agent's, swap_discard() */
 extern _Atomic unsigned updates;  /* peer_update() */
 extern unsigned passed;           /* the gate */
-extern unsigned setups, exits;    /* core_setup(), core_expect_exit() */
+extern unsigned exits;            /* core_expect_exit() */
 extern struct gate_thread at_the_gate;
 extern _Atomic unsigned asked; /* for room */
 extern CUcontext bound_lost, pools_lost;

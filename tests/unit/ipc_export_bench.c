@@ -31,7 +31,7 @@ unsigned exports, given, held_again, released, replaced, of_driver;
 unsigned export_fails_at; /* the number of the piece; 0: none does */
 unsigned exported;
 CUdeviceptr second; /* what another thread wants while the first one is replaced */
-bool inside, busy, no_daemon, no_export, set_up;
+bool inside, busy, no_daemon, no_export;
 int named, replace_error;
 CUdeviceptr freed_meanwhile; /* by another thread, while we get our name */
 uint64_t clock_ns;
@@ -48,12 +48,6 @@ int clock_gettime(clockid_t which, struct timespec *ret)
 }
 
 /* ---- what it asks of its neighbours ---- */
-
-int core_setup(void)
-{
-        set_up = true;
-        return 0;
-}
 
 void request_released(void)
 {

@@ -13,7 +13,7 @@ static struct gpu *const gpu = &core.gpus[0];
 
 extern uint64_t clock_ns;
 extern bool inside, busy; /* threads in the driver, work in flight */
-extern bool no_daemon, no_export, set_up;
+extern bool no_daemon, no_export;
 extern int named, replace_error;    /* of ipc_be_named(), of extent_replace() */
 extern CUdeviceptr freed_meanwhile; /* by another thread, while we get our name */
 extern CUdeviceptr second;          /* what another thread wants while the first one is replaced */

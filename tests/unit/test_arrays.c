@@ -21,15 +21,7 @@ static unsigned short_calls; /* that find no room first */
 static uint64_t room;
 static bool no_gpu, no_context;
 
-static unsigned set_up;
-
 /* ---- neighbours ---- */
-
-int core_setup(void)
-{
-        set_up++;
-        return 0;
-}
 
 struct gpu *core_current_gpu(void)
 {
@@ -318,12 +310,12 @@ static void destroy(unsigned how)
 
 static void each_call_sets_the_library_up(void **state)
 {
-        set_up = 0;
+        core_setups = 0;
         for (unsigned how = 0; how < 3; how++) {
                 assert_int_equal(create(how), CUDA_SUCCESS);
-                assert_int_equal(set_up, 2 * how + 1);
+                assert_int_equal(core_setups, 2 * how + 1);
                 destroy(how);
-                assert_int_equal(set_up, 2 * how + 2);
+                assert_int_equal(core_setups, 2 * how + 2);
         }
 }
 

@@ -10,10 +10,10 @@
 
 static void the_end_is_expected_once_the_driver_is_initialized(void **state)
 {
-        calls = setups = 0;
+        calls = core_setups = 0;
         driver_says = CUDA_ERROR_NO_DEVICE;
         assert_int_equal(hook_cuInit(5), CUDA_ERROR_NO_DEVICE);
-        assert_int_equal(setups, 1);
+        assert_int_equal(core_setups, 1);
         assert_int_equal(exits, 1);
         driver_says = CUDA_SUCCESS;
 }

@@ -29,11 +29,6 @@ static uint64_t now_ns;
 
 /* ---- what they ask of their neighbours ---- */
 
-int core_setup(void)
-{
-        return 0;
-}
-
 struct gpu *core_attach(CUdevice device)
 {
         return gpu;
@@ -58,10 +53,6 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
         return 0;
 }
 
-void request_kick(void)
-{
-}
-
 void request_released(void)
 {
 }
@@ -76,32 +67,14 @@ int request_unevictable(struct gpu *g, uint64_t more)
         return 0;
 }
 
-void request_return_unevictable(struct gpu *g, uint64_t bytes)
-{
-        g->unevictable -= bytes;
-}
-
 bool quiesce_capturing(void)
 {
         return false;
 }
 
-void quiesce_begin(struct quiesce_wait *w, bool still)
-{
-}
-
 enum quiescence quiesce_poll(struct quiesce_wait *w)
 {
         return busy ? QUIESCE_BUSY : QUIESCE_DONE;
-}
-
-void gate_shut(enum gate_bits why)
-{
-}
-
-bool gate_anybody_inside(void)
-{
-        return false;
 }
 
 struct gate_thread gate_interrupted;
@@ -141,16 +114,6 @@ bool room_grow(struct gpu *g, uint64_t more)
 
 void room_taken(struct gpu *g)
 {
-}
-
-struct gpu *core_current_gpu(void)
-{
-        return NULL;
-}
-
-bool hooks_more_room(struct gpu *g, uint64_t *room)
-{
-        return false;
 }
 
 CUresult extent_place(const struct gpu *g, const struct extent *e)

@@ -122,14 +122,6 @@ void pool_trim(struct pool *p, uint64_t keep)
 
 /* ---- other neighbours ---- */
 
-static unsigned set_up;
-
-int core_setup(void)
-{
-        set_up++;
-        return 0;
-}
-
 struct gate_thread gate_interrupted;
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end)
@@ -615,23 +607,23 @@ static void each_call_sets_the_library_up(void **state)
         CUmemPoolProps props = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
         CUmemoryPool pool;
 
-        set_up = 0;
+        core_setups = 0;
         (void)allocated(STREAM);
-        assert_int_equal(set_up, 1);
+        assert_int_equal(core_setups, 1);
         (void)hook_cuMemFreeAsync(AT, STREAM);
-        assert_int_equal(set_up, 2);
+        assert_int_equal(core_setups, 2);
         (void)hook_cuMemPoolCreate(&pool, &props);
-        assert_int_equal(set_up, 3);
+        assert_int_equal(core_setups, 3);
         (void)hook_cuMemPoolTrimTo(OURS, 0);
-        assert_int_equal(set_up, 4);
+        assert_int_equal(core_setups, 4);
         (void)set_attribute(OURS);
-        assert_int_equal(set_up, 5);
+        assert_int_equal(core_setups, 5);
         (void)get_attribute(OURS);
-        assert_int_equal(set_up, 6);
+        assert_int_equal(core_setups, 6);
         (void)hook_cuMemPoolSetAccess(OURS, NULL, 0);
-        assert_int_equal(set_up, 7);
+        assert_int_equal(core_setups, 7);
         (void)hook_cuMemPoolDestroy(OURS);
-        assert_int_equal(set_up, 8);
+        assert_int_equal(core_setups, 8);
 }
 
 static bool goes_over(CUmemLocation first, CUmemLocation second)

@@ -101,9 +101,9 @@ static void what_is_not_ours_is_the_drivers_to_answer(void **state)
 {
         struct block *b = block_of(start);
 
-        set_up = false;
+        core_setups = 0;
         assert_int_equal(hook_cuIpcGetMemHandle(NULL, start), CUDA_ERROR_INVALID_VALUE);
-        assert_true(set_up);
+        assert_int_not_equal(core_setups, 0);
         assert_int_equal(try_handle(4096), CUDA_ERROR_INVALID_VALUE);
         b->kind = BLOCK_ADOPTED;
         assert_int_equal(try_handle(start), CUDA_ERROR_INVALID_VALUE);

@@ -32,15 +32,7 @@ static struct wire_message last_open, answer; /* answer: as changed by a test */
 static unsigned changed;                      /* which message it is used for; 0: none */
 static bool capture_begins, dies;
 
-static unsigned set_up;
-
 /* ---- neighbours ---- */
-
-int core_setup(void)
-{
-        set_up++;
-        return 0;
-}
 
 struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME])
 {
@@ -532,13 +524,13 @@ static void each_call_sets_the_library_up(void **state)
         CUipcMemHandle none = {0};
         CUdeviceptr at;
 
-        set_up = 0;
+        core_setups = 0;
         (void)hook_cuIpcOpenMemHandle_v2(&at, none, LAZY);
-        assert_int_equal(set_up, 1);
+        assert_int_equal(core_setups, 1);
         (void)hook_cuIpcOpenMemHandle(&at, none, LAZY);
-        assert_int_equal(set_up, 2);
+        assert_int_equal(core_setups, 2);
         (void)hook_cuIpcCloseMemHandle(4096);
-        assert_int_equal(set_up, 3);
+        assert_int_equal(core_setups, 3);
 }
 
 static void handles_are_answered_as_the_driver_does(void **state)

@@ -8,6 +8,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/move/export.h"
+#include "fakes/neighbours.h"
 #include "preload/hooks/rdma.h"
 #include "preload/state/virtual.h"
 #include "preload/state/request.h"
@@ -24,14 +25,8 @@ static struct block *block;
 static size_t bound_bytes;
 static uint64_t allocation; /* bytes of each allocation in the block; 0: the whole block */
 static struct mapping mapped[2];
-static unsigned mapping_count, fixes, set_up;
+static unsigned mapping_count, fixes;
 static CUresult fix_answer;
-
-int core_setup(void)
-{
-        set_up++;
-        return 0;
-}
 
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
 {
@@ -45,14 +40,6 @@ struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
         export_refused(gpu);
-}
-
-void request_kick(void)
-{
-}
-
-void request_report(struct gpu *g)
-{
 }
 
 struct gate_thread gate_interrupted;
@@ -340,9 +327,9 @@ static void memory_that_the_driver_refuses_to_bind_is_not_kept(void **state)
         atomic_store(&core.bystander, false);
         assert_int_equal(gpu->export_requested, 0);
         assert_int_equal(ranges, 4);
-        set_up = 0;
+        core_setups = 0;
         assert_int_equal(range_of(&handle, at, 1), CUDA_ERROR_INVALID_VALUE);
-        assert_int_equal(set_up, 1);
+        assert_int_equal(core_setups, 1);
         assert_true(block->extents[0].exported);
         gpu->export_allowed = 0;
         assert_int_equal(range_of(&handle, at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);

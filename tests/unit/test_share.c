@@ -32,16 +32,10 @@ static CUdeviceptr at[2]; /* the addresses at which the handle is mapped */
 static CUmemGenericAllocationHandle name;
 static struct handle *handle;
 static bool no_unevictable, no_back, inside, busy;
-static unsigned gates, grows, waits, passed_on, set_up;
+static unsigned gates, grows, waits, passed_on;
 static uint64_t allowed, asked;
 
 /* ---- fakes of other modules ---- */
-
-int core_setup(void)
-{
-        set_up++;
-        return 0;
-}
 
 bool core_holds(CUdeviceptr address, uint64_t bytes)
 {
@@ -573,31 +567,31 @@ static void each_call_sets_the_library_up(void **state)
         int fd;
 
         real.cuMulticastBindMem = bind;
-        set_up = 0;
+        core_setups = 0;
         (void)hook_cuMemExportToShareableHandle(&fd, THEIRS, FD, 0);
-        assert_int_equal(set_up, 1);
+        assert_int_equal(core_setups, 1);
         (void)hook_cuMulticastBindMem(1, 0, THEIRS, 0, 1, 0);
-        assert_int_equal(set_up, 2);
+        assert_int_equal(core_setups, 2);
         (void)hook_cuMemCreate(&h, 1, &prop, 0);
-        assert_int_equal(set_up, 3);
+        assert_int_equal(core_setups, 3);
         (void)hook_cuMemGetAllocationPropertiesFromHandle(&prop, name);
-        assert_int_equal(set_up, 4);
+        assert_int_equal(core_setups, 4);
         (void)hook_cuMemRetainAllocationHandle(&h, (void *)(uintptr_t)at[0]);
-        assert_int_equal(set_up, 5);
+        assert_int_equal(core_setups, 5);
         (void)hook_cuMemRelease(h);
-        assert_int_equal(set_up, 6);
+        assert_int_equal(core_setups, 6);
         (void)hook_cuMemAddressReserve(&address, PAGE, 0, 0, 0);
-        assert_int_equal(set_up, 7);
+        assert_int_equal(core_setups, 7);
         (void)hook_cuMemAddressFree(address, PAGE);
-        assert_int_equal(set_up, 8);
+        assert_int_equal(core_setups, 8);
         (void)hook_cuMemMap(at[0], 0, 0, name, 0);
-        assert_int_equal(set_up, 9);
+        assert_int_equal(core_setups, 9);
         (void)hook_cuMemSetAccess(at[0], 0, NULL, 0);
-        assert_int_equal(set_up, 10);
+        assert_int_equal(core_setups, 10);
         (void)hook_cuMemGetAccess(&flags, &here, at[0]);
-        assert_int_equal(set_up, 11);
+        assert_int_equal(core_setups, 11);
         (void)hook_cuMemUnmap(at[0], 0);
-        assert_int_equal(set_up, 12);
+        assert_int_equal(core_setups, 12);
 }
 
 /* ---- creation and release ---- */

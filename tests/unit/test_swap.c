@@ -46,19 +46,6 @@ void core_give_up(const struct gpu *g, CUresult why)
 {
 }
 
-const char *hidden_library(void)
-{
-        return NULL;
-}
-
-void request_kick(void)
-{
-}
-
-void request_report(struct gpu *g)
-{
-}
-
 struct arena *arena_new(uint64_t segment_bytes)
 {
         return (struct arena *)(uintptr_t)1;
@@ -99,10 +86,6 @@ CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
 }
 
 void extent_unmap(const struct extent *e)
-{
-}
-
-void gate_open(enum gate_bits why)
 {
 }
 

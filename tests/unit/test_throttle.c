@@ -24,16 +24,6 @@ struct real_driver real;
 _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
-void gate_shut(enum gate_bits why)
-{
-        atomic_fetch_or(&gate_bits, why);
-}
-
-void gate_open(enum gate_bits why)
-{
-        atomic_fetch_and(&gate_bits, ~(uint32_t)why);
-}
-
 static bool capturing;
 
 bool quiesce_capturing(void)

@@ -33,8 +33,10 @@ WEAK void core_room_changed(struct gpu *g)
 {
 }
 
+unsigned core_setups;
 WEAK int core_setup(void)
 {
+        core_setups++;
         return 0;
 }
 

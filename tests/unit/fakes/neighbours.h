@@ -12,6 +12,8 @@
 /* core.c: core_wait() gives up the lock and calls this meanwhile; NULL: no wait is expected. Only a
  * ring of the bell ends a wait without a limit, so the callback must ring. */
 extern void (*meanwhile)(const struct core_wait *w);
+/* core.c: calls of core_setup(). */
+extern unsigned core_setups;
 
 /* request.c */
 extern unsigned request_kicks;
