@@ -1,6 +1,5 @@
 /* settle.c: owns the consequences of an event: who is served, who is asked to give way, the states.
- * One pass in queue order suffices: bytes become free only when a client says so, in a new event.
- */
+ * One pass in queue order suffices: bytes become free when a client says so, in a new event. */
 #include "sched/internal.h"
 
 /* ---- the state before anything is given ---- */
