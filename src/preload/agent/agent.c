@@ -1,5 +1,5 @@
 /* agent.c: owns the agent's thread, the lease and the course of a drain. Must never block longer
- * than one bounded system call while the daemon may have something to say, and never lets memory go
+ * than one bounded system call while a message of the daemon may arrive, and never lets memory go
  * that is in use. */
 #include "preload/agent/agent.h"
 
@@ -32,15 +32,11 @@
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
 
-#define COPY_NAP_NS                                                                               \
-        (100 * NSEC_PER_USEC) /* while copies are in flight: 1 % of an extent's time at bus speed \
-                               */
-#define LATER_NS                                                                         \
-        (10 * NSEC_PER_MSEC) /* after a create that failed, while memory is still in use \
-                              */
-#define STOP_MOST_NS (2 * NSEC_PER_SEC)   /* a card that has failed must not keep a process */
-#define CACHES_NS    (30 * NSEC_PER_MSEC) /* most programs in Python drain in less */
-#define HANG_NS      (10 * NSEC_PER_SEC)  /* a driver call that moves memory takes milliseconds */
+#define COPY_NAP_NS  (100 * NSEC_PER_USEC) /* 1 % of the time that an extent takes at bus speed */
+#define LATER_NS     (10 * NSEC_PER_MSEC)  /* after a create that failed: memory is still in use */
+#define STOP_MOST_NS (2 * NSEC_PER_SEC)    /* a failed card must not keep a process from ending */
+#define CACHES_NS    (30 * NSEC_PER_MSEC)  /* most Python programs drain in less */
+#define HANG_NS      (10 * NSEC_PER_SEC)   /* a driver call that moves memory takes milliseconds */
 
 /* ---- the course of a drain; core_lock held ---- */
 
@@ -107,7 +103,7 @@ static void drained(uint64_t now) REQUIRES(core_lock)
         core.lease = 0;
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 agent.run_said[i] = false;
-                /* A REQUEST for room that is still to be sent stays to be sent. */
+                /* An unsent REQUEST for room stays to be sent. */
                 if (core.gpus[i].attached && agent_wants_to_run())
                         core.gpus[i].request_dirty = true;
         }
@@ -118,8 +114,8 @@ static void drain_step(void) UNLOCKS(core_lock)
         uint64_t now = clock_now_ns(), progress;
         enum quiescence q = QUIESCE_BUSY;
 
-        /* A turn that had not begun: its memory may be away, and if it stands it must not be let
-         * go, not even for a moment. */
+        /* The turn had not begun: memory may be evicted, and a frozen program must not be thawed
+         * even for a moment. */
         if (!agent.in_use) {
                 drained(now);
                 return;
@@ -142,7 +138,8 @@ static void drain_step(void) UNLOCKS(core_lock)
                 drain_failed(WIRE_DRAIN_PAUSED);
                 return;
         }
-        /* It was paused, and its work is to end behind the gate. All of its memory is there. */
+        /* The program was paused, and its work has to end behind the gate. All of its memory is
+         * there. */
         if (freeze_stands()) {
                 freeze_end();
                 agent_memory_stays();
@@ -156,7 +153,8 @@ static void drain_step(void) UNLOCKS(core_lock)
                 if (!agent.drain_begun) {
                         quiesce_begin(&agent.drain, true);
                         agent.drain_begun = !quiesce_capturing();
-                        if (!agent.revoking) /* cancelled: the lock may have been given up */
+                        if (!agent.revoking) /* the drain was cancelled: the lock may have been
+                                                given up */
                                 return;
                 }
                 if (!gate_anybody_inside())
@@ -166,13 +164,14 @@ static void drain_step(void) UNLOCKS(core_lock)
                 drained(now);
                 return;
         }
-        /* Threads that leave the driver are progress, too, but not those that go on capturing. */
+        /* Threads that leave the driver count as progress, but not those that go on with a capture.
+         */
         progress = agent.drain.progress + (quiesce_capturing() ? 0 : gate_submissions());
         if (progress != agent.drain_progress)
                 agent.progress_ns = now;
         agent.drain_progress = progress;
-        /* Work that waits for work held at the gate never ends, nor does a capture that somebody
-         * has forgotten. A long kernel with nobody waiting is simply awaited. */
+        /* Work that waits for work held at the gate never ends, nor does a forgotten capture. A
+         * long kernel that nothing else waits for is simply awaited. */
         if (now - agent.progress_ns > agent.patience_ns &&
             (core.waiters > 0 || quiesce_capturing()))
                 drain_failed(q == QUIESCE_CAPTURE ? WIRE_DRAIN_CAPTURE : WIRE_DRAIN_NO_PROGRESS);
@@ -184,7 +183,7 @@ static void idle_step(uint64_t now) UNLOCKS(core_lock)
 {
         uint64_t submissions;
 
-        /* Said once: whoever submits then says that first. */
+        /* IDLE is sent once; a thread that submits later sends ACTIVE first. */
         if (!core.running || !core.lease || agent.revoking || agent.idle_said ||
             daemon_line.link != LINK_UP || now < agent.tick_ns)
                 return;
@@ -203,7 +202,7 @@ static void idle_step(uint64_t now) UNLOCKS(core_lock)
                 return;
         agent.idle_probe_on = false;
         agent.idle = agent.idle_said = true;
-        /* First the bit, then a last look: who submits after it will tell. */
+        /* First the bit, then a last look: a thread that submits after the bit will report it. */
         gate_shut(GATE_TELL);
         if (gate_anybody_inside() || gate_submissions() != submissions) {
                 agent.idle = agent.idle_said = false;
@@ -242,14 +241,14 @@ static void agent_begin_to_run(void) REQUIRES(core_lock)
         agent.seen_submissions = gate_submissions();
 }
 
-/* Refused, and something of ours is not there. Lock held. */
+/* The drain was refused while some of our memory is away. Lock held. */
 static void give_way(void) REQUIRES(core_lock)
 {
         uint64_t bytes = 0;
 
         if (daemon_line.link != LINK_REFUSED || core.running || agent.revoking || agent_own_drain())
                 return;
-        /* What is on its way in may take long; that more stays than was tried is no progress. */
+        /* A restore may take long; it is no progress that more memory stays than was to leave. */
         for (unsigned i = 0; i < core.gpu_count; i++)
                 bytes += core.giveway.out ? core.gpus[i].heap.backed : core.gpus[i].heap.resident;
         if (agent_all_is_back())
@@ -257,13 +256,13 @@ static void give_way(void) REQUIRES(core_lock)
         else
                 (void)giveway_step(&core.giveway, agent_wants_to_run(), bytes, clock_now_ns(),
                                    agent_random());
-        /* What others have opened, or devices write to, stays. */
+        /* Memory that other processes have open, or that devices write to, stays. */
         for (unsigned i = 0; i < core.gpu_count; i++)
                 core.gpus[i].own_limit =
                         core.giveway.out ? core.gpus[i].export_granted : UINT64_MAX;
 }
 
-/* Where memory goes now. */
+/* The direction in which memory moves now. */
 static void choose_direction(bool *ret_may_evict, bool *ret_restore) REQUIRES(core_lock)
 {
         const enum own_drain own = agent_own_drain();
@@ -302,7 +301,7 @@ static enum swap_progress agent_swap(void)
                 if (!g->managed)
                         continue;
                 rm_make_for(g->mover ? CHANNELS_MOVER : CHANNELS_PROGRAM);
-                if (!stands) /* unregistering waits for the program's work */
+                if (!stands) /* unregistering host memory waits for the program's work */
                         swap_trim_arena(g);
                 p = swap_step(g, may_evict && !hold, restore);
                 progress = MAX(progress, p);
@@ -313,7 +312,7 @@ static enum swap_progress agent_swap(void)
         return progress;
 }
 
-/* How long to sleep when nothing happens. */
+/* How long to sleep if nothing happens. */
 static uint64_t agent_timeout(enum swap_progress progress, uint64_t now) REQUIRES(core_lock)
 {
         uint64_t t = UINT64_MAX;
@@ -339,8 +338,8 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now) REQUIRE
         return t;
 }
 
-/* On the sockets of the daemon and of other processes, as they were under the lock: what changes
- * since kicks. */
+/* Sleeps on the sockets of the daemon and of other processes, as they were under the lock; a later
+ * change wakes it by a kick. */
 static void agent_sleep(uint64_t timeout_ns, int daemon, int others)
 {
         const struct timespec ts = {.tv_sec = (time_t)(timeout_ns / NSEC_PER_SEC),
@@ -353,10 +352,10 @@ static void agent_sleep(uint64_t timeout_ns, int daemon, int others)
         request_woken();
 }
 
-/* What somebody has yet to do; core_lock held. */
+/* Work that is left to do; core_lock held. */
 struct leftover {
         bool more;        /* some of it soon */
-        uint64_t tend_ns; /* when there will be more */
+        uint64_t tend_ns; /* when the next work is due */
 };
 
 static struct leftover agent_clean(void)
@@ -367,7 +366,7 @@ static struct leftover agent_clean(void)
                 left.more = p->clean() || left.more;
         }
         if (freeze_stands())
-                return left; /* the others ask streams that would not answer */
+                return left; /* other parts ask streams, which would not answer */
         FOR_EACH_PART (p, tend) {
                 left.tend_ns = MIN(left.tend_ns, p->tend(clock_now_ns()));
         }
@@ -379,7 +378,7 @@ static void *agent_main(void *unused)
         enum swap_progress progress;
 
         (void)prctl(PR_SET_NAME, "sublet-agent");
-        cpus_settle(); /* and for what this thread creates: touchers, the daemon */
+        cpus_settle(); /* also for objects that this thread creates: touchers, the daemon */
         (void)core_relax();
         while (!core_passive() && !atomic_load(&core.exiter)) {
                 struct leftover left;
@@ -432,11 +431,11 @@ static void *agent_main(void *unused)
                 lock_release(&core_lock);
                 agent_sleep(timeout, daemon, others);
         }
-        /* The GPU has failed, or the process exits. The daemon keeps what it has on us until the
+        /* The GPU has failed, or the process exits. The daemon keeps its figures of us until the
          * process has ended. */
         lock_acquire(&core_lock);
         if (core_passive())
-                freeze_end(); /* to hear of it: nothing comes back to a GPU that has failed */
+                freeze_end(); /* to be woken by it: no memory comes back to a GPU that has failed */
         else
                 audit_tell(true);
         (void)close(daemon_line.fd);

@@ -1,5 +1,5 @@
 /* agent_freeze.c: owns when the program is frozen: to give way, or because its owner has paused it.
- * Must never let it go on: that is agent_go_on() alone. */
+ * Must never thaw it: only agent_go_on() does. */
 #include "preload/agent/agent_state.h"
 
 #include <errno.h>
@@ -24,8 +24,8 @@
 
 /* ---- giving way ---- */
 
-/* Is anything of the program's in flight? Its streams are asked first; an event of a whole
- * context shows work on streams that no entry point has shown us, but would wait for room in a
+/* Does the program have work in flight? Its streams are asked first. An event of a whole context
+ * also shows work on streams that no entry point has shown us, but recording it waits for room in a
  * full queue. */
 static bool has_work_in_flight(void) UNLOCKS(core_lock)
 {
@@ -50,7 +50,7 @@ static bool has_work_in_flight(void) UNLOCKS(core_lock)
         return busy || gate_anybody_inside();
 }
 
-/* There is a mover wherever memory is to be moved, and it alone moves. */
+/* Each GPU with memory to move has a mover, and only the mover moves it. */
 static bool movers_are_there(void)
 {
         for (unsigned i = 0; i < core.gpu_count; i++)
@@ -67,8 +67,8 @@ bool agent_stand_still(void)
         agent.freezes = false;
         if (!movers_are_there() || !freeze_is_ready())
                 return false;
-        /* A program at rest is not frozen: calls of its own that need the GPU would wait, and
-         * nobody would know that it wants to go on. Torture knows. */
+        /* A program at rest is not frozen: its own calls that need the GPU would wait, and the
+         * library would not notice that it wants to go on. Torture would notice. */
         if (!freeze_stands())
                 agent.unfinished = has_work_in_flight();
         if (!freeze_stands() && !agent.unfinished && agent_own_drain() < OWN_DRAINS)
@@ -119,8 +119,8 @@ bool agent_pause_step(void)
         }
         if (agent.in_use && !freeze_stands()) {
                 again = freeze_prepare(true);
-                /* A thread that moves memory ends first: it may wait for the program's own context.
-                 */
+                /* A thread that moves memory ends its move first: it may wait for the program's own
+                 * context. */
                 if (agent.paused && freeze_is_ready() && agent_all_is_back())
                         (void)freeze_begin();
                 again = again || (freeze_is_ready() && !freeze_stands());
@@ -139,7 +139,8 @@ bool agent_pause_step(void)
 
 /* ---- what freezing needs ---- */
 
-/* Its limits are set after it is made: until then it may take as much as any other. */
+/* The mover's limits are set after its context is made: until then it may take as much as any other
+ * context. */
 static uint64_t mover_request(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->context_bytes + g->mover_more + MOVER_SPARE_BYTES;
@@ -155,8 +156,8 @@ bool agent_wants_spare(const struct gpu *g)
         return request_is_movers(g);
 }
 
-/* Room for the mover's context is asked for while the program runs and can be frozen, not before:
- * nobody has to make room for what is not there yet. False: there is none now. */
+/* Room for the mover's context is asked for only while the program runs and can be frozen: other
+ * programs must not make room for a context that is not made. False: there is no room now. */
 static bool mover_has_room(struct gpu *g) REQUIRES(core_lock)
 {
         const uint64_t bytes = mover_request(g);
@@ -166,7 +167,7 @@ static bool mover_has_room(struct gpu *g) REQUIRES(core_lock)
         if (g->mover_room)
                 return true;
         if (g->unevictable_requested > g->unevictable_allowed && !request_is_movers(g)) {
-                g->mover_asks = false; /* a thread asks: that comes first */
+                g->mover_asks = false; /* a thread's request comes first */
                 return false;
         }
         g->mover_request = bytes;
@@ -181,7 +182,7 @@ void agent_mover_unwanted(struct gpu *g)
 {
         g->mover_unwanted = true;
         if (!g->mover_room)
-                g->request_dirty = true; /* there is none, and others wait to hear that */
+                g->request_dirty = true; /* there is none, and threads wait for that answer */
 }
 
 static void mover_give_up(struct gpu *g) REQUIRES(core_lock)
@@ -198,7 +199,7 @@ static bool mover_is_wanted(const struct gpu *g) REQUIRES(core_lock)
         return g->context && freeze_mode() == WIRE_FREEZE_MOVE && !g->mover_unwanted;
 }
 
-/* By the agent, or by a thread that has an extent in its hands (extent_replace()). */
+/* By the agent, or by a thread in extent_replace(). */
 static bool mover_is_used(struct gpu *g)
 {
         struct heap_cursor c = {0};
@@ -223,7 +224,7 @@ static bool mover_end(struct gpu *g) UNLOCKS(core_lock)
                 g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
         g->mover_unwanted = false;
         if (m) {
-                g->mover = NULL; /* from here on nobody begins to use it */
+                g->mover = NULL; /* from here on no thread begins to use it */
                 lock_release(&core_lock);
                 swap_leave_mover(g, m);
                 mover_free(m);
@@ -233,8 +234,8 @@ static bool mover_end(struct gpu *g) UNLOCKS(core_lock)
         return m != NULL;
 }
 
-/* Its context may take more on this card than was expected: asked for again at once, with more,
- * until it is twice as much. */
+/* Its context may take more on this card than was expected: ask again at once, for more, up to
+ * twice as much. */
 static void mover_failed(struct gpu *g) REQUIRES(core_lock)
 {
         uint64_t more = MIN(MAX(2 * g->mover_more, g->context_bytes / 4), g->context_bytes);
@@ -245,7 +246,7 @@ static void mover_failed(struct gpu *g) REQUIRES(core_lock)
         mover_give_up(g);
 }
 
-/* False: nothing was to be done. */
+/* False: there was nothing to do. */
 static bool mover_step(struct gpu *g) UNLOCKS(core_lock)
 {
         struct mover *m = g->mover;
@@ -267,16 +268,16 @@ static bool mover_step(struct gpu *g) UNLOCKS(core_lock)
                 mover_failed(g);
                 return true;
         }
-        /* With small limits its context takes half as much (mover.h); NVML tells the daemon what is
-         * true. */
+        /* With small limits its context takes half as much (mover.h); NVML tells the daemon the
+         * true figure. */
         kept = g->mover_room - (g->mover_room - MOVER_SPARE_BYTES) / 2;
         request_return_unevictable(g, g->mover_room - kept);
         g->mover_room = kept;
         return true;
 }
 
-/* Work in flight is kept short for the drain's sake. A program that is frozen needs no drain, and a
- * launch held back for longer than a turn would never get through. */
+/* Work in flight is kept short so that drains are short. A program that is frozen needs no drain,
+ * and a launch held back for longer than a turn would never get through. */
 void agent_throttle(void)
 {
         bool freezes = freeze_mode() == WIRE_FREEZE_MOVE && freeze_is_ready() && movers_are_there();

@@ -1,5 +1,5 @@
-/* agent_self.c: owns what the daemon is told for people alone: what took no copy, what lies on the
- * host, how memory is shared, how long the process has run. Nothing may depend on any of it. */
+/* agent_self.c: owns figures that the daemon only displays: bytes that took no copy, bytes on the
+ * host, how memory is shared, how long the process has run. No decision may depend on them. */
 #include "preload/agent/agent_state.h"
 
 #include <stdio.h>
@@ -27,7 +27,8 @@ static bool is_busy(void) REQUIRES(core_lock)
         return (core.running || core.lease) && !agent.idle_said;
 }
 
-/* The agent looks several times a second while the program runs: what is longer, it was stopped. */
+/* The agent looks several times a second while the program runs: in a longer gap the process was
+ * stopped. */
 void agent_self_count(uint64_t now)
 {
         if (agent.busy_since_ns)
@@ -73,7 +74,7 @@ void agent_self_tell(const struct gpu *g)
         daemon_send(&m, WIRE_SELF, g->index);
 }
 
-/* Why it stands. Torture and overflow are no matter of the daemon's. */
+/* Why the program stands still. Torture and overflow do not concern the daemon. */
 static uint32_t frozen_why(void) REQUIRES(core_lock)
 {
         uint32_t why = agent.paused ? WIRE_FROZEN_PAUSED : 0;

@@ -1,4 +1,4 @@
-/* agent_state.c: owns the agent's state, and answers what follows from it alone. */
+/* agent_state.c: owns the agent's state, and answers questions that follow from it alone. */
 #include "preload/agent/agent_state.h"
 
 #include "preload/freeze/freeze.h"
@@ -26,8 +26,8 @@ bool agent_wants_to_run(void)
         return !agent.paused && (core.waiters > 0 || agent.unfinished || freeze_stands());
 }
 
-/* The lease counts once everything that was evicted is back. Without one nobody has seen to it that
- * there is room for what is new, either. */
+/* The lease counts once all evicted memory is back. Without a lease there is no room for new memory
+ * either. */
 bool agent_all_is_back(void)
 {
         for (unsigned i = 0; i < core.gpu_count; i++) {

@@ -1,6 +1,6 @@
-/* agent_talk.c: owns the conversation with the daemon: what is said when, what follows from what is
- * heard, and what to do when nobody answers. Must never wait for an answer: that is for the threads
- * that asked. */
+/* agent_talk.c: owns the conversation with the daemon: what is sent when, what follows from each
+ * message, and what to do while there is no daemon. Must never wait for an answer: only the threads
+ * that asked do. */
 #include "preload/agent/agent_state.h"
 
 #include <errno.h>
@@ -34,18 +34,17 @@
 #define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* where there never was a daemon */
 #define ALONE_AFTER_NS \
         (10 * NSEC_PER_SEC) /* without a daemon for so long, a running client grows on its own */
-/* A program that allocates little by little changes its figures a million times a second. */
+/* A program that allocates in small steps changes its figures a million times a second. */
 #define USAGE_SPACING_NS  (NSEC_PER_MSEC / 2)
-#define COMMIT_KEEP_NS    NSEC_PER_SEC /* room asked for is about to be used */
+#define COMMIT_KEEP_NS    NSEC_PER_SEC /* requested room is about to be used */
 #define ALONE_PATIENCE_NS (2 * NSEC_PER_SEC)
-/* The daemon drops a request that what it has promised covers; the promise may grow a moment later.
- */
+/* The daemon ignores a request that is already granted; the grant may grow a moment later. */
 #define REQUEST_AGAIN_NS NSEC_PER_SEC
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
 /* ---- messages out; core_lock held ---- */
 
-/* Read without the lock by whoever allocates: after all that it stands for. */
+/* Threads that allocate read it without the lock: set it after all that it stands for. */
 static void gpu_is_managed(struct gpu *g)
 {
         __atomic_store_n(&g->managed, true, __ATOMIC_RELEASE);
@@ -59,8 +58,7 @@ static uint32_t gpu_flags(const struct gpu *g) REQUIRES(core_lock)
                (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u);
 }
 
-/* What the program was started with; a value that is no priority is said once and not guessed at.
- */
+/* The program's setting. A value that is no priority is warned about once, and ignored. */
 static int requested_priority(void)
 {
         const char *text = setting_text(SETTING_PRIORITY);
@@ -105,9 +103,9 @@ void agent_send_attach(struct gpu *g)
 {
         struct wire_message m = {0};
 
-        /* From here on the daemon counts what this says and no more: what an earlier one had
-         * allowed, or nobody forbidden, is void before the answer comes, and memory on its way
-         * between processes is in no figure. */
+        /* From here on the daemon counts only this message. What an earlier daemon had allowed, or
+         * was never refused, is void before the answer comes, and memory on its way between
+         * processes is in no figure. */
         agent_cancel_own();
         g->asked = true;
         passed_close(&g->leaving);
@@ -120,7 +118,8 @@ void agent_send_attach(struct gpu *g)
         m.ATTACH.backed = g->heap.backed;
         m.ATTACH.unevictable = g->unevictable;
         m.ATTACH.arena = swap_arena_bytes(g);
-        if (request_is_movers(g)) { /* with REQUEST only: that says whom it displaces */
+        if (request_is_movers(
+                    g)) { /* only with REQUEST, which tells the daemon whom it displaces */
                 g->unevictable_requested = g->unevictable;
                 g->mover_asks = false;
         }
@@ -140,7 +139,8 @@ void agent_send_attach(struct gpu *g)
         }
 }
 
-/* Less is said before the figures that follow from it, more after those that it is part of. */
+/* Decreases are sent before the figures that follow from them, increases after the figures that
+ * include them. */
 static void tell_exported(struct gpu *g) REQUIRES(core_lock)
 {
         if (g->export_requested < g->export_said) {
@@ -159,8 +159,8 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
         agent.sequence_said[g->index] = g->limit_sequence;
         g->allocated_said = g->heap.allocated;
         m.USAGE.allocated = g->heap.allocated;
-        /* A restore is told when it is whole, so that a grant never comes before; the charge covers
-         * the limit anyway. While memory leaves, what has not left yet counts. */
+        /* A restore is reported when it is complete, so that a grant never comes before; the charge
+         * covers the limit anyway. During an eviction, bytes that have not left yet count. */
         m.USAGE.backed = agent_wants_to_run() && !core.running ? g->heap.resident : g->heap.backed;
         if (g->heap.backed > g->limit)
                 m.USAGE.backed = g->heap.backed;
@@ -174,16 +174,16 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
                 gpu_flags(g) | (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u);
         m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
         if (daemon_send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
-                /* Linux 6.16 tells us (SO_PASSRIGHTS), before it the daemon (REFUSED). */
+                /* Linux 6.16 reports it (SO_PASSRIGHTS); before that the daemon does (REFUSED). */
                 g->may_pass = false;
-                passed_close(&g->leaving); /* before it is said that the bytes are free */
+                passed_close(&g->leaving); /* before the bytes are reported as free */
                 m.USAGE.pass_bytes = 0;
                 daemon_send(&m, WIRE_USAGE, g->index);
         }
         passed_close(&g->leaving);
 }
 
-/* The daemon measures the card, where managed memory is in nobody's figure. */
+/* The daemon measures the card, where no client's figures contain managed memory. */
 static void send_managed(struct gpu *g)
 {
         struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes};
@@ -192,7 +192,7 @@ static void send_managed(struct gpu *g)
         daemon_send(&m, WIRE_MANAGED, g->index);
 }
 
-/* Before memory of the host is mapped, and after. */
+/* Before and after host memory is mapped. */
 static void send_host(void) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
@@ -225,7 +225,7 @@ static void send_request(struct gpu *g) REQUIRES(core_lock)
 
 /* ---- losing and finding the daemon; core_lock held ---- */
 
-/* Nobody to ask about memory of the host: what is there. */
+/* There is no daemon to ask for host memory: all available memory counts. */
 static void host_alone(void) REQUIRES(core_lock)
 {
         struct host_memory m;
@@ -236,7 +236,7 @@ static void host_alone(void) REQUIRES(core_lock)
         core.host.known = true;
 }
 
-/* Nobody to ask: what the GPU has is the limit, as on the plain driver. */
+/* There is no daemon: the limit is what the GPU has, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g)
 {
         host_alone();
@@ -276,7 +276,7 @@ static void agent_down(const char *why) REQUIRES(core_lock)
                                    : BACKOFF_MIN_NS;
         agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + agent_random() % agent.backoff_ns;
 
-        /* A revocation by a daemon that is gone means nothing. */
+        /* A revocation by a daemon that has ended means nothing. */
         if (agent.revoking && agent_own_drain() < OWN_DRAINS)
                 agent_end_drain();
         for (unsigned i = 0; i < core.gpu_count; i++) {
@@ -284,7 +284,7 @@ static void agent_down(const char *why) REQUIRES(core_lock)
 
                 g->asked = g->attached = false;
                 passed_close(&g->leaving);
-                /* Neither evict nor restore until somebody says so again. */
+                /* Neither evict nor restore until a daemon orders it again. */
                 if (g->managed && !core.running && agent_own_drain() < OWN_DRAINS &&
                     g->limit != UINT64_MAX)
                         g->limit = g->heap.backed;
@@ -306,13 +306,13 @@ static void agent_alone(const char *why) REQUIRES(core_lock)
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
                         agent_gpu_alone(&core.gpus[i]);
-        /* What an earlier daemon had moved out comes back first, as the card has room for it. */
+        /* Memory evicted for an earlier daemon comes back first, as far as the card has room. */
         if (agent_own_drain() < OWN_DRAINS && !agent.paused && agent_all_is_back())
                 agent_go_on();
         bell_ring(&core.changed);
 }
 
-/* Nobody is left who could say that the program may go on. */
+/* No daemon is left that could resume the program. */
 static bool unpause(void) REQUIRES(core_lock)
 {
         if (!agent.paused || setting_is_on(SETTING_REQUIRE))
@@ -336,8 +336,8 @@ void agent_connect(void)
                 agent.tried = true;
                 agent_down(strerror(-r));
                 if (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS) {
-                        /* Before the first lease there is nothing to lose; after, only those who
-                         * run may go on growing. */
+                        /* Before the first lease there is nothing to lose; after it only running
+                         * programs may go on growing. */
                         if (unpause() || core.running || !daemon_line.instance)
                                 agent_alone(strerror(-r));
                 }
@@ -373,7 +373,7 @@ static void count_refusal(struct refusals *r, uint64_t bytes)
         r->count++;
 }
 
-/* What it speaks is not known: not even that it would grant what is asked for in its words. */
+/* The daemon speaks another version, so even its grants cannot be relied on. */
 static void on_other_release(const char *text) REQUIRES(core_lock)
 {
         agent_down(text);
@@ -389,7 +389,8 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
         daemon_line.warned = true;
         agent_pause(false);
         agent_alone(text);
-        /* Of several that run, and grew while nobody answered, none may have room for all of it. */
+        /* Of several programs that ran and grew without a daemon, none may have room for all of its
+         * memory. */
         if (core.running && !agent_all_is_back())
                 agent_begin_drain(ALONE_PATIENCE_NS, true);
 }
@@ -397,7 +398,7 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
 static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
 {
         struct gpu *g = m->header.gpu < core.gpu_count ? &core.gpus[m->header.gpu] : NULL;
-        /* An earlier request's refusal says nothing: the last one has an answer of its own. */
+        /* The refusal of an earlier request means nothing: the last request gets its own answer. */
         bool last = g && m->REFUSED.of == g->request_sequence;
 
         switch (m->REFUSED.code) {
@@ -412,7 +413,8 @@ static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
                         break;
                 g->unevictable_requested = g->unevictable_allowed;
                 if (g->mover_said)
-                        request_no_mover(g); /* others' requests may be less, and granted */
+                        request_no_mover(
+                                g); /* other threads' requests may be smaller, and be granted */
                 else
                         count_refusal(&g->refused_unevictable, g->unevictable_said);
                 break;
@@ -438,7 +440,7 @@ static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-/* Less holds at once; more, once this daemon has said all that it allows. */
+/* Less holds at once; more, once this daemon has sent all that it allows. */
 static void on_freeze(const struct wire_message *m)
 {
         agent.freeze_most = (enum wire_freeze)m->FREEZE.mode;
@@ -458,13 +460,13 @@ static void on_attached(const struct wire_message *m) REQUIRES(core_lock)
         if (daemon_line.warned)
                 log_notice("the daemon in %s is back: sharing again", agent.where),
                         daemon_line.warned = false;
-        /* What it was promised is asked for again. */
+        /* Ask again for what an earlier daemon had promised. */
         g->commit_requested = MAX(g->commit_requested, g->heap.allocated);
         if (g->commit_requested == UINT64_MAX)
                 g->commit_requested = g->heap.allocated;
         g->limit_sequence = 0;
         g->attached = g->may_pass = true;
-        /* What the program is told depends on what the host has. */
+        /* The size that the program sees depends on the host's memory. */
         if (!g->overflow || core.host.known)
                 gpu_is_managed(g);
         agent.host_requested_said = UINT64_MAX;
@@ -482,10 +484,10 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
 
         uint64_t commit_before = g->commit;
 
-        /* A LIMIT that crossed a REQUEST which gives room back must not hand it out again. */
+        /* A LIMIT that crossed a REQUEST which returns room must not hand that room out again. */
         g->commit = MIN(m->LIMIT.commit, MAX(g->commit_requested, g->heap.allocated));
         if (m->LIMIT.backed < g->limit && m->LIMIT.backed < g->heap.allocated)
-                agent.run_said[g->index] = false; /* who wants it back has to say so again */
+                agent.run_said[g->index] = false; /* threads that want it back must ask again */
         g->limit = m->LIMIT.backed;
         g->unevictable_allowed = m->LIMIT.unevictable;
         g->visible = m->LIMIT.visible_bytes;
@@ -493,7 +495,7 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
         g->limit_sequence = m->header.sequence;
         if (g->commit > commit_before)
                 core_room_changed(g);
-        /* Taken back before those who had asked for it ran again. */
+        /* The commit was lowered before the threads that had asked for it ran again. */
         if (g->commit < commit_before && g->commit_askers > 0)
                 g->request_dirty = true;
         g->usage_dirty = true;
@@ -509,7 +511,7 @@ static void on_host_limit(const struct wire_message *m) REQUIRES(core_lock)
         if (!core.host.known)
                 core.host.most = m->HOST_LIMIT.most;
         core.host.known = true;
-        /* What a thread has come to want since then has not been asked for yet. */
+        /* Requests that threads have made since then are not yet sent. */
         if (m->HOST_LIMIT.of == agent.host_sequence &&
             core.host.allowed < agent.host_requested_said) {
                 count_refusal(&core.host.refused, agent.host_requested_said);
@@ -579,7 +581,7 @@ static bool gpu_known(const struct wire_message *m)
         return m->header.gpu < core.gpu_count && core.gpus[m->header.gpu].known;
 }
 
-/* came: the descriptors that came along; what is left of them is closed. */
+/* came: the received descriptors; those left over are closed. */
 static void agent_handle(const struct wire_message *m, struct passed *came) REQUIRES(core_lock)
 {
         switch (m->header.type) {
@@ -655,8 +657,8 @@ void agent_listen(void)
         }
 }
 
-/* Give room back that the program no longer uses, some blocks at a time. What buffers leave that
- * change sides is for others of the same program. */
+/* Give back room that the program no longer uses, some blocks at a time. Room left by buffers that
+ * change sides stays for others of the program. */
 static void trim_commit(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         uint64_t used = MAX(g->heap.allocated, g->commit_kept);
@@ -673,7 +675,7 @@ static void trim_commit(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         g->request_dirty = true;
 }
 
-/* Host memory: whoever uses some says how much, before and after. */
+/* Host memory: threads that use some report it, before and after. */
 static void tell_host(void) REQUIRES(core_lock)
 {
         bool any = false;
@@ -687,7 +689,7 @@ static void tell_host(void) REQUIRES(core_lock)
                 send_host();
 }
 
-/* Somebody waits for these figures, or for what is said after them. */
+/* A thread waits for these figures to be sent, or for a message sent after them. */
 static bool usage_is_due(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->request_dirty || g->leaving.count > 0 || agent.revoking || agent_wants_to_run() ||
@@ -707,7 +709,7 @@ static void tell_active(uint64_t now) REQUIRES(core_lock)
         agent_send_lease(WIRE_ACTIVE);
 }
 
-/* A thread has waited long, and asks who is in the way. */
+/* A thread has waited long, and asks which process is in the way. */
 static void ask_holder(void) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
@@ -722,7 +724,7 @@ static void ask_holder(void) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-/* A create within the limit has failed: others hold what we were promised. */
+/* A create within the limit has failed: other processes hold bytes that were promised to us. */
 static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         struct wire_message m = {.SHORT.bytes = g->short_bytes};
@@ -734,7 +736,7 @@ static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         daemon_send(&m, WIRE_SHORT, g->index);
 }
 
-/* The daemon does not know yet, or no longer, that the program wants to run and what it needs. */
+/* The daemon does not know, or no longer knows, that the program wants to run and what it needs. */
 static bool run_is_due(const struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         const unsigned i = g->index;

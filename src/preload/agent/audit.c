@@ -1,5 +1,5 @@
-/* audit.c: owns the moments when the accounts and the driver must agree. Must never tell a figure
- * while somebody is about to change it: who compares takes it for exact. */
+/* audit.c: owns the moments at which the accounts and the driver must agree. Must never trace a
+ * figure while it is being changed: tests compare it exactly. */
 #include "preload/agent/audit.h"
 
 #include "preload/state/core.h"
@@ -14,7 +14,7 @@ static bool block_at_rest(const struct block *b)
         return true;
 }
 
-/* Nobody makes or releases memory of the heap, what the program has freed included. */
+/* No memory of the heap is being made or released, including memory that the program has freed. */
 static bool at_rest(const struct heap *h)
 {
         for (size_t i = 0; i < h->count; i++)
@@ -26,8 +26,8 @@ static bool at_rest(const struct heap *h)
         return h->backed == h->resident;
 }
 
-/* What of the resident memory is managed; a block that the program has freed is counted, as it is
- * there, until it leaves the books. */
+/* The managed part of the resident memory. A block that the program has freed counts until it
+ * leaves the accounts. */
 static uint64_t managed_resident(const struct heap *h)
 {
         uint64_t bytes = 0;
@@ -39,7 +39,7 @@ static uint64_t managed_resident(const struct heap *h)
         return bytes;
 }
 
-/* Grows with all that has to do with memory of the heap. */
+/* Grows with every event that concerns memory of the heap. */
 static uint64_t events(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->heap.next_id + g->heap.buried + g->moved_out + g->moved_in + g->spared_out +

@@ -1,15 +1,14 @@
-/* audit.h: what the accounts say this process has on the cards, told in the trace (trace.h)
- * whenever nothing comes or goes, so that it can be held against the driver's own figures:
+/* audit.h: traces the accounts of what this process has on the cards (trace.h) whenever no memory
+ * is coming or going, so that they can be compared with the driver's own figures:
  *
- * "created": bytes of the memory that was made by cuMemCreate or came from another process, and was
- * not released: exactly. "on_card": with what is known to be unevictable, all but managed memory.
- */
+ * "created": bytes of memory made by cuMemCreate or received from another process, and not
+ * released: exact. "on_card": that and all known unevictable bytes, without managed memory. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "preload/process/lock.h"
 
-/* The agent's, before it sleeps. last: whether anything has happened since or not. core_lock held.
- */
+/* The agent calls it before it sleeps, core_lock held. last: trace even if nothing has happened
+ * since. */
 void audit_tell(bool last) REQUIRES(core_lock);

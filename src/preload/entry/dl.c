@@ -1,5 +1,5 @@
-/* dl.c: decides where a call of dlsym() or dlopen() goes. Must work before anything is initialised,
- * in any constructor of anybody, without allocating (dl_entry.S does the going). */
+/* dl.c: decides where a call of dlsym() or dlopen() goes. Must work before anything is initialized,
+ * in any constructor of any library, without allocating (dl_entry.S makes the jump). */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,13 +12,13 @@
 void *dlsym_route(void *handle, const char *name);
 void *dlopen_route(const char *path, int flags);
 
-/* cuMemAlloc, but not cudaMalloc, cublasCreate, curandGenerate. */
+/* True for cuMemAlloc, false for cudaMalloc, cublasCreate, curandGenerate. */
 static bool is_driver_name(const char *name)
 {
         return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
-/* NULL, with an error for dlerror(), which some programs print without a look. */
+/* NULL, with an error for dlerror(), which some programs print without checking. */
 static void *dlsym_missing(void *handle, const char *name)
 {
         static const char why[] = ", which this release of sublet does not know";
@@ -30,8 +30,8 @@ static void *dlsym_missing(void *handle, const char *name)
         return compat_dlsym(handle, text);
 }
 
-/* A driver function asked for of a certain library: the real answer first, so that what is returned
- * is ours only if the program would have got the driver's. */
+/* The program asks a certain library for a driver function. The real answer comes first: ours is
+ * returned only if the program would have got the driver's. */
 static void *dlsym_caught(void *handle, const char *name)
 {
         void *p = compat_dlsym(handle, name);
@@ -45,8 +45,8 @@ static void *dlsym_caught(void *handle, const char *name)
         return doors_wrap(p);
 }
 
-/* RTLD_DEFAULT finds our doors by itself, being preloaded, but also what we have no door for.
- * RTLD_NEXT is asked by somebody who stands behind us and wants what is behind him. */
+/* RTLD_DEFAULT finds our doors by itself, because we are preloaded, but also functions that have no
+ * door. A caller of RTLD_NEXT stands behind us, and wants the function of a library behind it. */
 void *dlsym_route(void *handle, const char *name)
 {
         if (unlikely(is_driver_name(name)) && handle != RTLD_NEXT &&
@@ -55,7 +55,7 @@ void *dlsym_route(void *handle, const char *name)
         return compat_dlsym_address();
 }
 
-/* By now without RTLD_DEEPBIND, under which a library would bind the C library's dlsym() and the
+/* RTLD_DEEPBIND is taken out by now: with it a library would bind the C library's dlsym() and the
  * driver's functions before ours. */
 void *dlopen_route(const char *path, int flags)
 {

@@ -1,5 +1,5 @@
-/* door_count.h: which doors a program has come through, for the library that tests watch: each is
- * named once, in the file that SUBLET_DOOR_COUNT names. In libsublet.so there is nothing of it. */
+/* door_count.h: records which doors a program has used, for the library that tests watch. Each door
+ * is named once, in the file that SUBLET_DOOR_COUNT names. libsublet.so contains none of it. */
 #pragma once
 
 #include "preload/entry/doors.h"

@@ -23,8 +23,8 @@
                 __attribute__((alias("door_" #symbol), visibility("default"))); \
         static CUresult door_##symbol params
 
-/* What gate_work() says of a submission: the same kernel with about as many blocks, the same graph,
- * the same call with about as many bytes. */
+/* The kind of work, as gate_work() identifies it: the same kernel with about as many blocks, the
+ * same graph, the same call with about as many bytes. */
 static inline uint64_t work_of_kernel(uint64_t func, uint64_t x, uint64_t y, uint64_t z)
 {
         return gate_work(func, x * y * z);
@@ -50,9 +50,9 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 #define BLOCKS(x) _Generic((x), unsigned int : (x), int : (x), default : 1)
 #define BYTES(x)  _Generic((x), size_t : (x), default : 0)
 
-/* While nothing is to be decided a call costs two marks and a look. All else lies apart: what it
- * needs would be saved and set up on each call. failed_: what the driver has answered already; 0:
- * it was not asked. Then it is HOOKS_SUBMIT(). */
+/* In the usual case a call costs two marks and a look. All else is in functions of its own: their
+ * registers would otherwise be saved and set up on each call. failed_: what the driver has answered
+ * already; 0: it was not called. Then it is HOOKS_SUBMIT(). */
 #define CU_SUBMIT(symbol, submits_to, params, args)                                            \
         static NOINLINE CUresult gated_##symbol(CUresult failed_, UNWRAP params)               \
         {                                                                                      \

@@ -1,4 +1,4 @@
-/* parts.c: owns the order in which the parts of the library are asked and told. */
+/* parts.c: owns the order in which the parts of the library are polled and informed. */
 #include "preload/state/part.h"
 
 #include "base/macros.h"
@@ -19,7 +19,7 @@
 #include "preload/stream/gate.h"
 #include "preload/stream/interrupt.h"
 
-/* From below: a part is set up after those that it uses. */
+/* From the lowest up: a part is set up after those that it uses. */
 const struct part parts[] = {
         {.setup = gate_setup, .forked = gate_forget_threads},
         {.setup = interrupt_setup},

@@ -1,25 +1,24 @@
-/* resolve.c: answers cuGetProcAddress. Asks the real resolver first and substitutes by the address
- * it returned, so that version and flags mean what they mean to the driver. Must never invent an
- * entry point that the driver did not hand out. */
+/* resolve.c: answers cuGetProcAddress. Asks the real resolver first and replaces the address that
+ * it returns, so that version and flags keep their meaning. Must never return an entry point that
+ * the driver did not. */
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/entry/doors.h"
 
-/* What the driver answers a program of another CUDA version; NULL: nothing. */
+/* What the driver would answer a program of another CUDA version; NULL: nothing. */
 static void *answer(const char *name, int version, cuuint64_t flags)
 {
         CUdriverProcAddressQueryResult status;
         void *p = NULL;
         CUresult result = real.cuGetProcAddress_v2(name, &p, version, flags, &status);
 
-        if (result ==
-            CUDA_ERROR_NOT_SUPPORTED) /* a driver of before CUDA 12 has the first one only */
+        if (result == CUDA_ERROR_NOT_SUPPORTED) /* a driver before CUDA 12 has only the first one */
                 result = real.cuGetProcAddress(name, &p, version, flags);
         return result == CUDA_SUCCESS ? p : NULL;
 }
 
-/* The row of a function that dlsym() does not know. What is newer than the ABI that we declare
- * counts only if the driver answers with the same function for the version that a row is of. */
+/* The row of a function that dlsym() does not find. A function newer than the ABI declared here
+ * counts only if the driver answers with the same function for the version of a row. */
 static enum door_row row_without_symbol(const char *name, const void *address, int version,
                                         cuuint64_t flags)
 {
@@ -35,8 +34,8 @@ static enum door_row row_without_symbol(const char *name, const void *address, i
                        : DOOR_NONE;
 }
 
-/* NULL: a version of a caught function that nobody has decided about. Handed out it would go past
- * us, and our door of an older version would take its arguments for another ABI's. */
+/* NULL: a version of a caught function that the tables do not know. Its address would bypass us,
+ * and our door of an older version would read its arguments by another ABI. */
 static void *resolve(const char *name, void *address, int version, cuuint64_t flags)
 {
         enum door_row row = rows_find_base(name, version, flags);
@@ -52,7 +51,7 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
 
         row = row_without_symbol(name, address, version, flags);
         if (row == DOOR_NONE) {
-                /* A version from before the table's first: cuda_uncaught.def says why it passes. */
+                /* A version older than the table's first: cuda_uncaught.def says why it passes. */
                 if (version <= CUDA_VERSION && rows_knows_base(name))
                         return address;
                 rows_count_unknown(name);
@@ -66,7 +65,7 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
         return wrapper;
 }
 
-/* What the driver answers where it has no such function. */
+/* A name for which the driver has no function. */
 #define NO_SUCH_FUNCTION "cuNoSuchFunction"
 
 CUresult hook_cuGetProcAddress(const char *name, void **ret_fn, int version, cuuint64_t flags)

@@ -1,5 +1,5 @@
 /* overflow.c: owns which buffers lie on the card and which on the host. Must never move one while
- * anything is in flight, nor take host memory that was not promised. */
+ * work is in flight, nor take host memory that was not promised. */
 #include "preload/extra/overflow.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 
 #define SETTLE_NS   (200 * NSEC_PER_MSEC) /* programs allocate many buffers in a row */
 #define SPACING_NS  NSEC_PER_SEC
-#define PATIENCE_NS (100 * NSEC_PER_MSEC) /* of our drains; doubled when they fail */
+#define PATIENCE_NS (100 * NSEC_PER_MSEC) /* between our drains; doubled when they fail */
 #define SPACING_MAX (30 * NSEC_PER_SEC)
 #define SMALL_PART  64u /* of the card, kept for small allocations */
 
@@ -32,12 +32,12 @@ enum phase { REST, DRAINS, MOVES };
 
 static struct {
         enum phase phase;
-        uint64_t next_ns; /* UINT64_MAX: all lies as it should */
+        uint64_t next_ns; /* UINT64_MAX: all buffers lie where they should */
         uint64_t spacing_ns;
-        uint64_t requested;              /* bytes of each card, at most */
+        uint64_t requested;              /* the most bytes of each card */
         uint64_t moved;                  /* bytes, this time */
         bool asked, arranging, arranged; /* by the trials: to be begun, begun, done */
-        bool carries, cancelled;         /* an extent is on its way, and then comes an end */
+        bool carries, cancelled;         /* an extent is on its way, after which the move ends */
 } overflow = {.next_ns = UINT64_MAX, .spacing_ns = SPACING_NS, .requested = UINT64_MAX};
 
 /* ---- what this GPU can do ---- */
@@ -89,7 +89,7 @@ void overflow_learn(struct gpu *g)
         g->overflow = r == CUDA_SUCCESS;
         if (g->overflow)
                 return;
-        g->keep = UINT64_MAX; /* nothing could lie elsewhere */
+        g->keep = UINT64_MAX; /* no buffer could lie on the host */
         log_warning("GPU %u: the driver maps no host memory (CUDA error %d): "
                     "SUBLET_MEMORY=overflow does not apply",
                     g->index, (int)r);
@@ -103,8 +103,9 @@ static uint64_t share(const struct gpu *g) REQUIRES(core_lock)
         return MIN(sub_sat(g->visible, core_own_unevictable(g)), g->keep);
 }
 
-/* What is kept for small allocations is a part of the share, not of what is promised so far: that
- * would grow with each promise, and who asks for just what is missing would never have enough. */
+/* The part kept for small allocations is a share of the program's share, not of what is promised so
+ * far: that would grow with each promise, and a program that asks for just the missing bytes would
+ * never have enough. */
 uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
 {
         uint64_t most;
@@ -208,7 +209,7 @@ int sublet_buffer_priority(uint64_t address, int priority)
 
 /* ---- who shall lie where ---- */
 
-/* The card's first; of equals always the same, so that nothing moves for nothing. */
+/* Buffers for the card first; the order of equals is fixed, so that nothing moves in vain. */
 static int by_rank(const void *left, const void *right)
 {
         const struct block *a = *(struct block *const *)left, *b = *(struct block *const *)right;
@@ -229,7 +230,7 @@ bool overflow_places(const struct block *b)
         return b->kind == BLOCK_LARGE && !b->dying && !b->managed && !b->held;
 }
 
-/* Of what its buffers may use of the card, what this one may. */
+/* How much of the card's room this buffer may use, given the room for all of its kind. */
 static uint64_t room_of(const struct block *b, uint64_t most)
 {
         uint64_t kept = MIN(profile_room(), most / 2);
@@ -239,8 +240,8 @@ static uint64_t room_of(const struct block *b, uint64_t most)
         return profile_place(b) == PROFILE_HOST ? 0 : sub_sat(most, kept);
 }
 
-/* Mark the extents that are to change sides. Returns bytes that shall come to the card; *ret_out:
- * that shall leave it. */
+/* Mark the extents that have to change sides. Returns the bytes that come to the card; *ret_out:
+ * the bytes that leave it. */
 static uint64_t plan(struct gpu *g, uint64_t *ret_out) REQUIRES(core_lock)
 {
         uint64_t most = overflow_card_room(g, g->commit, UINT64_MAX);
@@ -288,7 +289,7 @@ static uint64_t plan(struct gpu *g, uint64_t *ret_out) REQUIRES(core_lock)
         return in;
 }
 
-/* Room on the card to come, if the daemon likes; asked for and not waited for. */
+/* Ask the daemon for room on the card, without waiting for it. */
 static void request_more(struct gpu *g) REQUIRES(core_lock)
 {
         uint64_t wanted = MIN(g->heap.allocated + g->heap.mapped, share(g));
@@ -311,7 +312,7 @@ static void arranged(bool good)
         bell_ring(&core.changed);
 }
 
-/* Nothing on this GPU is to change sides. */
+/* No extent on this GPU is to change sides. */
 static void unplan(struct gpu *g)
 {
         struct heap_cursor c = {0};
@@ -373,13 +374,13 @@ void overflow_step(uint64_t now)
                         g->commit_used_ns = now; /* who leaves comes back */
                 in = plan(g, &out);
                 if (in == 0 && (out == 0 || !profile_room())) {
-                        unplan(g); /* nobody leaves for nobody */
+                        unplan(g); /* do not move a buffer out if none comes in */
                         continue;
                 }
                 if (!request_may_map(sub_sat(out, in) + 2 * g->heap.extent_bytes)) {
                         unplan(g);
                         refused = true;
-                        continue; /* asked for; the answer comes by overflow_changed() */
+                        continue; /* requested; the answer comes by overflow_changed() */
                 }
                 any = true;
         }
@@ -413,8 +414,8 @@ bool overflow_drain_failed(void)
 
 void overflow_cancel(void)
 {
-        /* A thread of the program finds the daemon gone while the agent carries an extent: nobody
-         * may run before that lies where it belongs. */
+        /* A thread of the program finds the daemon gone while the agent carries an extent: no
+         * thread may run before the extent lies where it belongs. */
         overflow.cancelled = overflow.carries;
         if (overflow.phase == REST || overflow.carries)
                 return;
@@ -436,7 +437,7 @@ uint64_t overflow_next_ns(void)
 
 /* ---- moving ---- */
 
-/* Can it change sides now? */
+/* Can the extent change sides now? */
 static bool may_move(const struct gpu *g, const struct extent *e) REQUIRES(core_lock)
 {
         uint64_t most = MIN(g->commit, share(g));
@@ -449,7 +450,7 @@ static bool may_move(const struct gpu *g, const struct extent *e) REQUIRES(core_
         return e->state == EXTENT_RESIDENT && core_host_mapped() + e->bytes <= core.host.allowed;
 }
 
-/* Who comes in where there is room, else who leaves. */
+/* An extent that comes in if there is room, else one that leaves. */
 static struct extent *next_move(struct gpu **ret_gpu) REQUIRES(core_lock)
 {
         struct extent *leaves = NULL;
@@ -472,8 +473,8 @@ static struct extent *next_move(struct gpu **ret_gpu) REQUIRES(core_lock)
         return leaves;
 }
 
-/* New memory on the other side, filled while it lies aside, then put in the place of the old.
- * Not CUDA_SUCCESS: it lies where it lay. */
+/* Make memory on the other side, fill it at a temporary address, then put it in place of the old.
+ * Not CUDA_SUCCESS: the extent lies where it was. */
 static CUresult carry(struct gpu *g, struct extent *e, bool to_card)
 {
         struct extent other = {.address = g->aside, .bytes = e->bytes, .block = e->block};

@@ -23,43 +23,43 @@ void overflow_setup(void);
 /* Find out whether this GPU can; once. */
 void overflow_learn(struct gpu *g) UNLOCKS(core_lock);
 
-/* What cuMemAlloc of so many bytes may use of the card, given what is promised: some is kept for
- * small allocations. */
+/* How much of the card cuMemAlloc of so many bytes may use, given the bytes promised: some are kept
+ * for small allocations. */
 uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
         REQUIRES(core_lock);
-/* More would not help: the card's part is used. */
+/* Asking for more would not help: the program's part of the card is used. */
 bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost) REQUIRES(core_lock);
-/* Memory of the host at an address of ours. 0, or -ENOMEM. */
+/* Host memory at an address of ours. 0, or -ENOMEM. */
 int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
         UNLOCKS(core_lock);
-/* There is memory at an address: a buffer of its own may be known. */
+/* There is memory at an address now; if it is a buffer of its own, the profile may know it. */
 void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes);
-/* Whether it changes sides: a large buffer of the program's, on such a GPU. */
+/* Whether it can change sides: a large buffer of the program's, on such a GPU. */
 bool overflow_places(const struct block *b);
 
 /* Put buffers where the trials want them (profile_place()), at once. */
 void overflow_arrange(void);
 bool overflow_is_arranging(void);
-bool overflow_is_arranged(void); /* false: that failed, or is not done */
+bool overflow_is_arranged(void); /* false: it failed, or is not done yet */
 
-/* What was allocated, freed or said may put other buffers on the card. */
+/* After an allocation, a free or an order that may put other buffers on the card. */
 void overflow_changed(struct gpu *g);
 
-/* What include/sublet.h calls: the priority of the buffer there. 0, or -1: there is none of its
- * own. The lock is not held. */
+/* For include/sublet.h: the priority of the buffer at the address. 0, or -1: there is no buffer of
+ * its own there. The lock is not held. */
 int sublet_buffer_priority(uint64_t address, int priority) __attribute__((visibility("default")));
 
 /* ---- the agent's ---- */
 
-/* Begin to change sides where it is time. */
+/* Begin to move buffers if it is time. */
 void overflow_step(uint64_t now) REQUIRES(core_lock);
-/* A drain that was ours has ended. False: it was not. */
+/* A drain that this module began has ended. False: another began it. */
 bool overflow_drained(void);
 bool overflow_drain_failed(void);
 /* The daemon has taken over. */
 void overflow_cancel(void) REQUIRES(core_lock);
 enum own_drain overflow_own(void);
-/* Carry one extent to the other side. False: nothing (more) to do. The lock is not held. */
+/* Carry one extent to the other side. False: there is none (left). The lock is not held. */
 bool overflow_move(void);
 /* When to look again. */
 uint64_t overflow_next_ns(void);

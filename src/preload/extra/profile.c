@@ -28,8 +28,8 @@
 #define SAMPLE_NS    (20 * NSEC_PER_MSEC) /* shorter steps are timed several at a time, ... */
 #define SAMPLE_LEAST 16u                  /* ... and so many submissions at least */
 #define STEPS_MAX    1000u
-#define STEP_MOST_NS (10 * NSEC_PER_SEC) /* what comes more seldom is no step */
-#define PATIENCE_NS  (20 * NSEC_PER_SEC) /* until buffers lie as they shall, and work is done */
+#define STEP_MOST_NS (10 * NSEC_PER_SEC) /* work that repeats more seldom is no step */
+#define PATIENCE_NS  (20 * NSEC_PER_SEC) /* until buffers lie as planned, and work has ended */
 #define FAILURES_MAX 4u                  /* in a row */
 #define NAP_NS       (20 * NSEC_PER_USEC)
 
@@ -39,10 +39,10 @@ enum state { OFF, LEARNS, TRIES, ENDED };
 struct tried {
         struct profile_buffer buffer;
         uint64_t id;    /* of the block */
-        uint64_t there; /* bytes of it that were on the card, at most */
+        uint64_t there; /* the most bytes of it that were on the card */
 };
 
-/* How many of a size have been allocated. */
+/* How many buffers of a size have been allocated. */
 struct size {
         unsigned gpu;
         uint64_t bytes, count;
@@ -51,23 +51,23 @@ struct size {
 static struct {
         enum state state;
         const char *to, *from;
-        int fd;                    /* of `to`, once this process writes it */
+        int fd;                    /* the file `to`, once this process writes it */
         struct profile_list known; /* what the file says */
         bool known_said;
         struct size *sizes;
         size_t size_count;
-        uint64_t peak; /* bytes, most that there have been */
+        uint64_t peak; /* the largest sum of bytes so far */
 
         struct steps steps;
-        uint64_t step_ns; /* with none of them on the card, about; 0: not known */
+        uint64_t step_ns; /* with none of them on the card, roughly; 0: not known */
         struct trial trial;
         struct tried tried[TRIAL_BUFFERS_MAX];
         unsigned count;
-        int turn;     /* whose it is; TRIAL_GROUND */
+        int turn;     /* which buffer's; TRIAL_GROUND */
         bool placed;  /* and all lies so */
-        bool timed;   /* the sample is on; else a step passes first, to warm up */
+        bool timed;   /* the sample has begun; before it a step passes to warm up */
         bool busy;    /* a thread is at it */
-        bool written; /* there is something in the file */
+        bool written; /* the file has contents */
         uint64_t steps_wanted, steps_passed, began_ns, lease;
         unsigned failures;
 } profile = {.fd = -EBADF};
@@ -108,7 +108,7 @@ static void read_file(const char *path)
                             path, bad.first, bad.text, bad.lines);
 }
 
-/* Of several processes of one program the first that tries writes. */
+/* Of several processes of one program the first to try writes the file. */
 static int claim_file(void)
 {
         if (profile.fd >= 0)
@@ -133,7 +133,7 @@ static void write_file(struct profile_list *list)
                 profile_format(program_invocation_short_name, profile.step_ns, list);
         size_t n = text ? strlen(text) : 0;
 
-        /* In one piece: who reads meanwhile has the old one or the new one. */
+        /* In one write, so that a reader gets the old file or the new one. */
         if (!text || pwrite(profile.fd, text, n, 0) != (ssize_t)n ||
             ftruncate(profile.fd, (off_t)n) < 0)
                 log_warning("cannot write the profile %s: %s", profile.to, strerror(errno));
@@ -172,7 +172,7 @@ void profile_forget(void)
 
 void profile_exits(void)
 {
-        /* Nothing is left behind where nothing was found. */
+        /* No file is left behind if no result was found. */
         if (profile.fd >= 0 && !profile.written && lseek(profile.fd, 0, SEEK_END) == 0)
                 (void)unlink(profile.to);
         if (profile.peak == 0 || (profile.state != LEARNS && profile.state != TRIES))
@@ -220,7 +220,7 @@ void profile_allocated(struct gpu *g, struct block *b)
                 sum += core.gpus[i].heap.allocated + core.gpus[i].heap.mapped;
         if (sum <= profile.peak)
                 return;
-        /* It is still being set up; what repeats itself there is not its work. */
+        /* The program is still setting up; work that repeats there is not its steps. */
         profile.peak = sum;
         if (profile.state == LEARNS)
                 steps_reset(&profile.steps);
@@ -308,7 +308,7 @@ static int choose_tried(void)
         return 0;
 }
 
-/* Room on the host for all that are tried, or for the largest of them. */
+/* Room on the host for all buffers that are tried, or for the largest. */
 static int take_host(void) UNLOCKS(core_lock)
 {
         for (; profile.count > 0; profile.count /= 2) {
@@ -319,7 +319,7 @@ static int take_host(void) UNLOCKS(core_lock)
                 for (unsigned i = 0; i < core.gpu_count; i++)
                         more = sub_sat(more, core.gpus[i].heap.mapped);
                 if (request_host(more) == 0) {
-                        core.host.taking -= more; /* promised; taken as they move */
+                        core.host.taking -= more; /* promised; taken as buffers move */
                         return 0;
                 }
         }
@@ -345,8 +345,7 @@ static void relearn(void)
                 overflow_changed(&core.gpus[i]);
 }
 
-/* What is in flight is done. False: it goes on and on, perhaps until something else is submitted.
- */
+/* Wait for the work in flight. False: it goes on, perhaps until other work is submitted. */
 static bool settle(void) UNLOCKS(core_lock)
 {
         uint64_t until = clock_now_ns() + PATIENCE_NS;
@@ -365,7 +364,7 @@ static bool settle(void) UNLOCKS(core_lock)
         return !quiesce_capturing();
 }
 
-/* All lies as it shall while it is this one's turn. */
+/* Put all buffers where they have to be for this one's turn. */
 static bool arrange(int turn) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -396,7 +395,7 @@ static bool arrange(int turn) UNLOCKS(core_lock)
         return good;
 }
 
-/* Of each buffer that was tried, what it saves. NULL: no memory. */
+/* What each tried buffer saves. NULL: no memory. */
 static struct profile_list results(void)
 {
         struct profile_list list = {.buffers = calloc(profile.count + 1, sizeof(*list.buffers))};
@@ -443,7 +442,7 @@ static void finish(void)
         end();
 }
 
-/* Arrange the next sample that can be had. */
+/* Arrange the next sample that is possible. */
 static void go_on(void) UNLOCKS(core_lock)
 {
         profile.timed = false;
@@ -467,7 +466,7 @@ static void go_on(void) UNLOCKS(core_lock)
         }
 }
 
-/* Of the same size on the same GPU are of a kind. */
+/* Buffers of the same size on the same GPU form a kind. */
 static void begin_trial(void)
 {
         unsigned kinds[TRIAL_BUFFERS_MAX];
@@ -506,13 +505,13 @@ static void begin(void) UNLOCKS(core_lock)
         go_on();
 }
 
-/* Of so much each, at least that much in all. */
+/* How many parts of `each` make up at least `all`. */
 static uint64_t parts_of(uint64_t all, uint64_t each)
 {
         return (all + each - 1) / each;
 }
 
-/* So many steps took so long. */
+/* So many steps took this long. */
 static void sampled(uint64_t ns) UNLOCKS(core_lock)
 {
         if (!profile.steps_wanted) {
@@ -520,7 +519,7 @@ static void sampled(uint64_t ns) UNLOCKS(core_lock)
                 profile.steps_wanted = MIN(MAX(parts_of(SAMPLE_NS, profile.step_ns),
                                                parts_of(SAMPLE_LEAST, profile.steps.gap)),
                                            STEPS_MAX);
-                profile.timed = false; /* once more, as all others are taken */
+                profile.timed = false; /* once more, as for all other samples */
                 profile.steps_passed = 0;
                 return;
         }
@@ -544,7 +543,7 @@ static void step_begins(void) UNLOCKS(core_lock)
         if (++profile.steps_passed < (profile.timed ? MAX(profile.steps_wanted, 1u) : 1u))
                 return;
         if (!settle()) {
-                profile.timed = false; /* a later end would be that of more steps */
+                profile.timed = false; /* a later end would count more steps */
                 if (quiesce_capturing() || core_passive())
                         return;
                 log_warning("no profile: the program's work waits for what it does later");
@@ -555,7 +554,7 @@ static void step_begins(void) UNLOCKS(core_lock)
                 sampled(clock_now_ns() - profile.began_ns);
                 return;
         }
-        profile.timed = true; /* or again: others had the card meanwhile */
+        profile.timed = true; /* or again: other programs had the card meanwhile */
         profile.steps_passed = 0;
         profile.lease = core.lease;
         profile.began_ns = clock_now_ns();

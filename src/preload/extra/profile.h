@@ -21,24 +21,23 @@ void profile_forget(void);
 /* The process exits; the lock is not needed. */
 void profile_exits(void);
 
-/* A thread of the program, not inside the gate, is about to submit such work (gate.h). core_lock
+/* A thread of the program, not inside the gate, is about to submit this work (gate.h). core_lock
  * not held. */
 void profile_submission(uint64_t work);
 
 /* ---- core_lock held ---- */
 
-/* A buffer of its own was allocated: it may be known. */
+/* A buffer of its own was allocated: the profile may know it. */
 void profile_allocated(struct gpu *g, struct block *b);
-/* For those on this GPU that buffers may change sides soon: a person is told once how many the file
- * knows. */
+/* Buffers of this GPU may change sides soon: a message says once how many the file knows. */
 void profile_placing(void);
 
-/* Who is on the card while buffers are tried. */
+/* Where a buffer lies while buffers are tried. */
 enum profile_place {
-        PROFILE_HOST = -1, /* tried, and not its turn */
+        PROFILE_HOST = -1, /* it is tried, and it is not its turn */
         PROFILE_FREE,      /* it goes by its rank */
         PROFILE_CARD,      /* its turn */
 };
 enum profile_place profile_place(const struct block *b);
-/* Bytes kept free for the one whose turn it is; 0: none are being tried. */
+/* Bytes kept free for the buffer whose turn it is; 0: none is being tried. */
 uint64_t profile_room(void);

@@ -20,7 +20,7 @@ int64_t profile_use(const struct profile_buffer *b)
         return b->saved_ns ? (int64_t)MIN(MAX(b->saved_ns / mib, 1u), (uint64_t)INT64_MAX) : -1;
 }
 
-/* line ends with NUL and is cut to pieces. */
+/* Ends line with NUL and cuts it to pieces. */
 static bool read_buffer(char *line, struct profile_buffer *ret)
 {
         uint64_t gpu = UINT64_MAX, bytes = 0, nth = 0, saved = UINT64_MAX, noise = 0;
@@ -119,7 +119,7 @@ int profile_parse(const char *text, size_t length, struct profile_list *ret,
                 return -ENOMEM;
         }
         memcpy(copy, text + magic, length - magic);
-        copy[length - magic] = 0; /* what stands behind a NUL is no text */
+        copy[length - magic] = 0; /* bytes behind a NUL are no text */
         r = parse_lines(copy, &list, &bad);
         free(copy);
         if (r < 0) {

@@ -36,15 +36,15 @@ struct profile_bad {
         char text[48];         /* its beginning, printable */
 };
 
-/* 0; -EINVAL: it does not begin as a profile does; -EPROTONOSUPPORT: it is of another version;
- * -ENOMEM. What ret holds is the caller's to free(). */
+/* 0; -EINVAL: it does not begin as a profile does; -EPROTONOSUPPORT: another version; -ENOMEM. The
+ * caller frees the contents of ret. */
 int profile_parse(const char *text, size_t length, struct profile_list *ret,
                   struct profile_bad *ret_bad);
 
-/* The text of a profile, the one most worth its place first. NULL: no memory. The caller frees it.
- */
+/* The text of a profile; the buffer most worth its place comes first. NULL: no memory. The caller
+ * frees it. */
 char *profile_format(const char *program, uint64_t step_ns, struct profile_list *list);
 
-/* How the buffers of a program are ordered by what was found: nanoseconds saved by a MiB, at least
- * 1; -1: it was tried, and saves nothing. */
+/* The rank of a buffer: nanoseconds saved for each MiB, at least 1; -1: it was tried, and saves
+ * nothing. */
 int64_t profile_use(const struct profile_buffer *b);

@@ -1,13 +1,13 @@
-/* steps.c: owns what is known of each kind of work. Must never take two steps for one longer one
- * where a kind comes once in each. */
+/* steps.c: owns what is known of each kind of work. Must never take two steps for one if a kind of
+ * work occurs once in each. */
 #include "preload/extra/steps.h"
 
 #include <string.h>
 
 #include "base/macros.h"
 
-#define STABLE   4u  /* as often the same distance is no accident */
-#define LEAST    32u /* submissions, before anything is believed */
+#define STABLE   4u  /* the same distance so often is no accident */
+#define LEAST    32u /* submissions, before anything is concluded */
 #define LOST     8u  /* steps */
 #define LOST_MIN 1024u
 
@@ -36,7 +36,7 @@ static struct steps_kind *kind_of(struct steps *s, uint64_t work)
         }
 }
 
-/* An eighth more or less, for what a program does now and then. */
+/* Equal to within an eighth, for work that a program does only now and then. */
 static bool is_about(uint64_t a, uint64_t b)
 {
         return MAX(a, b) - MIN(a, b) <= MIN(a, b) / 8;
@@ -57,7 +57,7 @@ static void kind_comes(struct steps_kind *k, uint64_t now)
         k->last = now;
 }
 
-/* It has come lately, as often as it should, and is steady or has not been seen often enough to
+/* It has come lately, as often as expected, and is steady or has not been seen often enough to
  * tell. */
 static bool may_begin_steps(const struct steps *s, const struct steps_kind *k)
 {
@@ -75,7 +75,8 @@ bool steps_look(struct steps *s, uint64_t work)
         kind_comes(k, now);
         if (now < LEAST || k->stable < STABLE)
                 return false;
-        /* No rarer one than is known; by a little more another kind of the same step might be. */
+        /* Take a rarer kind than the known one only if it is clearly rarer: another kind of the
+         * same step may be slightly so. */
         if (s->gap && (k->gap <= s->gap || is_about(k->gap, s->gap)))
                 return false;
         for (const struct steps_kind *o = s->kind; o < s->kind + STEPS_KINDS; o++)

@@ -13,30 +13,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STEPS_KINDS 1024u /* a power of two; what is beyond is not looked at */
+#define STEPS_KINDS 1024u /* a power of two; kinds beyond it are ignored */
 
 struct steps_kind {
         uint64_t work, last; /* when it came last, in submissions; 0: the slot is free */
-        uint64_t gap;        /* since the one before, in the mean */
+        uint64_t gap;        /* since the one before, on average */
         unsigned seen;       /* so often */
         unsigned stable;     /* ... and so often in a row after about that many */
 };
 
 struct steps {
         uint64_t submissions;
-        uint64_t begin, gap; /* the work that a step begins with, and submissions of one; gap 0:
-                                not known */
+        uint64_t begin,
+                gap; /* the work that a step begins with, and its submissions; gap 0: not known */
         unsigned used;
         struct steps_kind kind[STEPS_KINDS];
 };
 
-/* Forget everything: the program does something else now. */
+/* Forget everything: the program has begun something else. */
 void steps_reset(struct steps *s);
 
-/* Such work is about to be submitted. True: a step is known to begin with it since now, and was not
- * known, or was shorter. */
+/* This work is about to be submitted. True: from now on a step is known to begin with it, and was
+ * not known, or was thought shorter. */
 bool steps_look(struct steps *s, uint64_t work);
 
-/* What a step was known to begin with has not come for so long that the program has gone on to
- * something else. */
+/* The work that began a step has not come for so long that the program must do something else now.
+ */
 bool steps_lost(const struct steps *s);

@@ -18,7 +18,7 @@
 
 #define CALLS     100u
 #define EVERY_NS  (20 * NSEC_PER_MSEC)
-#define DRAIN_MIN (20 * NSEC_PER_MSEC) /* patience of our drains: somewhere from here ... */
+#define DRAIN_MIN (20 * NSEC_PER_MSEC) /* the patience of our drains lies between this ... */
 #define DRAIN_VAR (80 * NSEC_PER_MSEC) /* ... to so much more */
 
 enum phase { REST, DRAINS, EVICTS, RESTORES };
@@ -29,11 +29,11 @@ static struct {
 
         /* core_lock held */
         uint64_t random; /* the agent's */
-        bool asked;      /* by a thread that waits for it */
+        bool asked;      /* set by a thread that waits for it */
         enum phase phase;
         uint64_t began_ns, next_ns;
         uint64_t taken; /* bytes it had, then those that were taken from it */
-        uint64_t ended; /* well or not: who asked goes on */
+        uint64_t ended; /* in any way: the thread that asked goes on */
         uint64_t times, drains_failed;
 } torture = {.next_ns = UINT64_MAX};
 

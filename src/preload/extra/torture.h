@@ -18,20 +18,20 @@
 /* Once, before the first thread passes the gate. */
 void torture_setup(void);
 
-/* In its place in a plain build, which has nothing else of it. */
+/* Used in its place in a plain build, which contains nothing else of it. */
 void torture_left_out(void);
 
 /* ---- the agent's; core_lock held ---- */
 
-/* Begin where one is due. */
+/* Begin one if it is due. */
 void torture_step(uint64_t now) REQUIRES(core_lock);
-/* A drain that was ours and not the daemon's has ended. False: it was not. */
+/* A drain of torture's, not the daemon's, has ended. False: it was another. */
 bool torture_drained(void) REQUIRES(core_lock);
 bool torture_drain_failed(void) REQUIRES(core_lock);
-/* The daemon has taken over: what it says holds. What is out comes back as it allows. */
+/* The daemon has taken over: its orders hold. Evicted memory comes back as it allows. */
 void torture_cancel(void) REQUIRES(core_lock);
 enum own_drain torture_own(void);
-/* Everything that can go has gone: let it come back. */
+/* All memory that can leave has left: let it come back. */
 void torture_evicted(void) REQUIRES(core_lock);
 /* Everything is back. */
 void torture_restored(void) REQUIRES(core_lock);

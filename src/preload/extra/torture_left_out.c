@@ -1,4 +1,4 @@
-/* torture_left_out.c: owns what a plain build says where torture is asked for. Must never do
+/* torture_left_out.c: owns the warning of a plain build when torture is asked for. Must never do
  * anything else: torture is for tests. */
 #include "preload/extra/torture.h"
 

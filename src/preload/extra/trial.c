@@ -1,5 +1,5 @@
-/* trial.c: owns the order of the samples and their evaluation. Must never rank by a single one
- * where there are more. */
+/* trial.c: owns the order of the samples and their evaluation. Must never rank by a single sample
+ * if there are more. */
 #include "preload/extra/trial.h"
 
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static int64_t median(int64_t *values, unsigned n)
         return n % 2 ? values[n / 2] : values[n / 2 - 1] + (values[n / 2] - values[n / 2 - 1]) / 2;
 }
 
-/* The grounds that were taken, in order. */
+/* The ground samples taken, in order. */
 static unsigned grounds(const struct trial *t, int64_t *ret)
 {
         unsigned n = 0;
@@ -87,7 +87,7 @@ uint64_t trial_ground_ns(const struct trial *t)
         return (uint64_t)median(all, n);
 }
 
-/* By how much a ground differs from the next one, in the median. */
+/* The median difference between one ground sample and the next. */
 static uint64_t noise_ns(const struct trial *t)
 {
         int64_t all[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX];
@@ -98,7 +98,7 @@ static uint64_t noise_ns(const struct trial *t)
         return n < 2 ? 0 : (uint64_t)median(all, n - 1);
 }
 
-/* What it saved, in the median; from how many rounds. 0: it was never tried. */
+/* The median of what it saved. Returns the number of rounds; 0: it was never tried. */
 static unsigned saved_ns(const struct trial *t, unsigned buffer, double *ret)
 {
         int64_t saved[TRIAL_ROUNDS];
@@ -120,7 +120,8 @@ static unsigned saved_ns(const struct trial *t, unsigned buffer, double *ret)
         return n;
 }
 
-/* Those of a kind that were tried: how many, the mean of what they saved, and its variance. */
+/* The buffers of a kind that were tried: how many, the mean of what they saved, and its variance.
+ */
 struct kin {
         unsigned count;
         double mean, variance;
@@ -153,8 +154,8 @@ bool trial_result(const struct trial *t, unsigned buffer, uint64_t *ret_saved_ns
         if (rounds == 0)
                 return false;
         if (k.count > 1) {
-                /* Of the median of samples less the mean of two others it is 2 where errors are
-                 * normal; those of times have longer tails. */
+                /* For the median of samples less the mean of two others the factor is 2 if errors
+                 * are normal; errors of times have longer tails. */
                 double by_chance = 3 * square / rounds;
 
                 own = k.variance > by_chance ? 1 - by_chance / k.variance : 0;

@@ -22,13 +22,13 @@
 struct trial {
         unsigned buffers;
         unsigned kind[TRIAL_BUFFERS_MAX];
-        unsigned round, buffer;                              /* the next sample: of this one, ... */
-        bool with;                                           /* ... or of the ground before it */
+        unsigned round, buffer; /* the next sample: of this buffer, ... */
+        bool with;              /* ... or of the ground before it */
         int64_t ground_ns[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX]; /* before each; 0: none */
         int64_t with_ns[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX];
 };
 
-#define TRIAL_GROUND (-1) /* none of them on the card */
+#define TRIAL_GROUND (-1) /* no buffer on the card */
 #define TRIAL_OVER   (-2)
 
 /* At most TRIAL_BUFFERS_MAX buffers. Which are of a kind: the same number. */
