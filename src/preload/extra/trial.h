@@ -31,20 +31,20 @@ struct trial {
 #define TRIAL_GROUND (-1) /* no buffer on the card */
 #define TRIAL_OVER   (-2)
 
-/* At most TRIAL_BUFFERS_MAX buffers. Which are of a kind: the same number. */
+/* At most TRIAL_BUFFERS_MAX buffers. kinds: buffers of one kind have the same number. */
 void trial_begin(struct trial *t, unsigned buffers, const unsigned *kinds);
-/* Which is on the card in the next sample. */
+/* The buffer on the card in the next sample. */
 int trial_next(const struct trial *t);
-/* That sample took so long. */
+/* The result of that sample. */
 void trial_sample(struct trial *t, uint64_t ns);
-/* It cannot be had: freed, or it does not move. */
+/* The sample is impossible: its buffer was freed, or does not move. */
 void trial_skip(struct trial *t);
-/* At the beginning of a round, not the first: what is known then is worth being written down. */
+/* At the beginning of each round but the first: the results so far are worth writing down. */
 bool trial_round_is_over(const struct trial *t);
 
-/* What a buffer saves, and the scatter that it was told from. False: it was never tried. saved: 0
- * where nothing is told from the scatter. */
+/* What a buffer saves, and the scatter of its samples. False: it was never tried. saved: 0 if it
+ * cannot be told from the scatter. */
 bool trial_result(const struct trial *t, unsigned buffer, uint64_t *ret_saved_ns,
                   uint64_t *ret_noise_ns);
-/* The median of the grounds. 0: there is none. */
+/* The median of the ground samples. 0: there is none. */
 uint64_t trial_ground_ns(const struct trial *t);

@@ -24,13 +24,13 @@
 #include "preload/freeze/freeze.h"
 #include "preload/state/core.h"
 
-/* A driver call of the program's own ran out of memory of the GPU (NULL: none of ours), and does
- * not say how much it lacks: ask for room, each time for four times as much as was had for this
- * call so far (*room; 0 at first). True: worth repeating the call. False: no more is to be had, and
- * what was goes back. */
+/* A driver call of the program's ran out of memory of the GPU (NULL: a GPU that is not shared), and
+ * the driver does not say how much it lacks. Asks for room, each time for four times as much as
+ * this call has had so far (*room; 0 at first). True: worth repeating the call. False: there is no
+ * more room, and all of it goes back. */
 bool hooks_more_room(struct gpu *g, uint64_t *room);
 
-/* The result of a call, which is repeated while the driver lacks memory and there is more room. */
+/* The result of a call, repeated while the driver lacks memory and more room can be had. */
 #define HOOKS_RETRY_ON(gpu, call)                                       \
         ({                                                              \
                 uint64_t room_ = 0;                                     \
@@ -55,8 +55,9 @@ bool hooks_more_room(struct gpu *g, uint64_t *room);
                 }                                                \
                 of_call_;                                        \
         })
-/* The result of a call through the gate (gate.h), which may end there (interrupt.h). It is made
- * again where the program was frozen in the middle of it, and its memory moved (freeze.h). */
+/* The result of a call through the gate (gate.h), where the wait may end with an error
+ * (interrupt.h). The call is repeated if the program was frozen in the middle of it and its memory
+ * moved (freeze.h). */
 #define HOOKS_GATED(stream, work, call)                                                         \
         ({                                                                                      \
                 bool again_ = false;                                                            \
@@ -73,6 +74,6 @@ bool hooks_more_room(struct gpu *g, uint64_t *room);
 /* quiesce_capture_forbids(), without the lock. */
 bool hooks_capture_forbids(void);
 
-/* The wrapper for a driver function by the address the real resolver returned; the address itself
- * where we catch nothing. */
+/* The wrapper of the driver function at an address that the real resolver returned; the address
+ * itself if the function is not caught. */
 void *doors_wrap(void *real_address);

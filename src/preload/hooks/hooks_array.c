@@ -1,6 +1,6 @@
-/* hooks_array.c: arrays and mipmapped arrays. The driver alone knows how their bytes lie, so they
- * cannot be moved; they are counted as unevictable, and room for them is asked for before they are
- * made. Must never refuse what the card and the daemon have room for. */
+/* hooks_array.c: arrays and mipmapped arrays. Only the driver knows how their bytes lie, so they
+ * cannot be moved. They are counted as unevictable, and room for them is asked for before they are
+ * made. Must never refuse an array for which the card and the daemon have room. */
 #include <stdbool.h>
 
 #include "base/macros.h"
@@ -16,7 +16,7 @@
 #define TILE_ROWS_MOST 128u
 #define PAGE_BYTES     (2 * MIB)
 
-/* Bits of an element of one channel; of the whole element where the format says how many. */
+/* Bits of an element of one channel, or of the whole element if the format fixes their number. */
 static unsigned format_bits(CUarray_format format, unsigned channels)
 {
         switch (format) {
@@ -84,7 +84,7 @@ static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned level)
                         column *= 2;
                 rows = align_up(rows, column);
         }
-        /* What overflows the driver will refuse. */
+        /* The driver refuses sizes that overflow. */
         if (__builtin_mul_overflow(row, rows, &bytes) ||
             __builtin_mul_overflow(bytes, slices, &bytes) || bytes > UINT64_MAX / 2)
                 return UINT64_MAX / 2;
@@ -95,7 +95,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
 {
         uint64_t bytes = 0;
 
-        /* Memory of theirs comes later, by other calls. */
+        /* Their memory comes later, by other calls. */
         if (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
                 return 0;
         for (unsigned i = 0; i < MIN(levels, 32U); i++)
@@ -103,7 +103,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
         return bytes < PAGE_BYTES ? bytes : align_up(bytes, PAGE_BYTES);
 }
 
-/* Room for an array. False: there is none. *ret NULL: nothing is counted. */
+/* Room for an array. False: there is none. *ret NULL: the array is not counted. */
 static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct unevictable **ret)
 {
         CUcontext owner = NULL;
@@ -177,8 +177,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *ret_mipmap,
         return taken(room, r, r == CUDA_SUCCESS ? *ret_mipmap : NULL);
 }
 
-/* Off the list first: as soon as the driver has taken a handle back it may give it to another
- * thread. */
+/* Off the list first: once the driver has taken a handle back, it may give it to another thread. */
 static struct unevictable *leaving(const void *handle)
 {
         struct unevictable *f = NULL;

@@ -1,4 +1,4 @@
-/* hooks_attribute.h: in how many bytes the driver answers each question about an address. */
+/* hooks_attribute.h: the size of the driver's answer to each question about an address. */
 #pragma once
 
 #include <stdbool.h>

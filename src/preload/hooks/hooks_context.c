@@ -1,4 +1,4 @@
-/* hooks_context.c: contexts, streams and captures: what must be known to drain, and what lives and
+/* hooks_context.c: contexts, streams and captures: what a drain has to know, and what lives and
  * dies with a context. */
 #include <stdbool.h>
 
@@ -26,7 +26,8 @@ CUresult hook_cuInit(unsigned int Flags)
         return r;
 }
 
-/* Room for a context is asked for before it is created: the card may be full of others' memory. */
+/* Room for a context is asked for before it is created: the card may be full of other programs'
+ * memory. */
 static bool context_reserve(struct gpu *g)
 {
         bool ok;
@@ -46,28 +47,29 @@ static void context_born(struct gpu *g, CUcontext handle, bool primary) REQUIRES
         request_kick();
 }
 
-/* Another living context of the GPU to run our copies in. Lock held. */
+/* Run our copies in another living context of the GPU. Lock held. */
 static void context_adopt(struct gpu *g)
 {
         if (!g->context)
                 g->context = quiesce_context_of(g);
 }
 
-/* What the driver gives back with a context. gpu NULL: nothing of ours ends. */
+/* Room that the driver gives back with a context. gpu NULL: no context of ours ends. */
 struct ending {
         struct gpu *gpu;
         uint64_t bytes;
 };
 
-/* The context is about to be destroyed, and what was allocated in it with it: dropped, never
- * restored first. context_died() when it is. */
+/* The context is about to be destroyed, with all memory allocated in it: drop that memory without
+ * restoring it. Call context_died() after the destruction. */
 static struct ending context_dies(struct context *c) UNLOCKS(core_lock)
 {
         struct gpu *g = c->gpu;
         struct ending ret = {.gpu = g, .bytes = g->context_bytes};
         struct block *b;
 
-        c->dying = true; /* no other context's end makes it the one that our copies run in */
+        c->dying = true; /* so that the end of another context does not make our copies run in this
+                            one */
         if (!g->error && !quiesce_capturing())
                 quiesce_wait_all();
         if (g->context == c)
@@ -87,8 +89,8 @@ static struct ending context_dies(struct context *c) UNLOCKS(core_lock)
         return ret;
 }
 
-/* Whoever names a context, or NULL, ends it if it is one that the program has made; of others the
- * driver refuses that. */
+/* A call that names a context, or NULL, ends that context if the program has made it; the driver
+ * refuses others. */
 static struct ending made_dies(struct context *c) UNLOCKS(core_lock)
 {
         if (!c || c->primary || c->green || c->dying)
@@ -96,7 +98,7 @@ static struct ending made_dies(struct context *c) UNLOCKS(core_lock)
         return context_dies(c);
 }
 
-/* The driver has returned: not before is the room anybody's. Lock not held. */
+/* The driver has destroyed the context, so its room is free. Lock not held. */
 static void context_died(struct ending e)
 {
         if (!e.gpu)
@@ -139,7 +141,7 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
                 return r;                                                 \
         }
 
-/* Of before CUDA 3.2: its memory has addresses of 32 bits, and calls of its own. */
+/* From before CUDA 3.2: its memory has addresses of 32 bits, and calls of its own. */
 HOOK_CREATE(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
 HOOK_CREATE(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
             (pctx, flags, dev))
@@ -151,7 +153,7 @@ HOOK_CREATE(cuCtxCreate_v4,
             (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
              CUdevice dev),
             (pctx, ctxCreateParams, flags, dev))
-/* Of before CUDA 5, where a graphics or video API needed a context made for it. */
+/* From before CUDA 5, when a graphics or video API needed a context made for it. */
 HOOK_CREATE(cuGLCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
 HOOK_CREATE(cuGLCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
             (pctx, flags, dev))
@@ -180,7 +182,7 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
         return r;
 }
 
-/* From before CUDA 4: whoever detaches last destroys the context. */
+/* From before CUDA 4: the last detach destroys the context. */
 CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
         struct context *c;
@@ -219,9 +221,9 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
         return r;
 }
 
-/* Whoever makes a primary context or ends it is alone at it, the driver's call included: what is to
- * be done depends on whether it is alive. And one thread at a time asks whether there is room for
- * it, however many want it: room for each of them may be more than the card has. core_lock. */
+/* A thread that makes or ends a primary context excludes all others, also during the driver's call,
+ * because its steps depend on whether the context is alive. And only one thread at a time asks for
+ * room for it: room for each of several could be more than the card has. core_lock. */
 static bool primary_taken[GPUS_MAX], primary_wanted[GPUS_MAX];
 
 static void primary_take(bool *taken) UNLOCKS(core_lock)
@@ -239,13 +241,13 @@ static void primary_give(bool *taken)
         bell_ring(&core.changed);
 }
 
-/* How often a primary context is held: retained and not released by the program, and once by each
- * of its green contexts. A reset ends the context and leaves the count: the next to retain it gets
+/* How often a primary context is held: retains by the program that are not released, and one for
+ * each of its green contexts. A reset ends the context and leaves the count: the next retain gets
  * the same handle, alive again. core_lock. */
 static unsigned retained[GPUS_MAX];
 
-/* Take it, with room for the context where it is not alive. *ret_reserved: there was need of it.
- * False: there is no room, and it is not taken. */
+/* Take it, with room for the context if it is not alive. *ret_reserved: room was asked for. False:
+ * there is no room, and it is not taken. */
 static bool primary_begin(struct gpu *g, bool *ret_reserved)
 {
         int r = 0;
@@ -255,7 +257,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
         primary_take(&primary_wanted[g->index]);
         primary_take(&primary_taken[g->index]);
         if (!quiesce_context_primary(g)) {
-                /* The wait may be long, and a release is not to wait for it. */
+                /* The wait may be long, and a release must not wait for it. */
                 primary_give(&primary_taken[g->index]);
                 r = request_unevictable(g, g->context_bytes);
                 *ret_reserved = r == 0;
@@ -267,7 +269,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
         return r == 0;
 }
 
-/* It is alive; handle NULL: it could not be made. Lock held. */
+/* The context is alive; handle NULL: it could not be made. Lock held. */
 static void primary_there(struct gpu *g, bool reserved, CUcontext handle) REQUIRES(core_lock)
 {
         struct context *c = quiesce_context_primary(g);
@@ -303,8 +305,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         return r;
 }
 
-/* Somebody holds it no longer, or resets it: what goes with the context goes first, if it ends with
- * that. */
+/* The program releases or resets the context. If that ends it, give up its memory first. */
 static struct ending primary_dies(struct gpu *g, bool reset) UNLOCKS(core_lock)
 {
         struct context *c = quiesce_context_primary(g);
@@ -314,7 +315,7 @@ static struct ending primary_dies(struct gpu *g, bool reset) UNLOCKS(core_lock)
         return context_dies(c);
 }
 
-/* False: it is none of ours. */
+/* False: the device is not shared. */
 static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
 {
         bool ours;
@@ -333,8 +334,8 @@ static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
         return ours;
 }
 
-/* r: what the driver said to whoever holds it no longer. The last release is refused while there
- * are green ones, but counts. */
+/* r: the driver's answer to the release. A last release is refused while there are green contexts,
+ * but it counts. */
 static void primary_ended(CUdevice dev, bool reset, CUresult r)
 {
         bool counts;
@@ -395,7 +396,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
         if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = HOOKS_RETRY_ON(g, real.cuGreenCtxCreate(phCtx, desc, dev, flags));
-        /* It holds the primary one, whose handle is had by retaining it once more. */
+        /* The green context holds the primary one; one more retain returns its handle. */
         if (r == CUDA_SUCCESS && real.cuDevicePrimaryCtxRetain(&primary, dev) == CUDA_SUCCESS)
                 (void)real.cuDevicePrimaryCtxRelease_v2(dev);
         lock_acquire(&core_lock);
@@ -514,8 +515,8 @@ static void capture_is_over(CUstream stream)
         core_unrelax(mode);
 }
 
-/* From before the capture begins until after it has ended, nothing is asked of any stream: a query
- * from outside would break it. */
+/* From before the capture begins until it has ended, no stream is queried: a query from outside
+ * would break the capture. */
 static CUresult capture_begun(CUstream stream, CUresult r)
 {
         if (r != CUDA_SUCCESS && !core_passive())
@@ -523,12 +524,12 @@ static CUresult capture_begun(CUstream stream, CUresult r)
         return r;
 }
 
-/* Recorded on a stream that is about to capture; NULL: there is none. */
+/* An event recorded on a stream that is about to capture; NULL: there is none. */
 static CUevent capture_probe(CUstream stream)
 {
         CUevent e = NULL;
 
-        /* On the legacy stream, which cannot capture, it would break other captures. */
+        /* On the legacy stream, which cannot capture, a record would break other captures. */
         if (stream == CU_STREAM_LEGACY || quiesce_is_capturing(stream) ||
             real.cuEventCreate(&e, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
                 return NULL;
@@ -565,7 +566,7 @@ static CUresult capture_ended(CUstream stream, CUresult r)
 {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-        /* Neither success nor failure says that the capture has ended: the stream does. */
+        /* Neither success nor failure tells whether the capture has ended: only the stream does. */
         if (core_passive() || (real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
                                status != CU_STREAM_CAPTURE_STATUS_NONE))
                 return r;
@@ -573,7 +574,7 @@ static CUresult capture_ended(CUstream stream, CUresult r)
         return r;
 }
 
-/* Which stream a NULL means is said by the symbol. */
+/* The symbol decides which stream NULL means. */
 #define HOOK_CAPTURE(suffix, null_stream)                                                          \
         CUresult hook_cuStreamBeginCapture_v2##suffix(CUstream hStream, CUstreamCaptureMode mode)  \
         {                                                                                          \

@@ -1,6 +1,6 @@
-/* hooks_mapping.c: where a program maps the memory that it has created, who may touch it there, and
- * what it is told about such addresses. Must never answer otherwise because memory happens to be
- * evicted. */
+/* hooks_mapping.c: where a program maps the memory that it has created, who may access it there,
+ * and the answers about such addresses. The answers must never depend on whether memory is evicted.
+ */
 #include "preload/hooks/hooks_virtual.h"
 
 #include "base/macros.h"
@@ -11,8 +11,8 @@
 
 /* ---- mapping ---- */
 
-/* Put what is resident of a handle where it is mapped now. The handle is taken, the lock not held.
- */
+/* Map the resident memory of a handle where the program wants it now. The handle is taken, the lock
+ * not held. */
 static CUresult place(const struct handle *h, const struct mapping *m)
 {
         CUstreamCaptureMode mode = core_relax();
@@ -53,7 +53,8 @@ static CUresult map(struct handle *h, CUdeviceptr ptr, size_t size) UNLOCKS(core
         return r;
 }
 
-/* A handle of the driver's own: remembered, because it must not lie where something of ours is. */
+/* A handle of the driver's own: its address is remembered, so that memory of ours is never put
+ * there. */
 static CUresult map_drivers(CUdeviceptr ptr, size_t size, size_t offset,
                             CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -105,13 +106,14 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                 handle_put(h);
                 m = r == CUDA_SUCCESS ? virtual_at(ptr) : NULL;
                 if (m && m->handle && handle_is_everywhere(m->handle))
-                        (void)handle_fix(m->handle); /* refused, it is moved like others */
+                        (void)handle_fix(
+                                m->handle); /* if that is refused, it is moved like others */
         }
         lock_release(&core_lock);
         return r;
 }
 
-/* Something of the handle is in the driver at its mappings. */
+/* The driver has memory of the handle mapped. */
 static bool any_resident(const struct handle *h)
 {
         if (!h->block)
@@ -130,7 +132,7 @@ static CUresult unmap(struct mapping *m) UNLOCKS(core_lock)
 
         if (h)
                 handle_take(h);
-        /* Another thread may have been here meanwhile. */
+        /* Another thread may have changed it meanwhile. */
         if (virtual_at(at.address) == m && m->handle == h) {
                 virtual_unmap(m);
                 if (!h || any_resident(h)) {
@@ -167,7 +169,7 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 /* ---- access ---- */
 
-/* What the driver would say, which has nothing there to ask it about. */
+/* The answer of the driver, which has no mapping there to be asked about. */
 static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc, size_t count)
 {
         int devices = 0;
@@ -181,7 +183,7 @@ static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc
                     l->type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
                         if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
                                 return CUDA_ERROR_NOT_SUPPORTED;
-                        continue; /* the processor has none: nothing to take away */
+                        continue; /* the processor has no access: nothing to take away */
                 }
                 if (l->type != CU_MEM_LOCATION_TYPE_DEVICE || l->id < 0 || l->id >= devices ||
                     (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
@@ -196,7 +198,7 @@ static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc
         return CUDA_SUCCESS;
 }
 
-/* In the driver, as far as it is there. The handle is taken, the lock not held. */
+/* In the driver, as far as memory is mapped. The handle is taken, the lock not held. */
 static CUresult allow_now(const struct handle *h, const struct mapping *m,
                           const CUmemAccessDesc *desc, size_t count)
 {
@@ -292,7 +294,7 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
         if (location->type == CU_MEM_LOCATION_TYPE_INVALID)
                 r = CUDA_ERROR_INVALID_VALUE;
         else if (location->type == CU_MEM_LOCATION_TYPE_HOST)
-                *flags = m->access[0]; /* as the driver has it: the first GPU's */
+                *flags = m->access[0]; /* as the driver answers: the first GPU's */
         else if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
                 *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
         else if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -307,7 +309,7 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
 
 /* ---- questions about addresses ---- */
 
-/* A mapping that the driver may not know of now. */
+/* A mapping of ours, which may not exist in the driver now. */
 static const struct mapping *ours_at(CUdeviceptr ptr)
 {
         const struct mapping *m = core_passive() ? NULL : virtual_at(ptr);
@@ -315,7 +317,7 @@ static const struct mapping *ours_at(CUdeviceptr ptr)
         return m && m->handle && m->handle->block ? m : NULL;
 }
 
-/* What the driver answers for mapped memory; what is not named is 0. */
+/* The driver's answers for mapped memory; those not listed are 0. */
 static uint64_t mapping_attribute(CUpointer_attribute which, const struct mapping *m,
                                   CUdevice device, CUdeviceptr ptr)
 {

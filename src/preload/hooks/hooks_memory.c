@@ -1,6 +1,5 @@
-/* hooks_memory.c: what a program calls to allocate, to free and to ask about its memory. Must never
- * answer with more than the daemon has promised, nor release memory that submitted work may still
- * use. */
+/* hooks_memory.c: the calls by which a program allocates, frees and asks about memory. Must never
+ * grant more than the daemon has promised, nor release memory that submitted work may still use. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -26,15 +25,15 @@
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 
-/* What the program is told: with the overflow the host counts, as far as it could be had. Lock
- * held. */
+/* The size that the program sees: with overflow the host's memory counts, as far as it could be
+ * had. Lock held. */
 static uint64_t told_total(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->visible + (g->overflow ? core.host.most : 0);
 }
 
-/* Nobody can make room for us later, so the answer has to come now, as from the plain driver. Lock
- * held. */
+/* There is no daemon that could make room later, so the answer has to come now, as from the plain
+ * driver. Lock held. */
 static int back_alone(struct gpu *g, CUdeviceptr address) UNLOCKS(core_lock)
 {
         struct block *dead = NULL;
@@ -54,8 +53,8 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
 
         lock_acquire(&core_lock);
         owner = quiesce_owner(owner);
-        /* Other threads may take what was promised before we are back from asking: then ask again.
-         */
+        /* Other threads may take the promised room before this one is back from asking: then ask
+         * again. */
         for (;;) {
                 uint64_t room = overflow_card_room(g, room_allowed(g), bytes);
 
@@ -130,8 +129,8 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
         return r;
 }
 
-/* The GPU of an address that we answer for: of the heap, or opened from another process. What the
- * program got as managed memory is the driver's to answer for. Lock held. */
+/* The GPU of an address that we answer for: of the heap, or opened from another process. The driver
+ * answers for the program's managed memory. Lock held. */
 static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret)
 {
         struct gpu *g = core_find(address, ret);
@@ -141,8 +140,8 @@ static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret)
         return g && ret->block->kind != BLOCK_ADOPTED ? g : NULL;
 }
 
-/* Between the program's allocations there is memory of ours, of which the driver would speak. Lock
- * held. */
+/* An address between the program's allocations where memory of ours lies, about which the driver
+ * would answer. Lock held. */
 static bool is_gap(CUdeviceptr address)
 {
         for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
@@ -164,8 +163,8 @@ static CUresult free_ours(struct gpu *g, const struct heap_place *found, CUdevic
 
         if (found->start != dptr || late_is(found))
                 return CUDA_ERROR_INVALID_VALUE;
-        /* The driver's cuMemFree waits for what was submitted before; cuMemUnmap would not. During
-         * a capture nothing can be asked: then the agent frees the block when the capture has
+        /* The driver's cuMemFree waits for all work submitted before; cuMemUnmap does not. During a
+         * capture no stream can be asked: then the agent frees the block when the capture has
          * ended. */
         if (!quiesce_capturing())
                 quiesce_wait_all();
@@ -180,8 +179,8 @@ static CUresult free_ours(struct gpu *g, const struct heap_place *found, CUdevic
                 return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
         if (dead) {
                 swap_discard(g, dead);
-                core_room_changed(g); /* others may have its place */
-                request_kick();       /* a piece of a slab changes no figure */
+                core_room_changed(g); /* other programs may use its room */
+                request_kick();       /* freeing a piece of a slab changes no figure */
         }
         return CUDA_SUCCESS;
 }
@@ -271,13 +270,13 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 
 static bool ipc_capable(const struct gpu *g, const struct heap_place *p, CUdeviceptr ptr)
 {
-        struct heap_place own; /* as against what was opened from another process */
+        struct heap_place own; /* in contrast to memory opened from another process */
 
         return g->passes && ipc_works() && !pool_handle(p->block) && core_find(ptr, &own);
 }
 
-/* What the driver answers for cuMemAlloc memory (read off CUDA 13.0), so that it does not matter
- * whether ours is mapped now. What is not named is 0. */
+/* The driver's answers for cuMemAlloc memory (recorded from CUDA 13.0), so that they do not depend
+ * on whether ours is mapped now. Those not listed are 0. */
 static uint64_t place_attribute(CUpointer_attribute which, const struct gpu *g,
                                 const struct heap_place *p, CUdeviceptr ptr)
 {
@@ -301,7 +300,7 @@ static uint64_t place_attribute(CUpointer_attribute which, const struct gpu *g,
                 [CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = pooled ? POOL_STEP : b->bytes,
                 [CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = b->address + step,
                 [CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = b->id,
-                /* Also where the GPU cannot decompress at all. */
+                /* Also if the GPU cannot decompress at all. */
                 [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = !pooled,
         };
 
@@ -317,7 +316,7 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute which, const s
         if (!attribute_exists(which))
                 return CUDA_ERROR_NOT_SUPPORTED;
         if (which == CU_POINTER_ATTRIBUTE_P2P_TOKENS) {
-                heap_set_sync(p, true); /* whoever asks for them wants that, too */
+                heap_set_sync(p, true); /* programs that use the tokens want that, too */
                 memset(data, 0, 2 * sizeof(uint64_t));
                 return CUDA_SUCCESS;
         }
@@ -336,7 +335,7 @@ static CUresult known_attribute(void *data, CUpointer_attribute attribute, CUdev
         return is_gap(ptr) ? CUDA_ERROR_INVALID_VALUE : virtual_attribute(data, attribute, ptr);
 }
 
-/* What the driver leaves where an address means nothing to it, in as many bytes. */
+/* The value that the driver stores for an address that it does not know, and its size. */
 static void attribute_of_nothing(void *data, CUpointer_attribute which, CUdeviceptr ptr)
 {
         const uint64_t values[ATTRIBUTES] = {
@@ -349,7 +348,7 @@ static void attribute_of_nothing(void *data, CUpointer_attribute which, CUdevice
                 attribute_write(data, which, values[which]);
 }
 
-/* What the driver refuses as a whole, it refuses for any pointer. */
+/* The driver refuses some calls whatever the pointer is. */
 static bool are_attributes(unsigned count, const CUpointer_attribute *attributes, void *const *data)
 {
         for (unsigned i = 0; i < count; i++)
@@ -358,8 +357,8 @@ static bool are_attributes(unsigned count, const CUpointer_attribute *attributes
         return count > 0;
 }
 
-/* A device shall register the address: it is kept where it is. Nothing else of that reaches us, for
- * nvidia-peermem takes addresses. */
+/* The program announces that a device will register the address: keep the memory in place. No other
+ * call shows that, because nvidia-peermem takes plain addresses. */
 static CUresult keep_announced(CUdeviceptr ptr) UNLOCKS(core_lock)
 {
         struct heap_place p;
@@ -402,7 +401,7 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
         for (unsigned i = 0; i < numAttributes && gap; i++)
                 attribute_of_nothing(data[i], attributes[i], ptr);
         for (unsigned i = 0; i < numAttributes && ours; i++) {
-                /* Like the driver: what does not apply is left at zero, the call as a whole
+                /* Like the driver: attributes that do not apply are left at zero, and the call
                  * succeeds. */
                 if (known_attribute(data[i], attributes[i], ptr) == CUDA_ERROR_NOT_SUPPORTED)
                         (void)real.cuPointerGetAttributes(1, &attributes[i], &data[i], ptr);
@@ -414,8 +413,8 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
         return r;
 }
 
-/* The one attribute that can be set: copies that do not say "async" are waited for, whatever they
- * are between. Of mapped memory, as ours is, the driver refuses it, so it is kept and answered
+/* The only attribute that can be set: copies without "async" in their name wait, whatever they copy
+ * between. The driver refuses it for mapped memory, and ours is mapped, so it is kept and answered
  * here. */
 CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                     CUdeviceptr ptr)
@@ -433,7 +432,8 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
         if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
                 heap_set_sync(&p, *(const unsigned *)value);
                 if (*(const unsigned *)value)
-                        r = keep_announced(ptr); /* programs set it before they register */
+                        r = keep_announced(
+                                ptr); /* programs set it before they register the address */
         }
         lock_release(&core_lock);
         if (!ours && !gap && !mapped)

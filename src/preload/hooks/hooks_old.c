@@ -1,6 +1,6 @@
 /* hooks_old.c: first versions of entry points, answered by the hooks of their successors. Drivers
- * still export them for programs linked long ago; a context or stream that came in this way must
- * not escape us. */
+ * still export them for programs linked long ago; a context or stream made by them must not escape
+ * us. */
 #include "preload/hooks/hooks.h"
 
 CUresult hook_cuCtxDestroy(CUcontext ctx)
@@ -23,7 +23,7 @@ CUresult hook_cuStreamDestroy(CUstream stream)
         return hook_cuStreamDestroy_v2(stream);
 }
 
-/* The mode argument came with the second version; its absence meant what GLOBAL means now. */
+/* The mode argument came with the second version; without it the mode was what GLOBAL means now. */
 CUresult hook_cuStreamBeginCapture(CUstream stream)
 {
         return hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);

@@ -1,5 +1,6 @@
-/* hooks_pool.c: the entry points for stream-ordered memory and its pools. Must never serve from the
- * heap what is captured into a graph, nor what may go to another process: that is the driver's. */
+/* hooks_pool.c: the entry points for stream-ordered memory and its pools. Must never serve memory
+ * from the heap that is captured into a graph or may go to another process: the driver serves
+ * those. */
 #include <stdbool.h>
 
 #include "base/macros.h"
@@ -12,10 +13,10 @@
 #include "preload/stream/quiesce.h"
 #include "preload/pool/late.h"
 
-/* The driver's own allocations take about as long as each other. */
+/* All allocations of the driver's take about equally long. */
 #define WORK                  gate_work(DOOR_cuMemAllocAsync, 0)
 #define PASS_ON(stream, call) HOOKS_SUBMIT(stream, WORK, call)
-/* Destructors free, and cannot do anything about it where that fails. */
+/* Destructors free memory, and cannot handle an error. */
 #define PASS_FREE(stream, call) HOOKS_RETRY(HOOKS_PASSED(gate_enter((stream), WORK), call))
 
 /* The stream as pools know it. False: there is no such stream, or no context. */
@@ -35,7 +36,7 @@ static bool name_stream(CUstream stream, struct pool_stream *ret)
         return real.cuCtxGetCurrent(&ret->context) == CUDA_SUCCESS && ret->context;
 }
 
-/* The device that a stream is of, which need not be that of the current context. */
+/* The device of a stream, which may differ from that of the current context. */
 static CUresult device_of(CUstream stream, CUdevice *ret_device)
 {
         CUcontext context, popped;
@@ -53,7 +54,7 @@ static CUresult device_of(CUstream stream, CUdevice *ret_device)
         return r;
 }
 
-/* CUDA_ERROR_NOT_SUPPORTED: the driver is to do it, whatever it says then. */
+/* CUDA_ERROR_NOT_SUPPORTED: leave the call to the driver, whatever it answers. */
 static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, CUstream stream)
 {
         struct pool_stream s;
@@ -76,7 +77,7 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, C
         lock_acquire(&core_lock);
         p = pool_find(handle);
         if (p) {
-                *dptr = 0; /* what the driver leaves there where there is no memory */
+                *dptr = 0; /* the value that the driver stores when there is no memory */
                 r = pool_allocate(p, &s, bytes, dptr);
         }
         lock_release(&core_lock);
@@ -105,15 +106,15 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
                 if (r == CUDA_SUCCESS && stream == CU_STREAM_PER_THREAD)
                         pool_mark(place.block, &s);
         } else if (g && place.block->kind != BLOCK_ADOPTED) {
-                /* What cuMemAlloc gave out: when all is done that has been submitted, which is not
-                 * before the stream comes to it. */
+                /* Memory of cuMemAlloc: freed once all submitted work has ended, which is no
+                 * earlier than the stream's turn. */
                 r = late_free(g, &place);
         }
         lock_release(&core_lock);
         return r;
 }
 
-/* Which stream a NULL means is said by the symbol. */
+/* The symbol decides which stream NULL means. */
 #define HOOK_POOL(suffix, null_stream)                                                            \
         CUresult hook_cuMemAllocAsync##suffix(CUdeviceptr *dptr, size_t bytesize,                 \
                                               CUstream hStream)                                   \
@@ -173,8 +174,8 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
         (void)core_setup();
         if (core_passive())
                 return real.cuMemPoolDestroy(pool);
-        /* One of ours holds nothing that the driver would have to wait for; and nobody shall be
-         * given its handle before we know. */
+        /* A pool of ours holds nothing that the driver would wait for; and its handle must not be
+         * given out again before we know. */
         lock_acquire(&core_lock);
         if (pool_find(pool)) {
                 r = real.cuMemPoolDestroy(pool);

@@ -1,7 +1,7 @@
-/* hooks_rdma.c: memory of the heap that others than the process's own work get: a device by a
- * dma-buf or by its address (nvidia-peermem), other GPUs by a multicast object or a logical
- * endpoint. Must never let such memory go before the program frees it: nobody says when they have
- * done with it. */
+/* hooks_rdma.c: memory of the heap that is used from outside the process's own work: by a device
+ * through a dma-buf or its address (nvidia-peermem), by other GPUs through a multicast object or a
+ * logical endpoint. Must never move such memory before the program frees it: nobody reports the end
+ * of that use. */
 #include "base/macros.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
@@ -24,7 +24,7 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
                 struct mapping *m = g ? NULL : virtual_at(from);
                 uint64_t part;
 
-                if (m && m->handle) { /* what the program has mapped itself */
+                if (m && m->handle) { /* memory that the program has mapped itself */
                         CUresult r = handle_fix(m->handle);
 
                         m = virtual_at(from); /* the lock was given up meanwhile */
@@ -34,8 +34,8 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
                         continue;
                 }
                 if (!g || p.block->managed)
-                        return CUDA_SUCCESS; /* not ours, or the driver says no */
-                /* A pool's block may hold nothing between its allocations. */
+                        return CUDA_SUCCESS; /* not ours, or the driver refuses */
+                /* A pool's block may contain gaps between its allocations. */
                 part = MIN(end, p.block->kind == BLOCK_POOL ? p.start + p.bytes
                                                             : p.block->address + p.block->bytes) -
                        from;
@@ -54,7 +54,7 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
         return CUDA_SUCCESS;
 }
 
-/* What the driver refuses for itself is not kept. */
+/* Ranges that the driver itself refuses are not kept. */
 static CUresult keep(CUdeviceptr from, size_t bytes)
 {
         CUresult r = CUDA_SUCCESS;

@@ -1,5 +1,5 @@
-/* hooks_retry.c: calls of the driver's own that run out of device memory. Must never keep room that
- * did not help. */
+/* hooks_retry.c: driver calls of the program's that run out of device memory. Must never keep room
+ * that did not help. */
 #include <errno.h>
 
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* hooks_share.c: memory of the program's own handles that leaves our hands: exported, or bound to
- * others. Must never hand out memory that we would move later. */
+/* hooks_share.c: memory of the program's own handles that is exported, or bound to other objects.
+ * Must never hand out memory that we would move later. */
 #include "preload/hooks/hooks_virtual.h"
 
 #include "base/macros.h"
@@ -35,8 +35,9 @@ static bool all_resident(const struct block *b)
 
 bool handle_is_everywhere(const struct handle *h)
 {
-        /* A page of zeros that lies wherever nothing else does costs a map and a change of access
-         * for each place at every hand-off. Looked at now and then, as it grows. */
+        /* A page of zeros that is mapped wherever no other memory is costs a map and a change of
+         * access for each place at every hand-off. Checked now and then, as the number of mappings
+         * grows. */
         return h->block && h->mapping_count >= MAPPINGS_MANY && h->bytes <= MAPPINGS_MANY_BYTES &&
                (h->mapping_count & (h->mapping_count - 1)) == 0 &&
                (!has_contents(h->block) || all_resident(h->block));
@@ -53,8 +54,8 @@ static CUresult map_for(const struct gpu *g, CUdeviceptr at, uint64_t bytes,
         return r == CUDA_SUCCESS ? real.cuMemSetAccess(at, bytes, &access, 1) : r;
 }
 
-/* The contents of the extents into new memory of the whole handle, by ways of our own: the program
- * may have mapped it nowhere. A context of the GPU is current. */
+/* Copy the contents of the extents into new memory of the whole handle, through windows of ours:
+ * the program may have mapped the handle nowhere. A context of the GPU is current. */
 static CUresult copy_over(const struct gpu *g, const struct handle *h,
                           CUmemGenericAllocationHandle to)
 {
@@ -84,7 +85,7 @@ static CUresult copy_over(const struct gpu *g, const struct handle *h,
         return r;
 }
 
-/* All its mappings to other memory, or back to what they were. */
+/* Switch all its mappings to other memory, or back. */
 static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericAllocationHandle to)
 {
         CUresult r = CUDA_SUCCESS;
@@ -110,10 +111,10 @@ static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericA
 
 /* ---- becoming unevictable ---- */
 
-/* Nothing of this process runs, and nothing begins before thaw().
- * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is in progress, which nobody can wait for.
- * CUDA_ERROR_NOT_READY: what runs does not end, perhaps not before this thread or one at the gate
- * submits more. */
+/* No work of this process runs, and none begins before thaw().
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is in progress, which cannot be waited for.
+ * CUDA_ERROR_NOT_READY: the running work does not end, perhaps not before this thread or one at the
+ * gate submits more. */
 static CUresult freeze(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
@@ -121,7 +122,8 @@ static CUresult freeze(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock)
         struct quiesce_wait quiet;
         bool begun = false;
 
-        g->heap.resident -= bytes; /* who submits waits for them, as if they were on their way */
+        g->heap.resident -=
+                bytes; /* threads that submit wait for the extents, as if they were on their way */
         gate_shut(GATE_UNBACKED);
         while (!quiesce_capturing()) {
                 if (!gate_anybody_inside()) {
@@ -144,7 +146,7 @@ static void thaw(struct gpu *g, uint64_t bytes)
         bell_ring(&core.changed);
 }
 
-/* New memory in the place of what is there, contents and all. Lock not held. */
+/* Put new memory in place of the old, with its contents. Lock not held. */
 static CUresult replace(struct gpu *g, struct handle *h, CUmemGenericAllocationHandle *ret)
 {
         const bool contents = has_contents(h->block);
@@ -171,7 +173,7 @@ static CUresult replace(struct gpu *g, struct handle *h, CUmemGenericAllocationH
         return r;
 }
 
-/* The heap knows nothing of its memory any more; who holds it has seen to that. Lock held. */
+/* Take its memory out of the heap; the caller has made sure that it stays alive. Lock held. */
 static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHandle unevictable)
         REQUIRES(core_lock)
 {
@@ -188,7 +190,7 @@ static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHa
         swap_hand_over(g, b);
 }
 
-/* The handle is taken; its memory is all there, or none is. */
+/* The handle is taken; all of its memory is there, or none. */
 static CUresult fix(struct gpu *g, struct handle *h) UNLOCKS(core_lock)
 {
         const struct extent *only = &h->block->extents[0];
@@ -197,7 +199,7 @@ static CUresult fix(struct gpu *g, struct handle *h) UNLOCKS(core_lock)
         CUresult r;
 
         if (contents && h->block->extent_count == 1 && !only->adopted) {
-                leave_heap(g, h, only->handle); /* as it is: made by us, as the program wanted it */
+                leave_heap(g, h, only->handle); /* unchanged: we made it as the program asked */
                 return CUDA_SUCCESS;
         }
         r = contents ? freeze(g, h->bytes) : CUDA_SUCCESS;
@@ -228,7 +230,7 @@ CUresult handle_fix(struct handle *h)
                 handle_unuse(h);
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        core.unbooked++; /* until it has left the heap it is in the books twice */
+        core.unbooked++; /* until it has left the heap it is counted twice */
         for (;;) {
                 struct gate_thread *t;
 
@@ -242,7 +244,7 @@ CUresult handle_fix(struct handle *h)
                         handle_unuse(h);
                         return CUDA_ERROR_OUT_OF_MEMORY;
                 }
-                /* Its contents are elsewhere: wait for this process's turn. */
+                /* Its contents are evicted: wait for this process's turn. */
                 lock_release(&core_lock);
                 t = gate_enter(NULL, 0);
                 gate_leave(t);
@@ -263,7 +265,7 @@ CUresult handle_fix(struct handle *h)
 
 /* ---- what asks for it ---- */
 
-/* The driver's handle for one that the program names, which it is from now on. 0: refused. The
+/* The driver's handle for a handle of the program's, which it replaces from now on. 0: refused. The
  * handle is in use on success. */
 static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *ret)
         UNLOCKS(core_lock)
@@ -313,8 +315,8 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
         return r;
 }
 
-/* The driver's handle of memory that others are to reach by what it is bound to. *ret_handle is for
- * bind_done(), also on failure; NULL: the handle is none of ours. */
+/* The driver's handle of memory that others will reach through the object that it is bound to.
+ * *ret_handle is for bind_done(), also on failure; NULL: the handle is not ours. */
 static CUresult bind_begin(CUmemGenericAllocationHandle name, struct handle **ret_handle,
                            CUmemGenericAllocationHandle *ret)
 {

@@ -1,5 +1,5 @@
-/* hooks_virtual.c: what a program calls to reserve addresses and to create memory for them itself.
- * Must never hand a name of ours to the driver, which takes it for a pointer. */
+/* hooks_virtual.c: the calls by which a program reserves addresses and creates memory for them
+ * itself. Must never pass one of our handle names to the driver, which takes it for a pointer. */
 #include "preload/hooks/hooks_virtual.h"
 
 #include <errno.h>
@@ -30,10 +30,10 @@ void handle_take(struct handle *h)
                 core_wait(&w, UINT64_MAX);
         if (!h->block)
                 return;
-        h->block->held = true; /* nothing new begins ... */
+        h->block->held = true; /* no new move begins ... */
         for (unsigned i = 0; i < h->block->extent_count; i++)
                 while (h->block->extents[i].busy && !core_passive())
-                        core_wait(&w, UINT64_MAX); /* ... and what is under way comes to its end */
+                        core_wait(&w, UINT64_MAX); /* ... and moves under way end */
 }
 
 static void handle_free(struct handle *h) UNLOCKS(core_lock)
@@ -42,7 +42,7 @@ static void handle_free(struct handle *h) UNLOCKS(core_lock)
 
         virtual_forget(h);
         if (h->block && h->block->dying) {
-                h->block->handle = NULL; /* lost with a failed context: that is seen to elsewhere */
+                h->block->handle = NULL; /* lost with a failed context: poison.c takes care of it */
         } else if (h->block) {
                 h->block->dying = true;
                 swap_discard(g, h->block);
@@ -55,7 +55,7 @@ static void handle_free(struct handle *h) UNLOCKS(core_lock)
                 g->unevictable_handles -= h->bytes;
                 request_return_unevictable(g, h->bytes);
         }
-        if (!core_passive()) /* else the books may still know it */
+        if (!core_passive()) /* otherwise the heap's accounts may still know it */
                 free(h);
         request_kick();
 }
@@ -117,7 +117,7 @@ CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
         }
         if (m && m->at.address < ptr + size) {
                 lock_release(&core_lock);
-                return CUDA_ERROR_INVALID_VALUE; /* the driver may not know of it now */
+                return CUDA_ERROR_INVALID_VALUE; /* it may not exist in the driver now */
         }
         virtual_unreserve(ptr);
         lock_release(&core_lock);
@@ -132,7 +132,7 @@ CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 
 /* ---- memory ---- */
 
-/* Memory that we could put behind a name of ours and move. */
+/* Memory that we can put behind a handle name of ours, and move. */
 static bool can_be_ours(const CUmemGenericAllocationHandle *handle, const CUmemAllocationProp *prop,
                         unsigned long long flags)
 {
@@ -148,8 +148,8 @@ static void count_unbooked(int more)
         lock_release(&core_lock);
 }
 
-/* Does the driver make memory of this kind? It is asked, once a kind, with a little of it: what is
- * behind the program's handle is made later. Lock not held. */
+/* Does the driver make memory of this kind? It is asked once for each kind, with a small
+ * allocation; the memory behind the program's handle is made later. Lock not held. */
 static CUresult kind_check(const struct gpu *g, const CUmemAllocationProp *prop)
 {
         static struct lock lock;
@@ -202,7 +202,7 @@ static CUresult create(struct gpu *g, uint64_t bytes, const CUmemAllocationProp 
         do {
                 r = heap_create(&g->heap, bytes, h, room_allowed(g), &h->block);
         } while (r == -ENOSPC && room_grow(g, bytes));
-        /* Nobody can make room for us later, so the answer has to come now. */
+        /* There is no daemon that could make room later, so the answer has to come now. */
         if (r == 0 && g->limit == UINT64_MAX)
                 r = swap_back_block(g, h->block);
         if (r == 0) {
@@ -225,7 +225,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         (void)core_setup();
         if (can_be_ours(handle, prop, flags))
                 g = core_attach(prop->location.id);
-        if (!g || g->error) { /* a failed GPU's errors are the driver's to answer */
+        if (!g || g->error) { /* the driver answers with a failed GPU's errors */
                 return HOOKS_RETRY(real.cuMemCreate(handle, size, prop, flags));
         }
         if (size == 0 || size % HEAP_GRANULARITY)
@@ -289,7 +289,7 @@ CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
         h = core_passive() ? NULL : virtual_find(handle);
         if (h && prop) {
                 *prop = h->prop;
-                /* The driver (580.159.04) does not tell. */
+                /* The driver (580.159.04) does not report it. */
                 prop->allocFlags.usage &= (unsigned short)~CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         }
         lock_release(&core_lock);

@@ -1,5 +1,5 @@
-/* managed.c: owns what is done with managed memory. Must never fail an allocation of the program's
- * own that the driver has granted: what cannot be counted passes through. */
+/* managed.c: owns the treatment of managed memory. Must never fail an allocation of the program's
+ * that the driver has granted: memory that cannot be counted passes through. */
 #include "preload/hooks/managed.h"
 
 #include <errno.h>
@@ -14,7 +14,8 @@
 #include "preload/state/request.h"
 #include "preload/pool/room.h"
 
-/* Only where processor and GPU may use it at the same time can it be sent home in between. */
+/* Managed memory can be sent home between turns only if processor and GPU may use it at the same
+ * time. */
 static bool can_send_home(CUdevice device)
 {
         int concurrent = 0;
@@ -57,8 +58,8 @@ int managed_provide(struct gpu *g, uint64_t bytes)
         return -ENOMEM;
 }
 
-/* Count it like memory of ours, if the daemon can promise the room; where not, it is as on the
- * plain driver, and what of it is on the GPU is seen there. */
+/* Count it like memory of ours, if the daemon can promise the room. Otherwise all is as on the
+ * plain driver, and the daemon measures the part that is on the GPU. */
 static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext owner)
 {
         uint64_t cost;
@@ -94,7 +95,8 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 
         (void)core_setup();
         r = HOOKS_RETRY(real.cuMemAllocManaged(dptr, bytesize, flags));
-        /* Small pieces are not worth their bookkeeping; they are seen on the GPU. */
+        /* Small allocations are not worth their bookkeeping; the daemon measures them on the GPU.
+         */
         if (r != CUDA_SUCCESS || bytesize <= HEAP_SMALL_MAX)
                 return r;
         g = core_current_gpu();

@@ -20,8 +20,9 @@
 
 struct gpu;
 
-/* What this GPU can do, and which kind its heap shall be of. Lock held; once a GPU. */
+/* Find out what this GPU can do, and of which kind its heap will be. Lock held; once for each GPU.
+ */
 void managed_learn(struct gpu *g);
 
-/* So much managed memory for a heap that is made of it. 0, or -ENOMEM. */
+/* Managed memory for a heap that is made of it. 0, or -ENOMEM. */
 int managed_provide(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock);

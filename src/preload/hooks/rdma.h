@@ -1,7 +1,7 @@
 /* rdma.h: memory that a device outside CUDA reads and writes.
  *
- * Nobody says when it has done with it, so the memory stays on the card until the program frees it.
- */
+ * Nobody reports when the device has finished, so the memory stays on the card until the program
+ * frees it. */
 #pragma once
 
 #include <stdint.h>
@@ -9,6 +9,6 @@
 #include "cuda/cuda_abi.h"
 #include "preload/process/lock.h"
 
-/* Keep there whatever of the heap, or of the program's own handles, lies in [from, from +
- * bytes). */
+/* Keep all memory of the heap, or of the program's own handles, that lies in [from, from + bytes)
+ * on the card. */
 CUresult rdma_keep(CUdeviceptr from, uint64_t bytes) UNLOCKS(core_lock);
