@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cuda/cuda_pointer.h"
 #include "sim/space/mapped.h"
 #include "sim/memory/memory.h"
 #include "sim/memory/pool.h"
@@ -43,101 +44,76 @@ static bool subject_find(CUdeviceptr ptr, struct subject *ret)
         return space_reserved(ptr, 1, &ret->reservation);
 }
 
-/* Yes or no, in as many bytes as the driver writes. */
-static CUresult say(void *data, bool yes)
+static uint64_t value_of(const struct subject *s, CUpointer_attribute which)
 {
-        *(unsigned *)data = yes;
-        return CUDA_SUCCESS;
+        static const CUmemAllocationProp none;
+        const struct block *b = s->block;
+        const struct range *m = s->range;
+        const CUmemAllocationProp *prop = m->physical ? &m->physical->prop : &none;
+        const uint64_t owner = b && b->context ? b->context->device : 0, number = b ? b->id : 0;
+        const bool allocated = b && b->kind == BLOCK_DEVICE;
+        const uint64_t values[POINTER_ATTRIBUTES] = {
+                [CU_POINTER_ATTRIBUTE_CONTEXT] = b ? (uintptr_t)b->context : 0,
+                [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] =
+                        is_host(s) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
+                [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = s->ptr,
+                [CU_POINTER_ATTRIBUTE_HOST_POINTER] = s->ptr,
+                [CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = b && atomic_load(&s->block->sync_memops),
+                [CU_POINTER_ATTRIBUTE_BUFFER_ID] = b ? number : m->span.start >> 21,
+                [CU_POINTER_ATTRIBUTE_IS_MANAGED] = m->managed != NULL,
+                [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = m->physical ? m->physical->device : owner,
+                [CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = allocated,
+                [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = s->reservation.start,
+                [CU_POINTER_ATTRIBUTE_RANGE_SIZE] = s->reservation.bytes,
+                [CU_POINTER_ATTRIBUTE_MAPPED] = true,
+                [CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES] = (unsigned)prop->requestedHandleTypes,
+                [CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE] =
+                        allocated || prop->allocFlags.gpuDirectRDMACapable,
+                [CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = m->access[s->device],
+                [CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE] =
+                        b && b->piece ? (uintptr_t)b->piece->memory->pool : 0,
+                [CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = m->span.bytes,
+                [CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = m->span.start,
+                [CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] =
+                        m->physical ? (uintptr_t)m->physical : number,
+                [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] =
+                        allocated || (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS),
+        };
+
+        return values[which];
+}
+
+/* Where it does not apply, the answer is 0 and an error. */
+static bool applies(const struct subject *s, CUpointer_attribute which)
+{
+        const struct range *m = s->range;
+
+        switch (which) {
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+                return m->access[s->device]; /* else mapped, but nobody may use it yet */
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+                return m->kind == RANGE_HOST || m->managed || m->host_access;
+        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+                return !is_host(s);
+        default:
+                return true;
+        }
 }
 
 static CUresult attribute(const struct subject *s, CUpointer_attribute which, void *data)
 {
-        const struct block *b = s->block;
-        bool allocated = b && b->kind == BLOCK_DEVICE;
+        bool good;
 
-        if (!s->range) /* reserved, with nothing there */
+        if (!s->range || !pointer_attribute_exists(which)) /* reserved, with nothing there */
                 return CUDA_ERROR_INVALID_VALUE;
-        switch (which) {
-        case CU_POINTER_ATTRIBUTE_CONTEXT:
-                *(CUcontext *)data = b ? b->context : NULL;
-                break;
-        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-                *(CUmemorytype *)data = is_host(s) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-                break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-                *(CUdeviceptr *)data = 0;
-                if (!s->range->access[s->device]) /* mapped, but nobody may use it yet */
-                        return CUDA_ERROR_INVALID_VALUE;
-                *(CUdeviceptr *)data = s->ptr;
-                break;
-        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-                *(void **)data = NULL;
-                if (s->range->kind != RANGE_HOST && !s->range->managed && !s->range->host_access)
-                        return CUDA_ERROR_INVALID_VALUE;
-                *(void **)data = (void *)(uintptr_t)s->ptr;
-                break;
-        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        good = applies(s, which);
+        if (which != CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+                pointer_attribute_write(data, which, good ? value_of(s, which) : 0);
+        else
                 memset(data, 0, 2 * sizeof(uint64_t));
-                if (is_host(s))
-                        return CUDA_ERROR_INVALID_VALUE;
-                if (b) /* whoever asks for them wants that, too */
-                        atomic_store(&s->block->sync_memops, true);
-                break;
-        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-                return say(data, s->range->managed);
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-                return say(data, b && atomic_load(&s->block->sync_memops));
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-                return say(data,
-                           allocated || (s->range->physical &&
-                                         s->range->physical->prop.allocFlags.gpuDirectRDMACapable));
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-                return say(data, allocated || (s->range->physical &&
-                                               (s->range->physical->prop.allocFlags.usage &
-                                                CU_MEM_CREATE_USAGE_HW_DECOMPRESS)));
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-                return say(data, allocated);
-        case CU_POINTER_ATTRIBUTE_MAPPED:
-                return say(data, true);
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-                *(unsigned long long *)data = b ? b->id : s->range->span.start >> 21;
-                break;
-        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-                *(unsigned long long *)data =
-                        s->range->physical ? (uintptr_t)s->range->physical : b->id;
-                break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-                *(int *)data = s->range->physical ? (int)s->range->physical->device
-                                                  : (int)b->context->device;
-                break;
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-                *(CUdeviceptr *)data = s->reservation.start;
-                break;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-                *(size_t *)data = s->reservation.bytes;
-                break;
-        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-                *(CUdeviceptr *)data = s->range->span.start;
-                break;
-        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-                *(size_t *)data = s->range->span.bytes;
-                break;
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-                *(unsigned long long *)data =
-                        s->range->physical ? (unsigned)s->range->physical->prop.requestedHandleTypes
-                                           : 0;
-                break;
-        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-                *(unsigned *)data = s->range->access[s->device];
-                break;
-        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-                *(CUmemoryPool *)data =
-                        s->block && s->block->piece ? s->block->piece->memory->pool : NULL;
-                break;
-        default:
-                return CUDA_ERROR_INVALID_VALUE;
-        }
-        return CUDA_SUCCESS;
+        if (good && which == CU_POINTER_ATTRIBUTE_P2P_TOKENS && s->block)
+                atomic_store(&s->block->sync_memops, true); /* who asks for them wants that, too */
+        return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUdeviceptr ptr)
@@ -159,41 +135,23 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUd
  * is. */
 static void attribute_none(const struct subject *s, CUpointer_attribute which, void *data)
 {
-        switch (which) {
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_MAPPED:
-        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-                *(unsigned *)data = 0;
-                break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-                *(int *)data = -2; /* as the driver has it */
-                break;
-        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-                *(void **)data = (void *)(uintptr_t)s->ptr;
-                break;
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-                if (s->reservation.bytes)
-                        *(CUdeviceptr *)data = s->reservation.start;
-                break;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-                if (s->reservation.bytes)
-                        *(size_t *)data = s->reservation.bytes;
-                break;
-        default:
-                *(uint64_t *)data = 0;
-        }
+        const uint64_t values[POINTER_ATTRIBUTES] = {
+                [CU_POINTER_ATTRIBUTE_HOST_POINTER] = s->ptr,
+                [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = (uint64_t)-2, /* as the driver has it */
+                [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = s->reservation.start,
+                [CU_POINTER_ATTRIBUTE_RANGE_SIZE] = s->reservation.bytes,
+        };
+        bool of_range = which == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+                        which == CU_POINTER_ATTRIBUTE_RANGE_SIZE;
+
+        if (!of_range || s->reservation.bytes)
+                pointer_attribute_write(data, which, values[which]);
 }
 
 static bool are_attributes(unsigned count, const CUpointer_attribute *which, void *const *data)
 {
         for (unsigned i = 0; i < count; i++)
-                if (!data[i] || which[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
-                    which[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)
+                if (!data[i] || !pointer_attribute_exists(which[i]))
                         return false;
         return count > 0;
 }

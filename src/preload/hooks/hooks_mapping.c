@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "preload/state/core.h"
 #include "preload/hooks/hooks.h"
-#include "preload/hooks/hooks_attribute.h"
+#include "cuda/cuda_pointer.h"
 #include "preload/state/virtual.h"
 
 /* ---- mapping ---- */
@@ -324,7 +324,7 @@ static uint64_t mapping_attribute(CUpointer_attribute which, const struct mappin
         const struct span *reservation = virtual_reservation(ptr);
         const CUmemAllocationProp *prop = &m->handle->prop;
         const bool usable = m->access[device] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        const uint64_t values[ATTRIBUTES] = {
+        const uint64_t values[POINTER_ATTRIBUTES] = {
                 [CU_POINTER_ATTRIBUTE_CONTEXT] = 0, /* it is no context's */
                 [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = CU_MEMORYTYPE_DEVICE,
                 [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = usable ? ptr : 0,
@@ -356,10 +356,10 @@ CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdevicept
         uint64_t value;
 
         if (!m || real.cuCtxGetDevice(&device) != CUDA_SUCCESS || device >= GPUS_MAX ||
-            !attribute_exists(attribute) || attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+            !pointer_attribute_exists(attribute) || attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
                 return CUDA_ERROR_NOT_SUPPORTED;
         value = mapping_attribute(attribute, m, device, ptr);
-        attribute_write(data, attribute, value);
+        pointer_attribute_write(data, attribute, value);
         return pointer && value == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 

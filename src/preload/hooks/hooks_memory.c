@@ -12,7 +12,7 @@
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
-#include "preload/hooks/hooks_attribute.h"
+#include "cuda/cuda_pointer.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/hooks/managed.h"
 #include "preload/extra/overflow.h"
@@ -283,7 +283,7 @@ static uint64_t place_attribute(CUpointer_attribute which, const struct gpu *g,
         const struct block *b = p->block;
         const bool pooled = pool_handle(b) != NULL;
         const uint64_t step = pooled ? (ptr - b->address) & ~(POOL_STEP - 1) : 0;
-        const uint64_t values[ATTRIBUTES] = {
+        const uint64_t values[POINTER_ATTRIBUTES] = {
                 [CU_POINTER_ATTRIBUTE_CONTEXT] = (uintptr_t)b->owner,
                 [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = CU_MEMORYTYPE_DEVICE,
                 [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = ptr,
@@ -313,14 +313,14 @@ static uint64_t place_attribute(CUpointer_attribute which, const struct gpu *g,
 static CUresult pointer_attribute(void *data, CUpointer_attribute which, const struct gpu *g,
                                   const struct heap_place *p, CUdeviceptr ptr)
 {
-        if (!attribute_exists(which))
+        if (!pointer_attribute_exists(which))
                 return CUDA_ERROR_NOT_SUPPORTED;
         if (which == CU_POINTER_ATTRIBUTE_P2P_TOKENS) {
                 heap_set_sync(p, true); /* programs that use the tokens want that, too */
                 memset(data, 0, 2 * sizeof(uint64_t));
                 return CUDA_SUCCESS;
         }
-        attribute_write(data, which, place_attribute(which, g, p, ptr));
+        pointer_attribute_write(data, which, place_attribute(which, g, p, ptr));
         return which == CU_POINTER_ATTRIBUTE_HOST_POINTER ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -338,21 +338,21 @@ static CUresult known_attribute(void *data, CUpointer_attribute attribute, CUdev
 /* The value that the driver stores for an address that it does not know, and its size. */
 static void attribute_of_nothing(void *data, CUpointer_attribute which, CUdeviceptr ptr)
 {
-        const uint64_t values[ATTRIBUTES] = {
+        const uint64_t values[POINTER_ATTRIBUTES] = {
                 [CU_POINTER_ATTRIBUTE_HOST_POINTER] = ptr,
                 [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = (uint64_t)CU_DEVICE_INVALID,
         };
 
         if (which != CU_POINTER_ATTRIBUTE_RANGE_START_ADDR &&
             which != CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-                attribute_write(data, which, values[which]);
+                pointer_attribute_write(data, which, values[which]);
 }
 
 /* The driver refuses some calls whatever the pointer is. */
 static bool are_attributes(unsigned count, const CUpointer_attribute *attributes, void *const *data)
 {
         for (unsigned i = 0; i < count; i++)
-                if (!data[i] || !attribute_exists(attributes[i]))
+                if (!data[i] || !pointer_attribute_exists(attributes[i]))
                         return false;
         return count > 0;
 }

@@ -1,22 +1,22 @@
-/* hooks_attribute.h: the size of the driver's answer to each question about an address. */
+/* cuda_pointer.h: the size of the driver's answer to each question about an address. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "cuda/cuda_abi.h"
 
-#define ATTRIBUTES (CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE + 1)
+#define POINTER_ATTRIBUTES (CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE + 1)
 
-static inline bool attribute_exists(CUpointer_attribute which)
+static inline bool pointer_attribute_exists(CUpointer_attribute which)
 {
-        return which >= CU_POINTER_ATTRIBUTE_CONTEXT && which < ATTRIBUTES;
+        return which >= CU_POINTER_ATTRIBUTE_CONTEXT && which < POINTER_ATTRIBUTES;
 }
 
-/* Of one that exists. */
-static inline void attribute_write(void *data, CUpointer_attribute which, uint64_t value)
+static inline void pointer_attribute_write(void *data, CUpointer_attribute which, uint64_t value)
 {
-        static const bool narrow[ATTRIBUTES] = {
+        static const bool narrow[POINTER_ATTRIBUTES] = {
                 [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = true,
                 [CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = true,
                 [CU_POINTER_ATTRIBUTE_IS_MANAGED] = true,
@@ -27,9 +27,10 @@ static inline void attribute_write(void *data, CUpointer_attribute which, uint64
                 [CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = true,
                 [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = true,
         };
+        const uint32_t low = (uint32_t)value;
 
         if (narrow[which])
-                *(uint32_t *)data = (uint32_t)value;
+                memcpy(data, &low, sizeof(low));
         else
-                *(uint64_t *)data = value;
+                memcpy(data, &value, sizeof(value));
 }
