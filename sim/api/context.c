@@ -1,5 +1,5 @@
-/* context.c: primary and other contexts, and which one a thread uses. A context's object is never
- * freed: a handle kept too long finds a dead context, not other memory. */
+/* context.c: primary and other contexts. A context's object is never freed: a handle kept too long
+ * finds a dead context, not other memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,12 +19,12 @@
 #define API_VERSION 3020
 
 static struct CUctx_st primary[SESSION_DEVICES];
-/* A context that failed takes its device from the process for good, with all contexts that are
- * there, as with the driver. */
+/* A context that failed makes its device unusable for the process, with all its contexts, as with
+ * the driver. */
 static _Atomic int device_error[SESSION_DEVICES];
 static uint64_t last_id;
 
-/* sim.lock held. On success the queues are the context's. */
+/* sim.lock held. On success the queues belong to the context. */
 static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const struct queues *q)
 {
         uint64_t bytes = c->green_of ? 0 : session_device(sim.session, device)->context_bytes;
@@ -59,8 +59,7 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const
         return CUDA_SUCCESS;
 }
 
-/* sim.lock held; left and taken again while the context's work comes to its end, and while its
- * channels are freed. */
+/* sim.lock held; given up while the context's work ends, and while its channels are freed. */
 static void context_close(CUcontext c, bool although_retained)
 {
         const struct channels_of channels = c->queues.channels;
@@ -142,11 +141,12 @@ CUresult context_ungreen(CUcontext c)
         while (*link && *link != c)
                 link = &(*link)->next_green;
         if (!*link) {
-                r = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* before, or by another thread now */
+                r = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* it was destroyed before, or by another
+                                                        thread now */
         } else {
                 *link = c->next_green;
-                /* Who was refused the last release has given it up all the same: then the primary
-                 * one stays until it is retained and released again, as with the driver. */
+                /* A refused last release counts all the same: then the primary context stays until
+                 * it is retained and released again, as with the driver. */
                 if (of->retained && --of->retained == 0 && !of->greens)
                         context_close(of, false);
         }
@@ -156,7 +156,7 @@ CUresult context_ungreen(CUcontext c)
 
 /* ---- primary contexts ---- */
 
-/* Until it is alive, or cannot be. One thread makes its channels, without sim.lock. */
+/* Returns when it is alive, or cannot be made. One thread makes its channels, without sim.lock. */
 static CUresult primary_open(CUdevice device)
 {
         static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
@@ -240,8 +240,8 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
                 r = CUDA_ERROR_NOT_PERMITTED;
         else if (primary[device].alive)
                 context_close(&primary[device], true);
-        /* Those who retained it keep a handle that the next retain brings to life again, and have
-         * to release it still. */
+        /* Threads that retained it keep a handle that the next retain makes valid again, and still
+         * have to release it. */
         pthread_mutex_unlock(&sim.lock);
         return r;
 }
@@ -353,7 +353,7 @@ EXPORT CUresult cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice dev
 
 EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
-        static CUcontext gone; /* kept: a late handle is told from one that never was */
+        static CUcontext gone; /* kept, to tell an old handle from one that never existed */
         CUresult r = api_enter(__func__, API_ANY, NULL);
 
         if (r != CUDA_SUCCESS)
@@ -379,7 +379,7 @@ EXPORT CUresult cuCtxDestroy(CUcontext ctx)
         return cuCtxDestroy_v2(ctx);
 }
 
-/* Of before CUDA 4: a count of those who use it, on a context of the program's own. */
+/* From before CUDA 4: a count of the users of a context of the program's own. */
 EXPORT CUresult cuCtxAttach(CUcontext *ret_ctx, unsigned int flags)
 {
         CUcontext c;

@@ -1,4 +1,4 @@
-/* errors.c: the errors by name and in words. */
+/* errors.c: names and texts of the errors. */
 #include "base/macros.h"
 #include "sim/call/call.h"
 

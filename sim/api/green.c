@@ -1,6 +1,6 @@
-/* green.c: green contexts: streams of their own, and a number of the card's processors that is kept
- * and told; the interpreter has no parts to give, so each runs on all of them. To the driver a
- * green context is a context by another type, and here, too. */
+/* green.c: green contexts: streams of their own, and a number of the card's processors. The number
+ * is stored and reported only: the interpreter cannot divide processors, so each green context runs
+ * on all of them. A green context is a context under another type, in the driver and here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,9 +9,10 @@
 #include "sim/api/context.h"
 #include "sim/call/objects.h"
 
-#define PARTITION 8u /* the least there is, and what all are multiples of, as on an H200 */
+#define PARTITION 8u /* the smallest number, and the unit of all others, as on an H200 */
 
-/* One for each number of processors: nothing ends them, so the program may keep them for ever. */
+/* One for each number of processors. They are never freed, so the program may keep them for ever.
+ */
 struct CUdevResourceDesc_st {
         unsigned processors;
 };
@@ -27,7 +28,7 @@ static CUdevResource resource_of(unsigned processors)
         return r;
 }
 
-/* One that has been split off is not split again. */
+/* A resource that has been split off cannot be split again. */
 static CUdevResource resource_part(unsigned processors)
 {
         CUdevResource r = {.type = CU_DEV_RESOURCE_TYPE_SM};
@@ -58,7 +59,7 @@ static CUresult resource_check(const CUdevResource *r)
                        : CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
 }
 
-/* What is a green context, or was. */
+/* True for a green context, alive or not. */
 static CUresult green_enter(const char *function, CUgreenCtx ctx, CUcontext *ret_context)
 {
         CUcontext c = (CUcontext)(void *)ctx;
@@ -159,7 +160,7 @@ EXPORT CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *ret_desc, CUdevReso
 
 /* ---- contexts ---- */
 
-/* Without a description: all of the processors, as with the driver. */
+/* Without a description: all processors, as with the driver. */
 EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *ret_ctx, CUdevResourceDesc desc, CUdevice device,
                                  unsigned int flags)
 {

@@ -20,7 +20,7 @@ static void forked(void)
 {
         int ready = SIM_READY;
 
-        /* As with the driver: what the parent set up is not usable here. */
+        /* As with the driver: the child cannot use what the parent has set up. */
         (void)atomic_compare_exchange_strong(&sim.state, &ready, SIM_FORKED);
         rm_abandon();
 }
@@ -29,8 +29,8 @@ static void leave(void)
 {
         int ready = SIM_READY;
 
-        /* Running kernels see it and end; threads that wait do so too. Nobody is waited for: a host
-         * function may be in user code for ever. */
+        /* Running kernels and waiting threads see it and end. The exit waits for none of them: a
+         * host function may be in user code for ever. */
         atomic_store(&sim.exiting, true);
         if (!atomic_compare_exchange_strong(&sim.state, &ready, SIM_LEFT))
                 return;
@@ -45,7 +45,7 @@ static void lose_card(void)
         CUcontext c = context_current();
         unsigned device = c ? c->device : 0;
 
-        trace_lost(device); /* first: the line comes before whatever comes of it */
+        trace_lost(device); /* first: the line has to come before any consequence of it */
         atomic_store(&session_device(sim.session, device)->lost, true);
 }
 
@@ -67,16 +67,18 @@ static void init(void)
         if (r == 0)
                 r = queues_setup();
         if (r < 0) {
-                if (r != -EINVAL) /* that one has been told */
+                if (r != -EINVAL) /* that error has been printed */
                         sim_say("cannot set up the session: %s", strerror(-r));
                 init_result = r == -EINVAL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NO_DEVICE;
                 return;
         }
         sim.devices = session_device_count(sim.session);
         for (unsigned d = 0; d < sim.devices; d++)
-                trace_card(d); /* nothing: before exec() this process may have been another one */
+                trace_card(d); /* a line with 0 bytes: before exec() this process may have been
+                                  another program */
         (void)pthread_atfork(NULL, NULL, forked);
-        (void)atexit(leave); /* as the driver: handlers registered later still find it there */
+        (void)atexit(
+                leave); /* as the driver does: handlers registered later still find it working */
         atomic_store_explicit(&sim.state, SIM_READY, memory_order_release);
 }
 

@@ -2,7 +2,8 @@
  * that a NULL stream means the thread's own. */
 #include "sim/call/call.h"
 
-/* One line a variant: the ordinary entry point it stands for. What has no line is not there. */
+/* One line for each variant: the ordinary entry point that it stands for. Entry points without a
+ * line have no variant. */
 /* clang-format off */
 #define P_cuLaunchKernel_ptsz ~, cuLaunchKernel
 #define P_cuLaunchKernelEx_ptsz ~, cuLaunchKernelEx
@@ -97,8 +98,8 @@
 #define P_cuGraphLaunch_ptsz ~, cuGraphLaunch
 /* clang-format on */
 
-/* PICK leaves WRAP where the line above has put a second argument in front, SKIP where the name was
- * not defined and stayed one. */
+/* PICK leaves WRAP where a line above has put a second argument in front, and SKIP where the name
+ * was not defined. */
 #define PICK(a, b, c, d, e, f, ...) f
 #define EMIT(...)                   PICK(__VA_ARGS__, WRAP, SKIP, ~)(__VA_ARGS__)
 #define SKIP(...)

@@ -1,7 +1,8 @@
-/* resolve.c: cuGetProcAddress: the table of entry points against what this library really exports.
+/* resolve.c: cuGetProcAddress: the table of entry points, checked against what this library really
+ * exports.
  *
- * What is defined here is read from the library's own symbol table: a reference, weak or not, could
- * be bound to a library preloaded before this one. */
+ * Addresses are read from the library's own symbol table: a reference, weak or not, could be bound
+ * to a library preloaded before this one. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -32,7 +33,7 @@ struct symbols {
         uintptr_t load;
         const ElfW(Sym) * symbol;
         const char *text;
-        const uint32_t *hash; /* DT_HASH: asked for when linking */
+        const uint32_t *hash; /* DT_HASH; the linker is asked to make it */
 };
 
 static uint32_t elf_hash(const char *name)
@@ -84,7 +85,7 @@ static void addresses_find(void)
                 addresses[i] = symbols_find(&s, rows[i].symbol);
 }
 
-/* The function of SIMCUDA_NEWER, which no release knows: how it is called is nobody's business. */
+/* The function that SIMCUDA_NEWER names, which no release knows; it is never called. */
 static CUresult newer(void)
 {
         return CUDA_ERROR_UNKNOWN;
@@ -107,8 +108,8 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
         if (!name || !ret_fn || (flags & ~(cuuint64_t)3))
                 return CUDA_ERROR_INVALID_VALUE;
         (void)pthread_once(&once, addresses_find);
-        /* The newest that the asked-for version knows. Where per-thread variants are asked for and
-         * there are any, nothing else will do. */
+        /* The newest variant that the requested version knows. If per-thread variants are requested
+         * and exist, only they count. */
         for (size_t i = 0; i < ARRAY_SIZE(rows) && per_thread; i++)
                 varies = varies || (addresses[i] && (rows[i].flags & CU_API_PTSZ) &&
                                     strcmp(rows[i].base, name) == 0);
@@ -129,7 +130,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
                 if (ret_status)
                         *ret_status = known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                             : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-                return CUDA_SUCCESS; /* the status says it, or the pointer */
+                return CUDA_SUCCESS; /* the error is in the status, or in the pointer */
         }
         *ret_fn = is_newer(name, version) ? (void *)newer : addresses[best];
         if (ret_status)

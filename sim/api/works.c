@@ -1,4 +1,4 @@
-/* works.c: what is done for each kind of work. */
+/* works.c: the function for each kind of work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,8 +47,8 @@ static CUresult run_set(CUcontext c, struct work *w)
         return set_run(c, &w->set);
 }
 
-/* The program's own code: the channel waits for its end, and does not keep anybody waiting who
- * disables it. */
+/* The program's own code. The channel is left meanwhile, so that disabling it does not wait for the
+ * program. */
 static CUresult call_out(CUcontext c, struct work *w)
 {
         channel_done();
@@ -93,7 +93,7 @@ static CUresult run_prefetch(CUcontext c, struct work *w)
 
 static CUresult run_free(CUcontext c, struct work *w)
 {
-        (void)memory_free(w->free); /* twice is the program's own doing */
+        (void)memory_free(w->free); /* freeing twice is the program's own fault */
         return CUDA_SUCCESS;
 }
 

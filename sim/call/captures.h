@@ -15,9 +15,9 @@ struct capture {
         struct capture *next;
 };
 
-/* It goes on from now on; id and next are set here. */
+/* The capture begins; sets id and next. */
 void capture_begins(struct capture *k);
-/* None of its streams captures any more. Its graph and itself are the caller's to free. */
+/* None of its streams captures any more. The caller frees its graph and it. */
 void capture_ends(struct capture *k);
 /* One of its streams, not the origin, is destroyed: the capture is invalidated. */
 void capture_leave(CUstream s);
@@ -28,8 +28,8 @@ static inline void capture_invalidate(struct capture *k)
 /* The mode of the calling thread; returns the one it had. */
 CUstreamCaptureMode capture_exchange_mode(CUstreamCaptureMode mode);
 
-/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the captures in question invalidated, where a capture
- * going on forbids this thread calls that cannot be captured. */
+/* If a capture forbids this thread calls that cannot be captured:
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and those captures are invalidated. */
 CUresult capture_unsafe(void);
 CUresult capture_unsafe_locked(void);
 
@@ -38,14 +38,14 @@ CUresult capture_conflicts(CUstream s, bool invalidate);
 /* Before work or waiting on a stream that does not capture: the legacy stream may not be used while
  * a blocking stream of its context captures. */
 CUresult capture_implicit(CUstream s);
-/* The stream may not be asked or waited for while it captures. */
+/* The stream must not be queried or waited for while it captures. */
 CUresult capture_refuses_sync(CUstream s);
-/* Nothing of the context may be waited for while any of its streams captures. */
+/* The context must not be waited for while any of its streams captures. */
 CUresult capture_refuses_context(CUcontext c);
 
 /* The capture that the event was recorded in, while it goes on; NULL: none. */
 struct capture *capture_of_event(const struct CUevent_st *event);
-/* The event was last recorded in a capture. Not success: it can be neither asked nor waited for; a
- * capture that goes on is invalidated by it. */
+/* Not success if the event was last recorded in a capture: it can be neither queried nor waited
+ * for, and a capture in progress is invalidated. */
 CUresult capture_refuses_event(CUevent event);
 void capture_forget_event(CUevent event);

@@ -1,4 +1,4 @@
-/* current.c: which context a thread uses, and what a context says of itself. */
+/* current.c: the current context of each thread, and questions about a context. */
 #include "sim/call/objects.h"
 
 #define STACK_MAX 32

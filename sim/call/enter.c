@@ -3,7 +3,7 @@
 #include "sim/call/captures.h"
 #include "sim/session/fault.h"
 
-/* A card that has vanished: what was submitted to it has failed, nothing new is taken. */
+/* A card that has vanished: submitted work has failed, and calls are refused. */
 static CUresult api_lost(unsigned flags)
 {
         CUcontext c = context_current();

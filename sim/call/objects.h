@@ -1,8 +1,8 @@
 /* objects.h: contexts, streams and events as the simulator keeps them.
  *
- * All of it under sim.lock unless said otherwise. Streams and events are never given back to the
- * allocator (a free list keeps them), and the numbers of a stream's operations only grow, so that a
- * point of a stream destroyed long ago still compares right. */
+ * All of it under sim.lock unless said otherwise. Streams and events go to a free list, never to
+ * the allocator, and the numbers of a stream's operations only grow: so a point of a stream
+ * destroyed long ago still compares correctly. */
 #pragma once
 
 #include "sim/call/call.h"
@@ -26,35 +26,35 @@ struct CUctx_st {
         uint32_t magic;
         unsigned device;
         bool primary;
-        struct CUctx_st *green_of; /* of a green one: the primary, which its memory belongs to */
-        struct CUctx_st *greens, *next_green; /* primary: those of it that live */
+        struct CUctx_st *green_of; /* of a green context: the primary one, which owns its memory */
+        struct CUctx_st *greens, *next_green; /* of a primary context: its green ones */
         unsigned processors;                  /* of a green one */
         _Atomic bool alive;
         unsigned retained; /* primary: by cuDevicePrimaryCtxRetain */
-        unsigned attached; /* beside the one who made it */
+        unsigned attached; /* besides the thread that made it */
         unsigned flags, api_version;
         uint64_t id;
         uint64_t charged;
-        _Atomic int *error; /* its device's, for this process: a sticky CUresult; read without the
-                               lock */
+        _Atomic int *error; /* the device's error in this process: a sticky CUresult; read without
+                               the lock */
         struct CUstream_st *legacy;
-        struct CUstream_st *streams; /* legacy and per-thread ones too */
-        struct CUstream_st *gather;  /* what waits for all of them; NULL: not needed yet */
-        struct CUstream_st *hold;    /* what all of them wait for; NULL: nothing ever */
+        struct CUstream_st *streams; /* including legacy and per-thread streams */
+        struct CUstream_st *gather;  /* a stream that waits for all of them; NULL: not needed yet */
+        struct CUstream_st *hold;    /* a stream that all of them wait for; NULL: none */
         struct CUmod_st *modules;
         struct queues queues;
         CUcontext next_gone;
         size_t limit[16];
 };
 
-/* The moment an operation of a stream is done. stream NULL: always over. */
+/* The end of one operation of a stream. stream NULL: always reached. */
 struct point {
         struct CUstream_st *stream;
         uint64_t number;
 };
 
 struct CUstream_st {
-        _Atomic uint32_t magic; /* this and `destroyed`: looked at without the lock, too */
+        _Atomic uint32_t magic; /* this and `destroyed` are also read without the lock */
         CUcontext context;
         unsigned flags; /* CU_STREAM_NON_BLOCKING */
         int priority;
@@ -67,9 +67,10 @@ struct CUstream_st {
         bool waiting; /* the thread waits, for work or for another stream */
         pthread_cond_t wake;
         struct capture *capture;
-        struct CUgraphNode_st **tail; /* while capturing: what its next node follows */
+        struct CUgraphNode_st **tail; /* while capturing: the nodes that its next node follows */
         size_t tails;
-        struct point *heard; /* the last of each other stream that it has waited for */
+        struct point *
+                heard; /* for each other stream the last point of it that this one has waited for */
         size_t heards;
         struct CUstream_st *next_of_context, *next_free, *next_all;
 };
@@ -79,12 +80,13 @@ struct CUevent_st {
         CUcontext context;
         unsigned flags;
         struct point point; /* of its last record */
-        uint64_t records;   /* how often recorded: tells a late stamp from the current one */
+        uint64_t records; /* how often it was recorded: tells an old time stamp from the current one
+                           */
         bool recorded;
         uint64_t stamp_ns;
-        struct shared_event *shared; /* ipc.c; NULL: no other process has part in it */
-        int shared_fd;               /* of those made here; -1 */
-        /* Recorded in a capture: what a waiting stream's next node follows. */
+        struct shared_event *shared; /* shared_event.c; NULL: no other process has opened it */
+        int shared_fd;               /* of events made here; otherwise -1 */
+        /* Recorded in a capture: the nodes that the next node of a waiting stream follows. */
         uint64_t capture_id;
         struct capture *capture;
         struct CUgraphNode_st **tail;
@@ -94,33 +96,33 @@ struct CUevent_st {
 
 /* ---- current.c ---- */
 CUcontext context_current(void);
-/* NULL handles mean the current one. */
+/* A NULL handle means the current context. */
 CUresult context_check(CUcontext handle, CUcontext *ret_context);
-/* Whose memory, modules and events a context uses: the primary one's, if it is green. */
+/* The context that owns memory, modules and events: the primary one for a green one. */
 CUcontext context_owner(CUcontext c);
-/* As the program knows it; NULL: it is not green. */
+/* The program's handle for it; NULL: it is not green. */
 static inline CUgreenCtx context_as_green(CUcontext c)
 {
         return c->green_of ? (CUgreenCtx)(void *)c : NULL;
 }
-/* Make it the calling thread's current one, above the one that is. False: there is no place. */
+/* Push it on the calling thread's stack of contexts. False: the stack is full. */
 bool context_push(CUcontext c);
-/* The calling thread's current one is the one below from now on. */
+/* Pop the calling thread's current context. */
 void context_pop(void);
-/* The first error stays. */
+/* The first error counts. */
 void context_fail(CUcontext c, CUresult error);
-/* True when running work should give up: the process leaves or the context has failed. */
+/* True when running work should give up: the process is leaving or the context has failed. */
 static inline bool context_cancelled(CUcontext c)
 {
         return sim_cancelled(c->error);
 }
-/* The same, between two steps of work that uses no memory at the moment: it stands here while its
- * channel is disabled. */
+/* The same, called between two steps of work that uses no memory at that moment: it waits here
+ * while its channel is disabled. */
 bool context_stopped(CUcontext c);
 
 /* ---- device.c ---- */
 #define DEVICE_PROCESSORS 132 /* as an H200 has */
 CUresult device_check(CUdevice device);
 
-/* Where an entry point with a device begins: api_enter(), then the device. */
+/* The start of entry points with a device: api_enter(), then the device. */
 CUresult device_enter(const char *function, CUdevice device);

@@ -1,5 +1,6 @@
-/* exec.c: instantiated graphs: an order that respects every edge, fixed once, launched many times.
- * A launch holds the program it began with: changing the executable graph makes a new one. */
+/* exec.c: instantiated graphs: an order of nodes that respects every edge, computed once, launched
+ * many times. A launch keeps the program that it began with: changing the executable graph makes a
+ * new program. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 
 struct step {
         struct work work;
-        CUgraphNode node; /* that it comes from: a name, never followed */
+        CUgraphNode node; /* the graph that it comes from: compared, never followed */
         bool disabled;
 };
 
@@ -30,7 +31,7 @@ struct CUgraphExec_st {
         uint32_t magic;
         struct program *program;
         uint64_t flags;
-        struct point last; /* its launches follow each other */
+        struct point last; /* its launches run one after the other */
         struct CUgraphExec_st *next, **link;
 };
 
@@ -92,7 +93,8 @@ static CUresult program_add(struct program *p, const struct work *w, CUgraphNode
         return r;
 }
 
-/* Nodes as soon as all they follow are in, in the order they were added. Locked. */
+/* Adds nodes whose predecessors are all in, in the order in which they were added to the graph.
+ * Locked. */
 static CUresult program_add_graph(struct program *p, CUgraph g)
 {
         size_t done = 0, before;
@@ -137,13 +139,13 @@ static CUresult program_check(const struct program *p)
         return r;
 }
 
-/* A graph that allocates has one instance at a time. Locked. */
+/* A graph that allocates memory has at most one instance at a time. Locked. */
 static CUresult program_own_memory(const struct program *p)
 {
         for (size_t i = 0; i < p->steps; i++)
                 if (p->step[i].work.kind == WORK_GRAPH_ALLOC &&
                     !graph_memory_own(p->step[i].work.memory))
-                        return CUDA_ERROR_NOT_SUPPORTED; /* the first says it for all */
+                        return CUDA_ERROR_NOT_SUPPORTED; /* the first node decides for all */
         return CUDA_SUCCESS;
 }
 
@@ -273,7 +275,7 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
         exec->magic = 0;
         program_disown_memory(exec->program);
         pthread_mutex_unlock(&sim.lock);
-        program_release(exec->program); /* launches under way hold theirs */
+        program_release(exec->program); /* launches in progress hold their own reference */
         free(exec);
         return CUDA_SUCCESS;
 }
@@ -297,8 +299,8 @@ static bool program_allocates(const struct program *p, size_t before, const stru
         return false;
 }
 
-/* Memory that a launch leaves allocated has to be freed before the next one, if that does not do so
- * itself; and what is freed has to be there. Locked. */
+/* Memory that a launch leaves allocated has to be freed before the next launch, unless that one
+ * frees it itself; and freed memory has to exist. Locked. */
 static CUresult program_memory_check(const struct program *p, bool frees)
 {
         for (size_t i = 0; i < p->steps; i++) {
@@ -373,7 +375,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
 
 /* ---- changes ---- */
 
-/* A program of its own to change, where a launch still has the one there is. Locked. */
+/* A program that can be changed: a copy if a launch still uses the current one. Locked. */
 static CUresult exec_own(CUgraphExec e)
 {
         struct program *p;
@@ -439,7 +441,8 @@ EXPORT CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode nod
 
         if (!node_params)
                 return CUDA_ERROR_INVALID_VALUE;
-        memcpy(&p, node_params, sizeof(*node_params)); /* the newer one begins with the older */
+        memcpy(&p, node_params,
+               sizeof(*node_params)); /* the newer struct begins with the older one */
         return cuGraphExecKernelNodeSetParams_v2(exec, node, &p);
 }
 
@@ -529,7 +532,7 @@ EXPORT CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
         same = r == CUDA_SUCCESS && p->steps == exec->program->steps;
         for (size_t i = 0; same && i < p->steps; i++) {
                 same = p->step[i].work.kind == exec->program->step[i].work.kind;
-                /* The executable graph keeps the names it was made with. */
+                /* The executable graph keeps the nodes' handles from its instantiation. */
                 p->step[i].node = exec->program->step[i].node;
         }
         if (same) {

@@ -1,4 +1,4 @@
-/* graph.c: graphs and their nodes, built by hand. What runs is made by exec.c. */
+/* graph_api.c: graphs and their nodes, built by hand. exec.c makes programs of them. */
 #include "sim/graph/node.h"
 #include "sim/queue/graph.h"
 
@@ -386,8 +386,8 @@ EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
         return CUDA_SUCCESS;
 }
 
-/* The driver's way with lists: with NULL the count, else as many as there is room for; the rest
- * NULL. */
+/* Lists as the driver returns them: with NULL only the count, otherwise as many entries as there is
+ * room for, and NULL in the rest. */
 static void list_out(CUgraphNode const *list, size_t count, CUgraphNode *out, size_t *room)
 {
         if (!out) {

@@ -1,4 +1,4 @@
-/* graph_edit.c: looking at a graph that exists and changing it: parameters, edges, nodes. */
+/* graph_edit.c: reading and changing an existing graph: parameters, edges, nodes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,8 @@ EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node,
                 if (!node->params)
                         return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        /* They point into the node: good until it is changed or gone, as with the driver. */
+        /* The pointers lead into the node: valid until it is changed or destroyed, as with the
+         * driver. */
         for (unsigned i = 0; i < k->function->info->parameters; i++)
                 node->params[i] = (uint8_t *)k->parameters + k->function->info->parameter[i].offset;
         *node_params = (CUDA_KERNEL_NODE_PARAMS){.func = k->function,
@@ -60,7 +61,8 @@ EXPORT CUresult cuGraphKernelNodeGetParams(CUgraphNode node,
                 return r;
         if (!node_params)
                 return CUDA_ERROR_INVALID_VALUE;
-        memcpy(node_params, &p, sizeof(*node_params)); /* the newer one begins with the older */
+        memcpy(node_params, &p,
+               sizeof(*node_params)); /* the newer struct begins with the older one */
         return CUDA_SUCCESS;
 }
 

@@ -1,10 +1,11 @@
-/* graph_node.c: nodes of any type through one entry point: each goes the way of its own. Batches of
- * memory operations, events, conditions and memory of a graph are not there. */
+/* graph_node.c: nodes of any type through one entry point, which passes them to the entry point of
+ * their type. Batches of memory operations, events, conditions and memory of a graph are not
+ * supported. */
 #include <string.h>
 
 #include "sim/queue/graph.h"
 
-/* Edges have ports and types in kernels alone that this driver's cards do not have. */
+/* Only kernels that these cards do not have give edges ports and types. */
 static bool edges_are_plain(const CUgraphEdgeData *data, size_t count)
 {
         static const CUgraphEdgeData plain;

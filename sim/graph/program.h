@@ -1,4 +1,4 @@
-/* program.h: an instantiated graph as work. Counted: launches under way hold theirs. */
+/* program.h: an instantiated graph as work. Reference-counted: launches in progress hold one. */
 #pragma once
 
 #include "sim/queue/work.h"

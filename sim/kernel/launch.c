@@ -25,11 +25,11 @@ struct used {
 
 struct running {
         CUcontext context;
-        struct managed_hold hold; /* what it uses of managed memory now */
+        struct managed_hold hold; /* the managed memory that it uses now */
         struct table used;
         uint64_t unmappings;
         bool unmapped;
-        uint64_t bus_ready_ns; /* when what it used of host memory has come over the bus */
+        uint64_t bus_ready_ns; /* when the host memory that it used has come over the bus */
 };
 
 static void *running_resolve(void *context, uint64_t address, size_t bytes, bool write,
@@ -96,7 +96,7 @@ static void running_look(struct running *run)
                         run->unmapped = true;
 }
 
-/* It uses nothing any more: what it touches next is looked for again. */
+/* It uses no memory any more: the next access looks its range up again. */
 static void running_let_go(struct running *run)
 {
         for (size_t i = 0; i < run->used.count; i++) {
@@ -150,7 +150,7 @@ static CUresult running_result(const struct running *run, int r)
                 return CUDA_ERROR_ILLEGAL_INSTRUCTION;
         case -ENOMEM:
                 return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-        default: /* a trap, a barrier nobody reaches, an impossible shape */
+        default: /* a trap, a barrier that some threads never reach, an impossible shape */
                 return CUDA_ERROR_LAUNCH_FAILED;
         }
 }

@@ -1,4 +1,4 @@
-/* launch.h: a launch as asked for, to a launch that can be queued. */
+/* launch.h: from a launch as the program asks for it to one that can be queued. */
 #pragma once
 
 #include "sim/kernel/module.h"
@@ -8,5 +8,5 @@
 CUresult launch_prepare(CUfunction f, const unsigned grid[3], const unsigned block[3],
                         unsigned shared, void **params, void **extra, struct work *ret_work);
 CUresult launch_run(CUcontext c, const struct work_kernel *w);
-/* What a kernel's parameters take. */
+/* The size of a kernel's parameters. */
 size_t function_parameter_bytes(CUfunction f);

@@ -71,7 +71,7 @@ static CUresult library_load(const char *function, const void *code, unsigned op
 
         if (r != CUDA_SUCCESS)
                 return r;
-        /* What is wrong with it is said now, not at the first use. */
+        /* Errors are reported now, not at the first use. */
         if (ptx_parse(text, bytes, &parsed, error) < 0) {
                 image_report(function, error, options, option, value);
                 return CUDA_ERROR_INVALID_PTX;

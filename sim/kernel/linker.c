@@ -1,5 +1,5 @@
-/* linker.c: joins pieces of PTX into one image: their text, one after the other, without what only
- * the first may say. Must never take what is not PTX text. */
+/* linker.c: joins pieces of PTX into one image: their texts one after the other, without the lines
+ * that only the first may have. Must never accept anything but PTX text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ EXPORT CUresult cuLinkCreate_v2(unsigned int option_count, CUjit_option *options
         return *ret_state ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Behind the lines that begin a module: its version, its target, its size of an address. */
+/* Skips the lines that begin a module: version, target, address size. */
 static const char *skip_head(const char *text)
 {
         static const char *const words[] = {".version", ".target", ".address_size"};

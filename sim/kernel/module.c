@@ -1,5 +1,4 @@
-/* module.c: modules from PTX text, what they hold and what is known of it. Machine code is not for
- * this card: it is refused. */
+/* module.c: modules from PTX text. Machine code is refused: the interpreter cannot run it. */
 #include "sim/kernel/module.h"
 
 #include <ctype.h>
@@ -100,7 +99,7 @@ void module_unload_all(CUcontext c)
         }
 }
 
-/* Memory for its variables, filled with what they begin with. */
+/* Memory for its variables, with their initial values. */
 static CUresult variables_place(CUmodule m)
 {
         for (unsigned i = 0; i < m->variables; i++) {

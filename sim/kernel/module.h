@@ -1,4 +1,4 @@
-/* module.h: programs of the card: modules, their kernels and variables, libraries. */
+/* module.h: modules, their kernels and variables, and libraries. */
 #pragma once
 
 #include "sim/call/objects.h"
@@ -26,12 +26,11 @@ struct CUmod_st {
         struct CUfunc_st *function;
         struct variable *variable;
         unsigned functions, variables;
-        CUlibrary library; /* that it is an instance of; NULL */
+        CUlibrary library; /* the library that it is an instance of; NULL */
         struct CUmod_st *next_of_context, *next_of_library;
 };
 
-/* The function, for the current context, that a handle means: a kernel of a library may stand for
- * it. */
+/* The function that a handle means in the current context: a library's kernel may stand for it. */
 CUresult function_resolve(CUcontext c, CUfunction handle, CUfunction *ret_function);
 CUresult module_new(CUcontext c, const char *text, size_t bytes, CUmodule *ret_module,
                     char error[static PTX_ERROR_MAX]);
@@ -42,7 +41,7 @@ void module_unload_all(CUcontext c);
 /* Text of an image, if it is PTX. */
 CUresult image_text(const void *image, const char **ret_text, size_t *ret_bytes);
 CUresult image_read(const char *path, char **ret_text);
-/* The error log, where the options ask for one; on stderr besides. */
+/* Fills the error log, if the options ask for one, and prints it on stderr. */
 void image_report(const char *what, const char *error, unsigned options, CUjit_option *option,
                   void **value);
 

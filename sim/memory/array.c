@@ -1,5 +1,5 @@
 /* array.c: arrays and mipmapped arrays: one-, two- and three-dimensional, layered, cube maps. Must
- * never hand out an array's address. Planes, sparse and deferred ones are not there. */
+ * never hand out an array's address. Planes, sparse and deferred arrays are not supported. */
 #include "sim/memory/array.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #define LEVELS_MAX 17u /* of 65536 */
 #define WIDTH_MAX  131072u
 #define HEIGHT_MAX 65536u
-#define SOLID_MAX  16384u /* each way, with a depth */
+#define SOLID_MAX  16384u /* in each direction, if there is a depth */
 #define LAYERS_MAX 2048u
 
 struct CUmipmappedArray_st {
@@ -113,7 +113,7 @@ static CUresult array_new(CUcontext c, const CUDA_ARRAY3D_DESCRIPTOR *d, CUmipma
         return CUDA_SUCCESS;
 }
 
-/* Out of the list; its memory is left. sim.lock held. */
+/* Takes it off the list; its memory stays. sim.lock held. */
 static void array_unlink(CUarray a)
 {
         CUarray *link = &arrays;
@@ -195,7 +195,7 @@ EXPORT CUresult cuArrayDestroy(CUarray array)
         pthread_mutex_unlock(&sim.lock);
         if (!a)
                 return CUDA_ERROR_INVALID_HANDLE;
-        if (!a->mipmap) /* a level goes with its mipmap */
+        if (!a->mipmap) /* a level ends with its mipmap */
                 array_free(a);
         return CUDA_SUCCESS;
 }
@@ -241,7 +241,7 @@ EXPORT CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *ret_shape, CUarra
         return CUDA_SUCCESS;
 }
 
-/* Told of arrays whose memory comes later, and of no others. */
+/* Answers only for arrays whose memory comes later. */
 EXPORT CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *ret, CUarray array,
                                              CUdevice device)
 {

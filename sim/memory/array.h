@@ -1,5 +1,5 @@
-/* array.h: arrays as copies see them. An array is a block of the card's memory whose address nobody
- * is told; rows follow each other without gaps. */
+/* array.h: arrays as copies see them. An array is a block of the card's memory whose address is
+ * never given out; rows follow each other without gaps. */
 #pragma once
 
 #include "sim/call/objects.h"
@@ -8,7 +8,7 @@ struct CUarray_st {
         CUarray next;
         CUcontext context;
         CUDA_ARRAY3D_DESCRIPTOR shape;
-        CUmipmappedArray mipmap; /* NULL: an array of its own */
+        CUmipmappedArray mipmap; /* NULL: not a level of a mipmap */
         CUdeviceptr at;
         size_t element, pitch, rows, slices; /* bytes, bytes, 1 at least, 1 at least */
 };
@@ -16,6 +16,6 @@ struct CUarray_st {
 /* All below: sim.lock held. */
 CUarray array_find(CUarray handle); /* NULL: there is no such array */
 CUmipmappedArray mipmap_find(CUmipmappedArray handle);
-/* With the context's memory, which goes by itself. */
+/* With the context's memory, which is freed elsewhere. */
 void array_forget_context(CUcontext c);
 void texture_forget_context(CUcontext c);

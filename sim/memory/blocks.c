@@ -47,7 +47,7 @@ void memory_allow(CUcontext c, uint32_t devices)
         }
 }
 
-/* What pools keep for nothing goes before the card is full. */
+/* Before the card counts as full, pools give up memory that they hold unused. */
 static CUresult physical_for(unsigned device, uint64_t bytes, enum physical_origin origin,
                              struct physical **ret)
 {
@@ -78,7 +78,7 @@ static CUresult range_map(unsigned device, uint64_t start, uint64_t bytes,
         if (!reserved)
                 start = space_reserve(bytes, SPACE_GRANULARITY, 0);
         range = start ? space_map(RANGE_DEVICE, start, bytes, p, 0, p->at) : NULL;
-        physical_drop(p); /* the range holds it now; nobody, if there is none */
+        physical_drop(p); /* the range holds it now; if there is no range, it is freed */
         if (!range) {
                 if (start && !reserved)
                         space_release(start);

@@ -1,5 +1,5 @@
-/* managed_api.c: what programs ask for and say about managed memory: prefetches, advice, streams it
- * belongs to. Must never move bytes itself (managed.c does). */
+/* managed_api.c: the program's calls about managed memory: prefetches, advice, streams. Must never
+ * move bytes itself (managed.c does). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -291,8 +291,8 @@ EXPORT CUresult cuMemRangeGetAttribute(void *data, size_t data_size,
 
 /* ---- streams ---- */
 
-/* Cards of this kind let all streams and the processor use managed memory at the same time: what it
- * is attached to is remembered, and nothing is waited for because of it. */
+/* These cards let all streams and the processor use managed memory at the same time: the stream
+ * that it is attached to is stored, and no call waits because of it. */
 EXPORT CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t length,
                                        unsigned int flags)
 {

@@ -1,5 +1,5 @@
-/* memory.c: cuMemAlloc and its family. Must never return memory to the card before the work that
- * was submitted before the free is done. */
+/* memory.c: cuMemAlloc and its family. Must never return memory to the card before the work
+ * submitted before the free has ended. */
 #include "sim/memory/memory.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static bool is_allocated(const struct block *b, CUdeviceptr ptr)
         return b && b->span.start == ptr && (b->kind == BLOCK_DEVICE || b->kind == BLOCK_MANAGED);
 }
 
-/* What is of a pool, or of a graph. */
+/* A block of a pool or of a graph. */
 static bool is_ordered(const struct block *b, CUdeviceptr ptr)
 {
         return b && b->span.start == ptr && (b->kind == BLOCK_POOL || b->kind == BLOCK_GRAPH);
@@ -179,7 +179,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr ptr)
         space_unlock();
         if (r != CUDA_SUCCESS)
                 return r;
-        /* What was submitted before the free may use it still, on any stream. */
+        /* Work submitted before the free, on any stream, may still use it. */
         r = context_wait(c);
         if (r != CUDA_SUCCESS)
                 return r;

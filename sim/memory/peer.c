@@ -1,10 +1,10 @@
-/* peer.c: which contexts may use another card's memory. Must never give access to what the program
- * maps itself: there cuMemSetAccess alone decides. */
+/* peer.c: which contexts may use another card's memory. Must never give access to memory that the
+ * program maps itself: only cuMemSetAccess does that. */
 #include <stdlib.h>
 
 #include "sim/memory/memory.h"
 
-/* Work of `from`'s card may touch what is allocated in `to`. Under the space lock. */
+/* Work on `from`'s card may use allocations of `to`. Under the space lock. */
 static struct pair {
         struct pair *next;
         CUcontext from, to;

@@ -1,5 +1,5 @@
-/* pool.c: the entry points of memory pools and of memory in the order of a stream, and which pool
- * is a device's. */
+/* pool.c: the entry points of memory pools and of stream-ordered memory, and the current pool of
+ * each device. */
 #include "sim/memory/pool.h"
 
 #include <stdlib.h>
@@ -101,7 +101,7 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ret_ptr, size_t bytes, CUme
         return allocate(__func__, ret_ptr, bytes, true, pool, stream);
 }
 
-/* What the program can see of it ends now, whatever the stream has still to do. */
+/* For the program it is freed now, whatever the stream still has to do. */
 static CUresult free_in_order(CUdeviceptr ptr, CUstream stream, bool *ret_device)
 {
         struct block *b;
@@ -133,13 +133,13 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
         if (!stream->capture)
                 r = capture_unsafe_locked();
         if (r != CUDA_SUCCESS || !ptr)
-                ; /* nothing to free, even so */
+                ; /* there is nothing to free then, either */
         else if (stream->capture)
                 r = graph_memory_capture_free(stream, ptr);
         else if (!graph_memory_free(ptr, &r))
                 r = free_in_order(ptr, stream, &device);
         pthread_mutex_unlock(&sim.lock);
-        /* cuMemAlloc's memory is there until the stream has come to it. */
+        /* Memory of cuMemAlloc exists until the stream has reached the free. */
         return r == CUDA_SUCCESS && device ? stream_submit(stream, &w, NULL, 0) : r;
 }
 
@@ -168,8 +168,8 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *ret_pool, const CUmemPoolProps *pr
              ~(unsigned)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC)))
                 return CUDA_ERROR_INVALID_VALUE;
         if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->handleTypes != none)
-                return CUDA_ERROR_NOT_SUPPORTED; /* memory of the host, and other processes: not
-                                                    modelled */
+                return CUDA_ERROR_NOT_SUPPORTED; /* host memory and other processes are not modelled
+                                                  */
         if (props->location.id < 0 || (unsigned)props->location.id >= sim.devices)
                 return CUDA_ERROR_INVALID_VALUE;
         for (size_t i = 0; i < sizeof(props->reserved); i++)
@@ -185,7 +185,7 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *ret_pool, const CUmemPoolProps *pr
         return CUDA_SUCCESS;
 }
 
-/* The object stays: what is allocated from it is freed later, and handles must not be mixed up. */
+/* The object stays: its allocations are freed later, and handles must stay distinct. */
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
         CUresult r = pool_enter(__func__, pool);
@@ -212,7 +212,7 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep)
                 return r;
         chunk = pool->memory.chunk_bytes;
         pthread_mutex_lock(&sim.lock);
-        /* Rounded up as by the driver: where there are no such numbers it is 0. */
+        /* Rounded up as the driver does; 0 if the sum overflows. */
         (void)pool_memory_release(&pool->memory, (min_bytes_to_keep + chunk - 1) & ~(chunk - 1),
                                   false);
         pthread_mutex_unlock(&sim.lock);

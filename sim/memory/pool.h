@@ -1,4 +1,4 @@
-/* pool.h: stream-ordered memory: what others have to tell the pools, and to ask them. */
+/* pool.h: stream-ordered memory, for others. */
 #pragma once
 
 #include "sim/memory/pool_memory.h"
@@ -8,7 +8,7 @@
 struct CUmemPoolHandle_st {
         uint32_t magic;
         bool is_default, destroyed;
-        int may[2]; /* CU_MEMPOOL_ATTR_REUSE_, but the first, which its memory knows */
+        int may[2]; /* CU_MEMPOOL_ATTR_REUSE_*, without the first, which is in `memory` */
         uint64_t threshold;
         struct pool_memory memory;
         struct CUmemPoolHandle_st *next;
@@ -18,12 +18,12 @@ struct CUmemPoolHandle_st {
  * sim.lock. */
 void pool_begin(CUmemoryPool p, unsigned device, uint64_t most);
 
-/* After a call that has waited for the point, or, where it is NULL, for all of the context: what
- * pools hold over their threshold goes back to the card. Unlocked. */
+/* After a call that has waited for the point (NULL: for all of the context): pools give back to the
+ * card what they hold above their threshold. Unlocked. */
 void pools_synced(CUcontext c, const struct point *p);
-/* The card is full: everything that pools of the device hold for nothing goes back. True: something
- * did. Unlocked. */
+/* The card is full: the pools of the device give back all memory that they hold unused. True: there
+ * was some. Unlocked. */
 bool pools_release(unsigned device);
 
-/* A pool's block, in the order of a stream. sim.lock held, too. */
+/* Frees a pool's block in the order of a stream. sim.lock held, too. */
 void block_free_on(struct block *b, CUstream stream);

@@ -9,7 +9,7 @@
 
 #define UNIT  UINT64_C(512)
 #define CHUNK (UINT64_C(32) << 20)
-#define SPARE 2 /* times a card's memory: the addresses of a pool, so that holes do not matter */
+#define SPARE 2 /* times a card's memory: a pool has so many addresses that gaps do not matter */
 
 uint64_t pool_chunk(unsigned device)
 {
@@ -30,7 +30,7 @@ void pool_memory_init(struct pool_memory *m, CUmemoryPool pool, unsigned device,
                                   .chunk_bytes = pool_chunk(device)};
 }
 
-/* The addresses are the pool's for good. */
+/* The pool keeps its addresses for good. */
 static CUresult begin(struct pool_memory *m)
 {
         uint64_t bytes =
@@ -67,7 +67,7 @@ static bool piece_usable(const struct piece *p, CUstream stream)
                              (p->memory->follows && stream_follows(stream, &p->freed)));
 }
 
-/* One with its higher neighbour, where the same may use them. */
+/* Joins it with its higher neighbour, if the same streams may use both. */
 static bool piece_join(struct piece *p)
 {
         struct piece *n = p->next;
@@ -120,7 +120,7 @@ static int piece_cut(struct piece *p, uint64_t bytes)
 
 void pool_memory_free(struct piece *p, CUstream stream)
 {
-        /* What goes to cuMemFree stays counted, as with the driver. */
+        /* A piece freed by cuMemFree stays counted, as with the driver. */
         if (stream)
                 p->memory->used -= p->block->span.bytes;
         p->block = NULL;
@@ -147,7 +147,7 @@ static size_t chunk_of(const struct pool_memory *m, uint64_t address)
         return (address - m->start) / m->chunk_bytes;
 }
 
-/* Without memory behind them, of those that the piece's first bytes touch: how many, and one. */
+/* Of the chunks under the piece's first bytes: how many have no memory, and the first of them. */
 static size_t chunks_missing(const struct piece *p, uint64_t bytes, size_t *ret_first)
 {
         const struct pool_memory *m = p->memory;
@@ -161,7 +161,7 @@ static size_t chunks_missing(const struct piece *p, uint64_t bytes, size_t *ret_
         return n;
 }
 
-/* The lock is given up meanwhile: room may have to be made by other processes. */
+/* The lock is given up meanwhile: other processes may have to make room. */
 static CUresult chunk_fill(struct pool_memory *m, size_t i)
 {
         uint64_t at = m->start + i * m->chunk_bytes;
@@ -173,7 +173,7 @@ static CUresult chunk_fill(struct pool_memory *m, size_t i)
         if (r != CUDA_SUCCESS)
                 space_lock();
         if (r != CUDA_SUCCESS && space_range(at)) {
-                r = CUDA_SUCCESS; /* another thread has; one that looks again sees it */
+                r = CUDA_SUCCESS; /* another thread has filled it; the caller looks again */
                 range = NULL;
         }
         space_unlock();
@@ -237,7 +237,7 @@ void pool_memory_end(struct pool_memory *m)
 
 /* ---- allocating ---- */
 
-/* What another stream has freed: this one shall wait for it. */
+/* A piece that another stream has freed: this stream waits for it. */
 static struct piece *piece_await(struct pool_memory *m, uint64_t bytes, CUstream stream)
 {
         struct work w = {.kind = WORK_EMPTY};

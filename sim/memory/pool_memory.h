@@ -6,8 +6,8 @@
 
 #include "sim/memory/memory.h"
 
-/* What pools and graphs take memory of the card by: 32 MiB, as on a card; less where one is small.
- */
+/* The unit in which pools and graphs take memory of the card: 32 MiB, as on a card; less on a small
+ * one. */
 uint64_t pool_chunk(unsigned device);
 
 struct pool_memory;
@@ -16,15 +16,15 @@ struct piece {
         struct pool_memory *memory;
         uint64_t start, bytes;
         struct block *block; /* NULL: free */
-        struct point freed;  /* free: by whom, and when */
-        bool known;          /* free: somebody has waited for that */
+        struct point freed;  /* free: the point at which it was freed */
+        bool known;          /* free: some call has waited for that point */
         struct piece *next;  /* by address */
 };
 
 struct pool_memory {
         CUmemoryPool pool;
         unsigned device;
-        bool follows;   /* events that a stream waits for make memory usable to it */
+        bool follows;   /* events that a stream waits for make memory usable for it */
         uint64_t most;  /* bytes it may hold */
         uint64_t start; /* of its addresses; 0: none yet */
         uint64_t chunk_bytes;
@@ -40,12 +40,12 @@ void pool_memory_init(struct pool_memory *m, CUmemoryPool pool, unsigned device,
  * given up meanwhile. waits: the stream may be made to wait for what another one has freed. */
 CUresult pool_memory_take(struct pool_memory *m, uint64_t bytes, CUstream stream, bool waits,
                           struct piece **ret);
-/* stream NULL: nothing uses it any more. */
+/* stream NULL: no work uses it any more. */
 void pool_memory_free(struct piece *p, CUstream stream);
-/* Somebody has waited for the point, or, where it is NULL, for all of the context. */
+/* Some call has waited for the point (NULL: for all of the context). */
 void pool_memory_synced(struct pool_memory *m, CUcontext c, const struct point *p);
-/* Chunks that nothing is in go back until so many bytes are left. at_once: those, too, that nobody
- * has waited for yet, but could. True: some did. */
+/* Unused chunks go back until so many bytes are left. at_once: also chunks whose streams have not
+ * been waited for yet, but could be. True: some did. */
 bool pool_memory_release(struct pool_memory *m, uint64_t keep, bool at_once);
-/* Its addresses go back, if nothing is allocated there any more. */
+/* Gives its addresses back, if none is allocated any more. */
 void pool_memory_end(struct pool_memory *m);

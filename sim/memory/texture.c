@@ -1,6 +1,6 @@
-/* texture.c: texture and surface objects: descriptions of memory that kernels may read and write
- * through. The interpreter has no texture instructions; what is checked here is what the driver
- * checks when an object is made; the memory is not looked at, nor kept alive. */
+/* texture.c: texture and surface objects: descriptions of memory that kernels may access. The
+ * interpreter has no texture instructions. The checks are the driver's when an object is made; the
+ * memory itself is neither accessed nor kept alive. */
 #include <stdlib.h>
 
 #include "sim/memory/array.h"
@@ -12,7 +12,7 @@ enum object_kind { OBJECT_TEXTURE, OBJECT_SURFACE };
 
 struct object {
         struct object *next;
-        unsigned long long id; /* what the program holds */
+        unsigned long long id; /* the handle that the program holds */
         enum object_kind kind;
         CUcontext context;
         CUDA_RESOURCE_DESC resource;
@@ -110,10 +110,10 @@ static CUresult object_destroy(const char *function, enum object_kind kind, unsi
                 *link = o->next;
         pthread_mutex_unlock(&sim.lock);
         free(o);
-        return CUDA_SUCCESS; /* also for what is not there */
+        return CUDA_SUCCESS; /* also for objects that do not exist */
 }
 
-/* A copy, so that nobody else can take it away meanwhile. */
+/* A copy, so that no other thread can free it meanwhile. */
 static CUresult object_look(const char *function, enum object_kind kind, unsigned long long id,
                             struct object *ret_object)
 {

@@ -1,5 +1,5 @@
-/* vmm.c: virtual memory management: reservations, handles, mappings, access. Needs cuInit alone, no
- * context. Must never wait for running work: cuMemUnmap does not, with the driver either. */
+/* vmm.c: virtual memory management: reservations, handles, mappings, access. Needs only cuInit, no
+ * context. Must never wait for running work: the driver's cuMemUnmap does not, either. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,12 +13,11 @@
 #include "sim/space/space.h"
 #include "sim/space/trace.h"
 
-/* All there are, so that a stale handle is found out; one that was released is good while it is
- * mapped. Under the space lock. */
+/* All handles, so that a stale one is detected; a released handle stays valid while it is mapped.
+ * Under the space lock. */
 static struct physical *handles;
 
-/* No context is looked at: these go on working when the current one has failed, as with the driver.
- */
+/* These calls ignore contexts: they work on when the current one has failed, as with the driver. */
 static CUresult vmm_enter(const char *function)
 {
         return api_enter(function, API_ANY, NULL);
@@ -47,7 +46,7 @@ CUmemGenericAllocationHandle handle_add(struct physical *p)
         return (CUmemGenericAllocationHandle)(uintptr_t)p;
 }
 
-/* The last handle or mapping of it goes: off the list with it. */
+/* The last handle or mapping goes: take it off the list. */
 static void handle_drop(struct physical *p, bool last)
 {
         struct physical **q = &handles;
@@ -66,7 +65,7 @@ static bool prop_is_host(const CUmemAllocationProp *prop)
                prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-/* Memory on a node can be given to other processes, memory of the host as such cannot. */
+/* Memory on a node can be shared with other processes; host memory without a node cannot. */
 static CUresult host_check(const CUmemAllocationProp *prop)
 {
         unsigned shared = prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA
@@ -92,7 +91,7 @@ static CUresult prop_check(const CUmemAllocationProp *prop)
         return device_check(prop->location.id);
 }
 
-/* The driver does not look at what it is asked about. */
+/* The driver does not check the question. */
 EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                               CUmemAllocationGranularity_flags option)
 {
@@ -167,7 +166,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         if (r != CUDA_SUCCESS)
                 return r;
         p->prop = *prop;
-        if (p->host) /* of the one node that there is, whatever was asked for */
+        if (p->host) /* of the only node, whatever was asked for */
                 p->prop.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
         if (!p->host) {
                 p->origin = PHYSICAL_CREATED;
@@ -226,7 +225,8 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
         return r;
 }
 
-/* The mappings in [ptr, ptr + size), none of them cut: index of the first, how many. Locked. */
+/* The mappings in [ptr, ptr + size), if none of them is cut: index of the first, and count. Locked.
+ */
 static CUresult mappings_of(CUdeviceptr ptr, size_t size, bool gaps, size_t *ret_first,
                             size_t *ret_count)
 {
@@ -291,7 +291,7 @@ static CUresult access_check(const CUmemAccessDesc *desc)
         return CUDA_SUCCESS;
 }
 
-/* Locked. The processor cannot touch a card's memory, and may be told so. */
+/* Locked. The processor cannot access a card's memory, and may be told so. */
 static CUresult access_set(struct range *range, const CUmemAccessDesc *desc)
 {
         if (!is_processor(&desc->location)) {
@@ -328,8 +328,8 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDe
         return r;
 }
 
-/* What the driver says of the host, which is not of any node: what the processor may, or else the
- * first card. */
+/* The driver's answer for host memory without a node: the processor's access, or else the first
+ * card's. */
 static unsigned access_of_host(const struct range *range)
 {
         return range->host_access ? range->host_access : range->access[0];
@@ -398,7 +398,7 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
         p = handle_find(handle);
         if (p) {
                 *prop = p->prop;
-                /* As the driver (580.159.04) has it. */
+                /* As the driver (580.159.04) answers. */
                 prop->allocFlags.usage &= (unsigned short)~CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         } else {
                 r = CUDA_ERROR_INVALID_VALUE;

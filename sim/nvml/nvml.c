@@ -1,6 +1,6 @@
-/* nvml.c: the part of NVML that monitors and daemons use, told from the session's segment. Needs no
- * CUDA and takes nothing of a card. The types and numbers are NVML's, declared here: nothing else
- * uses them. */
+/* nvml.c: the part of NVML that monitors and daemons use, answered from the session's segment.
+ * Needs no CUDA and takes no memory of a card. The types and numbers are NVML's, declared here
+ * because no other file uses them. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +102,7 @@ static struct {
         unsigned users;
 } nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The session, where nvmlInit has been called. */
+/* The session, if nvmlInit has been called. */
 static struct session *nvml_enter(void)
 {
         struct session *s;
@@ -113,7 +113,7 @@ static struct session *nvml_enter(void)
         return s;
 }
 
-/* Handles are the index and one: no object behind them to go stale. */
+/* A handle is the index plus one: there is no object behind it. */
 static nvmlReturn_t device_enter(nvmlDevice_t device, struct session **ret_session,
                                  unsigned *ret_index)
 {
@@ -364,7 +364,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
         return NVML_SUCCESS;
 }
 
-/* As SIMCUDA_COMPUTE_MODE says; the simulated driver does not act on it. */
+/* From SIMCUDA_COMPUTE_MODE; the simulated driver ignores it. */
 EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, int *mode)
 {
         const char *setting = getenv("SIMCUDA_COMPUTE_MODE");
@@ -437,7 +437,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
         unsigned index;
         nvmlReturn_t r = device_enter(device, &s, &index);
 
-        /* The simulator does not know how busy a card would have been. */
+        /* The simulator has no figure for how busy a card is. */
         return r != NVML_SUCCESS ? r : NVML_ERROR_NOT_SUPPORTED;
 }
 
@@ -466,7 +466,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
                 if (found < room)
                         infos[found] = (nvmlProcessInfo_v2_t){
                                 .pid = (unsigned)slot->pid,
-                                /* Managed memory is in the card's figure and in no process's. */
+                                /* Managed memory counts for the card and for no process. */
                                 .usedGpuMemory = sub_sat(atomic_load(&use->used),
                                                          atomic_load(&use->managed)),
                                 .gpuInstanceId = UINT32_MAX,

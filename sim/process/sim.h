@@ -12,19 +12,18 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Where the driver stands. After fork() the child's cannot be used. */
+/* The state of the driver. After fork() the child cannot use it. */
 enum sim_state { SIM_NEW, SIM_READY, SIM_FORKED, SIM_LEFT };
 
-/* One a process, from cuInit on. */
+/* One for each process, from cuInit on. */
 struct sim {
         _Atomic int state;
         struct session *session;
         unsigned devices;
-        /* Streams, events, captures, graphs, contexts: everything but memory (space.h) is under it.
+        /* Protects streams, events, captures, graphs, contexts: everything but memory (space.h).
          * Taken before any other lock; never held while work runs or user code is called. */
         pthread_mutex_t lock;
-        _Atomic bool
-                exiting; /* the process is on its way out: running kernels end, nothing waits */
+        _Atomic bool exiting; /* the process is exiting: running kernels end, and no call waits */
 };
 
 extern struct sim sim;
@@ -37,10 +36,10 @@ static inline bool sim_cancelled(const _Atomic int *error)
                atomic_load_explicit(error, memory_order_relaxed) != CUDA_SUCCESS;
 }
 
-/* A line on stderr: "simcuda: ...". For what a CUresult cannot say. */
+/* Prints a line "simcuda: ..." on stderr, for what a CUresult cannot express. */
 void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* True in a thread that runs a host function or a stream callback: it may not call the driver. */
 extern __thread bool sim_in_callback;
-/* >0: a NULL stream means the thread's own (the _ptsz and _ptds entry points). */
+/* >0: a NULL stream means the thread's own stream (the _ptsz and _ptds entry points). */
 extern __thread unsigned sim_per_thread;
