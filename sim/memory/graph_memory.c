@@ -11,14 +11,14 @@
 #include "sim/memory/memory.h"
 #include "sim/memory/pool_memory.h"
 
-/* Addresses of one graph. Memory is behind all of them or none: of this graph while it has
- * something there, and after that for whichever graph needs it first. */
+/* Addresses of one graph, with memory behind all of them or none. The memory is this graph's while
+ * it has allocations there; after that, any graph that needs some may take it. */
 struct region {
         struct region *next;
-        CUgraph graph; /* whose captures get addresses here */
+        CUgraph graph; /* the graph whose captures get addresses here */
         uint64_t start, bytes, taken;
         unsigned device;
-        unsigned held;       /* memories of it that are allocated, or left by a launch */
+        unsigned held;       /* of its memories, how many are allocated, or left by a launch */
         struct range *range; /* NULL: no memory there */
 };
 
@@ -26,9 +26,9 @@ struct graph_memory {
         struct graph_memory *next;
         struct region *region;
         uint64_t start, bytes;
-        bool freed;          /* by a node of a graph: not by another one */
-        bool owned;          /* there is an instance of its graph */
-        bool left;           /* a launch has allocated it and nobody freed it */
+        bool freed;          /* a node of a graph has freed it, so no other node may */
+        bool owned;          /* an instance of its graph exists */
+        bool left;           /* a launch has allocated it, and it is not freed */
         struct block *block; /* NULL: not allocated now */
 };
 
@@ -162,7 +162,7 @@ void graph_memory_launched(struct graph_memory *m, bool freed)
         m->left = !freed;
 }
 
-/* Memory that another graph has no use for now. Locked (space). */
+/* Takes memory that another graph does not need now. Locked (space). */
 static struct range *region_steal(struct region *to)
 {
         struct region *from = regions;
@@ -184,7 +184,7 @@ static struct range *region_steal(struct region *to)
         return range;
 }
 
-/* Memory behind all of it. Locked (space) afterwards, whatever the result. */
+/* Puts memory behind all of it. Locked (space) afterwards, whatever the result. */
 static CUresult region_back(struct region *region)
 {
         const unsigned device = region->device;
@@ -305,7 +305,7 @@ EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
         return CUDA_SUCCESS;
 }
 
-/* What is used is counted by what memory is there for it, as the driver has it. */
+/* Used memory counts by the chunks that back it, as with the driver. */
 static uint64_t *attribute(CUdevice device, CUgraphMem_attribute which)
 {
         switch (which) {

@@ -6,22 +6,22 @@
 
 struct graph_memory;
 
-/* A capturing stream allocates, or frees: nodes. */
+/* A capturing stream allocates or frees: adds a node. */
 CUresult graph_memory_capture(CUstream s, unsigned device, uint64_t bytes, CUdeviceptr *ret_ptr);
 CUresult graph_memory_capture_free(CUstream s, CUdeviceptr ptr);
-/* Addresses of a graph's memory, whether or not anything is there now. Unlocked. */
+/* True for addresses of a graph's memory, backed or not. Unlocked. */
 bool graph_memory_holds(uint64_t at, uint64_t bytes);
-/* Freed outside its graph. False: it is no graph's memory. */
+/* Freed by a call outside its graph. False: it is not a graph's memory. */
 bool graph_memory_free(CUdeviceptr ptr, CUresult *ret_result);
 
-/* An instance of the graph that allocates it begins, if there is none yet; and ends. */
+/* An instance of the graph that allocates it begins, if there is none yet; an instance ends. */
 bool graph_memory_own(struct graph_memory *m);
 void graph_memory_disown(struct graph_memory *m);
 
-/* Before a launch: what an earlier one left is still there. */
+/* Before a launch: memory of an earlier launch is still there. */
 bool graph_memory_left(const struct graph_memory *m);
-/* At a launch, which fails for want of memory rather than its work. What another graph has now, the
- * work itself may take over, after that graph's. Unlocked. */
+/* At a launch: fails for want of memory here, not in the work. Memory that another graph has now
+ * may be taken over by the work itself, after that graph's work. Unlocked. */
 CUresult graph_memory_room(struct graph_memory *m);
 void graph_memory_launched(struct graph_memory *m, bool freed);
 

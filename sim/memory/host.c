@@ -1,5 +1,6 @@
-/* host.c: pinned host memory, the driver's own and registered. The devices reach it at the address
- * the program uses. Must never let it go before the work submitted so far is done. */
+/* host.c: pinned host memory, allocated by the driver or registered by the program. Devices reach
+ * it at the program's own address. Must never free it before the work submitted so far has ended.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,7 +11,7 @@
 #include "sim/memory/memory.h"
 #include "sim/queue/stream.h"
 
-/* mapped: bytes of ours, 0 for the program's. */
+/* mapped: bytes that munmap() takes; 0 for the program's own memory. */
 static CUresult host_add(CUcontext c, void *host, size_t bytes, uint64_t mapped, unsigned flags)
 {
         struct block *b = calloc(1, sizeof(*b));
@@ -47,7 +48,7 @@ static struct block *host_find(const void *host, enum block_kind kind)
         return b && b->span.start == (uintptr_t)host && b->kind == kind ? b : NULL;
 }
 
-/* Of cuMemCreate, and the processor may touch it. Locked. */
+/* Memory of cuMemCreate that the processor may access. Locked. */
 static bool is_shown(uint64_t address)
 {
         const struct range *range = space_range(address);

@@ -4,7 +4,7 @@
 #include "sim/call/captures.h"
 #include "sim/queue/work.h"
 
-/* A node for the work (taken over) after what the stream has captured so far. */
+/* Add a node for the work (taken over) after the nodes that the stream has captured so far. */
 CUresult capture_add(CUstream s, struct work *w);
 CUresult capture_record_event(CUstream s, CUevent event);
 /* The stream waits for an event that was recorded in a capture: it joins. */

@@ -1,5 +1,5 @@
-/* stream.c: the queues and the threads that work them off. Must never hold sim.lock while an
- * operation runs: host functions are the program's code. */
+/* stream.c: the queues and their threads. Must never hold sim.lock while an operation runs: host
+ * functions are the program's code. */
 #include "sim/queue/stream.h"
 
 #include <signal.h>
@@ -17,15 +17,15 @@ struct op {
 };
 
 #define STREAM_QUEUE \
-        1024u /* operations of a stream that have not begun or ended; about what cards take */
+        1024u /* operations of a stream that have not ended; about as many as cards take */
 
 static struct CUstream_st *stream_all, *stream_spare;
 static uint64_t stream_last_id;
-/* Something got done; host threads wait here. Streams have a condition each. */
+/* An operation has ended: wakes waiting host threads. Each stream has a condition of its own. */
 static pthread_cond_t stream_progress = PTHREAD_COND_INITIALIZER;
 
-/* The default streams of this thread, one a context. An object whose stream is gone may serve as
- * another thread's: the id tells. */
+/* The default streams of this thread, one for each context. An object whose stream was destroyed
+ * may serve another thread: the id tells them apart. */
 struct thread_stream {
         struct thread_stream *next;
         CUstream stream;
@@ -65,7 +65,7 @@ static void stream_wake_dependants(void)
         pthread_cond_broadcast(&stream_progress);
 }
 
-/* Destroyed and idle: the object may serve again. */
+/* The stream is destroyed and idle: its object may serve again. */
 static void stream_retire(CUstream s)
 {
         struct CUstream_st **p = &s->context->streams;
@@ -109,7 +109,7 @@ static void *stream_thread(void *argument)
                         break;
                 stream_sit(s);
                 pthread_mutex_unlock(&sim.lock);
-                /* After a failure nothing runs any more, but everything comes to its end. */
+                /* After a failure no operation runs, but each of them ends. */
                 if (!context_cancelled(c)) {
                         r = work_run(c, &op->work);
                         if (r != CUDA_SUCCESS && !atomic_load(&sim.exiting))
@@ -141,7 +141,7 @@ static CUresult stream_start(CUstream s)
 
         if (s->worker)
                 return CUDA_SUCCESS;
-        /* The program's signals are for the program's threads. */
+        /* Signals are for the program's own threads. */
         (void)sigfillset(&all);
         (void)sigdelset(&all, SIGSEGV); /* a host function may touch managed memory */
         (void)pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -349,7 +349,7 @@ CUresult point_wait(CUcontext c, struct point p)
         return r;
 }
 
-/* A context, and then the green ones that are parts of it. */
+/* A context, and then its green contexts. */
 static CUcontext next_part(CUcontext c, CUcontext o)
 {
         return o == c ? c->greens : o->next_green;
@@ -463,7 +463,8 @@ static void thread_make_key(void)
         (void)pthread_key_create(&thread_key, thread_ends);
 }
 
-/* The calling thread's default stream in c. Those of contexts that are gone drop out on the way. */
+/* The calling thread's default stream in c. Streams of destroyed contexts are dropped on the way.
+ */
 static CUresult stream_of_thread(CUcontext c, CUstream *ret_stream)
 {
         struct thread_stream **p = &thread_streams, *t;

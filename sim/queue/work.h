@@ -17,7 +17,7 @@ enum work_kind {
         WORK_GRAPH,
         WORK_PREFETCH,
         WORK_AWAIT_EVENT, /* of another process */
-        WORK_FREE,        /* of cuMemAlloc's memory, in the order of a stream */
+        WORK_FREE,        /* of memory of cuMemAlloc, in the order of a stream */
         WORK_GRAPH_ALLOC,
         WORK_GRAPH_FREE,
 };
@@ -34,8 +34,8 @@ struct work_copy {
         size_t to_pitch, to_slice, from_pitch, from_slice;
         size_t width, height, depth;
         bool to_host, from_host; /* managed memory is used where the processor has it */
-        bool unified;            /* which way, its addresses alone say */
-        void *staged;            /* a pageable source taken at the call */
+        bool unified;            /* only the addresses tell the direction */
+        void *staged;            /* a copy of a pageable source, made at the call */
 };
 
 struct work_set {
@@ -91,11 +91,12 @@ CUresult work_run(CUcontext c, struct work *w);
 void work_clear(struct work *w);
 CUresult work_clone(const struct work *w, struct work *ret_work);
 
-/* What is done for each kind; a table in api/works.c. */
+/* The functions for each kind; the table is in api/works.c. */
 struct work_type {
         CUresult (*run)(CUcontext c, struct work *w); /* NULL: nothing */
         void (*clear)(struct work *w);                /* NULL: it holds nothing */
-        CUresult (*own)(struct work *w);              /* a copy gets what it holds for itself */
-        bool in_steps; /* it begins and ends on the channel a step at a time */
+        CUresult (*own)(
+                struct work *w); /* a copy of the work gets its own parameters and references */
+        bool in_steps;           /* each step begins and ends on the channel by itself */
 };
 extern const struct work_type work_types[];

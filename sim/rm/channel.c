@@ -1,5 +1,5 @@
-/* channel.c: which channels are disabled, and who runs on them. Must never call anything of the
- * simulator's with its lock held. */
+/* channel.c: which channels are disabled, and which threads run on them. Must never call other
+ * parts of the simulator with its lock held. */
 #include "sim/rm/channel.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* door.c: ioctl(), as libcuda.so.1 here exports it, the control descriptor behind it, and which
- * driver this is. Must never disturb a request that is not for the resource manager. */
+/* door.c: the ioctl() that libcuda.so.1 exports here, the control descriptor, and the driver's
+ * version. Must never disturb a request that is not for the resource manager. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static struct {
         unsigned number[3];
 } control;
 
-/* A name, never followed. */
+/* Only its address is used. */
 static __thread const void *seen;
 
 /* ---- which driver ---- */
@@ -102,7 +102,7 @@ void rm_abandon(void)
         atomic_store(&control.open, false);
 }
 
-/* Also a copy of it; and not what took its number since it was closed. */
+/* True also for a duplicate; false for a file that got its number after it was closed. */
 static bool is_control(int fd)
 {
         struct stat st;

@@ -18,8 +18,8 @@ static struct {
         _Atomic uint32_t last; /* handle given */
 } own = {.making = PTHREAD_MUTEX_INITIALIZER, .last = 0x5c000000};
 
-/* Through whatever ioctl() the program has. One that leads to the kernel, which knows no such
- * request, has not been asked to stand in front of us. 0, -errno. */
+/* Calls whatever ioctl() the program has. If it leads to the kernel, which does not know the
+ * request, no library stands in front of us, and RM is called directly. 0, -errno. */
 static int request(unsigned escape, void *argument, size_t bytes, bool wrapped)
 {
         struct rm_wrapped_call wrap = {escape, (uint32_t)bytes, (uintptr_t)argument};
@@ -61,7 +61,7 @@ static int allocate(enum form how, struct rm_alloc_head *head, const void *param
         return r < 0 ? r : status ? -EIO : 0;
 }
 
-/* An object under another; its handle is ours to choose. */
+/* Makes an object under another; this side chooses its handle. */
 static int make(enum form how, uint32_t parent, uint32_t class, const void *params, size_t bytes,
                 uint32_t *ret_handle)
 {

@@ -1,6 +1,6 @@
-/* queues.h: libcuda's side of the resource manager: what it makes there for the process, for a card
- * and for each context, and frees again. By requests like NVIDIA's, which a library in front may
- * see, delay or refuse: none of this may be called with a lock of the simulator's held. */
+/* queues.h: libcuda's side of the resource manager: the objects that it makes there for the
+ * process, for a card and for each context, and frees again. Its requests are like NVIDIA's; a
+ * library in front may see, delay or refuse them, so no lock of the simulator may be held. */
 #pragma once
 
 #include "sim/rm/channel.h"
@@ -16,7 +16,7 @@ struct queues {
 
 /* At cuInit. -errno. */
 int queues_setup(void);
-/* A green context computes on channels of its own, and copies by the primary one's. */
+/* A green context computes on channels of its own, and copies on the primary one's. */
 CUresult queues_new(unsigned device, bool green, struct queues *ret);
-/* The channels go with their groups. Zero afterwards. */
+/* Frees the groups with their channels. Zero afterwards. */
 void queues_free(struct queues *q);

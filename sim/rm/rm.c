@@ -1,5 +1,5 @@
-/* rm.c: the tree of objects that this process has at the resource manager, and what its requests
- * come to. Must never take sim.lock, nor call the driver. */
+/* rm.c: the tree of this process's objects at the resource manager, and the answers to its
+ * requests. Must never take sim.lock, nor call the driver. */
 #include "sim/rm/rm.h"
 
 #include <errno.h>
@@ -12,7 +12,8 @@
 #include "base/macros.h"
 #include "sim/session/fault.h"
 
-/* What RM names objects by whose maker leaves that to it. Of clients no two processes have one. */
+/* Names for objects whose maker leaves the choice to RM. No two processes have a client of the same
+ * name. */
 #define CLIENT_FIRST (0xc1d00000u + ((unsigned)getpid() * 16u & 0xffff0u))
 #define OBJECT_FIRST 0xcaf00000u
 
@@ -24,8 +25,8 @@ struct object {
         bool scheduled, goes;
 };
 
-/* Held while channels come to a stand, as RM holds its own: nothing is made or freed meanwhile.
- * Taken after sim.lock, before channel.c's. */
+/* Held while channels come to a stand, as RM holds its own lock: no object is made or freed
+ * meanwhile. Taken after sim.lock, before channel.c's lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects;
 static uint32_t clients, next_object = OBJECT_FIRST;
@@ -38,7 +39,7 @@ static struct object *find(uint32_t client, uint32_t handle)
         return NULL;
 }
 
-/* What is wrong with a name of an object. */
+/* The error in the name of an object. */
 static enum rm_status missing(uint32_t client)
 {
         return find(client, client) ? RM_NOT_FOUND : RM_INVALID_CLIENT;
@@ -200,7 +201,7 @@ static enum rm_status pairs(const struct rm_disable_params *p, struct channel **
         return RM_OK;
 }
 
-/* most: a fault on demand lets no more of them be switched, and says that time has run out. */
+/* most: an injected fault switches no more channels, and reports a time-out. */
 static enum rm_status disable(const struct object *o, const struct rm_disable_params *p,
                               unsigned most)
 {
@@ -212,7 +213,7 @@ static enum rm_status disable(const struct object *o, const struct rm_disable_pa
                 return RM_INSUFFICIENT_PERMISSIONS;
         if (p->count > RM_DISABLE_MOST)
                 return RM_INVALID_ARGUMENT;
-        if (p->only_scheduling || p->rewind) /* a card does it; nobody here may want it */
+        if (p->only_scheduling || p->rewind) /* real cards do it; no test may need it */
                 return RM_NOT_SUPPORTED;
         status = pairs(p, list);
         if (status != RM_OK)
@@ -253,7 +254,7 @@ static enum rm_status channel_state(struct rm_state_params *p)
         return RM_OK;
 }
 
-/* On a runlist or off it. Neither enables a channel that is disabled, as was tried. */
+/* Put channels on a runlist or take them off. As on a card, neither enables a disabled channel. */
 static enum rm_status schedule(struct object *of, const struct rm_schedule_params *p)
 {
         for (struct object *o = objects; o; o = o->next)
@@ -327,7 +328,7 @@ static int answer_free(struct rm_free_call *f)
         return 0;
 }
 
-/* A fault that takes its time does so without RM's lock: the control has not come in yet. */
+/* An injected delay runs without RM's lock: the control has not arrived yet. */
 static enum fault_control fault_of(const struct rm_control_call *c, unsigned *ret_value)
 {
         const struct rm_disable_params *p = (const void *)(uintptr_t)c->params;
@@ -360,7 +361,7 @@ static int answer_control(struct rm_control_call *c)
 static int answer_version(struct rm_version_call *v)
 {
         if (v->command == VERSION_QUERY && !rm_since(530, 30, 2))
-                return 0; /* there it means: whatever the version is */
+                return 0; /* in this request it means: any version */
         if (v->command == VERSION_QUERY) {
                 (void)snprintf(v->version, sizeof(v->version), "%s", rm_version());
                 v->reply = 1;

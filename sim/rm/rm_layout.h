@@ -1,6 +1,6 @@
-/* rm_layout.h: what the requests to the kernel driver's resource manager (RM) look like, by driver
- * branch. Plain data. Sources: docs/resource-manager.md, section 1; kept apart from what the
- * library reads them by (src/cuda/rm_abi.h), so that one can be tested by the other. */
+/* rm_layout.h: the layout of requests to the kernel driver's resource manager (RM), by driver
+ * branch. Plain data. Sources: docs/resource-manager.md, section 1. Written apart from the
+ * library's own header (src/cuda/rm_abi.h), so that tests hold one against the other. */
 #pragma once
 
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 enum { ESCAPE_FREE = 0x29, ESCAPE_CONTROL = 0x2a, ESCAPE_ALLOC = 0x2b };
 enum { ESCAPE_VERSION = 210, ESCAPE_WRAPPED = 211 };
-#define VERSION_QUERY '2' /* from 530.30.02 on; before, the text stays as it was */
+#define VERSION_QUERY '2' /* from 530.30.02 on; before, the text was not changed */
 
 enum rm_status {
         RM_OK = 0,
@@ -33,7 +33,7 @@ enum {
         CLASS_CLIENT = 0x41,
         CLASS_DEVICE = 0x80,
         CLASS_SUBDEVICE = 0x2080,
-        CLASS_DIAGNOSTICS = 0x208f, /* under a subdevice, one each */
+        CLASS_DIAGNOSTICS = 0x208f, /* under a subdevice, one for each */
         CLASS_GROUP = 0xa06c,
         CLASS_CHANNEL = 0xc86f,
 };
@@ -142,7 +142,7 @@ struct rm_channel_params_610 {
         uint32_t engine, id, subdevice;
 };
 
-#define RM_CHANNEL_PARAMS_MOST 376 /* the rest is other objects' handles and encryption */
+#define RM_CHANNEL_PARAMS_MOST 376 /* the rest are handles of other objects, and encryption */
 
 #define RM_DISABLE_MOST 64
 

@@ -43,7 +43,7 @@ static struct fault fault_list[FAULTS_MAX];
 static unsigned fault_count;
 static const struct fault_acts *fault_acts;
 
-/* The next part of text up to the separator, or all of it. */
+/* The next part of text, up to the separator or the end. */
 static bool fault_part(const char **text, char separator, char *part, size_t room)
 {
         const char *end = strchr(*text, separator);
@@ -110,7 +110,7 @@ static int fault_parse_action(const char *text, struct fault *f)
         return fault_number(text, &f->value) && !f->after ? 0 : -EINVAL;
 }
 
-/* "cuMemAlloc_v2" is meant by "cuMemAlloc" too. */
+/* "cuMemAlloc" also names "cuMemAlloc_v2". */
 static bool fault_names(const struct fault *f, const char *function)
 {
         size_t n = strlen(f->function);
@@ -133,7 +133,7 @@ static bool fault_is_control(const char *function)
         return false;
 }
 
-/* A fault in a call that nobody makes would be none, unseen. */
+/* A fault in a call that does not exist would never happen, and nobody would notice. */
 static bool fault_exists(const struct fault *f)
 {
         static const char *const symbols[] = {
@@ -215,7 +215,7 @@ static void fault_sleep(unsigned ms)
                 ;
 }
 
-/* What the process can see of it, but for a result. */
+/* The effects of a fault, other than a result. */
 static void fault_act(const struct fault *f)
 {
         switch (f->action) {
@@ -245,7 +245,7 @@ static void fault_act(const struct fault *f)
         }
 }
 
-/* The fault that says how this call ends; NULL: it goes on. */
+/* The fault that decides how this call ends; NULL: there is none. */
 static const struct fault *fault_look(const char *function, bool after)
 {
         for (unsigned i = 0; i < fault_count; i++) {

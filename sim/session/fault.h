@@ -33,7 +33,7 @@ void fault_after(const char *const *function);
 #define FAULT_AFTER(function) \
         __attribute__((cleanup(fault_after), unused)) const char *const fault_here = (function)
 
-/* Before a control of channels. How it ends without the resource manager, or what it may do. */
+/* Before a control of channels: how it ends without the resource manager, or what it may do. */
 enum fault_control { CONTROL_WHOLE, CONTROL_REFUSED, CONTROL_FORBIDDEN, CONTROL_PART };
-/* ret_value: of a refusal the status, of a part how many channels. */
+/* ret_value: the status of a refusal, or the number of channels of a part. */
 enum fault_control fault_control(bool disable, unsigned *ret_value);

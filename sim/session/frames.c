@@ -1,6 +1,6 @@
-/* frames.c: the frames of managed memory in the shared segment: who has what on which card, and who
- * goes next. Must never sleep with the lock, nor leave a frame half changed: whoever runs here may
- * be killed anywhere. */
+/* frames.c: the frames of managed memory in the shared segment: which process has what on which
+ * card, and which frame leaves next. Must never sleep with the lock, nor leave a frame half
+ * changed: a process may be killed at any point. */
 #include "sim/session/frames.h"
 
 #include <errno.h>
@@ -14,14 +14,14 @@
 #include "base/macros.h"
 #include "sim/session/segment.h"
 
-#define WAIT_NS (10 * NSEC_PER_MSEC) /* whoever should have woken us may be gone */
+#define WAIT_NS (10 * NSEC_PER_MSEC) /* the process that should have woken us may be gone */
 
 static uint32_t own_number(const struct session *s)
 {
         return (uint32_t)(s->own - s->segment->slot) + 1;
 }
 
-/* After session_leave() the slot may be somebody else's. */
+/* After session_leave() the slot may belong to another process. */
 static bool own_valid(const struct session *s)
 {
         return slot_live(s->own) && s->own->pid == getpid();
@@ -39,7 +39,7 @@ static struct segment_frame *frame_at(struct session_segment *g, unsigned device
         return &g->frames[device].frame[frame];
 }
 
-/* The caller's frame, if it is still that. */
+/* The caller's frame, if it is still the caller's. */
 static struct segment_frame *frame_of(struct session *s, const struct frames_place *p)
 {
         struct segment_frame *f = frame_at(s->segment, p->device, p->frame);
@@ -47,7 +47,7 @@ static struct segment_frame *frame_of(struct session *s, const struct frames_pla
         return own_valid(s) && f->owner == own_number(s) && f->block == p->block ? f : NULL;
 }
 
-/* It holds nothing of its owner's any more; a mover ends its work all the same. */
+/* It holds nothing of its owner's any more; a process that moves it finishes all the same. */
 static void frame_let_go(struct session_segment *g, unsigned device, struct segment_frame *f)
 {
         struct session_use *use = &g->slot[f->owner - 1].device[device];
@@ -162,7 +162,7 @@ void frames_unpin(struct session *s, const struct frames_place *p)
 
         segment_lock(s->segment);
         f = frame_of(s, p);
-        /* Without pins it is another one: the block was freed while work was using it. */
+        /* Without a pin it is another frame: the block was freed while work was using it. */
         if (f && f->pins > 0 && --f->pins == 0)
                 wake_all(s->segment);
         segment_unlock(s->segment);
@@ -294,7 +294,8 @@ bool frames_copied(struct session *s, const struct frames_victim *v, uint64_t co
                 struct session_counters *n = &s->segment->slot[v->slot].device[v->device].counters;
 
                 f->copied = true;
-                /* To whom it happened, not to whom it was done for: as nvprof counts. */
+                /* Counted for the process that it happens to, not for the one that needs the room:
+                 * as nvprof counts. */
                 session_count(&n->d2h_bytes, copied_bytes);
                 session_count(&n->d2h_copies, 1);
                 session_count(&n->managed_d2h_bytes, copied_bytes);
@@ -352,7 +353,8 @@ void frames_wait(struct session *s, uint32_t changes)
 
         bool late;
 
-        /* One that is killed here stays counted: that costs the others a call now and then. */
+        /* A process that is killed here stays counted, which costs the others a call now and then.
+         */
         atomic_fetch_add(&s->segment->waiters, 1);
         late = syscall(SYS_futex, &s->segment->changes, FUTEX_WAIT, changes, &ts, NULL, 0) < 0 &&
                errno == ETIMEDOUT;

@@ -1,5 +1,5 @@
-/* mapped.c: owns what is modelled of host memory that a card uses over the bus: what counts as a
- * use, and its time. Must never be charged to a card. */
+/* mapped.c: owns the model of host memory that a card uses over the bus: what counts as a use, and
+ * its time. Must never charge a card for it. */
 #include "sim/space/mapped.h"
 
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #define PAGE      (64 * KIB)
 #define BEHIND_NS (5 * NSEC_PER_MSEC)
 
-/* A machine with one node. A driver that may not ask for or set the memory policy refuses every
- * node as an invalid argument (NVIDIA/nccl pull 2253), a node without room is out of memory. */
+/* A machine with one node. If the driver may not ask for or set the memory policy, it refuses every
+ * node as an invalid argument (NVIDIA/nccl pull 2253); a full node is out of memory. */
 CUresult mapped_check(const CUmemLocation *where)
 {
         const char *text = getenv("SIMCUDA_HOST_MEMORY");

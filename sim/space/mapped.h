@@ -4,11 +4,11 @@
 
 #include "sim/space/space.h"
 
-/* What cuMemCreate says of memory of the host there (SIMCUDA_HOST_MEMORY). */
+/* cuMemCreate's answer for host memory there (SIMCUDA_HOST_MEMORY). */
 CUresult mapped_check(const CUmemLocation *where);
 
-/* The processor may touch what is mapped there: CU_MEM_ACCESS_FLAGS_. Locked (space). False: it
- * cannot be shown. */
+/* The processor's access to the memory mapped there: CU_MEM_ACCESS_FLAGS_. Locked (space). False:
+ * it cannot be mapped for the processor. */
 bool mapped_show(struct range *r, unsigned flags);
 
 static inline bool range_is_mapped(const struct range *r)
@@ -21,9 +21,9 @@ struct mapped_use {
         uint8_t *pages; /* bits: 1 read, 2 written */
 };
 
-/* The kernel touches these bytes: each page that it has not touched in this way before goes over
- * the bus, and *ready_ns is when. ret_start, ret_end: how far the page reaches, where no other is
- * concerned. False: out of memory. */
+/* The kernel accesses these bytes. Each page accessed in this way for the first time goes over the
+ * bus until *ready_ns. ret_start, ret_end: the extent of the page, within the range. False: out of
+ * memory. */
 bool mapped_touch(struct mapped_use *u, const struct range *r, unsigned device, uint64_t address,
                   size_t bytes, bool write, uint64_t *ready_ns, uint64_t *ret_start,
                   uint64_t *ret_end);

@@ -1,4 +1,4 @@
-/* space.c: the table of device addresses and the memory behind them. Must never let memory go that
+/* space.c: the table of device addresses and the memory behind them. Must never release memory that
  * running work has pinned. */
 #include "sim/space/space.h"
 
@@ -16,7 +16,8 @@
 #include "sim/space/managed.h"
 #include "sim/space/trace.h"
 
-/* Address space costs nothing; where so much cannot be had (limits, sanitizers), less will do. */
+/* Address space costs nothing; if so much cannot be reserved (limits, sanitizers), less is enough.
+ */
 #define REGION_MOST  (UINT64_C(16) << 40)
 #define REGION_LEAST (UINT64_C(16) << 30)
 
@@ -160,7 +161,7 @@ uint64_t space_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted)
         if (wanted && wanted % alignment == 0 && wanted >= space.start && wanted < space.end &&
             bytes <= space.end - wanted)
                 at = reserve_search(wanted, wanted + bytes, bytes, alignment);
-        /* Addresses are used again as late as possible: a stale pointer meets nothing. */
+        /* Addresses are used again as late as possible, so that a stale pointer hits nothing. */
         if (!at)
                 at = reserve_search(space.next, space.end, bytes, alignment);
         if (!at)
@@ -196,7 +197,7 @@ bool space_reserved(uint64_t start, uint64_t bytes, struct span *ret_reservation
         if (!s || bytes == 0)
                 return false;
         *ret_reservation = *s;
-        /* Two that touch are one, except to who frees them. */
+        /* Two adjacent spans count as one, except for freeing. */
         for (uint64_t end = start + bytes; s && s->start + s->bytes < end;)
                 s = table_find(&space.reservations, s->start + s->bytes);
         return s != NULL;
@@ -304,10 +305,10 @@ struct range *space_pin(uint64_t address, unsigned device, bool write)
 
 /* ---- memory ---- */
 
-/* How long the end of whoever made what we imported may go unnoticed. */
+/* How long it may take to notice that the maker of imported memory has ended. */
 #define INHERIT_NAP_NS 20000000
 
-#define SHARED_NAME "simcuda-%u" /* which card it is memory of */
+#define SHARED_NAME "simcuda-%u" /* the card that it belongs to */
 #define HOST_NAME   "simcuda-host"
 
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret)
@@ -334,7 +335,7 @@ CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct ph
         }
         if (p->at == MAP_FAILED)
                 goto uncharge;
-        /* A child has no use for the card, and a core dump neither. */
+        /* Neither a child nor a core dump gets the card's memory. */
         (void)madvise(p->at, bytes, MADV_DONTFORK);
         (void)madvise(p->at, bytes, MADV_DONTDUMP);
         (void)madvise(p->at, bytes, MADV_HUGEPAGE);
@@ -354,8 +355,8 @@ free_object:
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A kernel that writes meanwhile writes to either the old pages or the new ones: as with the
- * driver, what is in flight when a handle is made is the program's own to wait for. */
+/* A kernel that writes meanwhile writes to the old pages or to the new ones. As with the driver,
+ * the program has to wait for work in flight when it makes a handle. */
 int physical_share(struct physical *p)
 {
         char name[sizeof(SHARED_NAME) + 10];
@@ -392,7 +393,7 @@ CUresult physical_new_host(uint64_t bytes, struct physical **ret)
 
         if (!p)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        /* A file: the processor may be shown it, too, where it is mapped for the card. */
+        /* A file, so that the processor can map it too, where it is mapped for the card. */
         p->fd = memfd_create(HOST_NAME, MFD_CLOEXEC);
         p->at = p->fd < 0 || ftruncate(p->fd, (off_t)bytes) < 0
                         ? MAP_FAILED
@@ -413,7 +414,8 @@ CUresult physical_new_host(uint64_t bytes, struct physical **ret)
         return CUDA_SUCCESS;
 }
 
-/* Opened anew, so that the copy has no part in the lock that says who is charged. */
+/* Opened anew, so that the duplicate does not share the lock that shows which process is charged.
+ */
 static int open_again(int fd)
 {
         char path[64];
@@ -442,7 +444,8 @@ int physical_export(const struct physical *p)
         return fd < 0 ? -errno : fd;
 }
 
-/* What was imported and is charged to its maker, whose end makes it ours; nobody tells. */
+/* Imported memory is charged to its maker. The maker's end makes it ours; no process reports that
+ * end. */
 static struct physical *imported;
 static bool inheriting;
 
@@ -531,7 +534,7 @@ CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
         }
         p->handles = 1;
         atomic_init(&p->pins, 1);
-        /* As on a card: what was imported cannot be exported again. */
+        /* As on a card: imported memory cannot be exported again. */
         p->prop = (CUmemAllocationProp){
                 .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,

@@ -15,24 +15,24 @@
 enum physical_origin {
         PHYSICAL_ALLOCATED,
         PHYSICAL_GRAPH,   /* the memory of graphs, which only the driver knows */
-        PHYSICAL_CREATED, /* by cuMemCreate, or imported when nobody else had it any more */
+        PHYSICAL_CREATED, /* made by cuMemCreate, or imported after its maker had let go of it */
         PHYSICAL_IMPORTED,
 };
 
-/* Memory of a card (or of nobody's, for host ranges). */
+/* Memory of a card, or of the host. */
 struct physical {
         uint64_t bytes;
         unsigned device;
         uint8_t *at;
         unsigned handles, maps; /* under the space lock: the card is charged while either is left */
         _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
-        bool host;              /* memory of the host, which costs no card anything */
+        bool host;              /* host memory, which no card is charged for */
         enum physical_origin origin;
-        bool imported; /* charged to whoever holds the lock of the file, not to us */
+        bool imported; /* charged to the process that holds the lock of the file */
         struct physical *next_imported;
         CUmemAllocationProp prop;
-        struct physical *next; /* all of the program's handles */
-        int fd;                /* shareable ones are a file, and those of the host; -1 */
+        struct physical *next; /* the program's handles */
+        int fd;                /* shareable memory and host memory are files; otherwise -1 */
 };
 
 enum range_kind { RANGE_DEVICE, RANGE_VMM, RANGE_HOST, RANGE_MANAGED };
@@ -48,13 +48,13 @@ struct range {
         struct span span;
         enum range_kind kind;
         struct physical *physical; /* NULL: host memory, and managed memory */
-        struct managed *managed;   /* RANGE_MANAGED: its bytes are now here, now there */
+        struct managed *managed;   /* RANGE_MANAGED: its bytes are on the card or on the host */
         uint64_t offset;
         uint8_t *at;
         uint8_t access[SESSION_DEVICES]; /* CU_MEM_ACCESS_FLAGS_ */
-        uint8_t host_access;             /* the processor's, to memory of the host (mapped.h) */
+        uint8_t host_access;             /* the processor's access to host memory (mapped.h) */
         _Atomic unsigned pins;
-        _Atomic bool gone; /* unmapped while somebody was using it */
+        _Atomic bool gone; /* unmapped while work was using it */
 };
 
 /* A table of spans, sorted, none overlapping; the element begins with its span. */
@@ -63,9 +63,9 @@ struct table {
         size_t count, room;
 };
 
-/* The one that holds address; NULL: none. */
+/* The span that holds the address; NULL: none. */
 void *table_find(const struct table *t, uint64_t address);
-/* Index of the first that ends behind address. */
+/* Index of the first span that ends behind the address. */
 size_t table_lower(const struct table *t, uint64_t address);
 int table_insert(struct table *t, struct span *span);
 void table_remove(struct table *t, const struct span *span);
@@ -75,19 +75,19 @@ void space_lock(void);
 void space_lock_shared(void);
 void space_unlock(void);
 
-/* An address of the devices' region, mapped or not. */
+/* True for addresses of the devices' region, mapped or not. */
 bool space_is_device(uint64_t address);
 uint64_t space_start(void);
 uint64_t space_size(void);
-/* Nothing is there for the process itself any more, whatever was mapped. */
+/* Make the addresses inaccessible to the process itself, whatever was mapped there. */
 void space_shut(uint64_t start, uint64_t bytes);
 
 /* All of these: locked. */
 uint64_t space_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted); /* 0: no room */
 void space_release(uint64_t start);                                          /* a reservation's */
-/* All of it is reserved; the reservation is the one that holds its start. */
+/* True if all of it is reserved; the reservation is the one that holds its start. */
 bool space_reserved(uint64_t start, uint64_t bytes, struct span *ret_reservation);
-/* Put memory there; the range is the table's. For host memory physical is NULL. */
+/* Put memory there; the table owns the range. For host memory physical is NULL. */
 struct range *space_map(enum range_kind kind, uint64_t start, uint64_t bytes,
                         struct physical *physical, uint64_t offset, void *at);
 void space_unmap(struct range *r);
@@ -96,28 +96,29 @@ struct range *space_range(uint64_t address);
 struct range *space_range_at(size_t index);
 size_t space_range_lower(uint64_t address);
 
-/* Counts what happened to ranges: a kernel that runs looks again when it changes. */
+/* Counts unmaps: a running kernel looks again when it changes. */
 uint64_t space_unmappings(void);
 
-/* Unlocked: pin the range at address for use by a device; NULL: not allowed or nothing there. */
+/* Unlocked: pin the range at the address for use by a device; NULL: no access, or no memory there.
+ */
 struct range *space_pin(uint64_t address, unsigned device, bool write);
 void space_unpin(struct range *r);
 
-/* Memory of a card, charged to this process. Unlocked. CUresult, because out of memory and out of
- * this machine's memory are both CUDA_ERROR_OUT_OF_MEMORY. fd: a file to map, or -1. */
+/* Memory of a card, charged to this process. Unlocked. A CUresult, because a full card and a full
+ * machine are both CUDA_ERROR_OUT_OF_MEMORY. fd: a file to map, or -1. */
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret);
-/* Memory of the host, for a card to use over the bus. */
+/* Host memory for a card to use over the bus. */
 CUresult physical_new_host(uint64_t bytes, struct physical **ret);
-/* Memory that another process made; fd stays the caller's. As long as the maker has it, it is
- * charged for it; once it has let go, whoever imports it is. */
+/* Memory that another process made; the caller keeps fd. The maker is charged for it while it holds
+ * it; after that, a process that has imported it. */
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);
-/* Make it a file, contents and all, if it is none yet. Locked. 0, -errno. */
+/* Turn it into a file, with its contents, if it is none yet. Locked. 0, -errno. */
 int physical_share(struct physical *p);
-/* A descriptor of this shareable memory for somebody else, or -errno. */
+/* A descriptor of this shareable memory for another process, or -errno. */
 int physical_export(const struct physical *p);
-/* Locked: a handle or a mapping less. */
+/* Locked: drop a handle or a mapping. */
 void physical_drop(struct physical *p);
 
-/* vmm.c: what the program's handles mean. The first locked, the second not. */
+/* vmm.c: the memory of the program's handles. The first locked, the second not. */
 struct physical *handle_find(CUmemGenericAllocationHandle handle);
 CUmemGenericAllocationHandle handle_add(struct physical *p);

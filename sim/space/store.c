@@ -1,6 +1,6 @@
-/* store.c: the bytes of managed memory: this process's two stores, other processes' when they are
- * to be evicted, and the time that moving takes. Must never write into a file of another process
- * that is not its store, nor hold a lock while it sleeps. */
+/* store.c: the bytes of managed memory: this process's two stores, other processes' stores for
+ * evictions, and the time that moves take. Must never write into a file of another process that is
+ * not its store, nor hold a lock while it sleeps. */
 #include "sim/space/store.h"
 
 #include <errno.h>
@@ -19,18 +19,18 @@
 #include "sim/space/managed.h"
 
 #define PIECE (256 * KIB) /* copied at a time */
-/* What a group of faults takes beside the time of its bytes on the bus: 3.72 s for 30,732 groups
+/* The time of a group of faults beside that of its bytes on the bus: 3.72 s for 30,732 groups
  * and 1.22 s of copies, on the P100 of the study that test_managed.py repeats. */
 #define FAULT_NS  (80 * NSEC_PER_USEC)
 #define AHEAD_NS  (200 * NSEC_PER_USEC) /* no sleeping for less */
-#define BEHIND_NS (5 * NSEC_PER_MSEC)   /* what oversleeping may be caught up by */
+#define BEHIND_NS (5 * NSEC_PER_MSEC)   /* how much oversleeping may be caught up */
 
 static struct {
         int host, card;
         uint8_t piece[PIECE];
 } stores = {.host = -1, .card = -1};
 
-/* Where the bytes of an address are; the same in both. */
+/* The offset of an address; the same in both stores. */
 static off_t store_offset(uint64_t address)
 {
         return (off_t)(address - space_start());
@@ -87,7 +87,7 @@ static int copy(int from, int to, off_t block, uint32_t regions, uint8_t *piece)
         return 0;
 }
 
-/* What is elsewhere now takes no memory here. */
+/* Bytes that are in the other store take no memory here. */
 static void punch(int fd, off_t block, uint32_t regions)
 {
         uint64_t offset, bytes;
@@ -173,7 +173,7 @@ void store_count(unsigned device, enum session_direction direction, uint64_t byt
 
 /* ---- eviction ---- */
 
-/* -ESTALE: it is not there any more. */
+/* -ESTALE: the file is gone. */
 static int store_open(pid_t pid, const struct session_store *store)
 {
         char path[64];
@@ -184,7 +184,7 @@ static int store_open(pid_t pid, const struct session_store *store)
         fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0)
                 return errno == ENOENT ? -ESTALE : -errno;
-        /* A number may mean something else by now: never write into it. */
+        /* The number may belong to another file by now: never write into it. */
         if (fstat(fd, &st) < 0 || st.st_dev != store->device || st.st_ino != store->inode) {
                 (void)close(fd);
                 return -ESTALE;
@@ -210,7 +210,7 @@ static int victim_move(const struct frames_victim *v)
                         return card;
         }
         r = copy(card, host, at, v->regions, piece);
-        /* What is thrown away before the frame is free cannot be what its owner puts there next. */
+        /* Bytes dropped before the frame is free cannot be bytes that its owner puts there next. */
         if (r == 0 && frames_copied(sim.session, v, regions_bytes(v->regions)))
                 punch(card, at, v->regions);
         return r;

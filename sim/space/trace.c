@@ -14,7 +14,8 @@
 static int trace_fd = -1;
 static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-        uint64_t created, imported, inherited; /* inherited: of imported, what we are charged for */
+        uint64_t created, imported,
+                inherited; /* inherited: the part of the imported bytes that we are charged for */
         uint64_t graphs;
 } has[SESSION_DEVICES];
 
@@ -66,8 +67,8 @@ static bool begin(void)
 
 static void end(unsigned device)
 {
-        /* What is charged is looked at under the lock: of two threads the later line has the later
-         * figures. */
+        /* The charge is read under the lock, so that the later of two lines has the later figures.
+         */
         say(device);
         pthread_mutex_unlock(&trace_lock);
 }

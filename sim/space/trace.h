@@ -9,8 +9,9 @@
 
 struct physical;
 
-int trace_setup(void); /* 0, -EINVAL: the file cannot be opened, which has been said */
-/* Memory was made or imported; is charged to us from now on; is gone. Before others can find it. */
+int trace_setup(void); /* 0, -EINVAL: the file cannot be opened, which was printed */
+/* Memory was made or imported; is charged to us from now on; is gone. Called before other processes
+ * can find it. */
 void trace_came(const struct physical *p);
 void trace_inherited(const struct physical *p);
 void trace_went(const struct physical *p);

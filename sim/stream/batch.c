@@ -1,5 +1,5 @@
 /* batch.c: many copies, prefetches or discards in one call. They are checked one after the other
- * and queued in their order, which is one of those that the driver may choose. */
+ * and queued in their order, one of the orders that the driver may choose. */
 #include <string.h>
 
 #include "sim/memory/array.h"
@@ -8,13 +8,14 @@
 
 #define NO_INDEX SIZE_MAX
 
-/* The legacy stream is not for batches. */
+/* Batches are refused on the legacy stream. */
 static bool stream_is_legacy(CUstream stream)
 {
         return stream == CU_STREAM_LEGACY || (!stream && !sim_per_thread);
 }
 
-/* Indices say from which element on an attribute counts: the first is 0 and they rise. */
+/* For each attribute an index of the first element that it applies to: the first index is 0, and
+ * they rise. */
 static bool indices_fit(const size_t *indices, size_t indices_count, size_t count)
 {
         if (!indices || indices_count == 0 || indices_count > count || indices[0] != 0)
@@ -88,7 +89,7 @@ EXPORT CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, si
 
 /* ---- three dimensions ---- */
 
-/* What lengths are counted in: the array's elements, or bytes where there is none. */
+/* The unit of lengths: the array's elements, or bytes without an array. */
 static size_t operand_element(const CUmemcpy3DOperand *o)
 {
         size_t bytes = 1;
@@ -225,7 +226,7 @@ EXPORT CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_
                               flags, stream);
 }
 
-/* What is discarded may read as anything: as it was is one of the ways. */
+/* Discarded memory may read as anything, also as it was. */
 EXPORT CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                        unsigned long long flags, CUstream stream)
 {

@@ -1,5 +1,5 @@
-/* capture.c: stream capture: who captures, what may not be called meanwhile, how it ends. Must
- * never leave a stream capturing when its capture is over. */
+/* capture_api.c: the entry points of stream capture. Must never leave a stream capturing when its
+ * capture is over. */
 #include "sim/queue/capture.h"
 
 #include <stdlib.h>
@@ -70,7 +70,7 @@ EXPORT CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
         return capture_begin(__func__, stream, mode, graph, dependencies, dependency_count);
 }
 
-/* Mark everything the nodes come after, and themselves. */
+/* Mark the nodes and all nodes before them. */
 static void mark_before(CUgraphNode const *nodes, size_t count)
 {
         for (size_t i = 0; i < count; i++)

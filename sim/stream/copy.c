@@ -1,5 +1,5 @@
-/* copy.c: the entry points that copy and fill: what each of their many forms asks for, and whether
- * the caller waits for it. Must never touch the bytes itself (transfer.c does). */
+/* copy.c: the entry points that copy: what each of their many forms asks for, and whether the
+ * caller waits. Must never touch the bytes itself (transfer.c does). */
 #include "sim/stream/copy.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "sim/space/space.h"
 #include "sim/queue/stream.h"
 
-#define STAGED_MOST (64 * KIB) /* a pageable source up to this is taken at the call */
+#define STAGED_MOST (64 * KIB) /* a pageable source up to this size is copied at the call */
 
 static bool is_known(CUdeviceptr address)
 {
@@ -29,8 +29,7 @@ static bool is_pageable(CUdeviceptr address)
         return !space_is_device(address) && !is_known(address);
 }
 
-/* As the driver does (measured) with an address that it does not know: the processor reads there.
- */
+/* As the driver (measured) with an address that it does not know: the processor reads there. */
 static void take_for_host(CUdeviceptr address)
 {
         if (space_is_device(address) && !is_known(address))
@@ -64,7 +63,7 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
         pthread_mutex_lock(&sim.lock);
         capturing = stream->capture != NULL;
         pthread_mutex_unlock(&sim.lock);
-        /* The driver looks before it queues, also while capturing. */
+        /* The driver checks before it queues, also while capturing. */
         if (copy->unified) {
                 take_for_host(copy->from);
                 take_for_host(copy->to);
@@ -77,8 +76,8 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
         if (capturing)
                 return stream_submit(stream, &w, NULL, 0);
 
-        /* As the driver does with pageable memory: the source may be changed as soon as the call is
-         * back, and the target is there. */
+        /* As the driver with pageable memory: when the call returns, the source may be changed, and
+         * the target is written. */
         if (wait == COPY_ASYNC && pageable_source && !pageable_target && copy->height == 1 &&
             copy->depth == 1 && copy->width <= STAGED_MOST) {
                 w.copy.staged = malloc(copy->width);
@@ -186,7 +185,7 @@ EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_context, CUdevi
 
 /* ---- two and three dimensions ---- */
 
-/* Where one side of a copy begins and how far its rows and slices are apart. */
+/* Where one side of a copy begins, and the distance of its rows and slices. */
 struct side {
         CUdeviceptr at;
         size_t pitch, slice;
@@ -357,7 +356,7 @@ EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
         return copy_3d(__func__, copy, stream, COPY_ASYNC);
 }
 
-/* The contexts of the two sides say nothing that the addresses do not. */
+/* The contexts of the two sides add nothing to what the addresses tell. */
 static CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER *p)
 {
         CUDA_MEMCPY3D d;

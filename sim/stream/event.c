@@ -11,7 +11,7 @@
 #include "sim/memory/pool.h"
 #include "sim/queue/stream.h"
 
-/* All are kept, for the next life or because the program has them still. */
+/* Event objects are kept, for later use or because the program still has them. */
 static struct CUevent_st *event_spare, *event_all;
 
 void event_stamp(CUevent event, uint64_t records)
@@ -66,7 +66,7 @@ EXPORT CUresult cuEventCreate(CUevent *ret_event, unsigned int flags)
                 e->shared = shared;
                 e->shared_fd = shared_fd;
                 e->recorded = false;
-                e->records++; /* a late stamp for the object's last life misses */
+                e->records++; /* a late stamp for the object's earlier use has no effect */
                 e->point = (struct point){0};
                 e->stamp_ns = 0;
                 *ret_event = e;

@@ -1,10 +1,10 @@
-/* event.h: what others need of events. */
+/* event.h: events, for other files. */
 #pragma once
 
 #include "sim/call/objects.h"
 
-/* Of, and for, all streams of a context, those of other threads and of no name included. */
+/* For all streams of a context, including those of other threads and the default ones. */
 CUresult context_record(CUcontext c, CUevent event);
 CUresult context_await(CUcontext c, CUevent event);
-/* Its work has been reached; records: which of its records it was. */
+/* The work before the record has ended; records: which record of the event it was. */
 void event_stamp(CUevent event, uint64_t records);

@@ -1,5 +1,5 @@
-/* fill.c: the entry points that set memory. The card does it: the caller waits for none of them,
- * unless the memory is the host's. */
+/* fill.c: the entry points that set memory. The card does it, so the caller waits only for host
+ * memory. */
 #include "sim/stream/copy.h"
 #include "sim/memory/memory.h"
 #include "sim/space/space.h"

@@ -115,7 +115,7 @@ EXPORT CUresult cuIpcOpenEventHandle(CUevent *ret_event, CUipcEventHandle handle
                 (void)munmap(p, sizeof(struct shared_event));
                 return r;
         }
-        e->shared = p; /* kept, like the event, for ever */
+        e->shared = p; /* kept for ever, like the event */
         *ret_event = e;
         return CUDA_SUCCESS;
 }

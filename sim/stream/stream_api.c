@@ -1,4 +1,4 @@
-/* stream_api.c: the calls that make, end, ask and wait for streams, and that call back. */
+/* stream_api.c: the calls that make, destroy, query and wait for streams, and host functions. */
 #include "sim/memory/pool.h"
 #include "sim/queue/capture.h"
 #include "sim/queue/stream.h"
@@ -23,8 +23,8 @@ EXPORT CUresult cuStreamCreate(CUstream *ret_stream, unsigned int flags)
         return cuStreamCreateWithPriority(ret_stream, flags, 0);
 }
 
-/* While the context's channels are off the card a stream does not go: an H200's driver did not come
- * back from letting streams and events go there. */
+/* A stream is not destroyed while the context's channels are off the card: on an H200 the driver
+ * did not return from destroying streams and events then. */
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
         struct channels_of channels = {0};
@@ -218,7 +218,7 @@ EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, 
         if (!callback || flags)
                 return CUDA_ERROR_INVALID_VALUE;
         pthread_mutex_lock(&sim.lock);
-        if (stream->capture) /* it cannot be a graph's node */
+        if (stream->capture) /* a callback cannot be a graph's node */
                 r = capture_refuses_sync(stream);
         pthread_mutex_unlock(&sim.lock);
         return r != CUDA_SUCCESS ? r : stream_submit(stream, &w, NULL, 0);

@@ -18,18 +18,15 @@
 #include "sim/space/space.h"
 #include "sim/queue/work.h"
 
-/* Memory that was there when the operation was queued is gone when it runs: what the driver says
- * then. */
+/* Memory that existed when the operation was queued is gone when it runs: the driver's error. */
 #define TRANSFER_FAILED CUDA_ERROR_LAUNCH_FAILED
 
-#define CHUNK_NS                                                                         \
-        (500 * NSEC_PER_USEC) /* of the link's time: small, so that processes take turns \
-                               */
+#define CHUNK_NS    (500 * NSEC_PER_USEC) /* of the link: short, so that processes take turns */
 #define CHUNK_LEAST (64 * KIB)
 #define CHUNK_MOST  (4 * MIB)
-#define AHEAD_NS    (200 * NSEC_PER_USEC) /* sleeping costs as much: do not, for less */
-#define NAP_NS      (5 * NSEC_PER_MSEC)   /* so long does a card take to let go */
-#define BEHIND_NS   (5 * NSEC_PER_MSEC)   /* what oversleeping may be caught up by */
+#define AHEAD_NS    (200 * NSEC_PER_USEC) /* sleeping costs as much: do not sleep for less */
+#define NAP_NS      (5 * NSEC_PER_MSEC)   /* the time that a card takes to let go */
+#define BEHIND_NS   (5 * NSEC_PER_MSEC)   /* how much oversleeping may be caught up */
 
 struct pace {
         unsigned device;
@@ -110,7 +107,7 @@ static void pace_end(CUcontext c, const struct pace *p)
                 await(c, p->ready_ns);
 }
 
-/* One end of a copy, as far as it goes in one piece. */
+/* One end of a copy, as far as it is contiguous. */
 struct end {
         uint8_t *at;
         uint64_t bytes;
@@ -127,7 +124,7 @@ static bool end_managed(uint64_t address, uint64_t bytes, bool by_host, CUcontex
 
         e->bytes = MIN(MIN(bytes, left), e->range->span.start + e->range->span.bytes - address);
         if (by_host) {
-                e->at = (uint8_t *)(uintptr_t)address; /* touching it brings it home */
+                e->at = (uint8_t *)(uintptr_t)address; /* touching it brings it to the host */
                 return true;
         }
         e->on_card = true;
@@ -147,7 +144,7 @@ static bool end_find(uint64_t address, uint64_t bytes, CUcontext c, bool write, 
         if (space_is_device(address)) {
                 r = space_pin(address, device, write);
                 if (!r) {
-                        /* A copy between cards is the other card's business as well. */
+                        /* A copy between cards also takes the other card's link. */
                         for (unsigned d = 0; d < sim.devices && !r; d++)
                                 if (d != device)
                                         r = space_pin(address, d, write);
@@ -196,7 +193,7 @@ static bool is_device(const struct end *e)
         return e->on_card;
 }
 
-/* Which way a copy goes, known from its first byte. */
+/* The direction of a copy, known from its first byte. */
 static void copy_begin(CUcontext c, const struct end *to, const struct end *from,
                        struct pace *ret_pace, struct session_counters **ret_counters)
 {
@@ -231,7 +228,8 @@ struct transfer {
         struct session_counters *counters;
         bool begun;
         bool to_host, from_host; /* as in work_copy */
-        uint64_t claimed;        /* bytes of the link's time in hand: short rows share a claim */
+        uint64_t
+                claimed; /* bytes of the link's time left of the last claim: short rows share one */
 };
 
 /* One row. */
@@ -290,14 +288,14 @@ static bool is_managed(uint64_t address)
 
 CUresult copy_run(CUcontext c, const struct work_copy *w)
 {
-        /* Both may be the same block, which cannot be in two places at once. */
+        /* Both ends may be in one block, which cannot be on the host and on the card at once. */
         bool both = is_managed(w->to) && is_managed(w->from);
         struct transfer t = {
                 .context = c, .to_host = w->to_host && !both, .from_host = w->from_host && !both};
         uint64_t left = (uint64_t)w->width * w->height * w->depth;
         CUresult r = CUDA_SUCCESS;
 
-        if (w->staged) /* taken at the call; it is a row */
+        if (w->staged) /* copied at the call; it is one row */
                 r = transfer_row(&t, w->to, (uintptr_t)w->staged, w->width, left);
         for (size_t z = 0; !w->staged && z < w->depth && r == CUDA_SUCCESS; z++)
                 for (size_t y = 0; y < w->height && r == CUDA_SUCCESS; y++) {
@@ -346,8 +344,7 @@ CUresult set_run(CUcontext c, const struct work_set *w)
                                 return CUDA_SUCCESS;
                         if (!end_find(at, left, c, true, false, &e))
                                 return TRANSFER_FAILED;
-                        if (!e.range) /* a fill is done by the card: pageable memory is none of its
-                                       */
+                        if (!e.range) /* the card fills, and cannot reach pageable memory */
                                 return TRANSFER_FAILED;
                         n = MIN(e.bytes, CHUNK_MOST);
                         fill(e.at, n, w->value, w->element);
@@ -410,7 +407,7 @@ CUresult value_wait(CUcontext c, const struct work_value *w)
                 end_done(&e);
                 if (value_holds(w, v))
                         break;
-                /* Memory wakes nobody: look again, less and less often. */
+                /* Memory wakes no waiting stream: look again, less and less often. */
                 sleep_until(clock_now_ns() + nap_ns);
                 nap_ns = MIN(2 * nap_ns, NSEC_PER_MSEC);
         }
