@@ -15,11 +15,12 @@ import world as world_module  # noqa: E402
 
 
 def pytest_configure(config):
-    # Python 3.12 warns: pytest's workers have a thread. What the tests fork needs nothing of it.
+    # Python 3.12 warns about fork() because pytest's workers have a thread. The tests' children do not need that thread.
     config.addinivalue_line("markers", "freeze(mode): SUBLET_FREEZE of all programs, also where the suite runs in another mode")
     config.addinivalue_line("filterwarnings", "ignore:.*use of fork:DeprecationWarning")
-    # A shell without job control starts what ends in & with SIGINT ignored, and the programs under test would inherit that.
-    if threading.current_thread() is threading.main_thread():  # a worker's may be another
+    # A shell without job control starts background commands with SIGINT ignored, and the programs under test would inherit
+    # that.
+    if threading.current_thread() is threading.main_thread():  # a worker may have another handler
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -51,7 +52,7 @@ def make_world(request):
 
 @pytest.fixture
 def world(make_world):
-    """A card of 128 MiB, no daemon yet."""
+    """A card of 128 MiB, without a daemon."""
     return make_world()
 
 

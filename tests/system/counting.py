@@ -1,4 +1,5 @@
-"""tests/programs/counts.c in a world: kernels that count until they are told to end, and a neighbour that takes the card."""
+"""Runs tests/programs/counts.c in a world: kernels that count until they are told to end, and a neighbour that takes the
+card."""
 
 import subprocess
 import time
@@ -6,12 +7,12 @@ import time
 from test_oversubscription import touch
 from world import MIB, wait_for
 
-# Second contexts of several programs are more than 5 % of a card of 64 MiB.
+# The second contexts of several programs take more than 5 % of a card of 64 MiB.
 QUICK = {"quantum": "150ms", "grace": "2s", "unevictable_share": "10%"}
 
 
 def counts(world, seed, *more, mib=32, **env):
-    """A program that is ready to have a kernel that counts until it is told to end."""
+    """A program that is ready to run a kernel which counts until it is told to end."""
     p = world.program("counts", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, *more, stdin=subprocess.PIPE, **env)
     p.await_event("filled")
     return p
@@ -22,14 +23,14 @@ def count(program):
 
 
 def await_count(*programs, more=1000):
-    """Their kernels have gone on."""
+    """Waits until their kernels have counted on."""
     goal = {p: count(p) + more for p in programs}
     wait_for(lambda: all(count(p) >= n for p, n in goal.items()), 60, "kernels to go on",
              report=lambda: "\n".join(p.report() for p in programs))
 
 
 def begin(program):
-    """Its kernel runs, and it can be frozen and moved: it has its second context."""
+    """Waits until its kernel runs and it can be frozen and moved, that is, until it has a second context."""
     program.order("start")
     await_count(program)
     world = program.world
@@ -46,13 +47,13 @@ def end(world, *programs, rounds=1):
 
 
 def important(world, mib):
-    """A neighbour with a priority: once it has its memory it keeps it until leave()."""
+    """A neighbour with a higher priority: once it has its memory it keeps it until leave()."""
     return world.program("spin", "--bytes", f"{mib}MiB", "--block", "4MiB", "--ms", 5, "--until", world.path("leave"),
                          SUBLET_PRIORITY="1")
 
 
 def take_the_card(world, mib=40):
-    """An important neighbour that has its memory."""
+    """Starts an important neighbour and waits until it has its memory."""
     p = important(world, mib)
     wait_for(lambda: p.pid in world.clients() and world.clients()[p.pid]["backed"] >= mib * MIB, 60, "the neighbour to have the card",
              report=p.report)
@@ -65,7 +66,7 @@ def leave(world, neighbour):
 
 
 def frozen_out(world, program):
-    """It is frozen, and some of its memory is out."""
+    """True when it is frozen and some of its memory is evicted."""
     c = world.clients().get(program.pid)
     return c and c["evicted"] > 0 and c["frozen"] and "away" in c["frozen"]["why"]
 

@@ -16,14 +16,14 @@ import time
 from wireclient import MESSAGES, order
 from world import ROOT, World, is_stopped, wait_for
 
-PATIENCE = 60  # s: far beyond what any of it takes, for machines that are busy
+PATIENCE = 60  # s: far longer than any step takes, because machines may be busy
 MEMORY, LARGE, SMALL, BLOCK = "32MiB", "16MiB", "2MiB", "2MiB"
 OVER_MOST = 4  # looks, 20 ms apart
 CONFIG = {"quantum": "60ms", "grace": "300ms"}
 
 # ---- the points ----
 
-# How often a call comes in a program's first hand-offs; what is not named here comes all the time.
+# How often a program makes each call in its first hand-offs; calls that are not named here are made all the time.
 _ONCE = {"cuMemHostRegister": 1, "cuDevicePrimaryCtxRetain": 1, "cuModuleLoadData": 1, "cuMemAddressReserve": 1,
          "cuStreamCreateWithPriority": 3, "cuEventCreate": 4, "cuInit": 1, "cuDeviceTotalMem": 1}
 _OFTEN = 24
@@ -38,22 +38,23 @@ def _rows(path, macro):
 
 
 def client_points():
-    """(point as SIMCUDA_FAIL names it, how often it comes)"""
+    """Pairs: the point as SIMCUDA_FAIL names it, and how often it occurs."""
     after = _rows("sim/session/fault_points.def", "FAULT_POINT")
     assert after
     names = [*after, *_BEFORE_ONLY, *(name + "@after" for name in after)]
     return [(name, _ONCE.get(name.split("@")[0], _OFTEN)) for name in names]
 
 
-# Messages that every hand-off brings, and how often. What is not here is rare (SHORT, BYE, DRAIN_FAILED, REFUSED).
+# Messages that every hand-off brings, and how often. Messages that are not listed are rare (SHORT, BYE, DRAIN_FAILED,
+# REFUSED).
 _MESSAGES = {"HELLO": 3, "ATTACH": 3, "USAGE": 60, "REQUEST": 20, "DRAINED": 6, "IDLE": 3, "ACTIVE": 3, "WELCOME": 3, "ATTACHED": 3,
              "LIMIT": 60, "GRANT": 6, "REVOKE": 6, "CONTESTED": 1}
-# Points that a restart, a lost connection or a death has to bring about first.
+# Points that occur only after a restart, a lost connection or a death.
 _LATE = {"returning", "lost", "gone", "grace"}
 
 
 def daemon_points():
-    """(point as SUBLET_KILL_POINT names it, how often it comes) in a daemon whose clients all live."""
+    """Pairs for a daemon whose clients all live: the point as SUBLET_KILL_POINT names it, and how often it occurs."""
     plain = _rows("src/daemon/setup/kill_points.def", "KILL_POINT")
     assert _LATE < set(plain)
     often = {"swept": 100, "measured": 2, "accepted": 3, "attaching": 3}
@@ -70,7 +71,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def cut_connection(pid):
-    """Shut down a process's connection to its daemon, as if the kernel had: both ends see it closed."""
+    """Shuts down a process's connection to its daemon as the kernel would: both ends see it closed."""
     pidfd = os.pidfd_open(pid)
     cut = 0
     try:
@@ -95,22 +96,22 @@ def cut_connection(pid):
 # ---- a world with a fault in it ----
 
 def brief(p):
-    """A program's fate, in a few lines."""
+    """A program's state in a few lines, for the report."""
     return f"--- {p.pid} {p.name}: {p.process.poll()}\n" + "\n".join([*p.out().splitlines()[-1:], *p.err().splitlines()[-4:], ""])
 
 
 class FaultWorld(World):
     def __init__(self, **env):
         super().__init__(memory=MEMORY)
-        self.over = 0  # looks in a row that showed more charged than there is
-        self.returning = False  # clients come back to a daemon that does not know them
+        self.over = 0  # looks in a row that showed a charge above the capacity
+        self.returning = False  # clients that return to a daemon which does not know them
         self.env.update({"SUBLET_REQUIRE": "1", **env})
 
     def daemon_up(self, point=None):
         self.returning = self.daemon is not None
         if not point:
             return self.start_daemon(config=CONFIG)
-        # It may come to its point before it can be asked whether it is there.
+        # It may reach its point before it can be asked.
         return self.start_daemon(config=CONFIG, wait=False, binary="subletd-test", SUBLET_KILL_POINT=point)
 
     def fill(self, seed, size, fail=None, pause_ms=2):
@@ -118,8 +119,8 @@ class FaultWorld(World):
                             "--ms", str(pause_ms), SIMCUDA_FAIL=fail)
 
     def look(self):
-        """The daemon's picture of the card; Σ charge is never more than there is, but for the moment after a client came
-        back that the daemon had taken for a stranger."""
+        """The daemon's view of the card. Σ charge never exceeds the capacity, except just after the return of a client that
+        the daemon had counted as foreign."""
         gpus = order(self.dir, order="status").get("gpus")
         if not gpus:
             return None
@@ -133,10 +134,10 @@ class FaultWorld(World):
         try:
             return self.look()
         except OSError:
-            return None  # no daemon at the moment
+            return None  # no daemon runs at the moment
 
     def go_on(self, programs, rounds=2):
-        """Each of them does so many rounds more."""
+        """Waits until each of them has done so many more rounds."""
         goal = {p: len(p.events("round")) + rounds for p in programs}
 
         def done():
@@ -152,7 +153,7 @@ class FaultWorld(World):
             raise AssertionError(f"{e} of {late}\n{self.status_text()}") from e
 
     def end(self, programs):
-        """They end well, every byte was right, and nothing is left on the card, in the ledger, or on the host."""
+        """They end well, every byte was right, and nothing is left on the card, in the ledger or on the host."""
         with open(self.path("end"), "w", encoding="utf-8"):
             pass
         for p in programs:
@@ -184,7 +185,7 @@ def await_kill(p):
 
 
 class Scenario:
-    """What a seed means. run() raises where something does not hold."""
+    """The scenario of a seed. run() raises if something does not hold."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -193,7 +194,7 @@ class Scenario:
         self.daemon_point, n = r.choice(daemon_points())
         self.daemon_point += f":{r.randint(1, n)}"
         self.pause = r.choice([0, 0, 0.05, 0.3])
-        self.second = r.random() < 0.5  # the victim is the second of the large ones
+        self.second = r.random() < 0.5  # the victim is the second of the two large programs
         self.kind = KINDS[seed % len(KINDS)]
 
     def choose_client_point(self):
@@ -205,7 +206,7 @@ class Scenario:
                 f"victim is the {'second' if self.second else 'first'}, pause {self.pause} s")
 
     def start(self, world, fail=None):
-        """victim, the others"""
+        """Returns the victim and the other programs."""
         a = world.fill("1", LARGE, None if self.second else fail)
         b = world.fill("2", LARGE, fail if self.second else None)
         c = world.fill("3", SMALL, pause_ms=120)  # long enough to count as idle
@@ -231,7 +232,7 @@ class Scenario:
         world.end(others)
 
     def client_stopped(self, world):
-        """For good, as far as the others can tell, and then it goes on."""
+        """The client is stopped for so long that others take it for dead; then it goes on."""
         world.daemon_up()
         victim, others = self.start(world, self.client_point + ":stop")
         await_stop(world, victim)
@@ -261,7 +262,7 @@ class Scenario:
         world.end([victim, *others])
 
     def daemon_killed_again(self, world):
-        """The second one dies while the clients of the first come back."""
+        """The second daemon dies while the clients of the first come back."""
         daemon = world.daemon_up(self.daemon_point + ":kill")
         victim, others = self.start(world)
         await_kill(daemon)
@@ -302,7 +303,7 @@ class Scenario:
         daemon.wait()
         time.sleep(self.pause)
         world.daemon_up()
-        time.sleep(self.random.choice([0, 0.5, 2.2]))  # before, in and after the time that clients have to come back
+        time.sleep(self.random.choice([0, 0.5, 2.2]))  # before, during and after the time that clients have to come back
         victim.send(signal.SIGCONT)
         world.go_on([victim, *others])
         world.end([victim, *others])
@@ -318,7 +319,7 @@ class Scenario:
         world.end([victim, *others])
 
     def client_and_daemon_killed(self, world):
-        """The daemon at a point that the client's death brings about."""
+        """The daemon is killed at a point that the client's death brings about."""
         point = self.random.choice(["lost:1", "gone:1"])
         while self.client_point.startswith(_UNKNOWN):
             self.choose_client_point()

@@ -1,6 +1,5 @@
-"""What a hostile client does, as functions of a socket; crowds of processes that do it; and a bystander with a stopwatch.
-
-Everything random comes from a seed that a failing test names."""
+"""The acts of a hostile client, as functions of a socket; crowds of processes that perform them; and a bystander with a
+stopwatch. All random choices come from a seed that a failing test names."""
 
 import array
 import os
@@ -42,7 +41,7 @@ def garbage(rng):
 
 
 def valid(rng):
-    """A message with the right size and any figures."""
+    """A message of the right size with arbitrary figures."""
     name = rng.choice([n for n, row in MESSAGES.items() if row[1] == "UP" and n not in ("HELLO", "BYE")])
     fields = {}
     for kind, field in MESSAGES[name][3]:
@@ -61,7 +60,7 @@ def valid(rng):
 
 
 def damaged(rng):
-    """Truncated, lengthened, or with a byte changed."""
+    """A message that is truncated, lengthened, or has a changed byte."""
     packet = bytearray(rng.choice((hello(), attach(), valid(rng))))
     how = rng.randrange(4)
     if how == 0:
@@ -76,7 +75,7 @@ def damaged(rng):
 
 
 def wrong_way(rng):
-    """What only the daemon says, or only clients among themselves."""
+    """A message that only the daemon sends, or only clients among themselves."""
     name = rng.choice([n for n, row in MESSAGES.items() if row[1] != "UP"])
     return encode(name, rng.choice((0, NO_GPU)), rng.getrandbits(32))
 
@@ -105,7 +104,7 @@ def _spray(directory, rng, until, make, begin=()):
 
 
 def floods(directory, rng, until):
-    """What an honest client says, as fast as it can."""
+    """Sends an honest client's messages as fast as possible."""
     usage = encode("USAGE", 0, 1, allocated=0)
     _spray(directory, rng, until, lambda _: usage, (hello(), attach()))
 
@@ -126,7 +125,7 @@ def knocks(directory, rng, until):
 
 
 def is_deaf(directory, rng, until):
-    """Asks for answers and reads none."""
+    """Sends requests and never reads the answers."""
     ping = encode("REQUEST", 0, 1, unevictable=1 << 20)
     _spray(directory, rng, until, lambda _: ping, (hello(), attach()))
 
@@ -141,14 +140,14 @@ def smuggles(directory, rng, until):
 
 
 def replays(directory, rng, until):
-    """What was right once, again and in another order."""
+    """Sends valid messages again, in another order."""
     recorded = [hello(), attach(), encode("USAGE", 0, 1), encode("REQUEST", 0, 2, commit=1 << 22, need=1 << 20, flags=RUN),
                 encode("DRAINED", lease=1), encode("IDLE", lease=1), encode("ACTIVE", lease=2), encode("BYE")]
     _spray(directory, rng, until, lambda r: r.choice(recorded), (hello(), attach()))
 
 
 def crashes(directory, rng, until):
-    """Ends in the middle of everything."""
+    """Ends in the middle of a message or a conversation."""
     s = connect(directory)
     for packet in (hello(), attach(unevictable_requested=1 << 20), encode("REQUEST", 0, 1, commit=1 << 24, need=1 << 24, flags=RUN)):
         s.send(packet)
@@ -159,7 +158,7 @@ HABITS = (floods, lies, babbles, knocks, is_deaf, smuggles, replays)
 
 
 class Crowd:
-    """So many processes, each with a habit, for so many seconds. user: another uid and gid."""
+    """So many processes, each with one habit, for so many seconds. user: another uid and gid."""
 
     def __init__(self, directory, count, seconds, seed, habits=HABITS, user=None):
         self.pids = []
@@ -182,12 +181,12 @@ class Crowd:
                 try:
                     habit(directory, rng, until)
                 except OSError:
-                    pass  # dropped, refused, full: again
+                    pass  # dropped, refused or full: connect again
         finally:
             os._exit(0)
 
     def wait(self, timeout=60):
-        """All have ended. Those that hang are killed, and the test fails."""
+        """Waits until all have ended. Kills those that hang, and then fails."""
         end = time.monotonic() + timeout
         while self.pids and time.monotonic() < end:
             if os.waitpid(self.pids[-1], os.WNOHANG)[0]:
@@ -206,7 +205,7 @@ class Crowd:
 
 
 class Bystander:
-    """An honest client in this process, which asks for its LIMIT again and again and notes how long each answer takes."""
+    """An honest client in this process. It asks for its LIMIT again and again and notes how long each answer takes."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -248,7 +247,7 @@ class Bystander:
         self.times.append(time.monotonic() - before)
 
     def ask_for(self, seconds, pause=0.005):
-        """Never dropped, always answered."""
+        """Must never be dropped, and always be answered."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.ask()
@@ -256,7 +255,7 @@ class Bystander:
         return self
 
     def figures(self):
-        """Milliseconds."""
+        """The times in milliseconds."""
         ordered = sorted(self.times)
         at = lambda share: round(1000 * ordered[min(int(len(ordered) * share), len(ordered) - 1)], 3)
         return {"requests": len(ordered), "p50": at(0.5), "p99": at(0.99), "max": at(1.0)}
@@ -266,7 +265,7 @@ class Bystander:
 
 
 def drain_answers(s, timeout=GENEROUS_S):
-    """Every message until the daemon has closed the connection; fails if it does not."""
+    """Reads every message until the daemon has closed the connection; fails if it does not."""
     messages, end = [], time.monotonic() + timeout
     while True:
         left = max(end - time.monotonic(), 0)

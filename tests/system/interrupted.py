@@ -54,7 +54,7 @@ class Program:
             self.values.append(1 + i)
 
     def submit(self, library=cuda):
-        """Fill the next block with the next value, which is noted only if the call has taken it."""
+        """Fills the next block with the next value, which is noted only if the call has accepted it."""
         i, value = self.rounds % len(self.blocks), self.rounds % 250
         status = library.cuMemsetD8_v2(self.blocks[i], value, ctypes.c_size_t(BLOCK))
         if status == 0:
@@ -65,8 +65,8 @@ class Program:
         return status
 
     def launch(self):
-        """bsearch() compares its key with three elements of size 0, and goes to the right where the answer is above 0:
-        it calls cuGraphLaunch(graph, NULL) a second time if the first fails."""
+        """bsearch() compares its key with three elements of size 0, and goes right where the result is positive: so it calls
+        cuGraphLaunch(graph, NULL) a second time if the first call fails."""
         libc.bsearch(self.graph, None, ctypes.c_size_t(3), ctypes.c_size_t(0), ctypes.cast(cuda.cuGraphLaunch, ctypes.c_void_p))
 
     def ended(self):
@@ -82,7 +82,7 @@ class Program:
             time.sleep(0.002)
 
     def with_worker(self):
-        """Where the worker submits the main thread waits for a mutex, as C++ waits for its threads."""
+        """While the worker submits, the main thread waits for a mutex, as C++ programs wait for their threads."""
         mutex = ctypes.create_string_buffer(128)  # a pthread_mutex_t
         libc.pthread_mutex_lock(mutex)
 

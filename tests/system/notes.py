@@ -1,5 +1,5 @@
-"""A user without a program who writes to another's daemon as if he had one, or many: `notes.py NAME UUID SECONDS NOTES`, at
-least so long and at least so many. Says how many notes were taken."""
+"""A user without a program who writes to another user's daemon as if he had one, or many: `notes.py NAME UUID SECONDS NOTES`,
+for at least so long and at least so many notes. Prints how many notes were accepted."""
 
 import array
 import os
@@ -8,7 +8,7 @@ import struct
 import sys
 import time
 
-DAEMONS = 24  # more than a daemon listens to
+DAEMONS = 24  # more than a daemon accepts
 
 
 def packets(uuid, number):
@@ -27,7 +27,8 @@ def packets(uuid, number):
 
 
 def own_sockets():
-    """As a daemon's, and as no daemon's. The names are the whole machine's: another run of the tests has its own."""
+    """Socket names like a daemon's, and names unlike any. They hold for the whole machine, so another run of the tests needs
+    its own."""
     own = int.from_bytes(os.urandom(7), "little") << 8
     for name in [f"notes-{own}", "%016X" % (own | 0xab)] + ["%016x" % (own + number) for number in range(DAEMONS)]:
         s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,7 +1,6 @@
-"""Other users of the machine, and what the tests have them run.
-
-They may not be able to enter the folder of the sources and of the build (a clone under /root). Then they are given a copy of
-what they need, once a session. BUILD and SCRIPTS (this folder) are where everybody finds it, copied or not."""
+"""Other users of the machine, and the programs that tests run as them. Such a user may be unable to enter the folder of the
+sources and of the build (a clone under /root). Then the user gets a copy of what it needs, once a session. BUILD and SCRIPTS
+(this folder) are where every user finds them, copied or not."""
 
 import os
 import shutil
@@ -16,7 +15,7 @@ NOBODY = 65534
 
 
 def _last():
-    """A high number that is a user here: a container may have 65536 of them, or one."""
+    """A high uid that is valid here: a container may have 65536 of them, or one."""
     with open("/proc/self/uid_map", encoding="ascii") as f:
         return min(1_200_000, max(int(first) + int(count) for first, _, count in map(str.split, f)) - 10)
 
@@ -25,7 +24,7 @@ LAST = _last()
 
 
 def as_user(uid, gid=None, groups=()):
-    """A prefix for a command line."""
+    """The prefix of a command line that runs as the user."""
     gid = uid if gid is None else gid
     extra = [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
     return ["setpriv", f"--reuid={uid}", f"--regid={gid}", *extra]
@@ -45,7 +44,7 @@ def _missing():
 
 
 def seen(pid):
-    """Another user's process shows its namespaces; to a root without CAP_SYS_PTRACE it does not."""
+    """Namespaces of another user's process are visible, but not to a root without CAP_SYS_PTRACE."""
     return os.access(f"/proc/{pid}/ns/pid", os.F_OK)
 
 
@@ -54,7 +53,7 @@ needed = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
 def _copy():
-    """None where nothing need be copied."""
+    """None if nothing has to be copied."""
     if MISSING or _can("sh", "-c", 'test -x "$0" && test -r "$1"', os.path.join(world.BUILD, "subletd"), os.path.abspath(__file__)):
         return None
     copy = tempfile.mkdtemp(prefix="slt-others-", dir="/tmp")
@@ -72,7 +71,7 @@ def _readable(source, target):
     subprocess.run(["chmod", "-R", "go=u-w", target], check=True)
 
 
-# pytest's workers inherit what their parent has found.
+# pytest's workers inherit the results of their parent.
 if "SUBLET_OTHERS" not in os.environ:
     os.environ["SUBLET_OTHERS"] = _copy() or ""
 _made = os.environ["SUBLET_OTHERS"]
@@ -81,6 +80,6 @@ SCRIPTS = os.path.join(_made or world.ROOT, "tests/system")
 
 
 def remove():
-    """By the process that is no worker, at the end of the session."""
+    """Called at the end of the session, by the process that is no worker."""
     if _made:
         shutil.rmtree(_made)

@@ -1,5 +1,5 @@
-"""A daemon that is the test itself: of one client, which is told what the test says, so that an answer can come late or
-not at all."""
+"""A daemon that is the test itself, with one client. The test decides each answer, so that an answer can come late or not at
+all."""
 
 import os
 import select
@@ -31,7 +31,7 @@ class Scripted:
         self.limit = {}
 
     def accept(self, late=False):
-        """As far as ATTACH, which is not answered."""
+        """Goes as far as ATTACH, and does not answer it."""
         self.client, _ = self.socket.accept()
         self.client.settimeout(TIMEOUT)
         self.sequence = 0
@@ -61,7 +61,7 @@ class Scripted:
         return {"type": name, "sequence": sequence, **{field: value for (_, field), value in zip(fields, values)}}
 
     def expect(self, wanted, test=lambda m: True):
-        """The next such message; what is asked for meanwhile is granted."""
+        """Returns the next such message; requests before it are granted."""
         return self.expect_any(wanted, test=test)
 
     def expect_any(self, *wanted, test=lambda m: True):
@@ -72,7 +72,7 @@ class Scripted:
             self.grant(m)
 
     def grant(self, m):
-        """What it asks for, if it does."""
+        """Grants a request, if the message is one."""
         if m["type"] == "REQUEST":
             self.say_limit(**{what: max(m[what], self.limit[what]) for what in ("commit", "unevictable")})
             if m["flags"] & RUN and self.grants:
@@ -80,7 +80,7 @@ class Scripted:
                 self.send("GRANT", lease=self.lease)
 
     def serve(self, condition, what, hear=lambda m: None):
-        """Grant what is asked for until the condition holds."""
+        """Grants requests until the condition holds."""
         def served():
             while select.select([self.client], [], [], 0)[0]:
                 m = self.receive()
@@ -95,7 +95,7 @@ class Scripted:
         return self.expect("USAGE", lambda m: m["limit_sequence"] >= sequence)
 
     def stays_unanswered(self):
-        """Whatever it would do without an answer it does now; nothing tells when it has been done."""
+        """Gives the client time to do whatever it would do without an answer; no event marks the end of that."""
         self.client.settimeout(KEPT_BACK)
         with pytest.raises(TimeoutError):
             while True:

@@ -7,8 +7,8 @@ holds at that moment, not only at the end."""
 import collections
 import json
 
-# What `on_card` may be away from the driver's figure. More: contexts on their way. Less: what only the driver knows, the
-# variables of modules; and the memory of graphs, which comes in steps of 32 MiB.
+# By how much `on_card` may differ from the driver's figure. Above it: contexts on their way. Below it: memory that only the
+# driver knows, such as variables of modules; and the memory of graphs, which comes in steps of 32 MiB.
 MORE, LESS = 2 << 20, 8 << 20
 
 NOTHING = {"bytes": 0, "created": 0, "imported": 0, "graphs": 0}
@@ -17,13 +17,13 @@ NOTHING = {"bytes": 0, "created": 0, "imported": 0, "graphs": 0}
 def agrees(said, card, context):
     if said["event"] == "created":
         return said["bytes"] == card["created"]
-    # Whose figure memory of several processes is in changes when one of them ends, on both sides, in no order.
+    # When a process ends, memory that it shared changes from its figure to another's, on both sides, in no fixed order.
     return card["bytes"] - card["graphs"] - max(LESS, context) <= said["bytes"] <= card["bytes"] + card["imported"] + max(MORE, context)
 
 
 def lines(path):
-    """(number, what it says). Of a line that is being written a part may be there; where its process was killed that is all,
-    and what another one says follows it."""
+    """Pairs: line number, contents. A line that is being written may be incomplete; if its process was killed, it stays so,
+    and another process's line follows it directly."""
     try:
         with open(path, encoding="ascii") as f:
             text = f.readlines()
@@ -37,7 +37,7 @@ def lines(path):
 
 
 def read(path):
-    """Of a card that has vanished nothing more is said: its driver takes nothing back, and nobody can tell what is there."""
+    """Nothing is reported of a card that has vanished: its driver takes nothing back, and no figure can be checked."""
     lost = set()
     for number, e in lines(path):
         if e["event"] == "lost":
@@ -47,8 +47,9 @@ def read(path):
 
 
 def wrong(path, told, context=0):
-    """A sentence for each place in the file where the two do not agree, and for each process of `told` that created
-    memory and whose books say nothing. context: bytes of one, where that is more than is made nothing of."""
+    """Returns a sentence for each place in the file where the two do not agree, and for each process of `told` that created
+    memory without a line of the library. context: bytes of a context, if the driver counts more for it than the simulator's
+    default."""
     card, looks, created, found = {}, collections.Counter(), set(), []
     for number, e in read(path):
         key = e["pid"], e["gpu"]

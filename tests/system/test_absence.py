@@ -60,7 +60,8 @@ def test_a_private_daemon_that_is_told_to_leave_leaves_no_socket(private, number
 
 
 def test_time_in_which_the_daemon_did_not_run_is_nobodys_grace(daemon, client, tmp_path):  # noqa: F811
-    """The daemon is stopped for longer than a client may take to give way. It has answered meanwhile, and is not killed."""
+    """The daemon is stopped for longer than a client may take to give way. The client has answered meanwhile, and is not
+    killed."""
     config = tmp_path / "conf"
     config.write_text("[daemon]\nkill_overdue = yes\ngrace = 1s\npatience = 1s\nquantum = 100ms\n")
     d = daemon(*CARD, "--config", str(config))

@@ -1,5 +1,5 @@
-"""The library's own thread: it sleeps where there is nothing to do, says what has to be said once, and an answer of the daemon's
-is good however late it comes."""
+"""The library's agent thread: it sleeps when there is nothing to do, sends each report once, and accepts an answer of the
+daemon however late it comes."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ OUT_OF_MEMORY = 2
 
 
 def agent_of(p):
-    """The schedstat of its thread."""
+    """The schedstat of its agent thread."""
     def look():
         return next((f"{folder}/schedstat" for folder, name in threads(p.pid, "comm") if name == "sublet-agent\n"), None)
 
@@ -30,8 +30,8 @@ def processor_time(schedstat):
 
 
 def sleeps(p, for_s=1.0):
-    """A thread that looks again and again uses all of a processor, or what it gets of it, every second; what a virtual
-    machine's own pauses are counted as comes once."""
+    """A thread that polls uses all of a processor, or all that it gets of it, every second. A virtual machine's own pauses
+    show up only once."""
     schedstat = agent_of(p)
 
     def slept():
@@ -43,7 +43,7 @@ def sleeps(p, for_s=1.0):
 
 
 def stop(p):
-    """None of its threads does anything any more."""
+    """Waits until none of its threads runs any more."""
     p.send(signal.SIGSTOP)
     wait_for(lambda: is_stopped(p.pid), 20, "all its threads to stop")
 
@@ -82,11 +82,11 @@ CPUS = os.sched_getaffinity(0)
 @pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer's run time is set up before the library")
 @pytest.mark.parametrize("allowed", [CPUS, {max(CPUS)}], ids=["all", "taskset"])
 def test_the_agent_and_its_daemon_may_use_the_cpus_that_the_process_began_with(make_world, allowed):
-    """The thread that first calls the driver has been pinned meanwhile, and has another policy."""
+    """Meanwhile the thread that first calls the driver has been pinned, and has another scheduling policy."""
     world = make_world()
     os.mkdir(world.dir, 0o700)  # where the library starts a daemon
     before = ("taskset", "-c", ",".join(map(str, allowed)))
-    # What is preloaded last is set up first.
+    # The library preloaded last is set up first.
     p = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, before=before,
                       LD_PRELOAD=f"{LIBRARY} {PINNED}", SUBLET_REQUIRE="1",
                       SUBLET_DAEMON=f"{BUILD}/subletd")
@@ -124,7 +124,7 @@ def test_idleness_is_said_once(scripted):
                 return
 
     daemon.serve(lambda: p.events("filled"), "it to be filled", hear)
-    for _ in range(20):  # each makes the agent look at everything
+    for _ in range(20):  # each makes the agent check everything
         daemon.say_limit()
         sequence = daemon.sequence
         expect("USAGE", lambda m: m["limit_sequence"] >= sequence)
@@ -139,7 +139,7 @@ def test_idleness_is_said_once(scripted):
 
 
 def test_room_that_is_granted_late_is_used(scripted):
-    """Later than what is not used is given back."""
+    """It is granted later than unused room is given back."""
     world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "12MiB", commit=0, stdin=subprocess.PIPE)
     wanted = daemon.expect("REQUEST", lambda m: m["commit"] >= 12 * MIB)
     time.sleep(1.5)
@@ -160,19 +160,19 @@ def test_room_that_is_taken_back_before_it_is_used_is_asked_for_again(scripted):
 
 
 def test_who_waits_for_room_while_it_runs_asks_again(scripted):
-    """The daemon may have dropped the request, and what it says does not tell."""
+    """The daemon may have dropped the request, and its messages do not show that."""
     world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "4MiB", stdin=subprocess.PIPE)
     daemon.say_limit(backed=8 * MIB)
     daemon.serve(lambda: daemon.lease, "it to run")
     daemon.expect("USAGE", lambda m: m["backed"] >= 8 * MIB)
-    for _ in range(4):  # with the first ones it begins to wait
+    for _ in range(4):  # with the first of them it begins to wait
         daemon.expect("REQUEST", lambda m: m["flags"] & RUN and m["need"] >= 12 * MIB)
     daemon.say_limit(backed=24 * MIB)
     daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
 
 
 def test_a_refusal_is_of_those_who_asked_for_as_much(scripted):
-    """Two threads ask in one message: that there is no room for the larger one says nothing of the smaller one."""
+    """Two threads ask in one message: a refusal of the larger request says nothing about the smaller one."""
     world, daemon, p = scripted("together", "--bytes", "24MiB", "--block", "4MiB", commit=0, stdin=subprocess.PIPE)
     daemon.expect("REQUEST", lambda m: m["commit"] >= 24 * MIB)
     p.process.stdin.write(b"now\n")
@@ -186,7 +186,7 @@ def test_a_refusal_is_of_those_who_asked_for_as_much(scripted):
 
 
 def test_a_daemon_that_takes_no_descriptors_is_sent_none(scripted):
-    """Before Linux 6.16 the kernel does not say so."""
+    """Before Linux 6.16 the kernel does not report it."""
     world, daemon, p = scripted("hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)
     daemon.serve(lambda: p.events("filled"), "it to be filled")
     daemon.send("REVOKE", lease=daemon.lease, patience_ns=10**10)

@@ -1,4 +1,4 @@
-"""Every request of a client gets its answer, whatever else it and others ask, and whether drains succeed."""
+"""Every request of a client gets its answer, whatever it and others ask, and whether or not drains succeed."""
 
 import random
 
@@ -12,7 +12,7 @@ NO_PROGRESS, EXPORT_REFUSED, NOBODY_THERE = 1, 7, 8
 
 
 class Asker(Client):
-    """Its drains fail now and then; it keeps every answer that names a request."""
+    """A client whose drains fail now and then, and which keeps every answer that names a request."""
 
     def begin(self, number, dice):
         self.number, self.dice, self.is_named = number, dice, False
@@ -29,18 +29,18 @@ class Asker(Client):
             self.answers[message["type"]] = message
 
     def react(self, message):
-        # Once a lease: after three failures the others would wait for ten seconds.
+        # Once a lease: after three failures the other clients would wait for ten seconds.
         if message["type"] == "REVOKE" and message["lease"] == self.lease != self.failed and self.dice.random() < 0.4:
             self.failed = self.lease
             self.send("DRAIN_FAILED", lease=self.lease, after_ns=1, reason=NO_PROGRESS)
         else:
             super().react(message)
 
-    # Each sends a request and answers the condition under which it is over.
+    # Each sends a request and returns the condition under which it is answered.
 
     def grow(self, size):
         sequence = self.send("REQUEST", 0, commit=size, need=self.allocated, flags=int(self.wants_run))
-        self.told = 0  # the most; when others export something, it may be less again at once
+        self.told = 0  # the highest figure; when other clients export memory, it may fall again at once
         return lambda: sequence in self.answers or self.told >= size
 
     def run(self):
@@ -137,7 +137,7 @@ def test_every_request_is_answered(daemon, place, tmp_path, seed):  # noqa: F811
         open_requests = {}
         for _ in range(STEPS):
             c = dice.choice(clients)
-            if c in open_requests:  # it waits for this one first; the others obey
+            if c in open_requests:  # it waits for this answer first; the other clients obey
                 obey_until(clients, open_requests.pop(c))
             open_requests[c] = one_request(c, [o for o in clients if o is not c], dice)
             for each in clients:
@@ -147,7 +147,7 @@ def test_every_request_is_answered(daemon, place, tmp_path, seed):  # noqa: F811
         for c in clients:
             assert c.process.poll() is None and all(m["type"] != "closed" for m in c.seen)
 
-        # All of it goes back, and nothing is left in the books.
+        # All of it goes back, and the ledger is empty.
         for c in clients:
             c.rest()
             c.export(0)

@@ -122,7 +122,7 @@ def test_a_stale_socket_is_replaced(world):
     done = run(world, [SUBLET, "status"])
     one_sentence(done, 1, world.dir)
     p = world.program("fill", "--bytes", "4MiB", "--block", "1MiB").ok()
-    assert len(p.err().splitlines()) == 1  # nobody answers there: detached, said once
+    assert len(p.err().splitlines()) == 1  # no daemon answers there: detached, which is said once
     world.start([SUBLETD, "--dir", world.dir])
     p = world.program("fill", "--bytes", "4MiB", "--block", "1MiB", SUBLET_REQUIRE="1").ok()
     assert p.err() == ""
@@ -180,7 +180,7 @@ no_system_daemon = pytest.mark.skipif(SYSTEM_DAEMON is not None, reason=str(SYST
 
 @no_system_daemon
 def test_runtime_directory_missing(world):
-    """/tmp/sublet-UID takes its place."""
+    """The library uses /tmp/sublet-UID instead."""
     done = run(world, [SUBLET, "status"], **private_environment(None))
     one_sentence(done, 1, f"/tmp/sublet-{os.getuid()}")
 
@@ -188,7 +188,7 @@ def test_runtime_directory_missing(world):
 @no_system_daemon
 @others.needed
 def test_runtime_directory_foreign(world):
-    """As after `su`: the variable still names the other user's."""
+    """As after `su`: the variable still names the other user's directory."""
     runtime = world.path("runtime")
     os.mkdir(runtime, 0o700)
     os.chown(runtime, NOBODY, NOBODY)
@@ -199,7 +199,7 @@ def test_runtime_directory_foreign(world):
 
 @no_system_daemon
 def test_a_runtime_directory_too_long_for_a_socket(world):
-    """/tmp/sublet-UID takes its place, for the command line and for the library alike."""
+    """Command line and library both use /tmp/sublet-UID instead."""
     runtime = world.path("r" * 100)
     os.mkdir(runtime, 0o700)
     one_sentence(run(world, [SUBLET, "status"], **private_environment(runtime)), 1, f"/tmp/sublet-{os.getuid()}")
@@ -208,7 +208,7 @@ def test_a_runtime_directory_too_long_for_a_socket(world):
 
 
 def test_a_library_of_another_major_version(shared):
-    """The daemon's side of the hello is frozen; a library it does not know gets a sentence with both releases."""
+    """The layout of the hello never changes; a library of an unknown version gets a sentence with both releases."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.settimeout(GENEROUS_S)
         s.connect(os.path.join(shared.dir, "client.sock"))
@@ -220,7 +220,7 @@ def test_a_library_of_another_major_version(shared):
 
 
 def hello(major):
-    """HELLO as src/wire/wire_messages.def lays it out."""
+    """HELLO in the layout of src/wire/wire_messages.def."""
     import struct
 
     header = struct.pack("<HHI", 1, 0xFFFF, 1)
@@ -240,7 +240,7 @@ def wire_magic():
 
 
 def test_a_daemon_of_another_major_version(world):
-    """The library says so once and lets the program run without sharing."""
+    """The library prints one message and lets the program run without sharing."""
     import struct
     import threading
 
@@ -282,8 +282,8 @@ VARIABLES = [("SUBLET_LOG", "loud"), ("SUBLET_MEMORY", "much"), ("SUBLET_KEEP", 
 
 @pytest.mark.parametrize("name,value", VARIABLES, ids=[n for n, _ in VARIABLES])
 def test_a_programs_variables(shared, name, value):
-    """Said once, in one sentence; the program runs as if it were not set."""
-    untold = {"SIMCUDA_TRACE": None} if name == "SUBLET_TRACE" else {}  # nothing to compare the driver's bytes with
+    """One sentence is printed; the program runs as if the variable were not set."""
+    untold = {"SIMCUDA_TRACE": None} if name == "SUBLET_TRACE" else {}  # there is no reference for the driver's bytes
     p = shared.program("fill", "--bytes", "4MiB", "--block", "1MiB", **{name: value}, **untold).ok()
     lines = p.err().splitlines()
     assert len(lines) == 1 and (name in lines[0] or value in lines[0]), p.err()

@@ -1,5 +1,5 @@
-"""What a framework keeps without using it is given back before an eviction, by its own function, and nobody waits long
-for that."""
+"""Before an eviction a framework's own function gives back memory that it keeps unused, and no program waits long for
+that."""
 
 import os
 import sys
@@ -39,12 +39,13 @@ def copied(world, pid):
 
 
 def test_what_is_kept_unused_is_given_back_and_not_copied(shared):
-    """Where Python answers in time; on a busy machine that is not each time."""
+    """Where Python answers in time; on a busy machine it does not each time."""
     p = cached(shared, "work")
     other = rival(shared)
 
     def in_time():
-        """What was traced from the end of a drain on of which all of the cache was given back, to the end of the eviction."""
+        """Returns the traced events from the end of a drain in which all of the cache was given back, to the end of the
+        eviction."""
         events = shared.traced(pid=p.pid)
         kinds = [e["event"] for e in events]
         for i, e in enumerate(events):
@@ -61,7 +62,7 @@ def test_what_is_kept_unused_is_given_back_and_not_copied(shared):
 
 
 def test_a_gpu_that_the_program_does_not_use_gets_no_context(make_world):
-    """Where no context is current the runtime makes one on the first GPU."""
+    """Where no context is current, the runtime makes one on the first GPU."""
     world = make_world(gpus=2)
     world.start_daemon(config={"quantum": "200ms"})
     p, other = cached(world, "work", gpu=1), cached(world, "work", used=104, keep=0, gpu=1)
@@ -74,7 +75,7 @@ def test_a_gpu_that_the_program_does_not_use_gets_no_context(make_world):
 def test_it_stays_where_that_is_requested(shared):
     p = cached(shared, "sleep", SUBLET_CACHES="keep")
     other = rival(shared)
-    assert shared.clients()[p.pid]["name"] == "cached.py"  # and not as all of Python's programs
+    assert shared.clients()[p.pid]["name"] == "cached.py"  # as opposed to all Python programs
     assert shared.clients()[p.pid]["allocated"] >= (USED + CACHED) * MIB
     assert copied(shared, p.pid) >= 48 * MIB
     finish(shared, p, other)
@@ -83,7 +84,7 @@ def test_it_stays_where_that_is_requested(shared):
 
 @pytest.mark.parametrize("how", ["hold", "lock", "raise"])
 def test_an_eviction_does_not_wait_for_what_cannot_be(shared, how):
-    """The interpreter's or the allocator's lock is in the hands of who waits at the gate; the call fails."""
+    """A thread that waits at the gate holds the interpreter's or the allocator's lock; the call fails."""
     p = cached(shared, how, USED + CACHED if how != "raise" else USED, 0 if how != "raise" else CACHED)
     other = rival(shared)
     if how != "raise":

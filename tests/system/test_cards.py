@@ -1,4 +1,4 @@
-"""What a client says of a card: it binds those who say the same, and gives way to what NVML says."""
+"""A client's description of a card binds clients that give the same, and gives way to NVML's."""
 
 import os
 import pathlib
@@ -67,8 +67,8 @@ def test_one_user_cannot_use_up_the_table(daemon, client, place):  # noqa: F811
 
 @pytest.fixture
 def late_driver(card, daemon, tmp_path):  # noqa: F811
-    """A daemon, and a function that loads the driver under it, and the UUID of the card that it then finds."""
-    (tmp_path / "libsimcuda-there").touch()  # the loader forgets directories that are not there
+    """A daemon, a function that loads the driver under it, and the UUID of the card that it finds then."""
+    (tmp_path / "libsimcuda-there").touch()  # the loader remembers directories that do not exist, so this one must
     d = daemon(**(card | {"LD_LIBRARY_PATH": str(tmp_path)}))
     assert d.status()["gpus"] == []
     other_place = tmp_path / "d"

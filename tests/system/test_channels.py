@@ -126,7 +126,7 @@ def test_freezing_amid_page_faults_loses_nothing(card):
 
 
 def test_calls_with_pointers_while_frozen(card):
-    """Copies that take an address that they do not know for the host's end the process where memory is away, as on a card."""
+    """Copies that take an unknown address for the host's end the process while memory is evicted, as on a card."""
     lines = [line for line in probe(card, "limits", "pointer_calls", ends=("cuMemcpyAsync in", "cuMemcpyAsync out")) if "call" in line]
     assert lines and all(line["stood"] == 1 for line in lines)
     assert all(line["right"] == 1 for line in lines if "right" in line)

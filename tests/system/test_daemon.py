@@ -81,7 +81,7 @@ class Daemon:
 
 @pytest.fixture
 def place(tmp_path_factory):
-    """A directory of a short name: socket addresses are short."""
+    """A directory with a short name, because socket addresses are short."""
     import shutil
     import tempfile
 
@@ -134,7 +134,7 @@ def test_hello_is_welcomed(daemon, client):
 
 
 def test_every_request_is_answered(daemon, client):
-    """Whatever it asks for, and whether or not that changes anything: a program waits for the answer."""
+    """Whatever the request is, and whether or not it changes anything: a program waits for the answer."""
     daemon(*CARD)
     c = client().connect()
     c.hello()
@@ -225,7 +225,7 @@ def test_a_client_that_wants_to_run_is_granted(daemon, client):
 
 
 def test_the_daemon_looks_no_name_of_a_user_up():
-    """A directory service may take a minute to answer, and every client would wait. The command line does it."""
+    """A directory service may take a minute to answer, while every client would wait. The command line looks names up."""
     assert b"getpw" not in SUBLETD.read_bytes()
 
 
@@ -278,7 +278,7 @@ def test_what_was_not_copied_is_shown(daemon, client):
 
 
 def test_what_a_client_says_lies_on_the_host_is_at_most_what_it_was_given(daemon, client):
-    """And of how long it has run before, at most its age. What an older library does not say is unknown."""
+    """And the time that it has run before is at most its age. Fields that an older library does not send are unknown."""
     d = daemon(*CARD)
     older, c = client("older").start(), client().start()
     c.send("HOST", held=0, wanted=300 * MIB)
@@ -315,7 +315,7 @@ NOW, MAY = 1, 2  # enum wire_contested
 
 def test_work_in_flight_is_short_while_somebody_waits_and_less_so_where_somebody_may(daemon, client):
     d = daemon(*CARD)
-    assert order(d.dir, order="set", quantum="50ms") == {}  # whose turn it is when one of them wants no more is chance
+    assert order(d.dir, order="set", quantum="50ms") == {}  # whose turn it is when one of them has nothing to do is chance
     a, b = client("a").start(), client("b").start()
     a.allocate(700 * MIB)
     obey_until([a], lambda: a.lease)
@@ -324,7 +324,7 @@ def test_work_in_flight_is_short_while_somebody_waits_and_less_so_where_somebody
     obey_until([a, b], lambda: a.contested == NOW)
     a.wants_run = False
     obey_until([a, b], lambda: b.lease)
-    obey_until([a, b], lambda: a.contested == b.contested == MAY)  # some time after nobody waits any more
+    obey_until([a, b], lambda: a.contested == b.contested == MAY)  # some time after the last wait has ended
     a.kill()
     obey_until([b], lambda: b.contested == 0)
 
@@ -405,7 +405,7 @@ def test_after_a_crash_running_clients_come_back_first(daemon, client, place):
 
 
 def test_what_was_promised_outlives_a_crash(daemon, client, place):
-    """In the marker; what cannot be read there is as if nothing had been."""
+    """In the marker file; an unreadable one counts as absent."""
     d = daemon("--capacity", "1GiB")
     budget = d.status()["host_memory"]["budget"]
     client().start()
@@ -435,13 +435,13 @@ def test_a_first_start_and_a_clean_one_wait_for_nobody(daemon, client, place):
     assert not os.path.exists(f"{place}/client.sock") and not os.path.exists(f"{place}/control.sock")
 
 
-# ---- what NVML says ----
+# ---- NVML's figures ----
 
 
 @pytest.fixture
 def card():
-    """The environment of a simulated card of 256 MiB, with its NVML. Named before daemon and client in a test's parameters,
-    it goes after them: whoever still looks at the card would make it anew."""
+    """The environment of a simulated card of 256 MiB, with its NVML. Named before daemon and client among a test's
+    parameters, it is removed after them: a process that still looked at the card would create it anew."""
     if not (BUILD / "sim/libnvidia-ml.so.1").exists():
         pytest.skip("the simulated driver is not built; after ./dev build they run")
     session = f"daemon{os.urandom(8).hex()}"
@@ -477,9 +477,9 @@ def test_nvml_names_the_card_before_any_client(card, daemon):
 
 @pytest.mark.parametrize("known", [False, True])
 def test_nvml_that_comes_later_is_found(card, daemon, client, tmp_path, known):
-    """The driver is loaded after the daemon has begun, as early at boot; known: a client has named the card before."""
+    """The driver is loaded after the daemon has begun, as may happen at boot. known: a client has named the card before."""
     real = pathlib.Path(card["LD_LIBRARY_PATH"])
-    (tmp_path / "libsimcuda-there").touch()  # the loader forgets directories that are not there
+    (tmp_path / "libsimcuda-there").touch()  # the loader remembers directories that do not exist, so this one must
     d = daemon("--capacity", "9=1MiB", **(card | {"LD_LIBRARY_PATH": f"{tmp_path}"}))
     assert d.status()["gpus"] == []
     stranger = client(env=card)
@@ -530,7 +530,7 @@ def test_the_use_of_others_lowers_the_capacity(card, daemon, client):
 
 
 def attached_with(d, c, taken):
-    """A client that holds so much of the card, as the daemon has measured."""
+    """A client that holds so much of the card by the daemon's own measurement."""
     c.connect()
     c.hello()
     c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d))
@@ -571,7 +571,7 @@ def test_clients_that_come_back_are_not_strangers(card, daemon, client):
 
 
 def test_a_lost_connection_keeps_the_charge_while_the_card_lists_the_process(card, daemon, client):
-    """Stopped, say: it cannot come back now."""
+    """For example because it is stopped: it cannot come back now."""
     d = daemon(**card)
     c = attached_with(d, client(env=card), 100 * MIB)
     c.disconnect()
@@ -670,7 +670,7 @@ def test_descriptors_that_come_along_are_closed(daemon, place):
     hello = encode("HELLO", magic=MAGIC, major=1, name="x", version="1")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s, \
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
-        # Once it has answered somebody, all that it opens at its start is open.
+        # Once it has answered a client, every file that it opens at its start is open.
         first.connect(f"{place}/client.sock")
         first.settimeout(GENEROUS_S)
         first.send(hello)
@@ -679,9 +679,9 @@ def test_descriptors_that_come_along_are_closed(daemon, place):
         s.connect(f"{place}/client.sock")
         s.settimeout(GENEROUS_S)
         s.send(hello)
-        assert s.recv(1000)  # until the daemon knows who it is, the kernel may let none through
+        assert s.recv(1000)  # until the daemon knows the client, the kernel may refuse all of them
         r, w = os.pipe()
-        # Each of them has a LIMIT follow that raises what may be backed, and none is a USAGE that passes memory on.
+        # After each of them a LIMIT that raises the backed bytes follows, and none of them is a USAGE that hands memory over.
         for packet in (encode("ATTACH", 0, 2, total_bytes=GIB, uuid=b"\x77" * 16),
                        encode("REQUEST", 0, 3, commit=64 * MIB, need=64 * MIB, flags=1),
                        encode("USAGE", 0, 4, allocated=64 * MIB, limit_sequence=2)):
@@ -690,7 +690,7 @@ def test_descriptors_that_come_along_are_closed(daemon, place):
         os.close(w)
         assert os.read(r, 1) == b"", "the daemon holds the other end"
         os.close(r)
-        # the connection and its process; what the daemon opens in passing closes again
+        # the connection and its process; files that the daemon opens in passing are closed again
         wait_for(lambda: len(os.listdir(f"/proc/{d.process.pid}/fd")) <= before + 2, what="descriptors to be closed")
 
 
@@ -705,7 +705,7 @@ def test_a_client_that_does_not_read_is_dropped(daemon, client):
 
 
 def test_a_client_is_never_dropped_for_how_much_it_says(daemon, client):
-    """What it says waits for its turn, and is read to the last message."""
+    """Its messages wait for their turn, and are all read."""
     daemon(*CARD)
     c = client().start()
     for _ in range(25_000):
@@ -777,7 +777,8 @@ def test_several_orders_on_one_connection(daemon, place):
 
 
 def test_who_finds_the_clients_socket_finds_a_daemon_that_takes_orders(daemon, place):
-    """From the first moment: a name that refuses is a killed daemon's, and here there was none."""
+    """It holds from the first moment: a socket name that refuses connections belongs to a killed daemon, and here there was
+    none."""
 
     def found():
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
@@ -970,7 +971,7 @@ def test_what_was_set_outlives_a_crash_and_no_order_to_stop(daemon, place, tmp_p
 
 @others.needed
 def test_who_connected_is_who_gives_orders(daemon, place):
-    """Looked at once: its process may have ended since, and somebody else's may have its number."""
+    """Checked at once: the process may have ended since, and another may have its number."""
     d = daemon("--shared", *CARD)
     ours, theirs = socket.socketpair()
     opener = os.fork()
@@ -1000,7 +1001,7 @@ def test_who_connected_is_who_gives_orders(daemon, place):
 
 
 def has_ended(pid):
-    """Also when nobody has collected it yet."""
+    """True also for a process that is not collected yet."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
@@ -1012,7 +1013,7 @@ def children(pid):
 
 
 def serving(directory):
-    """Processes of private daemons there, supervisors and workers."""
+    """Processes of private daemons in that directory, supervisors and workers."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -1100,7 +1101,7 @@ def test_a_private_daemon_leaves_after_its_last_client(private, place):
     directory = f"{place}/private"
 
     def first_client():
-        """Before it has left again, for it does not linger long."""
+        """The first client before the daemon leaves again, which it does soon."""
         c = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             c.connect(private("--linger", "300ms") + "/client.sock")
@@ -1123,7 +1124,7 @@ def test_a_private_daemon_leaves_after_its_last_client(private, place):
 
 
 def test_the_log_of_a_private_daemon_has_an_end(private):
-    """It may live for months, in memory (the runtime directory); what is kept is the end."""
+    """The daemon may live for months, and its log is in memory (the runtime directory): only the end is kept."""
     directory = private()
     log = pathlib.Path(directory, "subletd.log")
     with open(log, "ab") as f:

@@ -1,4 +1,4 @@
-"""sublet demo, as somebody without a GPU sees it."""
+"""sublet demo, as a user without a GPU sees it."""
 
 import fcntl
 import glob
@@ -21,7 +21,7 @@ ROW = re.compile(r"(?P<title>.{30}) (?P<a>.{9}) (?P<b>.{9}) +(?P<s>[0-9.]+) s +(
 
 
 class Demo:
-    """A demo on the simulated card, and what is of this one alone: other demos may run beside it."""
+    """A demo on the simulated card, and files of this one alone: other demos may run beside it."""
 
     def __init__(self, world):
         self.program = world.start([os.path.join(BUILD, "sublet"), "demo", "--fast"], LD_LIBRARY_PATH=None, SUBLET_DIR=None)
@@ -29,7 +29,7 @@ class Demo:
         self.folder = wait_for(self.find_folder, DEMO_PATIENCE, "a program of the demo's")
 
     def processes(self):
-        """The environments of those that it has started: pid -> {name: value}."""
+        """The environments of the processes that it has started: pid -> {name: value}."""
         found = {}
         for path in glob.glob("/proc/[0-9]*/environ"):
             try:
@@ -57,7 +57,7 @@ def test_the_demo_ends_with_one_table_of_identical_results(world):
     rows = [ROW.match(line).groupdict() for line in said[said.index("two programs  "):].splitlines()[1:8]]
     assert [r["result"] for r in rows] == ["reference"] + 4 * ["identical"] + ["reference", "identical"]
     assert [r["b"] for r in rows] == ["completed", "no memory"] + 5 * ["completed"]
-    # Memory was moved, by faults and under sublet; where both fit, exactly what the programs themselves copy.
+    # Memory was moved by faults and under sublet; where both programs fit, exactly the bytes that they copy themselves.
     assert all("iB" in rows[i]["moved"] and "KiB" not in rows[i]["moved"] for i in (2, 3, 4)), said
     assert rows[2]["title"].strip() == "Unified Memory, unscheduled" and rows[2]["handoffs"] == "-"
     assert all(int(rows[i]["handoffs"]) > 0 for i in (3, 4)), said
@@ -83,7 +83,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(world):
 
 
 def test_a_demo_that_nobody_reads_leaves_nothing_behind(world):
-    """As into head(1)."""
+    """As with a pipe into head(1)."""
     master, slave = os.pipe()
     demo = subprocess.Popen([os.path.join(BUILD, "sublet"), "demo", "--fast"], stdout=slave, stderr=subprocess.PIPE,
                             env={k: v for k, v in world.env.items() if k not in ("LD_LIBRARY_PATH", "SUBLET_DIR")})
@@ -96,7 +96,7 @@ def test_a_demo_that_nobody_reads_leaves_nothing_behind(world):
 
 
 def test_the_picture_fits_a_narrow_terminal(world):
-    """A line that wraps would be left behind when the picture is drawn again."""
+    """A line that wraps would stay on the screen when the picture is drawn again."""
     columns, seen = 40, b""
     try:
         master, slave = os.openpty()
@@ -113,7 +113,7 @@ def test_the_picture_fits_a_narrow_terminal(world):
         while os.read(master, 4096):
             pass
     except OSError:
-        pass  # the last one has closed it
+        pass  # the last demo has closed it
     assert demo.wait(DEMO_PATIENCE) == 128 + signal.SIGINT
     picture = [line for line in seen.decode().split("\r\n") if "\033[K" in line]
     assert len(picture) >= 12 and max(len(line.split("\033[K")[1]) for line in picture) == columns - 1, picture

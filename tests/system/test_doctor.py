@@ -59,7 +59,7 @@ def test_doctor_names_a_variable_that_is_misspelt(shared, name, meant):
 
 
 def test_doctor_says_that_mps_runs(shared):
-    """By the process id that its control daemon leaves; a stale one says nothing."""
+    """It goes by the pid file that the control daemon leaves, and ignores a stale one."""
     folder = shared.path("mps")
     os.mkdir(folder)
     for pid, runs in ((os.getpid(), True), (2 ** 22 + 1, False)):
@@ -71,7 +71,7 @@ def test_doctor_says_that_mps_runs(shared):
 
 
 def test_doctor_started_by_run_still_looks_at_the_driver(shared):
-    """Preloaded itself, it would otherwise examine sublet and add a client."""
+    """With the library preloaded, doctor would otherwise examine sublet and add a client."""
     done = shared.sublet("run", "--daemon", shared.dir, "--", os.path.join(BUILD, "sublet"), "doctor", "--sim",
                          "--daemon", shared.dir)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -85,7 +85,7 @@ ONCE_FAILED = "a program failed right after it had been frozen"
 
 
 def freezing(world, *args, **env):
-    """What doctor says of freezing: its lines, each with the remedy, if there is one. Nothing of it is left behind."""
+    """The lines of doctor about freezing, each with its remedy, if there is one. Leaves nothing behind."""
     before = others_of(world)
     done = world.sublet("doctor", "--sim", *args, **env)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -97,7 +97,7 @@ def freezing(world, *args, **env):
 
 
 def others_of(world):
-    """Files and processes of the world, but for what the library may learn."""
+    """Files and processes of the world, without the file that the library writes its result to."""
     files = [str(p.relative_to(world.root)) for p in pathlib.Path(world.root).rglob("*") if "cache" not in p.parts]
     return sorted(files), world._strays()
 
@@ -109,7 +109,7 @@ def learned(world):
 
 
 def teach(world, result):
-    """As if it had been learned of the world's only GPU."""
+    """Writes that file as if freezing had been tested on the world's only GPU."""
     path = pathlib.Path(world.env["XDG_CACHE_HOME"], "sublet", "freeze")
     path.write_text(re.sub(r"^(\S+ \S+) .*", rf"\1 {result}", path.read_text()))
 
@@ -119,7 +119,7 @@ def test_doctor_says_that_programs_can_be_frozen(world):
     assert re.fullmatch(rf"{re.escape(DRIVER)} [0-9a-f]{{32}} works\n", learned(world))
     assert world.card()["freezes"] == world.card()["thaws"] == 5  # it was tried
     freezing(world)
-    assert world.card()["freezes"] == 10  # ... and is tried again, whatever is known
+    assert world.card()["freezes"] == 10  # ... and is tried again, whatever the file says
 
 
 def test_doctor_tries_each_gpu(make_world):
@@ -130,7 +130,7 @@ def test_doctor_tries_each_gpu(make_world):
 
 
 def test_doctor_does_not_freeze_by_what_is_set_for_programs(world):
-    """Nor does it wait for a daemon, or start one."""
+    """Nor does doctor wait for a daemon, or start one."""
     lines = freezing(world, SUBLET_REQUIRE="1", SUBLET_MEMORY="overflow", SUBLET_FREEZE="park", SUBLET_TRACE="/nonexistent/trace",
                      SUBLET_DAEMON=os.path.join(BUILD, "subletd"))
     assert [line[0] for line in lines] == ["ok"] and "can be frozen" in lines[0][1]
@@ -139,7 +139,7 @@ def test_doctor_does_not_freeze_by_what_is_set_for_programs(world):
 
 @pytest.mark.parametrize("driver", ["999.1.1", "470.57.02", "525.60.13"])
 def test_doctor_says_that_a_driver_is_not_known(world, driver):
-    """The last one is known, and does not say that it is it (sim/README.md)."""
+    """The last version known says nothing of itself (sim/README.md)."""
     (line,) = freezing(world, SIMCUDA_DRIVER=driver)
     shown = "unknown" if driver < "530" else driver
     assert line[:2] == ("warn", "programs on GPU 0 are not frozen: this release of sublet does not know the driver's calls "
@@ -254,7 +254,7 @@ def test_a_program_is_frozen_for_no_more_than_the_configuration_says(world, most
 
 
 def test_a_limit_that_falls_takes_the_mover_along(world):
-    """With the daemon that says so. What is frozen for is less at once, and what a second context takes is given back."""
+    """With the daemon that has the limit. The mode falls at once, and the room of a second context is given back."""
     daemon = world.start_daemon()
     program = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, SUBLET_FREEZE="move")
     program.await_event("filled")

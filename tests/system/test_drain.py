@@ -1,6 +1,6 @@
-"""Taking the GPU away from programs that cannot just be waited for: work in flight that waits for work not submitted yet,
-captures, full queues. What cannot be drained is left alone, with its memory as it is, and tried again; everybody gets
-the right contents and comes to the end."""
+"""Drains of programs that cannot simply be waited for: work in flight that waits for work not yet submitted, captures, full
+queues. A program that cannot be drained is left alone, with its memory as it is, and tried again. All programs end with the
+right contents."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from test_oversubscription import check_contents, fill, touch
 from world import MIB, PATIENCE, wait_for
 
-# Failed drains are what these tests are about: they must not take the seconds that they take people.
+# Drains fail in these tests all the time, so patience is short.
 SETTINGS = {"quantum": "150ms", "patience": f"{300 * PATIENCE}ms", "grace": "2s"}
 
 
@@ -22,7 +22,7 @@ def start(world, **settings):
 
 @pytest.fixture
 def small(make_world):
-    """A card that does not cost much to fill."""
+    """A card that is cheap to fill."""
     return make_world(memory="64MiB")
 
 
@@ -32,7 +32,7 @@ def contested(small):
 
 
 def together_until(world, programs, condition, what, timeout=60):
-    """Let them run until the condition holds, and then to their ends."""
+    """Lets them run until the condition holds, and then to their ends."""
     def look():
         for p in programs:
             if not p.running() and p.process.returncode != 0:
@@ -68,7 +68,8 @@ def test_work_that_waits_for_work_held_at_the_gate_is_frozen(contested, how):
 
 
 def test_a_step_that_its_own_thread_sets_free_is_not_held_longer_each_time(contested):
-    """Beside an idle program that the card has no room for: the throttle is on. It held each such step for a second."""
+    """An idle program beside it leaves the card too small, so the throttle is on. The throttle once held each such step for a
+    second."""
     idle = contested.program("hold", "--bytes", "48MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     idle.await_event("filled")
     subject = contested.program("depend", "--how", "delay", "--bytes", "24MiB", "--block", "24MiB", "--ms", 3, "--rounds", 40)
@@ -79,8 +80,8 @@ def test_a_step_that_its_own_thread_sets_free_is_not_held_longer_each_time(conte
 
 @pytest.mark.parametrize("driver", ["marks", "no-marks"])
 def test_a_free_that_waits_for_a_full_queue_holds_nobody_up(contested, driver):
-    """Neither threads of the same program that allocate, nor its answers to the daemon. Before CUDA 12.5 the free itself
-    stands inside the driver, which takes no event of ours either."""
+    """It holds up neither threads of the same program that allocate, nor its answers to the daemon. Before CUDA 12.5 the free
+    itself waits inside the driver, which accepts no event of the library then."""
     if driver == "no-marks":
         contested.env["SIMCUDA_FAIL"] = "cuCtxRecordEvent:1+:801"
     subject = contested.program("depend", "--how", "fullfree", "--bytes", "32MiB", "--block", "4MiB", "--ms", "300", "--rounds", 3)
@@ -95,7 +96,7 @@ def test_a_free_that_waits_for_a_full_queue_holds_nobody_up(contested, driver):
 
 @pytest.mark.parametrize("name, args", [("ptds", []), ("depend", ["--how", "value"]), ("churn", ["--block", "1MiB", "--rounds", "6"])])
 def test_a_driver_without_events_of_whole_contexts(contested, name, args):
-    """Before CUDA 12.5: streams are marked one by one."""
+    """Before CUDA 12.5: an event is recorded on each stream."""
     contested.env["SIMCUDA_FAIL"] = "cuCtxRecordEvent:1+:801"
     other = fill(contested, 48, "9")
     subject = contested.program(name, *args, "--bytes", "16MiB", "--ms", "20")
@@ -107,8 +108,8 @@ def test_a_driver_without_events_of_whole_contexts(contested, name, args):
 
 @pytest.mark.parametrize("mode", ["auto", pytest.param("exclusive", marks=pytest.mark.freeze("move"))])
 def test_two_processes_that_wait_for_each_other(small, mode):
-    """Any two of the three fit. A drain of one of the pair waits for the other to run, which must not wait for it; where
-    only one process runs at a time, it is frozen."""
+    """Any two of the three fit. A drain of one of the pair waits for the other to run, which must not wait for it in turn.
+    Where only one process may run at a time, it is frozen."""
     contested = start(small, mode=mode, grace="500ms")
     end, page = contested.path("end"), contested.path("page")
     pair = [contested.program("pair", "--bytes", "20MiB", "--block", "4MiB", "--seed", side, "--sample", page, "--until",
@@ -143,9 +144,9 @@ def test_captures_of_several_threads(contested, how):
     assert contested.check_sums(subject) >= 2
 
 
-@pytest.mark.freeze("off")  # draining is what it is about
+@pytest.mark.freeze("off")  # the test is about draining
 def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
-    """Its memory stays, it runs on, and it is left alone for a while; who waits gets its turn in the end."""
+    """Its memory stays, it runs on, and it is left alone for a while; the waiting program gets its turn in the end."""
     end = contested.path("end")
     subject = contested.program("captures", "--how", "endless", "--bytes", "32MiB", "--block", "2MiB", "--rounds", 2, "--seed",
                                 "5", "--until", end)
@@ -164,7 +165,7 @@ def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
         return len(found) >= 3 and found
 
     said = wait_for(told, 30, "the daemon to say so three times")
-    why = [reason for _, reason in said]  # on a slow machine the first try can find work from before the capture
+    why = [reason for _, reason in said]  # on a slow machine the first try can meet work from before the capture
     assert "a stream capture goes on" in why[1:], contested.daemon.err()
     before = len(subject.events("round"))
     wait_for(lambda: len(subject.events("round")) > before + 2, 20, "the program to go on")
@@ -193,7 +194,7 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
         return contested.handoffs() >= 6 and len(other.events("round")) >= 2 and len(subject.events("round")) >= 6
 
     together_until(contested, [subject, other], enough, "hand-offs, and rounds of both")
-    # Each of six rounds allocates as much again and frees it in a capture: it never adds up.
+    # Each of six rounds allocates as much again and frees it in a capture: the sum never grows.
     assert max(seen) <= (16 + 2 * 16 + 8) * MIB, seen
     check_contents(contested, [other])
     assert contested.check_sums(subject) >= 2
@@ -204,13 +205,14 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
 
 @pytest.fixture
 def held(world):
-    """A card that one program keeps, also where a busy machine lets it pause: then it is not taken for idle."""
+    """A card that one program keeps, also while a busy machine makes it pause: it is not taken for idle."""
     world.start_daemon(config={"quantum": "60s", "idle_release": "60s"})
     return world
 
 
 def start_holder(world):
-    """Runs, with all of its memory there, until told otherwise. Its priority takes the card from who is there."""
+    """A program that runs, with all of its memory on the card, until told otherwise. Its priority takes the card from
+    others."""
     holder = world.program("spin", "--bytes", "96MiB", "--block", "8MiB", "--ms", 5, "--until", world.path("end"),
                            SUBLET_PRIORITY="1")
 
@@ -223,7 +225,7 @@ def start_holder(world):
 
 
 def evicted_and_holder(world, how):
-    """A program that has filled its memory and is evicted, and one that runs instead."""
+    """Returns a program that has filled its memory and is evicted, and one that runs instead."""
     subject = world.program("leave", "--how", how, "--bytes", "96MiB", "--block", "8MiB", "--seed", 5, "--sample",
                             world.path("go"), "--until", world.path("leave" if how in ("exit", "join") else "end"))
     subject.await_event("filled")
@@ -265,7 +267,7 @@ def test_a_process_exits_while_its_threads_wait(held):
 
 
 def test_a_process_exits_and_joins_its_threads_that_wait(held):
-    """In a handler from before the driver's: on the plain driver their calls fail then, and so the threads end."""
+    """In an exit handler that runs before the driver's: on the plain driver their calls fail then, and so the threads end."""
     subject, holder = evicted_and_holder(held, "join")
     leave_while_waiting(held, subject)
     assert subject.events("joined")
@@ -274,7 +276,7 @@ def test_a_process_exits_and_joins_its_threads_that_wait(held):
 
 
 def test_threads_that_submit_while_they_end_are_waited_for(contested):
-    """A drain ends, and ends no earlier than their work: destructors run after those of the library, round by round."""
+    """A drain ends, and no earlier than their work: their destructors run after the library's, round by round."""
     subject = contested.program("late", "--bytes", "20MiB", "--block", "4MiB", "--seed", 5, "--count", 12,
                                 "--until", contested.path("end"))
     subject.await_event("filled")
@@ -297,7 +299,7 @@ def test_forks_while_memory_is_moved(contested):
 
 
 def test_who_waits_long_is_told_who_holds_the_gpu(held):
-    """Once, with pid and name, unless told to be quiet."""
+    """One message, with pid and name, unless SUBLET_QUIET is set."""
     world = held
     holder = start_holder(world)
     told = world.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET=None)

@@ -1,5 +1,5 @@
-"""What a card has answered (tests/unit/sim/*_facts.txt), asked through libsublet.so: a program must not be able to tell, but for
-what is listed here and in docs/operations.md."""
+"""Answers recorded from a card (tests/unit/sim/*_facts.txt), asked through libsublet.so. A program must see no difference,
+except for those listed here and in docs/operations.md."""
 
 import os
 import re
@@ -8,8 +8,8 @@ import pytest
 
 from world import BUILD, LIBRARY, MIB, ROOT
 
-# Lines in which the answers differ, and why. Of a pool's figures those of what it holds are not compared, for it holds pages of
-# the heap and gives them back whole.
+# Lines in which the answers differ, and why. A pool's figures of the memory that it holds are not compared: it holds pages of
+# the heap, and gives them back whole.
 DIFFERENT = {
     "driver_facts": {
         r"(after|beside)_illegal_address: cuMemAlloc_v2\(&(va2|q), 64\) = 700": "nobody has asked the context since it failed",
@@ -26,7 +26,7 @@ DIFFERENT = {
         r"pool_reuses: q == p = 1": "an event waited for does not make it usable",
     },
 }
-# A failed context answers as the driver does, and what is created in it is in nobody's books.
+# After a failure a context answers as the driver's does, and memory created in it is in no account.
 FAILS = {"after_illegal_address", "beside_illegal_address"}
 
 

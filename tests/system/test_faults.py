@@ -1,5 +1,5 @@
-"""Faults at seeded points: clients and daemons killed and stopped in the middle of anything (faults.py says what a seed
-means). FAULT_SEEDS=500 runs more of them, FAULT_SEED=17 one alone."""
+"""Faults at seeded points: clients and daemons are killed and stopped in the middle of anything (faults.py explains the
+seeds). FAULT_SEEDS=500 runs more seeds, FAULT_SEED=17 only one."""
 
 import contextlib
 import os
@@ -15,21 +15,21 @@ from faults import FaultWorld, Scenario
 from wireclient import MAGIC, encode, order
 from world import wait_for
 
-AT_ONCE = min(8, 2 * os.cpu_count())  # most of a scenario is waiting
+AT_ONCE = min(8, 2 * os.cpu_count())  # a scenario mostly waits
 SEEDS = ([int(os.environ["FAULT_SEED"])] if os.environ.get("FAULT_SEED") else
          list(range(int(os.environ.get("FAULT_SEEDS", "60")))))
 
 
 @pytest.fixture(scope="module")
 def scenarios(request):
-    """All that were asked for, running several at a time from the first test on."""
+    """All requested scenarios; several run at a time, from the first test on."""
     seeds = [item.callspec.params["seed"] for item in request.session.items
              if item.name.startswith("test_matrix[")]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {seed: pool.submit(Scenario(seed).run) for seed in seeds}
 
 
-# On one worker: each that has any of them runs them all, several at a time.
+# On one worker, because a worker that has any of them runs all of them, several at a time.
 @pytest.mark.xdist_group("matrix")
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed{seed}")
 def test_matrix(scenarios, seed):
@@ -37,7 +37,7 @@ def test_matrix(scenarios, seed):
 
 
 class OtherRelease:
-    """A daemon of another major version: refuses whoever says HELLO."""
+    """A daemon of another major version: it refuses every HELLO."""
 
     def __init__(self, directory):
         path = os.path.join(directory, "client.sock")
@@ -58,7 +58,7 @@ class OtherRelease:
                 connection, _ = self.socket.accept()
             except socket.timeout:
                 continue
-            with connection, contextlib.suppress(OSError):  # who has gone already comes again
+            with connection, contextlib.suppress(OSError):  # a client that was refused comes again
                 connection.settimeout(10)
                 connection.recv(4096)
                 connection.send(encode("REFUSED", sequence=1, magic=MAGIC, code=1, major=99, text="use one release of both"))
@@ -71,7 +71,7 @@ class OtherRelease:
 
 @contextlib.contextmanager
 def replaced_by_another_release(world, programs, when, what, told):
-    """The daemon is killed when it is so, and one of another release refuses the programs."""
+    """The daemon is killed when the condition holds, and one of another release refuses the programs."""
     wait_for(when, 60, what)
     world.daemon.send(signal.SIGKILL)
     world.daemon.wait()
@@ -89,7 +89,7 @@ def clients(world):
 
 
 def in_the_middle(world):
-    """Of a hand-off between two."""
+    """True in the middle of a hand-off between the two."""
     found = clients(world)
     return len(found) == 2 and all(c["evicted"] for c in found)
 
@@ -100,7 +100,7 @@ def rounds(programs):
 
 @pytest.fixture
 def faults():
-    """Worlds with a daemon. A slow SIMCUDA_BUS lets a hand-off be met in its middle."""
+    """Worlds with a daemon. With a slow SIMCUDA_BUS a test can meet a hand-off in its middle."""
     with contextlib.ExitStack() as made:
         def make(**env):
             world = FaultWorld(**env)
@@ -118,7 +118,8 @@ def end_well(world, programs):
 
 
 def test_the_daemon_is_replaced_by_another_release_under_evicted_memory(faults):
-    """Who runs runs on; who waits has what was moved out back before it runs, as soon as the card has room."""
+    """Running programs run on. Waiting programs get their evicted memory back before they run, as soon as the card has
+    room."""
     world = faults(SUBLET_REQUIRE="0")
     programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
     for p in programs:
@@ -131,7 +132,7 @@ def test_the_daemon_is_replaced_by_another_release_under_evicted_memory(faults):
 
 
 def test_two_that_another_release_catches_in_the_middle_of_a_hand_off(faults):
-    """Neither has room for all of its memory beside what the other has: one gives way."""
+    """Neither has room for all of its memory beside the other's: one gives way."""
     world = faults(SUBLET_REQUIRE="0", SIMCUDA_BUS="40MB/s")
     programs = [world.fill(seed, "24MiB") for seed in ("1", "2")]
     with replaced_by_another_release(world, programs, lambda: in_the_middle(world), "a hand-off", "runs without sharing"):

@@ -7,7 +7,7 @@ import pytest
 
 from world import LIBRARY, MIB, NO_PYTHON, go_on, wait_for
 
-# Calls that libsublet makes for itself: what fails there must never be the program's trouble for longer than it lasts.
+# Calls that libsublet makes itself: a failure of these must not affect the program for longer than it lasts.
 OOM = 2
 
 
@@ -73,14 +73,14 @@ sys.stdin.read()
 
 
 def test_room_grows_until_it_is_enough(make_world):
-    """Local memory of a kernel may be gigabytes: each time four times as much is asked for, and others give way."""
+    """Local memory of a kernel may be gigabytes: each try asks for four times as much, and other programs give way."""
     world = make_world(memory="512MiB")
     world.start_daemon(config={"quantum": "200ms"})
     other = world.program("hold", "--bytes", "300MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     other.await_event("filled")
     p = world.program("hold", "--bytes", "200MiB", stdin=subprocess.PIPE,
                       SIMCUDA_FAIL="cuModuleLoadData:1:2,cuModuleLoadData:1:2")
-    # It goes back as soon as the daemon sees that the driver did not take it.
+    # It goes back as soon as the daemon sees that the driver did not use it.
     wait_for(lambda: world.clients().get(p.pid, {"unevictable": 0})["unevictable"] > 4 * 32 * MIB, 30, "the room to be had")
     p.await_event("filled")
     wait_for(lambda: world.clients()[p.pid]["unevictable"] < 8 * MIB, 30, "the daemon to hear of it")
@@ -111,7 +111,7 @@ def test_in_a_capture_nothing_is_repeated(shared):
 
 @pytest.mark.freeze("park")  # the books to the byte, without a second context
 def test_a_program_without_sublet_takes_memory_and_gives_it_back(shared):
-    """Capacity follows; what does not fit beside it any more takes turns."""
+    """The capacity follows; programs that no longer fit beside it take turns."""
     programs = [fill(shared, seed, mib=40) for seed in ("1", "2")]
     for p in programs:
         p.await_event("filled")
