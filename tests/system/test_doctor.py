@@ -204,7 +204,7 @@ def test_a_doctor_that_is_killed_leaves_nothing_behind(world):
     doctor.send(signal.SIGKILL)
     doctor.process.wait()
     wait_for(lambda: not world._strays(), 20, "the process that tries to end")
-    assert world.card()["used"] == 0
+    wait_for(lambda: world.card()["used"] == 0, 20, "the card to be empty")
 
 
 def test_doctor_says_that_freezing_is_off_here(world):

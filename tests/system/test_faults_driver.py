@@ -120,7 +120,7 @@ def test_a_program_without_sublet_takes_memory_and_gives_it_back(shared):
     stranger = shared.program("hold", "--bytes", "40MiB", shared=False, stdin=subprocess.PIPE)
     stranger.await_event("filled")
     wait_for(lambda: shared.status()["gpus"][0]["foreign"] >= 40 * MIB, 20, "the stranger to be seen")
-    wait_for(lambda: shared.handoffs() >= 4, 60, "turns")
+    wait_for(lambda: shared.handoffs() >= 4, 60, "turns", report=shared.status_text)
     assert shared.card()["d2h_bytes"] - before >= 4 * MIB
     go_on(programs)
     stranger.order("verify")
