@@ -136,7 +136,8 @@ def test_a_program_without_sublet_takes_memory_and_gives_it_back(shared):
     "cuMemcpyDtoHAsync:2:999,cuMemcpyDtoHAsync:3:999", "cuMemcpyHtoDAsync:2:999,cuMemcpyHtoDAsync:3:999",
     "cuEventRecord:2:999,cuEventRecord:5:999,cuEventRecord:6:999", "cuEventQuery:2:999,cuEventQuery:7:999"])
 def test_a_copy_of_ours_that_fails_loses_nothing(shared, fault):
-    """The context lives: what could not be moved stays where it is. `hold` makes no such call before it is touched."""
+    """The context lives, and memory that could not be moved stays where it is. `hold` makes no such call before it is
+    touched."""
     victim = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL=fault)
     victim.await_event("filled")
     other = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", "--seed", "2", stdin=subprocess.PIPE)
@@ -150,11 +151,12 @@ def test_a_copy_of_ours_that_fails_loses_nothing(shared, fault):
 
 
 def test_a_card_that_vanishes(shared):
-    """Everybody gets the driver's error, whoever waits too; nobody hangs, and the daemon lives."""
+    """All programs get the driver's error, waiting ones too; none hangs, and the daemon lives."""
     running = [fill(shared, "1", SIMCUDA_FAIL="cuLaunchKernel:60:lost"), fill(shared, "2"), fill(shared, "3")]
     for p in running:
         assert p.wait(60) == 4, p.report()
-        assert any(f"({error})" in p.err() for error in (46, 700, 719)), p.err()  # 700: it stood, its memory away
+        # 700: it was frozen, with its memory evicted
+        assert any(f"({error})" in p.err() for error in (46, 700, 719)), p.err()
     wait_for(lambda: not shared.clients(), 20, "the daemon to forget them")
     late = fill(shared, "4")
     assert late.wait(60) == 4, late.report()
@@ -162,10 +164,10 @@ def test_a_card_that_vanishes(shared):
     assert shared.sublet("status").returncode == 0
 
 
-@pytest.mark.freeze("off")  # or the mover's own calls would be the first ones
+@pytest.mark.freeze("off")  # otherwise the mover's own calls would come first
 @pytest.mark.parametrize("call", [1, 2, 4])
 def test_a_card_that_vanishes_while_memory_is_given_back(shared, call):
-    """What is not given back any more is nobody's; its owner hears of it with its next call."""
+    """Memory that the card no longer takes back belongs to no program; its owner gets the error from its next call."""
     idle = shared.program("hold", "--bytes", "32MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL=f"cuMemUnmap:{call}:lost")
     idle.await_event("filled")
     other = fill(shared, "1", 100)

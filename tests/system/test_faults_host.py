@@ -1,4 +1,4 @@
-"""What the host can do to programs under sublet: too little memory, a cgroup's limit, a frozen cgroup."""
+"""Trouble of the host for programs under sublet: too little memory, a cgroup's limit, a frozen cgroup."""
 
 import contextlib
 import os
@@ -9,8 +9,8 @@ import pytest
 from world import LIBRARY, MIB, SANITIZER, go_on, wait_for
 
 CARD = "32MiB"
-# What the simulated card holds for a process is its own memory, too: 18 MiB, some for itself, and no room for a segment of
-# the arena beside the margin.
+# The simulated card keeps a process's memory in that process: 18 MiB of it, some for the process itself, and no room for a
+# segment of the arena beside the margin.
 TIGHT = 36 * MIB
 CONFIG = {"quantum": "100ms", "grace": "400ms"}
 
@@ -20,7 +20,7 @@ def no_cgroup(controller):
 
 
 class Cgroup:
-    """One of our own, below the one we are in. Skips the test where the machine does not allow it."""
+    """A cgroup of the test's own, below its current one. Skips the test if the machine does not allow it."""
 
     def __init__(self, controller, name):
         self.v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
@@ -87,7 +87,7 @@ def cgroup():
         return made[-1]
 
     yield make
-    # The world ends after us: whoever is left in there is ended here.
+    # The world ends after this: processes left in the cgroup are ended here.
     for c in made:
         for pid in c.read("cgroup.procs").split():
             with contextlib.suppress(ProcessLookupError):
@@ -103,7 +103,7 @@ def small(make_world):
 
 
 def inside(world, cgroup, program, *args, **more):
-    """A program of the world that is in the cgroup from its first instruction on."""
+    """Starts a program of the world that is in the cgroup from its first instruction on."""
     from world import BUILD
 
     path = os.path.join(BUILD, "programs", program)
@@ -148,7 +148,7 @@ def test_without_host_memory_a_new_allocation_fails_and_nobody_else_notices(make
 
 @pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer alone fills such a cgroup; in another build they run")
 def test_a_program_whose_cgroup_has_no_room_is_not_killed_and_keeps_its_memory(small, cgroup):
-    """Its memory cannot be moved: who needs that room waits for its end, who does not goes on, and so does itself."""
+    """Its memory cannot be moved. Programs that need its room wait for its end; others go on, and so does it."""
     group = cgroup("memory")
     group.limit(TIGHT)
     full = inside(small, group, "hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)

@@ -40,7 +40,7 @@ def test_two_that_fit_are_never_gated_and_nothing_is_moved(make_world):
     assert all(n >= 3 for n in rounds_before)
 
 
-@pytest.mark.freeze("off")  # the self-test of freezing launches, too
+@pytest.mark.freeze("off")  # the self-test of freezing launches kernels, too
 def test_the_drivers_copy_counters_are_those_of_a_plain_run(make_world):
     counters = []
     for shared in (False, True):
@@ -66,7 +66,7 @@ def test_nobody_waits_when_all_fit(shared):
             p.order("touch")
     now = shared.clients()
     for p in programs:
-        # Growing asks the daemon, but nobody gives way for it; and what has grown waits for nothing.
+        # Growing asks the daemon, but no program gives way for it; after that no call waits.
         assert now[p.pid]["handoffs"] == 0 and now[p.pid]["moved_out"] == 0, now
         assert now[p.pid]["waited_s"] == grown[p.pid]["waited_s"], (grown, now)
     for p in programs:

@@ -1,5 +1,5 @@
-"""Freezing in place of the drain (SUBLET_FREEZE=move): a program stands still in the middle of its kernels, its memory leaves under
-it and comes back, and it goes on with the right results."""
+"""Freezing in place of the drain (SUBLET_FREEZE=move): a program stops in the middle of its kernels, its memory is evicted
+and restored meanwhile, and it goes on with the right results."""
 
 import itertools
 import os
@@ -19,15 +19,15 @@ DOOR_OF = dict(zip([*PROGRAMS, *TANGLED], itertools.cycle(DOORS)))
 
 
 def times_frozen(world, program):
-    """It was let go each time before it was frozen again, and at the end."""
+    """It was thawed each time before it was frozen again, and at the end."""
     said = [e["event"] for e in world.traced(pid=program.pid) if e["event"] in ("frozen", "thawed")]
     assert said == ["frozen", "thawed"] * (len(said) // 2), said
     return len(said) // 2
 
 
 def check_frozen(world, check, name):
-    """Before the self-test has ended it is drained, and a drain may fail. On a busy machine a short program may have ended
-    before that: then once more."""
+    """Before the self-test has ended a program is drained, and a drain may fail. On a busy machine a short program may end
+    before that: then it is run once more."""
     for _ in range(5):
         run, = check(world, name, [DOOR_OF[name]], SUBLET_FREEZE="move")
         if times_frozen(world, run) > 0:
@@ -55,7 +55,7 @@ def test_kernels_that_go_past_every_entry_point_are_frozen(shared):
 
 
 def test_no_memory_leaves_while_a_copy_looks_up_its_addresses(shared):
-    """The driver would take an address whose memory is away for one of the host's, and read there."""
+    """The driver would take an address whose memory is evicted for one of the host's, and read there."""
     for _ in range(5):
         run, = check_equal(shared, "copies", ["linked"], SUBLET_FREEZE="move", SIMCUDA_FAIL="cuMemcpyAsync:1+:slow=10")
         if shared.traced("freeze_late", run.pid):
@@ -79,7 +79,7 @@ def small(make_world):
 
 @pytest.fixture
 def out(small):
-    """(world, a program that is frozen in the middle of its kernel with memory out, the neighbour that has the card)"""
+    """(world, a program that is frozen in the middle of its kernel with memory evicted, the neighbour that has the card)"""
     p = counts(small, 1)
     begin(p)
     neighbour = take_the_card(small)
@@ -89,7 +89,7 @@ def out(small):
 
 @pytest.mark.parametrize("waits", [True, False], ids=["waited for", "not waited for"])
 def test_turns_end_in_the_middle_of_kernels(small, waits):
-    """Neither kernel ends before it is told to. Nobody of a program has to be at the gate for it to come back."""
+    """Neither kernel ends before it is told to. A program comes back without any of its threads at the gate."""
     pair = [counts(small, seed) for seed in (1, 2)]
     for p in pair:
         p.order("start")
@@ -105,7 +105,8 @@ def test_turns_end_in_the_middle_of_kernels(small, waits):
 
 
 def test_a_program_at_rest_is_drained(small):
-    """It would not be known that it wants to go on. A busy machine may take it for one that works, but not each time."""
+    """The library would not notice that it wants to go on. A busy machine may take it for a working program, but not each
+    time."""
     idle = small.program("hold", "--bytes", "32MiB", "--block", "4MiB", stdin=subprocess.PIPE)
     idle.await_event("filled")
     for _ in range(3):
@@ -121,7 +122,7 @@ def test_a_program_at_rest_is_drained(small):
 
 @pytest.mark.parametrize("mode", ["off", "park"])
 def test_other_modes_drain(make_world, mode):
-    """Nothing is tested, no second context is made."""
+    """There is no self-test, and no second context."""
     world = make_world(memory="64MiB")
     world.start_daemon(config=QUICK)
     pair = [world.program("burst", "--bytes", "32MiB", "--ms", 200, "--count", 2, "--rounds", 2, "--seed", seed, SUBLET_FREEZE=mode)
@@ -144,7 +145,7 @@ def test_other_modes_drain(make_world, mode):
 
 
 def test_the_second_context_is_in_the_ledger_and_leaves_with_the_last_of_the_program(small):
-    """Of its context half is counted, as on a card, and what it keeps beside."""
+    """Half of its context counts, as on a card, and the memory that it keeps."""
     runs = {mode: counts(small, 1, mib=8, SUBLET_FREEZE=mode) for mode in ("off", "move")}
     one = small.card()["context_bytes"]
 
@@ -162,7 +163,8 @@ def test_the_second_context_is_in_the_ledger_and_leaves_with_the_last_of_the_pro
     runs["move"].order("end")
     for p in runs.values():
         p.order("gone")
-    wait_for(lambda: contexts() == [0, 0], 60, "its end", report=small.status_text)  # sums.py holds the books against the card
+    # sums.py compares the accounts with the card
+    wait_for(lambda: contexts() == [0, 0], 60, "its end", report=small.status_text)
 
 
 def test_without_room_for_a_second_context_there_are_drains(small):
@@ -175,7 +177,7 @@ def test_without_room_for_a_second_context_there_are_drains(small):
 
 
 def test_a_full_card_has_room_for_the_second_context(small):
-    """It is made while the program has its turn, in room that was kept for it; nobody is refused anything."""
+    """It is made while the program has its turn, in room reserved for it; no request is refused."""
     pair = [counts(small, seed, mib=44) for seed in (1, 2)]
     for p in pair:
         p.order("start")
@@ -184,7 +186,7 @@ def test_a_full_card_has_room_for_the_second_context(small):
 
 
 def test_a_second_context_leaves_for_what_another_program_needs(make_world):
-    """The card's share for such is as much as two contexts and a second one with the 2 MiB that it keeps."""
+    """The card's share for unevictable bytes is as large as two contexts and a second one with the 2 MiB that it keeps."""
     world = make_world(memory="64MiB")
     world.env["SUBLET_FREEZE"] = "move"
     world.start_daemon()
@@ -224,7 +226,8 @@ def test_all_gpus_stand_before_memory_leaves_one(make_world):
 
 
 def test_a_turn_that_ends_while_memory_comes_back_lets_nothing_go(small):
-    """Each call that maps memory takes longer than the watchdog waits at first: it must not let the program go while some is out."""
+    """Each call that maps memory takes longer than the watchdog waits at first: the watchdog must not thaw the program while
+    memory is evicted."""
     p = counts(small, 1, SIMCUDA_FAIL="cuMemMap:30+:slow=100")
     begin(p)
     for _ in range(4):
@@ -238,7 +241,7 @@ def test_a_turn_that_ends_while_memory_comes_back_lets_nothing_go(small):
 
 
 def test_a_first_copy_that_takes_seconds_is_waited_for(small):
-    """The bus is others' for a while. The memory of the copy must not go before the copy has ended."""
+    """The bus is busy for a while. The memory of the copy must not be unmapped before the copy has ended."""
     p = counts(small, 1)
     begin(p)
     small.slow_bus(f"both:1B/s:6:{p.pid}")
@@ -252,7 +255,7 @@ def test_a_first_copy_that_takes_seconds_is_waited_for(small):
 # ---- what a program does while it is frozen ----
 
 
-# Calls of tests/programs/counts.c: these wait for the kernel on the plain driver, too, or may.
+# Calls of tests/programs/counts.c that wait for the kernel on the plain driver, or may wait.
 NEED_THE_END = ("wait", "wait-all", "alloc", "free", "load", "destroy", "create")
 
 
@@ -392,7 +395,7 @@ def test_without_a_daemon_a_program_whose_memory_is_out_stands_until_one_is_back
 
 
 def known(world):
-    """What is remembered of freezing on this driver and GPU."""
+    """The stored result of the self-test on this driver and GPU."""
     path = os.path.join(world.env["XDG_CACHE_HOME"], "sublet", "freeze")
     if not os.path.exists(path):
         return None
@@ -401,8 +404,8 @@ def known(world):
 
 
 def take_turns_by_drains(world, *reasons, frozen=False, rounds=2, **env):
-    """Two that do not fit come to the right results, at last by drains; why is said once, and in the status. frozen: they may
-    have been frozen before that was known."""
+    """Two programs that do not fit end with the right results, at last by drains; the reason is printed once and shown in the
+    status. frozen: they may have been frozen before the reason was known."""
     pair = [world.program("burst", "--bytes", "32MiB", "--ms", 200, "--count", 2, "--rounds", rounds, "--seed", seed,
                           SUBLET_LOG="info", SUBLET_QUIET=None, **env) for seed in (1, 2)]
     seen = {}
@@ -438,7 +441,7 @@ def test_a_driver_that_is_not_known(small):
                                            ("0x56", "the kernel driver does not offer it"),
                                            ("part=3", "the GPU did not let go of the program in time")])
 def test_a_control_that_is_refused(small, fault, reason):
-    """Of this process alone that is known: another one may be in no sandbox."""
+    """The result holds for this process alone: another one may be in no sandbox."""
     take_turns_by_drains(small, reason, SIMCUDA_FAIL=f"freeze:1+:{fault}")
     assert known(small) is None
 
@@ -455,7 +458,7 @@ def test_a_control_that_says_yes_and_does_nothing_is_found_out_and_remembered(sm
     assert known(small) == [reason]
     tests = len(small.traced("freeze_test"))
     assert tests >= 1
-    take_turns_by_drains(small, reason)  # from what is remembered alone
+    take_turns_by_drains(small, reason)  # from the stored result alone
     assert len(small.traced("freeze_test")) == tests
 
 
@@ -469,7 +472,7 @@ def test_that_freezing_works_is_tested_once(small):
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_thaw_that_fails_a_few_times_is_repeated(small, times):
-    """The first ones are the test's."""
+    """The first thaws are those of the self-test."""
     pair = [counts(small, seed, SIMCUDA_FAIL=f"thaw:1-{times}:0x65") for seed in (1, 2)]
     for p in pair:
         p.order("start")
@@ -478,7 +481,7 @@ def test_a_thaw_that_fails_a_few_times_is_repeated(small, times):
 
 
 def test_a_driver_call_that_blocks_while_the_program_stands_lets_it_go(small):
-    """For a moment; then it is frozen again."""
+    """It is thawed for a moment, then frozen again."""
     p = counts(small, 1, SIMCUDA_FAIL="cuMemUnmap:1:frozen")
     begin(p)
     neighbour = take_the_card(small)

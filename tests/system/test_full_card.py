@@ -1,4 +1,4 @@
-"""A card that is full of one program's memory still has room for the others to begin."""
+"""A card that is full of one program's memory still has room for others to begin."""
 
 import subprocess
 
@@ -18,8 +18,8 @@ def test_others_get_their_contexts_and_run(shared):
 
 
 def test_a_graphs_own_memory_finds_room(shared):
-    """It does not come from our heap: the driver's launch runs out of memory, and is repeated when others have given way. It
-    takes more than the least that is asked for, and four times that cannot be had."""
+    """A graph's memory does not come from our heap: the driver's launch runs out of memory, and is repeated when others have
+    given way. It takes more than the first step of room, and four times that step cannot be had."""
     others = [shared.program("hold", "--bytes", "54MiB", "--block", "6MiB", "--seed", str(i), stdin=subprocess.PIPE)
               for i in range(2)]
     for p in others:
@@ -50,7 +50,7 @@ def test_a_program_alone_may_fill_the_card_and_no_more(shared):
     assert len(full) == 2
     assert full[0]["taken"] == full[1]["taken"]
     assert full[0]["taken"] >= 0.88 * (128 << 20)
-    assert full[0]["total"] < 128 << 20  # headroom and the budget for contexts are nobody's
+    assert full[0]["total"] < 128 << 20  # headroom and the budget for contexts are given to no program
 
 
 def test_what_a_program_is_told_does_not_depend_on_others(shared):
@@ -74,7 +74,7 @@ def test_more_than_the_card_alone_is_out_of_memory(shared, mib):
 
 def test_a_size_that_overflows_is_out_of_memory(make_world):
     world = make_world(memory="16GiB")
-    world.context = 384 * MIB  # what the daemon expects of a card of this size
+    world.context = 384 * MIB  # the size that the daemon expects on a card of this size
     world.env["SIMCUDA_CONTEXT"] = str(world.context)
     world.start_daemon()
     world.program("copies").ok()

@@ -1,4 +1,5 @@
-"""Descriptors that take long to close, on a kernel that does not refuse them (before Linux 6.16): nobody waits for who sent one."""
+"""Descriptors that take long to close, on a kernel that does not refuse them (before Linux 6.16): no other client waits
+because of their sender."""
 
 import array
 import os
@@ -26,7 +27,7 @@ pytestmark = others.needed
 
 @pytest.fixture
 def old(place, tmp_path):  # noqa: F811
-    """start(settings): root's daemon for everybody, on a kernel from before Linux 6.16."""
+    """start(settings): root's daemon for all users, on a kernel from before Linux 6.16."""
     started = []
     os.chmod(place, 0o755)
 
@@ -64,12 +65,12 @@ def lingers():
 def send_lingering(s, packet, *to):
     near, far = lingers()
     s.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [near.fileno()]))], 0, *to)
-    near.close()  # not the last: another is on its way
+    near.close()  # not the last one: another is on its way
     return far
 
 
 def hostile_ways(place, instance, held):
-    """All that a stranger can write to. Returns what has to stay open."""
+    """Sends descriptors to every socket that a foreign user can write to. Returns the sockets that have to stay open."""
     kept = []
 
     def sends(*packets, name="client.sock", kind=socket.SOCK_SEQPACKET, end=False):
@@ -81,7 +82,7 @@ def hostile_ways(place, instance, held):
         else:
             kept.append(s)
 
-    sends(hostile.hello(), hostile.attach(), encode("USAGE", 0, 1))  # in the midst of a conversation
+    sends(hostile.hello(), hostile.attach(), encode("USAGE", 0, 1))  # in the middle of a conversation
     sends(b"nonsense", hostile.hello())  # unread when the connection is ended
     sends(hostile.hello(), b"", end=True)  # whose sender has gone
     sends(*[b""] * 12)  # empty packets, which look like an end
@@ -93,7 +94,7 @@ def hostile_ways(place, instance, held):
     for _ in range(held):
         kept.append(connect(place))
     for _ in range(3):
-        sends(hostile.hello())  # more connections than he may have
+        sends(hostile.hello())  # more connections than a user may have
     return kept
 
 
@@ -124,7 +125,7 @@ def test_what_lingers_holds_nobody_up(old, place):  # noqa: F811
     quiet.ask()
     held, instance = descriptors(d.process.pid), d.status()["instance"]
     told, tell = os.pipe()
-    os.kill(d.process.pid, signal.SIGSTOP)  # until the sender has closed its own: then the daemon's is the last
+    os.kill(d.process.pid, signal.SIGSTOP)  # until the sender has closed its own copy: then the daemon's is the last
     stranger = os.fork()
     if stranger == 0:
         try:
@@ -162,7 +163,8 @@ def test_what_lingers_holds_nobody_up(old, place):  # noqa: F811
 
 
 def test_who_may_not_pass_memory_on_is_told(old, place):  # noqa: F811
-    """So that it does not try again: the daemon would close what came a moment after it has said that the bytes are free."""
+    """The refusal stops the client from trying again: the daemon would close descriptors that arrive after the bytes are
+    reported free."""
     d = old()
     c = Client(place, "stranger", prefix=others.as_user(STRANGER))
     try:

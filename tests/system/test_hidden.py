@@ -12,7 +12,7 @@ STUB = os.path.join(BUILD, "tests", "hidden", "libnvcuvid.so.1")
 BOTH = f"{STUB}:{LIBRARY}"
 
 
-@pytest.mark.freeze("off")  # draining is what it is about
+@pytest.mark.freeze("off")  # the test is about draining
 def test_a_program_with_hidden_work_keeps_its_memory_and_says_so(world):
     world.start_daemon(config={"quantum": "200ms", "patience": "300ms"}, SUBLET_LOG="info")
     keeper = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE, LD_PRELOAD=BOTH)
@@ -35,12 +35,12 @@ def test_a_program_with_hidden_work_keeps_its_memory_and_says_so(world):
 
 
 def test_what_is_loaded_after_a_turn_keeps_what_is_still_on_the_card(world):
-    """Without a turn a program is not asked before its memory is moved out."""
+    """A program without a turn is not asked before its memory is evicted."""
     world.start_daemon(config={"quantum": "200ms", "patience": "300ms", "grace": "1s"})
     first, second = (world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE) for _ in range(2))
     for p in first, second:
         p.await_event("filled")
-    # whose turn was last keeps it until somebody asks for it
+    # the last program to have a turn keeps its memory until another asks for room
     keeper = wait_for(lambda: next((p for p in (first, second) if world.clients()[p.pid]["state"] == "idle"), None), 30,
                       "the end of a turn")
     other = second if keeper is first else first

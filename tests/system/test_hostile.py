@@ -1,5 +1,5 @@
-"""The daemon among clients that mean harm: it answers or drops, never crashes, hangs, grows without bound or forgets the
-others. HOSTILE_SECONDS makes the crowds stay longer; HOSTILE_REPORT names a file for the figures (docs/measurements)."""
+"""The daemon among hostile clients: it answers or drops them; it never crashes, hangs, grows without bound or forgets other
+clients. HOSTILE_SECONDS makes the crowds stay longer; HOSTILE_REPORT names a file for the figures (docs/measurements)."""
 
 import array
 import json
@@ -27,7 +27,7 @@ SEED = int(os.environ.get("HOSTILE_SEED", "1"))
 
 
 def report(what, **figures):
-    """For the documents; what is slow here is not a failure."""
+    """Figures for the documents; slow answers are no failure here."""
     print(f"{what}: {figures}")
     if "HOSTILE_REPORT" in os.environ:
         with open(os.environ["HOSTILE_REPORT"], "a", encoding="utf-8") as f:
@@ -44,7 +44,7 @@ def resident(pid):
 
 
 def attack_and_measure(d, place, what, count, habits, user=None):
-    """A bystander's answers before and during; afterwards the daemon is what it was."""
+    """A bystander's answers before and during the attack; afterwards the daemon is as before."""
     pid = d.process.pid
     quiet = Bystander(place)
     quiet.ask_for(0.5)
@@ -56,7 +56,7 @@ def attack_and_measure(d, place, what, count, habits, user=None):
         most_held = most_memory = 0
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            quiet.ask_for(0.2, pause=0.02)  # below what each process of a user is left, however much the others say
+            quiet.ask_for(0.2, pause=0.02)  # below the time that each process of a user is left, however much the others send
             most_held, most_memory = max(most_held, descriptors(pid)), max(most_memory, resident(pid))
         crowd.wait()
     finally:
@@ -72,11 +72,11 @@ def attack_and_measure(d, place, what, count, habits, user=None):
 
 
 def test_two_hundred_processes_at_full_rate(daemon, place):  # noqa: F811
-    """Of one user, within his limits of connections, with every habit; the bystander is his, too."""
+    """All are one user's, within the limits of connections, with every habit; the bystander is the same user's."""
     d = daemon(*CARD)
     first = attack_and_measure(d, place, "200 processes of the bystander's own user", 200, hostile.HABITS)
     second = attack_and_measure(d, place, "the same again", 200, hostile.HABITS)
-    if not SANITIZER:  # whose freed memory stays for a while
+    if not SANITIZER:  # whose allocator keeps freed memory for a while
         assert first < 96 * MIB, "it holds no more than the records of those who came"
         assert second < first + 8 * MIB, "and does not grow with every attack"
 
@@ -101,7 +101,7 @@ def test_one_of_a_kind(daemon, place, habit):  # noqa: F811
 
 def test_crashing_clients_leave_nothing(daemon, place):  # noqa: F811
     d = daemon(*CARD)
-    with connect(place) as s:  # so that there is a card, also if all of them end before they are let in
+    with connect(place) as s:  # so that there is a card even if all of them end before they are let in
         for packet in (hostile.hello(), hostile.attach(), encode("BYE")):
             s.send(packet)
         drain_answers(s)
@@ -111,7 +111,7 @@ def test_crashing_clients_leave_nothing(daemon, place):  # noqa: F811
         for pid in crowd.pids:
             os.waitpid(pid, 0)
         crowd.pids = []
-        # Who is dead may be let in yet: both are of one moment.
+        # An ended process may still be let in: connection and end came at the same moment.
         gpu = wait_for(lambda: [g for g in [d.gpu()] if not g["clients"]], what="records to go with their processes")[0]
         assert gpu["charged"] == 0
         before = before or descriptors(d.process.pid)
@@ -122,8 +122,8 @@ def test_crashing_clients_leave_nothing(daemon, place):  # noqa: F811
 
 
 def test_five_thousand_connections_at_once(daemon, place):  # noqa: F811
-    """More than a user may have: 50 processes hold 100 each. Every one is answered or ended, others are served meanwhile,
-    and afterwards there is room again."""
+    """More than a user may have: 50 processes hold 100 each. Every connection is answered or ended, other clients are served
+    meanwhile, and afterwards there is room again."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     each = min(100, hard - 64)
     d = daemon(*CARD)
@@ -140,7 +140,7 @@ def test_five_thousand_connections_at_once(daemon, place):  # noqa: F811
                     os.close(go_w)
                     sockets = [connect(place) for _ in range(each)]
                     os.write(ready_w, struct.pack("<I", len(sockets)))
-                    os.read(go_r, 1)  # until the test has looked: the end of the pipe
+                    os.read(go_r, 1)  # until the test has looked: the pipe ends then
                 finally:
                     os._exit(0)
             pids.append(pid)
@@ -174,7 +174,7 @@ def test_five_thousand_connections_at_once(daemon, place):  # noqa: F811
 
 
 def test_no_descriptor_left(place):  # noqa: F811
-    """Where the daemon may open few: those who are in are served, the others wait, and come in when there is room."""
+    """With few descriptors left, connected clients are served; others wait, and are let in when there is room."""
     script = f"ulimit -n 40; exec {BUILD}/subletd --dir {place} {' '.join(CARD)}"
     process = subprocess.Popen(["bash", "-c", script], stderr=subprocess.DEVNULL)
     try:
@@ -203,7 +203,7 @@ def hold(directory, rng, until):
 
 
 def test_processes_that_live_on_without_a_connection(daemon, place, tmp_path):  # noqa: F811
-    """A record stays while its process lives; a user cannot fill the daemon with them."""
+    """A record stays while its process lives; a user cannot fill the daemon with records."""
     conf = tmp_path / "subletd.conf"
     conf.write_text("[daemon]\nconnections_per_user = 8\nclients_max = 64\n")
     d = daemon(*CARD, "--config", str(conf))
@@ -249,7 +249,7 @@ def test_processes_that_live_on_without_a_connection(daemon, place, tmp_path):  
 
 
 def test_what_is_dropped_is_dropped_with_a_sentence(daemon, place):  # noqa: F811
-    """Whatever ends a connection is answered with REFUSED first, if the client reads."""
+    """Before a connection is ended a REFUSED is sent, if the client reads."""
     d = daemon(*CARD)
     rng = random.Random(SEED)
     for _ in range(200):
@@ -270,7 +270,7 @@ def test_what_is_dropped_is_dropped_with_a_sentence(daemon, place):  # noqa: F81
 
 
 def test_descriptors_do_not_pile_up_unread(daemon, place):  # noqa: F811
-    """Thousands of them, to both sockets, before anything is read: none is ever the daemon's."""
+    """Thousands of them, to both sockets, before anything is read: the daemon never keeps one."""
     d = daemon(*CARD)
     d.status()
     held = descriptors(d.process.pid)
@@ -298,7 +298,7 @@ def test_descriptors_do_not_pile_up_unread(daemon, place):  # noqa: F811
             wait_for(closed, what="the kernel to close what was attached")
             os.close(r)
             d.status()
-            # Connections that have ended may be there for a moment; what came with one would be a thousand.
+            # Ended connections may stay for a moment; descriptors that came with them would be a thousand.
             wait_for(lambda: descriptors(d.process.pid) <= held + 4, what="connections to be closed")
     wait_for(lambda: descriptors(d.process.pid) <= held, what="descriptors to be closed")
 
@@ -348,7 +348,8 @@ def test_idle_orderers_do_not_lock_others_out(daemon, place):  # noqa: F811
 
 
 def test_a_process_that_comes_back_piecemeal_keeps_its_charge(daemon, client):  # noqa: F811
-    """Two GPUs; it returns with one of them, twice, and the connection is lost each time before it names the other."""
+    """Two GPUs; the process returns with one of them, twice, and the connection is lost each time before it names the
+    other."""
     d = daemon("--host-memory", "4GiB")
     c = client()
     c.connect()
@@ -373,7 +374,7 @@ def test_a_process_that_comes_back_piecemeal_keeps_its_charge(daemon, client):  
 
 
 def test_a_whole_conversation_replayed(daemon, client):  # noqa: F811
-    """Leases, sequences and instances of another connection mean nothing."""
+    """Leases, sequences and instances of another connection have no effect."""
     d = daemon(*CARD)
     c = client("first").start()
     c.allocate(64 * MIB)
@@ -391,9 +392,9 @@ def test_a_whole_conversation_replayed(daemon, client):  # noqa: F811
         replayer.send("DRAIN_FAILED", lease=lease)
     replayer.usage(limit_sequence=1 << 31)
     replayer.send("WHO")
-    replayer.expect("HOLDER")  # so all of it has been heard
+    replayer.expect("HOLDER")  # so the daemon has handled all of it
     other.send("WHO")
-    other.expect("HOLDER")  # and whatever was said to the other one
+    other.expect("HOLDER")  # and all messages to the other one
     assert d.client(other.process.pid)["state"] == "running" and not d.client(other.process.pid)["idle"]
     assert other.revokes == 0
     assert d.client(replayer.process.pid)["flags"] == []

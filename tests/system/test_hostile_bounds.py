@@ -1,4 +1,4 @@
-"""What a client could do to others for a long time, and how long it does: the ends of processes, shares of users."""
+"""What a client could do to others for a long time, and how long it lasts at most: ends of processes, shares of users."""
 
 import array
 import os
@@ -20,14 +20,14 @@ from world import OLD_KERNEL
 
 
 def test_the_end_of_a_process_is_seen_whoever_knocks(daemon, client, place):  # noqa: F811
-    """Its connection went first. Others connect as fast as they can, so that the daemon is never without work."""
+    """Its connection has ended first. Others connect as fast as they can, so that the daemon is always busy."""
     d = daemon(*CARD)
     c = client("victim").start()
     c.allocate(64 * MIB)
     obey_until([c], lambda: c.lease)
     c.disconnect()
     wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], what="the loss of its connection")
-    crowd = Crowd(place, 3, 2 * GENEROUS_S, 1, [hostile.knocks])  # for longer than its end is waited for
+    crowd = Crowd(place, 3, 2 * GENEROUS_S, 1, [hostile.knocks])  # for longer than the daemon waits for its end
     try:
         time.sleep(0.5)  # until they are many
         c.kill()
@@ -38,7 +38,7 @@ def test_the_end_of_a_process_is_seen_whoever_knocks(daemon, client, place):  # 
 
 
 def run_to_its_end(body):
-    """By another process, which comes back into no test of ours, whatever happens to it. Its status."""
+    """Runs it in another process, which never returns into a test, whatever happens to it. Returns its status."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -60,7 +60,7 @@ def attached(place, name):
 
 
 def test_last_words_come_before_the_end(daemon, place):  # noqa: F811
-    """What a process said before it ended is heard, and a child of it that goes on talking is not heard for ever."""
+    """The last messages of a process are handled, and a child that goes on sending is not listened to for ever."""
     d = daemon(*CARD)
 
     def speak_and_end():
@@ -98,7 +98,7 @@ def test_last_words_come_before_the_end(daemon, place):  # noqa: F811
 
 @pytest.fixture
 def shared(place):  # noqa: F811
-    """start(options...): root's daemon for everybody, of a card of 1 GiB. bob(name): a client of another user's."""
+    """start(options...): root's daemon for all users, of a card of 1 GiB. bob(name): a client of another user's."""
     ended = []
     os.chmod(place, 0o755)
 
@@ -118,7 +118,7 @@ def shared(place):  # noqa: F811
 
 
 def ask_in_turn(askers, **what):
-    """Each is heard before the next one asks, whether or not there is an answer yet."""
+    """Each request arrives before the next one is made, whether or not there is an answer yet."""
     for c in askers:
         c.send("REQUEST", 0, **what)
         c.send("WHO")
@@ -127,7 +127,7 @@ def ask_in_turn(askers, **what):
 
 @others.needed
 def test_what_is_asked_for_on_a_full_card_is_of_the_users_share(shared, client):  # noqa: F811
-    """A quarter of a card for a user's contexts, also where three ask for as much each before the first one has it."""
+    """A user's contexts get a quarter of a card, also if three clients ask for as much each before the first one has it."""
     start, bob = shared
     d = start("--host-memory", "4GiB")
     holders = [client(f"holder {i}").start() for i in range(5)]
@@ -179,7 +179,7 @@ def test_what_is_past_a_users_share_is_refused_by_name(shared):
 
 @others.needed
 def test_what_is_asked_for_after_a_restart_is_of_the_users_share(shared, place):  # noqa: F811
-    """Answers wait until clients are back. Half of the host's 2 GiB are one user's, beside a card's worth."""
+    """Answers wait until the clients are back. Half of the host's 2 GiB belong to one user, beside a card's worth."""
     with open(f"{place}/running", "w", encoding="ascii"):
         pass
     start, bob = shared
@@ -210,7 +210,7 @@ def test_mapped_host_memory_is_of_the_share_that_commits_have(shared):
 
 
 def as_user(uid, body):
-    """body() in a process of this user. Its pid."""
+    """body() in a process of this user. Returns its pid."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -238,7 +238,7 @@ def fill_when_told(place, go, tell):
 
 
 def come_anew(place, tell):
-    """A client that says at once all that it takes to get its first LIMIT."""
+    """A client that sends at once all messages up to its first LIMIT."""
     with connect(place) as s:
         s.settimeout(GENEROUS_S)
         s.send(hostile.hello(name="newcomer"))
@@ -259,8 +259,8 @@ def read_exactly(fd, count):
 
 @others.needed
 def test_a_new_program_does_not_wait_for_the_messages_of_another_users_programs(place, tmp_path):  # noqa: F811
-    """Sixty clients of one user have filled their sockets before a client of another user connects. The daemon's log has the
-    order in which it read them, whatever else the machine does."""
+    """Sixty clients of one user have filled their sockets before a client of another user connects. The daemon's log shows
+    the order in which it read them, whatever else the machine does."""
     log = tmp_path / "log"
     os.chmod(place, 0o755)
     d = Daemon(place, "--shared", *CARD, prefix=("env", "SUBLET_LOG=debug", "bash", "-c", f'exec "$0" "$@" 2>{log}'))
@@ -297,7 +297,8 @@ def test_a_new_program_does_not_wait_for_the_messages_of_another_users_programs(
 
 
 def test_a_note_brings_no_descriptor(daemon):  # noqa: F811
-    """Anybody may write to the socket for notes. A descriptor whose closing takes a minute would stop the daemon for as long."""
+    """Any user may write to the socket for notes. A descriptor whose close takes a minute would stop the daemon for as
+    long."""
     d = daemon(*CARD)
     name = "\0sublet-daemon/" + d.status()["instance"]
     r, w = os.pipe()
@@ -307,7 +308,7 @@ def test_a_note_brings_no_descriptor(daemon):  # noqa: F811
             sent = True
         except PermissionError:
             sent = False
-    with connect(d.dir) as s:  # whose descriptors are refused wherever the kernel can
+    with connect(d.dir) as s:  # their descriptors are refused wherever the kernel can
         try:
             s.setsockopt(socket.SOL_SOCKET, 83, 0)  # SO_PASSRIGHTS
         except OSError:

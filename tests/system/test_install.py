@@ -1,4 +1,4 @@
-"""What `cmake --install` puts where: all of it is there, and works from wherever the prefix was moved to."""
+"""Where `cmake --install` puts files: all of them are there, and work wherever the prefix is moved to."""
 
 import os
 import pathlib
@@ -34,7 +34,7 @@ def test_a_program_runs_from_there(world, prefix):
 
 
 def test_what_the_demo_builds_can_be_installed():
-    """One target has all that `cmake --install` takes out of the build folder; it would stop half way."""
+    """One target builds all files that `cmake --install` takes out of the build folder; otherwise it would stop half way."""
     def labels(*target):
         graph = subprocess.run(["ninja", "-C", BUILD, "-t", "graph", *target], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
         return set(re.findall(r'label="([^"]+)"', graph.stdout))

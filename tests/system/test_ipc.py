@@ -1,5 +1,5 @@
-"""Memory that other processes have open (CUDA IPC): on the plain driver and under sublet alike, also where not everything
-fits the card, whoever ends first, and whatever becomes of the daemon."""
+"""Memory that other processes have open (CUDA IPC): on the plain driver and under sublet alike, also when not everything fits
+the card, whichever process ends first, and whatever happens to the daemon."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ import pytest
 
 from world import MIB, is_stopped, wait_for
 
-pytestmark = pytest.mark.freeze("park")  # its books are to the byte, without a second context
+pytestmark = pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
 
-# The charge of who has nothing but what it began with: its context, and room for a few blocks, how many is chance.
+# The charge of a program with only its context, and with room for a few blocks; their number varies.
 LEAST = 12 * MIB
 
 
@@ -23,7 +23,7 @@ def share(world, mib, *more, block="4MiB", private=0, shared=True, **env):
 
 
 def pair(world, mib, *more, block="4MiB", private=(0, 0), shared=True):
-    """An exporter, an importer, and what the importer was answered."""
+    """An exporter, an importer, and the importer's answer."""
     exporter = share(world, mib, *more, block=block, private=private[0], shared=shared)
     importer = share(world, 1, block=block, private=private[1], shared=shared)
     exporter.order("export " + world.path("handles"))
@@ -45,7 +45,7 @@ def await_unevictable(world, p, least, most, what):
 
 
 def end(world, *programs):
-    """Everything is given back, in the ledger and on the card."""
+    """All memory is given back, in the ledger and on the card."""
     for p in programs:
         if p.running():
             p.finish()
@@ -80,14 +80,14 @@ def test_what_is_open_is_counted_once_and_stays(shared):
     await_unevictable(shared, exporter, before[0] + 32 * MIB, before[0] + 32 * MIB, "the exporter to be charged")
     c = shared.clients()
     assert c[exporter.pid]["charge"] <= 36 * MIB and c[importer.pid]["charge"] <= 4 * MIB
-    # Somebody needs nearly all of the card: what is open does not go.
+    # Another program needs nearly all of the card: memory that is open stays.
     hold = shared.program("hold", "--bytes", "88MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
     hold.order("touch")
     assert shared.clients()[exporter.pid]["backed"] >= 32 * MIB
     importer.order("theirs 0")
     hold.order("touch")
-    assert importer.order("info")["free"] >= 100 * MIB  # others' memory is not its own
+    assert importer.order("info")["free"] >= 100 * MIB  # other programs' memory is not counted as its own
     importer.order("close")
     await_unevictable(shared, exporter, 0, before[0], "the charge to go")
     end(shared, exporter, importer, hold)
@@ -181,7 +181,7 @@ def test_what_is_freed_before_it_is_open_as_a_whole_is_nobodys(shared):
     importer.send(signal.SIGCONT)
     wait_for(lambda: len(importer.events("done")) == 2, 20, "the importer's answer")
     assert importer.events("done")[1]["result"] == 400
-    assert importer.order("info")["free"] == before  # nothing of it is charged, and no more given back
+    assert importer.order("info")["free"] == before  # nothing of it is charged, and no more is given back
     wait_for(lambda: shared.clients()[exporter.pid]["charge"] <= LEAST, 20, "the exporter's charge to go")
     end(shared, exporter, importer)
 
@@ -194,7 +194,7 @@ def test_a_handle_dies_with_its_memory_also_during_a_capture(shared):
 
 
 def listened_to(p):
-    """What the agent's epoll descriptors have registered."""
+    """The descriptors registered with the agent's epoll."""
     fds = f"/proc/{p.pid}/fd"
     found = []
     for fd in os.listdir(fds):
@@ -261,7 +261,7 @@ def test_the_daemon_is_killed_in_between(world):
     importer.order("theirs 0")
     world.daemon.send(signal.SIGKILL)
     world.daemon.wait()
-    exporter.order("own 1")  # who has met needs no daemon
+    exporter.order("own 1")  # processes with a connection need no daemon
     importer.order("theirs 2")
     world.start_daemon(config={"quantum": "200ms"})
     assert late.order("import " + world.path("handles"))["result"] == 0
@@ -273,7 +273,7 @@ def test_the_daemon_is_killed_in_between(world):
 
 
 def test_memory_that_came_from_another_process_can_be_exported(shared):
-    """It was passed on by a descriptor, and the driver does not export what was imported."""
+    """It was handed over by a descriptor, and the driver does not export imported memory."""
     exporter = share(shared, 48, block="8MiB", private=0)
     hold = shared.program("hold", "--bytes", "96MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")

@@ -1,4 +1,4 @@
-"""Losing anybody at any moment harms nobody else."""
+"""The loss of any process at any moment harms no other."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def end(world, *programs):
 
 @pytest.mark.parametrize("moment", ["evicting", "restoring", "running", "waiting"])
 def test_a_client_killed_at_any_moment(make_world, moment):
-    world = make_world(bus="200MB/s")  # a slow bus: evicting and restoring last long enough to be met
+    world = make_world(bus="200MB/s")  # a slow bus: evicting and restoring take long enough to be interrupted
     world.start_daemon(config={"quantum": "300ms"})
     survivor, victim = fill(world, "1"), fill(world, "2")
 
@@ -48,14 +48,14 @@ def test_the_daemon_killed_half_way(shared):
     wait_for(lambda: shared.handoffs() >= 4, 60, "four hand-offs")
     shared.daemon.send(signal.SIGKILL)
     shared.daemon.wait()
-    time.sleep(1.0)  # the daemon is missing for a while; those who run go on
+    time.sleep(1.0)  # the daemon is missing for a while; running programs go on
     shared.start_daemon(config={"quantum": "200ms"})
     wait_for(lambda: shared.handoffs() >= 4, 60, "four hand-offs of the new daemon")
     end(shared, *programs)
 
 
 def test_gpu_time_outlives_the_daemon_and_the_connection(shared):
-    """A program knows how long it had a turn and was busy; a new daemon goes on from there."""
+    """A program knows how long it had a turn and was busy; a new daemon counts on from there."""
     programs = [fill(shared, seed) for seed in ("1", "2")]
 
     def times():
@@ -118,7 +118,8 @@ def test_require_waits_for_a_daemon(world):
 
 @pytest.mark.parametrize("seen, grace", [(True, "1h"), (False, "500ms")])
 def test_a_program_that_becomes_another_one_leaves_the_card(world, seen, grace):
-    """exec() without fork: the process lives on, and the driver has its memory back. seen: by the daemon, before."""
+    """exec() without fork: the process lives on, and the driver has its memory back. seen: the daemon knew the program
+    before."""
     world.start_daemon(config={"grace": grace})
     p = world.program("hold", "--bytes", "90MiB", "--block", "6MiB", stdin=subprocess.PIPE)
     p.await_event("filled")

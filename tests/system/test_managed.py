@@ -23,7 +23,7 @@ CLOSE = GIB // 5
 
 @pytest.fixture
 def card(make_world):
-    """Contexts of 3 MiB: 125 MiB are left to one process, 122 to two; 62 and 61 blocks."""
+    """Contexts of 3 MiB: 125 MiB are left for one process, 122 for two; 62 and 61 blocks."""
     w = make_world(memory="128MiB")
     w.env["SIMCUDA_CONTEXT"] = "3MiB"
     return w
@@ -38,7 +38,7 @@ def start(card, gib, until=None):
 
 
 def moved(card, p):
-    """What the card counted for one process."""
+    """The counters of the card for one process."""
     return next(q for q in card.card()["processes"] if q["pid"] == p.pid)
 
 
@@ -47,7 +47,7 @@ def room(processes):
 
 
 def finish(*programs):
-    """Every word is compared at the end, by the processor: all of it comes home."""
+    """At the end the processor compares every word, so all of it comes home."""
     for p in programs:
         p.order("check")
         p.finish()
@@ -113,7 +113,7 @@ def test_faults_of_one_process_evict_the_other(card):
     n = moved(card, a)
     assert n["managed_h2d_bytes"] == 10 * GIB and n["managed_d2h_bytes"] == n["evictions"] * BLOCK == lost
     assert moved(card, b)["managed_d2h_bytes"] == 0
-    finish(b)  # its memory is gone from the card with it
+    finish(b)  # its memory left the card with it
     a.order("run")
     n = moved(card, a)
     assert n["managed_h2d_bytes"] == 10 * GIB + lost and n["managed_d2h_bytes"] == lost
@@ -125,8 +125,8 @@ def test_faults_of_one_process_evict_the_other(card):
 # ---- 10.7: thrashing ----
 
 def test_two_processes_at_once_thrash(card):
-    """The study stopped A after 6 rounds: 68.5 GiB in and 60.9 out where 10 and 0 do alone. Here both go on until each
-    has moved half of that: alone they never would."""
+    """The study stopped A after 6 rounds: 68.5 GiB in and 60.9 out, against 10 and 0 alone. Here both go on until each has
+    moved half of that, which they never would alone."""
     a, b = (start(card, 10, until=card.path("enough")) for _ in range(2))
     for p in (a, b):
         p.process.stdin.write(b"run 100000\n")
@@ -226,7 +226,7 @@ def test_a_killed_process_gives_its_place_to_the_others(card):
 
 
 def test_processes_killed_while_they_evict_cost_the_others_no_byte(card):
-    """B's blocks are pushed out by processes that are killed at whatever they are doing."""
+    """B's blocks are pushed out by processes that are killed at any point of their work."""
     b = start(card, 12)
     for n in range(5):
         a = start(card, 10)
@@ -257,7 +257,7 @@ def test_the_memory_of_a_stopped_process_makes_way(card):
 # ---- under sublet: programs that use managed memory themselves ----
 
 def test_a_programs_own_managed_memory_gives_way_like_any_other(shared):
-    """It is promised, counted and sent home in bulk when its turn ends; nobody is pushed out by a fault."""
+    """It is promised, counted, and sent home in bulk when its turn ends; no fault pushes other memory out."""
     others = [shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--seed", n, "--until", shared.path("end"))
               for n in ("1", "2")]
     for p in others:
@@ -284,7 +284,7 @@ def test_a_programs_own_managed_memory_gives_way_like_any_other(shared):
 
 
 def test_managed_memory_that_cannot_be_promised_is_left_to_the_driver(shared):
-    """More than the card: on a card of one's own it works, so it does here; and it makes room for ordinary memory."""
+    """More than the card works on a card of one's own, so it works here; and it makes room for ordinary memory."""
     p = shared.program("managed", "--bytes", 18 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
     p.await_event("ready")
     p.order("init")
@@ -308,8 +308,8 @@ def test_managed_memory_is_not_given_up_for_what_could_never_be(shared):
 
 
 def test_managed_memory_that_is_read_mostly_is_the_drivers(shared):
-    """A prefetch to the host would leave the card's copy where it is. What the advice touches is out of the books; the rest
-    gives way as before."""
+    """A prefetch to the host would leave the card's copy where it is. Memory with that advice is not counted; the rest gives
+    way as before."""
     p = shared.program("managed", "--bytes", 10 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
     p.await_event("ready")
     p.order("init")
@@ -326,7 +326,7 @@ def test_managed_memory_that_is_read_mostly_is_the_drivers(shared):
     finish(p)
 
 
-# ---- under sublet: the mode that makes everything of managed memory ----
+# ---- under sublet: the mode that makes all memory managed ----
 
 @pytest.fixture
 def small(make_world):
@@ -340,9 +340,9 @@ def hold(world, seed, mode, **env):
                          SUBLET_MEMORY=mode, **env)
 
 
-@pytest.mark.freeze("park")  # the books to the byte, without a second context
+@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
 def test_mode_managed_keeps_every_byte_and_the_promise(small):
-    """Two of 40 MiB on a card of 64: bytes right, no handle made, and never more on the card than was given."""
+    """Two programs of 40 MiB on a card of 64: bytes right, no handle made, and never more on the card than was granted."""
     pair = [small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", n, "--until", small.path("end"),
                           SUBLET_MEMORY="managed") for n in (1, 2)]
     run_until_handoffs(small, pair, 6, small.path("end"))
@@ -355,8 +355,8 @@ def test_mode_managed_keeps_every_byte_and_the_promise(small):
 
 @pytest.mark.parametrize("mode", ["exclusive", "auto"])
 def test_mode_managed_moves_what_is_touched(small, mode):
-    """Each looks at a fifth of its memory in turn. Moved as a whole, 17 MiB go each way with every turn at least; by the
-    driver, what was looked at and had to leave."""
+    """Each program uses a fifth of its memory in turn. Moved as a whole, at least 17 MiB would go each way with every turn;
+    the driver moves only what was used and had to leave."""
     assert small.sublet("set", "mode", mode).returncode == 0
     figures = {}
     for memory in ("swap", "managed"):
@@ -382,8 +382,8 @@ def test_mode_managed_moves_what_is_touched(small, mode):
 
 @pytest.mark.parametrize("own", [True, False])
 def test_what_could_not_be_tried_at_first_is_tried_when_the_room_is_needed(small, own):
-    """Whether memory that is sent home frees the card is found out when it is allocated, unless the card says nothing
-    clear at that moment (here: there is no room for the try). Not known is not the same as no."""
+    """Whether sending memory home frees the card is found out at its allocation, unless the card gives no clear answer then
+    (here: there is no room for the try). Unknown is not the same as no."""
     if own:
         first = small.program("managed", "--bytes", "40MiB", "--block", "40MiB", stdin=subprocess.PIPE,
                               SIMCUDA_FAIL="cuMemAllocManaged:2:2")
@@ -404,8 +404,8 @@ def test_what_could_not_be_tried_at_first_is_tried_when_the_room_is_needed(small
 
 @pytest.mark.parametrize("own", [True, False])
 def test_managed_memory_that_may_keep_its_pages_is_not_taken_for_room(small, own):
-    """Where sending it home is not seen to free the card (an H200's driver keeps the pages), it stays counted, and
-    who needs that room waits until it is freed: the driver is never made to take pages back."""
+    """Where sending it home is not seen to free the card (an H200's driver keeps the pages), it stays counted, and programs
+    that need its room wait until it is freed: the driver is never made to take pages back."""
     fails = {"SIMCUDA_FAIL": "cuMemPrefetchAsync:1+:801"}
     if own:
         first = small.program("managed", "--bytes", "40MiB", "--block", "8MiB", stdin=subprocess.PIPE, **fails)
@@ -421,13 +421,13 @@ def test_managed_memory_that_may_keep_its_pages_is_not_taken_for_room(small, own
     second = small.program("hold", "--bytes", "40MiB", "--block", "4MiB", "--seed", "2", stdin=subprocess.PIPE)
     wait_for(lambda: small.clients().get(second.pid, {}).get("state") in ("waiting", "restoring"), 30,
              "the second to wait")
-    first.order(work)  # goes on with what it has
+    first.order(work)  # goes on with its memory
     assert not second.events("filled")
     first.finish()
     second.await_event("filled", timeout=60)
     second.finish()
     card = small.card()
-    assert card["evictions"] == 0 and card["managed_d2h_bytes"] <= 40 * MIB  # the processor's own look at the end
+    assert card["evictions"] == 0 and card["managed_d2h_bytes"] <= 40 * MIB  # the processor's own check at the end
 
 
 def test_a_mode_that_does_not_exist_is_said_and_the_default_holds(small):

@@ -1,5 +1,5 @@
-"""Processes that share memory meet through the daemon: only those of one user in one pid namespace, however they ask; and
-what a client says is exported is kept within what the others need."""
+"""The daemon brokers connections between processes that share memory, only between those of one user in one pid namespace,
+however they ask; and exported bytes are kept within what other programs need."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def named(c, name):
 
 
 def ask(c, name):
-    """Of the answer to PEER, whether it is a connection."""
+    """Whether the answer to PEER is a connection."""
     sequence = c.send("PEER", name=name)
     answer = c.expect("PEERED", "REFUSED")
     assert answer["of"] == sequence
@@ -124,12 +124,12 @@ def test_exported_bytes_are_unevictable_bytes(daemon, client, place):  # noqa: F
     assert a.expect("EXPORTED")["bytes"] == 400 * MIB
     wait_for(lambda: d.client(a.process.pid)["unevictable"] == 400 * MIB, what="the export to be seen")
     assert d.client(a.process.pid)["charge"] == 600 * MIB, "nothing is counted twice"
-    # Whoever comes cannot be promised what would not fit beside it.
+    # A newcomer cannot be promised memory that would not fit beside it.
     assert not b.ask(700 * MIB)
     assert b.allocate(500 * MIB)
     obey_until([a, b], lambda: b.lease != 0, timeout=20)
     assert a.backed >= 400 * MIB and a.limit["backed"] >= 400 * MIB
-    # And what others have cannot be kept from them.
+    # And memory that others hold cannot be kept from them.
     export(a, 590 * MIB)
     assert a.expect("REFUSED", "EXPORTED")["code"] == EXPORT_REFUSED
     export(a, 0)

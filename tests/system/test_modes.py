@@ -1,7 +1,6 @@
 """Modes, the quantum, priorities and idleness, end to end: the real daemon, programs that compete, changes while they run.
-
-Who had the card is read from the programs' own clocks (`turns` has its kernels note when they began and ended), never
-from what sublet says."""
+The programs' own clocks show which had the card (`turns` has its kernels note when they began and ended), never sublet's
+figures."""
 
 import os
 import random
@@ -58,7 +57,7 @@ def finish(world, *programs):
 
 
 def go_on(programs, rounds=2, timeout=60):
-    """Everybody does so many more rounds."""
+    """Waits until each program has done so many more rounds."""
     before = [len(p.events("round")) for p in programs]
     wait_for(lambda: all(len(p.events("round")) >= n + rounds for p, n in zip(programs, before)), timeout,
              "everybody to go on")
@@ -68,7 +67,7 @@ def go_on(programs, rounds=2, timeout=60):
 
 
 def turns_of(*programs):
-    """[(begin, end, whose)] in order of time, a program's neighbouring ones as one."""
+    """[(begin, end, whose)] in order of time; a program's adjacent ones count as one."""
     every = sorted((t["begin"], t["end"], i) for i, p in enumerate(programs) for t in p.events("turn"))
     merged = []
     for begin, end, whose in every:
@@ -80,14 +79,14 @@ def turns_of(*programs):
 
 
 def overlap_ns(turns, begin, end):
-    """For how long between two moments more than one program had a kernel running or behind another."""
+    """For how long between two moments more than one program had a kernel running or queued."""
     clipped = [(max(b, begin), min(e, end), who) for b, e, who in turns if e > begin and b < end]
     return sum(max(0, min(e, e2) - max(b, b2)) for i, (b, e, who) in enumerate(clipped)
                for b2, e2, who2 in clipped[i + 1:] if who != who2)
 
 
 def both_compute(world, pair):
-    """Side by side for a while."""
+    """They run side by side for a while."""
     before = world.launches(*pair)
     wait_for(lambda: all(n >= b + 100 for n, b in zip(world.launches(*pair), before)), 60, "both to compute")
 
@@ -97,9 +96,9 @@ def one_runs(world):
     return states.count("running") == 1 and "draining" not in states
 
 
-@pytest.mark.freeze("off")  # who is frozen may not notice a short pause
+@pytest.mark.freeze("off")  # a frozen program may not notice a short pause
 def test_exclusive_has_one_at_a_time_by_their_own_clocks(quick):
-    """Both fit, so in auto mode they run at the same time; the change comes while they do."""
+    """Both fit, so in auto mode they run at the same time; the mode changes meanwhile."""
     pair = [quick.program("turns", "--bytes", "8MiB", "--seed", seed, "--until", quick.path("end"))
             for seed in ("1", "2")]
     for p in pair:
@@ -117,24 +116,24 @@ def test_exclusive_has_one_at_a_time_by_their_own_clocks(quick):
     finish(quick, *pair)
     every = [(t["begin"], t["end"], i) for i, p in enumerate(pair) for t in p.events("turn")]
     assert overlap_ns(every, together, alone) > 0, "they never ran together: nothing was tried"
-    # Whoever stopped for less than 20 ms at a change shows no pause: look at the turns in between.
+    # A program that stopped for less than 20 ms at a change shows no pause: look at the turns in between.
     inside = [t for t in every if alone < t[0] and t[1] < again]
     assert overlap_ns(inside, alone, again) == 0, every
     assert overlap_ns(every, again, time.time_ns()) > 0, "they did not come together again"
-    # In turns, and by nobody's memory moving.
+    # They take turns, and no memory moves.
     assert len(inside) >= 8
     assert quick.card()["d2h_bytes"] < 8 * MIB
 
 
 def turns_at(world, quantum, handoffs):
-    """From when to when there were so many."""
+    """Between which moments there were so many turns."""
     setting(world, "quantum", quantum)
     begin, before = time.time_ns(), world.handoffs()
     wait_for(lambda: world.handoffs() >= before + handoffs, 60, f"{handoffs} hand-offs at {quantum}")
     return begin, time.time_ns()
 
 
-@pytest.mark.freeze("off")  # who is frozen may not notice a short pause
+@pytest.mark.freeze("off")  # a frozen program may not notice a short pause
 def test_the_quantum_is_obeyed_and_can_be_changed(quick):
     setting(quick, "mode", "exclusive")
     pair = [quick.program("turns", "--bytes", "8MiB", "--seed", seed, "--until", quick.path("end"))
@@ -145,7 +144,7 @@ def test_the_quantum_is_obeyed_and_can_be_changed(quick):
     finish(quick, *pair)
     short, long, short_again = (
         statistics.median(e - b for b, e, _ in turns_of(*pair) if begin <= e <= end) for begin, end in periods)
-    # A tenth, but for what a busy machine adds to each.
+    # A tenth, and what a busy machine adds to each.
     assert long > 2 * short and long > 2 * short_again, (short, long, short_again)
     assert quick.sublet("set", "quantum", "0s").returncode != 0
     assert quick.sublet("set", "quantum", "soon").returncode != 0
@@ -155,13 +154,14 @@ def test_the_quantum_is_obeyed_and_can_be_changed(quick):
 
 
 def test_everything_changes_while_four_programs_compete(quick):
-    """Nobody is stuck, every byte stays right, and off is refused for as long as anything is evicted."""
+    """No program is stuck, every byte stays right, and mode off is refused while memory is evicted."""
     random.seed(7)
     names = [("roam", 48), ("roam", 40), ("roam", 32)]
     programs = [quick.program(name, "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", str(i), "--ms", "200",
                                "--until", quick.path("end")) for i, (name, mib) in enumerate(names)]
     programs.append(fill(quick, 48, 9))
-    for p in programs:  # what they cannot do without they have by now: mode off does not wait for anybody's room
+    # by now they have the memory that they cannot do without: mode off does not make programs wait for room
+    for p in programs:
         p.await_event("filled" if p.name == "fill" else "progress")
     refused = 0
     for _ in range(25):
@@ -171,7 +171,7 @@ def test_everything_changes_while_four_programs_compete(quick):
         if value == "off":
             refused += done.returncode != 0
             assert done.returncode == 0 or "evicted" in done.stderr, done.stderr
-            setting(quick, "mode", "auto")  # roamers do not have to fail for want of room
+            setting(quick, "mode", "auto")  # roamers need not fail for want of room
         else:
             assert done.returncode == 0, done.stderr
         assert all(p.running() for p in programs), [p.report() for p in programs if not p.running()]
@@ -222,7 +222,7 @@ def test_in_off_what_does_not_fit_fails_and_nothing_is_revoked(quick):
     assert quick.handoffs() == 0
     shown = quick.clients()
     assert all(shown[p.pid]["evicted"] == 0 and shown[p.pid]["state"] == "running" for p in (resident, beside))
-    # Back, under load: what did not fit a moment ago gets its turns.
+    # Back under load: programs that did not fit a moment ago get their turns.
     setting(quick, "mode", "auto")
     later = fill(quick, 48, 3)
     later.await_event("round")
@@ -303,7 +303,7 @@ def test_other_users_may_only_lower_themselves(world, requested, given):
 
 
 def pauses_s(orders):
-    """Between the end of each and the beginning of the next, by the program's own clock."""
+    """Between the end of each turn and the beginning of the next, by the program's own clock."""
     return [(b["at"] - a["at"]) / 1e9 - b["ms"] / 1e3 for a, b in zip(orders, orders[1:])]
 
 
@@ -322,11 +322,11 @@ def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
         before = world.clients()[interactive.pid]["handoffs"]
         orders += [interactive.order("touch") for _ in range(4)]
         lost = world.clients()[interactive.pid]["handoffs"] - before
-        # The first of them moves 22 MiB each way, half a second: who was kept from asking for so long was idle.
+        # The first burst moves 22 MiB each way, half a second: a program that was kept from asking for so long was idle.
         burst = max([time.monotonic() - orders[-1]["at"] / 1e9, *pauses_s(orders)]) < 0.25
         assert not burst or lost == 0, (orders, lost)
         undisturbed += burst
-        go_on([batch])  # which gets it back when the burst is over
+        go_on([batch])  # it gets the card back when the burst is over
         if undisturbed == 2:
             break
     assert undisturbed == 2, "the machine let no burst be one"
@@ -340,7 +340,7 @@ def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
 
 
 def handoff_costs_s(events):
-    """From the beginning of each drain to the end of the other one's restore that followed it."""
+    """From the beginning of each drain to the end of the other program's next restore."""
     costs = []
     for i, e in enumerate(events):
         if e["event"] != "drain_begin":
@@ -355,7 +355,7 @@ def handoff_costs_s(events):
 
 @pytest.mark.parametrize("bus", ["200MB/s", "50MB/s"])
 def test_the_automatic_quantum_follows_the_cost_of_hand_offs(make_world, bus):
-    """Half of the time may be spent on hand-offs here, so a turn lasts as long as one costs."""
+    """Here hand-offs may take half of the time, so a turn lasts as long as one costs."""
     world = make_world(memory="64MiB", bus=bus)
     world.start_daemon(config={"handoff_share": "50%", "quantum_min": "1ms"})
     pair = [fill(world, 40, seed) for seed in (1, 2)]
@@ -364,8 +364,8 @@ def test_the_automatic_quantum_follows_the_cost_of_hand_offs(make_world, bus):
     seen = []
 
     def follows():
-        """It is a mean of the last ones. Where the machine stopped somebody for a while the two clocks differ: the daemon's
-        starts a little before the program's and ends a little after."""
+        """The quantum is a mean of the last costs. Where the machine stopped a process for a while the two clocks differ: the
+        daemon's starts a little before the program's and ends a little after."""
         quantum = world.status()["gpus"][0]["quantum_s"]
         costs = handoff_costs_s(sorted(world.traced(), key=lambda e: e["t_ns"]))[-6:]
         seen.append((quantum, costs))
@@ -394,7 +394,7 @@ def test_an_idle_program_keeps_its_memory_for_as_long_as_set_and_no_longer(small
 
 
 def test_who_has_been_idle_for_long_gives_way_at_once(small):
-    """As long as the hand-off costs, unless set: here it is over before anybody asks. Nothing but idleness ends a turn."""
+    """As long as the hand-off costs, unless set: here that is over before another program asks. Only idleness ends a turn."""
     small.start_daemon(config={"quantum": "5min"})
     idle = hold(small, 48)
     idle.await_event("filled")
@@ -407,14 +407,15 @@ def test_who_has_been_idle_for_long_gives_way_at_once(small):
 
 
 def test_who_is_busy_is_not_idle(small):
-    """Within its quantum a program that works keeps its turn, however little it does at a time."""
+    """Within its quantum a working program keeps its turn, however little it does at a time."""
     small.start_daemon(config={"quantum": "5min", "idle_release": "1ms"})
     busy = small.program("turns", "--bytes", "40MiB", "--block", "4MiB", "--ms", "1", "--until", small.path("end"))
     busy.await_event("filled")
     turns = small.handoffs()
     second = hold(small, 48, 2)
     wait_for(lambda: second.pid in small.clients(), 30, "the second to come")
-    # It is idle where the machine gives it nothing to do for a while, and then asked to give way; so there are more tries.
+    # It counts as idle if the machine does not let it run for a while, and is asked to give way then; so there are more
+    # tries.
     for _ in range(5):
         wait_for(lambda: small.clients()[second.pid]["state"] in ("waiting", "restoring") or small.handoffs() > turns, 30,
                  "the second to wait")

@@ -1,4 +1,4 @@
-"""./dev mutate: what it draws, and that it finds what no test holds."""
+"""./dev mutate: the changes that it draws, and that it finds those that no test notices."""
 
 import os
 import re

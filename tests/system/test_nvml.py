@@ -1,4 +1,4 @@
-"""NVML that hangs, crashes or fails: nobody waits for it, and nothing that it did not say is used."""
+"""NVML that hangs, crashes or fails: no client waits for it, and no figure is used that it did not give."""
 
 import os
 import signal
@@ -120,7 +120,7 @@ def test_a_daemon_ends_while_nvml_hangs(card, daemon):  # noqa: F811
 
 
 def test_what_was_short_is_forgotten_when_nvml_begins_to_fail(card, daemon, client):  # noqa: F811
-    """Its figures, which come with the error all the same, are not used."""
+    """NVML returns figures together with the error; they are not used."""
     d = daemon(SIMCUDA_FAIL="nvmlDeviceGetMemoryInfo:4+:999", **card)
     c = client().connect()
     c.hello()

@@ -10,15 +10,15 @@ from world import ROOT
 
 MESSAGES = pathlib.Path(ROOT, "docs", "messages.md")
 SETTINGS = pathlib.Path(ROOT, "docs", "operations.md")
-MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; the others are of test builds
+MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; the others are in test builds only
 
-# Where messages come from: a call, and what must stand between its parenthesis and the text.
+# Where messages come from: a call, and the text between its parenthesis and the message.
 SOURCES = (
     ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error|notice)\(\s*"),
     ("src/daemon", r"usage_error\(\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
-    ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # what speaks against an order
+    ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
     ("src/cli", r"cli_fail\(CLI_(?:OK|FAILED|NO_\w+),\s*"),
@@ -30,7 +30,7 @@ TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([A-Za-z_]\w*)(?=\s*"))')
 
 
 def text_after(source, at):
-    """The pieces of the text that begins here, split where something varies; None where it is no literal."""
+    """The pieces of the text that begins here, split where parts vary; None if it is no literal."""
     whole, found = "", False
     while True:
         token = TOKEN.match(source, at)
@@ -39,7 +39,7 @@ def text_after(source, at):
         found = True
         whole += "%s" if token[1] is None else token[1].replace('\\"', '"')
         at = token.end()
-    # SUBLET_VERSION and its like may also stand last.
+    # SUBLET_VERSION and the like may also stand last.
     return re.split(r"%[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j)?[a-zA-Z]", whole) if found else None
 
 
@@ -70,7 +70,7 @@ def test_every_message_is_explained():
             missing.append(f"{path}: {'…'.join(pieces)}")
     assert len(patterns) > 60, "the sources were not read"
     assert not missing, "not in docs/messages.md:\n" + "\n".join(sorted(set(missing)))
-    # And no other: the first cells of its tables.
+    # And no other messages: the first cells of its tables.
     rows = re.findall(r"^\| (`.+?) \| ", MESSAGES.read_text(), re.M)
     surplus = [s for row in rows for s in spans(row) if not any(p.fullmatch(s) for p in telling)]
     assert len(rows) > 40

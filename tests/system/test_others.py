@@ -1,4 +1,4 @@
-"""What other users run, in tests that act as them, is where they can reach it."""
+"""Programs that other users run, in tests that act as them, are where those users can reach them."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""SUBLET_MEMORY=overflow: one process uses more than the card. What lies where is read from what the card counted: bytes
-that kernels used of host memory in place."""
+"""SUBLET_MEMORY=overflow: one process uses more than the card. The card's counter of bytes that kernels used on the host
+tells where memory lies."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def mapped(world, p):
 
 
 def uses_of_host(world, p, n):
-    """The bytes of the buffer of this number that lie on the host."""
+    """The bytes of the buffer with this number that lie on the host."""
     before = mapped(world, p)
     p.order(f"cycle 1 {n}:1")
     return (mapped(world, p) - before) // 2
@@ -47,7 +47,7 @@ def on_host(world, p, *numbers):
     return [uses_of_host(world, p, n) // MIB for n in numbers]
 
 
-@pytest.mark.freeze("park")  # the books to the byte, without a second context
+@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
 def test_one_program_uses_more_than_the_card(small):
     p = small.program("fill", "--bytes", "100MiB", "--block", "4MiB", "--rounds", "3", **OVERFLOW)
     p.ok()
@@ -55,7 +55,7 @@ def test_one_program_uses_more_than_the_card(small):
     card = small.card()
     assert card["peak"] <= 64 * MIB
     assert card["mapped_h2d_bytes"] >= 3 * 42 * MIB
-    assert card["d2h_bytes"] - card["mapped_d2h_bytes"] < MIB  # nothing was moved to and fro
+    assert card["d2h_bytes"] - card["mapped_d2h_bytes"] < MIB  # no memory was moved to and fro
 
 
 def test_the_program_is_told_of_card_and_host(small):
@@ -69,7 +69,7 @@ def test_the_program_is_told_of_card_and_host(small):
 
 
 def test_the_status_tells_what_lies_on_the_host(small):
-    """It adds up, and says how the program's memory is shared."""
+    """The figures add up, and show how the program's memory is shared."""
     p = buffers(small, 40, 40, SUBLET_KEEP="50MiB")
 
     def figures():
@@ -112,7 +112,7 @@ def test_the_largest_lies_on_the_host_and_priorities_say_otherwise(small):
 
 
 def test_who_leaves_makes_room_for_others_of_the_program(make_world):
-    """The share is used as a whole again after each change, but for what is smaller than an extent."""
+    """After each change the share is used as a whole again, except for parts smaller than an extent."""
     world = make_world(memory="128MiB")
     world.start_daemon()
     p = buffers(world, 12, 12, 12, 12, SUBLET_KEEP="24MiB")
@@ -124,7 +124,7 @@ def test_who_leaves_makes_room_for_others_of_the_program(make_world):
     p.finish()
 
 
-@pytest.mark.freeze("park")  # the books to the byte, without a second context
+@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
 def test_room_that_comes_free_is_used(small):
     p = buffers(small, 30, 30, 30)
     wait_for(lambda: on_host(small, p, 0) == [0], 20, "the first one to be on the card as a whole")

@@ -1,5 +1,5 @@
-"""More memory than the card has: every program gets its turn and finds its memory as it left it. Hand-offs come only
-from competing demand; each program rewrites all of its memory between its turns; another process recomputes it."""
+"""More memory than the card has: every program gets its turn and finds its memory as it left it. Hand-offs come only from
+competing demand. Each program rewrites all of its memory between its turns; another process recomputes it."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def touch(path):
 
 
 def run_until_handoffs(world, programs, handoffs, go_on, timeout=150):
-    """Let them compete until so many hand-offs have happened, then tell them to end."""
+    """Lets them compete until so many hand-offs have happened, then tells them to end."""
     def enough():
         for p in programs:
             if not p.running() and p.process.returncode != 0:
@@ -47,7 +47,7 @@ def test_two_programs_of_three_quarters_of_the_card_each(shared):
     programs = [fill(shared, 96, seed) for seed in ("1", "2")]
     run_until_handoffs(shared, programs, HANDOFFS, shared.path("end"))
     check_contents(shared, programs)
-    # Each hand-off had to move what was missing: 2 x 96 MiB and two contexts on 128 MiB.
+    # Each hand-off had to move the missing bytes: 2 x 96 MiB and two contexts on 128 MiB.
     card = shared.card()
     assert card["d2h_bytes"] > HANDOFFS * 40 * (1 << 20)
     assert card["peak"] <= card["total"]
@@ -75,7 +75,7 @@ def test_memory_is_passed_on_to_the_same_user(shared):
 
 @pytest.mark.freeze("off")  # books of descriptors
 def test_memory_is_not_passed_on_between_containers(shared):
-    # The second program has a pid namespace of its own; both are one user's.
+    # The second program has a pid namespace of its own; both belong to one user.
     alone = ["unshare", "--fork", "--pid", "--kill-child"]
     if subprocess.run(alone + ["true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
         pytest.skip(NO_PID_NAMESPACES)

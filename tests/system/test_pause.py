@@ -1,4 +1,4 @@
-"""sublet pause and resume: what the daemon does with the order, for clients that stand still as they say and for others."""
+"""sublet pause and resume: the daemon's handling of the order, for clients that obey it and for others."""
 
 import contextlib
 import fcntl
@@ -30,7 +30,7 @@ TOOK_NS = 900_000
 
 
 class Standing(Client):
-    """Stands still when told to, as the library does."""
+    """A client that stands still when told to, as the library does."""
 
     mode, paused, obedient, refused = PARK, False, True, 0
 
@@ -61,7 +61,7 @@ class Standing(Client):
             self.want_run()
 
     def grown(self, size):
-        """Of this size, with a lease."""
+        """Grown to this size, with a lease."""
         self.allocate(size)
         obey_until([self], lambda: self.lease)
         self.usage()
@@ -96,7 +96,7 @@ def shown(d, c):
 
 
 def lose(d, c):
-    """Its connection; and nothing that came by it is read any more."""
+    """Closes its connection; no message that came by it is read any more."""
     c.disconnect()
     wait_for(lambda: "lost" in shown(d, c)["flags"], what="the connection to be lost")
     while c.receive(0.2):
@@ -240,7 +240,7 @@ def test_a_daemon_that_was_restarted_believes_a_paused_process(daemon, standing,
     assert c.expect("PAUSE")["paused"] == 0
 
 
-# ---- others that wait ----
+# ---- other clients that wait ----
 
 QUICK = "[daemon]\nquantum = 200ms\npatience = 300ms\n"
 
@@ -486,7 +486,7 @@ def small(make_world):
 
 
 def told(world, what, *programs):
-    """What `sublet pause` or `sublet resume` says of them, who all do as they are told."""
+    """The output of `sublet pause` or `sublet resume` for programs that all obey."""
     done = world.sublet(what, *(str(p.pid) for p in programs))
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
@@ -502,7 +502,7 @@ def is_paused(world, p):
 
 
 def row(world, p):
-    """Its line in the table, and what follows it up to the next program's."""
+    """Its line in the table, and the lines up to the next program's."""
     lines = world.status_text().splitlines()
     at = next(i for i, line in enumerate(lines) if line.split()[:1] == [str(p.pid)])
     more = []
@@ -626,7 +626,7 @@ def test_a_neighbour_takes_the_memory_of_a_paused_program_in_mode_move(small):
 
 @pytest.mark.freeze("park")
 def test_a_neighbour_waits_for_a_paused_program_in_mode_park_and_is_told(small):
-    """It keeps its memory: only its time is taken."""
+    """The paused program keeps its memory: only its time is taken."""
     p = counts(small, 1)
     p.order("start")
     await_count(p)

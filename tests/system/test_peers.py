@@ -1,4 +1,4 @@
-"""Memory that is used from elsewhere: by another GPU of the process, or by a device that is no GPU."""
+"""Memory that is used from elsewhere: by another GPU of the process, or by a device other than a GPU."""
 
 import subprocess
 
@@ -23,14 +23,14 @@ def test_two_gpus_of_one_process(two):
 
 
 def test_memory_in_the_host_is_mapped_for_both(two):
-    """What does not lie on the card, and what was on either side when the second GPU was first used."""
+    """Memory on the host, and memory that was on either side when the second GPU was first used."""
     plain = two.program(*ARGS, shared=False).ok()
     p = two.program(*ARGS, SUBLET_MEMORY="overflow", SUBLET_KEEP="24MiB")
     assert p.ok().result() == plain.result()
 
 
 def test_mappings_follow_what_comes_back(two):
-    """Each round somebody else needs the first GPU: what comes back is mapped for the second one again."""
+    """In each round another program needs the first GPU: restored memory is mapped for the second one again."""
     plain = two.program(*ARGS, shared=False).ok()
     hold = two.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
@@ -57,7 +57,7 @@ def test_what_was_opened_before_the_second_gpu_was_used(two, sublet):
     end(two, importer, exporter)
 
 
-@pytest.mark.freeze("park")  # the books to the byte, without a second context
+@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
 @pytest.mark.parametrize("how", ["device", "tokens"])
 def test_what_a_device_has_stays_until_it_is_freed(shared, how):
     p = share(shared, 32)

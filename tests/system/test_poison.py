@@ -1,5 +1,5 @@
-"""A context that fails (a kernel that writes where nothing is) takes its process's others on that GPU along: what they held is
-lost, and that is nobody else's business."""
+"""When a context fails (a kernel writes to an unmapped address), the process's other contexts on that GPU fail too. Their
+memory is lost, and other programs are not affected."""
 
 import subprocess
 
@@ -33,7 +33,7 @@ def end(world, *programs):
 
 
 def given_back(world, p):
-    """It holds no memory any more, and is shown for what it is."""
+    """It holds no memory any more, and its state says so."""
     c = world.clients()[p.pid]
     return c["backed"] == c["allocated"] == 0 and "poisoned" in c["flags"]
 
@@ -52,7 +52,7 @@ def test_it_answers_as_the_plain_driver_does(shared, how):
 
 @pytest.mark.parametrize("late", ["", " 400"], ids=["at once", "during a drain"])
 def test_its_memory_is_given_back_at_once(shared, late):
-    """The neighbour no longer takes turns with it, and nothing is copied for what is lost."""
+    """The neighbour no longer takes turns with it, and lost memory is not copied."""
     broken, other = start(shared, "alone", 80), neighbour(shared, 80)
     broken.order("break" + late)
     wait_for(lambda: given_back(shared, broken), 20, "its memory to be given back")
@@ -70,7 +70,7 @@ def test_its_memory_is_given_back_at_once(shared, late):
 
 
 def test_it_waits_for_no_turn(shared):
-    """Work submitted in a failed context gets its answer while somebody else has the card."""
+    """Work submitted in a failed context gets its answer while another program has the card."""
     broken = start(shared, "alone", 80)
     broken.order("break")
     wait_for(lambda: given_back(shared, broken), 20, "its memory to be given back")
@@ -83,7 +83,7 @@ def test_it_waits_for_no_turn(shared):
 
 
 def test_a_pool_of_a_gpu_that_has_failed_stops_no_other_gpu(make_world):
-    """What it gives out is the driver's; the process is not to wait for memory behind it."""
+    """The pool hands out the driver's memory; the process does not wait for memory behind it."""
     w = make_world(gpus=2)
     w.start_daemon()
     p = start(w, "elsewhere", 8)

@@ -1,4 +1,4 @@
-"""Stream-ordered memory: served from our heap, so it can be evicted like any other; what a pool keeps for nothing goes
+"""Stream-ordered memory: it comes from our heap, so it can be evicted like any other; memory that a pool keeps unused goes
 first and is never copied."""
 
 import subprocess
@@ -11,7 +11,7 @@ from world import MIB, wait_for
 
 
 def cache(world, live, freed, **env):
-    """A program with so much allocated, and so much freed that its pool keeps."""
+    """A program with so much allocated, and so much freed memory that its pool keeps."""
     p = world.program("ordered", "--how", "cache", "--bytes", live * MIB, "--block", 4 * MIB, "--count", freed // 4,
                       stdin=subprocess.PIPE, **env)
     p.await_event("cached")
@@ -34,7 +34,7 @@ def test_what_a_pool_keeps_is_dropped_and_what_is_allocated_comes_back(shared):
         b = shared.program("hold", "--bytes", f"{size}MiB", "--block", "2MiB", stdin=subprocess.PIPE)
         b.await_event("filled")
         c = shared.clients()[a.pid]
-        # Where it is enough nothing is copied at all; else no more than lives.
+        # If that memory is enough, nothing is copied; otherwise no more than the live bytes.
         assert least <= c["moved_out"] <= most, c
         assert c["backed"] <= 34 * MIB, c
         b.finish()
