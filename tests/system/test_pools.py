@@ -54,7 +54,7 @@ def test_a_pool_gives_back_what_is_over_its_threshold_when_it_rests(shared):
 
 
 def test_cached_memory_makes_room_for_the_programs_own(shared):
-    """What the driver does: its pools give way before an allocation fails."""
+    """As with the driver: its pools give way before an allocation fails."""
     a = cache(shared, live=8, freed=96)
     a.order("take")
     a.order("verify")

@@ -1,5 +1,5 @@
-"""sublet run --profile and --profile-file: which buffers are worth their place on the card, found by trying in one run and
-used in the next. What lies where is read from what the card counted, never from speed."""
+"""sublet run --profile and --profile-file: one run finds by trying which buffers are worth their place on the card, the next
+run uses it. The card's counters tell where buffers lie, never speed."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from world import BUILD, MIB, wait_for
 
 PART = 128 << 10
 SETTINGS = {"host_memory": "1GiB"}
-# Buffers of 2 MiB, the last one used most: by size and age it would be the first to leave. The bus is slow, so that what
-# comes over it decides, whatever else the machine does.
+# Buffers of 2 MiB, the last one used most: by size and age it would be the first to leave. The bus is slow, so that bytes
+# over the bus decide, whatever else the machine does.
 USES = {0: 1, 1: 2, 2: 8}
 STEP = " ".join(f"{n}:{times}:{PART}" for n, times in USES.items())
 
@@ -25,7 +25,7 @@ def slow(make_world):
 
 
 def start(world, *options, keep="4MiB", **env):
-    """`buffers` by way of sublet run, with room for one of its buffers and what is small."""
+    """Runs `buffers` by sublet run, with room for one of its buffers and small allocations."""
     p = world.start([os.path.join(BUILD, "sublet"), "run", "--keep", keep, *options, "--",
                      os.path.join(BUILD, "programs", "buffers"), "--seed", 7], stdin=subprocess.PIPE, **env)
     p.await_event("ready")
@@ -135,7 +135,7 @@ def test_a_program_that_ends_before_anything_is_found_says_so(slow):
 def test_a_program_that_ends_too_soon_leaves_no_file(slow):
     path = slow.path("job.profile")
     p = start(slow, "--profile", path)
-    p.order(f"cycle 6 {STEP}")  # steps are seen, and then it is over
+    p.order(f"cycle 6 {STEP}")  # steps are found, and then the trial is over
     p.finish()
     assert p.err().endswith("no profile: the program ended before all of its buffers were tried\n")
     assert not os.path.exists(path)

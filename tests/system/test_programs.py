@@ -1,4 +1,4 @@
-"""Every program gives the same result with and without sublet, through every door, alone on the card."""
+"""Every program gives the same result with and without sublet, by every way into the driver, alone on the card."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def test_equal_through_every_door(shared, name, door):
 
 
 def check_its_memory_is_ours(shared, *command, **how):
-    """Seen from the daemon: the program's memory is in the books, and ours to move."""
+    """By the daemon's figures: the program's memory is counted, and sublet can move it."""
     p = shared.program(*command, "--bytes", "32MiB", "--block", "4MiB", stdin=subprocess.PIPE, **how)
     p.await_event("filled")
     world.wait_for(lambda: shared.clients()[p.pid]["allocated"] >= 32 << 20, 30, "its memory in the books")
@@ -72,14 +72,15 @@ print(json.dumps({"event": "found", **found}), flush=True)
 
 @pytest.mark.skipif(world.NO_PYTHON is not None, reason=world.NO_PYTHON or "")
 def test_a_version_that_nobody_decided_about_is_not_handed_out(shared):
-    """A launch by it would be ungated, and one by an older version's door would have arguments of another ABI."""
+    """A launch through it would be ungated, and a launch through the door of an older version would have arguments of another
+    ABI."""
     command = [sys.executable, "-c", ASKS]
     plain = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel").ok()
     with_sublet = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel",
                                LD_PRELOAD=world.LIBRARY).ok()
     assert plain.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": True}]
     assert with_sublet.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": False}]
-    # The same version of a function that has not changed since is the one that we know.
+    # The same version of a function that has not changed since is the known one.
     unchanged = shared.start(command, LD_PRELOAD=world.LIBRARY).ok()
     assert unchanged.events("found") == plain.events("found")
 

@@ -1,5 +1,5 @@
-"""A client that comes back to a daemon: from its ATTACH on it holds no more than it said, answered or not. The daemon here is
-the test itself, so that the answer can be kept back."""
+"""A client that comes back to a daemon: from its ATTACH on it holds no more than it reported, answered or not. The daemon
+here is the test itself, so that it can hold the answer back."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from wireclient import MIB
 
 @pytest.fixture
 def begun(make_world):
-    """A program with a lease and all the room it wants, and its daemon."""
+    """A program with a lease and all the room that it asks for, and its daemon."""
     started = []
 
     def begin(*argv):
@@ -27,7 +27,7 @@ def begun(make_world):
 
 
 def test_evicted_memory_stays_out_until_the_daemon_answers(begun):
-    """The connection is lost while copies are on their way out: what they free is not the client's any more."""
+    """The connection is lost while copies are on their way out: the bytes that they free are no longer the client's."""
     _, daemon, p = begun("fill", "--bytes", "16MiB", "--block", "2MiB")
     daemon.serve(lambda: p.events("filled"), "it to be filled")
     daemon.grants = False
@@ -36,7 +36,7 @@ def test_evicted_memory_stays_out_until_the_daemon_answers(begun):
     daemon.say_limit(backed=0)
     daemon.expect("USAGE", lambda m: m["moved_out"])
     daemon.client.close()
-    said = daemon.accept(late=True)  # they are all out by then
+    said = daemon.accept(late=True)  # all copies have ended by then
     assert said["backed"] < 16 * MIB, said
     daemon.stays_unanswered()
     daemon.answer(commit=24 * MIB, backed=said["backed"], unevictable=said["unevictable"])

@@ -109,7 +109,7 @@ def test_sim_starts_a_daemon_of_its_own_and_leaves_none_behind(world):
 
 
 def test_a_daemon_that_cannot_start_says_why_once(world):
-    """However often the program tries again."""
+    """It says so once, however often the program tries again."""
     p = world.start([os.path.join(BUILD, "sublet"), "run", "--sim", "--daemon", "/no/such/dir", "--", os.path.join(BUILD, "programs", "fill"), "--bytes",
                      "4MiB", "--block", "1MiB", "--rounds", "1000000"], SUBLET_LOG="debug")
     wait_for(lambda: p.err().count("starting a private daemon in /no/such/dir: ok") >= 3, 60, "the third try")
@@ -118,7 +118,7 @@ def test_a_daemon_that_cannot_start_says_why_once(world):
 
 
 def test_two_programs_oversubscribe_under_run_alone(world):
-    """The promise of the README: two commands in two terminals, no daemon started by hand."""
+    """The README's promise: two commands in two terminals, no daemon started by hand."""
     runtime = world.path("runtime")
     os.mkdir(runtime, 0o700)
     env = {"SUBLET_DIR": None, "LD_LIBRARY_PATH": None, "XDG_RUNTIME_DIR": runtime}
@@ -134,13 +134,13 @@ def test_two_programs_oversubscribe_under_run_alone(world):
 
 # ---- programs that the library cannot be loaded into ----
 
-# The number of the processor, and exit(0).
+# The number of the machine type, and exit(0).
 MACHINE, EXIT = {"x86_64": (62, b"\xb8\x3c\x00\x00\x00\x31\xff\x0f\x05"),
                  "aarch64": (183, b"\x00\x00\x80\xd2\xa8\x0b\x80\xd2\x01\x00\x00\xd4")}[os.uname().machine]
 
 
 def elf(path, loader=None):
-    """A program that ends; with a loader, which is not there, one that cannot be started."""
+    """An executable that ends at once; with a loader that does not exist it cannot be started."""
     text = loader.encode() + b"\0" if loader else EXIT
     where = 64 + 56 * (2 if loader else 1)
     header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, MACHINE, 1, 0x400000 + where, 64, 0, 0, 64, 56,
@@ -154,7 +154,7 @@ def elf(path, loader=None):
 
 
 def told(world, *command, **env):
-    """What `sublet run` says before the program starts, or fails to."""
+    """The messages of `sublet run` before the program starts, or fails to."""
     lines = run(world, "--", *command, SUBLET_QUIET=None, **env).stderr.splitlines()
     return [line for line in lines if "cannot run" not in line]
 

@@ -1,4 +1,4 @@
-"""The unit for systemd: it is understood, it confines the daemon, and what it leaves is enough for all that the daemon does."""
+"""The unit for systemd: systemd accepts it, it confines the daemon, and it leaves the daemon all that it needs."""
 
 import os
 import pathlib
@@ -37,7 +37,8 @@ def test_the_unit_is_understood_and_confines(tmp_path):
 
 
 def confined():
-    """As the unit has it, as far as this works without systemd: capabilities, privileges, and no code made at run time."""
+    """Confined as by the unit, as far as this works without systemd: capabilities, privileges, and no code made at run
+    time."""
     capabilities = ",".join("+" + name.removeprefix("CAP_").lower() for name in setting("CapabilityBoundingSet").split())
     no_new_code = "import ctypes, os, sys; ctypes.CDLL(None).prctl(65, 1, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
     return ["setpriv", f"--bounding-set=-all,{capabilities}", "--no-new-privs", "/usr/bin/python3", "-c", no_new_code]
@@ -57,7 +58,7 @@ def allowed_calls():
 
 @others.needed
 def test_what_the_unit_leaves_is_enough(place, tmp_path, monkeypatch):  # noqa: F811
-    """A group's socket, two processes of one user that share memory, and one of another that is killed."""
+    """A group's socket, two processes of one user that share memory, and a process of another user that is killed."""
     monkeypatch.setenv("ASAN_OPTIONS", NO_LEAKS["ASAN_OPTIONS"])
     traced = tmp_path / "calls"
     tracing = ["strace", "-f", "-qq", "-o", str(traced)] if shutil.which("strace") else []
@@ -79,7 +80,7 @@ def test_what_the_unit_leaves_is_enough(place, tmp_path, monkeypatch):  # noqa: 
         assert holder.allocate(600 * MIB)
         obey_until([holder], lambda: holder.lease)
         importer.allocate(600 * MIB)
-        obey_until([importer], lambda: importer.lease)  # the holder says nothing any more
+        obey_until([importer], lambda: importer.lease)  # the holder sends nothing any more
         assert holder.process.wait(60) == -signal.SIGKILL
     finally:
         for c in made:

@@ -1,4 +1,5 @@
-"""A bus that becomes slow in the middle of hand-offs: slow is not stuck, and stuck is not lost."""
+"""A bus that becomes slow in the middle of hand-offs: slow programs are not taken for stuck ones, and stuck ones lose
+nothing."""
 
 import json
 import time
@@ -38,7 +39,7 @@ def look(world):
 
 
 def test_a_bus_that_becomes_slow_costs_time_and_nothing_else(slow):
-    """Every extent is progress: nobody is late, and status shows them moving."""
+    """Every extent is progress: no program is overdue, and status shows the bytes moving."""
     slow.start_daemon(config={"quantum": "150ms", "grace": f"{GRACE_S}s"})
     programs = [fill(slow, 40, seed) for seed in ("1", "2")]
     wait_for(lambda: slow.handoffs() >= 2, 30, "hand-offs")
@@ -53,7 +54,7 @@ def test_a_bus_that_becomes_slow_costs_time_and_nothing_else(slow):
             if progress.get(pid, (None, 0))[0] != figures:
                 progress[pid] = figures, looked[0]  # at the earliest: this look may have come late
             states.add(c["state"])
-            # Who is kept from running by a busy machine makes no progress, and is late.
+            # A program that a busy machine does not let run makes no progress, and is overdue.
             assert "overdue" not in c["flags"] or now - progress[pid][1] > GRACE_S / 2, c
         looked[0] = began
         return slow.card()["d2h_bytes"] - before > 32 << 20 and {"evicting", "restoring"} <= states
@@ -65,8 +66,8 @@ def test_a_bus_that_becomes_slow_costs_time_and_nothing_else(slow):
 
 
 def test_who_cannot_move_its_memory_in_time_is_late_and_others_go_on(slow):
-    """One process's way to the host has all but stopped: it is overdue, then left alone with what it
-    still holds, and goes on when the way is clear. What is under way counts as nothing but itself."""
+    """One process's way to the host has all but stopped. It is overdue, then left alone with the memory that it still holds,
+    and goes on when the bus is free. The extent under way counts for nothing else."""
     slow.start_daemon(config={"quantum": "150ms", "grace": "500ms"})
     victim, other, small = fill(slow, 40, "1"), fill(slow, 40, "2"), fill(slow, 4, "3")
     slow.slow_bus(f"out:3MB/s:60:{victim.pid}")

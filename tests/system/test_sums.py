@@ -1,4 +1,4 @@
-"""The comparison of books and driver that every world ends with (sums.py) must be able to say no."""
+"""The comparison of accounts and driver that ends every world (sums.py) must be able to fail."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from world import MIB
 
 
 def test_a_release_that_did_not_happen_is_seen(shared):
-    """The driver keeps the memory, and the books do not know."""
+    """The driver keeps the memory, and the accounts do not show it."""
     p = shared.program("fill", "--bytes", "16MiB", "--block", "4MiB", SIMCUDA_FAIL="cuMemRelease:2:1").ok()
     wrong = shared.wrong_sums()
     assert wrong and f"process {p.pid}, GPU 0: created" in wrong[0], wrong
@@ -16,14 +16,15 @@ def test_a_release_that_did_not_happen_is_seen(shared):
 
 
 def written(tmp_path, lines):
-    """Said by process 7 of GPU 0, unless they say otherwise."""
+    """Lines of process 7 on GPU 0, unless they name others."""
     path = tmp_path / "trace"
     path.write_text("".join(json.dumps({"pid": 7, "gpu": 0} | line) + "\n" for line in lines), encoding="ascii")
     return path
 
 
 def wrong(tmp_path, *said, created=40 * MIB, imported=0):
-    """Of a process that the driver says has so much, and 1 MiB more of its own, what the books are told to be."""
+    """The sentences for a process that has so much by the driver and 1 MiB more of its own, with these figures of the
+    library."""
     lines = [{"event": "card", "bytes": created + MIB, "created": created, "imported": imported, "graphs": 0}]
     lines += [{"event": event, "bytes": n} for event, n in said]
     return sums.wrong(written(tmp_path, lines), [7])

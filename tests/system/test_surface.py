@@ -1,5 +1,5 @@
-"""Every entry point that sublet catches is called by a test. Which they are is in src/cuda/cuda_api.def; what no test calls is in
-surface.txt, with the reason."""
+"""Every entry point that sublet catches is called by a test. src/cuda/cuda_api.def lists them; surface.txt lists those that
+no test calls, with the reason."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def test_no_door_is_counted_by_the_product(shared):
     assert not os.path.exists(path)
 
 
-@pytest.mark.freeze("park")  # the books to the byte, without a second context
+@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
 def test_arrays_are_counted_and_given_back(shared):
     p = shared.program("hold", "--bytes", "1MiB", stdin=subprocess.PIPE)
     p.await_event("filled")

@@ -1,4 +1,4 @@
-"""The scripts that decide whether a change is good: they must be able to say no."""
+"""The scripts that decide whether a change is good must be able to reject one."""
 
 import glob
 import json
@@ -113,7 +113,7 @@ def test_a_room_that_uses_one_above_it_is_named(layers):
 
 
 def build(root, objects):
-    """What a compiler would leave: each file's functions, and those that it calls."""
+    """A build's objects: each file's functions, and the functions that it calls."""
     for path, (has, calls) in objects.items():
         text = "".join(f"void {f}(void);\n" for f in has + calls)
         text += "".join(f"void {f}(void) {{ {' '.join(c + '();' for c in calls)} }}\n" for f in has)
@@ -145,7 +145,7 @@ def test_a_build_with_nothing_in_it_is_a_failure(layers):
 
 @pytest.fixture
 def locks(tmp_path):
-    """Whether check_locks.py finds nothing in a file of src/preload with this text; what it says."""
+    """Runs check_locks.py on a file of src/preload with this text. Returns whether it found nothing, and its output."""
     if not shutil.which("clang"):
         pytest.skip("the analysis is clang's")
     for folder in ("base", "cuda", "preload/process", "preload/driver"):
@@ -258,7 +258,7 @@ MACHINE = {"gpu": "a", "gpu_memory": "b", "driver": "c", "processors": 1, "host_
 
 
 def unwrapped(page):
-    """Its text, a paragraph, an item or a row of a table a line."""
+    """Its text, with each paragraph, item or row of a table on one line."""
     return re.sub(r"(?<=[^\n|])\n(?! *[-|#\n]|$) *", " ", page.read_text())
 
 
@@ -280,7 +280,7 @@ def test_a_page_says_which_of_its_parts_are_of_an_earlier_run(tmp_path):
 
 
 def pages_of(tmp_path, parts):
-    """All that the pages say of such results."""
+    """The text of all pages made from such results."""
     results = tmp_path / "results.json"
     results.write_text(json.dumps({"machine": MACHINE, "seconds": 1.0, "parts": parts}))
     done = gpu_suite("--render", results, "--out", tmp_path / "pages")
@@ -333,7 +333,7 @@ def test_a_workload_that_is_wrong_in_any_of_its_runs_is_counted_and_listed(tmp_p
 
 
 def in_gpu_suite(script):
-    """What it prints, run beside the suite's modules."""
+    """The output of code that runs beside the suite's modules."""
     done = subprocess.run([sys.executable, "-c", script], cwd=os.path.join(ROOT, "tests", "gpu"), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, timeout=20)
     assert done.returncode == 0, done.stderr

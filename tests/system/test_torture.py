@@ -21,12 +21,13 @@ def tortured(world, name, *args, torture, **env):
 
 
 def times(world, pid=None):
-    """The bytes moved each time."""
+    """The bytes moved at each time."""
     return [e["bytes"] for e in world.traced("torture", pid)]
 
 
 def check_equal(world, name, doors, **env):
-    """Through all these doors at the same time, on one card: the same results as plain. Returns the runs."""
+    """Runs the program by all these ways at the same time, on one card; the results must be the plain ones. Returns the
+    runs."""
     args, before = [name, *PROGRAMS[name], "--seed", "11"], len(times(world))
     plain = world.program(*args, shared=False).ok()
     runs = [tortured(world, *args, door=door, torture=torture_of(name, seed), **env) for seed, door in enumerate(doors, 1)]
@@ -34,7 +35,7 @@ def check_equal(world, name, doors, **env):
         assert result(run.ok()) == result(plain)
         assert run.err() == ""
         assert sum(times(world, run.pid)) > 0
-    # A child is left alone, whatever its parent was in the middle of.
+    # A child is left alone, whatever its parent was doing.
     assert len(times(world)) == before + sum(len(times(world, run.pid)) for run in runs)
     return runs
 
@@ -53,7 +54,7 @@ def test_equal_under_torture_without_a_daemon(world, name):
     assert sum(times(world, run.pid)) > 0
 
 
-# In overflow mode, with more than may stay on the card: arguments, and what may.
+# In overflow mode, with more than may stay on the card: arguments, and the bytes that may.
 OVERFLOW = {
     "fill": (["--bytes", "24MiB", "--block", "3MiB"], "8MiB"),
     "churn": (["--bytes", "16MiB", "--block", "3MiB", "--rounds", "8", "--ms", "3"], "4MiB"),
@@ -65,7 +66,7 @@ OVERFLOW = {
 
 @pytest.mark.parametrize("name", OVERFLOW)
 def test_equal_under_torture_in_overflow_mode(world, name):
-    """What is on the card is taken away and comes back; what is not stays at its place in the host's memory."""
+    """Memory on the card is evicted and restored; memory on the host stays at its place."""
     world.start_daemon(config={"quantum": "200ms", "host_memory": "1GiB"})
     args, keep = OVERFLOW[name]
     plain = world.program(name, *args, "--seed", "11", shared=False).ok()
@@ -74,7 +75,7 @@ def test_equal_under_torture_in_overflow_mode(world, name):
     for run in runs:
         assert result(run.ok()) == result(plain)
         assert run.err() == ""
-    # So little of each is on the card that the random part of one may be nothing.
+    # Each has so little on the card that the random part of one may be empty.
     assert sum(sum(times(world, run.pid)) for run in runs) > 0
     for p in world.card()["processes"]:
         if p["pid"] in [run.pid for run in runs]:
@@ -83,7 +84,7 @@ def test_equal_under_torture_in_overflow_mode(world, name):
 
 @pytest.mark.freeze("park")  # the books to the byte
 def test_buffers_that_change_sides_under_torture(world):
-    """A priority sends them to the host and to the card, while torture takes what is there."""
+    """A priority moves them to the host and to the card, while torture evicts what is there."""
     world.start_daemon(config={"quantum": "200ms", "host_memory": "1GiB"})
     p = tortured(world, "buffers", "--seed", "5", torture="5,calls=20,every=20ms", stdin=subprocess.PIPE,
                  SUBLET_MEMORY="overflow", SUBLET_KEEP="24MiB")
@@ -108,7 +109,7 @@ def test_equal_under_torture_in_managed_memory(shared, name):
 
 
 def check_tangled(world, name, doors, **env):
-    """Through all these doors at the same time, on one card: the right sums. Returns the runs."""
+    """Runs them by all these ways at the same time, on one card; the sums must be right. Returns the runs."""
     open(world.path("end"), "wb").close()
     runs = [tortured(world, *TANGLED[name], "--seed", seed, "--until", world.path("end"), door=door,
                      torture=torture_of(name, seed), **env) for seed, door in enumerate(doors, 5)]
@@ -125,7 +126,7 @@ def test_work_that_cannot_just_be_waited_for(shared, name):
 
 @pytest.mark.parametrize("doors", [DOORS[:2], DOORS[2:]], ids="-".join)
 def test_memory_that_another_process_has_open(shared, doors):
-    """It stays where it is, whatever is taken from both of them around it."""
+    """It stays where it is, whatever is evicted from both of them around it."""
     def said(**torture):
         exporter, importer = (share(shared, mib, private=2, door=door, **torture) for mib, door in zip((16, 1), doors))
         exporter.order("export " + shared.path("handles"))
@@ -144,7 +145,7 @@ def test_memory_that_another_process_has_open(shared, doors):
 
 
 def test_two_gpus_of_one_process(make_world):
-    """What the second one may use of the first one's is mapped for it again whenever it comes back."""
+    """The first one's memory that the second one may use is mapped for it again at every restore."""
     world = make_world(gpus=2)
     world.start_daemon(config={"quantum": "200ms"})
     args = ["peers", "--bytes", "8MiB", "--block", "2MiB", "--rounds", "3", "--seed", "5"]
@@ -155,7 +156,7 @@ def test_two_gpus_of_one_process(make_world):
 
 
 def test_managed_memory_beside(shared):
-    """The driver moves it as it likes, and ours besides is tortured; the program compares every word."""
+    """The driver moves managed memory as it likes, and our memory beside it is tortured; the program compares every word."""
     runs = [tortured(shared, "managed", "--bytes", "8MiB", "--block", "2MiB", "--seed", n, door=door,
                      torture=f"{n},{TORTURE}", stdin=subprocess.PIPE) for n, door in enumerate(DOORS)]
     for p in runs:
@@ -169,7 +170,7 @@ def test_managed_memory_beside(shared):
 
 
 def test_contents_that_hardly_change(shared):
-    """Every byte is compared; also with all extents asked whether they have."""
+    """Every byte is compared; also with a fingerprint asked for each extent."""
     args = ["edit", "--rounds", "8", "--bytes", "8MiB", "--block", "2MiB", "--seed", "4"]
     plain = shared.program(*args, shared=False).ok()
     for run in [tortured(shared, *args, door=door, torture=f"{n},{TORTURE}", SUBLET_UNCHANGED=("auto", "always")[n % 2])
@@ -179,7 +180,7 @@ def test_contents_that_hardly_change(shared):
 
 
 def test_a_primary_context_that_is_released_and_retained(shared):
-    """They stay until they were tortured: where everything is slow, that may be after they have filled."""
+    """They run until they were tortured: where everything is slow, that may be after they have filled their memory."""
     runs = [tortured(shared, "revive", "--bytes", "8MiB", "--ms", "30", door=door, torture=f"{n},calls=1,every=2ms",
                      stdin=subprocess.PIPE) for n, door in enumerate(DOORS)]
     for run in runs:
@@ -202,7 +203,7 @@ def test_two_processes_that_wait_for_each_other(shared):
 
 @pytest.mark.parametrize("how", ["alone", "beside"])
 def test_a_context_that_fails(shared, how):
-    """What it had is lost, and all answers are as without."""
+    """Its memory is lost, and all answers are as without torture."""
     args = ["broken", "--how", how, "--bytes", "8MiB", "--block", "2MiB"]
     plain = shared.program(*args, shared=False, stdin=subprocess.PIPE)
     runs = [tortured(shared, *args, door=door, torture=f"{n},{TORTURE}", stdin=subprocess.PIPE)
@@ -218,7 +219,7 @@ def test_a_context_that_fails(shared, how):
 
 
 def test_whatever_comes_to_mind(shared):
-    """Four that do not fit, through as many doors."""
+    """Four programs that do not fit together, each started in another way."""
     for run in [tortured(shared, "roam", "--bytes", "40MiB", "--ms", "20", "--seconds", "2", "--seed", n, door=door,
                          torture=f"{n},{TORTURE}") for n, door in enumerate(DOORS)]:
         assert run.ok().events("roamed")
@@ -227,7 +228,7 @@ def test_whatever_comes_to_mind(shared):
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_full_card(small, door):
-    """What the driver is said to have, and when it refuses, is the same as without."""
+    """The size of the card, and the moment of refusal, are the same as without torture."""
     plain = small.program("oom", "--block", "4MiB").ok()
     run = tortured(small, "oom", "--block", "4MiB", door=door, torture="3,calls=20,every=20ms").ok()
     assert result(run) == result(plain)
@@ -245,7 +246,7 @@ def test_threads_and_processes_that_leave(shared, how):
 
 
 def test_the_seed_decides(world):
-    """Two runs are alike, another seed is not."""
+    """Two runs with one seed are alike; another seed differs."""
     args = ["copies", "--bytes", "4MiB", "--rounds", "3", "--seed", "11"]
     said = []
     for seed in (1, 1, 2):
@@ -277,7 +278,7 @@ def test_how_often_is_said(shared):
 
 @pytest.fixture
 def small(make_world):
-    """A card that costs little to fill, and two programs for it that do not fit."""
+    """A card that is cheap to fill, and two programs for it that do not fit."""
     w = make_world(memory="64MiB")
     w.start_daemon(config={"quantum": "150ms"})
     return w
@@ -303,7 +304,7 @@ def test_two_that_do_not_fit_are_tortured_while_they_take_turns(small):
 
 
 def test_the_daemon_comes_and_goes_meanwhile(small):
-    """Torture ends where a daemon's word begins: who has come back waits for its turn like everybody."""
+    """Torture gives way to a daemon's orders: a returning program waits for its turn like all others."""
     pair = start_pair(small, "calls=10,every=5ms")
     go_on(pair, 1)
     small.daemon.process.kill()

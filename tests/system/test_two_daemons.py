@@ -29,7 +29,7 @@ def hold(world, directory, seed, mib=80):
 
 
 def evicted(world, directory, seed):
-    """A program whose memory has all but gone to the host for somebody who has left."""
+    """A program whose memory was almost all evicted for another program that has ended."""
     p = hold(world, directory, seed)
     other = hold(world, directory, seed + "9", mib=104)
     other.finish()
@@ -37,7 +37,7 @@ def evicted(world, directory, seed):
 
 
 def is_waiting(pid):
-    """Its first thread stands at the gate."""
+    """Its first thread waits at the gate."""
     with open(f"/proc/{pid}/syscall", encoding="ascii") as f:
         return f.read().startswith("202 ")  # futex
 
@@ -48,7 +48,7 @@ def tell(p, line):
 
 
 def test_two_half_restored_clients_do_not_wait_for_each_other_for_ever(slow):
-    """Both come back in the same moment: each gets what the other would need, and one gives it back."""
+    """Both come back in the same moment: each gets bytes that the other would need, and one gives them back."""
     config = {"grace": GRACE, "quantum": "200ms"}
     slow.start_daemon(config=config)
     first = slow.daemon
@@ -58,7 +58,7 @@ def test_two_half_restored_clients_do_not_wait_for_each_other_for_ever(slow):
     wait_for(lambda: os.path.exists(os.path.join(elsewhere, "client.sock")), 20, "the second daemon")
     programs = [evicted(slow, d, seed) for d, seed in ((slow.dir, "1"), (elsewhere, "2"))]
     for d in (first, second):
-        d.send(signal.SIGSTOP)  # so that they hear of it in the same moment
+        d.send(signal.SIGSTOP)  # so that both get the message in the same moment
     for p in programs:
         tell(p, "touch")
         wait_for(lambda p=p: is_waiting(p.pid), 20, "it to ask")
@@ -76,7 +76,7 @@ def test_two_half_restored_clients_do_not_wait_for_each_other_for_ever(slow):
 
 
 def say(d, mib, seconds):
-    """A program of this user waits for so much, for so long."""
+    """Messages that a program of this user waits for so much, for so long."""
     end = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         while time.monotonic() < end:

@@ -1,6 +1,6 @@
-"""What is all zero, or as it was when it last left the card, is not copied out again; contents are checked byte by byte,
-and what was copied is what the card counted. Fingerprints are computed by interpreted kernels here, which is slow, so
-they are asked for with SUBLET_UNCHANGED=always."""
+"""Memory that is all zero, or unchanged since it last left the card, is not copied out again. Contents are checked byte by
+byte, and the card's counters tell what was copied. Interpreted kernels compute the fingerprints here, which is slow, so they
+are asked for with SUBLET_UNCHANGED=always."""
 
 import subprocess
 
@@ -9,7 +9,8 @@ import pytest
 from test_oversubscription import check_contents, fill, run_until_handoffs
 from world import MIB, wait_for
 
-pytestmark = pytest.mark.freeze("park")  # the books to the byte, without the copies that try a second context
+# the accounts are compared to the byte, and a second context would be tried with copies
+pytestmark = pytest.mark.freeze("park")
 
 EDIT_MIB = 48
 BLOCK = 4 * MIB
@@ -22,28 +23,30 @@ def start(world, name, *args, request="always", **env):
 
 
 class Pair:
-    """A program whose memory is looked at, and one that wants nearly all of the card."""
+    """A program whose memory is observed, and one that needs nearly all of the card."""
 
     def __init__(self, world, request="always"):
         self.world = world
         self.edit = start(world, "edit", "--bytes", f"{EDIT_MIB}MiB", "--block", BLOCK, "--seed", "3", request=request)
         self.other = start(world, "hold", "--bytes", "104MiB", "--block", "8MiB", request="never")
         self.edit.order("wake")
-        self.seen = set()  # how much has left in hand-offs that copied nothing
+        self.seen = set()  # bytes that left in hand-offs without a copy
 
     def copied(self):
-        """Bytes of the first one that the card has copied out and in so far."""
+        """Bytes of the first program that the card has copied out and in so far."""
         mine = next(p for p in self.world.card()["processes"] if p["pid"] == self.edit.pid)
         return mine["d2h_bytes"], mine["h2d_bytes"]
 
     def handoff(self):
-        """The other one takes the card, and gives it back. Returns the bytes that left, and that were copied."""
+        """The other program takes the card, and gives it back. Returns the bytes that left, and the bytes that were
+        copied."""
         out, _ = self.copied()
         before = self.world.clients()[self.edit.pid]
         self.other.order("verify")
 
         def evicted():
-            """The other one may run before all has left and been told of. What is told is what the card counted."""
+            """The other program may run before all has left and was reported. The reported bytes are those that the card
+            counted."""
             after, copied_out = self.world.clients()[self.edit.pid], self.copied()[0] - out
             spared = after["evicted"] - before["evicted"] - copied_out
             return after["state"] not in ("draining", "evicting") and \
@@ -58,8 +61,8 @@ class Pair:
         return left, copied_out, self.copied()[1] - into
 
     def handoff_of(self, *orders):
-        """As above, of extents that have all left before, so that only what the orders change is to be copied. How
-        many leave at a time is the daemon's."""
+        """As above, for extents that have all left before, so that only bytes changed by the orders have to be copied. The
+        daemon decides how many leave at a time."""
         for _ in range(12):
             for order in orders:
                 self.edit.order(order)

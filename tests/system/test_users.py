@@ -1,5 +1,5 @@
 """Several users on one machine: two private daemons that share one card, one daemon that several users share, directories
-that somebody else has put there, and users that are not who they seem."""
+that another user has planted, and users who are not who they seem."""
 
 import json
 import os
@@ -21,8 +21,8 @@ import world as world_module
 from others import BUILD, SCRIPTS, as_user
 from world import MIB, OLD_KERNEL, SYSTEM_DAEMON, wait_for
 
-# Nobody's, and not those of another run of these tests: /tmp/sublet-UID has no other owner. Not by the process's number, which
-# comes again in every container.
+# Uids of no user, and not those of another run of these tests: /tmp/sublet-UID has one owner. Not made from the process id,
+# which occurs again in every container.
 GROUP = others.LAST - 10 * random.randrange(1, 2000)
 ALICE, BOB, EVE = GROUP + 1, GROUP + 2, GROUP + 3
 
@@ -31,7 +31,7 @@ NO_USER_NAMESPACES = "no user namespaces can be made here; where the kernel lets
 
 
 class Machine(world_module.World):
-    """A world whose card is open to every user."""
+    """A world whose card every user may use."""
 
     def __init__(self, **settings):
         super().__init__(**settings)
@@ -49,7 +49,7 @@ class Machine(world_module.World):
         return path
 
     def user(self, uid, name, *args, directory=None, groups=(), **env):
-        """A test program of this user, with his private daemon unless directory names another."""
+        """A test program of this user, with a private daemon unless directory names another."""
         env = {"SUBLET_DIR": directory or self.home(uid), "LD_PRELOAD": os.path.join(BUILD, "libsublet.so")} | env
         return self.start([*as_user(uid, groups=groups), os.path.join(BUILD, "programs", name), *args], **env)
 
@@ -82,8 +82,9 @@ def fill(machine, uid, mib, seed, **env):
 
 
 def test_two_private_daemons_share_a_card(machine):
-    """Alice's program takes 48 MiB of 128, Bob's two take 40 each and have to take turns beside it. Each has its own daemon, to
-    which the other's programs are foreign; nobody is promised what the other holds, everybody goes on, and all ends well."""
+    """Alice's program takes 48 MiB of 128, Bob's two take 40 each and have to take turns beside it. Each user has a daemon,
+    to which the other's programs are foreign. No program is promised memory that the other user holds; all go on and end
+    well."""
     os.chmod(machine.root, 0o777)
     alice = fill(machine, ALICE, 48, "1")
     alice.await_event("filled")
@@ -106,7 +107,7 @@ def test_two_private_daemons_share_a_card(machine):
         p.await_event("filled")
     wait_for(all_go_on, 60, "four rounds of each", interval=0.2)
 
-    # What one daemon charges is, once measured, the other's foreign use.
+    # The charge of one daemon is, once measured, the other's foreign use.
     def seen_by_the_other():
         gpus = {uid: machine.status_of(machine.home(uid))["gpus"][0] for uid in (ALICE, BOB)}
         return gpus[BOB]["foreign"] >= 48 * MIB and gpus[ALICE]["foreign"] >= 48 * MIB and \
@@ -121,23 +122,23 @@ def test_two_private_daemons_share_a_card(machine):
 
 
 def test_an_idle_user_gives_way_to_another_ones_daemon(machine):
-    """Alice's program holds most of the card and does nothing. Bob's comes later, with a daemon of its own, to which hers is a
-    foreign process: it gets what it needs all the same, and she gets hers back."""
+    """Alice's program holds most of the card and is idle. Bob's comes later, with a daemon of its own, to which hers is
+    foreign: it gets its memory all the same, and hers comes back later."""
     os.chmod(machine.root, 0o777)
     alice = machine.user(ALICE, "hold", "--bytes", "96MiB", "--seed", "1", stdin=subprocess.PIPE)
     alice.await_event("filled")
     bob = machine.user(BOB, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", "2", "--rounds", "3")
     bob.ok()
     assert machine.check_sums(bob) >= 3
-    # Her memory is free a moment before her daemon hears of that.
+    # Her memory is free a moment before her daemon gets the figures.
     wait_for(lambda: machine.status_of(machine.home(ALICE))["gpus"][0]["clients"][0]["moved_out"] > 0, 20, "her to have made room")
     alice.order("touch")
     alice.finish()
 
 
 def test_a_busy_user_keeps_the_card_from_another_ones_daemon(machine):
-    """Neither fits beside the other. Whoever came first goes on undisturbed, whatever priority the other names in a daemon of
-    its own, and the other has the card as soon as the first ends."""
+    """Neither fits beside the other. The first one goes on undisturbed, whatever priority the other has in a daemon of its
+    own; the other has the card as soon as the first ends."""
     os.chmod(machine.root, 0o777)
     alice = fill(machine, ALICE, 80, "1")
     alice.await_event("filled")
@@ -160,8 +161,8 @@ def test_a_busy_user_keeps_the_card_from_another_ones_daemon(machine):
 
 
 def test_messages_between_daemons_cost_no_busy_program_its_memory(machine):
-    """Eve has no program; her messages say that one waits for the whole card. Alice's programs go on, and her daemon promises no
-    more than there is."""
+    """Eve has no program; her messages claim that one waits for the whole card. Alice's programs go on, and her daemon
+    promises no more than there is."""
     os.chmod(machine.root, 0o777)
     programs = [fill(machine, ALICE, 80, "1"), fill(machine, ALICE, 48, "2")]
     for p in programs:
@@ -192,7 +193,7 @@ def test_messages_between_daemons_cost_no_busy_program_its_memory(machine):
 
 
 def test_the_daemons_are_their_users(machine):
-    """Each runs as its user, in a directory that nobody else enters."""
+    """Each runs as its user, in a directory that no other user can enter."""
     p = machine.user(ALICE, "hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
     p.await_event("filled")
     home = machine.home(ALICE)
@@ -210,7 +211,7 @@ def test_the_daemons_are_their_users(machine):
 
 @pytest.fixture
 def shared_daemon(machine):
-    """Alice's, for the members of a group that has no name in this machine's files."""
+    """Alice's daemon, for the members of a group that has no name in this machine's files."""
     directory = machine.home(ALICE)
 
     def start(*options, group=GROUP):
@@ -245,7 +246,7 @@ def test_a_shared_daemon_without_root(machine, shared_daemon):
     for p in programs:
         p.ok()
         assert machine.check_sums(p) >= 2
-        # That the daemon takes no descriptors from them costs nobody his connection.
+        # That the daemon takes no descriptors from them ends no connection.
         assert "lost the daemon" not in p.err(), p.err()
     stranger = machine.user(EVE, "fill", "--bytes", "8MiB", "--block", "4MiB", directory=directory)
     stranger.ok()
@@ -259,7 +260,7 @@ def test_orders_are_the_daemons_users(machine, shared_daemon):
         done = machine.run_as(uid, [sublet, "set", "quantum", "1s", "--daemon", directory], groups=groups)
         assert (done.returncode == 0) == works, (uid, done.stderr)
         assert works or len(done.stderr.splitlines()) == 1
-    # Even where somebody opened the socket by mistake.
+    # Also if the socket was opened to all users by mistake.
     os.chmod(os.path.join(directory, "control.sock"), 0o666)
     done = machine.run_as(BOB, [sublet, "stop", "--daemon", directory], groups=(GROUP,))
     assert done.returncode == 1 and "own user" in done.stderr
@@ -267,7 +268,7 @@ def test_orders_are_the_daemons_users(machine, shared_daemon):
 
 
 def test_status_hides_others_from_plain_users(machine, shared_daemon):
-    """He sees what there is and what others hold, but not who they are or what they run; his own he sees."""
+    """A user sees the card and the bytes of others, but not who they are or what they run; its own programs it sees."""
     directory = shared_daemon()
     held = [machine.user(uid, "hold", "--bytes", "8MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE,
                          SUBLET_NAME=f"secret-of-{uid}") for uid in (ALICE, BOB)]
@@ -327,7 +328,7 @@ def test_the_status_socket_takes_no_orders(machine, shared_daemon):
         for order in ({"order": "stop"}, {"order": "set", "mode": "off"}, {"order": "dance"}):
             assert "error" in json.loads(ask(machine, uid, path, order).stdout)
     assert json.loads(ask(machine, BOB, path, {"order": "status"}).stdout)["mode"] == "auto"
-    # Asked again and again it costs him, not the others.
+    # A user who asks again and again uses up its own time, not that of others.
     with socket.socket(socket.AF_UNIX) as s:
         s.connect(path)
         assert machine.run_as(BOB, [sys.executable, "-c", f"""
@@ -372,14 +373,14 @@ def test_a_user_pauses_his_own_programs_and_the_daemons_user_all(machine, shared
                 assert ordered(by, what, BOB) == {"name": f"of-{BOB}", "already": by != BOB}
                 assert clients[BOB].expect("PAUSE")["paused"] == (what == "pause")
         assert "PAUSE" not in [m["type"] for m in clients[ALICE].seen]
-        # By the command line, which finds the socket that he may use; nothing of ours stands still here.
+        # By the command line, which finds the socket that the user may use; no program of ours stands still here.
         done = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "pause", str(pids[ALICE]), "--daemon", directory], groups=(GROUP,))
         assert done.returncode == 1 and f"process {pids[ALICE]} is another user's" in done.stderr
         done = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "pause", str(pids[BOB]), "--daemon", directory], groups=(GROUP,))
         assert done.returncode == 1 and "was told to stand still and has not within 5 s" in done.stderr
         done = machine.run_as(EVE, [os.path.join(BUILD, "sublet"), "pause", str(pids[BOB]), "--daemon", directory])
         assert done.returncode == 1 and "no permission for" in done.stderr
-        # Why it cannot be frozen is for those who may know what it runs.
+        # The reason why it cannot be frozen is shown only to those who may know what it runs.
         clients[ALICE].send("FROZEN", mode=2, off="its own reason")
         wait_for(lambda: "its own reason" in [r["freeze_off"] for r in rows(machine.status_of(directory))], 20, "the reason")
         seen = json.loads(ask(machine, BOB, os.path.join(directory, "status.sock"), {"order": "status"}).stdout)
@@ -390,7 +391,7 @@ def test_a_user_pauses_his_own_programs_and_the_daemons_user_all(machine, shared
             c.end()
 
 
-# ---- what one user may take from the others ----
+# ---- limits of one user ----
 
 
 LIAR = """
@@ -429,8 +430,8 @@ os.read(0, 1)
 
 @pytest.mark.parametrize("what", ["attach", "usage", "unevictable_requested", "short"])
 def test_lies_of_one_user_leave_room_for_the_others(machine, shared_daemon, what):
-    """Seven processes of Bob claim the whole card each, in every message that has a figure. Alice is the daemon's own
-    user; Eve is not, and gets her context, her memory and her turn."""
+    """Seven processes of Bob claim the whole card each, in every message with a figure. Alice is the daemon's own user. Eve
+    is not, and gets her context, her memory and her turn."""
     os.chmod(machine.root, 0o777)
     directory = shared_daemon("--host-memory", "512MiB")
     first = machine.user(EVE, "hold", "--bytes", "16MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE)
@@ -458,7 +459,7 @@ def test_lies_of_one_user_leave_room_for_the_others(machine, shared_daemon, what
 
 
 def test_one_users_promises_leave_host_memory_for_the_others(machine, shared_daemon):
-    """Half of the host's memory is the most that one user's programs may count on, however many they are."""
+    """One user's programs may count on half of the host's memory at most, however many they are."""
     os.chmod(machine.root, 0o777)
     directory = shared_daemon("--host-memory", "200MiB")
     held, refused = [], None
@@ -507,7 +508,7 @@ os._exit(0)
 
 
 def test_descriptors_of_other_users_are_refused(machine, shared_daemon):
-    """One whose closing takes a minute would stop the daemon for as long: it never comes to have it."""
+    """A descriptor whose close takes a minute would stop the daemon for as long: it never arrives."""
     directory = shared_daemon()
     p = machine.start([*as_user(BOB, groups=[GROUP]), sys.executable, "-u", "-c",
                        LINGERER.format(tests=SCRIPTS, directory=directory)],
@@ -527,7 +528,7 @@ def test_root_of_a_user_namespace_is_not_root(machine, shared_daemon):
     """uid 0 inside, a plain user outside: may be a client, may not give orders."""
     directory = shared_daemon()
     control = os.path.join(directory, "control.sock")
-    os.chmod(control, 0o666)  # so that it is the daemon that says no
+    os.chmod(control, 0o666)  # so that the daemon is the one to refuse
     unshare = ["unshare", "--user", "--map-root-user"]
     probe = machine.run_as(BOB, [*unshare, "id", "-u"], groups=(GROUP,))
     if probe.returncode != 0:
@@ -536,7 +537,7 @@ def test_root_of_a_user_namespace_is_not_root(machine, shared_daemon):
     for prefix in (unshare, ["unshare", "--user"]):
         answer = json.loads(ask(machine, BOB, control, {"order": "stop"}, prefix).stdout)
         assert "own user" in answer["error"]
-    # As a client he is who he is outside.
+    # As a client it has its uid of the outside.
     merged = machine.env | {"SUBLET_DIR": directory, "LD_PRELOAD": os.path.join(BUILD, "libsublet.so")}
     p = machine.start([*as_user(BOB, gid=GROUP), *unshare, os.path.join(BUILD, "programs", "hold"), "--bytes", "8MiB"],
                       stdin=subprocess.PIPE, **merged)
@@ -546,7 +547,7 @@ def test_root_of_a_user_namespace_is_not_root(machine, shared_daemon):
 
 
 def test_root_in_a_user_namespace_of_roots_making_gives_no_orders(machine, shared_daemon):
-    """uid 0 outside, too, but confined: like the root of a container."""
+    """uid 0 outside too, but confined: like the root of a container."""
     directory = shared_daemon()
     control = os.path.join(directory, "control.sock")
     os.chmod(control, 0o666)
@@ -557,13 +558,13 @@ def test_root_in_a_user_namespace_of_roots_making_gives_no_orders(machine, share
     assert "outside a container" in json.loads(done.stdout)["error"]
 
 
-# ---- what somebody else has put there ----
+# ---- directories that another user has planted ----
 
 
 @pytest.fixture
 def planted():
-    """/tmp/sublet-UID of a user that is nobody's, for somebody else to make; gone afterwards. Named before the machine in a
-    test's parameters, it goes after the machine's programs."""
+    """/tmp/sublet-UID of a user that does not exist, for another user to make; removed afterwards. Named before the machine
+    among a test's parameters, it is removed after the machine's programs."""
     if SYSTEM_DAEMON:
         pytest.skip(SYSTEM_DAEMON)
     path = f"/tmp/sublet-{ALICE}"
@@ -576,7 +577,7 @@ def planted():
 
 
 def listen_in(directory, heard):
-    """Somebody's own daemon: notes who comes."""
+    """A fake daemon of another user's: it notes who connects."""
     sockets = []
     for name, kind in (("client.sock", socket.SOCK_SEQPACKET), ("control.sock", socket.SOCK_STREAM)):
         s = socket.socket(socket.AF_UNIX, kind)
@@ -625,7 +626,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("what", PLANTED)
 def test_a_planted_private_daemon_is_not_used(planted, machine, what):
-    """Neither library nor command line nor daemon touches it; each says why in a sentence, and the program runs."""
+    """Neither library nor command line nor daemon uses it; each gives the reason in a sentence, and the program runs."""
     make, owner, reason = PLANTED[what]
     directory = make(planted)
     os.chown(directory, owner, owner)

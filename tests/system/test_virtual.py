@@ -1,5 +1,5 @@
-"""Programs that reserve, create and map memory themselves: what they map is evicted and comes back like all other
-memory, wherever and however often it is mapped."""
+"""Programs that reserve, create and map memory themselves: their memory is evicted and restored like all other, wherever and
+however often it is mapped."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from world import MIB, go_on, wait_for
 
 WAYS = ("segments", "pages", "sleep", "one", "export", "threads")
 HANDOFFS = 4
-MOST = {"export": 64}  # MiB on a card of 128: what is exported stays where it is
+MOST = {"export": 64}  # MiB on a card of 128: exported memory stays where it is
 
 
 def virtual(world, how, mib, seed, *more, block="4MiB", **kinds):
@@ -39,7 +39,7 @@ def until_handoffs(world, programs, handoffs):
 
 
 def all_is_given_back(world):
-    """Nothing is left on the card, nor in the ledger."""
+    """Nothing is left on the card or in the ledger."""
     def empty():
         gpus = world.status()["gpus"]
         return world.card()["used"] == 0 and not (gpus and gpus[0]["clients"])
@@ -61,7 +61,7 @@ def test_equal_with_and_without_sublet(shared, how):
 
 @pytest.mark.parametrize("ways", (("segments", "pages"), ("sleep", "one"), ("export", "threads")))
 def test_they_survive_evictions(shared, ways):
-    """Two that do not fit together; every hand-off moves what they have mapped."""
+    """Two programs that do not fit together; every hand-off moves memory that they have mapped."""
     end = shared.path("end")
     programs = [virtual(shared, how, MOST.get(how, 88), seed, "--until", end, block=block)
                 for how, seed, block in zip(ways, ("1", "2"), ("4MiB", "8MiB"))]
@@ -97,7 +97,7 @@ def test_a_page_that_is_mapped_everywhere_stays(shared):
 
 
 def test_the_daemon_is_killed_between_evictions(world):
-    """Both come back with what they have, and nothing of it is lost."""
+    """Both come back with their memory, and no byte of it is lost."""
     world.start_daemon(config={"quantum": "200ms"})
     end = world.path("end")
     programs = [virtual(world, how, 80, seed, "--until", end) for how, seed in (("pages", "1"), ("segments", "2"))]

@@ -93,7 +93,7 @@ class Client:
         self.process.stdin.write(json.dumps(what).encode() + b"\n")
 
     def connect(self):
-        """Sequences and leases of an earlier connection mean nothing."""
+        """Connects anew. Sequences and leases of an earlier connection are void."""
         self.sequences, self.lease = {}, 0
         self.limit = self.limit | {"sequence": 0}
         self.command(do="connect")
@@ -141,7 +141,7 @@ class Client:
         return message
 
     def expect(self, *types, timeout=GENEROUS_S):
-        """The next message of one of these types, past others (which are taken note of)."""
+        """The next message of one of these types; others before it are noted."""
         until = time.monotonic() + timeout
         while True:
             message = self.receive(max(until - time.monotonic(), 0))
@@ -153,7 +153,7 @@ class Client:
             if message["type"] == "closed":
                 raise AssertionError(f"{self.name}: closed while waiting for {types}; saw {self.seen[-3:]}")
 
-    # -- what the library does --
+    # -- the library's behaviour --
 
     def hello(self, **changes):
         fields = dict(magic=MAGIC, major=1, minor=0, pid=self.process.pid, name=self.name, version="0.1.0")
@@ -203,12 +203,12 @@ class Client:
                 return True
 
     def allocate(self, size):
-        """Allocate up to so many bytes in all, and want to run with them."""
+        """Allocate up to so many bytes in all, and ask to run with them."""
         if not self.ask(size):
             return False
         self.allocated = size
         self.want_run()
-        self.move()  # as far as the limit reaches already
+        self.move()  # as far as the limit allows already
         return True
 
     def note(self, message):
@@ -227,7 +227,7 @@ class Client:
             self.contested = message["contested"]
 
     def obey(self, timeout=0.0):
-        """Take every message that is there and do what the library would. True if there was one."""
+        """Handle every message that has arrived as the library would. True if there was one."""
         any_message = False
         while True:
             message = self.receive(0 if any_message else timeout)
@@ -303,7 +303,7 @@ def order(directory, **what):
 
 
 def take(size):
-    """A context and so many bytes of the simulated card, by this process and past sublet."""
+    """Take a context and so many bytes of the simulated card, by this process and past sublet."""
     import ctypes
 
     cuda = ctypes.CDLL("libcuda.so.1")
@@ -350,7 +350,7 @@ def relay(directory):
                         try:
                             connection.send(bytes.fromhex(what["packet"]))
                         except OSError:
-                            pass  # the other end is gone: the read side tells
+                            pass  # the other end is gone: reading will show it
             elif ready is connection:
                 try:
                     packet = connection.recv(4096)

@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 def _library():
-    """The one that looks after itself (tests/watched), where it is built; `sublet run` takes the product."""
+    """The library that checks itself (tests/watched), where it is built; `sublet run` takes the product's."""
     watched = os.path.join(BUILD, "tests", "watched", "libsublet.so")
     return watched if os.path.exists(watched) else os.path.join(BUILD, "libsublet.so")
 
@@ -34,33 +34,33 @@ with open(os.path.join(BUILD, "subletd"), "rb") as _f:
     _daemon = _f.read()
 SANITIZER = "thread" if b"__tsan_init" in _daemon else "address" if b"__asan_init" in _daemon else None
 PATIENCE = 3 if SANITIZER else 1
-# LeakSanitizer stops the threads of a process by their numbers: of the parent's in a child of fork(), by none that are known
-# there in a pid namespace, and not under strace.
+# LeakSanitizer stops the threads of a process by their numbers. In a child of fork() it uses the parent's numbers, in a pid
+# namespace unknown ones, and under strace it cannot stop them.
 NO_LEAKS = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
-GENEROUS_S = 60  # what is awaited comes at once, but on a busy machine processes stand still for seconds
+GENEROUS_S = 60  # awaited events usually come at once, but on a busy machine processes stand still for seconds
 # Why Python cannot use the simulated driver of this build; None: it can.
 NO_PYTHON = ("Python cannot load a driver that was built with the thread sanitizer; in another build they run"
              if SANITIZER == "thread" else None)
-# Why a test is skipped, and where it runs (tools/count_tests.py adds up by these texts).
+# Why a test is skipped, and where it runs instead (tools/count_tests.py adds up by these texts).
 NO_PID_NAMESPACES = "no pid namespaces can be made here; as root outside of a container they run"
 OLD_KERNEL = "this kernel cannot refuse descriptors; from Linux 6.16 on they run"
-# Why no program of this machine looks into /tmp for a daemon; None: it does.
+# Why no program of this machine looks into /tmp for a daemon; None: programs do.
 SYSTEM_DAEMON = ("a system-wide daemon has /run/sublet; once it has left (sudo systemctl stop subletd) they run"
                  if os.path.exists("/run/sublet") else None)
 
-# Nothing of the caller's may leak into a world.
+# No variable of the caller may leak into a world.
 _OURS = ("SUBLET_", "SIMCUDA_", "PROGRAM_")
 _LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES")
 
 NVML_READER = "subletd-nvml"
 
-# What differs from run to run in what a program says.
+# Parts of a program's output that differ from run to run.
 VOLATILE = ("pid", "ms", "at")
 
 
 def wait_for(condition, timeout, what, interval=0.02, report=str):
-    """The condition's first true value. Fails with `what` after `timeout` seconds (PATIENCE; GENEROUS_S at least), and no less
-    than 20 looks: the whole machine may have stood still. report: what else to say then."""
+    """The condition's first true value. Fails with `what` after `timeout` seconds (PATIENCE; GENEROUS_S at least), and after
+    no less than 20 looks, because the whole machine may have stood still. report: what else to print then."""
     timeout = max(timeout, GENEROUS_S) * PATIENCE
     end = time.monotonic() + timeout
     for looks in itertools.count(1):
@@ -73,7 +73,7 @@ def wait_for(condition, timeout, what, interval=0.02, report=str):
 
 
 def threads(pid, name):
-    """Of each thread of a process its folder in /proc and what is in its file of that name."""
+    """For each thread of a process: its folder in /proc, and the contents of its file of that name."""
     for folder in glob.glob(f"/proc/{pid}/task/*"):
         try:
             with open(os.path.join(folder, name), encoding="ascii", errors="replace") as f:
@@ -96,12 +96,12 @@ def name_of(pid):
 
 
 def is_stopped(pid):
-    """None of its threads does anything any more."""
+    """None of its threads runs any more."""
     return {stat.rsplit(")", 1)[1].split()[0] for _, stat in threads(pid, "stat")} == {"T"}
 
 
 def go_on(programs, rounds=2):
-    """Each of them does so many rounds more."""
+    """Waits until each of them has done so many more rounds."""
     goal = {p: len(p.events("round")) + rounds for p in programs}
 
     def done():
@@ -113,7 +113,7 @@ def go_on(programs, rounds=2):
 
 
 class Program:
-    """A process of the world, with what it says in files."""
+    """A process of the world, with its output in files."""
 
     def __init__(self, world, argv, env, stdin, number):
         self.world = world
@@ -150,7 +150,7 @@ class Program:
         return found
 
     def result(self):
-        """What it said, without what differs from run to run."""
+        """Its output, without the parts that differ from run to run."""
         return [{k: v for k, v in e.items() if k not in VOLATILE} for e in self.events()]
 
     def running(self):
@@ -158,7 +158,7 @@ class Program:
 
     def await_event(self, kind, timeout=60):
         def look():
-            running = self.running()  # before what it said is read: it may say it and end in between
+            running = self.running()  # before its output is read: it may print the line and end in between
             found = self.events(kind)
             if not found and not running:
                 raise AssertionError(f"ended before it said {kind}\n" + self.report())
@@ -174,13 +174,13 @@ class Program:
             raise AssertionError(f"did not end within {timeout} s\n" + self.report()) from None
 
     def ok(self, timeout=120):
-        """Ends with status 0, or the test fails with all it said."""
+        """Ends with status 0, or the test fails with all its output."""
         status = self.wait(timeout)
         assert status == 0, f"ended with {status}\n" + self.report()
         return self
 
     def order(self, line):
-        """A line on the stdin of `hold`; returns its answer."""
+        """Sends a line to the stdin of `hold`; returns its answer."""
         answers = len(self.events("done"))
         self.process.stdin.write((line + "\n").encode())
         self.process.stdin.flush()
@@ -195,12 +195,12 @@ class Program:
         return wait_for(look, 90, f"{self.name} to answer {line!r}", report=self.report)[0]
 
     def become(self, *command):
-        """Has `hold` exec something else."""
+        """Has `hold` exec another program."""
         self.process.stdin.write(("become " + " ".join(str(word) for word in command) + "\n").encode())
         self.process.stdin.flush()
 
     def finish(self):
-        """End of stdin, then as ok()."""
+        """Ends stdin, then waits as ok() does."""
         self.process.stdin.close()
         return self.ok()
 
@@ -216,11 +216,11 @@ class Program:
 
 class World:
     def __init__(self, memory="128MiB", bus=None, gpus=1):
-        self.root = tempfile.mkdtemp(prefix="slt-", dir="/tmp")  # short: sockets have short names
+        self.root = tempfile.mkdtemp(prefix="slt-", dir="/tmp")  # short: socket names are short
         self.dir = os.path.join(self.root, "d")
         self.session = "t" + uuid.uuid4().hex[:16]
         self.programs = []
-        self.context = 0  # bytes that one takes, where that is many (sums.py)
+        self.context = 0  # bytes of one context, if they are many (sums.py)
         self.daemon = None
         self.env = {k: v for k, v in os.environ.items()
                     if not k.startswith(_OURS) and k not in _LOADER}
@@ -231,7 +231,7 @@ class World:
             "SIMCUDA_GPUS": str(gpus),
             "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
             "SUBLET_QUIET": "1",
-            # The library remembers here on which drivers and GPUs freezing works.
+            # The library stores here on which drivers and GPUs freezing works.
             "XDG_CACHE_HOME": self.path("cache"),
         })
         if "SUBLET_FREEZE" in os.environ:  # all tests in another mode than the default
@@ -248,14 +248,14 @@ class World:
         return os.path.join(self.root, name)
 
     def start(self, argv, stdin=subprocess.DEVNULL, **env):
-        """Any process, in the world's environment. A variable given as None is not there."""
+        """Any process, in the world's environment. A variable given as None is unset."""
         merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
         p = Program(self, argv, merged, stdin, len(self.programs))
         self.programs.append(p)
         return p
 
     def program(self, name, *args, shared=True, door=None, before=(), stdin=subprocess.DEVNULL, **env):
-        """A test program; shared: with libsublet.so, else on the plain driver; before: words before the command."""
+        """A test program. shared: with libsublet.so, otherwise on the plain driver. before: words before the command."""
         folder = "programs"
         if door is not None and door != "linked":
             folder, env["PROGRAM_DOOR"] = "programs/dl", door
@@ -286,7 +286,7 @@ class World:
         return daemon
 
     def sublet(self, *args, timeout=GENEROUS_S, **env):
-        """The command line; returns the finished process."""
+        """Runs the command line; returns the finished process."""
         merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
         return subprocess.run([os.path.join(BUILD, "sublet"), *args], env=merged, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
@@ -309,17 +309,17 @@ class World:
             return f"({e})"
 
     def clients(self):
-        """pid -> what status says of it on the first GPU."""
+        """pid -> its row of the status on the first GPU."""
         gpus = self.status()["gpus"]
         return {c["pid"]: c for c in gpus[0]["clients"]} if gpus else {}
 
     def handoffs(self):
-        """On the first GPU, since the daemon began."""
+        """Hand-offs on the first GPU since the daemon began."""
         gpus = self.status()["gpus"]
         return gpus[0]["handoffs"] if gpus else 0
 
     def worker(self):
-        """The pid that serves: the daemon's, or that of the worker of a private one."""
+        """The pid that serves: the daemon's, or the worker's of a private one."""
         with open(os.path.join(self.dir, "lock"), encoding="ascii") as f:
             pid = int(f.read())
         workers = [child for child in children(pid) if name_of(child) != NVML_READER]
@@ -351,7 +351,7 @@ class World:
         return [counted.get(p.pid, 0) for p in programs]
 
     def traced(self, event=None, pid=None):
-        """What has been traced so far, in the order of the file."""
+        """All events traced so far, in the order of the file."""
         return [e for _, e in sums.lines(self.path("trace")) if event in (None, e["event"]) and pid in (None, e["pid"])]
 
     # ---- the contents, by another process ----
@@ -381,7 +381,7 @@ class World:
             pass
         for p in self.programs:
             self._end(p)
-        # A supervisor and its worker have left their starter's process group, and one that is on its way makes others.
+        # A supervisor and its worker have left their starter's process group, and one that is about to leave makes others.
         wait_for(self._end_strays, 60, "what was started by what was started to end")
         subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--remove", "--force"], env=self.env,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=GENEROUS_S, check=False)
@@ -392,7 +392,7 @@ class World:
         assert not wrong, "books and driver do not agree (sums.py):\n" + "\n".join(wrong[:20])
 
     def wrong_sums(self):
-        """Where a process's books and the driver's do not agree. Those that ended well must have told theirs."""
+        """Where a process's accounts and the driver's figures differ. Processes that ended well must have reported theirs."""
         told = [p.pid for p in self.programs if p.preloaded and p.process.returncode == 0]
         return sums.wrong(self.path("trace"), told, self.context)
 
@@ -409,7 +409,7 @@ class World:
         p.process.wait()
 
     def _end_strays(self):
-        """True: there is none any more. All that inherits the world's environment."""
+        """True: none is left. Strays are all processes that inherit the world's environment."""
         found = self._strays()
         for pid in found:
             _kill(pid)
