@@ -1,4 +1,4 @@
-/* agent_bench.c: the daemon, the clock and the neighbours of the tests of the agent. */
+/* agent_bench.c: the daemon, the clock and the neighbours for tests of the agent. */
 #include "unit.h"
 
 #include "agent_bench.h"
@@ -36,9 +36,9 @@ struct extent *extent; /* the first of the heap's only block */
 /* ---- the clock, and the agent's sleep ---- */
 
 uint64_t now_ns;
-uint64_t slept_ns; /* how long it wanted to, last */
+uint64_t slept_ns; /* for how long the agent last wanted to sleep */
 static sem_t asleep, go;
-static const char *wrong; /* seen in the agent's thread, where no test can fail */
+static const char *wrong; /* set in the agent's thread, where no test can fail */
 
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
@@ -99,7 +99,7 @@ void one_round(const struct core_wait *w)
 struct wire_message sent[SENT_MOST], box[BOX_MOST];
 int box_fds[BOX_MOST];
 unsigned sent_count, sent_fds, box_first, box_count;
-int connects, sends; /* what trying that answers */
+int connects, sends; /* the result of a connection attempt */
 unsigned send_tries;
 bool breaks; /* the connection, when next read from */
 
@@ -227,7 +227,7 @@ void quiesce_begin(struct quiesce_wait *w, bool still)
         *w = (struct quiesce_wait){.still = still};
         last_wait = w;
         if (while_it_begins)
-                while_it_begins(); /* older drivers: the lock is given up */
+                while_it_begins(); /* on older drivers the lock is given up meanwhile */
         while_it_begins = NULL;
 }
 
@@ -616,7 +616,7 @@ int begin_agent(void **state)
 
 int end_agent(void **state)
 {
-        core_lock = (struct lock){0}; /* a test that failed may have it */
+        core_lock = (struct lock){0}; /* a test that failed may hold it */
         atomic_store(&core.exiter, 1);
         (void)sem_post(&go);
         agent_stop();

@@ -1,7 +1,5 @@
 /* agent_bench.h: the agent, one round of its loop at a time, with a daemon that is a list of
- * messages and a clock that is a number. The agent's thread runs while rounds() does, and no
- * longer.
- */
+ * messages and a clock that is a number. The agent's thread runs only while rounds() does. */
 #pragma once
 
 #include "preload/agent/agent_state.h"
@@ -19,15 +17,15 @@
 static struct gpu *const gpu = &core.gpus[0];
 extern struct extent *extent; /* the first of the heap's only block */
 
-extern uint64_t now_ns, slept_ns; /* the time; how long it wanted to sleep, last */
+extern uint64_t now_ns, slept_ns; /* the time; for how long the agent last wanted to sleep */
 extern struct wire_message sent[SENT_MOST], box[BOX_MOST]; /* to and from the daemon */
 extern int box_fds[BOX_MOST];
 extern unsigned sent_count, sent_fds, box_first, box_count;
-extern int connects, sends; /* what trying that answers */
-extern unsigned send_tries; /* after so many it is taken all the same; 0: never */
+extern int connects, sends; /* the result of a connection attempt */
+extern unsigned send_tries; /* after so many the message is accepted all the same; 0: never */
 extern bool breaks;         /* the connection, when next read from */
 
-/* What the agent finds, and what it had done. */
+/* What the agent finds, and what it has asked for. */
 extern bool inside, submits_at_last, steps_evict, steps_restore;
 extern unsigned defaults;
 extern uint64_t submissions, bound_now;
@@ -37,10 +35,10 @@ extern enum swap_progress (*steps)(bool may_evict, bool restore); /* NULL: step_
 extern void (*while_it_begins)(void); /* once, in the next quiesce_begin() */
 extern struct quiesce_wait *last_wait;
 
-/* What its neighbours say, and what they were told. */
+/* Answers of its neighbours, and calls that they got. */
 extern struct beside {
         enum own_drain torture;
-        bool torture_drains; /* the drain is torture's */
+        bool torture_drains; /* torture began the drain */
         bool overflow_holds, overflow_moves, overflow_drains;
         bool poisoned, others_speak, caches_hold, transfers;
         uint64_t pool_ns, unevictable_ns, torture_ns, overflow_ns; /* UINT64_MAX: never */
@@ -54,16 +52,15 @@ extern struct beside {
         bool may_evict; /* as caches were asked */
 } beside;
 
-/* Something that must not be, seen by the agent's thread: the test fails at the end of the round.
- */
+/* The agent's thread saw something forbidden: the test fails at the end of the round. */
 void is_wrong(const char *what);
 void rounds(unsigned n);
 bool is_kicked(void);
-/* One, by a thread that waits and has woken the agent. */
+/* One round, made by a thread that waits and has woken the agent. */
 void woken(void);
 void one_round(const struct core_wait *w);
 struct wire_message *tell(unsigned type);
-/* The last one of a type since forget_sent(); NULL: there was none. */
+/* The last message of a type since forget_sent(); NULL: there was none. */
 const struct wire_message *said(unsigned type);
 unsigned times_said(unsigned type);
 void forget_sent(void);
@@ -79,7 +76,7 @@ void grant(void);
 void end_turn(uint64_t lease);
 void welcome(void);
 void attached(void);
-/* Waits for a turn: nothing of its 32 MiB is there. */
+/* It waits for a turn: none of its 32 MiB is on the card. */
 void begin_attached(void);
 void begin_running(void);
 int begin_agent(void **state);

@@ -1,4 +1,4 @@
-/* cli_bench.c: owns what the tests of subcommands' parts catch: stdout, the sentences of cli_fail,
+/* cli_bench.c: owns what the tests of subcommands' parts record: stdout, the sentences of cli_fail,
  * the parts of sublet. Must never call a real part. */
 #include "cli_bench.h"
 

@@ -1,5 +1,5 @@
-/* cli_bench.h: what the tests of subcommands' parts share: what is said to stderr by cli_fail() is
- * kept, what goes to stdout is caught, and the parts of sublet lie where a test says. */
+/* cli_bench.h: shared by the tests of subcommands' parts: cli_fail()'s messages are kept, stdout is
+ * captured, and the parts of sublet lie where a test puts them. */
 #pragma once
 
 #include <limits.h>
@@ -11,14 +11,14 @@
 struct cli_bench {
         char said[1024];                          /* the last sentence of cli_fail */
         unsigned failures;                        /* its calls */
-        char parts[PART_SIMULATOR_STAT + 1][128]; /* their paths; "": not there */
+        char parts[PART_SIMULATOR_STAT + 1][128]; /* their paths; "": it does not exist */
 };
 extern struct cli_bench cli_bench;
 
-/* For cmocka: nothing said, each part at /parts/N. */
+/* For cmocka: no message yet, and each part at /parts/N. */
 int cli_bench_begin(void **state);
 
-/* From catch to caught, stdout is kept; the text is the caller's. */
+/* From catch to caught, stdout is kept; the caller frees the text. */
 void cli_bench_catch(void);
 char *cli_bench_caught(void);
 

@@ -1,4 +1,4 @@
-/* contexts_bench.c: the driver and the neighbours of the tests of contexts and streams. */
+/* contexts_bench.c: the driver and the neighbours for tests of contexts and streams. */
 #include "unit.h"
 
 #include "contexts_bench.h"
@@ -31,16 +31,16 @@ uint64_t submissions;
 unsigned exits;
 unsigned kicks, discarded, parts, passed;
 _Atomic unsigned updates;
-unsigned calls; /* of the driver's that fail below, and what they answer */
+unsigned calls; /* driver calls that fail below, and their result */
 CUresult driver_says;
 bool no_room, unshared;
 CUcontext bound_lost;
 CUstream bound_stream_lost, pool_stream_lost, queried;
-unsigned held;   /* as the driver counts it: the primary context */
+unsigned held;   /* by the driver's count: retains of the primary context */
 uint64_t arrays; /* bytes that end with a context */
 CUcontext pools_lost;
 CUcontext other;        /* ends while another one does */
-static bool awaited;    /* pools put no more events into streams, since a capture is counted */
+static bool awaited;    /* pools put no events into streams from now on: a capture is counted */
 _Atomic unsigned asked; /* for room */
 bool in_line;           /* a thread may wait for another one */
 _Atomic bool waits;     /* it does */
@@ -50,7 +50,7 @@ pthread_t second;
 
 void core_expect_exit(void)
 {
-        assert_int_equal(calls, 1); /* of the driver, which registers its own end first */
+        assert_int_equal(calls, 1); /* of the driver, which registers its own exit first */
         exits++;
 }
 
@@ -90,7 +90,7 @@ void *retain(void *unused)
 
 void (*while_it_asks)(void), (*while_it_releases)(void);
 
-/* The answer comes when another thread that wants the context waits or has asked, too. */
+/* The answer comes when another thread that wants the context waits, or has asked too. */
 int request_unevictable(struct gpu *g, uint64_t more)
 {
         want_lock();
@@ -261,7 +261,7 @@ static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
 CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
 {
         assert_true(awaited);
-        assert_int_equal(at_the_gate.inside, 0); /* what is awaited may wait for a drain */
+        assert_int_equal(at_the_gate.inside, 0); /* the awaited work may wait for a drain */
         awaited = false;
         return mode == CU_STREAM_CAPTURE_MODE_GLOBAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -276,14 +276,14 @@ static CUresult fake_retain(CUcontext *ret, CUdevice device)
         return CUDA_SUCCESS;
 }
 
-/* What is about to end is in the books still, and they are told to nobody. */
+/* A context that is about to end is still counted, and not reported. */
 static void check_end(void)
 {
         assert_int_equal(gpu->unevictable, gpu->context_bytes + arrays);
         assert_int_equal(core.unbooked, 1);
 }
 
-/* Counts, though refused: pool_facts.txt, green_released. */
+/* A refused release counts all the same: pool_facts.txt, green_released. */
 static CUresult fake_release(CUdevice device)
 {
         if (held == 0)

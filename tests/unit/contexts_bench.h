@@ -1,6 +1,6 @@
 /* contexts_bench.h: a driver with a primary context, green contexts and streams, for tests of what
- * comes to its end with them and who has to hear of it. Each test begins with the primary context
- * retained once. */
+ * ends with them and which modules are informed. Each test begins with the primary context retained
+ * once. */
 #pragma once
 
 #include <pthread.h>
@@ -29,12 +29,13 @@ extern struct gate_thread at_the_gate;
 extern _Atomic unsigned asked; /* for room */
 extern CUcontext bound_lost, pools_lost;
 extern CUstream bound_stream_lost, pool_stream_lost;
-extern CUstream queried, capture_asked; /* by a drain, of the driver */
+extern CUstream queried, capture_asked; /* queried by a drain */
 
 /* The driver. */
-extern unsigned calls; /* that answer driver_says */
+extern unsigned calls; /* calls that return driver_says */
 extern CUresult driver_says;
-extern unsigned parts, held; /* green contexts; as the driver counts it: the primary context */
+extern unsigned parts,
+        held; /* green contexts; and by the driver's count: retains of the primary context */
 extern CUstreamCaptureStatus capture_status;
 CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode);
 

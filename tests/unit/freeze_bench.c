@@ -1,4 +1,4 @@
-/* freeze_bench.c: the freezer, the mover and the gate of the tests of an agent that freezes. */
+/* freeze_bench.c: the freezer, the mover and the gate for tests of an agent that freezes. */
 #include "unit.h"
 
 #include "freeze_bench.h"

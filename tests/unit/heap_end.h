@@ -1,5 +1,5 @@
-/* heap_end.h: the end of a heap, which the library's own never come to: they live as long as their
- * process. For tests that have a heap each, with heap.c and slab.c. */
+/* heap_end.h: the end of a heap. The library's heaps live as long as their process; tests make one
+ * each, with heap.c and slab.c. */
 #pragma once
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "preload/heap/heap.h"
 #include "preload/heap/slab.h"
 
-/* The books are given back, whatever is in them. Of what a pool keeps in its blocks, and of host
- * memory that extents have, nothing is. */
+/* Frees the heap's accounts, whatever they contain, but no memory that a pool keeps in its blocks,
+ * and no host memory of extents. */
 static inline void heap_end(struct heap *h)
 {
         struct block **const lists[] = {h->blocks, h->handles};

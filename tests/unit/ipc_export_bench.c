@@ -30,7 +30,7 @@ enum export_state state_of_exports;
 unsigned exports, given, held_again, released, replaced, of_driver;
 unsigned export_fails_at; /* the number of the piece; 0: none does */
 unsigned exported;
-CUdeviceptr second; /* what another thread wants while the first one is replaced */
+CUdeviceptr second; /* a request of another thread while the first one is replaced */
 bool inside, busy, no_daemon, no_export;
 int named, replace_error;
 CUdeviceptr freed_meanwhile; /* by another thread, while we get our name */
@@ -39,7 +39,7 @@ uint64_t clock_ns;
 struct sent sent[SENT_MOST];
 unsigned sent_count;
 
-/* The build gives the clock of this test the name below. */
+/* The build gives this test's clock the name below. */
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
         *ret = (struct timespec){.tv_sec = (time_t)(clock_ns / NSEC_PER_SEC),
@@ -66,7 +66,7 @@ enum quiescence quiesce_poll(struct quiesce_wait *w)
         return busy ? QUIESCE_BUSY : QUIESCE_DONE;
 }
 
-/* What became of no use while it was in our hands is looked at when it is not any more. */
+/* Extents that became unused while marked busy are dealt with when they are no longer busy. */
 void swap_unused(struct gpu *g, struct extent *e)
 {
         assert_ptr_equal(g, gpu);
@@ -214,7 +214,7 @@ static CUresult fake_relax(CUstreamCaptureMode *mode)
 
 struct ipc_link first = {.exporter = true}, other = {.exporter = true};
 struct ipc_handle handle;
-CUdeviceptr start;      /* of what it is a handle of */
+CUdeviceptr start;      /* of the block of the handle */
 static unsigned before; /* descriptors open */
 
 CUdeviceptr resident(uint64_t bytes)
@@ -269,7 +269,7 @@ int no_allocation(void **state)
         return 0;
 }
 
-/* As the agent calls it. True: something was answered. */
+/* As the agent calls it. True: a message was answered. */
 bool step(void)
 {
         bool any;
@@ -280,7 +280,7 @@ bool step(void)
         return any;
 }
 
-/* It asks for pieces from so many on; everything that follows from it is done. */
+/* It asks for pieces from this one on; all consequences are handled on return. */
 void ask(struct ipc_link *l, uint32_t from)
 {
         struct wire_message m = {.header.type = WIRE_OPEN};

@@ -1,5 +1,5 @@
-/* ipc_export_bench.h: memory of this process that two others open: what exports, the gate and the
- * driver answer is what a test has set, and what is said to the others is kept. */
+/* ipc_export_bench.h: memory of this process that two others open. A test sets the answers of
+ * exports, gate and driver; messages to the others are recorded. */
 #pragma once
 
 #include "fakes/neighbours.h"
@@ -16,8 +16,8 @@ extern bool inside, busy; /* threads in the driver, work in flight */
 extern bool no_daemon, no_export;
 extern int named, replace_error;    /* of ipc_be_named(), of extent_replace() */
 extern CUdeviceptr freed_meanwhile; /* by another thread, while we get our name */
-extern CUdeviceptr second;          /* what another thread wants while the first one is replaced */
-extern unsigned held_again;         /* the gate, then */
+extern CUdeviceptr second;  /* a request of another thread while the first one is replaced */
+extern unsigned held_again; /* the gate, then */
 extern enum export_state state_of_exports;
 extern unsigned exports, given, released, replaced, of_driver;
 extern unsigned exported, export_fails_at; /* the number of the piece; 0: none does */
@@ -36,9 +36,10 @@ extern struct ipc_handle handle;
 extern CUdeviceptr start; /* of what it is a handle of */
 
 CUdeviceptr resident(uint64_t bytes);
-/* As the agent calls it. True: something was answered. */
+/* As the agent calls it. True: a message was answered. */
 bool step(void);
-/* It asks for pieces from so many on, or says something; all that follows from it is done. */
+/* It asks for pieces from this one on, or sends another message; all consequences are handled on
+ * return. */
 void ask(struct ipc_link *l, uint32_t from);
 void say(struct ipc_link *l, unsigned type);
 void free_it(void);

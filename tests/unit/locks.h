@@ -1,5 +1,5 @@
-/* locks.h: included before all else into what a unit test is made of, where it is declared with
- * LOCKS: to release a lock that nobody holds fails the test. */
+/* locks.h: included first in all sources of a unit test that is declared with LOCKS: releasing a
+ * lock that no thread holds fails the test. */
 #pragma once
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* test_agent.c: when memory may leave and come back, what a drain comes to, the daemon that goes
- * and comes back, and how long the agent sleeps. */
+/* test_agent.c: when memory may leave and come back, the course of drains, the loss and return of
+ * the daemon, and how long the agent sleeps. */
 #include "unit.h"
 
 #include "agent_bench.h"
@@ -39,7 +39,7 @@ static void it_says_who_it_is_and_what_it_has(void **state)
         assert_int_equal(m->ATTACH.arena, 5 * MIB);
         assert_int_equal(m->ATTACH.total_bytes, GIB);
         assert_false(gpu->managed);
-        /* Before the answer it has what it has and no more. */
+        /* Before the answer it may use only what it has. */
         assert_int_equal(gpu->commit, 32 * MIB);
         assert_int_equal(gpu->limit, 32 * MIB);
         assert_int_equal(gpu->unevictable_allowed, 3 * MIB);
@@ -58,7 +58,7 @@ static void a_thread_that_attaches_waits_for_the_answer(void **state)
         agent_attach(gpu);
         lock_release(&core_lock);
         assert_true(gpu->managed);
-        assert_int_equal(times_said(WIRE_ATTACH), 1); /* it was asked for already */
+        assert_int_equal(times_said(WIRE_ATTACH), 1); /* it was requested already */
 }
 
 static void without_a_daemon_a_program_has_the_card(void **state)
@@ -76,7 +76,7 @@ static void without_a_daemon_a_program_has_the_card(void **state)
         assert_true(core.running);
         assert_false(atomic_load(&gate_bits) & GATE_NO_LEASE);
         assert_int_equal(core.host.most, 3 * GIB);
-        /* And shares it again when there is one. */
+        /* And it shares the GPU again when there is a daemon. */
         connects = 0;
         now_ns += 100 * NSEC_PER_SEC;
         rounds(1);
@@ -94,12 +94,12 @@ static void memory_comes_back_for_whoever_waits_and_no_one_else(void **state)
         assert_true(steps_restore);
         want_to_run(0);
         assert_false(steps_restore);
-        assert_true(steps_evict); /* as far as the limit says */
+        assert_true(steps_evict); /* as far as the limit allows */
         want_to_run(1);
         assert_true(steps_restore);
 }
 
-/* The lease has come, and half of the memory is still out: nothing may leave again. */
+/* The lease has come, and half of the memory is still out: no more may leave. */
 static void nothing_leaves_while_it_holds_a_lease(void **state)
 {
         begin_attached();
@@ -108,7 +108,7 @@ static void nothing_leaves_while_it_holds_a_lease(void **state)
         grant();
         assert_int_equal(core.lease, LEASE);
         assert_false(core.running);
-        want_to_run(0); /* whoever waited has gone */
+        want_to_run(0); /* the waiting program has ended */
         assert_false(steps_evict);
         assert_true(steps_restore);
         put(EXTENT_RESIDENT);
@@ -140,7 +140,7 @@ static void it_runs_once_all_is_back(void **state)
         assert_true(core.running);
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_false(atomic_load(&gate_bits) & GATE_NO_LEASE);
-        assert_true(atomic_load(&gate_bits) & GATE_UNBACKED); /* what is new is missing */
+        assert_true(atomic_load(&gate_bits) & GATE_UNBACKED); /* new memory is missing */
         core.running = false;
         put(EXTENT_RESIDENT);
         rounds(1);
@@ -184,7 +184,7 @@ static void a_revocation_of_another_lease_means_nothing(void **state)
         assert_true(agent.revoking);
         rounds(1);
         now_ns += NSEC_PER_MSEC;
-        end_turn(LEASE); /* said twice, it goes on from the first */
+        end_turn(LEASE); /* a repeated order counts from the first */
         assert_int_equal(agent.revoked_ns, now_ns - NSEC_PER_MSEC);
 }
 
@@ -203,7 +203,7 @@ static void a_long_kernel_that_nobody_waits_behind_is_awaited(void **state)
         assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
 }
 
-/* Work in flight may wait for what is held at the gate. */
+/* Work in flight may wait for work held at the gate. */
 static void a_drain_without_progress_fails_while_threads_wait(void **state)
 {
         uint32_t heard;
@@ -401,7 +401,8 @@ static void whoever_runs_goes_on_without_the_daemon(void **state)
         now_ns += NSEC_PER_SEC;
         gpu->usage_dirty = true;
         rounds(1);
-        assert_int_equal(said(WIRE_USAGE)->USAGE.limit_sequence, 0); /* it has heard of none yet */
+        assert_int_equal(said(WIRE_USAGE)->USAGE.limit_sequence,
+                         0); /* it has not been told of one yet */
         connects = -ECONNREFUSED;
         breaks = true;
         rounds(1);
@@ -584,7 +585,8 @@ static void messages_about_gpus_that_are_not_there_do_nothing(void **state)
         assert_false(core.gpus[1].managed);
 }
 
-/* Of another release: the program runs without sharing, once what was moved out is back. */
+/* The daemon is of another release: the program runs without sharing, once evicted memory is back.
+ */
 static void a_daemon_of_another_release_leaves_the_program_alone(void **state)
 {
         struct wire_message *m;

@@ -1,5 +1,5 @@
-/* test_agent_freeze.c: a program that is frozen instead of drained, one that is paused, and what
- * the daemon is told of it. */
+/* test_agent_freeze.c: a program that is frozen instead of drained, a paused one, and the reports
+ * about both. */
 #include "unit.h"
 
 #include "freeze_bench.h"
@@ -221,7 +221,7 @@ static void a_drain_called_off_while_it_freezes_is_let_go(void **state)
                 assert_int_equal(times_said(WIRE_DRAINED), 0);
                 assert_int_equal(times_said(WIRE_DRAIN_FAILED), 0);
                 freezer.while_it_confirms = freezer.while_it_begins = NULL;
-                end_turn(LEASE); /* and the next one is as any */
+                end_turn(LEASE); /* and the next one is normal again */
                 assert_int_equal(times_said(WIRE_DRAINED), 1);
                 end_agent(NULL);
                 (void)begin(NULL);
@@ -239,7 +239,7 @@ a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take(void
         gpu->unevictable = 300 * MIB;
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
         wake();
-        assert_false(gpu->mover_asks); /* nobody need make room before */
+        assert_false(gpu->mover_asks); /* no program need make room before */
         put(EXTENT_RESIDENT);
         grant();
         rounds(2);
@@ -326,7 +326,7 @@ static void a_refusal_of_an_earlier_request_for_a_mover_is_no_threads_refusal(vo
         ask_for_a_mover();
         refused = gpu->refused_unevictable.count;
         earlier = gpu->request_sequence;
-        gpu->request_dirty = true; /* for another figure of it */
+        gpu->request_dirty = true; /* because of another figure of it */
         wake();
         assert_int_not_equal(gpu->request_sequence, earlier);
         m = tell(WIRE_REFUSED);
@@ -335,7 +335,7 @@ static void a_refusal_of_an_earlier_request_for_a_mover_is_no_threads_refusal(vo
         m->REFUSED.of = earlier;
         wake();
         assert_int_equal(gpu->refused_unevictable.count, refused);
-        assert_true(gpu->mover_asks); /* the last one's answer is awaited */
+        assert_true(gpu->mover_asks); /* the last request is still unanswered */
 }
 
 static void a_request_for_a_movers_room_ends_with_the_connection(void **state)
@@ -371,7 +371,7 @@ static void a_request_for_a_movers_room_is_told_from_others(void **state)
         ask_for_a_mover();
         assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE_REQUEST);
         assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE);
-        gpu->unevictable_requested = 700 * MIB; /* another thread's request is more */
+        gpu->unevictable_requested = 700 * MIB; /* another thread's request is larger */
         gpu->request_dirty = true;
         wake();
         assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable, 700 * MIB);
@@ -412,7 +412,7 @@ static void refuse_the_mover(void)
         wake();
 }
 
-/* A thread took some of what was granted for the mover, and more was refused. */
+/* A thread used some of the room granted for the mover, and more was refused. */
 static void what_is_left_of_a_movers_grant_goes_back(void **state)
 {
         ask_for_a_mover();
@@ -441,7 +441,7 @@ static void who_has_nothing_to_spare_says_so(void **state)
                 said(WIRE_REQUEST)->REQUEST.flags & (WIRE_FLAG_SPARE | WIRE_FLAG_SPARE_REQUEST), 0);
 }
 
-/* With a mover, as it has room for one. */
+/* With a mover, because there is room for one. */
 static void have_a_mover(void)
 {
         ask_for_a_mover();
@@ -744,7 +744,7 @@ static void a_paused_program_that_is_away_stays_away_without_a_daemon(void **sta
         wait_for(30 * NSEC_PER_SEC);
         assert_true(freezer.stands && !core.running);
         assert_false(steps_evict);
-        assert_true(gpu->limit < 64 * MIB); /* nor does it think itself alone */
+        assert_true(gpu->limit < 64 * MIB); /* nor does it believe that there is no daemon */
 }
 
 static void a_paused_program_that_may_not_run_alone_stays_paused(void **state)
@@ -820,7 +820,7 @@ static void a_new_daemon_is_told_anew(void **state)
         assert_int_equal(said(WIRE_FROZEN)->FROZEN.mode, WIRE_FREEZE_PARK);
 }
 
-/* Its memory is away: nothing may be tried on it that could let it go. */
+/* Its memory is away: nothing may be tried that could thaw it. */
 static void a_turn_that_ends_before_it_began_leaves_the_program_as_it_is(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
@@ -866,7 +866,7 @@ static void a_mover_ends_where_freezing_does(void **state)
         assert_int_equal(gpu->unevictable, 300 * MIB);
 }
 
-/* Its own context brings it back: nothing of that may stand. */
+/* Its own context restores the memory: it must not be frozen meanwhile. */
 static void a_drained_program_without_a_mover_is_paused_without_being_frozen(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
@@ -917,7 +917,7 @@ static void a_paused_program_whose_daemon_speaks_otherwise_goes_on(void **state)
         assert_true(core.running && !gate_is_shut());
 }
 
-/* What stands has threads in the driver that nobody sees waiting. */
+/* A frozen program has threads in the driver that wait unseen. */
 static void a_program_that_stands_wants_to_go_on_even_if_nothing_was_in_flight(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
@@ -961,7 +961,7 @@ static void what_the_daemon_allows_holds_at_once(void **state)
         assert_int_equal(freezer.allowed, WIRE_FREEZE_OFF);
 }
 
-/* Until then it might still say less. */
+/* Until then it might still send a lower limit. */
 static void what_an_earlier_daemon_forbade_holds_until_a_new_one_attaches(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
@@ -989,7 +989,7 @@ static void where_memory_may_not_move_the_mover_goes(void **state)
         assert_int_equal(gpu->unevictable, 300 * MIB);
 }
 
-/* Freezing may be off before it was tested, too: for good. */
+/* Freezing may turn out to be impossible before it was tested, too, and for good. */
 static void a_mover_goes_where_nothing_is_frozen_any_more(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
@@ -1006,7 +1006,7 @@ static void room_for_a_mover_that_is_not_to_be_is_given_back(void **state)
         begin_running();
         gpu->context = &context;
         gpu->unevictable = 700 * MIB;
-        gpu->mover_room = 400 * MIB; /* it was to be, until a moment ago */
+        gpu->mover_room = 400 * MIB; /* until a moment ago it was to be frozen */
         wake();
         assert_int_equal(freezer.movers, 0);
         assert_int_equal(gpu->mover_room, 0);

@@ -1,9 +1,7 @@
-/* test_agent_freeze_random.c: whatever a daemon says and a program does, in whichever order, a
- * program whose memory is away is not let go, memory does not leave under work that runs, and one
- * that is paused does not run; and where all goes well again, it does.
- *
- *   test_agent_freeze_random [SEED [STEPS]]
- */
+/* test_agent_freeze_random.c: whatever a daemon orders and a program does, in whatever order: a
+ * program whose memory is away is not thawed, memory does not leave under running work, and a
+ * paused program does not run. When all goes well again, the program runs. *
+ * test_agent_freeze_random [SEED [STEPS]] */
 #include "unit.h"
 
 #include "freeze_bench.h"
@@ -24,10 +22,11 @@
 
 static uint32_t seed, first_seed = 1;
 static unsigned steps_wanted = STEPS, step;
-static bool work;      /* the GPU has something of the program's */
+static bool work;      /* the program has work on the GPU */
 static uint64_t lease; /* the last one given */
 static const char *history[HISTORY];
-static unsigned moves, frozen_moves, drains, thaws, pauses; /* in all: that it is no idle walk */
+static unsigned moves, frozen_moves, drains, thaws,
+        pauses; /* in all; proves that the walk does something */
 static bool done;
 
 static uint32_t draw(uint32_t below)
@@ -95,7 +94,7 @@ static void check_move(bool leaves)
                 is_wrong("memory leaves before it was seen that it can");
 }
 
-/* What is on its way arrives, or something goes on its way. */
+/* Memory on its way arrives, or memory begins to move. */
 static enum swap_progress move(bool may_evict, bool restore)
 {
         struct extent *e = pick(EXTENT_RESIDENT, true);
@@ -136,7 +135,7 @@ static void program(void)
                         work = true;
                 inside = draw(4) == 0;
         }
-        /* It goes on by itself, but where it stands. */
+        /* It goes on by itself, except while frozen. */
         if (!freezer.stands && draw(3) == 0)
                 work = inside = false;
         quiesce_now = work ? QUIESCE_BUSY : QUIESCE_DONE;
@@ -210,7 +209,7 @@ static void say_something(void)
                 break;
         case 5:
                 note("LIMIT");
-                /* Less is for those that have no turn. */
+                /* Lower limits are for programs without a turn. */
                 say_limit(core.lease ? MEMORY : draw(3) ? 0 : draw(5) * 32 * MIB);
                 break;
         default:
@@ -240,7 +239,7 @@ static void something_else(void)
                         agent_end_drain();
                 break;
         default:
-                sends = -EPIPE; /* a thread of the program's finds out */
+                sends = -EPIPE; /* a thread of the program's notices it */
                 request_report(gpu);
                 (void)daemon_say(&m, WIRE_NAME);
                 sends = 0;
@@ -293,7 +292,7 @@ static void one_step(void)
         now_ns += draw(16) ? draw(20) * NSEC_PER_MSEC : draw(12) * NSEC_PER_SEC;
         wake();
         rounds(draw(4));                   /* memory moves */
-        if (daemon_line.link == LINK_DOWN) /* else it would be another walk each time */
+        if (daemon_line.link == LINK_DOWN) /* otherwise it would be another walk each time */
                 agent.retry_ns = now_ns + draw(1000) * NSEC_PER_MSEC;
         drains += times_said(WIRE_DRAINED);
         check();
@@ -309,7 +308,7 @@ static bool wants_to_run(void)
         return r;
 }
 
-/* The daemon is there, and kind; work ends where it may. */
+/* The daemon is there and grants everything; work ends where it may. */
 static void all_is_well(void)
 {
         freezer.while_it_begins = freezer.while_it_confirms = NULL;
@@ -368,7 +367,7 @@ static void begin_episode(void)
         steps = move;
 }
 
-/* What led to it, for whoever has to find out. */
+/* The steps that led to it, for the person who looks for the cause. */
 static int tell_how(void **state)
 {
         if (done)
@@ -391,7 +390,7 @@ static void it_is_let_go_only_when_all_is_back_and_a_paused_program_never_runs(v
                 begin_episode();
                 for (unsigned until = step + EPISODE; step < until; step++)
                         one_step();
-                if (daemon_line.link != LINK_REFUSED) /* for good: it waits for room alone */
+                if (daemon_line.link != LINK_REFUSED) /* for good: it waits only for room */
                         all_is_well();
                 thaws += freezer.ended;
                 assert_int_equal(end_agent(NULL), 0);

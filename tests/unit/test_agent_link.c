@@ -1,5 +1,5 @@
-/* test_agent_link.c: the daemon that is looked for, lost, of another release or required; what the
- * program is and has meanwhile, and what each answer changes. */
+/* test_agent_link.c: the daemon that is looked for, lost, of another release or required; the
+ * program's state meanwhile, and the effect of each answer. */
 #include "unit.h"
 
 #include "agent_bench.h"
@@ -65,7 +65,7 @@ static void a_priority_is_requested_at_the_start(void **state)
         }
 }
 
-/* Half of a span at least, and less than one and a half of it. */
+/* At least half of a span, and less than one and a half of it. */
 static void assert_tries_after(uint64_t backoff_ns)
 {
         assert_int_equal(agent.backoff_ns, backoff_ns);
@@ -141,7 +141,7 @@ static void without_a_daemon_all_gpus_that_are_known_are_the_programs(void **sta
         assert_int_equal(core.host.allowed, UINT64_MAX);
         assert_false(core.gpus[1].managed);
         core.gpu_count = 1;
-        gpu->visible = 5 * MIB; /* what it was told stays */
+        gpu->visible = 5 * MIB; /* the size that it sees stays */
         core.host.most = 7;
         lock_acquire(&core_lock);
         agent_gpu_alone(gpu);
@@ -183,7 +183,7 @@ static void what_a_lost_daemon_had_said_is_void(void **state)
         assert_true(beside.overflow_cancelled > 0 && beside.ipc_disconnected > 0);
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_true(is_kicked() || slept_ns < NSEC_PER_SEC);
-        assert_int_equal(gpu->limit, 64 * MIB); /* whoever runs keeps what it had */
+        assert_int_equal(gpu->limit, 64 * MIB); /* a running program keeps its memory */
 }
 
 static void a_drain_of_tortures_outlasts_the_daemon(void **state)
@@ -206,7 +206,7 @@ static void whoever_waits_keeps_what_is_there(void **state)
         gpu->heap.backed = 24 * MIB;
         lose();
         assert_int_equal(gpu->limit, 24 * MIB);
-        gpu->limit = UINT64_MAX; /* nobody to ask, since before */
+        gpu->limit = UINT64_MAX; /* no daemon, since before */
         gpu->managed = true;
         lock_acquire(&core_lock);
         core.running = false;
@@ -351,7 +351,7 @@ static void the_first_attachment_shuts_the_gate_unless_the_program_runs(void **s
         assert_int_equal(atomic_load(&gate_bits), 0);
 }
 
-/* What the program is told of the card depends on what the host has. */
+/* The size of the card that the program sees depends on the host's memory. */
 static void a_gpu_that_overflows_is_not_managed_before_the_host_is_known(void **state)
 {
         struct wire_message *m;
@@ -385,7 +385,7 @@ static void a_refusal_counts_where_it_belongs(void **state)
         wake();
         refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->request_sequence - 1);
         assert_int_equal(gpu->unevictable_requested,
-                         400 * MIB); /* the last has an answer of its own */
+                         400 * MIB); /* the last request has an answer of its own */
         assert_int_equal(gpu->refused_unevictable.count, 0);
         heard = bell_listen(&core.changed);
         refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->request_sequence);
@@ -424,7 +424,8 @@ static void another_release_is_waited_out_where_a_daemon_is_required(void **stat
         assert_false(agent.refusal_said);
 }
 
-/* It ran and grew while nobody answered: of several such, none may have room for all of it. */
+/* It ran and grew without a daemon: of several such programs none may have room for all of its
+ * memory. */
 static void a_program_that_runs_makes_room_before_it_runs_alone(void **state)
 {
         begin_running();
@@ -447,7 +448,7 @@ static void a_program_all_of_which_is_there_goes_on_alone(void **state)
         assert_false(daemon_may_answer());
 }
 
-/* What is new may be missing for a while. */
+/* New memory may be missing for a while. */
 static void a_program_that_runs_alone_gives_way_to_nobody(void **state)
 {
         begin_running();

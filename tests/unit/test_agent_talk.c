@@ -1,5 +1,5 @@
-/* test_agent_talk.c: what is asked of the daemon and told to it: room, figures, memory that goes
- * along; whoever waits for an answer hears of it. */
+/* test_agent_talk.c: requests to the daemon and reports to it: room, figures, memory handed over;
+ * and the answers that waiting threads get. */
 #include "unit.h"
 
 #include "agent_bench.h"
@@ -16,7 +16,7 @@
 
 /* ---- room ---- */
 
-static const uint64_t *asked; /* what the daemon allows, each time that it is asked */
+static const uint64_t *asked; /* the daemon's limit, at each request */
 
 static void answer_commit(const struct core_wait *w)
 {
@@ -199,12 +199,12 @@ static void room_that_is_not_used_is_given_back_after_a_while(void **state)
         now_ns += NSEC_PER_SEC;
         gpu->commit_askers = 1;
         rounds(1);
-        assert_int_equal(gpu->commit, 512 * MIB); /* somebody is about to use it */
+        assert_int_equal(gpu->commit, 512 * MIB); /* a thread is about to use it */
         gpu->commit_askers = 0;
         rounds(1);
         assert_int_equal(gpu->commit, 64 * MIB); /* a block more than it uses */
         assert_int_equal(said(WIRE_REQUEST)->REQUEST.commit, 64 * MIB);
-        /* A LIMIT that was on its way hands nothing out again. */
+        /* A LIMIT that was on its way grants nothing again. */
         limit(512 * MIB, 512 * MIB, 300 * MIB, 4);
         assert_int_equal(gpu->commit, 64 * MIB);
 }
@@ -271,7 +271,7 @@ static void what_is_on_its_way_in_is_not_told_as_there(void **state)
         assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 32 * MIB);
         limit(64 * MIB, 64 * MIB, 300 * MIB, 4);
         assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 8 * MIB);
-        core.running = true; /* and what is new is waited for */
+        core.running = true; /* and threads wait for new memory */
         gpu->usage_dirty = true;
         rounds(1);
         assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 32 * MIB);
@@ -303,7 +303,7 @@ static void evicted_memory_goes_along_with_the_figures(void **state)
         assert_int_equal(said(WIRE_USAGE)->USAGE.pass_bytes, gpu->heap.extent_bytes);
         assert_int_equal(open_descriptors(), before);
         assert_true(gpu->may_pass);
-        /* Refused by the kernel: the figures go without it. */
+        /* The kernel refuses the descriptor: the figures go without it. */
         forget_sent();
         passed_add(&gpu->leaving, driver_foreign(MIB * 2, 1));
         gpu->usage_dirty = true;
@@ -332,7 +332,7 @@ static void memory_that_was_passed_on_is_kept_if_it_is_of_our_size(void **state)
                 assert_int_equal(gpu->passed.count, i);
                 assert_int_equal(open_descriptors(), before + i);
         }
-        m = tell(WIRE_GRANT); /* nothing goes along with that */
+        m = tell(WIRE_GRANT); /* no descriptor goes along with that */
         box_fds[box_count - 1] = driver_foreign(MIB * 2, 1);
         rounds(1);
         assert_int_equal(open_descriptors(), before + 1);
@@ -372,7 +372,7 @@ static void refuse_then_take_then_allow(const struct core_wait *w)
                 gpu->refused_unevictable.bytes = 400 * MIB; /* of another thread's */
                 gpu->refused_unevictable.count++;
                 break;
-        case 1: /* a third one takes some */
+        case 1: /* a third thread takes some */
                 gpu->unevictable = gpu->unevictable_requested = gpu->unevictable_allowed =
                         450 * MIB;
                 break;
@@ -383,7 +383,7 @@ static void refuse_then_take_then_allow(const struct core_wait *w)
         bell_ring(&core.changed);
 }
 
-/* It was more than this thread wanted then; what it needs by now was asked for by nobody. */
+/* It was more than this thread wanted then; what it needs by now is not yet requested. */
 static void a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later(void **state)
 {
         begin_running();
@@ -473,7 +473,7 @@ static void host_memory_is_told_by_whoever_uses_some(void **state)
         rounds(2);
         assert_int_equal(times_said(WIRE_HOST), 2);
         assert_int_equal(said(WIRE_HOST)->HOST.held, 2 * MIB);
-        gpu->heap.mapped = MIB; /* less is told by itself */
+        gpu->heap.mapped = MIB; /* lower figures are sent without a request */
         rounds(2);
         assert_int_equal(times_said(WIRE_HOST), 3);
         assert_int_equal(said(WIRE_HOST)->HOST.held, MIB);
@@ -509,7 +509,7 @@ static void a_host_limit_answers_what_was_asked_last(void **state)
         assert_int_equal(core.host.wanted, 7 * MIB);
         forget_sent();
         rounds(1);
-        assert_int_equal(times_said(WIRE_HOST), 0); /* which the daemon knows */
+        assert_int_equal(times_said(WIRE_HOST), 0); /* the daemon knows that */
 }
 
 /* ---- limits ---- */
@@ -561,7 +561,7 @@ static void more_than_the_arena_may_hold_is_trimmed(void **state)
         }
 }
 
-/* The daemon drops a request that what it has promised covers, and may take the promise back. */
+/* The daemon ignores a request that is already granted, and may take the grant back. */
 static void memory_that_is_missed_while_it_runs_is_asked_for_every_second(void **state)
 {
         begin_running();
@@ -586,7 +586,7 @@ static void exported_bytes_are_told_after_what_they_are_part_of(void **state)
 {
         begin_running();
         gpu->export_requested = 8 * MIB;
-        gpu->usage_dirty = true; /* what it is part of comes first */
+        gpu->usage_dirty = true; /* the figure that includes it comes first */
         agent.usage_ns[0] = now_ns;
         gpu->export_said = 4 * MIB;
         rounds(1);
@@ -601,7 +601,7 @@ static void room_is_given_back_only_where_it_is_much_and_nobody_needs_it(void **
         begin_running();
         now_ns += 10 * NSEC_PER_SEC;
         for (unsigned i = 0; i < 6; i++) {
-                /* In use: 32 MiB; kept: a block more; and two blocks are not worth a message. */
+                /* In use: 32 MiB; kept: a block more; two blocks are not worth a message. */
                 gpu->commit = gpu->commit_requested = 128 * MIB + (i > 0);
                 gpu->commit_askers = i == 1;
                 beside.overflow_holds = i == 2;
@@ -662,7 +662,7 @@ static void how_memory_is_shared_is_told_when_it_changes(void **state)
         gpu->heap.mapped = 0;
 }
 
-/* Without moments in which it was stopped. */
+/* Without the time in which it was stopped. */
 static void another_daemon_hears_how_long_the_program_has_run(void **state)
 {
         begin_running();

@@ -1,5 +1,5 @@
-/* test_agent_turns.c: what the agent and its neighbours owe each other in every round of its loop:
- * whose drain it was, who keeps memory where it is, and when to look again. */
+/* test_agent_turns.c: the agent and its neighbours in each round of its loop: who began a drain,
+ * who keeps memory in place, and when to look again. */
 #include "unit.h"
 
 #include "agent_bench.h"
@@ -43,7 +43,7 @@ static void a_drain_that_a_neighbour_began_is_no_word_to_the_daemon(void **state
         }
 }
 
-/* Nobody can say when its work is done. */
+/* No event marks the end of its work. */
 static void beside_a_library_with_work_of_its_own_a_drain_fails_at_once(void **state)
 {
         begin_running();
@@ -135,7 +135,7 @@ static void a_program_that_is_idle_is_active_again_with_its_next_turn(void **sta
         rounds(1);
         assert_int_equal(times_said(WIRE_IDLE), 1);
         end_turn(LEASE);
-        assert_false(atomic_load(&gate_bits) & GATE_TELL); /* there is nothing to tell */
+        assert_false(atomic_load(&gate_bits) & GATE_TELL); /* there is nothing to report */
         assert_false(agent.idle_said);
         rounds(1);
         core.waiters = 1;
@@ -205,7 +205,7 @@ static void nothing_runs_while_buffers_change_sides(void **state)
         assert_int_equal(slept_ns, 0); /* there is more of it */
 }
 
-/* What frameworks hold and do not use goes first. */
+/* Memory that frameworks hold unused goes first. */
 static void an_eviction_waits_for_caches_and_a_restore_does_not(void **state)
 {
         begin_attached();
@@ -274,7 +274,7 @@ static void it_looks_again_when_a_neighbour_says(void **state)
         beside.ipc_told = 0;
         rounds(1);
         assert_true(slept_ns > FOR_EVER);
-        assert_int_equal(beside.ipc_told, 1); /* after all that there was to tell */
+        assert_int_equal(beside.ipc_told, 1); /* after all reports */
 }
 
 static void a_drain_is_looked_at_less_often_the_longer_it_lasts(void **state)

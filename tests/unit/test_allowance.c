@@ -1,4 +1,5 @@
-/* test_allowance.c: what one user's programs may hold together, with a real scheduler behind it. */
+/* test_allowance.c: how much one user's programs may hold together, with a real scheduler behind
+ * it. */
 #include "unit.h"
 
 #include "base/clock.h"
@@ -18,8 +19,8 @@ static struct config config;
 static struct server server;
 static struct client clients[CLIENTS];
 static struct client *const a = &clients[0], *const b = &clients[1], *const other = &clients[2],
-                            *const fresh = &clients[3]; /* has not attached anything */
-static uint64_t most;                                   /* what NVML shows of a client at most */
+                            *const fresh = &clients[3]; /* has no GPU attached */
+static uint64_t most;                                   /* NVML's figure of a client at most */
 static const uint64_t share = CARD / 1000 * 25, host_share = 64 * GIB / 1000 * 500;
 
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
@@ -44,7 +45,7 @@ static void attach(struct client *c, unsigned gpu)
         done();
 }
 
-/* Ada has two programs, Bob one; none of them is the daemon's own user. */
+/* Ada has two programs, Bob one; neither user is the daemon's own. */
 static int begin(void **state)
 {
         struct sched_config sched;
@@ -143,11 +144,12 @@ static void unevictable_bytes_are_one_share_of_the_card_for_all_of_a_users_progr
         want(b, 0, 0, 100 * MIB);
         want(other, 0, 0, 50 * MIB); /* another user's */
         assert_int_equal(allowance_unevictable(a, 0), share - 100 * MIB);
-        assert_int_equal(allowance_unevictable(b, 0), share); /* its own is in what it asks for */
+        assert_int_equal(allowance_unevictable(b, 0),
+                         share); /* its own bytes are part of its request */
         assert_int_equal(allowance_unevictable(other, 0), share);
         assert_int_equal(allowance_unevictable(fresh, 0), share - 100 * MIB);
         assert_int_equal(allowance_unevictable(a, 1), share); /* another card */
-        /* Exported bytes and unevictable bytes are of one share. */
+        /* Exported bytes and unevictable bytes share one allowance. */
         want(a, 0, 100 * MIB, 30 * MIB);
         use(a, 0, &(struct sched_usage){.allocated = 100 * MIB});
         assert_int_equal(sched_client_export(server.sched, a->id, 0, &p, NOW, &server.actions), 0);
@@ -161,7 +163,7 @@ static void unevictable_bytes_are_one_share_of_the_card_for_all_of_a_users_progr
         assert_int_equal(allowance_unevictable(a, 0), 0); /* and not below */
 }
 
-/* A card's worth is on the card; what is past it may have to lie in host memory. */
+/* A card's worth is on the card; bytes beyond it may have to lie in host memory. */
 static void what_is_past_a_cards_worth_is_of_a_share_of_host_memory(void **state)
 {
         uint64_t all = visible() + host_share;
@@ -173,14 +175,14 @@ static void what_is_past_a_cards_worth_is_of_a_share_of_host_memory(void **state
         assert_false(allowance_commit(a, 0, all - GIB + 1));
         want(other, 0, 2 * GIB, 0);
         assert_true(allowance_commit(a, 0, all - GIB));
-        /* Mapped host memory is of the same share. */
+        /* Mapped host memory counts in the same allowance. */
         b->host = 3 * GIB;
         other->host = GIB;
         assert_true(allowance_commit(a, 0, all - 4 * GIB));
         assert_false(allowance_commit(a, 0, all - 4 * GIB + 1));
         a->host = GIB;
         assert_false(allowance_commit(a, 0, all - 4 * GIB));
-        /* A request that is kept back counts as if it were made. */
+        /* A request that is held back counts as if it were made. */
         b->request.kept = true;
         b->request.commit = 5 * GIB;
         assert_true(allowance_commit(a, 0, all - 9 * GIB));
@@ -207,7 +209,7 @@ static void each_card_has_its_own_worth(void **state)
 static void host_memory_is_what_the_users_others_leave(void **state)
 {
         assert_int_equal(allowance_host(a), host_share);
-        a->host = 7 * GIB; /* it says how much in all */
+        a->host = 7 * GIB; /* it states the total */
         assert_int_equal(allowance_host(a), host_share);
         b->host = 2 * GIB;
         other->host = 20 * GIB;
@@ -241,7 +243,7 @@ static void a_claim_is_bounded_by_what_can_be_true(void **state)
         u = (struct sched_usage){.allocated = GIB, .backed = 2 * GIB};
         allowance_claim(fresh, 0, &u);
         assert_int_equal(u.backed, GIB);
-        /* Past the user's share of host memory nothing of it is believed. */
+        /* Figures beyond the user's share of host memory are not believed. */
         config.host_per_user_permille = 0;
         want(b, 0, visible(), 0);
         u = (struct sched_usage){.allocated = GIB, .backed = GIB, .unevictable = MIB};
@@ -268,7 +270,7 @@ static void nobody_holds_more_than_it_was_allowed(void **state)
         allowance_usage(a, 0, &u);
         assert_int_equal(u.allocated, GIB);
         assert_int_equal(u.unevictable, MIB);
-        /* A program may report what it holds, whatever the user's others asked for since. */
+        /* A program may report its memory, whatever the user's others have requested since. */
         u = (struct sched_usage){.unevictable = 200 * MIB};
         want(a, 0, 2 * GIB, 200 * MIB);
         use(a, 0, &u);
@@ -278,7 +280,7 @@ static void nobody_holds_more_than_it_was_allowed(void **state)
         allowance_usage(a, 0, &u);
         assert_int_equal(u.unevictable, account(a, 0).unevictable);
         u = (struct sched_usage){.allocated = 9 * GIB};
-        allowance_usage(fresh, 0, &u); /* no account: not said of a card */
+        allowance_usage(fresh, 0, &u); /* no account: the figure is not about a card */
         assert_int_equal(u.allocated, 9 * GIB);
 }
 

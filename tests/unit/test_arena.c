@@ -1,5 +1,5 @@
-/* test_arena.c: host memory that is there when it is handed out, is handed out once, and goes back
- * to the system whole. */
+/* test_arena.c: host memory that exists when it is handed out, is handed out once, and goes back to
+ * the system whole. */
 #include "unit.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ int compat_thread_start(void *(*start)(void *), void *argument)
         return 0;
 }
 
-/* As many as the machine that these tests are meant for has. */
+/* As many as the machine that these tests assume has. */
 int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *ret)
 {
         CPU_ZERO(ret);
@@ -67,7 +67,8 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-        while (started_count) /* or its stack goes during the next test, which looks */
+        while (started_count) /* otherwise its stack goes during the next test, which would notice
+                               */
                 assert_int_equal(pthread_join(started[--started_count], NULL), 0);
         arena_trim(arena, 0);
         assert_int_equal(arena_bytes(arena), 0);
@@ -76,7 +77,7 @@ static int end(void **state)
         return 0;
 }
 
-/* Each page of it is there, and nobody else writes into it. */
+/* Each page of it exists, and no other thread writes into it. */
 static void check_room(const struct arena_room *r, uint64_t bytes, unsigned char mark)
 {
         unsigned char there[8 * MIB / 4096];
@@ -136,7 +137,7 @@ static void room_that_was_given_back_is_used_again(void **state)
         for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
                 assert_int_equal(arena_take(arena, UNIT, &all[i]), 0);
         for (unsigned round = 0; round < 3; round++) {
-                /* Of two that are apart one room is made. */
+                /* Of two gaps that are apart one room is made. */
                 arena_give(arena, &all[1]);
                 arena_give(arena, &all[6]);
                 assert_int_equal(arena_take(arena, 2 * UNIT, &two), 0);
@@ -257,7 +258,7 @@ static void memory_that_cannot_be_pinned_serves_as_well(void **state)
         check_room(&r, UNIT, 1);
         assert_int_equal(driver.registered, 0);
         arena_give(arena, &r);
-        arena_trim(arena, 0); /* the driver is not told of it */
+        arena_trim(arena, 0); /* the driver is not called for it */
 }
 
 static void whole_free_segments_go_back_until_it_is_enough(void **state)
@@ -293,7 +294,7 @@ static uint64_t mapped_bytes(void)
         return pages * 4096;
 }
 
-/* What is mapped beyond it, to align it, does not stay either. */
+/* Pages mapped beyond it for alignment do not stay, either. */
 static void no_addresses_are_left_behind(void **state)
 {
         struct arena_room r;

@@ -1,4 +1,4 @@
-/* test_arrays.c: room for arrays is asked for before they are made, as much as the driver will
+/* test_arrays.c: room for arrays is requested before they are made, as much as the driver will
  * take, and given back when they are gone. */
 #include "unit.h"
 
@@ -17,7 +17,7 @@
 static struct gpu *const gpu = &core.gpus[0];
 static CUresult answer;      /* the driver's */
 static unsigned made;        /* calls that reached it */
-static unsigned short_calls; /* that find no room first */
+static unsigned short_calls; /* arrays that find no room at first */
 static uint64_t room;
 static bool no_gpu, no_context;
 
@@ -234,7 +234,7 @@ static void each_level_is_half_of_the_one_before(void **state)
         assert_int_equal(room_of_mips(d, 2), 256 * 16 * 4 + 128 * 8 * 4);
         d.Flags = CUDA_ARRAY3D_CUBEMAP;
         assert_int_equal(room_of_mips(d, 2), 256 * 16 * 4 + 128 * 8 * 4);
-        /* What has more levels than bits the driver refuses. */
+        /* The driver refuses more levels than the size has bits. */
         assert_int_equal(room_of_mips(shape(1, 0, 0), 1000), 32 * 64);
 }
 

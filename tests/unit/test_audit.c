@@ -1,5 +1,5 @@
-/* test_audit.c: what the books say of the card is told when nothing comes or goes, and is all but
- * managed memory, whatever becomes of that. */
+/* test_audit.c: the accounts of the card are traced when no memory is coming or going, and contain
+ * all but managed memory, whatever happens to that. */
 #include "unit.h"
 
 #include <string.h>
@@ -92,7 +92,7 @@ static void what_comes_or_goes_is_not_told(void **state)
         ours->extents[0].busy = true;
         audit_tell(true);
         ours->extents[0].busy = false;
-        g->heap.resident -= MIB; /* of one that the program has freed */
+        g->heap.resident -= MIB; /* of a block that the program has freed */
         audit_tell(true);
         g->heap.resident += MIB;
         core.unbooked = 1;
@@ -111,7 +111,7 @@ static void what_comes_or_goes_is_not_told(void **state)
         assert_int_equal(told.lines, 4);
 }
 
-/* Who frees it while it is moved, or during a capture, leaves it in the books for a while. */
+/* A block freed while it is moved, or during a capture, stays in the accounts for a while. */
 static void managed_memory_that_was_freed_is_not_taken_for_ours(void **state)
 {
         struct block *ours, *managed, *dead;

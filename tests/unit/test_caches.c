@@ -1,5 +1,6 @@
-/* test_caches.c: what PyTorch keeps unused is given back before an eviction, by a thread of ours:
- * the eviction waits as long as that gets on, and no program is kept by one that does not. */
+/* test_caches.c: a thread of ours gives back memory that PyTorch keeps unused before an eviction.
+ * The eviction waits while that makes progress, and no program waits for a thread that does not
+ * answer. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -20,7 +21,7 @@ static struct context contexts[2] = {{.handle = (CUcontext)(uintptr_t)0xc0},
                                      {.handle = (CUcontext)(uintptr_t)0xc1}};
 static uint64_t now;
 
-/* What Python's side sees, written by our thread alone while a test waits for it. */
+/* The state of Python's side, written by our thread alone while a test waits for it. */
 static sem_t interpreter, kicked;
 static unsigned calls, references;
 static void *(*told_of_the_end)(void *, void *);
@@ -168,7 +169,7 @@ static CUresult fake_relax(CUstreamCaptureMode *mode)
 
 /* ---- the tests ---- */
 
-/* The thread and its state are there once a process. */
+/* The thread and its state are made once for a process. */
 static void after_a_run(void)
 {
         lock_acquire(&core_lock);
@@ -189,7 +190,7 @@ static bool hold(void)
         return held;
 }
 
-/* Our thread is through with what it was asked. */
+/* Our thread has finished the request. */
 static void await_thread(void)
 {
         while (sem_wait(&kicked) < 0)
@@ -255,7 +256,7 @@ static void who_has_a_lease_or_runs_is_not_asked_twice(void **state)
 {
         asks_once();
         lock_acquire(&core_lock);
-        (void)caches_hold(false, now); /* nothing ran in between */
+        (void)caches_hold(false, now); /* the program did not run in between */
         lock_release(&core_lock);
         assert_false(hold());
         lock_acquire(&core_lock);
@@ -290,7 +291,7 @@ static void any_card_may_be_short(void **state)
         assert_ptr_equal(current_in_call, contexts[0].handle);
         contexts[0].dying = true;
         after_a_run();
-        asks_once(); /* any of the program's will do */
+        asks_once(); /* any context of the program's will do */
         assert_ptr_equal(current_in_call, contexts[1].handle);
 }
 
@@ -319,8 +320,8 @@ static void nothing_is_asked_during_a_capture(void **state)
         assert_int_equal(calls, 0);
 }
 
-/* Somebody has the interpreter's lock. The next ones are not kept by it: twice as many each time.
- */
+/* Another thread has the interpreter's lock. Later hand-offs do not wait for it: twice as many each
+ * time. */
 static void who_does_not_answer_is_left_alone_for_a_while(void **state)
 {
         for (unsigned skips = 1; skips < 8; skips = 2 * skips + 1) {
@@ -333,7 +334,7 @@ static void who_does_not_answer_is_left_alone_for_a_while(void **state)
                 assert_false(hold());
                 (void)sem_post(&interpreter);
                 await_thread();
-                assert_int_equal(calls, 0); /* nobody waits for it any more */
+                assert_int_equal(calls, 0); /* no eviction waits for it any more */
                 for (unsigned i = 0; i < skips; i++) {
                         after_a_run();
                         assert_false(hold());
@@ -343,7 +344,7 @@ static void who_does_not_answer_is_left_alone_for_a_while(void **state)
         asks_once();
         calls = 0;
         after_a_run();
-        asks_once(); /* who answers is asked each time again */
+        asks_once(); /* a thread that answers is asked each time again */
 }
 
 static void as_long_as_memory_comes_back_it_is_waited_for(void **state)
@@ -400,7 +401,7 @@ static void *end_python(void *ended)
         return NULL;
 }
 
-/* The last one: from then on nothing is asked any more. */
+/* The last request: from then on Python is not called any more. */
 static void the_end_of_python_waits_for_a_call(void **state)
 {
         static _Atomic bool ended;

@@ -1,4 +1,5 @@
-/* test_channels.c: which channels of a process are known, and in which calls RM is told of them. */
+/* test_channels.c: which channels of a process are known, and in which calls RM gets their handles.
+ */
 #include "unit.h"
 
 #include <string.h>
@@ -81,7 +82,7 @@ static void all_groups_of_a_subdevice_share_a_call(void **state)
         assert_int_equal(calls[0].subdevice, 0x20);
         assert_int_equal(calls[0].count, 12);
         assert_int_equal(ledger.count, 12);
-        /* What computes goes off first, so that it submits no more copies. */
+        /* Compute channels go off first, so that they submit no more copies. */
         assert_int_equal(calls[0].channels[0], 0x201);
         assert_int_equal(calls[0].channels[8], 0x101);
 }
@@ -254,7 +255,7 @@ static void with_more_objects_than_places_nothing_may_rely_on_it(void **state)
         made(1, 0x100, 0x1000 + i, COMPUTE_CHANNEL, 0);
         assert_true(ledger.incomplete);
         channels_remove(&ledger, 1, 0x100);
-        assert_false(list(CHANNELS_PROGRAM)); /* it does not know what it has missed */
+        assert_false(list(CHANNELS_PROGRAM)); /* it does not know which requests it has missed */
 }
 
 static void channel_classes_of_all_generations_are_known(void **state)

@@ -1,4 +1,4 @@
-/* test_choose.c: which extent moves next, against a plain walk over all of them each time. */
+/* test_choose.c: which extent moves next, compared with a plain walk over all of them each time. */
 #include "unit.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static struct block *handle(uint64_t bytes)
         return b;
 }
 
-/* As it is meant: a walk for each. */
+/* The definition: a walk for each choice. */
 static struct extent *plain_evict(uint64_t missing)
 {
         struct extent *e, *best = NULL;
@@ -99,8 +99,7 @@ static void what_leaves_and_comes_is_what_a_walk_would_find(void **state)
                 for (unsigned k = 0; k < gpu.heap.blocks[i]->extent_count; k++)
                         gpu.heap.blocks[i]->extents[k].state = EXTENT_RESIDENT;
         missing = gpu.heap.allocated - 5 * MIB;
-        /* All but a little goes, while now and then somebody is busy or has nothing living in it.
-         */
+        /* Almost all leave, while now and then an extent is busy or has no block living in it. */
         for (unsigned n = 0; missing > 0; n++) {
                 struct extent *e = plain_evict(missing), *got;
 
@@ -130,7 +129,7 @@ static void what_leaves_and_comes_is_what_a_walk_would_find(void **state)
         }
 }
 
-/* The host keeps memory for what left once; others would need more of it. */
+/* The host keeps memory for extents that left once; others would need more of it. */
 static void the_same_leave_each_time(void **state)
 {
         struct extent *first[40];
@@ -153,7 +152,7 @@ static void the_same_leave_each_time(void **state)
         }
 }
 
-/* Under a sanitizer this is where it would be seen. */
+/* Only a sanitizer would notice the fault here. */
 static void what_is_buried_is_never_looked_at(void **state)
 {
         struct block *blocks[100];
@@ -177,7 +176,7 @@ static void what_is_buried_is_never_looked_at(void **state)
         assert_null(choose_evict(&gpu, GIB));
 }
 
-/* A walk for each of tens of thousands of new ones would take longer than making them. */
+/* A walk for each of tens of thousands of new extents would take longer than making them. */
 static void what_has_not_left_is_not_looked_for_twice(void **state)
 {
         struct block *b = handle(HEAP_GRANULARITY);

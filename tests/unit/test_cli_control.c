@@ -1,4 +1,4 @@
-/* test_cli_control.c: an order and its answer, with a socket that answers what a test says. */
+/* test_cli_control.c: an order and its answer, with a socket that answers as a test sets it. */
 #include "unit.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 static char dir[] = "/tmp/sublet-control-XXXXXX";
 static struct {
-        const char *answers[3]; /* in so many pieces, then it hangs up */
+        const char *answers[3]; /* in so many pieces; then it hangs up */
         size_t padding;         /* so many letters in the middle */
         char heard[256];
         int fd;
@@ -127,7 +127,7 @@ static void an_order_is_one_line_and_so_is_its_answer(void **state)
 
 static void a_long_answer_is_read_whole(void **state)
 {
-        /* Around what is read at a time, and past it again and again. */
+        /* Around the size of one read, and beyond it again and again. */
         static const size_t paddings[] = {1,     12200,  12267,    12268,    12269, 12270,
                                           16300, 16363,  16364,    16365,    20000, 28660,
                                           32768, 200000, 5u << 20, 15u << 20};
@@ -138,7 +138,7 @@ static void a_long_answer_is_read_whole(void **state)
                 assert_int_equal(ask("{\"text\":\"", "\",\"n\":8}", "\n", &n), 0);
                 assert_int_equal(n, 8);
         }
-        peer.padding = 17u << 20; /* no daemon says so much */
+        peer.padding = 17u << 20; /* no daemon sends so much */
         assert_int_equal(ask("{\"text\":\"", "\"}\n", NULL, &n), -ENOMEM);
 }
 
@@ -180,7 +180,7 @@ static void a_daemon_that_is_not_there_is_told_apart(void **state)
         peer.fd = -1;
 }
 
-/* Anybody can make /tmp/sublet-UID. */
+/* Any user can make /tmp/sublet-UID. */
 static void what_sits_where_others_may_enter_is_not_asked(void **state)
 {
         json_t *answer_of = NULL;
@@ -259,7 +259,7 @@ static void the_target_is_what_the_options_say(void **state)
         (void)setenv("SIMCUDA_SESSION", "s", 1);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         assert_non_null(strstr(at, "-sim-s-"));
-        /* A directory that is named goes before. */
+        /* A directory given by name goes before. */
         assert_int_equal(target_take(TARGET_DAEMON, dir, &t), CLI_OK);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         assert_string_equal(at, dir);

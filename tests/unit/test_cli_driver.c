@@ -1,5 +1,5 @@
 /* test_cli_driver.c: what the command line learns of a machine's cards from a driver and an NVML
- * that answer as a test says, and from the simulated driver's counters. */
+ * set by a test, and from the simulated driver's counters. */
 #include "unit.h"
 
 #include <errno.h>
@@ -185,7 +185,7 @@ static void without_nvml_there_is_no_figure(void **state)
         assert_int_equal(demo_nvml_open("/no/folder", "0000:00:00.0", &nvml), -ENOENT);
         set("nvmlDeviceGetHandleByPciBusId_v2", "1");
         assert_int_equal(demo_nvml_open(STUB_FOLDER, "0000:01:00.0", &nvml), -ENODEV);
-        assert_string_equal(getenv("SHUT"), "1"); /* what was begun is ended */
+        assert_string_equal(getenv("SHUT"), "1"); /* started processes are ended */
         set("nvmlInit_v2", "1");
         assert_int_equal(demo_nvml_open(STUB_FOLDER, "0000:00:00.0", &nvml), -ENOSYS);
         assert_null(nvml);

@@ -1,4 +1,5 @@
-/* test_cli_options.c: how the words of a command line are read, and what a wrong one is told. */
+/* test_cli_options.c: how the words of a command line are read, and the messages about wrong ones.
+ */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -196,7 +197,7 @@ static void a_command_without_options_knows_none(void **state)
         free(text);
 }
 
-/* Sixteen columns are the left one's: what has one more stands on a line of its own. */
+/* The left column has sixteen characters; a longer entry gets a line of its own. */
 static void long_options_have_a_line_of_their_own(void **state)
 {
         static const struct cli_option edge[] = {

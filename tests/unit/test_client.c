@@ -1,5 +1,5 @@
 /* test_client.c: a client's connection with real sockets and users: what is sent and kept, what is
- * read and when not, and what is left when it ends. */
+ * read and when not, and what is left at its end. */
 #include "unit.h"
 
 #include <errno.h>
@@ -84,7 +84,8 @@ static int listener = -1;
 static struct sockaddr_un address;
 static socklen_t address_size;
 
-/* The program's end of a new connection; the client is the first of the list, if it was taken. */
+/* The program's end of a new connection; the client is the first of the list, if it was accepted.
+ */
 static int knock(void)
 {
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -124,7 +125,7 @@ static int end(void **state)
         return close(program);
 }
 
-/* The sweep, which ends whoever is dropped, is the server's. */
+/* The server sweeps: it ends dropped clients. */
 static void run(void)
 {
         while (!server.marked && sd_event_run(server.event, 0) > 0)
@@ -182,7 +183,7 @@ static void messages_are_numbered_and_limits_by_the_scheduler(void **state)
         assert_false(hear(program, &got));
 }
 
-/* In their order, behind what the socket holds; of a client that does not read they have an end. */
+/* In order, behind the messages in the socket; those of a client that does not read are bounded. */
 static void what_the_socket_does_not_take_is_kept(void **state)
 {
         struct client *c = server.clients;
@@ -212,7 +213,7 @@ static void what_the_socket_does_not_take_is_kept(void **state)
         }
         assert_true(c->dropped && server.marked);
         assert_int_equal(c->queue_used, CLIENT_QUEUE);
-        client_send(c, &got); /* nobody is there to hear it */
+        client_send(c, &got); /* no process is there to receive it */
         assert_int_equal(c->queue_used, CLIENT_QUEUE);
 }
 
@@ -253,7 +254,7 @@ static void what_comes_is_handled_in_its_order(void **state)
         say(program, WIRE_BYE);
         run();
         assert_int_equal(now.handled, 2);
-        assert_int_equal(now.ends, 2); /* what came along is closed */
+        assert_int_equal(now.ends, 2); /* received descriptors are closed */
         assert_int_equal(now.last.header.type, WIRE_BYE);
         assert_false(server.clients->dropped);
         run();
@@ -276,7 +277,7 @@ static void what_is_no_message_ends_the_connection(void **state)
         assert_int_equal(now.handled, 0);
 }
 
-/* A client's word about a card counts only if NVML does not know the card. */
+/* A client's figure of a card counts only if NVML does not know the card. */
 static void an_attach_waits_for_a_look_at_the_cards(void **state)
 {
         struct client *c = server.clients;

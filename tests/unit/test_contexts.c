@@ -1,5 +1,5 @@
-/* test_contexts.c: contexts, primary and green ones: room before they are made, what ends with them
- * and when, and releases that the driver refuses. */
+/* test_contexts.c: contexts, primary and green ones: room before they are made, the memory that
+ * ends with them, and releases that the driver refuses. */
 #include "unit.h"
 
 #include "contexts_bench.h"
@@ -18,7 +18,7 @@ static void the_end_is_expected_once_the_driver_is_initialized(void **state)
         driver_says = CUDA_SUCCESS;
 }
 
-/* Both the driver's answers, as measured. */
+/* Both are the driver's answers, as measured. */
 static void a_release_that_is_refused_ends_nothing_but_counts(void **state)
 {
         CUcontext context;
@@ -73,7 +73,7 @@ static void threads_that_want_one_context_need_room_for_one(void **state)
         assert_non_null(quiesce_context_primary(gpu));
 }
 
-/* Work in them is waited for like that in all others. */
+/* Work in them is waited for as in all others. */
 static void contexts_of_graphics_are_known(void **state)
 {
         CUcontext c;
@@ -188,7 +188,7 @@ static void what_a_context_owns_ends_with_it_and_nothing_else(void **state)
         heap_bury(&gpu->heap, kept);
 }
 
-/* Of all streams. Not where the GPU has failed, and what it had in flight never ends, nor during a
+/* On all streams. Not where the GPU has failed, where work in flight never ends, nor during a
  * capture, which that would break. */
 static void work_is_waited_for_before_its_memory_goes(void **state)
 {
@@ -328,7 +328,7 @@ static void a_primary_context_that_cannot_be_made_leaves_no_trace(void **state)
         assert_int_equal(calls, 0);
         no_room = false;
         driver_says = CUDA_ERROR_UNKNOWN;
-        for (unsigned i = 0; i < 2; i++) { /* nobody is kept waiting, either */
+        for (unsigned i = 0; i < 2; i++) { /* no thread is kept waiting, either */
                 assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_UNKNOWN);
                 assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_ERROR_UNKNOWN);
         }
@@ -369,7 +369,7 @@ static void another_thread_retains(void)
         assert_int_equal(calls, 0);
 }
 
-/* What the driver makes anew meanwhile would be taken for the one that ends. */
+/* A context that the driver makes meanwhile would be taken for the one that ends. */
 static void nobody_retains_what_is_about_to_end(void **state)
 {
         waits = false;
@@ -392,7 +392,7 @@ static void a_green_context_brings_the_primary_one_to_life(void **state)
 
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
-        assert_int_equal(held, 1); /* by the green one alone */
+        assert_int_equal(held, 1); /* held only by the green one */
         assert_int_equal(gpu->unevictable, gpu->context_bytes);
         assert_non_null(quiesce_context_primary(gpu));
         assert_ptr_equal(quiesce_owner(PART), PRIMARY);

@@ -1,5 +1,5 @@
-/* test_core.c: the process as a whole: set up once, what its children may do, how it exits, whom a
- * person hears of in a long wait, and which GPUs are shared. */
+/* test_core.c: the process as a whole: set up once, its children's rights, its exit, the message in
+ * a long wait, and which GPUs are shared. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -22,7 +22,7 @@
 
 #define FOR_EVER (UINT64_MAX / 2)
 
-static uint64_t now_ns, slept_ns; /* how long it wanted to, last */
+static uint64_t now_ns, slept_ns; /* for how long it last wanted to sleep */
 static _Atomic unsigned sleeps;
 
 int clock_gettime(clockid_t which, struct timespec *ret)
@@ -32,7 +32,7 @@ int clock_gettime(clockid_t which, struct timespec *ret)
         return 0;
 }
 
-/* What waits for the bell is back at once; all else is the kernel's. */
+/* Waits on the bell return at once; all others are the kernel's. */
 long syscall(long number, ...)
 {
         long (*next)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
@@ -59,8 +59,8 @@ long syscall(long number, ...)
 
 /* ---- neighbours ---- */
 
-static char order[64]; /* one letter for each that was set up or told something */
-static int opens;      /* what opening the driver answers */
+static char order[64]; /* one letter for each part that was set up or informed */
+static int opens;      /* the result of opening the driver */
 static void (*while_it_opens)(void);
 static unsigned attaches, forgotten;
 static bool attach_fails, swap_fails;
@@ -182,7 +182,7 @@ static void must(bool holds, const char *what, int line)
 }
 #define MUST(what) must(what, #what, __LINE__)
 
-/* Once a process is what most of this is: each scene has a process of its own, and ends it with
+/* Most of this happens once in a process: each scene has a process of its own, and ends it with
  * _exit(). */
 static int in_child(void (*scene)(void))
 {
@@ -257,7 +257,7 @@ static void another_thread_comes(void)
         MUST(pthread_create(&other, NULL, set_up_too, NULL) == 0);
         while (!sleeps && others_answer == 1)
                 (void)sched_yield();
-        MUST(others_answer == 1); /* before it is done nobody has an answer */
+        MUST(others_answer == 1); /* before it is done no thread has an answer */
 }
 
 static void two_threads_set_up(void)
@@ -307,7 +307,7 @@ static void live_as_a_child(void)
         MUST(core_passive());
         MUST(forgotten == 3);
         MUST(core_setup() == 0);
-        lock_acquire(&core_lock); /* whoever had it is in the parent */
+        lock_acquire(&core_lock); /* its holder is in the parent */
 }
 
 static void fork_with_the_lock_held(void)
@@ -338,7 +338,7 @@ static void look_last(void)
 static void exit_is_expected(void)
 {
         heard_at_exit = bell_listen(&core.changed);
-        (void)atexit(look_last); /* what is registered first runs last */
+        (void)atexit(look_last); /* handlers registered first run last */
         core_expect_exit();
         core_expect_exit();
 }
@@ -446,7 +446,7 @@ static void without_an_answer_a_person_is_told_five_seconds_later(void **state)
         (void)wait_for_long(&w, UINT64_MAX);
         now_ns += 10 * NSEC_PER_SEC;
         (void)wait_for_long(&w, UINT64_MAX);
-        assert_false(core.holder.known); /* an old answer is no new one */
+        assert_false(core.holder.known); /* an old answer does not count */
         now_ns += 5 * NSEC_PER_SEC;
         assert_true(wait_for_long(&w, UINT64_MAX) > FOR_EVER);
         assert_non_null(strstr(log_said(), "for more; "));
@@ -480,8 +480,8 @@ static CUresult fake_memory(size_t *ret_free, size_t *ret_total)
         return memory_says;
 }
 
-/* Another thread ends the process: nothing will come any more, and the driver answers once it has
- * shut down. */
+/* Another thread ends the process: no message will come any more, and the driver answers once it
+ * has shut down. */
 static void a_wait_in_a_process_that_exits_ends_with_the_driver(void **state)
 {
         struct core_wait w = {.what = "its turn"};
@@ -669,7 +669,7 @@ static void memory_of_a_gpu_is_found_while_it_is_shared(void **state)
         assert_null(core_find(at, &p));
         assert_false(core_holds(at, 1));
         g->managed = true;
-        core.bystander = true; /* a child, say: the books are in the middle of something */
+        core.bystander = true; /* a child, say: the accounts are in the middle of a change */
         assert_null(core_find(at, &p));
         assert_false(core_holds(at, 1));
 }

@@ -1,4 +1,4 @@
-/* test_daemon_config.c: what a configuration may say, and what is said about a wrong one. */
+/* test_daemon_config.c: what a configuration may contain, and the messages about a wrong one. */
 #include "unit.h"
 
 #include <errno.h>
@@ -149,7 +149,7 @@ static void a_range_without_a_number_in_it_is_refused(void **state)
 {
         static const char *const bad[] = {
                 "[daemon]\nquantum_min = 5s\nquantum_max = 1s\n",
-                "[daemon]\nquantum_max = 1ms\n", /* below what the other is unless set */
+                "[daemon]\nquantum_max = 1ms\n", /* below the other's initial value */
         };
         char error[CONFIG_ERROR_MAX], path[64];
 

@@ -26,7 +26,7 @@ static void the_host_budget_is_half_but_never_the_margin(void **state)
         assert_int_equal(host_memory_budget(&small, 0), GIB);
 }
 
-/* What its clients have moved out is in use, and is what it was promised for. */
+/* Its clients' evicted memory is in use, and is part of what was promised. */
 static void a_restarted_daemon_promises_as_much_as_the_one_before(void **state)
 {
         struct host_memory tight = {128 * GIB, 20 * GIB};
@@ -147,7 +147,7 @@ static void neither_debt_nor_credit_grows_without_bound(void **state)
         users_free(u);
 }
 
-/* Work for somebody without a connection, as for a note of another daemon, is charged as well. */
+/* Work for a user without a connection, as for a note of another daemon, is charged as well. */
 static void work_is_charged_to_whoever_caused_it(void **state)
 {
         const uint64_t start = 5 * NSEC_PER_SEC, end = start + 2 * NSEC_PER_MSEC;
@@ -165,7 +165,7 @@ static void work_is_charged_to_whoever_caused_it(void **state)
         users_free(u);
 }
 
-/* Uids are cheap: what is remembered of one that is gone is not kept for ever. */
+/* Uids are cheap: the account of a uid that is gone is not kept for ever. */
 static void a_user_in_debt_is_remembered_until_it_is_paid(void **state)
 {
         const uint64_t start = 5 * NSEC_PER_SEC;
@@ -186,7 +186,7 @@ static void a_user_in_debt_is_remembered_until_it_is_paid(void **state)
         users_free(u);
 }
 
-/* A connection that is lost leaves a record while its process lives: those are bounded, too. */
+/* A lost connection leaves a record while its process lives: records are bounded, too. */
 static void records_without_a_connection_are_counted(void **state)
 {
         struct users *u = users_new(2);
@@ -262,7 +262,7 @@ static void root_of_a_container_pauses_only_what_is_in_it(void **state)
         assert_false(peer_may_pause(&unseen, &unseen));
 }
 
-/* It would be taken for one whose end cannot be seen. */
+/* It would be taken for a process whose end cannot be seen. */
 static void without_a_descriptor_nobody_is_identified(void **state)
 {
         struct rlimit before, none;

@@ -1,5 +1,5 @@
 /* test_demo.c: sublet demo on a card that a test makes up: which card it takes, how large the
- * programs are, what it makes of their results. */
+ * programs are, and how it judges their results. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 enum { REFERENCE, PLAIN, MANAGED, SHARED, KILLED, SMALL_REFERENCE, SMALL };
 
 static struct {
-        int asks; /* what driver_ask answers */
+        int asks; /* the answer of driver_ask */
         struct driver_report gpu, sim;
         struct demo_stage stage; /* of the last row */
         struct demo_row rows[ROWS];
@@ -286,7 +286,7 @@ static void what_goes_wrong_under_sublet_is_a_failure(void **state)
         assert_non_null(strstr(cli_bench.said, "was not replaced"));
 }
 
-/* It is the reason for all that follows. */
+/* It is the reason for the rest. */
 static void a_program_that_does_not_run_alone_ends_it(void **state)
 {
         now.incomplete = REFERENCE;

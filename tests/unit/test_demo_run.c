@@ -1,5 +1,5 @@
-/* test_demo_run.c: one row of the demo with shell scripts as its programs and its daemon: who is
- * started when, what is heard of each, and that nothing is left. */
+/* test_demo_run.c: one row of the demo with shell scripts as its programs and its daemon: which is
+ * started when, what is received of each, and that nothing is left. */
 #include "unit.h"
 
 #include <errno.h>
@@ -22,9 +22,9 @@ static struct {
         unsigned status, stops, drawn, begun, ended, cleared;
         char quantum[24];
         int refuses; /* orders: -errno */
-        int moved;   /* what demo_moved answers */
+        int moved;   /* the answer of demo_moved */
         uint64_t in, out;
-        uint64_t handoffs[8]; /* of the answers to status, the last one goes on */
+        uint64_t handoffs[8]; /* of the answers to status; the last one is repeated */
         unsigned n_handoffs;
         unsigned interrupt_at; /* the picture at which Ctrl-C is pressed */
 } now;
@@ -68,7 +68,7 @@ void launch_clear(struct launch *l)
         now.cleared++;
 }
 
-/* The daemon's answers. Status: what each program has backed, and so on. */
+/* The daemon's answers. For status: the bytes that each program has backed, and so on. */
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
         const char *word = json_string_value(json_object_get(order, "order"));
@@ -342,7 +342,7 @@ static void programs_that_share_have_a_daemon_and_the_library(void **state)
         assert_non_null(strstr(read_file("log"), args));
         assert_string_equal(now.quantum, "200ms");
         assert_int_equal(now.stops, 1);
-        /* Not twice the same directory: a daemon may still be leaving. */
+        /* Never the same directory twice: a daemon may still be leaving. */
         assert_int_equal(run(&row, "echo done 1 0 x"), CLI_OK);
         assert_null(strstr(read_file("daemon-args"), dir));
 }
@@ -375,7 +375,7 @@ static void the_daemons_figures_are_those_of_the_two(void **state)
         assert_int_equal(result.jobs[1].backed, 20);
         assert_int_equal(result.jobs[0].evicted, 1);
         assert_int_equal(result.jobs[1].evicted, 4);
-        /* The driver does not count here, so the clients' figures are taken. */
+        /* The driver does not count here, so the clients' figures are used. */
         assert_true(result.counted_by_clients);
         assert_int_equal(result.to_card, 3 + 6);
         assert_int_equal(result.to_host, 2 + 5);
@@ -433,7 +433,7 @@ static void without_its_parts_nothing_is_started(void **state)
         assert_int_equal(run(&row, LOG("")), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "the daemon is missing"));
         assert_int_equal(now.begun, 0);
-        assert_int_equal(now.stops, 3); /* whatever there is of it */
+        assert_int_equal(now.stops, 3); /* whatever exists of it */
         cli_bench.parts[PART_DEMO_JOB][0] = 0;
         assert_int_equal(demo_run(&stage, &(struct demo_row){.bytes = 1}, &result), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "program is missing"));

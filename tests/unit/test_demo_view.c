@@ -1,5 +1,5 @@
-/* test_demo_view.c: what the demo shows: the picture, the lines where nothing can be drawn over,
- * and the table at the end. */
+/* test_demo_view.c: the demo's output: the picture, the lines where no picture can be redrawn, and
+ * the table at the end. */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -102,14 +102,14 @@ static void the_picture_shows_whose_the_cards_memory_is(void **state)
         has(text, "  1.2 s, 7 hand-offs\n");
         assert_null(strstr(text, "\033[4A"));
         free(text);
-        /* The next one goes over it. */
+        /* The next picture overwrites it. */
         result.to_card = 5 * MIB;
         result.to_host = 6 * MIB;
         result.daemon_killed = 1;
         result.jobs[0].outcome = DEMO_COMPLETED;
         text = drawn(DEMO_UNKNOWN, 2);
         assert_ptr_equal(strstr(text, "\033[4A"), text);
-        memset(bar, 'B', 21); /* whoever has ended holds nothing */
+        memset(bar, 'B', 21); /* an ended program holds no memory */
         memset(bar + 21, '.', 29);
         has(text, bar);
         has(text, "] N/A of 50 MiB\n");
