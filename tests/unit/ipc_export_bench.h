@@ -33,7 +33,7 @@ unsigned said(const struct ipc_link *l, unsigned type);
 
 extern struct ipc_link first, other;
 extern struct ipc_handle handle;
-extern CUdeviceptr start; /* of what it is a handle of */
+extern CUdeviceptr start; /* of the block of the handle */
 
 CUdeviceptr resident(uint64_t bytes);
 /* As the agent calls it. True: a message was answered. */

@@ -1,5 +1,5 @@
-/* test_doctor.c: sublet doctor on a machine that a test makes up: what it finds, what it advises,
- * and when it fails. */
+/* test_doctor.c: sublet doctor on a machine that a test makes up: its findings, its advice, and
+ * when it fails. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -19,13 +19,13 @@
 
 static char dir[] = "/tmp/sublet-doctor-XXXXXX";
 static struct {
-        int asks; /* what driver_ask answers */
+        int asks; /* the answer of driver_ask */
         struct driver_report report;
-        int tries; /* what freeze_ask answers, */
+        int tries; /* the answer of freeze_ask, */
         struct freeze_report freezing;
-        unsigned gpus; /* ... and what it has to be asked */
+        unsigned gpus; /* ... and how it must be called */
         const char *folder;
-        int daemon;       /* what control_ask answers */
+        int daemon;       /* the answer of control_ask */
         const char *most; /* that daemon's freeze */
         const char *version;
         int hidden;
@@ -61,7 +61,7 @@ void programs_hidden(void (*found)(int pid, const char *library, const char *wha
                 found(now.hidden, "libfoo", "foo");
 }
 
-/* Beside the real one, which is not linked: what status says of the daemon. */
+/* Stands beside the real one, which is not linked: the daemon's status. */
 int control_ask(const char *at, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
         assert_string_equal(json_string_value(json_object_get(order, "order")), "status");
@@ -146,7 +146,7 @@ static int end(void **state)
         return rmdir(dir);
 }
 
-/* In a process of its own: what was the worst is kept to the end. */
+/* In a process of its own: the worst finding is kept to the end. */
 static void see(const char *option, const char *argument)
 {
         const struct cli_command self = {"doctor", doctor_main, "", "", doctor_options};
@@ -232,7 +232,7 @@ static void a_machine_that_lacks_nothing_is_said_to_be_well(void **state)
         now.report.gpus[1] = (struct driver_gpu){
                 .name = "b", .total_bytes = GIB, .used_bytes = DRIVER_UNKNOWN, .vmm = -1};
         finds(CLI_OK, "ok    NVIDIA driver for CUDA 13.1, 2 GPUs\n", NULL);
-        finds(CLI_OK, "ok    GPU 1, b, 1 GiB\n", NULL); /* what is unknown is not shown */
+        finds(CLI_OK, "ok    GPU 1, b, 1 GiB\n", NULL); /* unknown figures are not shown */
         finds(CLI_OK, "ok    programs on GPU 1 can be frozen (driver 580.1)", NULL);
         now.folder = dir; /* where it finds the driver */
         (void)snprintf(cli_bench.parts[PART_SIMULATOR], sizeof(cli_bench.parts[0]), "%s", dir);
@@ -409,7 +409,7 @@ static void a_gpu_on_which_freezing_cannot_be_tried_is_named(void **state)
 
 static void nothing_is_tried_where_freezing_is_off(void **state)
 {
-        now.gpus = 0; /* to be asked at all is wrong */
+        now.gpus = 0; /* it must not be called at all */
         (void)setenv("SUBLET_FREEZE", "off", 1);
         finds(CLI_OK, "warn  programs started here are not frozen: SUBLET_FREEZE is off\n",
               "unset");

@@ -1,5 +1,5 @@
-/* test_export.c: extents that stay on the card because others have them: what is asked of the
- * daemon, what it grants, and that bytes count as long as anybody has them, freed or not. */
+/* test_export.c: extents that stay on the card because others have them open: the requests to the
+ * daemon, its grants, and that bytes count as long as they are open anywhere, freed or not. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -55,7 +55,7 @@ static struct export *take(unsigned first, unsigned count)
         return p;
 }
 
-/* What waits for an export is woken, and the agent told. */
+/* Threads that wait for an export are woken, and the agent is kicked. */
 #define CHECK_WAKES(call)                                        \
         do {                                                     \
                 uint32_t rung = bell_listen(&core.changed);      \
@@ -99,7 +99,7 @@ static void a_export_waits_for_the_daemons_word(void **state)
         assert_int_equal(gpu->export_requested, 2 * EXTENT);
         assert_int_equal(gpu->export_granted, 0);
         assert_false(block->extents[0].exported);
-        export_allowed(gpu, EXTENT); /* an answer to what was asked before */
+        export_allowed(gpu, EXTENT); /* the answer to an earlier request */
         assert_int_equal(export_state(p), EXPORT_WAITING);
         assert_int_equal(gpu->export_granted, 0);
         heard = bell_listen(&core.changed);
@@ -126,7 +126,7 @@ static void what_is_allowed_already_is_granted_at_once(void **state)
         assert_int_equal(export_state(b), EXPORT_WAITING);
         export_release(a);
         export_release(b);
-        /* Without a daemon nothing is ever moved. */
+        /* Without a daemon no memory ever moves. */
         gpu->limit = UINT64_MAX;
         a = take(0, 4);
         assert_int_equal(export_state(a), EXPORT_READY);
@@ -195,7 +195,7 @@ static void what_two_have_exported_stays_for_the_second(void **state)
         assert_int_equal(gpu->export_granted, 0);
 }
 
-/* As its memory is released: swap.c takes the extent's own bytes off after that. */
+/* Called when its memory is released: swap.c subtracts the extent's own bytes after that. */
 static void die(unsigned i)
 {
         struct extent *e = &block->extents[i];
@@ -247,7 +247,7 @@ static void bytes_that_nobody_has_yet_are_gone_when_they_are_freed(void **state)
         assert_int_equal(gpu->export_granted, EXTENT);
         export_release(p);
         assert_int_equal(gpu->export_granted, 0);
-        /* Given, but not granted any more: it may have been moved out. */
+        /* Given, but not granted any more: it may have been evicted. */
         p = take(1, 1);
         export_given(p);
         gpu->export_granted -= EXTENT;
@@ -280,7 +280,7 @@ static void what_a_device_has_stays_until_it_is_freed(void **state)
         die(2); /* one that has none */
 }
 
-/* It comes back to the daemon, which counts nothing that is not there. */
+/* It comes back to the daemon, which counts only bytes that are on the card. */
 static void what_is_not_on_the_card_is_asked_for_again(void **state)
 {
         struct export *p;
@@ -302,7 +302,7 @@ static void what_is_not_on_the_card_is_asked_for_again(void **state)
         export_release(p);
 }
 
-/* Any number of exports over any extents: what is wanted is the union of them. */
+/* Any number of exports over any extents: the union of them is requested. */
 static void the_figures_are_those_of_the_extents_that_anybody_has(void **state)
 {
         struct {

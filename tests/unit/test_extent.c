@@ -1,5 +1,5 @@
-/* test_extent.c: the memory behind an extent: what it is made as, where it is mapped and for whom,
- * and that whichever call of the driver fails nothing is left of a try. */
+/* test_extent.c: the memory behind an extent: how it is made, where it is mapped and for whom, and
+ * that a failing driver call leaves nothing behind. */
 #include "unit.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ static void other_gpus_reach_it_where_its_gpu_says_so(void **state)
                 assert_int_equal(driver_word(AT, g) != NULL, g != 0);
         assert_int_equal(extent.peers, 1 << 1 | 1 << 3);
         extent_unmap(&extent);
-        /* What the host has of it, too. */
+        /* And the host's copy of it. */
         assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
         assert_int_equal(extent.peers, gpu->peers);
         for (unsigned g = 0; g < 4; g++)
@@ -99,7 +99,7 @@ static void what_the_card_can_do_the_memory_is_made_for(void **state)
         assert_int_equal(prop()->allocFlags.usage, CU_MEM_CREATE_USAGE_HW_DECOMPRESS);
         assert_int_equal(prop()->requestedHandleTypes, FD);
         extent_unmap(&extent);
-        extent.bytes = PAGE; /* not one that is passed on, but it may be opened */
+        extent.bytes = PAGE; /* this kind is not handed over, but may be opened */
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
         assert_int_equal(prop()->requestedHandleTypes, FD);
         extent_unmap(&extent);
@@ -159,9 +159,9 @@ static void memory_of_another_process_is_taken_and_its_descriptor_closed(void **
         assert_true(extent.adopted);
         assert_int_equal(*driver_word(AT, 2), 42);
         assert_int_equal(open_descriptors(), before);
-        assert_int_equal(extent_export(&extent), -EBADF); /* the driver does that but once */
+        assert_int_equal(extent_export(&extent), -EBADF); /* the driver exports it only once */
         extent_unmap(&extent);
-        /* One that the driver does not take is closed, and memory created. */
+        /* Handed-over memory that the driver does not import is closed, and memory is created. */
         assert_int_equal(extent_map(gpu, &extent, open("/dev/null", O_RDONLY)), CUDA_SUCCESS);
         assert_false(extent.adopted);
         assert_int_equal(open_descriptors(), before);
@@ -269,7 +269,7 @@ static void what_its_gpu_cannot_write_to_is_copied_through_a_window(void **state
         extent_close(&extent, &at);
         extent_close(&extent, &another);
         assert_int_equal(driver_mappings(), 0);
-        block.handle = NULL; /* the program has given it up */
+        block.handle = NULL; /* the program has released it */
         assert_int_equal(extent_open(gpu, &extent, 0, &at), CUDA_SUCCESS);
         extent_close(&extent, &at);
         extent_unmap(&extent);
@@ -322,7 +322,7 @@ static void a_call_that_fails_leaves_nothing_behind(void **state)
         (void)map_for(AT, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         (void)map_for(AT + 16 * BYTES, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         (void)map_for(AT + 32 * BYTES, 0, 0);
-        check_tries(map_own, 6); /* one has no access to give */
+        check_tries(map_own, 6); /* one GPU cannot be given access */
         forget_handle();
 }
 

@@ -1,5 +1,6 @@
-/* test_fingerprint.c: the kernel, run by our interpreter, gives the polynomial that fingerprint.h
- * promises, by arithmetic that shares nothing with it; and what follows for bytes that change. */
+/* test_fingerprint.c: the kernel, run by our interpreter, computes the polynomial that
+ * fingerprint.h defines, compared with arithmetic that shares no code with it; and what follows for
+ * changed bytes. */
 #include "ptx_machine.h"
 
 #include "preload/heap/fingerprint.h"
@@ -202,7 +203,7 @@ static void only_zeros_give_zero(void **state)
         bench_close(&b);
 }
 
-/* Each bit of a word, and words at the edges of what a load, a thread, a round and a chunk read. */
+/* Each bit of a word, and words at the borders of a load, a thread, a round and a chunk. */
 static void every_change_shows(void **state)
 {
         static const uint64_t words[] = {0,
@@ -242,7 +243,7 @@ static void every_change_shows(void **state)
         bench_close(&b);
 }
 
-/* Sums that forget the place would miss these. */
+/* Sums that ignore the place would miss these. */
 static void what_changes_places_shows(void **state)
 {
         static const uint64_t distance[] = {1, 256, 1024, WORDS, 2 * WORDS};
@@ -268,7 +269,7 @@ static void what_changes_places_shows(void **state)
         bench_close(&b);
 }
 
-/* Pages that are left out count as zeros, and what is in them does not matter. */
+/* Pages that are left out count as zeros, whatever they contain. */
 static void pages_can_be_left_out(void **state)
 {
         const unsigned page = FINGERPRINT_PAGE / FINGERPRINT_CHUNK, chunks = 2 * page + 1;

@@ -1,5 +1,5 @@
-/* test_frees.c: what a program frees is given back once nothing uses it any more, also what it
- * frees during a capture, when nothing can be asked. */
+/* test_frees.c: memory that a program frees is given back once no work uses it any more, also when
+ * it is freed during a capture, when no stream can be asked. */
 #include "unit.h"
 
 #include "memory_bench.h"
@@ -164,7 +164,7 @@ static void what_is_freed_during_a_capture_goes_after_it(void **state)
         assert_true(heap_find(&gpu->heap, large, &p)); /* it moves with the rest */
         assert_true(heap_find(&gpu->heap, small, &p));
         assert_int_equal(bench.pool_freed, 0);
-        assert_false(reap()); /* nothing can be asked now */
+        assert_false(reap()); /* no stream can be asked now */
         assert_int_equal(bench.looks, 0);
         fake_capturing = false;
         bench.quiet = QUIESCE_BUSY;
@@ -184,8 +184,8 @@ static void what_is_freed_during_a_capture_goes_after_it(void **state)
         release(other);
 }
 
-/* What has been waited for did not include what was submitted since. Nor does it begin anew each
- * time: a program that always captures would never have it back. */
+/* The wait did not include work submitted since. Nor does it begin anew each time: a program that
+ * always captures would never get its memory back. */
 static void each_free_is_waited_for_from_its_own_moment_on(void **state)
 {
         CUdeviceptr at[] = {allocate_used(12 * MIB), allocate_used(12 * MIB), allocate(1000),
@@ -229,7 +229,8 @@ static void our_own_copies_are_not_disturbed_by_a_late_free(void **state)
         assert_int_equal(bench.discarded, 2);
 }
 
-/* Freed twice, or freed by its end of life meanwhile: what lies there now is something else. */
+/* Freed twice, or freed by the end of its context meanwhile: the address may hold another block
+ * now. */
 static void a_late_free_takes_nothing_that_came_after_it(void **state)
 {
         CUdeviceptr at = allocate(1000), again;
@@ -283,7 +284,7 @@ static void many_late_frees_are_all_remembered(void **state)
         assert_int_equal(gpu->heap.allocated, 0);
 }
 
-/* For those that free on behalf of a program: hooks of other modules. */
+/* For hooks of other modules that free on behalf of a program. */
 static void what_others_free_for_the_program_waits_likewise(void **state)
 {
         CUdeviceptr large = allocate_used(12 * MIB), small = allocate(1000);

@@ -1,6 +1,7 @@
-/* test_freeze.c: whether a program may be frozen, when it stands, and what comes of a freeze that
- * goes wrong. With the ledger, the file and the watchdog as they are; the self-test and the mover
- * answer as they are told. Each test is a process of its own: what is turned off is so for good. */
+/* test_freeze.c: whether a program may be frozen, when it stands, and the outcome of a freeze that
+ * goes wrong. The tables of channels, the file and the watchdog are real; the self-test and the
+ * mover answer as a test sets them. Each test is a process of its own: freezing that is turned off
+ * stays so. */
 #include "unit.h"
 
 #include <errno.h>
@@ -35,15 +36,15 @@ static FILE *log_file;
 static int true_stderr;
 static _Atomic uint64_t skew_ns; /* how far the clock is ahead */
 
-/* What the self-test and the canaries find. */
+/* The results of the self-test and the canaries. */
 static enum freeze_result test_results[2];
 static int test_error;
 static unsigned tests_run, kept;
 static bool context_ends;
 static CUresult canary_error;
-static unsigned canaries, waits; /* so many canaries wait until the program is let go */
+static unsigned canaries, waits; /* so many canaries wait until the program is thawed */
 static void (*in_canary)(void);
-static unsigned looks; /* so many times somebody is seen to look up addresses */
+static unsigned looks; /* how often a thread is found looking up addresses */
 
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
@@ -152,7 +153,7 @@ static const char *said(void)
 
 static int end(void **state)
 {
-        (void)dup2(true_stderr, STDERR_FILENO); /* cmocka has something to say, perhaps */
+        (void)dup2(true_stderr, STDERR_FILENO); /* cmocka may have output buffered */
         return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -202,7 +203,8 @@ static void check_off(const char *why)
         assert_false(freeze_begin());
         assert_false(freeze_stands());
         assert_int_equal(rm_standing(), 0);
-        /* Where it replaces the drain it is said once; else whoever pauses the program is told. */
+        /* Where freezing replaces the drain the reason is printed once; otherwise the person who
+         * pauses the program gets it. */
         assert_int_equal(times_said("this program is not frozen on the GPU"), is_mode("move"));
         assert_int_equal(times_said(why), is_mode("move"));
 }
@@ -244,7 +246,7 @@ static void each_word_is_a_mode(void **state)
         (void)setenv("SUBLET_FREEZE", "off", 1);
         freeze_setup();
         assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
-        assert_string_equal(freeze_off(), ""); /* nothing speaks against it */
+        assert_string_equal(freeze_off(), ""); /* no reason against it */
         assert_string_equal(said(), "");
 }
 
@@ -322,7 +324,7 @@ static void only_a_process_for_it_tests_when_asked(void **state)
         assert_int_equal(ask_now(0, &a), -EPERM);
         assert_int_equal(tests_run, 0);
         begin_mode("test");
-        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF); /* the agent lets it alone */
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF); /* the agent does not thaw it */
         assert_int_equal(ask_now(1, &a), -ENXIO);         /* no context there */
         assert_int_equal(ask_now(GPUS_MAX, &a), -ENXIO);
         assert_int_equal(tests_run, 0);
@@ -502,7 +504,7 @@ static void a_kernel_that_did_not_go_on_is_remembered(void **state)
                      FREEZE_FAILS);
 }
 
-/* These are the process's, or the sandbox's: another may do better. */
+/* These results are the process's or the sandbox's: another process may get better ones. */
 static void a_kernel_that_cannot_be_run_is_not_remembered(void **state)
 {
         check_result(FREEZE_TEST_NO_KERNEL, 0, "the kernel of the self-test could not be run",
@@ -570,7 +572,7 @@ static void check_refusal(uint32_t status, const char *why)
         rm_bench.refuses = status;
         assert_false(freeze_begin());
         rm_bench.refuses = 0;
-        assert_false(rm_bench.calls[rm_bench.count - 1].disable); /* what had stopped goes on */
+        assert_false(rm_bench.calls[rm_bench.count - 1].disable); /* stopped channels go on */
         check_off(why);
 }
 
@@ -651,7 +653,7 @@ static void a_call_that_waits_for_the_program_gets_it_for_a_moment(void **state)
         assert_string_equal(said(), "");
 }
 
-/* Which calls keep it so long is not known: each try may take twice as long as the last. */
+/* The calls that block the canary are unknown: each try may take twice as long as the last. */
 static void calls_that_wait_for_it_longer_and_longer_have_it_drained(void **state)
 {
         uint64_t began = clock_now_ns();
@@ -673,7 +675,7 @@ static void calls_that_wait_for_it_longer_and_longer_have_it_drained(void **stat
                 }
         }
         check_off("calls of the program keep its memory from being moved");
-        assert_int_equal(known(0), FREEZE_WORKS); /* it is the program's matter */
+        assert_int_equal(known(0), FREEZE_WORKS); /* the cause is in the program */
 }
 
 /* The fake gate's thread is in a call that takes an address it does not know for the host's. */
@@ -869,7 +871,7 @@ static void part_of_it_does_not_stay_frozen(void **state)
         begin_ready("park");
         made_client(6, CLIENT + 1);
         made_group(6, CLIENT + 1, GROUP, 1, 8);
-        rm_loses(CLIENT + 1, SUBDEVICE); /* the second call names what is not there */
+        rm_loses(CLIENT + 1, SUBDEVICE); /* the second call names an object that does not exist */
         assert_false(freeze_begin());
         assert_int_equal(rm_standing(), 0);
 }

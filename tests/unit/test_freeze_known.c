@@ -1,5 +1,5 @@
-/* test_freeze_known.c: what was learned of a driver and a GPU is known to the next process, and no
- * file, whatever is in it, keeps a process waiting or fails it. */
+/* test_freeze_known.c: the result for a driver and a GPU is known to the next process, and no file,
+ * whatever it contains, blocks a process or makes it fail. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -83,7 +83,7 @@ static unsigned files(void)
         return n;
 }
 
-/* These two and no other, in whichever order. */
+/* These two and no other, in either order. */
 static void check_lines(const char *a, const char *b)
 {
         assert_int_equal(strlen(content()), strlen(a) + strlen(b));
@@ -292,7 +292,7 @@ static void a_file_that_may_not_be_read_is_not_known(void **state)
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
 }
 
-/* Lines of a file that is full are those of drivers of long ago; what was learned last is known. */
+/* When the file is full its oldest lines go; the newest results are known. */
 static void what_was_learned_last_is_known_however_much_was_learned_before(void **state)
 {
         char driver[32];

@@ -1,5 +1,5 @@
-/* test_freeze_watch.c: a call that keeps a frozen program too long has it let go, and one that
- * comes back in time does not. */
+/* test_freeze_watch.c: a call that blocks a frozen program too long has it thawed, and one that
+ * returns in time does not. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -108,7 +108,7 @@ static void a_call_that_takes_too_long_has_the_program_let_go_once(void **state)
         sleep_ns(4 * SHORT_NS);
         assert_int_equal(atomic_load(&thaws), 1);
         assert_true(freeze_watch_end());
-        assert_string_equal(said(), ""); /* it is no matter of the user's */
+        assert_string_equal(said(), ""); /* it does not concern the user */
         assert_int_equal(threads_made, 1);
 }
 
@@ -122,7 +122,7 @@ static void a_call_that_returns_in_time_does_not(void **state)
         }
         freeze_watch_begin(SHORT_NS, true);
         if (freeze_watch_end())
-                return; /* this thread did not run for so long: another test's */
+                return; /* this thread did not run for so long: see another test */
         sleep_ns(4 * SHORT_NS);
         assert_int_equal(atomic_load(&thaws), 0);
         assert_false(freeze_watch_end());
@@ -134,12 +134,12 @@ static void each_limit_counts_from_its_own_beginning(void **state)
                 freeze_watch_begin(SHORT_NS << i, true);
                 wait_for_thaws(i);
                 assert_true(freeze_watch_end());
-                freeze_watch_begin(LONG_NS, true); /* the last one's being late is forgotten */
+                freeze_watch_begin(LONG_NS, true); /* that the last call was late is forgotten */
                 assert_false(freeze_watch_end());
         }
 }
 
-/* It sleeps for as long as the limit before: a shorter one has to wake it. */
+/* The watchdog sleeps for the earlier limit: a shorter one has to wake it. */
 static void a_short_limit_after_a_long_one_is_kept(void **state)
 {
         uint64_t began;
@@ -177,7 +177,7 @@ static void a_call_that_has_no_name_yet_is_a_driver_call(void **state)
         assert_false(freeze_watch_end());
 }
 
-/* A hand-off begins one for each step: the thread is to sleep through all of them. */
+/* A hand-off begins a watch for each step: the thread has to sleep through all of them. */
 static long switches(void)
 {
         DIR *tasks = opendir("/proc/self/task");

@@ -1,6 +1,6 @@
-/* test_gate.c: whoever passed the gate may use what it guards until it has left; whoever shut it
- * may take that away once nobody is inside. Many threads pass while one shuts and opens; the
- * guarded thing is a flag that must never be seen down from inside. */
+/* test_gate.c: a thread that has passed the gate may use what it guards until it leaves; the thread
+ * that shut it may take that away once no thread is inside. Many threads pass while one shuts and
+ * opens; the guarded thing is a flag that must never be seen down from inside. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -157,12 +157,12 @@ static unsigned waiters(void)
         return n;
 }
 
-/* until_waited: the gate stays shut until somebody waits at it. */
+/* until_waited: the gate stays shut until a thread waits at it. */
 static void shut_and_open(bool until_waited)
 {
         unsigned seen = atomic_load(&passes);
 
-        /* Threads that have just been woken come the slow way, past full fences: let them get up to
+        /* Threads that have just been woken take the slow way, past full fences: let them get up to
          * speed. */
         while (atomic_load_explicit(&passes, memory_order_relaxed) - seen < 100)
                 (void)sched_yield();
@@ -209,7 +209,7 @@ static void nobody_is_inside_once_the_gate_is_shut(void **state)
         assert_true(atomic_load(&waits) > 0);
 }
 
-/* A sandbox that knows no membarrier, as some container runtimes have it. */
+/* A sandbox without membarrier, as some container runtimes have it. */
 static int refuse_membarrier(void)
 {
         struct sock_filter filter[] = {
@@ -296,7 +296,7 @@ static void *come_through(void *unused)
         return NULL;
 }
 
-/* With a lease, too: memory that is being replaced is nobody's to use. */
+/* With a lease, too: memory that is being replaced must not be used. */
 static void nobody_passes_while_memory_is_held(void **state)
 {
         pthread_t thread;
@@ -354,7 +354,7 @@ static void jump_out(bool ends)
         assert_int_equal(pthread_create(&thread, NULL, jumper, ends ? &away : NULL), 0);
         while (waiters() == 0)
                 (void)usleep(1000);
-        /* With the lock in our hands it is not in those of the thread that jumps. */
+        /* While this thread holds the lock, the jumping thread does not. */
         lock_acquire(&core_lock);
         assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
         while (!atomic_load(&jumped))
@@ -386,7 +386,7 @@ static _Atomic unsigned late_rounds;
 static struct gate_thread *_Atomic late_record;
 static _Atomic bool late_goes_on;
 
-/* A destructor that submits, and that is due again in every round but not after the last one. */
+/* A destructor that submits, and that is due again in every round except the last one. */
 static void submit_late(void *value)
 {
         struct gate_thread *t = gate_enter(NULL, 0);
@@ -485,7 +485,7 @@ static void an_interrupted_thread_has_not_passed_and_waits_no_more(void **state)
         assert_int_equal(pthread_join(ends, NULL), 0);
         assert_ptr_equal(atomic_load(&passed_as), &gate_interrupted);
         assert_false(gate_anybody_inside());
-        assert_int_equal(waiters(), 1); /* whose call may not fail */
+        assert_int_equal(waiters(), 1); /* whose call must not fail */
         assert_false(atomic_load(&through));
         atomic_store(&interrupted, false);
         lock_acquire(&core_lock);

@@ -1,6 +1,6 @@
 /* test_gate_reasons.c: why a thread waits at the gate or passes it, one reason at a time and
- * together: a lease, memory, captures. Whoever waits is heard of (core_wait() of the fakes), and
- * what happens meanwhile opens the gate. */
+ * together: a lease, memory, captures. The fakes' core_wait() reports waits, and opens the gate
+ * meanwhile. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -208,7 +208,7 @@ static void without_a_lease_a_thread_waits_for_it(void **state)
         assert_int_equal(request_kicks, 1); /* the agent is told of the first */
 }
 
-/* What is captured does not run now, and the capture has to end before a drain can. */
+/* Captured work does not run now, and the capture has to end before a drain can. */
 static void a_capturing_stream_passes_without_a_lease(void **state)
 {
         fake_capturing = true;
@@ -219,7 +219,7 @@ static void a_capturing_stream_passes_without_a_lease(void **state)
         assert_int_equal(waits, 1);
 }
 
-/* Memory may be away: a call that is captured looks at addresses, too. */
+/* Memory may be away: a captured call uses addresses, too. */
 static void a_capturing_stream_waits_while_the_program_is_frozen(void **state)
 {
         fake_capturing = true;
@@ -267,11 +267,11 @@ static void who_looks_up_addresses_is_seen_inside_alone(void **state)
 static void capturing_is_asked_only_where_there_is_a_capture(void **state)
 {
         gate_shut(GATE_NO_LEASE);
-        pass(CAPTURED); /* what the driver says of it is another program's library's */
+        pass(CAPTURED); /* the driver's answer concerns another program's library */
         assert_int_equal(waits, 1);
 }
 
-/* A graph may hold addresses: there has to be something behind them. */
+/* A graph may hold addresses, so memory has to be behind them. */
 static void a_capturing_stream_waits_for_memory(void **state)
 {
         fake_capturing = true;
@@ -302,7 +302,7 @@ static void memory_that_is_replaced_is_waited_for(void **state)
         assert_int_equal(waits, 1);
 }
 
-/* The driver takes nothing there, and says so. */
+/* The driver refuses it there. */
 static void a_thread_whose_context_has_failed_waits_for_nothing(void **state)
 {
         poisoned = CUDA_ERROR_LAUNCH_FAILED;
@@ -351,7 +351,7 @@ static void too_much_in_flight_is_waited_for_outside(void **state)
         bound_refuses = 0;
 }
 
-/* Whoever is told off by the bound finds the gate as it is by then. */
+/* A thread held back by the throttle finds the gate as it is by then. */
 static void a_lease_that_is_lost_meanwhile_is_waited_for(void **state)
 {
         gate_shut(GATE_THROTTLE | GATE_NO_LEASE);
@@ -436,7 +436,7 @@ static void the_record_of_a_thread_that_ended_is_used_again(void **state)
 
         assert_ptr_not_equal(first, gate_self);
         assert_ptr_equal(pass_in_a_thread(), first);
-        assert_int_equal(gate_submissions(), before + 1); /* what was counted stays */
+        assert_int_equal(gate_submissions(), before + 1); /* earlier counts stay */
         assert_null(ended);
         assert_ptr_equal(forgotten, first);
         fake_capturing = true;
@@ -452,7 +452,7 @@ static void *pass_and_become_a_bystander(void *unused)
         return NULL;
 }
 
-/* A child's books are as its parent's were in the middle of something. */
+/* A child's accounts are its parent's in the middle of a change. */
 static void a_bystanders_threads_end_without_a_word(void **state)
 {
         pthread_t thread;
@@ -503,7 +503,7 @@ static void a_child_has_none_of_its_parents_threads(void **state)
         assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-/* The last of all: a process that has lost it does not get it back. */
+/* The last test: a process that has lost it does not get it back. */
 static void without_membarrier_whoever_shuts_waits_a_moment(void **state)
 {
         uint64_t began;

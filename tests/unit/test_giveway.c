@@ -1,5 +1,5 @@
-/* test_giveway.c: of two that have half of what each needs, one moves out and the other gets all,
- * whatever is drawn. */
+/* test_giveway.c: of two programs that have half of what each needs, one gives way and the other
+ * gets all, whatever numbers are drawn. */
 #include "unit.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@ static void who_gets_further_stays(void **state)
         assert_true(giveway_step(&w, true, backed, now + 200 * MS, 0));
 }
 
-/* What leaves takes its time, too; and each time it stays away longer, but not for ever. */
+/* Giving way takes time, too; each time the program stays away longer, but not for ever. */
 static void who_moved_out_comes_back_later_each_time(void **state)
 {
         static const uint64_t seconds[] = {1, 2, 4, 8, 16, 16, 16};
@@ -39,7 +39,7 @@ static void who_moved_out_comes_back_later_each_time(void **state)
         }
 }
 
-/* Nobody would see it come in; and who then does is not to wait for the end of a pause. */
+/* If no daemon sees it come in, the one that starts then must not wait for the end of a pause. */
 static void who_waits_for_nothing_stays_out_until_somebody_waits(void **state)
 {
         struct giveway w = {0};

@@ -1,5 +1,5 @@
-/* test_gpus.c: the table of cards, with a real scheduler behind it: what NVML says holds, and what
- * a client says binds nobody else. */
+/* test_gpus.c: the table of cards, with a real scheduler behind it: NVML's figures hold, and a
+ * client's figure binds no other client. */
 #include "unit.h"
 
 #include <errno.h>
@@ -118,7 +118,7 @@ static void nvmls_cards_are_there_before_any_client(void **state)
         assert_int_equal(total_of(0), CARD);
         assert_int_equal(total_of(1), 2 * CARD);
         assert_false(gpus.list[0].corrected);
-        /* Its size is NVML's, whatever a client says, and costs the user nothing. */
+        /* Its size is NVML's, whatever a client reports, and does not count for the user. */
         assert_int_equal(gpus_find(&gpus, uuid_of(2), 1, false, sched, START, &at), 0);
         assert_int_equal(at, 1);
         look();
@@ -173,7 +173,7 @@ static void clients_that_say_the_same_of_a_card_share_it(void **state)
         assert_string_equal(gpus.list[2].name, "GPU 2");
         assert_string_equal(gpus.list[a].uuid_text, "GPU-07070707-0707-0707-0707-070707070707");
         assert_int_equal(total_of(other), CARD / 2);
-        /* A user who may bring no more may use what is there. */
+        /* A user who may bring no more cards may use those that are there. */
         assert_int_equal(gpus_find(&gpus, uuid_of(7), CARD / 2, false, sched, START, &at), 0);
         assert_int_equal(at, other);
         assert_int_equal(gpus_find(&gpus, uuid_of(7), CARD / 4, false, sched, START, &at), -EUSERS);
@@ -215,7 +215,7 @@ static void a_card_in_use_keeps_its_place(void **state)
         assert_int_equal(gpus.n, SCHED_GPUS_MAX);
         assert_int_equal(bring(100, CARD, &at), -ENOSPC);
         leave(id);
-        assert_int_equal(brought(100, CARD), 5); /* the one that nobody uses */
+        assert_int_equal(brought(100, CARD), 5); /* the one that no client uses */
         assert_int_equal(gpus_named(&gpus, uuid_of(6)), -1);
         assert_int_equal(gpus_named(&gpus, uuid_of(100)), 5);
         (void)use(5);
@@ -245,7 +245,7 @@ static void nvmls_word_replaces_a_clients(void **state)
         assert_false(gpus.list[2].displaced);
         assert_int_equal(gpus_named(&gpus, uuid_of(1)), near);
         assert_int_equal(brought(1, CARD), near);
-        /* It is told once, and again when NVML says something else. */
+        /* It is reported once, and again when NVML's answer changes. */
         gpus.list[near].corrected = false;
         look();
         assert_false(gpus.list[near].corrected);
@@ -266,7 +266,7 @@ static void the_nearer_size_is_found_whichever_came_first(void **state)
         assert_true(gpus.list[0].displaced && gpus.list[2].displaced);
 }
 
-/* Its clients go, and then it. */
+/* Its clients go first, then the card. */
 static void a_displaced_card_is_given_to_nobody(void **state)
 {
         unsigned a = brought(1, CARD);
@@ -315,7 +315,7 @@ static void a_card_that_only_clients_knew_is_forgotten_some_time_after_the_last(
         assert_int_equal(total_of(idle), 0);
         assert_true(gpus.list[used].present && gpus.list[2].present);
         assert_int_equal(gpus.n, 3);
-        leave(id); /* last seen when they were last looked over */
+        leave(id); /* when they were last checked */
         gpus_forget(&gpus, sched, START + 2 * KEPT - 1);
         assert_true(gpus.list[used].present);
         gpus_forget(&gpus, sched, START + 2 * KEPT);
@@ -367,10 +367,10 @@ static void a_set_capacity_is_what_is_dealt_in(void **state)
         assert_int_equal(total_of(0), CARD);
         assert_int_equal(total_of(1), 4 * GIB);
         assert_int_equal(gpus.list[1].driver_bytes, CARD);
-        /* A setting above what a client says counts as well; the number is ours. */
+        /* A setting above a client's figure counts as well; the number is ours. */
         assert_int_equal(total_of(brought(5, CARD)), 20 * GIB);
         assert_int_equal(brought(5, CARD), 2);
-        assert_int_equal(brought(5, CARD / 2), 2); /* said of the same ledger */
+        assert_int_equal(brought(5, CARD / 2), 2); /* about the same ledger */
         /* NVML's size bounds the setting. */
         show(5, CARD);
         look();

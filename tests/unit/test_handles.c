@@ -1,6 +1,6 @@
-/* test_handles.c: a program's own handles in several hands at once: who is refused leaves alone
- * what another thread holds, the last use gives the memory back, and nobody waits for what cannot
- * come. */
+/* test_handles.c: a program's own handles used by several threads at once: a refused call leaves
+ * alone what another thread holds, the last use gives the memory back, and no thread waits for what
+ * cannot come. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -21,8 +21,8 @@ _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
 static struct gpu *const gpu = &core.gpus[0];
-static uint64_t unevictable_room; /* what may become unevictable */
-static void (*meanwhile)(void);   /* another thread, while the room is asked for */
+static uint64_t unevictable_room; /* bytes that may become unevictable */
+static void (*meanwhile)(void);   /* another thread, while the room is requested */
 static unsigned waits, gates;
 static bool busy; /* work that does not end */
 static uint64_t now_ns;
@@ -45,7 +45,7 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
         now_ns += NSEC_PER_SEC;
 }
 
-/* The C library's, as far as the library asks for the time. */
+/* The C library's clock, as the library reads it. */
 int clock_gettime(clockid_t clock, struct timespec *ret)
 {
         *ret = (struct timespec){.tv_sec = (time_t)(now_ns / NSEC_PER_SEC),
@@ -141,7 +141,7 @@ static CUresult fake_export(void *ret, CUmemGenericAllocationHandle handle,
         return CUDA_SUCCESS;
 }
 
-/* What the driver has been given to bind. */
+/* The handles that the driver was given to bind. */
 static CUmemGenericAllocationHandle bound;
 
 static CUresult fake_bind(CUmemGenericAllocationHandle mc, size_t mc_offset,
@@ -286,7 +286,7 @@ static void what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone(void **sta
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
 }
 
-/* Such work may wait for what the thread that exports does next. */
+/* Such work may wait for the next call of the exporting thread. */
 static void an_export_does_not_wait_for_ever_for_work_that_does_not_end(void **state)
 {
         unevictable_room = UINT64_MAX;
@@ -318,7 +318,7 @@ static void the_driver_is_given_its_own_handle_to_bind(void **state)
         assert_int_equal(hook_cuLogicalEndpointBindMem(7, 0, 0, name, 0, 1, 0), CUDA_SUCCESS);
         assert_int_equal(bound, theirs);
         assert_int_equal(handle->users, 0);
-        /* What is the driver's already stays so. */
+        /* A handle that is the driver's already stays so. */
         assert_int_equal(hook_cuMulticastBindMem_v2(7, 0, 0, 0x2000, 0, 1, 0), CUDA_SUCCESS);
         assert_int_equal(bound, 0x2000);
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);

@@ -1,6 +1,6 @@
-/* test_heap.c: the books of the heap against a plain model: no two allocations overlap, every
- * address is found while it lives and not after, and the figures are the sums they claim to be.
- * Only the address reservation is the driver's; here it is a counter. */
+/* test_heap.c: the accounts of the heap against a plain model: no two allocations overlap, every
+ * address is found while it lives and not after, and the figures are the sums that they claim to
+ * be. Only the address reservation is the driver's; here it is a counter. */
 #include "unit.h"
 
 #include <errno.h>
@@ -76,8 +76,7 @@ static void give(struct heap *h, CUdeviceptr p)
                 heap_bury(h, dead);
 }
 
-/* What a program creates itself has no address of the heap's, and is cut and counted like the rest.
- */
+/* A program's own handle has no address of the heap's, and is cut and counted like the rest. */
 static void a_handle_is_a_block_without_an_address(void **state)
 {
         struct heap *h = *state;
@@ -296,7 +295,7 @@ static void nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named(vo
         assert_int_equal(cost, 4 * MIB);
         assert_int_equal(heap_allocate(h, UINT64_MAX, OWNER, 4 * MIB, &p, &cost), -ENOSPC);
         assert_int_equal(h->allocated, 2 * MIB);
-        /* The slab is paid for: what fits into it costs nothing. */
+        /* The slab is counted already: allocations that fit into it cost nothing. */
         assert_int_equal(heap_allocate(h, 512, OWNER, 2 * MIB, &p, &cost), 0);
         assert_int_equal(p, small + 512);
         assert_int_equal(heap_allocate(h, MIB, OWNER, 2 * MIB, &p, &cost), 0);
@@ -309,7 +308,7 @@ static void small_allocations_never_take_a_tenth_more_than_they_are(void **state
         struct heap *h = *state;
         uint64_t sum = 0;
 
-        /* Once there are enough that the granularity does not matter. */
+        /* Once there are enough for the granularity not to matter. */
         for (unsigned i = 0; i < 400000; i++) {
                 (void)take(h, 1 + i % 4096);
                 sum += align_up(1 + i % 4096, HEAP_SMALL_ALIGN);
@@ -319,7 +318,7 @@ static void small_allocations_never_take_a_tenth_more_than_they_are(void **state
         }
 }
 
-/* The pages with something in them of the extent at an address; 0 where there is none (left). */
+/* The pages with live bytes of the extent at an address; 0: there is none (left). */
 static uint64_t live_at(struct heap *h, CUdeviceptr address)
 {
         struct heap_cursor cursor = {0};
@@ -353,7 +352,7 @@ static void a_pools_block_counts_what_is_in_use(void **state)
 
         assert_non_null(b);
         assert_int_equal(h->allocated, 0);
-        assert_null(heap_walk(h, &c)); /* nothing of it is to be looked at */
+        assert_null(heap_walk(h, &c)); /* none of it may be read */
         assert_int_equal(heap_use_cost(b, b->address, 512), 32 * MIB);
         heap_use(h, b, b->address, 512);
         heap_use(h, b, b->address + 512, 40 * MIB);

@@ -1,5 +1,5 @@
-/* test_heap_scarce.c: whenever there is no memory for the heap's books, the call says so, and the
- * books are what they were; with memory it goes on. */
+/* test_heap_scarce.c: whenever there is no memory for the heap's accounts, the call fails and the
+ * accounts are as before; with memory it goes on. */
 #include "unit.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static CUresult fake_unreserve(CUdeviceptr at, size_t bytes)
         return CUDA_SUCCESS;
 }
 
-/* Blocks do not overlap, what is counted adds up, and what was reserved is all there. */
+/* Blocks do not overlap, the counts add up, and everything reserved is there. */
 static void check_books(void)
 {
         struct heap_cursor c = {0};
@@ -202,7 +202,7 @@ static void without_memory_for_the_books_nothing_is_taken(void **state)
                                 break;
                         }
                         check_books();
-                        if (r == 0) { /* what has failed only made it faster */
+                        if (r == 0) { /* the failure only cost speed */
                                 acts[i].undo();
                                 check_books();
                         } else {
@@ -253,7 +253,7 @@ static void each_of_many_is_kept_whatever_fails_between(void **state)
         }
         check_books();
         assert_int_equal(heap.allocated, 0);
-        assert_int_equal(heap.count, reservations); /* all of it is one again */
+        assert_int_equal(heap.count, reservations); /* all of it is one gap again */
 }
 
 static int begin(void **state)

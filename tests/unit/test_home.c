@@ -1,5 +1,5 @@
-/* test_home.c: whether managed memory that is sent home leaves the card is found out from the
- * card's free memory alone, and so not while others change that as well. */
+/* test_home.c: the card's free memory alone tells whether managed memory that is sent home leaves
+ * the card, so the test must notice when others change it meanwhile. */
 #include "unit.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@ static struct {
         uint64_t free, probe, there; /* bytes; `there`: of the probe, on the card or kept there */
         bool keeps;
         CUresult prefetch, managed;
-        int64_t (*others)(unsigned n); /* what they take before the n-th look at the card */
+        int64_t (*others)(unsigned n); /* bytes that others take before the n-th look at the card */
         unsigned looks, probes, touches, streams, relaxed;
         unsigned calls, fail_at; /* the number of the one that fails; 0: none */
 } card;
@@ -149,7 +149,7 @@ static int teardown(void **state)
         return 0;
 }
 
-/* Once more, when it has rested. */
+/* Once more, after a rest. */
 static enum home_answer find_out(void)
 {
         gpu->home.again_ns = 0;
@@ -200,8 +200,8 @@ static void while_others_move_it_is_not_known_and_not_taken_for_no(void **state)
         assert_int_equal(find_out(), HOME_LEAVES);
 }
 
-/* Three looks a try, after one at what is free: in every other try another process does what the
- * driver would, or undoes it. */
+/* Three looks for each try, after one at the free memory: in every other try another process does
+ * what the driver would, or undoes it. */
 static int64_t as_if_it_left(unsigned n)
 {
         unsigned look = (n - 1) % 6;
@@ -335,7 +335,7 @@ static void a_sixteenth_of_difference_is_none(void **state)
         real.cuMemAllocManaged = note_bytes;
         (void)find_out();
         real.cuMemAllocManaged = fake_managed;
-        bytes = probed_bytes; /* by the time, which stands still */
+        bytes = probed_bytes; /* by the clock, which stands still */
         for (unsigned i = 0; i < 2; i++) {
                 gpu->home = (struct home){0};
                 card.looks = 0;
@@ -411,7 +411,7 @@ static void one_thread_at_a_time_tries(void **state)
         gpu->home.trying = true;
         assert_int_equal(find_out(), HOME_NOT_KNOWN);
         assert_int_equal(card.looks, 0);
-        assert_true(gpu->home.trying); /* it is the other thread's */
+        assert_true(gpu->home.trying); /* it belongs to the other thread */
         gpu->home.trying = false;
         gpu->home.answer = HOME_STAYS;
         assert_int_equal(find_out(), HOME_STAYS);

@@ -1,5 +1,5 @@
-/* test_hooks_memory.c: what a program allocates it gets as far as it is promised or room can be
- * made for it; the rest is refused, or the driver's. */
+/* test_hooks_memory.c: a program gets the memory that is promised to it or for which room can be
+ * made; the rest is refused, or left to the driver. */
 #include "unit.h"
 
 #include "memory_bench.h"
@@ -98,7 +98,7 @@ static void a_refusal_is_an_answer_after_one_question(void **state)
 
         gpu->commit = 0;
         assert_int_equal(hook_cuMemAlloc_v2(&at, 4 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(bench.asks, 1); /* a block of the granularity is what is needed */
+        assert_int_equal(bench.asks, 1); /* it needs a block of the granularity */
         assert_int_equal(bench.asked[0], 4 * MIB);
         assert_int_equal(at, 7);
         assert_int_equal(bench.told, 0);
@@ -214,7 +214,7 @@ static void managed_memory_that_leaves_the_card_makes_room(void **state)
         assert_int_equal(bench.discarded, 1);
 }
 
-/* Whoever disowned it would leave it to a program that has freed it already. */
+/* Disowning it would leave it to a program that has freed it already. */
 static void managed_memory_that_is_freed_later_is_not_disowned(void **state)
 {
         CUdeviceptr at;
@@ -297,7 +297,7 @@ static void what_does_not_fit_the_card_goes_to_host_memory(void **state)
         release(refused);
         release(full);
         release(alone);
-        /* Only where that was learnt. */
+        /* Only where the GPU is known to do so. */
         gpu->overflow = false;
         bench.host_room = GIB;
         assert_int_equal(hook_cuMemAlloc_v2(&alone, 6 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
@@ -320,7 +320,7 @@ static CUresult pitched(CUdeviceptr *at, size_t *pitch, size_t width, size_t hei
         return hook_cuMemAllocPitch_v2(at, pitch, width, height, size);
 }
 
-/* The calls that the driver answers: all of the kinds that are not ours. */
+/* The calls that the driver answers: those of all kinds that are not ours. */
 static void what_is_not_ours_to_give_is_the_drivers(void **state)
 {
         CUdeviceptr at = 0;
@@ -368,7 +368,7 @@ static void rows_begin_where_the_driver_would_have_them(void **state)
                 assert_ptr_equal(p.block->owner, OWNER);
                 release(at);
         }
-        /* As much as the card has, and more; also more than 64 bits can say. */
+        /* As much as the card has, and more; also more than 64 bits can express. */
         pitch = 5;
         assert_int_equal(pitched(&at, &pitch, MIB, CARD / MIB, 4), CUDA_SUCCESS);
         assert_int_equal(pitch, MIB);
@@ -412,7 +412,7 @@ static void a_call_that_met_a_full_card_gets_what_room_there_is(void **state)
         assert_false(hooks_more_room(gpu, &room)); /* there is no more: all of it goes back */
         assert_int_equal(gpu->unevictable, 0);
         bench.daemon_has = 32 * MIB;
-        fake_capturing = true; /* nobody could drain for it */
+        fake_capturing = true; /* no stream can be drained for it */
         assert_false(hooks_more_room(gpu, &room));
         fake_capturing = false;
         gpu->attached = false;

@@ -1,5 +1,5 @@
 /* test_hooks_pool.c: which calls for stream-ordered memory are served from the heap, with which
- * stream and pool, and which are the driver's. */
+ * stream and pool, and which are left to the driver. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -20,7 +20,7 @@
 #define DEFAULT1 ((CUmemoryPool)(uintptr_t)0xd1)
 #define DEFAULT  ((CUmemoryPool)(uintptr_t)0xd0)
 #define THEIRS   ((CUmemoryPool)(uintptr_t)0xe0)
-#define DRIVERS  UINT64_C(0x900000) /* what the driver gives out */
+#define DRIVERS  UINT64_C(0x900000) /* the driver's answer */
 #define AT       UINT64_C(0x700000) /* and what we do */
 
 static struct gpu *const gpu = &core.gpus[0];
@@ -467,7 +467,7 @@ static void a_driver_that_lacks_memory_is_asked_again(void **state)
         assert_int_equal(of_driver, 2);
         assert_int_equal(hook_cuMemFreeAsync(DRIVERS, STREAM), answer);
         assert_int_equal(of_driver, 4);
-        assert_int_equal(gates, 4); /* outside the gate room is made */
+        assert_int_equal(gates, 4); /* room is made outside the gate */
 }
 
 /* ---- freeing ---- */
@@ -478,7 +478,7 @@ static void memory_of_a_pool_is_freed_in_the_order_of_the_stream(void **state)
         assert_ptr_equal(named.handle, STREAM);
         assert_int_equal(marks, 0);
         assert_int_equal(hook_cuMemFreeAsync(AT, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
-        assert_int_equal(marks, 1); /* nobody else could ask it */
+        assert_int_equal(marks, 1); /* no other call could ask the driver */
         pool_answer = CUDA_ERROR_OUT_OF_MEMORY;
         assert_int_equal(hook_cuMemFreeAsync(AT, CU_STREAM_PER_THREAD), pool_answer);
         assert_int_equal(marks, 1);

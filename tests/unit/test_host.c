@@ -17,7 +17,7 @@ static struct file {
 } files[16];
 static unsigned n_files;
 
-/* In place of libc's: /proc and /sys as this test has them. */
+/* In place of libc's: /proc and /sys as this test writes them. */
 FILE *fopen(const char *path, const char *mode)
 {
         for (unsigned i = 0; i < n_files; i++)
@@ -112,7 +112,7 @@ static void every_ancestors_limit_holds(void **state)
         has(V2 "/outer/memory.max", "4294967296\n");
         has(V2 "/outer/memory.current", "2147483648\n");
         expect(4 * GIB, 2 * GIB);
-        /* what a container sees as the root is its own */
+        /* the root that a container sees is its own cgroup */
         has(V2 "/memory.max", "3221225472\n");
         has(V2 "/memory.current", "2147483648\n");
         expect(3 * GIB, GIB);

@@ -1,5 +1,5 @@
-/* test_interrupt.c: a thread that waits asks about Ctrl-C without waiting for the interpreter's
- * lock. The main thread may hold that lock while it waits for the thread. */
+/* test_interrupt.c: a waiting thread asks about Ctrl-C without waiting for the interpreter's lock,
+ * which the main thread may hold while it waits for that thread. */
 #include "unit.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ typedef void (*signal_handler_t)(int);
 static sem_t interpreter; /* its lock */
 static void *const object = &interpreter;
 static bool error_under_way, other_handler, no_module, threads_fail, main_comes_back;
-static int references; /* given out and not dropped */
+static int references; /* references given out and not dropped */
 static unsigned cleared;
 
 static int take_interpreter(void)
@@ -212,7 +212,7 @@ static signal_handler_t handler(void)
         return now.sa_handler;
 }
 
-/* The answer to whoever asks once. */
+/* The answer to a single question. */
 static bool asks(struct interrupt_wait *w)
 {
         uint64_t timeout_ns = 1;
@@ -252,7 +252,7 @@ static void an_interrupt_ends_the_wait_that_it_came_during(void **state)
         (void)raise(SIGINT);
         assert_int_equal(errno, 0);
         assert_int_equal(stub_handled, 1);
-        assert_int_equal(stub_rings, heard); /* Python knows before whoever is woken */
+        assert_int_equal(stub_rings, heard); /* Python knows before the woken thread does */
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_true(asks(&w));
         assert_false(asks(&w)); /* once */
@@ -278,7 +278,7 @@ static void a_call_before_python_can_act_waits_no_more(void **state)
         assert_false(asks(&w[2]));
         assert_false(stub_noted);
         interrupt_begin(&w[3]);
-        assert_int_equal(w[3].seen, w[2].seen); /* settled: nobody asks again */
+        assert_int_equal(w[3].seen, w[2].seen); /* settled: no thread asks again */
         (void)raise(SIGINT);
         assert_true(asks(&w[3]));
         assert_true(asks(&w[2]));
@@ -299,7 +299,7 @@ static void an_interrupt_that_python_would_not_raise_for_is_left_to_it(void **st
                 assert_false(asks(&w));
                 *reasons[i] = false;
                 assert_false(asks(&w)); /* that one is settled */
-                /* What was asked may have left an error, and one under way is not ours to clear. */
+                /* The question may have left an error; one under way must not be cleared. */
                 assert_int_equal(cleared, i >= 2);
                 (void)raise(SIGINT);
                 assert_true(asks(&w));
@@ -411,7 +411,7 @@ static void a_workers_next_call_is_interrupted_until_the_main_thread_is_back(voi
         assert_int_equal(timeout_ns, UINT64_MAX);
 }
 
-/* The main thread is given a quarter of a second; then it is looked at. Here it sleeps, as it joins
+/* The main thread is given a quarter of a second; then it is checked. Here it sleeps, as it joins
  * the thread that asks. */
 static void where_no_thread_can_be_had_the_wait_goes_on(void **state)
 {

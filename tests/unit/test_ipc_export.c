@@ -1,4 +1,4 @@
-/* test_ipc_export.c: memory that others open: who gets it, who inherits it where it is freed before
+/* test_ipc_export.c: memory that others open: who gets it, who inherits it if it is freed before
  * they have it all, and how it is made ready for them, by two threads at once, too. */
 #include "unit.h"
 
@@ -135,7 +135,7 @@ static void what_is_freed_meanwhile_gets_no_handle(void **state)
         assert_int_equal(try_handle(freed_meanwhile), CUDA_ERROR_INVALID_VALUE);
 }
 
-/* As its last message says. */
+/* By its last message. */
 static void assert_refused(struct ipc_link *l, CUresult why)
 {
         const struct wire_message *m = last_said(l);
@@ -392,7 +392,7 @@ static void what_the_driver_does_not_export_is_refused(void **state)
         export_fails_at = exported + PIECES - WIRE_PASS_MAX;
         ask(&first, WIRE_PASS_MAX);
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
-        assert_int_equal(exports, 1); /* what it has of it is its to close */
+        assert_int_equal(exports, 1); /* it closes what it has of it */
         ask(&first, WIRE_PASS_MAX);
         assert_int_equal(last_said(&first)->OPENED.pieces, PIECES - WIRE_PASS_MAX);
 }
@@ -419,7 +419,7 @@ static void the_first_that_has_it_all_is_the_heir(void **state)
         assert_int_equal(said(&first, WIRE_BEQUEATH), 0);
         (void)step();
         assert_int_equal(said(&other, WIRE_BEQUEATH), 1);
-        say(&first, WIRE_INHERITED); /* that is not its to say */
+        say(&first, WIRE_INHERITED); /* it has no right to report that */
         assert_int_equal(exports, 2);
         say(&other, WIRE_INHERITED);
         assert_int_equal(exports, 0);
@@ -444,7 +444,7 @@ static void where_the_heir_goes_the_next_one_is_told(void **state)
         open_all(&first);
         assert_int_equal(last_said(&first)->OPENED.flags, 0);
         sent_count = 0;
-        say(&first, WIRE_CLOSE); /* who is no heir goes unnoticed */
+        say(&first, WIRE_CLOSE); /* an importer that is no heir is not told */
         assert_int_equal(sent_count, 0);
         open_all(&first);
         other.lost = true;

@@ -1,5 +1,5 @@
 /* test_ipc_import.c: memory of another process, opened here: all of it is mapped or none, it is
- * closed with its last opener, and whoever inherits it pays for it. */
+ * closed with its last opener, and an importer that inherits it is charged for it. */
 #include "unit.h"
 
 #include <errno.h>
@@ -28,8 +28,8 @@ static struct gpu *const gpu = &core.gpus[2];
 static struct ipc_link exporter, stranger;
 static bool parted, met_nobody;
 static unsigned opens, closes, inherits, answered, of_driver;
-static struct wire_message last_open, answer; /* answer: as changed by a test */
-static unsigned changed;                      /* which message it is used for; 0: none */
+static struct wire_message last_open, answer; /* the answer, changed by a test */
+static unsigned changed;                      /* the message for which it is used; 0: none */
 static bool capture_begins, dies;
 
 /* ---- neighbours ---- */
@@ -121,7 +121,7 @@ static void hear(struct ipc_link *l, const struct wire_message *m, unsigned fds,
         passed_close(&came);
 }
 
-/* Answers what was asked last. */
+/* Answers the last request. */
 static void answers(const struct core_wait *w)
 {
         unsigned first = last_open.OPEN.first, pieces = MIN(EACH, 5 - first);
@@ -139,7 +139,7 @@ static void answers(const struct core_wait *w)
                 memcpy(m.OPENED.secret, last_open.OPEN.secret, IPC_NAME);
         }
         hear(&exporter, &m, pieces, first);
-        hear(&exporter, &m, pieces, first); /* said twice, the second is nothing */
+        hear(&exporter, &m, pieces, first); /* a repeated message has no effect */
 }
 
 static CUipcMemHandle handle_of(const char *name, uint8_t secret)
@@ -436,7 +436,7 @@ static void closing_waits_for_no_capture(void **state)
         assert_int_equal(hook_cuIpcCloseMemHandle(at), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         assert_non_null(driver_word(at, 2));
         fake_capturing = false;
-        capture_begins = true; /* while it waits for what was submitted */
+        capture_begins = true; /* while it waits for submitted work */
         heard = bell_listen(&core.changed);
         assert_int_equal(hook_cuIpcCloseMemHandle(at), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         assert_int_not_equal(bell_listen(&core.changed), heard); /* who wanted to open it may */
@@ -488,7 +488,7 @@ static void more_gpus_reach_what_is_open(void **state)
 static CUresult (*give_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 static unsigned givers;
 
-/* Another card comes while access is given, and another thread sees to it. */
+/* Another card comes while access is given, and another thread handles it. */
 static CUresult while_access_is_given(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *desc,
                                       size_t count)
 {

@@ -1,6 +1,5 @@
-/* test_ipc_link.c: connections to other processes: asked for once, found again, heard, and gone
- * when nobody needs them. The tests come in the order of a process's life: it has one name for
- * ever. */
+/* test_ipc_link.c: connections to other processes: requested once, found again, received on, and
+ * closed when no longer needed. The tests follow a process's life: it has one name for ever. */
 #include "unit.h"
 
 #include <errno.h>
@@ -105,7 +104,7 @@ static int connection(void)
         return pair[0];
 }
 
-/* fd < 0: none comes along. */
+/* fd < 0: no descriptor. */
 static void peered(const uint8_t *name, uint32_t of, int fd)
 {
         struct wire_message m = {.header.type = WIRE_PEERED};
@@ -136,7 +135,7 @@ static void name_is_known(const uint8_t *name)
         ipc_on_named(&m);
 }
 
-/* What happens while somebody waits, with the lock. */
+/* Runs while a thread waits, with the lock. */
 static void (*then)(void);
 
 static void while_waiting(const struct core_wait *w)
@@ -409,7 +408,7 @@ static void a_connection_is_asked_for_once(void **state)
         assert_int_equal(peers, 1);
         then = refuse;
         assert_null(ipc_meet(other));
-        l->lost = true; /* another one is asked for */
+        l->lost = true; /* another one is requested */
         assert_null(ipc_meet(you));
         ipc_part(l);
 }
@@ -452,7 +451,7 @@ static void *meet_too(void *ret)
 static struct ipc_link *met_by_thread;
 static pthread_t second;
 
-/* The second thread sleeps in its wait until the first one has met them. */
+/* The second thread sleeps in its wait until the first one has their connection. */
 static void wait_in_turn(const struct core_wait *w)
 {
         if (waits == 0) {
@@ -578,7 +577,7 @@ static void a_lost_exporter_stays_as_long_as_its_memory(void **state)
         assert_true(l->lost);
         assert_true(fcntl(l->fd, F_GETFD) >= 0);
         listened = (struct pollfd){.fd = ipc_poll_fd(), .events = POLLIN};
-        assert_int_equal(poll(&listened, 1, 0), 0); /* it wakes nobody any more */
+        assert_int_equal(poll(&listened, 1, 0), 0); /* it wakes no thread any more */
         then = refuse;
         assert_null(ipc_meet(you));
         l->imports = 0;
@@ -603,7 +602,7 @@ static void a_step_says_whether_there_is_more(void **state)
                 theirs = ends[i];
                 send_close(1);
         }
-        assert_true(ipc_step()); /* as many as it looks at */
+        assert_true(ipc_step()); /* as many as it polls */
         assert_false(ipc_step());
         assert_int_equal(exports_heard, 31);
         export_more = true;

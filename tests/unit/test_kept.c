@@ -1,5 +1,5 @@
-/* test_kept.c: copies that the host keeps of extents on the card make way for what needs the room,
- * and nothing else does. */
+/* test_kept.c: the host's copies of extents on the card make way for whatever needs the room, and
+ * nothing else does. */
 #include "unit.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
         return 0;
 }
 
-/* Copies of extents that nobody has in hand go with the lock held. */
+/* Copies of extents that are not busy go with the lock held. */
 static bool trims;
 
 void arena_give(struct arena *a, struct arena_room *room)
@@ -153,7 +153,7 @@ static void memory_that_the_host_needs_is_given_back(void **state)
                 assert_int_equal(extents[i]->host.count, 1);
 }
 
-/* Among many more. Each is looked at twice or so, not once for each that is given back. */
+/* Among many more. Each is looked at about twice, not once for each that is given back. */
 static void giving_back_takes_time_in_proportion_to_what_there_is(void **state)
 {
         enum { MANY = 40000 };
@@ -177,7 +177,7 @@ static void giving_back_takes_time_in_proportion_to_what_there_is(void **state)
         began = clock();
         kept_trim(gpu, NULL, 0);
         assert_true(clock() - began <
-                    2 * CLOCKS_PER_SEC); /* nine seconds when each looked at all before it */
+                    2 * CLOCKS_PER_SEC); /* nine seconds when each sweep looked at all before it */
         for (unsigned i = 0; i < MANY; i++)
                 assert_int_equal(many[i]->host.count, 0);
         assert_int_equal(arena_held, 5 * EACH);

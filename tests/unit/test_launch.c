@@ -1,5 +1,5 @@
-/* test_launch.c: the environment that a program is given: what each option asks for, what the user
- * has said already, and what cannot be had. */
+/* test_launch.c: the environment that a program is given: what each option sets, what the user has
+ * set already, and what is impossible. */
 #include "unit.h"
 
 #include <errno.h>
@@ -175,7 +175,7 @@ static void the_mode_may_come_from_the_environment(void **state)
         takes("keep", "1");
         assert_int_equal(complete(), CLI_OK);
         assert_null(launch_value(&launch, "SUBLET_MEMORY"));
-        takes("memory", "swap"); /* what is said here goes before */
+        takes("memory", "swap"); /* options go before */
         assert_int_equal(complete(), CLI_USAGE);
 }
 

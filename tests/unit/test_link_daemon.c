@@ -1,5 +1,5 @@
-/* test_link_daemon.c: how a daemon is found, started and spoken to. This program is the daemon,
- * too: started as such it listens, or says why it cannot. */
+/* test_link_daemon.c: how a daemon is found, started and connected to. This program is the daemon,
+ * too: started as such it listens, or reports why it cannot. */
 #include "unit.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static char dir[64];
 static char where[128];
 static unsigned naps;
 
-static bool hopeless; /* nobody listens, however long one waits */
+static bool hopeless; /* no daemon listens, however long a program waits */
 
 int nanosleep(const struct timespec *nap, struct timespec *rest)
 {
@@ -45,7 +45,7 @@ static int listen_in(const char *in)
         return fd;
 }
 
-/* Says one letter to whoever connects: whether it was started as it should be. */
+/* Sends one letter to each connection: whether it was started as it should be. */
 static int be_the_daemon(char **argv)
 {
         bool good = strcmp(argv[1], "--private") == 0 && strcmp(argv[2], "--dir") == 0 &&
@@ -156,7 +156,7 @@ static void nothing_is_started_where_that_is_not_wanted(void **state)
         assert_int_equal(link_connect(where, &fd), -ENAMETOOLONG);
 }
 
-/* It says why once, and no more where it is tried again every few seconds. */
+/* The reason is printed once, and no more while it is tried again every few seconds. */
 static void a_daemon_that_cannot_start_says_so_once(void **state)
 {
         int ends[2], fd = -1, stderr_before = dup(STDERR_FILENO);

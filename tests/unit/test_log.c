@@ -1,4 +1,4 @@
-/* test_log.c: whoever logs may hold locks, so nothing in it may end the thread, and nothing waits.
+/* test_log.c: a thread that logs may hold locks, so logging must neither end the thread nor wait.
  */
 #include "unit.h"
 
@@ -45,7 +45,7 @@ static void catch_stderr(void)
         out = ends[0];
 }
 
-/* What was said since; the caller's until the next call. */
+/* The text logged since; valid until the next call. */
 static const char *said(void)
 {
         static char text[200000];
