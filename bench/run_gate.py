@@ -15,7 +15,7 @@ GOAL_NS = 20.0
 
 def run(build, threads, launches, preload, directory):
     environment = dict(os.environ, LD_LIBRARY_PATH=f"{build}/bench/noop", SUBLET_DIR=directory, SUBLET_QUIET="1",
-                       SUBLET_FREEZE="off")  # its test needs a driver that does something
+                       SUBLET_FREEZE="off")  # its test needs a driver that really computes
     for name in ("LD_PRELOAD", "SUBLET_DAEMON", "SUBLET_REQUIRE"):
         environment.pop(name, None)
     if preload:

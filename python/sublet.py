@@ -14,7 +14,7 @@ if _entry is not None:
 
 
 def is_here():
-    """Whether sublet is there."""
+    """Whether the program runs under sublet."""
     return _entry is not None
 
 
@@ -29,6 +29,7 @@ def _address(buffer):
 
 
 def set_priority(buffer, priority):
-    """Of the allocation that the buffer lies in. True unless no buffer of more than 1 MiB lies there."""
+    """Sets the priority of the allocation that contains the buffer. True, unless there is no allocation of more than 1
+    MiB."""
     address = _address(buffer)
     return _entry is None or _entry(address, priority) == 0

@@ -53,7 +53,7 @@ class Tables:
         self.rows = [row for _, rows in self.families for row in rows]
 
     def findings(self):
-        # What the patterns have missed would be missing from the page without a word.
+        # Rows that the patterns miss would be missing from the page without a message.
         for name, start in (("cuda_api.def", r"^CU\("), ("cuda_uncaught.def", r"^CU_UNCAUGHT\("),
                             ("cuda_reasons.def", r"^CU_REASON\(")):
             pattern = {"cuda_api.def": ROW, "cuda_uncaught.def": UNCAUGHT, "cuda_reasons.def": REASON}[name]

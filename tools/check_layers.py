@@ -15,11 +15,12 @@ import subprocess
 import sys
 
 CIRCLE_MAX = 3
-# Tables that name those above them, for others to go through without naming anybody: whoever reads one uses nobody.
+# Tables that name files of later rooms, so that others can call those without naming them: reading such a table is no use of
+# its rows.
 TABLES = {"parts", "parts_count", "commands", "command_count", "work_types"}
-# What a program looks like from outside belongs to it alone: no toolkit header, no NVIDIA header.
+# Declarations of the world outside a program are its own: no toolkit header, no NVIDIA header.
 FORBIDDEN = re.compile(r"#\s*include\s*[<\"](cuda|cuda_runtime|cuda_runtime_api|nvml|driver_types)\.h")
-# Where the declarations of ours are held against the toolkit's, if there is one.
+# Where our declarations are compared with the toolkit's, if there is one.
 ALLOWED_FORBIDDEN = re.compile(r"^tests/unit/cuda/")
 INCLUDE = re.compile(r'#\s*include\s*"([^"]+)"')
 SOURCES = (".c", ".h", ".S", ".def", ".inc")
@@ -38,7 +39,7 @@ class Table:
         return next((f for f in sorted(self.folders, key=len, reverse=True) if path.startswith(f + "/")), None)
 
     def room_of(self, folder, path):
-        """Its place among the rooms; None: none of them. A file beside the rooms is above all of them."""
+        """Its place among the rooms; None: it is in none of them. A file beside the rooms is above all of them."""
         rooms, rest = self.rooms[folder], path[len(folder) + 1:].split("/")
         if len(rest) == 1:
             return len(rooms)

@@ -17,7 +17,7 @@ HEADING = re.compile(r"^#+ +(.*?) *$", re.M)
 
 
 def pages_of(root):
-    """All pages: of a clone those that git knows or would know."""
+    """All pages: in a clone those that git knows or would add."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard", "*.md"], capture_output=True, text=True)
     names = listed.stdout.splitlines() if listed.returncode == 0 else []
     names = names or [os.path.relpath(os.path.join(folder, name), root) for folder, _, files in os.walk(root)
@@ -31,7 +31,7 @@ def read(path):
 
 
 def anchors_of(text):
-    """As GitHub makes them of headings."""
+    """Anchors as GitHub makes them of headings."""
     found = set()
     for heading in HEADING.findall(re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()

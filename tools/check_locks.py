@@ -20,7 +20,7 @@ import lock_drops
 
 
 def flags(command):
-    """What the compiler was told of the language and of folders: gcc's own options mean nothing to clang."""
+    """The compiler's options about language and folders: gcc's own options mean nothing to clang."""
     words = shlex.split(command)
     return [w for at, w in enumerate(words) if w.startswith(("-I", "-D", "-std")) or words[at - 1] == "-I"]
 

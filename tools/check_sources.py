@@ -14,7 +14,7 @@ import sys
 
 LINES_MAX = 800
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-# In libsublet.so: each of them is the end of, or a word in the mouth of, somebody else's program.
+# In libsublet.so: each of these ends the host program, or prints in its name.
 NOT_FOR_GUESTS = re.compile(r"(?<![\w.>])(exit|abort|printf|puts|putchar|perror|assert|err|errx)\s*\(")
 
 

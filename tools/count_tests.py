@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 
 
 def outcome(case):
-    # pytest says it with children; ctest with a status, and with the exit status of a skipped test as a message.
+    # pytest reports it with children; ctest with a status, and with the exit status of a skipped test as a message.
     status = case.get("status")
     skipped = case.find("skipped")
     if case.find("failure") is not None or case.find("error") is not None or status == "fail":
@@ -25,12 +25,12 @@ def outcome(case):
 
 
 def file_of(case):
-    """Where the test is: pytest's is its file's name; a test of ctest is one itself."""
+    """The test's file: for pytest the file's name; a test of ctest is a file itself."""
     return case.get("classname", "").rpartition(".")[2] or case.get("name")
 
 
 def reason(case):
-    """pytest's own; of a test of ctest the last line that it said."""
+    """pytest's own reason; for a test of ctest the last line of its output."""
     note = case.find("skipped")
     text = note.get("message", "") if note is not None else ""
     if "SKIP_RETURN_CODE" in text:

@@ -38,12 +38,12 @@ class Sources:
     given: dict = dataclasses.field(default_factory=dict)  # to members: keys of functions
 
     def key(self, path, name):
-        """A name means the file's own function, where it has one."""
+        """A name means the file's own function, if it has one."""
         return (path, name) if (path, name) in self.functions else name
 
 
 def closing(text, at, pair):
-    """Behind the bracket that closes the one at `at`."""
+    """The position behind the bracket that closes the one at `at`."""
     depth = 0
     for m in re.compile(f"[{re.escape(pair)}]").finditer(text, at):
         depth += 1 if m.group() == pair[0] else -1
@@ -53,7 +53,7 @@ def closing(text, at, pair):
 
 
 def preprocessed(entry, flags, folder):
-    """What of a file and its headers lies in the folder: (path, text) in their order."""
+    """The parts of a file and its headers that lie in the folder: (path, text) in their order."""
     text = subprocess.run(["clang", "-E", "-w", *flags, entry["file"]], cwd=entry["directory"], check=True, capture_output=True,
                           text=True).stdout
     path, pieces = None, []
@@ -98,12 +98,12 @@ def read(sources, path, text):
 
 
 def calls(sources, function):
-    """What it calls: keys of functions, and members as ("->", name)."""
+    """The calls in it: keys of functions, and members as ("->", name)."""
     return {("->", m.group(2)) if m.group(1) else sources.key(function.path, m.group(2)) for m in CALL.finditer(function.body)}
 
 
 def droppers(sources):
-    """What gives the lock up, and the function through which it does: None, where it releases the lock itself."""
+    """The functions that give the lock up, and through which function: None, if it releases the lock itself."""
     needs = {key: f for key, f in sources.functions.items() if f.marks and f.body}
     calling = {key: calls(sources, f) for key, f in needs.items()}
     calling |= {("->", member): given for member, given in sources.given.items()}
@@ -118,7 +118,7 @@ def droppers(sources):
 
 
 def pointed_to(sources, through):
-    """Functions that give the lock up, and those in whose text they are named without being called."""
+    """Functions that give the lock up, and those that name one without calling it."""
     for key in sorted((k for k in through if k[0] != "->"), key=str):
         path, name = key if isinstance(key, tuple) else (None, key)
         named = re.compile(rf"(?<![\w.>])(?<!struct ){name}\b(?!\s*\()")

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 
-AREAS = [  # the first that matches a path is its area; what is in none is not drawn
+AREAS = [  # the first that matches a path is its area; paths without an area are not drawn
     ("", r"sim/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/setup/kill_point\.c|src/preload/\w+/(trace|audit|door_count)\.c"),
     ("wire and base", r"src/(wire|base)/"),
     ("scheduler", r"src/sched/"),
@@ -71,7 +71,7 @@ SYSTEM = [  # the first that matches a path names its system tests, the nearest 
     (r"src/preload", "programs oversubscription faults_driver faults_host torture"),
 ]
 
-UNIT_MAX = 10      # of a file of base nearly every unit test is one
+UNIT_MAX = 10      # nearly every unit test is a test of a file of base
 TARGETS = ("sublet", "sublet_watched", "subletd", "subletd-test", "sublet_command", "sublet-demo-job")  # what system tests run
 SILENT = r"(?:log_\w+|trace_\w+|sums_\w+|kill_point\w*|_Static_assert|static_assert|assert|free|calloc|printf|fprintf|puts)"
 ERRORS = r"-E[A-Z0-9]+"
@@ -86,7 +86,7 @@ def blank(text):
 
 
 def closing(text, at):
-    """The place behind the parenthesis that closes the one at `at`."""
+    """The position behind the parenthesis that closes the one at `at`."""
     depth = 0
     for i in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[i], 0)
@@ -103,7 +103,7 @@ def functions(code):
 
 
 def silent(code):
-    """The code with what only says something as spaces, and the conditions for saying it."""
+    """The code with pure output replaced by spaces, and the conditions of that output."""
     out = code
     for m in re.finditer(rf"(?<![\w.>]){SILENT}\s*\(", code):
         end = closing(code, m.end() - 1)
@@ -136,7 +136,7 @@ def swaps(code, start, end):
     for m in re.finditer(rf"return ({ERRORS});", code[start:end]):
         yield "answer", start + m.start(1), start + m.end(1), "0"
     for m in re.finditer(r"(?<![\w.\[{])(\d{1,2})(?![\w.\]}])", code[start:end]):
-        # What a variable begins with is mostly written over before it is read.
+        # A variable's initial value is mostly overwritten before it is read.
         line = code[code.rfind("\n", 0, start + m.start()) + 1:start + m.start()]
         begins = m.group(1) == "0" and re.match(r"\s+(?:const )?(?:unsigned|int|bool|size_t|ssize_t|\w+_t) .*= $", line)
         if not begins and (m.group(1)[0] != "0" or m.group(1) == "0"):
@@ -157,7 +157,7 @@ def conditions(code, start, end):
 
 
 def statements(code, start, end):
-    """Calls, assignments, jumps: what stands between two of ; { } and is no declaration."""
+    """Calls, assignments, jumps: statements between two of ; { } that are no declarations."""
     place = r"[(*]*\w+(?:(?:->|\.)\w+|\[[^\]]*\]|\)(?=->|\.))*"
     whole = re.compile(rf"(?:(?:\(void\)\s*)?\w+\s*\(.*\)|{place}\s*(?:[-+|&^*]|<<|>>)?=(?!=).*|{place}(?:\+\+|--)|(?:\+\+|--){place}"
                        r"|return|break|continue)", re.S)
@@ -216,7 +216,7 @@ def draw(root, seed, count, only):
         for m in mutations_of(path, text):
             m["rank"] = hashlib.sha256(f"{seed} {m['id']}".encode()).hexdigest()
             lines[m["line"]].append(m)
-        # First the line, then what becomes of it: a line with many operators is no likelier than one with none.
+        # First the line, then its mutation: a line with many operators is no likelier than one with none.
         for found in lines.values():
             first = min(found, key=lambda m: hashlib.sha256(f"{seed} kind {m['mutator']} {m['id']}".encode()).hexdigest())
             areas[area_of(path)].append(first)
@@ -267,7 +267,7 @@ class Copy:
                 if os.path.relpath(os.path.join(folder, name), self.tree) not in files:
                     os.unlink(os.path.join(folder, name))
         self.digests = {folder: s.hexdigest() for folder, s in sums.items()}
-        self.kept = {}  # by test: what was measured, and of which sources
+        self.kept = {}  # by test: the measurement, and its sources
         if os.path.exists(self.times_path):
             with open(self.times_path, encoding="utf-8") as f:
                 self.kept = json.load(f)
@@ -280,7 +280,7 @@ class Copy:
     SPACE = ("--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && ulimit -d 4194304 && "$@"; exit', "sh")
 
     def put(self, path, content):
-        """Written only if it differs: what has not changed is not built again."""
+        """Writes a file only if it differs, so that unchanged ones are not built again."""
         full = os.path.join(self.tree, path)
         os.makedirs(os.path.dirname(full), exist_ok=True)
         if os.path.exists(full):
@@ -312,7 +312,7 @@ class Copy:
             return status, f.read()
 
     def configure(self):
-        # As built for people, but a mutation may leave something unused, and nobody reads the debugging information.
+        # Built as for people, but a mutation may leave something unused, and debugging information is not needed.
         done = subprocess.run(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DSUBLET_TESTS=ON", "-DSUBLET_WERROR=OFF", "-DCMAKE_BUILD_TYPE=",
                                "-DCMAKE_C_FLAGS=-O1 -w"], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -356,7 +356,7 @@ class Copy:
         return status in (0, properties.get("SKIP_RETURN_CODE", 0))
 
     def system(self, args, timeout, workers):
-        """What failed; None: nothing."""
+        """The failed tests; None: there are none."""
         status, said = self.run(["/usr/bin/python3", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *workers, *args], timeout,
                                 cwd=self.tree, env={**os.environ, "SUBLET_BUILD": self.build})
         if status == 0:
@@ -364,7 +364,7 @@ class Copy:
         return re.findall(r"^(?:FAILED|ERROR) (\S+::[^\n]+?)(?: - .*)?$", said, flags=re.M) or ["it did not end" if status is None else said[-300:]]
 
     def measure(self, paths):
-        """Runs what these files need on the tree as it is: how long it takes, and which tests fail anyway."""
+        """Runs the tests of these files on the unchanged tree: how long they take, and which fail anyway."""
         wanted = [self.tests_of(p) for p in paths]
         for name in sorted({u for units, _ in wanted for u in units}):
             if not self.is_known(name):
@@ -398,7 +398,7 @@ class Copy:
         os.replace(self.times_path + ".new", self.times_path)
 
     def judge(self, m):
-        """(what became of it, by which test)"""
+        """(the outcome, the test that found it)"""
         units, system = self.tests_of(m["path"])
         if not self.make([self.units[u][0] for u in units] + [t for t, inputs in self.product if m["path"] in inputs]):
             return "does not compile", ""
@@ -460,7 +460,7 @@ def main():
 
     work = os.path.join(root, "build-mutate")
     copy = Copy(root, work, o.units)
-    # What a unit test catches is caught in every run; what survives them alone is not yet tried.
+    # A unit test finds its mutation in every run; mutations that survive unit tests alone are not yet tried.
     results, name = {}, re.sub("[^0-9A-Za-z]", "_", seed)
     paths = [os.path.join(work, f"results-{name}{kind}.jsonl") for kind in ("-units", "")]
     for path in paths[:1] if o.units else paths:

@@ -1,4 +1,4 @@
-"""The part about what frameworks keep without using it: five inference jobs with pauses on a card too small for what they
+"""The part about memory that frameworks keep unused: five inference jobs with pauses on a card too small for all that they
 reserve. And its page."""
 
 import os
@@ -11,8 +11,8 @@ import suite
 from suite import GIB, Failure
 
 JOBS, CAPACITY_GIB, SECONDS, PAUSE = 5, 14, 9, 0.5
-ROUNDS = 3 # of all modes, each time in another order
-MODES = ("plain", "keep", "give")  # the first without sublet, on all of the card
+ROUNDS = 3 # rounds of all modes, each in another order
+MODES = ("plain", "keep", "give")  # the first mode runs without sublet, on all of the card
 
 
 def run(part, mode, card, n):

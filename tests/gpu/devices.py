@@ -15,7 +15,7 @@ TORTURE = "calls=10,every=10ms"
 PEERS_GIB, ROUNDS = 1, 4          # three times that: twice on the first GPU
 LARGE_GIB, OTHER_GIB = 24, 100    # beside another program, on the first GPU: together more than it has
 HANDOFFS = 4
-BUFFER_GIB, RIVAL_GIB = 8, 124    # for a device; with as much that is private and a third program, more than the card
+BUFFER_GIB, RIVAL_GIB = 8, 124    # for a device; with as much private memory and a third program, more than the card
 CACHE_GIB, CACHE_CAPACITY_GIB = 8, 20  # of each of two programs, on a card that is said to be smaller than both
 BOTH = "0,1"
 ONE = "this machine has one GPU"
@@ -36,7 +36,7 @@ def sums(p):
 
 
 def touched_first(part, p, other):
-    """Rounds after each of some hand-offs of the first GPU."""
+    """Waits for rounds after each of some hand-offs of the first GPU."""
     for _ in range(HANDOFFS):
         other.say("touch")
         other.expect("done", part.deadline)
@@ -111,7 +111,7 @@ def torch_gpus(part, result):
 
 
 def for_device(part, name, shared, between=lambda: None, **env):
-    """What a program with descriptors for a device says, and its pid."""
+    """The answer of a program with descriptors for a device, and its pid."""
     p = part.program("share", "--bytes", parts.size(BUFFER_GIB), "--block", parts.size(1), "--count", BUFFER_GIB, name=name,
                      shared=shared, **env)
     p.expect("filled", part.deadline)
@@ -129,7 +129,7 @@ def for_device(part, name, shared, between=lambda: None, **env):
 
 
 def dma_buf(part, result):
-    """Descriptors of memory for a device that is no GPU, which must stay where it is."""
+    """Descriptors of memory for a device other than a GPU; that memory must stay where it is."""
     _, want, _ = for_device(part, "plain", False)
     result["answer"] = next(r for line, r, _ in want if line == "device")
     part.daemon(quantum="300ms")

@@ -1,4 +1,4 @@
-"""The parts about taking the GPU away from programs with work in flight, and their page."""
+"""The parts about drains of programs with work in flight, and their page."""
 
 import os
 
@@ -8,16 +8,16 @@ from parts import size, wait_until
 from suite import Failure
 
 LENGTHS_MS = (1, 5, 20, 50)
-EACH_GIB = 72  # two of these: little more than the card, so that a hand-off is short and there are many
+EACH_GIB = 72  # two of these take little more than the card, so that hand-offs are short and many
 SECONDS_EACH = 18
 BEYOND_MS = 10.0
-# Not "inside": on an H200 it waits for ever without sublet, too.
+# Without "inside": on an H200 it waits for ever without sublet, too.
 ENTANGLED = ("value", "write", "kernel", "host", "function", "fullhost", "full")
 ENTANGLED_SECONDS = 14
 
 
 def spread(values):
-    """Of a list: median, 99th percentile (the greatest of fewer than a hundred), greatest."""
+    """Of a list: median, 99th percentile (of fewer than a hundred, the greatest), greatest."""
     v = sorted(values)
     return {"n": len(v), "p50": round(v[len(v) // 2], 2), "p99": round(v[min(len(v) - 1, int(len(v) * 0.99))], 2),
             "max": round(v[-1], 2)}

@@ -12,11 +12,11 @@ import time
 import suite
 from suite import Failure
 
-TOGETHER = 5  # cases at a time; three processes of each but for its first run
+TOGETHER = 5  # cases at a time; each has three processes, except in its first run
 # One call in so many, and a moment in so many milliseconds: some dozen times a second at most.
 TORTURE = "calls=1000,every=20ms"
-# Where two plain runs are not equal: how far from the first of them a run may be.
-CLOSE_FACTOR, CLOSE = 30, 1e-5 # times as far as they are from each other, or so much; the greater of the two
+# Cases whose two plain runs differ: how far a run may be from the first of them.
+CLOSE_FACTOR, CLOSE = 30, 1e-5 # times the distance of the plain runs, or so much; the greater of the two
 NOT_HERE = "not here: "  # how the row of a case that cannot run begins
 
 QUIET_JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true"
@@ -65,7 +65,7 @@ def chosen():
 
 
 class Run:
-    """One process and what came of it."""
+    """One process, and its outcome."""
 
     def __init__(self, part, name, how, torture=None, **more):
         _, script, case, env, seconds = CASES[name]
@@ -94,7 +94,7 @@ class Run:
         return self
 
     def torture(self):
-        """How often, and how many bytes."""
+        """How often memory was evicted, and how many bytes."""
         found = []
         if os.path.exists(self.trace):
             with open(self.trace, encoding="utf-8") as f:
@@ -109,7 +109,7 @@ class Run:
 
 
 def apart(one, other):
-    """The largest relative difference of any value: 0 where all bits are equal."""
+    """The largest relative difference of any value; 0: all bits are equal."""
     if set(one) != set(other):
         return float("inf")
     worst = 0.0
@@ -127,8 +127,8 @@ def apart(one, other):
 
 
 def verdict(difference, usual, error):
-    """'equal', 'close' (where plain runs are not equal either), or what is wrong. usual: infinite where there are no two
-    plain runs to compare."""
+    """'equal', 'close' (if plain runs are not equal either), or what is wrong. usual: infinite if there are no two plain runs
+    to compare."""
     if error:
         return "fails: " + error
     if difference == 0:
@@ -142,7 +142,7 @@ def verdict(difference, usual, error):
 
 
 def finite(difference):
-    """None: there is no number to tell, for results are missing, or of another shape."""
+    """None: there is no number, because results are missing or have another shape."""
     return difference if math.isfinite(difference) else None
 
 

@@ -25,11 +25,11 @@ TIMES, TIMES_ALONE = 1000, 300  # beside another process's kernels, and without 
 FRAMEWORKS_TORTURE = "calls=0,every=2ms"
 STANDING_S = 10
 HANDOFF_GIB = 32
-HELD_GIB = 102  # by a third program, so that one of the two has room
+HELD_GIB = 102  # of a third program, which leaves room for one of the two
 
 
 class Daemon:
-    """The daemon of one client: it is granted what it asks for, and stands when it is told to."""
+    """The daemon of one client: it grants all requests, and the client freezes when told to."""
 
     def __init__(self, part):
         os.mkdir(part.dir, 0o700)
@@ -146,7 +146,7 @@ def latency(part, result):
     path, d = suite.build_cuda(part, "standing"), Daemon(part)
     neighbour = part.program("burst", "--bytes", "64MiB", "--ms", 2, "--count", 50, "--seed", 2, "--until",
                              os.path.join(part.root, "end"), name="neighbour", shared=False)
-    file = f"/dev/shm/standing-{os.getpid()}"  # the driver registers no pages of a disk's file
+    file = f"/dev/shm/standing-{os.getpid()}"  # the driver cannot register pages of a file on disk
     argv = [path, "--gib", 2, "--copies", 100, "--counter", file]
     plain = part.start([*map(str, argv), "--seconds", str(STANDING_S), "--rounds", "1"], "standing-plain", False)
     steps = plain.expect("ready", part.deadline)
@@ -219,7 +219,7 @@ def handoff(part, result):
     out, back, begun, frozen = [], [], [], []
     for p in pair:
         own = [e for e in events if e["pid"] == p.pid]
-        moved = min(e["t_ns"] for e in own if e["event"] == "evict_begin")  # what came before was new memory
+        moved = min(e["t_ns"] for e in own if e["event"] == "evict_begin")  # earlier memory was new
         for kind, to in (("evict", out), ("restore", back)):
             to += [b / 1e9 / ((e - s) / 1e9) for s, e, b in suite.episodes(own, p.pid, kind) if b > HANDOFF_GIB * GIB // 2 and e > moved]
         drains = [e["t_ns"] for e in own if e["event"] == "drain_begin" and e["t_ns"] > moved]  # its kernel runs by then
@@ -237,7 +237,7 @@ def handoff(part, result):
 
 
 def programs(part, result):
-    """Driver-API programs through every door, plain against torture by freezing."""
+    """Driver-API programs by every way into the driver, plain against torture by freezing."""
     torture.driver_programs(part, result, SUBLET_FREEZE="move")
 
 
@@ -247,7 +247,7 @@ def workloads(part, result):
 
 
 def alone(part, result):
-    """Launches of a program that nobody disturbs, by mode, against the plain driver."""
+    """Launches of an undisturbed program, by mode, against the plain driver."""
     part.daemon()
     times = parts.launches(part, {"plain": None, **{mode: {"SUBLET_FREEZE": mode} for mode in ("off", "park", "move")}})
     plain = times.pop("plain")
@@ -285,7 +285,7 @@ def figures(found):
                     s["p50"] <= 2 and s["p99"] <= 3))
         out.append(("… until the process reports that it is frozen, its second context tried", shown(series["revoke_to_drained_ms"]), "", None))
         s = series["grant_to_progress_ms"]
-        # Beside others the GPU's own time slices, of 2 ms, come first.
+        # Beside other processes the GPU's own time slices, of 2 ms, come first.
         out.append(("… `GRANT` until the kernel's next step", shown(s), *(("p99 1 ms", s["p99"] <= 1) if key == "without" else ("", None))))
         out.append(("… the kernel went on after that report", f"{series['ran_on']} times", "never", series["ran_on"] == 0))
     r = found.get("freezes-handoff", {})

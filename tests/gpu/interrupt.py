@@ -37,7 +37,7 @@ def interrupt(part, result):
                 return next((p for p in jobs if states.get(p.pid) == "waiting"), None)
 
             wait_until(part, waiting, "a program that waits")
-            time.sleep(0.3)  # it waits at the gate by now, in whatever it did
+            time.sleep(0.3)  # by now it waits at the gate, in whatever call
             p = waiting()
             if not p:
                 continue

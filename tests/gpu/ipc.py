@@ -9,7 +9,7 @@ import parts
 import suite
 from suite import Failure
 
-SHARED_GIB, PRIVATE_GIB, OTHER_GIB = 24, 40, 86  # of each of two; of a third
+SHARED_GIB, PRIVATE_GIB, OTHER_GIB = 24, 40, 86  # of each of two programs; of a third
 TORCH_BALLAST_GIB = 60
 
 
@@ -31,7 +31,7 @@ def order(part, p, line):
 
 
 def exchange(part, label, shared, private=0, between=lambda: None):
-    """What both sides say of each round."""
+    """The results of both sides in each round."""
     handles = os.path.join(part.root, "handles-" + label)
     giver = share(part, "giver-" + label, SHARED_GIB, private, shared)
     taker = share(part, "taker-" + label, 1, private, shared)
@@ -74,7 +74,7 @@ def programs(part, result):
     giver, taker, sums = exchange(part, "beside", True, PRIVATE_GIB, lambda: order(part, third, "touch"))
     result["equal_beside"] = sums == plain
     result["handoffs"] = part.gpu()["handoffs"] - before
-    # Whoever made the memory is killed: it stays with who has it open, and is charged to it.
+    # The process that made the memory is killed: the memory stays with the one that has it open, and is charged to it.
     giver.kill()
     parts.wait_until(part, lambda: giver.pid not in [c["pid"] for c in part.gpu()["clients"]], "end of the exporter")
     parts.wait_until(part, lambda: any(c["pid"] == taker.pid and c["unevictable"] >= SHARED_GIB * parts.GIB

@@ -24,7 +24,7 @@ ROWS = {
 
 
 def order(part, *words):
-    """As a person gives it."""
+    """As a person gives the order."""
     done = subprocess.run([os.path.join(part.build, "sublet"), "set", *words], env={**os.environ, "SUBLET_DIR": part.dir},
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=max(part.left(), 5), check=False)
     if done.returncode != 0:

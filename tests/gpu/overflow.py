@@ -16,18 +16,18 @@ from suite import Failure
 
 BUFFERS = 12     # of the two driver-API programs
 BUFFER_MIB = 512 # creating memory of the host takes 0.1 s for so much (H200)
-HOT = 2          # of them, used again and again
+HOT = 2          # buffers that are used again and again
 HOT_TIMES = 8
 JOB_MIB = 6144   # of the inference: half of it an embedding
-SHARES = (1.1, 0.75, 0.5, 0.25)  # of what the program allocates; more than all of it: nothing is on the host
+SHARES = (1.1, 0.75, 0.5, 0.25)  # of the program's allocations; more than all of them: none is on the host
 PROFILE_SHARE = SHARES[-1]
-SET = ("default", "best", "worst")  # that the program sets by itself, one after the other
+SET = ("default", "best", "worst")  # orders that the program sets by itself, one after the other
 ORDERS = ("default", "profiled", "best", "worst")
 UNITS = 3
 WHOLE_GIB = 4            # a buffer of the program that uses more than the card
 FITS, MORE = 0.8, 1.1    # of the card, without and with the host's part
 PLACED_S = 2     # longer than it takes until buffers begin to change sides
-AGREE = 0.05     # medians in a row that settle a figure
+AGREE = 0.05     # so many medians in a row settle a figure
 MEBIBYTE = 1 << 20
 
 
@@ -39,12 +39,12 @@ def rehearse():
 
 
 class Job:
-    """A program that does units of work, and moves its buffers to another order when it is told to."""
+    """A program that does units of work, and puts its buffers in another order when told to."""
 
     def __init__(self, part, name, share, total_mib, argv, **env):
         self.part = part
         if share is not None:  # else all of the card
-            # What is small shares 2 MiB of its own, and the parts of a rehearsal are no larger.
+            # Small allocations share 2 MiB of their own, and the parts of a rehearsal are no larger.
             env["SUBLET_KEEP"] = str((int(share * total_mib) // 2 * 2 + 2) * MEBIBYTE)
         self.p = part.start(argv, name, True, SUBLET_MEMORY="overflow", **env)
         self.p.expect("ready", part.deadline)
@@ -54,8 +54,8 @@ class Job:
         return self.p.expect("done", self.part.deadline)
 
     def settled(self):
-        """Buffers change sides some time after the last change, and nothing runs meanwhile: once two medians in a row agree
-        after that, all lie where they shall."""
+        """Buffers change sides some time after the last change, and no work runs meanwhile: once two medians in a row agree
+        after that, all lie where they should."""
         began, before = time.monotonic(), self.unit()
         while self.part.left() > 3:
             now = self.unit()
@@ -65,7 +65,7 @@ class Job:
         raise Failure(f"{self.p.name}: the time of a unit does not settle")
 
     def profiled(self):
-        """Work until the profile is there. Returns seconds."""
+        """Works until the profile exists. Returns seconds."""
         began = time.monotonic()
         while "the profile is in " not in self.p.tail():
             if "no profile" in self.p.tail() or self.part.left() < 3:
@@ -79,7 +79,7 @@ class Job:
 
 
 class Buffers(Job):
-    """Streaming and whole: each buffer once a unit. Hot: a few of them, the last to be allocated, many times."""
+    """Streaming and whole: each buffer once a unit. Hot: a few buffers, the last ones allocated, many times."""
 
     def __init__(self, part, name, share, label, **env):
         self.hot = range(BUFFERS - HOT, BUFFERS) if name == "hot" else ()
@@ -110,7 +110,7 @@ class Buffers(Job):
 
 
 class Inference(Job):
-    """PyTorch: an embedding that is hardly touched, and layers that are read as a whole with every token."""
+    """PyTorch: an embedding that is hardly used, and layers that are read as a whole for every token."""
 
     def __init__(self, part, _, share, label, **env):
         super().__init__(part, label, share, JOB_MIB,

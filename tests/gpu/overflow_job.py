@@ -31,7 +31,7 @@ def run(embedding, layers):
             x = embedding[(token * 7919) % embedding.shape[0]].clone()  # a lookup copies the row
             for a, b in layers:
                 x = torch.tanh(x + b @ torch.tanh(a @ x))
-            x.sum().item()  # as who picks the next token does
+            x.sum().item()  # as a program that picks the next token does
         times.append((time.perf_counter() - began) * 1e3)
     return sorted(times)[len(times) // 2]
 
@@ -39,7 +39,7 @@ def run(embedding, layers):
 def main():
     half = int(sys.argv[1]) * MIB // 2
     torch.manual_seed(1)
-    # In the order in which many programs load them: what is needed most comes last.
+    # In the order in which many programs load them: the most needed ones come last.
     embedding = torch.randn(half // (2 * WIDTH), WIDTH, dtype=torch.bfloat16, device="cuda")
     rows = half // LAYERS // 2 // (2 * WIDTH)
     layers = [(torch.randn(rows, WIDTH, dtype=torch.bfloat16, device="cuda"),

@@ -1,12 +1,11 @@
-"""What the pages of docs/measurements that this suite writes have in common.
-
-A figure is (what, measured, goal, met); met is True, False, OPEN, or None where there is no goal."""
+"""Shared by the pages of docs/measurements that this suite writes. A figure is (what, measured, goal, met); met is True,
+False, OPEN, or None if there is no goal."""
 
 import textwrap
 
 OPEN = "open"  # the interval holds the goal: neither met nor missed
 MARKS = {None: "", True: "met", False: "**short**", OPEN: "open"}
-SLOWER_PERCENT = 3  # what still passes for as fast: medians of a few runs differ by that of themselves
+SLOWER_PERCENT = 3  # what still counts as equally fast: medians of a few runs differ by that among themselves
 
 
 def within(interval, goal):
@@ -38,7 +37,7 @@ def where(m):
 
 
 def head(title, file, results):
-    runs = {}  # earlier ones, and what is kept of each
+    runs = {}  # earlier runs, and the parts kept of each
     for name, machine in results.get("earlier", {}).items():
         runs.setdefault(where(machine), []).append(f"`{name}`")
     but = f", except those of {', '.join(n for names in runs.values() for n in names)}" if runs else ""
@@ -74,6 +73,6 @@ def fell_short(figures, parts):
 
 
 def equal_or_not(parts, found, what):
-    """Figures of parts that compare what programs compute with undisturbed runs, and fail where it is not the same."""
+    """Figures of parts that compare results with undisturbed runs, and fail where they differ."""
     return [(f"{what}, {name}", cell(found[name].get("error", "equal")), "equal, after hand-offs", "error" not in found[name])
             for name in parts if name in found]

@@ -1,5 +1,5 @@
-"""The parts of the GPU suite. Each takes a suite.Part and a dictionary that it fills as it goes, so that what was found
-before a failure is not lost; it raises suite.Failure with one sentence."""
+"""The parts of the GPU suite. Each takes a suite.Part and a dictionary that it fills as it goes, so that results before a
+failure are kept; it raises suite.Failure with one sentence."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def main_job(part, result):
     """Two PyTorch processes of more than 85 GiB each, bit-identical to their undisturbed runs."""
     result["ballast_gib"] = MAIN_BALLAST_GIB
     undisturbed = {}
-    # Imports overlap; the second touches the GPU when the first has gone.
+    # Imports overlap; the second program uses the GPU when the first has done so.
     for seed, net in enumerate(MAIN, 1):
         undisturbed[net] = part.trainer("--net", net, "--seed", seed, "--ballast-gib", MAIN_BALLAST_GIB, "--hold",
                                         name=f"{net}-alone", shared=False)
@@ -209,7 +209,7 @@ def handoff(part, result):
         raise Failure(f"only {len(series)} hand-offs seen in the trace")
     # Each side's arena grows the first time that it is evicted; the first program's was while the second one filled.
     first, pinned = series[:1], series[1:]
-    # Hand-offs differ with the direction (what was passed on once is given back the next time), so the figure is all
+    # Hand-offs differ with the direction (memory handed over once is given back the next time), so the figure is all
     # bytes over all of the time, both directions as often.
     pinned = pinned[:len(pinned) // 2 * 2]
     for name, some in (("first", first), ("pinned", pinned)):
@@ -235,13 +235,13 @@ def bus(part):
 # ---- alone, against the plain driver ----
 
 STEPS = ("resnet50", "transformer")
-PROCESS_PAIRS = 4  # what differs from process to process is not seen within a pair of them
+PROCESS_PAIRS = 4  # differences among processes do not show within a pair of them
 PAIRS = 10         # of measurements, of each of them: many short ones, for a shared machine stalls one now and then
 MEASURED_S = 0.25  # each
 LAUNCH_PAIRS = 40   # of each process, ...
 LAUNCH_GROUPS = 8   # ... of so many, one after the other: two that run the same code differ by up to 8 %
 LAUNCH_ROUNDS = 20
-LAUNCH_PROCESSOR = max(os.sched_getaffinity(0))  # all take turns on it: processors differ by more than what is measured
+LAUNCH_PROCESSOR = max(os.sched_getaffinity(0))  # all take turns on one: processors differ by more than the measured cost
 
 
 def launches(part, kinds):
@@ -289,7 +289,7 @@ def overhead(part, result):
 
 
 def among(found, rates=False):
-    """Of each pair of processes, or of groups of them, what was measured of the plain ones and of the others."""
+    """For each pair of processes, or of groups of them: the figures of the plain ones and of the others."""
     plain, shared = ([x for one in found for x in one[kind]] for kind in (False, True))
     return {**suite.paired(plain, shared, rates),
             "of_processes_percent": [round(100 * statistics.median(b / a - 1 for a, b in zip(one[False], one[True])), 3)
@@ -298,7 +298,7 @@ def among(found, rates=False):
 
 
 def ready(part, p):
-    """Gigabytes a second that it copies in."""
+    """The gigabytes a second that it copies in."""
     return p.expect("ready", part.deadline)["copy_gb_s"][0]
 
 

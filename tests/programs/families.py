@@ -24,7 +24,7 @@ PROGRAMS = {
     "late": ["--bytes", "4MiB", "--block", "1MiB"],
 }
 
-# What they do goes by way of a daemon (CUDA IPC).
+# These connect through a daemon (CUDA IPC).
 NEED_A_DAEMON = ("surface",)
 
 # Programs whose work in flight waits for what comes later, or whose captures take long, or that map their memory
@@ -39,11 +39,11 @@ TANGLED = {
        for how in ("segments", "pages", "sleep", "one", "export", "threads")},
 }
 
-# Torture so hard that even a short program meets it; less of it for who makes thousands of calls.
+# Torture so hard that even a short program meets it; less for programs that make thousands of calls.
 TORTURE = "calls=5,every=2ms"
 TORTURE_OF = {"small": "calls=50,every=2ms", "launches": "calls=50,every=2ms"}
 
-# In what a program says: of this run alone, and of its speed.
+# Parts of a program's output that belong to this run alone, or to its speed.
 VOLATILE = ("pid", "ms", "at", "median_ns", "p99_ns", "min_ns")
 
 

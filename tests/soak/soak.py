@@ -61,7 +61,7 @@ class Job:
         self.checked = 0
 
     def listen(self):
-        """Take note of what it has said since the last time."""
+        """Notes its output since the last time."""
         new = self.process.events[self.events:]
         if new:
             self.events += len(new)
@@ -70,7 +70,7 @@ class Job:
 
 
 def threads_of(pid):
-    """Where each thread is: its name, what it waits in, and its stack where there is a debugger."""
+    """Where each thread is: its name, what it waits for, and its stack if there is a debugger."""
     found = []
     for task in sorted(glob.glob(f"/proc/{pid}/task/*")):
         try:
@@ -127,7 +127,7 @@ class Soak:
         return True
 
     def note_waits(self):
-        """How long somebody who could run has been waiting for his turn, to the half second of two looks."""
+        """How long each program that could run has been waiting for its turn, to the half second of two looks."""
         now, stopped = time.monotonic(), {j.process.pid for j in self.jobs
                                         if j.continue_at is not None or j.resume_at is not None or j.killed}
         waiting = {c["pid"] for c in self.clients() if c["state"] in ("waiting", "restoring")} - stopped
@@ -138,7 +138,7 @@ class Soak:
         return [c for g in self.status["gpus"] for c in g["clients"]]
 
     def footprint(self):
-        """With one connection, on which the daemon has answered twice: it has seen the end of all that were before."""
+        """Measured with one connection, on which the daemon has answered twice: it has seen the end of all earlier ones."""
         pid = self.daemon.pid
         with socket.socket(socket.AF_UNIX) as s, s.makefile("rb") as answers:
             s.settimeout(30)
@@ -156,7 +156,7 @@ class Soak:
         self.count["settings"] += done.returncode == 0
 
     def order(self, what, pid):
-        """None: nobody answers."""
+        """None: no daemon answers."""
         try:
             with socket.socket(socket.AF_UNIX) as s, s.makefile("rb") as answers:
                 s.settimeout(30)
@@ -237,7 +237,7 @@ class Soak:
         self.daemon_back_at = time.monotonic() + self.random.uniform(0, 2)
 
     def forget(self, process):
-        """Its number may belong to somebody else from now on."""
+        """Its number may belong to another process from now on."""
         self.part.processes.remove(process)
         process.close()
         if process.log.endswith(f"{process.name}.log") and process is not self.daemon:
@@ -280,7 +280,7 @@ class Soak:
         self.forget(job.process)
 
     def care(self):
-        """Collect who has ended, wake who was stopped, find who is stuck, bring the daemon back."""
+        """Collects ended programs, wakes stopped ones, finds stuck ones, brings the daemon back."""
         now = time.monotonic()
         for job in list(self.jobs):
             self.hear(job)
@@ -346,7 +346,7 @@ class Soak:
             time.sleep(0.05)
 
     def finish(self):
-        """Everybody may end; nothing may be left."""
+        """All programs may end; nothing may be left."""
         self.state = "ending"
         for job in self.jobs:
             if job.continue_at is not None:
@@ -409,7 +409,8 @@ class Soak:
         self.state = "soaking"
         self.soak(self.a.minutes * 60)
         self.finish()
-        # A daemon that has had all of it would be better, but it is killed now and then: one that has had its share.
+        # A daemon that has lived through all of it would be better, but daemons are killed now and then: one that has lived
+        # long enough.
         used = self.footprint()
         self.kill_daemon()
         self.count["daemons_killed"] -= 1  # not one of the faults
@@ -443,7 +444,7 @@ class Soak:
                                           "daemon_rss_kib_more_than_fresh", "daemon_descriptors_more_than_fresh")},
             "seen": {k[5:]: v for k, v in self.count.items() if k.startswith("seen_")},
             "longest_wait_for_a_turn_s": round(self.longest_wait_s, 1),
-            # Of what a program does at once, its own kernels and all turns that it took included.
+            # How long a program takes for one piece of work, including its own kernels and all turns that it took.
             "action_ms": {"median_of_the_longest_in_half_a_second": round(statistics.median(waits), 1) if waits else None,
                           "p99": waits[(len(waits) - 1) * 99 // 100] if waits else None,
                           "longest": waits[-1] if waits else None},
@@ -451,7 +452,7 @@ class Soak:
         }
 
 
-# What else may come, with how much memory, given the least that a program has.
+# Further programs, with how much memory, given the least that a program has.
 OTHERS = {
     "churn": lambda low: ["--bytes", low, "--block", max(low // 8, 1 << 20), "--ms", 5],
     "threads": lambda low: ["--bytes", low, "--block", max(low // 8, 1 << 20)],
@@ -490,13 +491,13 @@ def text_of(figures):
 
 
 def sanitized(build):
-    """A sanitizer keeps freed memory for a while, so that what is resident says nothing."""
+    """A sanitizer keeps freed memory for a while, so resident memory tells nothing."""
     with open(os.path.join(build, "subletd"), "rb") as f:
         return re.search(rb"__[at]san_init", f.read()) is not None
 
 
 def watchdog(soak, seconds, part):
-    """Whatever happens, it ends."""
+    """Ends the run, whatever happens."""
     def bite():
         soak.problem(f"hard limit of {seconds:.0f} s while {soak.state}: {json.dumps(soak.status)[:4000]}")
         try:
@@ -519,7 +520,7 @@ def watchdog(soak, seconds, part):
 
 
 def forget_card(a):
-    """The simulated one: what is left of it in shared memory."""
+    """Removes the simulated card's shared memory."""
     if a.gpu:
         return
     subprocess.run([os.path.join(a.build, "sim", "simcuda-stat"), "--remove", "--force"], timeout=60, check=False,

@@ -23,7 +23,7 @@ MEASURED = {
     "big_90": [1380, 1400, 1405, 1418, 1423, 1435, 1468, 1473, 1485, 1521, 1583, 1668, 1821, 2788],
 }
 MEMORY = {"small": "7.2GB", "big": "15.3GB"}  # its working sets
-SHARE = {"50": 0.5, "90": 0.9}  # of its time alone that a program spends on the GPU
+SHARE = {"50": 0.5, "90": 0.9}  # the part of its time alone that a program spends on the GPU
 # Page faults bring data in at 6 GB/s there while others' goes out; a hand-off of 15.3 GB is 2.55 s.
 BUS = "6GB/s"
 FAULTS = {"small": 0, "big": 15.3 / 6}

@@ -1,5 +1,5 @@
-"""What the workloads of frameworks.py share. A workload is a program as a user would write it: it knows nothing of
-sublet. It says each of its results as one JSON line, with a hash of all its bits and a few values of it."""
+"""Shared by the workloads of frameworks.py. A workload is a program as a user would write it: it knows nothing of sublet. It
+prints each result as one JSON line, with a hash of all its bits and a few of its values."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def result(name, *arrays):
 
 
 def run(cases):
-    """The case that the first argument names; the time is that of the case alone, without imports."""
+    """Runs the case that the first argument names; the time is the case's alone, without imports."""
     global _began
     name = sys.argv[1]
     if name not in cases:

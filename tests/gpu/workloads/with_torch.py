@@ -1,4 +1,4 @@
-"""PyTorch: what its users do with it, one case each."""
+"""PyTorch: typical uses, one case each."""
 
 import os
 
@@ -89,7 +89,7 @@ def compiled():
 
 
 def compiled_graphs():
-    """What inductor's CUDA graphs keep lies in private pools."""
+    """The memory of inductor's CUDA graphs lies in private pools."""
     model = net(width=128, layers=1).eval()
     f = torch.compile(model, mode="reduce-overhead")
     with torch.no_grad():
@@ -150,7 +150,7 @@ def loader():
 
 
 def expandable():
-    """Started with expandable segments: what it maps and unmaps itself."""
+    """Started with expandable segments: PyTorch maps and unmaps memory itself."""
     sizes()
 
 

@@ -21,7 +21,7 @@ REBOUND = re.compile(r"(__isoc\d+_)?(v?[fs]?w?scanf|(str|wcs)to(l|ul|ll|ull|imax
 # What the loader does for a library: all of it before it lets go of its cache of library names.
 LOADING = {"openat", "read", "pread64", "fstat", "newfstatat", "mmap", "mprotect", "close", "lseek", "munmap"}
 
-# What the library asks before anything else of the process runs: which CPUs it began with.
+# The library's first question of all: which CPUs the process began with.
 FIRST = "sched_getaffinity"
 
 
@@ -71,7 +71,7 @@ def check_symbols(library, allowed):
 
 
 def system_calls(command, preload):
-    """The names of the calls made while loading and after it."""
+    """The names of the system calls made while loading, and after it."""
     with tempfile.NamedTemporaryFile("r") as trace:
         subprocess.run(["strace", "-f", "-o", trace.name, "-E", f"LD_PRELOAD={preload}", *command], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
