@@ -25,8 +25,8 @@
 /* ---- giving way ---- */
 
 /* Does the program have work in flight? Its streams are asked first. An event of a whole context
- * also shows work on streams that no entry point has shown us, but recording it waits for room in a
- * full queue. */
+ * also shows work on streams that no entry point has shown us. With drivers before CUDA 12.5 its
+ * recording waits for room in a full queue, so it comes second. */
 static bool has_work_in_flight(void) UNLOCKS(core_lock)
 {
         const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
