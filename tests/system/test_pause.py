@@ -440,7 +440,7 @@ def test_status_shows_on_a_terminal_who_stands_still(daemon, standing, place):  
         pause(place, one)
     obey_until([a], lambda: a.paused)
     b.frozen(AWAY)
-    wait_for(lambda: shown(d, b)["frozen"] and shown(d, a)["frozen"]["for_s"], what="the reports")
+    wait_for(lambda: shown(d, b)["frozen"] and (shown(d, a)["frozen"] or {}).get("for_s"), what="the reports")
     for columns in 60, 80, 120:
         lines = on_a_terminal(place, "status", columns=columns).splitlines()
         rows = {name: next(i for i, line in enumerate(lines) if f" {name} " in line) for name in ("parked", "moved", "told")}
