@@ -486,7 +486,7 @@ static void nobody_is_held_for_ever(void **state)
 
 /* Submits a kernel that spins until 3 ms after the program has submitted more behind it. Returns
  * the time of the step. */
-static uint64_t step_with_delay(unsigned behind, uint64_t each_ns)
+static uint64_t step_with_delay(unsigned behind, uint64_t each_ns, uint64_t late_ns)
 {
         uint64_t began = clock_now_ns(), end_ns;
 
@@ -494,7 +494,7 @@ static uint64_t step_with_delay(unsigned behind, uint64_t each_ns)
         end_ns = queue_end_ns;
         for (unsigned i = 0; i < behind; i++)
                 (void)submit(each_ns);
-        now_ns += 3 * NSEC_PER_MSEC;
+        now_ns += late_ns;
         set_free(&end_ns);
         synchronize();
         return clock_now_ns() - began;
@@ -504,19 +504,23 @@ static void work_that_waits_for_its_program_is_let_through_as_soon_each_time(voi
 {
         static const struct {
                 unsigned behind;
-                uint64_t each_ns, most_ns;
-        } steps[] = {{1, 10 * NSEC_PER_USEC, 10 * NSEC_PER_MSEC},
-                     {10, 10 * NSEC_PER_USEC, 50 * NSEC_PER_MSEC},
-                     {4, 5 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC}};
+                uint64_t each_ns, late_ns, most_ns; /* late: the program is */
+        } steps[] = {{1, 10 * NSEC_PER_USEC, 3 * NSEC_PER_MSEC, 10 * NSEC_PER_MSEC},
+                     {10, 10 * NSEC_PER_USEC, 3 * NSEC_PER_MSEC, 50 * NSEC_PER_MSEC},
+                     {4, 5 * NSEC_PER_MSEC, 3 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC},
+                     {4, 5 * NSEC_PER_MSEC, 40 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC},
+                     {1, 5 * NSEC_PER_MSEC, 10 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC},
+                     {1, 5 * NSEC_PER_MSEC, 40 * NSEC_PER_MSEC, 800 * NSEC_PER_MSEC}};
 
         for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
                 uint64_t sum_ns = 0;
 
                 throttle_forget_stream(STREAM);
                 for (unsigned n = 0; n < 20; n++)
-                        (void)step_with_delay(steps[i].behind, steps[i].each_ns);
+                        (void)step_with_delay(steps[i].behind, steps[i].each_ns, steps[i].late_ns);
                 for (unsigned n = 0; n < 20; n++)
-                        sum_ns += step_with_delay(steps[i].behind, steps[i].each_ns);
+                        sum_ns += step_with_delay(steps[i].behind, steps[i].each_ns,
+                                                  steps[i].late_ns);
                 assert_true(sum_ns < 20 * steps[i].most_ns);
         }
 }

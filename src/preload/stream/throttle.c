@@ -171,7 +171,9 @@ static void lane_learn(struct lane *l, uint32_t units, uint64_t ns)
 
 /* A group has ended. If patience ran out shortly before, the group may have waited for the work
  * that was let through then, and its time means nothing. A kernel that really takes that long shows
- * when patience is longer. */
+ * when patience is longer by half. The margin grows with the wait: a program may need some time to
+ * set its own work free, and each such group would otherwise count as a kernel and double the
+ * patience, up to a minute. */
 static void lane_end_group(struct lane *l, const struct mark *before, const struct mark *m)
 {
         uint64_t ns;
@@ -180,7 +182,7 @@ static void lane_end_group(struct lane *l, const struct mark *before, const stru
         if (!m->failed && !before->failed && before->context == m->context &&
             real.cuEventElapsedTime(&ms, before->event, m->event) == CUDA_SUCCESS && ms >= 0) {
                 ns = (uint64_t)((double)ms * NSEC_PER_MSEC);
-                if (l->held_ns && ns < l->held_ns + bound_ns)
+                if (l->held_ns && ns < l->held_ns + MAX(bound_ns, l->held_ns / 4))
                         l->doubt = !l->doubt;
                 else
                         lane_learn(l, m->units, ns);
