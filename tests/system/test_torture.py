@@ -311,4 +311,5 @@ def test_the_daemon_comes_and_goes_meanwhile(small):
     small.daemon.wait()
     small.start_daemon(config={"quantum": "150ms"})
     go_on(pair, 1)
+    wait_for(lambda: all(len(times(small, p.pid)) > 2 for p in pair), 60, "torture of both")
     end_pair(small, pair)
