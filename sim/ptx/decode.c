@@ -41,7 +41,7 @@ static const struct form form[] = {
 #include "sim/ptx/ptx_instructions.def"
 };
 
-/* What the rows of the table do not say: rounding, flushing, saturation. */
+/* Properties that the table's rows do not list: rounding, flushing, saturation. */
 struct plain {
         enum ptx_type type;
         char mode[32];
@@ -195,8 +195,7 @@ static int decode_plain(struct parser *p)
                                         info->sources + 1U);
         r = operand_destination(p, &p->operand[0], info->type[0], &slots[0]);
         for (unsigned i = 1; i <= info->sources && r == 0; i++) {
-                /* Numbers are meant in the instruction's own type, whatever the operation's lanes.
-                 */
+                /* Numbers have the instruction's own type, whatever the operation's lanes are. */
                 const struct operand *o = &p->operand[i];
                 bool own = type_lane_bits(plain.type) == type_lane_bits(info->type[i]) &&
                            type_is(plain.type, 'f');
@@ -268,7 +267,7 @@ int decode_instruction(struct parser *p)
         }
         if (r < 0)
                 return r;
-        /* All that one instruction became runs under its guard. */
+        /* All operations of one instruction run under its guard. */
         for (size_t i = first; i < p->m->insns_n; i++) {
                 p->m->insn[i].guard = p->guard;
                 p->m->insn[i].guard_not = p->guard_not;

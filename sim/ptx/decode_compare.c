@@ -111,7 +111,7 @@ static int emit_compare(struct parser *p, const struct compare *c, uint32_t d)
         return r;
 }
 
-/* setp and set: the comparison, then what is made of it. */
+/* setp and set: the comparison, then its combination with a predicate. */
 static int combine_operand(struct parser *p, const struct compare *c, unsigned n,
                            uint32_t *ret_slot)
 {

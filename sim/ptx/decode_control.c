@@ -433,7 +433,7 @@ int decode_dp4a(struct parser *p)
         return two_typed(p, op, 3);
 }
 
-/* vabsdiff4.d.a.b{.add}: the forms that CUDA's SIMD intrinsics come to. */
+/* vabsdiff4.d.a.b{.add}: the forms that CUDA's SIMD intrinsics compile to. */
 int decode_vabsdiff4(struct parser *p)
 {
         static const uint16_t plain[2][2] = {{OP_VABSDIFF4_UU, OP_LANES_END},

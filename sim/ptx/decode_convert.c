@@ -1,7 +1,7 @@
 /* decode_convert.c: owns cvt, and which conversions have an operation of their own. */
 #include "sim/ptx/parser.h"
 
-/* The frequent conversions that need no look at single lanes. OP_CVT: there is none. */
+/* The frequent conversions that work on whole warps. OP_CVT: the general way. */
 static enum ptx_op cvt_fast(enum ptx_type to, enum ptx_type from, bool wide_to, bool wide_from)
 {
         static const struct {
@@ -36,8 +36,8 @@ static enum ptx_op cvt_fast(enum ptx_type to, enum ptx_type from, bool wide_to, 
         }
         if (bits == 64)
                 return OP_MOV_64;
-        /* Cut to the narrower type, extended by its sign; a register wider than both (64) and a
-         * destination type in between are left to the general way. */
+        /* Cut to the narrower type, extended by its sign. Other combinations (a register wider than
+         * both types, a destination type in between) go the general way. */
         sign = type_bits(to) <= type_bits(from) ? type_is(to, 's') : type_is(from, 's');
         if (wide_to && type_bits(to) < 64)
                 return OP_CVT;
@@ -128,7 +128,7 @@ int decode_cvt(struct parser *p)
                 op = cvt_fast(c.to, c.from, wide_to, wide_from);
         if (op != OP_CVT)
                 return insn_emit_slots(p, op, slots, 2, &in);
-        /* The general way wants registers of the types' own width. */
+        /* The general way needs registers of the types' own width. */
         if (wide_from && type_lane_bits(c.from) == 32) {
                 uint32_t cut[2] = {0, slots[1]};
 

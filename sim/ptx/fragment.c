@@ -32,7 +32,7 @@ void warp_fail(struct warp *w, const struct ptx_insn *in, unsigned lane, int err
                                run->tid[w->index][2][lane]);
         (void)snprintf(run->error, PTX_ERROR_MAX, "line %u: '%.*s': %s%s", in->line,
                        (int)MIN(strcspn(at, ";\r\n"), (size_t)64), at, why, where);
-        /* Tabs between the operands would be a nuisance in a message. */
+        /* Tabs between the operands would spoil the message. */
         for (char *p = run->error; *p; p++)
                 *p = *p == '\t' ? ' ' : *p;
 }

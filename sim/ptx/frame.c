@@ -116,7 +116,8 @@ void frame_free(struct run *run, struct frame *f)
         }
 }
 
-/* Local addresses grow along the call stack, so that a caller's may be handed down. */
+/* Local addresses grow along the call stack, so that a caller's address may be passed to a callee.
+ */
 uint8_t *frame_local(const struct frame *f, unsigned lane, uint64_t address, size_t bytes)
 {
         for (; f; f = f->parent) {
@@ -202,8 +203,8 @@ static const struct ptx_function *call_target(struct warp *w, const struct ptx_i
         return &m->function[handle[first] & ~WINDOW_MASK]->f;
 }
 
-/* The masked lanes go on in the callee, the others behind the call; lanes of an indirect call with
- * other targets come back to this instruction. */
+/* The masked lanes go on in the callee, the others behind the call. Lanes of an indirect call with
+ * other targets return to this instruction. */
 void frame_call(struct warp *w, const struct ptx_insn *in, uint32_t mask)
 {
         const struct call_site *site = &w->run->module->call[in->cache];

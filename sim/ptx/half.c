@@ -207,7 +207,7 @@ static double integral(double v, unsigned kind)
         }
 }
 
-/* Out of range goes to the nearest end, NaN to 0. */
+/* Out of range becomes the nearest end, NaN becomes 0. */
 static uint64_t float_to_integer(enum ptx_type to, double v, unsigned kind)
 {
         bool sign = type_is(to, 's');

@@ -107,7 +107,7 @@ enum ptx_op {
 #include "sim/ptx/warp_ops.def"
         OP_WARP_END,
         OP_WARP_LAST = OP_WARP_END - 1,
-        /* Those that the warp's loop does itself. */
+        /* Operations that the warp's loop does itself. */
         OP_BRA,
         OP_BRX,
         OP_CALL,
@@ -117,7 +117,7 @@ enum ptx_op {
         OPS
 };
 
-/* What the parser must know of an operation of ops.def. */
+/* An operation of ops.def, as the parser needs it. */
 struct op_info {
         uint8_t sources;
         uint8_t type[4]; /* destination first */
@@ -172,7 +172,7 @@ struct ptx_insn {
 #define FLAG_CARRY_IN  64
 #define FLAG_CARRY_OUT 128
 
-/* A slot that the frame's maker fills. */
+/* A slot that is filled when a frame is made. */
 enum constant_kind {
         CONSTANT_VALUE,
         CONSTANT_PRED,
@@ -250,9 +250,9 @@ struct branch_table {
 };
 
 struct relocation {
-        uint32_t variable; /* whose initial bytes hold the address */
+        uint32_t variable; /* the variable whose initial bytes hold the address */
         uint32_t offset, bytes;
-        uint32_t of; /* variable whose address it is */
+        uint32_t of; /* the variable whose address it is */
         int64_t addend;
 };
 
@@ -276,7 +276,7 @@ struct ptx_module {
         uint32_t caches_n;
 };
 
-/* Where one variable's, or one allocation's, bytes lie. */
+/* The bytes of one variable, or of one allocation. */
 struct range {
         uint64_t start, end;
         uint8_t *pointer; /* of start */
@@ -296,7 +296,7 @@ struct frame {
 
 enum fragment_state { FRAGMENT_READY, FRAGMENT_WARP_WAIT, FRAGMENT_BARRIER };
 
-/* Lanes of a warp that are at the same place. */
+/* Lanes of a warp that are at the same instruction. */
 struct fragment {
         struct frame *frame;
         uint32_t pc;
@@ -357,7 +357,7 @@ struct run {
         uint64_t timer_reads;
         uint32_t sleep_ns;              /* the shortest nanosleep asked for in this pass */
         struct range *range;            /* one for each memory instruction */
-        uint64_t epoch;                 /* of the memory, that they are from */
+        uint64_t epoch;                 /* the memory's epoch that they belong to */
         uint32_t (*tid)[3][WARP_LANES]; /* by warp */
         struct warp *free_warps;
         struct block *free_blocks;
@@ -380,23 +380,24 @@ static inline uint32_t *slot_pred(const struct warp *w, uint32_t offset)
 
 typedef void lane_op(struct warp *w, const struct ptx_insn *in);
 
-/* lanes.c, compiled twice where the machine can choose (AVX2 or not). */
+/* lanes.c, compiled twice where the machine is asked at run time (AVX2 or not). */
 extern lane_op *const ptx_lanes_plain[OP_LANES_END];
 extern lane_op *const ptx_lanes_avx2[OP_LANES_END];
 lane_op *const *ptx_lanes(void);
 
-/* fragment.c. Fails the launch; lane NO_INDEX: not one thread's doing. The first failure counts. */
+/* fragment.c. Fails the launch; lane NO_INDEX: no single thread caused it. The first failure
+ * counts. */
 void warp_fail(struct warp *w, const struct ptx_insn *in, unsigned lane, int error,
                const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* memory.c. After a callback: what the memory's owner has taken back is not used any more. */
+/* memory.c. After a callback: drops cached ranges that the memory's owner has taken back. */
 void run_forget_stale(struct run *run);
 
 /* warp.c, and warp_add() in fragment.c */
 int warp_start(struct run *run, struct block *block, uint32_t index);
 void warp_release(struct warp *w); /* back to the run's free ones */
 void warp_destroy(struct warp *w);
-/* Run up to `budget` instructions, fewer if no fragment can go on. What it could not use. */
+/* Run up to `budget` instructions, fewer if no fragment can go on. Returns the unused rest. */
 uint32_t warp_step(struct warp *w, lane_op *const *lanes, uint32_t budget);
 bool warp_ready(const struct warp *w);
 void warp_add(struct warp *w, struct frame *frame, uint32_t pc, uint32_t mask,

@@ -101,7 +101,7 @@ static uint8_t *lane_at(struct warp *w, const struct ptx_insn *in, unsigned lane
         }
 }
 
-/* One lane's place, or the launch has failed. */
+/* The place of one lane; NULL: the launch has failed. */
 static uint8_t *lane_pointer(struct warp *w, const struct ptx_insn *in, unsigned lane,
                              uint64_t address, size_t bytes, bool write)
 {
@@ -340,7 +340,7 @@ void warp_store(struct warp *w, const struct ptx_insn *in)
         }
 }
 
-/* What is stored for what was there. */
+/* The value to store for the old one. */
 static uint64_t atomic_value(const struct ptx_insn *in, uint64_t old, uint64_t b, uint64_t c)
 {
         union {

@@ -89,7 +89,7 @@ static bool starts_number(const struct lexer *l)
                l->token.kind == TOKEN_F64 || lex_is(l, '-') || lex_is(l, '~') || lex_is(l, '+');
 }
 
-/* What a name that is not a register stands for. */
+/* The operand for a name that is not a register. */
 static void operand_symbol(struct parser *p, struct operand *o, const struct symbol *s)
 {
         static const uint8_t kind[] = {

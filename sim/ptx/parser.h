@@ -12,7 +12,7 @@
 #define PARTS_MAX    16
 #define OPERANDS_MAX 8
 #define SCOPES_MAX   64
-/* What hostile text may make us allocate. */
+/* How much hostile text may make the parser allocate. */
 #define REGISTERS_MAX      (UINT64_C(1) << 21)
 #define FRAME_BYTES_MAX    (UINT64_C(1) << 26)
 #define LOCAL_BYTES_MAX    (UINT64_C(1) << 20)

@@ -52,26 +52,27 @@ const struct ptx_kernel_info *ptx_kernel_info(const struct ptx_kernel *k);
 
 const struct ptx_variable *ptx_module_variable_at(const struct ptx_module *m,
                                                   size_t index); /* NULL past the last */
-/* Where variable number index lies in the device's address space. Before the first run; and all of
- * them before any one's `initial` is copied, for an initial value may be another's address. */
+/* Where variable number index lies in the device's address space. Before the first run, and for all
+ * variables before any `initial` is copied, because an initial value may be another variable's
+ * address. */
 void ptx_module_place(struct ptx_module *m, size_t index, uint64_t address);
 
-/* How a running kernel reaches the device's global memory (also host memory that the device may
+/* A running kernel's access to the device's global memory (and to host memory that the device may
  * use). */
 struct ptx_memory {
         /* A pointer to [address, address + bytes) for reading or writing, or NULL: an illegal
          * address. The result stays valid until the launch ends, or *epoch changes. Called often:
-         * the interpreter keeps what it got for the range [*ret_start, *ret_end) around it (device
-         * addresses; pointer for `address` itself is returned). */
+         * the interpreter keeps the result for the range [*ret_start, *ret_end) around it (device
+         * addresses; the pointer is for `address` itself). */
         void *(*resolve)(void *context, uint64_t address, size_t bytes, bool write,
                          uint64_t *ret_start, uint64_t *ret_end);
         uint64_t (*globaltimer_ns)(void *context);
-        /* Polled once in a while; true ends the launch with -ECANCELED (the process leaves, the
-         * device is gone). */
+        /* Polled now and then; true ends the launch with -ECANCELED (the process leaves, the device
+         * is gone). */
         bool (*cancelled)(void *context);
         void *context;
-        /* NULL, or a number that these callbacks change when what resolve() gave before is no
-         * longer good; what it gives with the change is. */
+        /* NULL, or a number that these callbacks change when earlier results of resolve() are no
+         * longer valid; results given with the change are. */
         const uint64_t *epoch;
 };
 
@@ -81,8 +82,8 @@ struct ptx_launch {
         const void *parameters; /* parameter_bytes, laid out as ptx_kernel_info says */
 };
 
-/* Run the whole grid. 0; -EFAULT illegal address; -EINVAL bad launch shape; -ENOTSUP instruction
- * known to the parser alone; -ECANCELED; -EDEADLK barrier that cannot be reached; -ENOMEM; -EILSEQ
- * trap. error is filled on failure. */
+/* Run the whole grid. 0; -EFAULT illegal address; -EINVAL bad launch shape; -ENOTSUP an instruction
+ * that only the parser knows; -ECANCELED; -EDEADLK a barrier that cannot be reached; -ENOMEM;
+ * -EILSEQ trap. error is filled on failure. */
 int ptx_run(const struct ptx_kernel *k, const struct ptx_launch *launch,
             const struct ptx_memory *memory, char error[static PTX_ERROR_MAX]);

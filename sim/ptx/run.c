@@ -16,12 +16,12 @@
 #define STEP_BUDGET        8192 /* instructions of a warp between looks at `cancelled` */
 #define SHARED_DYNAMIC_MAX (256U << 10)
 #define THREADS_MAX        1024
-/* Blocks that are under way at once, for those that wait for each other. */
+/* How many blocks run at a time; blocks that wait for each other need several. */
 #define BLOCKS_MAX      2048
 #define BLOCKS_FREE     16 /* whatever they take */
 #define BLOCK_BYTES_MAX (UINT64_C(256) << 20)
 #define PASSES_ALONE    4 /* before others join */
-/* Reading the time more often than every so many instructions is waiting. */
+/* How many instructions between two readings of the time count as waiting. */
 #define TIMER_SHARE 32
 #define NAP_NS      (50 * NSEC_PER_USEC)
 
@@ -119,7 +119,7 @@ static bool cancelled(struct run *run)
         return run->failed != 0;
 }
 
-/* What a pass over the blocks did. */
+/* The result of a pass over the blocks. */
 struct pass {
         uint64_t instructions;
         uint32_t steps, asleep;

@@ -48,7 +48,8 @@ static void fixup_resolve(struct parser *p, const struct fixup *f, uint32_t pc)
                 p->m->table[f->table].target[f->entry] = pc;
 }
 
-/* Labels belong to the braces they are in; what is not found here may be an outer one's. */
+/* A label belongs to the braces that it is in; a label that is not found here may be in outer ones.
+ */
 int scope_pop(struct parser *p)
 {
         struct scope *s = &p->scope[--p->scopes_n];

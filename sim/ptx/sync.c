@@ -28,9 +28,9 @@ static bool waits_here(const struct warp *w, const struct fragment *f)
                f->pc == w->current.pc;
 }
 
-/* For the instructions that name their members: joins those that wait at this instruction, and
- * narrows w->mask to the lanes all of whose members are here; the others wait. False: nobody can
- * go on. elsewhere: lanes that count as present at other instructions. */
+/* For instructions that name their members: joins lanes that wait at this instruction, and narrows
+ * w->mask to the lanes all of whose members are here; the others wait. False: no lane can go on.
+ * elsewhere: lanes that count as present at other instructions. */
 static bool gather(struct warp *w, uint32_t members_slot, uint32_t elsewhere)
 {
         const uint32_t *members = slot(w, members_slot);

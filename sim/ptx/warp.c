@@ -47,7 +47,7 @@ static bool runs_before(const struct fragment *a, const struct fragment *b)
         return a->pc < b->pc;
 }
 
-/* Takes the next fragment out of the list. turn: the how-manieth instead of the first. */
+/* Takes the next fragment out of the list. turn: the n-th one instead of the first. */
 static bool warp_select(struct warp *w, bool forced)
 {
         uint32_t best = NO_INDEX;
@@ -65,7 +65,7 @@ static bool warp_select(struct warp *w, bool forced)
                 return false;
         w->current = w->fragment[best];
         w->fragment[best] = w->fragment[--w->fragments_n];
-        /* Those that a barrier let go may have come to the same place. */
+        /* Fragments that a barrier releases may have come to the same place. */
         for (uint32_t i = 0; i < w->fragments_n;) {
                 struct fragment *f = &w->fragment[i];
 
@@ -89,7 +89,7 @@ static void warp_exit(struct warp *w, uint32_t mask)
         w->current.mask &= ~mask;
         w->current.pc++;
         w->yield = w->yield || !w->current.mask;
-        /* Whoever waits for the others may have waited for these. */
+        /* Lanes that wait for others may have waited for these. */
         for (uint32_t i = 0; i < w->fragments_n; i++)
                 if (w->fragment[i].state == FRAGMENT_WARP_WAIT)
                         w->fragment[i].state = FRAGMENT_READY;
@@ -143,7 +143,7 @@ static void branch_table(struct warp *w, const struct ptx_insn *in, uint32_t mas
         w->yield = true;
 }
 
-/* All that is not a plain operation on lanes; leaves current.pc where the fragment goes on. */
+/* All operations that are not plain ones on lanes; leaves current.pc where the fragment goes on. */
 static void warp_control(struct warp *w, const struct ptx_insn *in, uint32_t mask)
 {
         switch (in->op) {
@@ -166,7 +166,7 @@ static void warp_control(struct warp *w, const struct ptx_insn *in, uint32_t mas
         default:
                 w->mask = mask;
                 warp_op[in->op - OP_LANES_END](w, in);
-                /* The synchronising ones have set pc themselves if the fragment did not pass. */
+                /* Synchronizing operations have set pc themselves if the fragment did not pass. */
                 if (!w->yield)
                         w->current.pc++;
         }
@@ -212,7 +212,7 @@ static uint32_t run_fragment(struct warp *w, lane_op *const *lanes, uint32_t bud
 
 uint32_t warp_step(struct warp *w, lane_op *const *lanes, uint32_t budget)
 {
-        /* Those that were still apart when the last step ended may be waiting for each other. */
+        /* Fragments that were apart when the last step ended may wait for each other. */
         bool apart = w->fragments_n > 1;
 
         w->asleep = false;
@@ -264,7 +264,7 @@ int warp_start(struct run *run, struct block *block, uint32_t index)
         return 0;
 }
 
-/* The last one used is the first one used again: its registers are in the cache. */
+/* The frame used last is used first again: its registers are in the cache. */
 void warp_release(struct warp *w)
 {
         w->next_free = w->run->free_warps;

@@ -17,7 +17,7 @@
 
 #include <stdbool.h>
 
-/* What a fault does in the library that it happens in. */
+/* The effects of a fault in the library that it happens in. */
 struct fault_acts {
         void (*lose_card)(void); /* the card that the caller uses vanishes */
         void (*await_thaw)(

@@ -10,15 +10,15 @@
 #include "sim/session/frames.h"
 #include "sim/session/session.h"
 
-/* As much managed memory of a card: 256 GiB. The file has holes where nobody needs so many. */
+/* So much managed memory of a card: 256 GiB. The file has holes where less is needed. */
 #define SEGMENT_FRAMES 131072
 
-/* What is on a card of one block of managed memory, of one process. */
+/* The part of one process's block of managed memory that is on a card. */
 struct segment_frame {
         uint32_t owner; /* slot, from 1; 0: free, or let go by its owner while it was being moved */
-        uint32_t mover; /* slot, from 1, of who is taking it off the card; 0: nobody */
-        bool copied;    /* the mover is past the copying: what the host has is good */
-        uint32_t pins;  /* of the owner's running work: it may not be moved */
+        uint32_t mover; /* slot, from 1, of the process that takes it off the card; 0: none */
+        bool copied;    /* the copying is over: the host's bytes are valid */
+        uint32_t pins;  /* by the owner's running work: it may not be moved */
         uint32_t regions; /* that are on the card */
         uint32_t bytes;   /* of the card's */
         uint64_t block;
@@ -38,7 +38,7 @@ struct session_segment {
         struct session_slot slot[SESSION_SLOTS];
         struct {
                 uint32_t high;           /* frames from here on were never used */
-                _Atomic uint32_t hunger; /* how often somebody found nothing that may be moved */
+                _Atomic uint32_t hunger; /* how often a process found no frame that may be moved */
                 struct segment_frame frame[SEGMENT_FRAMES];
         } frames[SESSION_DEVICES];
 };

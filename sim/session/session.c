@@ -23,7 +23,7 @@
 
 #define SESSION_MAGIC   UINT64_C(0x73696d637564610a)
 #define SEGMENTS        "/dev/shm"
-#define SESSION_LAYOUT  3 /* part of the segment's name: builds that differ never meet */
+#define SESSION_LAYOUT  3 /* in the segment's name: different builds never share one */
 #define DEFAULT_MEMORY  GIB
 #define DEFAULT_BUS     UINT64_C(12000000000)
 #define CONTEXT_DIVISOR 256
@@ -101,9 +101,9 @@ static int settings_read(struct settings *ret)
         return 0;
 }
 
-/* When a live process began and, 0 where that is not ours to see, where its stack does: exec()
- * leaves it the first alone. False if there is none. A zombie has given its memory back already,
- * unless it is a main thread that left before the others. */
+/* When a live process began, and where its stack does (0: not visible to us). exec() changes only
+ * the second. False: there is no such process. A zombie has given its memory back already, unless
+ * it is a main thread that ended before the others. */
 static bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
 {
         char path[64], text[1024], *field;
@@ -134,8 +134,8 @@ static bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
         return true;
 }
 
-/* The slot's process is there, and has not called exec(): that gives a card's memory back, as it
- * closes NVIDIA's devices. */
+/* True if the slot's process lives and has not called exec(), which gives a card's memory back, as
+ * it closes NVIDIA's devices. */
 static bool slot_process_lives(const struct session_slot *slot)
 {
         uint64_t start, stack;
@@ -146,8 +146,8 @@ static bool slot_process_lives(const struct session_slot *slot)
 
 void segment_lock(struct session_segment *g)
 {
-        /* All sums are computed from the slots, so a holder that died has left nothing half done.
-         */
+        /* All sums are computed from the slots, so a killed holder of the lock leaves nothing half
+         * done. */
         if (pthread_mutex_lock(&g->lock) == EOWNERDEAD)
                 (void)pthread_mutex_consistent(&g->lock);
 }
@@ -282,8 +282,8 @@ static int segment_init(struct session_segment *g, const char *name)
         pthread_mutexattr_t attr;
         int r;
 
-        /* A new file is all zero; half an initialisation has not come past the lock. The frames are
-         * left alone: touching them would give every session megabytes. */
+        /* A new file is all zero, and a half-made one is still locked. The frames are not touched,
+         * which would cost every session megabytes. */
         memset(g, 0, offsetof(struct session_segment, device));
         strcpy(g->name, name);
         r = pthread_mutexattr_init(&attr);
@@ -305,7 +305,7 @@ static void segment_path(const char *name, char path[static 128])
                        name, SESSION_LAYOUT, sizeof(struct session_segment));
 }
 
-/* It has its mode before it has its name: another user may come at any moment. */
+/* It has its mode before it has its name: another user may open it at any moment. */
 static int segment_create_file(const char *path, mode_t mode)
 {
         _cleanup_close_ int fd = open(SEGMENTS, O_RDWR | O_CLOEXEC | O_TMPFILE, 0600);
@@ -319,8 +319,8 @@ static int segment_create_file(const char *path, mode_t mode)
         return TAKE_FD(fd);
 }
 
-/* Never with O_CREAT what is there already: the kernel refuses that for a file of somebody else in
- * a directory like /dev/shm (fs.protected_regular). */
+/* Never O_CREAT on an existing file: the kernel refuses that for another user's file in a directory
+ * like /dev/shm (fs.protected_regular). */
 static int segment_open_file(const char *name, bool create, mode_t mode)
 {
         char path[128];
@@ -337,7 +337,7 @@ static int segment_open_file(const char *name, bool create, mode_t mode)
 }
 
 /* Opens and locks the segment. The lock lasts as long as the open file, and a mapping keeps that
- * open: who keeps the mapping gives the lock up by segment_opened(). */
+ * open: a caller that keeps the mapping releases the lock by segment_opened(). */
 static int segment_open(const char *name, bool create, int *ret_fd)
 {
         mode_t mode = name_is_public(name) ? 0666 : 0600;
@@ -387,7 +387,7 @@ static int segment_map(int fd, struct session_segment **ret_segment)
         return 0;
 }
 
-/* What this process was before it called exec() is gone. Locked. */
+/* Removes what this process was before it called exec(). Locked. */
 static void segment_end_own(struct session_segment *g, bool cuda)
 {
         for (unsigned i = 0; i < SESSION_SLOTS; i++)
@@ -499,7 +499,7 @@ void session_detach(struct session *s)
 
 void session_leave(struct session *s)
 {
-        /* A forked child has the parent's session, and nothing in it. */
+        /* A forked child has the parent's session, and uses nothing of it. */
         if (!s->own || s->own->pid != getpid())
                 return;
         segment_lock(s->segment);
@@ -592,7 +592,7 @@ int session_charge(struct session *s, unsigned device, uint64_t bytes)
 void session_uncharge(struct session *s, unsigned device, uint64_t bytes)
 {
         segment_lock(s->segment);
-        /* After session_leave() the slot may be somebody else's. */
+        /* After session_leave() the slot may belong to another process. */
         if (slot_live(s->own) && s->own->pid == getpid())
                 atomic_fetch_sub(&s->own->device[device].used, bytes);
         segment_unlock(s->segment);

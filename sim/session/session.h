@@ -50,8 +50,8 @@ enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
         X(freezes)           \
         X(thaws)
 
-/* Written by the owning process (evictions and what they move: by whoever evicts), read by anybody.
- */
+/* Written by the owning process (evictions and their bytes by the process that evicts), read by
+ * all. */
 struct session_counters {
 #define X(name) _Atomic uint64_t name;
         SESSION_COUNTERS(X)
@@ -74,7 +74,8 @@ struct session_use {
         struct session_counters counters;
 };
 
-/* A file of a process: others open it by its number, and know by the rest that it is the one. */
+/* A file of a process: others open it by its number, and check by the other fields that it is the
+ * right one. */
 struct session_store {
         int fd; /* in that process */
         uint64_t device, inode;
