@@ -970,7 +970,7 @@ def test_what_was_set_outlives_a_crash_and_no_order_to_stop(daemon, place, tmp_p
 
 
 @others.needed
-def test_who_connected_is_who_gives_orders(daemon, place):
+def test_orders_count_by_the_process_that_connected(daemon, place):
     """Checked at once: the process may have ended since, and another may have its number."""
     d = daemon("--shared", *CARD)
     ours, theirs = socket.socketpair()

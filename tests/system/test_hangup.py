@@ -119,7 +119,7 @@ def children(pid):
         return f.read().split()
 
 
-def test_what_lingers_holds_nobody_up(old, place):  # noqa: F811
+def test_slow_closes_delay_no_other_client(old, place):  # noqa: F811
     d = old("connections_per_user = 8\n")
     quiet = Bystander(place)
     quiet.ask()

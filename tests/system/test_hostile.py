@@ -248,7 +248,7 @@ def test_processes_that_live_on_without_a_connection(daemon, place, tmp_path):  
 # ---- single packets ----
 
 
-def test_what_is_dropped_is_dropped_with_a_sentence(daemon, place):  # noqa: F811
+def test_a_dropped_client_gets_a_sentence(daemon, place):  # noqa: F811
     """Before a connection is ended a REFUSED is sent, if the client reads."""
     d = daemon(*CARD)
     rng = random.Random(SEED)

@@ -55,7 +55,7 @@ def test_the_service_starts_what_is_installed(prefix):
     assert not re.search(r"@[A-Z_]+@", unit), "all is filled in"
 
 
-def test_what_programs_and_people_read_is_there(prefix):
+def test_header_module_and_documentation_are_installed(prefix):
     for name in ("include/sublet.h", "share/sublet/sublet.py", "share/doc/sublet/README.md",
                  "share/doc/sublet/docs/operations.md"):
         assert (prefix / name).is_file(), name

@@ -35,7 +35,7 @@ def ask(c, name):
     return answer["type"] == "PEERED" or answer["code"] != PEER_REFUSED
 
 
-def test_who_has_the_name_is_met(daemon, client, place):  # noqa: F811
+def test_the_holder_of_a_name_gets_the_connection(daemon, client, place):  # noqa: F811
     d = daemon(*CARD)
     a, b = named(client("a"), NAMES[0]), named(client("b"), NAMES[1])
     held = descriptors(d.process.pid)
@@ -49,7 +49,7 @@ def test_who_has_the_name_is_met(daemon, client, place):  # noqa: F811
     wait_for(lambda: descriptors(d.process.pid) <= held, what="no end to be kept")
 
 
-def test_who_has_not_said_hello_meets_nobody(daemon, client, place):  # noqa: F811
+def test_a_client_without_hello_gets_no_connection(daemon, client, place):  # noqa: F811
     daemon(*CARD)
     named(client("a"), NAMES[0])
     b = client("b").connect()
@@ -138,7 +138,7 @@ def test_exported_bytes_are_unevictable_bytes(daemon, client, place):  # noqa: F
 
 
 @pytest.mark.parametrize("flags", [0, 1])
-def test_nobody_exports_what_he_has_not(daemon, client, place, flags):  # noqa: F811
+def test_a_client_cannot_export_more_than_it_has(daemon, client, place, flags):  # noqa: F811
     d = daemon(*CARD)
     a, b = client("a").start(), client("b").start()
     assert a.allocate(10 * MIB)

@@ -406,7 +406,7 @@ def test_who_has_been_idle_for_long_gives_way_at_once(small):
         p.finish()
 
 
-def test_who_is_busy_is_not_idle(small):
+def test_a_busy_program_is_not_idle(small):
     """Within its quantum a working program keeps its turn, however little it does at a time."""
     small.start_daemon(config={"quantum": "5min", "idle_release": "1ms"})
     busy = small.program("turns", "--bytes", "40MiB", "--block", "4MiB", "--ms", "1", "--until", small.path("end"))

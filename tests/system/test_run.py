@@ -171,7 +171,7 @@ def test_a_static_program_is_told_to_run_without_sharing(shared):
     assert (quiet.returncode, quiet.stderr) == (0, ""), "SUBLET_QUIET=1"
 
 
-def test_of_a_script_the_interpreter_is_looked_at(shared):
+def test_for_a_script_the_interpreter_is_examined(shared):
     interpreter = elf(shared.path("interpreter"))
     for name, first in (("one", f"#!{interpreter}\n"), ("two", f"#! {interpreter} -x\n"), ("three", "#!" + shared.path("one"))):
         with open(shared.path(name), "w", encoding="utf-8") as f:

@@ -35,7 +35,7 @@ def test_what_was_created_is_compared_to_the_byte(tmp_path):
     assert len(wrong(tmp_path, ("created", 40 * MIB), ("created", 40 * MIB - 1), ("created", 40 * MIB + 1))) == 2
 
 
-def test_what_is_on_the_card_within_bounds(tmp_path):
+def test_on_card_may_differ_within_bounds(tmp_path):
     least, most = 41 * MIB - sums.LESS, 41 * MIB + sums.MORE
     assert not wrong(tmp_path, ("on_card", least), ("on_card", most))
     assert len(wrong(tmp_path, ("on_card", least - 1), ("on_card", most + 1))) == 2

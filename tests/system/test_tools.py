@@ -395,7 +395,7 @@ def test_books_that_are_apart_from_the_card_fall_short(tmp_path):
     assert "20.0 MiB | at most 8 MiB | **short** |" in pages_of(tmp_path, rests(40, 60))
 
 
-def test_what_one_gpu_cannot_show_is_said(tmp_path):
+def test_a_page_says_what_one_gpu_cannot_show(tmp_path):
     assert "not run: this machine has one GPU" in pages_of(tmp_path, {"devices-peers": {"skipped": "this machine has one GPU"}})
 
 

@@ -218,7 +218,7 @@ def test_a_context_that_fails(shared, how):
         assert result(p) == result(plain)
 
 
-def test_whatever_comes_to_mind(shared):
+def test_four_programs_by_four_ways_stay_right(shared):
     """Four programs that do not fit together, each started in another way."""
     for run in [tortured(shared, "roam", "--bytes", "40MiB", "--ms", "20", "--seconds", "2", "--seed", n, door=door,
                          torture=f"{n},{TORTURE}") for n, door in enumerate(DOORS)]:

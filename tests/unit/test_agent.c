@@ -369,7 +369,7 @@ static void a_contested_card_keeps_work_in_flight_short(void **state)
 
 /* ---- the daemon goes, and comes back ---- */
 
-static void whoever_runs_goes_on_without_the_daemon(void **state)
+static void a_running_program_goes_on_without_the_daemon(void **state)
 {
         begin_running();
         tell(WIRE_CONTESTED)->CONTESTED.contested = WIRE_CONTESTED_NOW;
@@ -409,7 +409,7 @@ static void whoever_runs_goes_on_without_the_daemon(void **state)
         assert_in_range(slept_ns, 1, 100 * NSEC_PER_MSEC); /* at first it looks again soon */
 }
 
-static void whoever_waits_stays_as_it_is_without_the_daemon(void **state)
+static void a_waiting_program_stays_as_it_is_without_the_daemon(void **state)
 {
         begin_attached();
         breaks = true;
@@ -662,8 +662,8 @@ int main(void)
                 AGENT_TEST(a_busy_program_is_not_idle),
                 AGENT_TEST(whoever_submits_at_the_last_moment_is_not_idle),
                 AGENT_TEST(a_contested_card_keeps_work_in_flight_short),
-                AGENT_TEST(whoever_runs_goes_on_without_the_daemon),
-                AGENT_TEST(whoever_waits_stays_as_it_is_without_the_daemon),
+                AGENT_TEST(a_running_program_goes_on_without_the_daemon),
+                AGENT_TEST(a_waiting_program_stays_as_it_is_without_the_daemon),
                 AGENT_TEST(a_drain_for_a_daemon_that_is_gone_ends),
                 AGENT_TEST(a_daemon_that_does_not_read_is_lost),
                 AGENT_TEST(it_sleeps_as_long_as_there_is_nothing_to_do),

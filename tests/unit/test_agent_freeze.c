@@ -160,7 +160,7 @@ static void without_a_mover_it_is_drained(void **state)
         assert_int_equal(freezer.begun, 0);
 }
 
-static void what_has_not_been_tested_is_drained(void **state)
+static void a_program_is_drained_before_the_self_test(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         freezer.ready = false;
@@ -168,7 +168,7 @@ static void what_has_not_been_tested_is_drained(void **state)
         assert_int_equal(freezer.begun, 0);
 }
 
-static void what_refuses_to_stand_is_drained(void **state)
+static void a_program_that_cannot_be_frozen_is_drained(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         freezer.begins = false;
@@ -177,7 +177,7 @@ static void what_refuses_to_stand_is_drained(void **state)
         assert_int_equal(freezer.confirmed, 0);
 }
 
-static void what_memory_could_not_leave_under_is_drained(void **state)
+static void a_program_whose_memory_cannot_leave_is_drained(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         freezer.confirms = false;
@@ -788,7 +788,7 @@ static void frozen_is_said_when_it_changes(void **state)
         assert_int_equal(m->FROZEN.times, 4);
 }
 
-static void what_stands_for_others_says_so(void **state)
+static void a_paused_program_without_its_memory_reports_both(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         end_turn(LEASE);
@@ -1024,9 +1024,9 @@ int main(void)
                 TEST(work_that_is_not_seen_counts_as_work),
                 TEST(to_be_paused_alone_is_to_be_drained),
                 TEST(without_a_mover_it_is_drained),
-                TEST(what_has_not_been_tested_is_drained),
-                TEST(what_refuses_to_stand_is_drained),
-                TEST(what_memory_could_not_leave_under_is_drained),
+                TEST(a_program_is_drained_before_the_self_test),
+                TEST(a_program_that_cannot_be_frozen_is_drained),
+                TEST(a_program_whose_memory_cannot_leave_is_drained),
                 TEST(a_neighbours_drain_does_not_freeze_what_is_to_be_whole),
                 TEST(a_drain_called_off_while_it_freezes_is_let_go),
                 TEST(a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take),
@@ -1058,7 +1058,7 @@ int main(void)
                 TEST(a_paused_program_that_is_away_stays_away_without_a_daemon),
                 TEST(a_paused_program_that_may_not_run_alone_stays_paused),
                 TEST(frozen_is_said_when_it_changes),
-                TEST(what_stands_for_others_says_so),
+                TEST(a_paused_program_without_its_memory_reports_both),
                 TEST(why_a_program_is_not_frozen_is_said),
                 TEST(a_new_daemon_is_told_anew),
                 TEST(a_turn_that_ends_before_it_began_leaves_the_program_as_it_is),

@@ -199,7 +199,7 @@ static void a_drain_of_tortures_outlasts_the_daemon(void **state)
         beside.torture = OWN_NONE;
 }
 
-static void whoever_waits_keeps_what_is_there(void **state)
+static void a_waiting_program_keeps_its_resident_memory(void **state)
 {
         begin_attached();
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
@@ -240,7 +240,7 @@ static void a_daemon_that_is_slow_gets_a_second_try(void **state)
 
 /* ---- joining ---- */
 
-static void whoever_joins_says_all_that_it_has(void **state)
+static void a_new_client_reports_all_its_memory(void **state)
 {
         unsigned before;
 
@@ -505,9 +505,9 @@ int main(void)
                 LINK_TEST(what_was_moved_out_comes_back_before_a_program_runs_alone),
                 LINK_TEST(what_a_lost_daemon_had_said_is_void),
                 LINK_TEST(a_drain_of_tortures_outlasts_the_daemon),
-                LINK_TEST(whoever_waits_keeps_what_is_there),
+                LINK_TEST(a_waiting_program_keeps_its_resident_memory),
                 LINK_TEST(a_daemon_that_is_slow_gets_a_second_try),
-                LINK_TEST(whoever_joins_says_all_that_it_has),
+                LINK_TEST(a_new_client_reports_all_its_memory),
                 LINK_TEST(what_others_hold_is_said_with_the_attachment),
                 LINK_TEST(what_left_the_card_meanwhile_is_held_by_nobody),
                 LINK_TEST(a_thread_that_attaches_a_gpu_says_so_itself),

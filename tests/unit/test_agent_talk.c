@@ -514,7 +514,7 @@ static void a_host_limit_answers_what_was_asked_last(void **state)
 
 /* ---- limits ---- */
 
-static void whoever_wants_its_memory_back_says_so_again(void **state)
+static void a_lower_limit_makes_the_program_ask_again(void **state)
 {
         begin_attached();
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
@@ -614,7 +614,7 @@ static void room_is_given_back_only_where_it_is_much_and_nobody_needs_it(void **
 
 /* ---- for people alone ---- */
 
-static void what_took_no_copy_is_told_with_the_figures(void **state)
+static void bytes_without_a_copy_are_reported_with_the_figures(void **state)
 {
         begin_running();
         gpu->spared_out = 3;
@@ -707,13 +707,13 @@ int main(void)
                 AGENT_TEST(managed_memory_is_told_when_it_changes),
                 AGENT_TEST(host_memory_is_told_by_whoever_uses_some),
                 AGENT_TEST(a_host_limit_answers_what_was_asked_last),
-                AGENT_TEST(whoever_wants_its_memory_back_says_so_again),
+                AGENT_TEST(a_lower_limit_makes_the_program_ask_again),
                 AGENT_TEST(what_is_promised_again_is_asked_for_by_whoever_waits_for_it),
                 AGENT_TEST(more_than_the_arena_may_hold_is_trimmed),
                 AGENT_TEST(memory_that_is_missed_while_it_runs_is_asked_for_every_second),
                 AGENT_TEST(exported_bytes_are_told_after_what_they_are_part_of),
                 AGENT_TEST(room_is_given_back_only_where_it_is_much_and_nobody_needs_it),
-                AGENT_TEST(what_took_no_copy_is_told_with_the_figures),
+                AGENT_TEST(bytes_without_a_copy_are_reported_with_the_figures),
                 AGENT_TEST(how_memory_is_shared_is_told_when_it_changes),
                 AGENT_TEST(another_daemon_hears_how_long_the_program_has_run),
         };

@@ -84,7 +84,7 @@ static struct gpu *begin(struct block **ret_ours, struct block **ret_managed)
         return g;
 }
 
-static void what_comes_or_goes_is_not_told(void **state)
+static void no_figure_is_traced_while_memory_moves(void **state)
 {
         struct block *ours, *managed;
         struct gpu *g = begin(&ours, &managed);
@@ -156,7 +156,7 @@ static int end(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_teardown(what_comes_or_goes_is_not_told, end),
+                cmocka_unit_test_teardown(no_figure_is_traced_while_memory_moves, end),
                 cmocka_unit_test_teardown(what_was_freed_while_it_is_moved_is_not_told, end),
                 cmocka_unit_test_teardown(managed_memory_that_was_freed_is_not_taken_for_ours, end),
         };

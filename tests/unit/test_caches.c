@@ -267,7 +267,7 @@ static void who_has_a_lease_or_runs_is_not_asked_twice(void **state)
         asks_once();
 }
 
-static void who_fits_is_not_asked(void **state)
+static void a_program_with_enough_room_is_not_asked(void **state)
 {
         gpu->heap.backed = 100;
         assert_false(hold());
@@ -363,7 +363,7 @@ static void as_long_as_memory_comes_back_it_is_waited_for(void **state)
         assert_int_equal(calls, 1);
 }
 
-static void who_is_still_in_there_is_not_asked_again(void **state)
+static void a_thread_still_in_python_is_not_called_again(void **state)
 {
         (void)take_interpreter();
         assert_true(hold());
@@ -433,14 +433,14 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 CACHES_TEST(an_eviction_waits_for_what_the_program_gives_back),
                 CACHES_TEST(who_has_a_lease_or_runs_is_not_asked_twice),
-                CACHES_TEST(who_fits_is_not_asked),
+                CACHES_TEST(a_program_with_enough_room_is_not_asked),
                 CACHES_TEST(any_card_may_be_short),
                 CACHES_TEST(without_a_context_nothing_is_called),
                 CACHES_TEST(what_was_not_imported_is_not_called),
                 CACHES_TEST(nothing_is_asked_during_a_capture),
                 CACHES_TEST(who_does_not_answer_is_left_alone_for_a_while),
                 CACHES_TEST(as_long_as_memory_comes_back_it_is_waited_for),
-                CACHES_TEST(who_is_still_in_there_is_not_asked_again),
+                CACHES_TEST(a_thread_still_in_python_is_not_called_again),
                 CACHES_TEST(the_end_of_python_waits_for_a_call),
         };
 

@@ -85,7 +85,7 @@ static struct extent *plain_by_state(enum extent_state state)
         return NULL;
 }
 
-static void what_leaves_and_comes_is_what_a_walk_would_find(void **state)
+static void the_choice_equals_that_of_a_plain_walk(void **state)
 {
         uint64_t random = 7, missing = 0, cost;
         CUdeviceptr at;
@@ -207,8 +207,8 @@ static int tear_down(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(what_leaves_and_comes_is_what_a_walk_would_find,
-                                                set_up, tear_down),
+                cmocka_unit_test_setup_teardown(the_choice_equals_that_of_a_plain_walk, set_up,
+                                                tear_down),
                 cmocka_unit_test_setup_teardown(the_same_leave_each_time, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(what_has_not_left_is_not_looked_for_twice, set_up,
                                                 tear_down),

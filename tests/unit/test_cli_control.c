@@ -142,7 +142,7 @@ static void a_long_answer_is_read_whole(void **state)
         assert_int_equal(ask("{\"text\":\"", "\"}\n", NULL, &n), -ENOMEM);
 }
 
-static void what_is_no_answer_is_none(void **state)
+static void an_answer_that_is_no_object_is_an_error(void **state)
 {
         int n;
 
@@ -181,7 +181,7 @@ static void a_daemon_that_is_not_there_is_told_apart(void **state)
 }
 
 /* Any user can make /tmp/sublet-UID. */
-static void what_sits_where_others_may_enter_is_not_asked(void **state)
+static void a_socket_where_others_may_enter_is_not_used(void **state)
 {
         json_t *answer_of = NULL;
         int n;
@@ -280,9 +280,9 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 CONTROL_TEST(an_order_is_one_line_and_so_is_its_answer),
                 CONTROL_TEST(a_long_answer_is_read_whole),
-                CONTROL_TEST(what_is_no_answer_is_none),
+                CONTROL_TEST(an_answer_that_is_no_object_is_an_error),
                 CONTROL_TEST(a_daemon_that_is_not_there_is_told_apart),
-                CONTROL_TEST(what_sits_where_others_may_enter_is_not_asked),
+                CONTROL_TEST(a_socket_where_others_may_enter_is_not_used),
                 CONTROL_TEST(a_refusal_is_a_failure_with_its_sentence),
                 CONTROL_TEST(every_failure_says_what_happened_at_which_daemon),
                 CONTROL_TEST(the_target_is_what_the_options_say),

@@ -68,7 +68,7 @@ static void cards_are_described_by_driver_and_nvml(void **state)
         assert_true(r->symbols.all > 5);
 }
 
-static void what_is_not_said_stays_unknown(void **state)
+static void missing_figures_stay_unknown(void **state)
 {
         set("nvmlDeviceGetMemoryInfo", "1");
         set("nvmlDeviceGetComputeMode", "1");
@@ -238,7 +238,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 DRIVER_TEST(cards_are_described_by_driver_and_nvml),
-                DRIVER_TEST(what_is_not_said_stays_unknown),
+                DRIVER_TEST(missing_figures_stay_unknown),
                 DRIVER_TEST(one_card_that_does_not_answer_hides_no_other),
                 DRIVER_TEST(more_cards_than_there_is_room_for_are_left_out),
                 DRIVER_TEST(a_driver_that_does_not_start_says_why),

@@ -217,7 +217,7 @@ static void what_the_socket_does_not_take_is_kept(void **state)
         assert_int_equal(c->queue_used, CLIENT_QUEUE);
 }
 
-static void whoever_is_gone_is_dropped_when_it_is_told_something(void **state)
+static void an_ended_client_is_dropped_at_the_next_message(void **state)
 {
         struct client *c = server.clients;
         struct wire_message m = grant(1);
@@ -454,7 +454,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 CLIENT_TEST(messages_are_numbered_and_limits_by_the_scheduler),
                 CLIENT_TEST(what_the_socket_does_not_take_is_kept),
-                CLIENT_TEST(whoever_is_gone_is_dropped_when_it_is_told_something),
+                CLIENT_TEST(an_ended_client_is_dropped_at_the_next_message),
                 CLIENT_TEST(a_refusal_is_the_last_word),
                 CLIENT_TEST(what_comes_is_handled_in_its_order),
                 CLIENT_TEST(what_is_no_message_ends_the_connection),

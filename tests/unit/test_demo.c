@@ -262,7 +262,7 @@ static void somebodys_gpu_is_taken_only_when_that_is_said(void **state)
         assert_int_equal(now.stage.job_bytes, 5 * (GIB / 2)); /* 64 % of all of it */
 }
 
-static void what_goes_wrong_under_sublet_is_a_failure(void **state)
+static void a_wrong_result_under_sublet_is_a_failure(void **state)
 {
         now.asks = -EIO;
         for (int i = 0; i < ROWS; i++) {
@@ -339,7 +339,7 @@ int main(void)
                 DEMO_TEST(without_a_gpu_the_card_is_simulated_and_that_is_said),
                 DEMO_TEST(a_gpu_is_left_alone_if_it_cannot_be_shared),
                 DEMO_TEST(somebodys_gpu_is_taken_only_when_that_is_said),
-                DEMO_TEST(what_goes_wrong_under_sublet_is_a_failure),
+                DEMO_TEST(a_wrong_result_under_sublet_is_a_failure),
                 DEMO_TEST(a_program_that_does_not_run_alone_ends_it),
                 DEMO_TEST(an_interrupted_demo_says_that_nothing_is_left),
                 DEMO_TEST(without_the_simulator_there_is_no_demo),

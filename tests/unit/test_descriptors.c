@@ -91,7 +91,7 @@ static void no_more_are_taken_than_there_is_room_for(void **state)
 }
 
 /* The kernel may tell who has sent it (SO_PASSCRED) in the same place. */
-static void what_else_is_told_with_a_message_is_no_descriptor(void **state)
+static void other_control_data_is_no_descriptor(void **state)
 {
         union {
                 struct cmsghdr header;
@@ -125,7 +125,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 DESCRIPTORS_TEST(all_that_were_sent_arrive_in_their_order),
                 DESCRIPTORS_TEST(no_more_are_taken_than_there_is_room_for),
-                DESCRIPTORS_TEST(what_else_is_told_with_a_message_is_no_descriptor),
+                DESCRIPTORS_TEST(other_control_data_is_no_descriptor),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -354,7 +354,7 @@ static void why_programs_are_not_frozen_is_said_with_what_to_do(void **state)
         finds(CLI_OK, "warn  programs on GPU 0 are not frozen: some reason\n", NULL);
 }
 
-static void what_was_known_of_freezing_before_counts(void **state)
+static void an_earlier_result_of_the_self_test_counts(void **state)
 {
         struct freeze_tried *t = &now.freezing.gpus[0];
 
@@ -563,7 +563,7 @@ int main(int argc, char **argv)
                 DOCTOR_TEST(a_gpu_that_cannot_be_shared_is_a_failure),
                 DOCTOR_TEST(what_is_less_than_it_could_be_is_a_warning),
                 DOCTOR_TEST(why_programs_are_not_frozen_is_said_with_what_to_do),
-                DOCTOR_TEST(what_was_known_of_freezing_before_counts),
+                DOCTOR_TEST(an_earlier_result_of_the_self_test_counts),
                 DOCTOR_TEST(a_gpu_on_which_freezing_cannot_be_tried_is_named),
                 DOCTOR_TEST(nothing_is_tried_where_freezing_is_off),
                 DOCTOR_TEST(a_daemon_that_limits_freezing_is_named),

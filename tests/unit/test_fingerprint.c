@@ -244,7 +244,7 @@ static void every_change_shows(void **state)
 }
 
 /* Sums that ignore the place would miss these. */
-static void what_changes_places_shows(void **state)
+static void swapped_contents_change_the_sum(void **state)
 {
         static const uint64_t distance[] = {1, 256, 1024, WORDS, 2 * WORDS};
         struct fingerprint before, after;
@@ -349,7 +349,7 @@ int main(void)
                 cmocka_unit_test(limbs_that_are_full_do_not_overflow),
                 cmocka_unit_test(only_zeros_give_zero),
                 cmocka_unit_test(every_change_shows),
-                cmocka_unit_test(what_changes_places_shows),
+                cmocka_unit_test(swapped_contents_change_the_sum),
                 cmocka_unit_test(pages_can_be_left_out),
                 cmocka_unit_test(keys_are_random_and_matter),
                 cmocka_unit_test(a_value_has_one_form),

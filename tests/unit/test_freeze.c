@@ -258,7 +258,7 @@ static void another_word_is_said_to_be_none(void **state)
         assert_int_equal(times_said("SUBLET_FREEZE is off, park or move, not 'Move'"), 1);
 }
 
-static void what_is_off_is_neither_tested_nor_frozen(void **state)
+static void with_freezing_off_there_is_no_test_and_no_freeze(void **state)
 {
         begin_mode("off");
         assert_false(freeze_is_ready());
@@ -333,7 +333,7 @@ static void only_a_process_for_it_tests_when_asked(void **state)
         assert_string_equal(said(), "");
 }
 
-static void what_is_known_does_not_keep_it_from_testing(void **state)
+static void doctor_tests_although_a_result_is_known(void **state)
 {
         struct freeze_answer a;
 
@@ -420,7 +420,7 @@ static void what_another_process_has_learned_is_not_tried_again(void **state)
         assert_int_equal(trace_count("freeze_test"), 0);
 }
 
-static void what_failed_in_another_process_is_off(void **state)
+static void freezing_that_failed_in_another_process_is_off(void **state)
 {
         begin_mode("park");
         freeze_learn(DRIVER, core.gpus[0].uuid, "a kernel that was frozen did not go on");
@@ -883,17 +883,17 @@ static const struct CMUnitTest tests[] = {
         TEST(who_has_not_asked_to_be_frozen_is_not_told_that_it_is_not),
         TEST(each_word_is_a_mode),
         TEST(another_word_is_said_to_be_none),
-        TEST(what_is_off_is_neither_tested_nor_frozen),
+        TEST(with_freezing_off_there_is_no_test_and_no_freeze),
         TEST(the_owner_of_the_machine_may_allow_less),
         TEST(no_more_is_allowed_than_is_requested),
         TEST(only_a_process_for_it_tests_when_asked),
-        TEST(what_is_known_does_not_keep_it_from_testing),
+        TEST(doctor_tests_although_a_result_is_known),
         TEST(a_test_that_tells_nothing_changes_nothing),
         TEST(a_program_without_a_context_needs_no_test),
         TEST(a_test_is_made_when_it_is_needed),
         TEST(where_freezing_replaces_the_drain_the_test_is_made_before),
         TEST(what_another_process_has_learned_is_not_tried_again),
-        TEST(what_failed_in_another_process_is_off),
+        TEST(freezing_that_failed_in_another_process_is_off),
         TEST(each_gpu_is_tested),
         TEST(one_gpu_that_fails_is_enough),
         TEST(a_busy_gpu_is_asked_again_but_not_at_once),

@@ -100,7 +100,7 @@ static void nothing_is_known_at_first(void **state)
         assert_int_equal(files(), 0);
 }
 
-static void what_was_learned_is_known(void **state)
+static void a_stored_result_is_read_back(void **state)
 {
         struct stat st;
 
@@ -130,7 +130,7 @@ static void drivers_are_told_apart(void **state)
         assert_null(strstr(content(), "nobody"));
 }
 
-static void what_is_learned_anew_replaces_what_was_known(void **state)
+static void a_new_result_replaces_the_old_one(void **state)
 {
         freeze_learn(DRIVER, first, "a");
         freeze_learn(DRIVER, second, "b");
@@ -258,7 +258,7 @@ static void a_huge_file_costs_no_more_than_its_beginning(void **state)
         assert_true(st.st_size < 32768);
 }
 
-static void what_is_no_file_is_not_waited_for(void **state)
+static void a_path_that_is_no_file_does_not_block(void **state)
 {
         char other[PATH_MAX];
 
@@ -293,7 +293,7 @@ static void a_file_that_may_not_be_read_is_not_known(void **state)
 }
 
 /* When the file is full its oldest lines go; the newest results are known. */
-static void what_was_learned_last_is_known_however_much_was_learned_before(void **state)
+static void the_newest_results_survive_a_full_file(void **state)
 {
         char driver[32];
 
@@ -309,9 +309,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
         const struct CMUnitTest tests[] = {
                 TEST(nothing_is_known_at_first),
-                TEST(what_was_learned_is_known),
+                TEST(a_stored_result_is_read_back),
                 TEST(drivers_are_told_apart),
-                TEST(what_is_learned_anew_replaces_what_was_known),
+                TEST(a_new_result_replaces_the_old_one),
                 TEST(without_a_home_nothing_is_kept),
                 TEST(folders_are_made_in_the_home),
                 TEST(a_folder_that_cannot_be_made_is_no_error),
@@ -319,9 +319,9 @@ int main(void)
                 TEST(broken_lines_are_not_known_and_do_no_harm),
                 TEST(a_long_reason_is_cut),
                 TEST(a_huge_file_costs_no_more_than_its_beginning),
-                TEST(what_is_no_file_is_not_waited_for),
+                TEST(a_path_that_is_no_file_does_not_block),
                 TEST(a_file_that_may_not_be_read_is_not_known),
-                TEST(what_was_learned_last_is_known_however_much_was_learned_before),
+                TEST(the_newest_results_survive_a_full_file),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

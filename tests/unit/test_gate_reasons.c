@@ -249,7 +249,7 @@ static void a_capturing_stream_passes_when_the_program_is_drained_instead(void *
         assert_false(core.running);
 }
 
-static void who_looks_up_addresses_is_seen_inside_alone(void **state)
+static void only_a_thread_inside_counts_as_looking_up_addresses(void **state)
 {
         struct gate_thread *t = gate_look_begin(), *in;
 
@@ -362,7 +362,7 @@ static void a_lease_that_is_lost_meanwhile_is_waited_for(void **state)
         gate_open(GATE_THROTTLE);
 }
 
-static void what_looks_at_each_call_looks_once(void **state)
+static void a_check_at_each_call_looks_once(void **state)
 {
         gate_shut(GATE_TORTURE | GATE_PROFILE | GATE_TELL | GATE_NO_LEASE);
         pass(PLAIN);
@@ -538,7 +538,7 @@ int main(void)
                 REASON_TEST(a_capturing_stream_passes_without_a_lease),
                 REASON_TEST(a_capturing_stream_waits_while_the_program_is_frozen),
                 REASON_TEST(a_capturing_stream_passes_when_the_program_is_drained_instead),
-                REASON_TEST(who_looks_up_addresses_is_seen_inside_alone),
+                REASON_TEST(only_a_thread_inside_counts_as_looking_up_addresses),
                 REASON_TEST(capturing_is_asked_only_where_there_is_a_capture),
                 REASON_TEST(a_capturing_stream_waits_for_memory),
                 REASON_TEST(memory_comes_after_the_lease),
@@ -547,7 +547,7 @@ int main(void)
                 REASON_TEST(whoever_waits_while_the_gpu_fails_goes_on_unmarked),
                 REASON_TEST(too_much_in_flight_is_waited_for_outside),
                 REASON_TEST(a_lease_that_is_lost_meanwhile_is_waited_for),
-                REASON_TEST(what_looks_at_each_call_looks_once),
+                REASON_TEST(a_check_at_each_call_looks_once),
                 REASON_TEST(calls_inside_a_call_are_looked_at_no_more),
                 REASON_TEST(submissions_and_default_streams_are_remembered),
                 REASON_TEST(the_record_of_a_thread_that_ended_is_used_again),

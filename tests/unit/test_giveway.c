@@ -8,7 +8,7 @@
 
 #define MS NSEC_PER_MSEC
 
-static void who_gets_further_stays(void **state)
+static void a_program_that_makes_progress_stays(void **state)
 {
         struct giveway w = {0};
         uint64_t now = 5 * NSEC_PER_SEC, backed = 0;
@@ -40,7 +40,7 @@ static void who_moved_out_comes_back_later_each_time(void **state)
 }
 
 /* If no daemon sees it come in, the one that starts then must not wait for the end of a pause. */
-static void who_waits_for_nothing_stays_out_until_somebody_waits(void **state)
+static void without_waiting_threads_memory_stays_evicted(void **state)
 {
         struct giveway w = {0};
         uint64_t now = NSEC_PER_SEC;
@@ -101,9 +101,9 @@ static void one_of_several_gets_all(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(who_gets_further_stays),
+                cmocka_unit_test(a_program_that_makes_progress_stays),
                 cmocka_unit_test(who_moved_out_comes_back_later_each_time),
-                cmocka_unit_test(who_waits_for_nothing_stays_out_until_somebody_waits),
+                cmocka_unit_test(without_waiting_threads_memory_stays_evicted),
                 cmocka_unit_test(one_of_several_gets_all),
         };
 

@@ -283,7 +283,7 @@ static void memory_that_cannot_be_replaced_is_not_shared(void **state)
 
 /* ---- who opens it ---- */
 
-static void who_opens_it_is_told_what_it_gets(void **state)
+static void an_importer_gets_the_sizes_of_the_memory(void **state)
 {
         const struct wire_message *m;
 
@@ -324,7 +324,7 @@ static void who_does_not_know_the_secret_gets_nothing(void **state)
         assert_int_equal(exports, 0);
 }
 
-static void who_says_what_nobody_of_ours_says_is_lost(void **state)
+static void a_senseless_request_ends_the_connection(void **state)
 {
         ask(&first, 1); /* from the middle, without a reference */
         assert_true(first.lost);
@@ -490,9 +490,9 @@ int main(void)
                 IPC_TEST(of_a_slab_the_extents_around_the_allocation_count),
                 IPC_TEST(what_is_on_its_way_or_in_use_is_waited_for),
                 IPC_TEST(memory_that_cannot_be_replaced_is_not_shared),
-                IPC_TEST(who_opens_it_is_told_what_it_gets),
+                IPC_TEST(an_importer_gets_the_sizes_of_the_memory),
                 IPC_TEST(who_does_not_know_the_secret_gets_nothing),
-                IPC_TEST(who_says_what_nobody_of_ours_says_is_lost),
+                IPC_TEST(a_senseless_request_ends_the_connection),
                 IPC_TEST(who_opens_it_waits_for_its_export),
                 IPC_TEST(what_cannot_be_exported_is_refused),
                 IPC_TEST(what_the_driver_does_not_export_is_refused),

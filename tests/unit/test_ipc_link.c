@@ -261,7 +261,7 @@ static void a_daemon_that_goes_is_not_waited_for(void **state)
 
 /* ---- meeting, with the first daemon ---- */
 
-static void who_is_not_known_is_not_met(void **state)
+static void an_unknown_process_gets_no_connection(void **state)
 {
         then = refuse;
         assert_null(ipc_meet(you));
@@ -313,7 +313,7 @@ static void connect_after_a_second(void)
                 connect_them();
 }
 
-static void who_comes_back_in_time_is_met(void **state)
+static void a_process_that_returns_in_time_is_connected(void **state)
 {
         struct ipc_link *l;
 
@@ -551,7 +551,7 @@ static void one_that_says_much_is_heard_in_turns(void **state)
         ipc_part(l);
 }
 
-static void who_says_what_is_not_to_be_said_is_lost(void **state)
+static void a_forbidden_message_ends_the_connection(void **state)
 {
         struct wire_message m = {.header = {.type = WIRE_NAMED, .gpu = WIRE_NO_GPU}};
         struct ipc_link *l = ipc_meet(you);
@@ -635,7 +635,7 @@ static void a_message_goes_to_the_other_side_as_it_is(void **state)
         ipc_part(l);
 }
 
-static void who_does_not_hear_any_more_is_lost(void **state)
+static void a_peer_that_has_closed_its_end_is_lost(void **state)
 {
         struct ipc_link *l = ipc_meet(you);
         struct wire_message m = {0};
@@ -653,7 +653,7 @@ static void who_does_not_hear_any_more_is_lost(void **state)
         assert_int_equal(imports_lost, 1);
 }
 
-static void who_has_parted_is_not_heard_any_more(void **state)
+static void messages_of_a_closed_connection_are_ignored(void **state)
 {
         struct ipc_link *l = ipc_meet(you), nobody = {.fd = -1};
         int childs = dup(l->fd);
@@ -687,11 +687,11 @@ int main(void)
                 LINK_TEST(a_name_is_random_and_said_once),
                 LINK_TEST(the_daemon_has_to_know_the_name),
                 LINK_TEST(a_daemon_that_goes_is_not_waited_for),
-                LINK_TEST(who_is_not_known_is_not_met),
+                LINK_TEST(an_unknown_process_gets_no_connection),
                 LINK_TEST(without_a_daemon_nobody_is_met),
                 LINK_TEST(a_daemon_that_comes_is_told_the_name),
                 LINK_TEST(who_is_not_back_after_a_daemons_end_is_asked_for_again),
-                LINK_TEST(who_comes_back_in_time_is_met),
+                LINK_TEST(a_process_that_returns_in_time_is_connected),
                 LINK_TEST(a_daemon_that_is_away_is_waited_for),
                 LINK_TEST(a_question_that_a_daemon_took_with_it_is_asked_again),
                 LINK_TEST(a_bystander_gives_up),
@@ -702,12 +702,12 @@ int main(void)
                 LINK_TEST(an_importer_is_heard),
                 LINK_TEST(an_exporter_is_heard_and_what_comes_along_closed),
                 LINK_TEST(one_that_says_much_is_heard_in_turns),
-                LINK_TEST(who_says_what_is_not_to_be_said_is_lost),
+                LINK_TEST(a_forbidden_message_ends_the_connection),
                 LINK_TEST(a_lost_exporter_stays_as_long_as_its_memory),
                 LINK_TEST(a_step_says_whether_there_is_more),
                 LINK_TEST(a_message_goes_to_the_other_side_as_it_is),
-                LINK_TEST(who_does_not_hear_any_more_is_lost),
-                LINK_TEST(who_has_parted_is_not_heard_any_more),
+                LINK_TEST(a_peer_that_has_closed_its_end_is_lost),
+                LINK_TEST(messages_of_a_closed_connection_are_ignored),
                 LINK_TEST(a_child_has_no_connections),
         };
 

@@ -183,7 +183,7 @@ static void unused_memory_is_forgotten_only_after_its_move_ends(void **state)
         heap_bury(&gpu->heap, pool);
 }
 
-static void what_is_evicted_and_of_no_use_is_forgotten_at_once(void **state)
+static void unused_evicted_contents_are_dropped_at_once(void **state)
 {
         struct block *pool = heap_take_pool(&gpu->heap, EXTENT, EXTENT);
         struct thing *t;
@@ -581,7 +581,7 @@ int main(void)
                 MOVE_TEST(managed_memory_stays_where_the_card_keeps_its_pages),
                 MOVE_TEST(memory_without_contents_is_not_copied),
                 MOVE_TEST(unused_memory_is_forgotten_only_after_its_move_ends),
-                MOVE_TEST(what_is_evicted_and_of_no_use_is_forgotten_at_once),
+                MOVE_TEST(unused_evicted_contents_are_dropped_at_once),
                 MOVE_TEST(what_did_not_change_is_not_copied_again),
                 MOVE_TEST(zeroes_take_no_host_memory),
                 MOVE_TEST(without_host_memory_nothing_leaves_until_there_is_some),

@@ -263,7 +263,7 @@ static void its_turn_comes(const struct core_wait *w)
         bell_ring(&core.changed);
 }
 
-static void where_nobody_makes_room_it_does_not_give_way_either(void **state)
+static void a_block_is_backed_once_the_process_no_longer_gives_way(void **state)
 {
         struct thing *t = allocate(4);
 
@@ -407,7 +407,7 @@ int main(void)
                 MOVE_TEST(host_memory_that_is_mapped_is_given_back_as_that),
                 MOVE_TEST(others_leave_for_exported_memory),
                 MOVE_TEST(a_copy_to_another_address_makes_what_it_needs),
-                MOVE_TEST(where_nobody_makes_room_it_does_not_give_way_either),
+                MOVE_TEST(a_block_is_backed_once_the_process_no_longer_gives_way),
                 MOVE_TEST(the_gate_opens_when_nothing_is_missing_on_any_gpu),
                 MOVE_TEST(the_largest_extent_moves_whole),
                 MOVE_TEST(memory_without_an_address_moves_through_a_window),

@@ -180,7 +180,7 @@ static void a_process_that_comes_back_is_told_again(void **state)
         assert_int_equal(told, 2);
 }
 
-static void what_was_resumed_meanwhile_goes_on(void **state)
+static void a_program_resumed_meanwhile_goes_on(void **state)
 {
         sched_client id = now.id;
 
@@ -338,7 +338,7 @@ int main(void)
                 TEST(an_order_that_cannot_be_carried_out_says_why),
                 TEST(a_process_that_has_ended_is_not_told),
                 TEST(a_process_that_comes_back_is_told_again),
-                TEST(what_was_resumed_meanwhile_goes_on),
+                TEST(a_program_resumed_meanwhile_goes_on),
                 TEST(an_order_between_two_connections_is_not_lost),
                 TEST(a_restarted_daemon_believes_a_paused_process),
                 TEST(who_finds_that_it_cannot_be_frozen_is_not_paused),

@@ -942,7 +942,7 @@ static void all_for_unevictable_bytes(struct sched_config *c)
         c->unevictable_permille = UINT32_MAX;
 }
 
-static void of_nothing(struct sched_config *c)
+static void without_any_setting(struct sched_config *c)
 {
         c->quantum_ns = c->quantum_max_ns = c->quantum_min_ns = 0;
         c->grace_ns = c->patience_ns = c->idle_release_ns = 0;
@@ -982,7 +982,7 @@ static void something_is_left_to_allocate_beside_the_budget_for_unevictable_byte
 
 static void settings_of_nothing_leave_time_to_answer(void **state)
 {
-        struct bench *b __attribute__((cleanup(done))) = bench_new(of_nothing);
+        struct bench *b __attribute__((cleanup(done))) = bench_new(without_any_setting);
         struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 1);
 
         request_commit_of(b, t, 500 * MIB);

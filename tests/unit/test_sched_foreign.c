@@ -54,7 +54,7 @@ static void what_foreign_processes_hold_is_lacking_until_they_give_it(void **sta
         assert_true(t->lease);
 }
 
-static void what_only_our_own_clients_hold_is_not_lacking(void **state)
+static void bytes_of_our_own_clients_are_not_foreign_needs(void **state)
 {
         BENCH;
         struct tenant *r = runner(b, 0, 600 * MIB), *t = join(b, 0);
@@ -203,7 +203,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(what_foreign_processes_hold_is_lacking_until_they_give_it),
-                cmocka_unit_test(what_only_our_own_clients_hold_is_not_lacking),
+                cmocka_unit_test(bytes_of_our_own_clients_are_not_foreign_needs),
                 cmocka_unit_test(an_idle_client_gives_way_to_a_foreign_process),
                 cmocka_unit_test(moving_bytes_are_not_asked_for_again),
                 cmocka_unit_test(a_busy_client_never_gives_way_whatever_its_priority),

@@ -663,7 +663,7 @@ static void what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed
         assert_int_not_equal(a->lease, 0);
 }
 
-static void who_frees_while_waiting_needs_less(void **state)
+static void freeing_while_waiting_lowers_the_need(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t = waiter(b, 0, 900 * MIB);
@@ -1078,7 +1078,7 @@ int main(void)
                 cmocka_unit_test(bytes_are_not_kept_for_one_that_does_not_answer),
                 cmocka_unit_test(
                         what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed),
-                cmocka_unit_test(who_frees_while_waiting_needs_less),
+                cmocka_unit_test(freeing_while_waiting_lowers_the_need),
                 cmocka_unit_test(room_to_allocate_does_not_bring_an_idle_client_back),
                 cmocka_unit_test(a_client_that_drained_in_vain_keeps_its_memory),
                 cmocka_unit_test(a_client_that_lost_its_turn_queues_behind_waiters),

@@ -483,7 +483,7 @@ static void a_request_is_kept_while_another_daemon_may_make_room(void **state)
         assert_false(c->request.kept);
 }
 
-static void whoever_is_in_the_way_is_named_to_its_own_user(void **state)
+static void the_holder_is_named_only_to_its_own_user(void **state)
 {
         struct client *holder = &clients[0], *c = &clients[1];
         struct wire_message m;
@@ -604,7 +604,7 @@ int main(void)
                 SESSION_TEST(priorities_above_the_rest_are_for_those_who_give_orders),
                 SESSION_TEST(host_memory_is_promised_once),
                 SESSION_TEST(a_request_is_kept_while_another_daemon_may_make_room),
-                SESSION_TEST(whoever_is_in_the_way_is_named_to_its_own_user),
+                SESSION_TEST(the_holder_is_named_only_to_its_own_user),
                 SESSION_TEST(a_program_that_comes_back_takes_its_charge_over),
                 SESSION_TEST(a_failed_create_has_the_card_looked_at),
                 SESSION_TEST(a_program_that_says_bye_is_dropped),

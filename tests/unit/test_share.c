@@ -744,7 +744,7 @@ static void put_it_back(const struct core_wait *w)
         lock_release(&core_lock);
 }
 
-static void who_takes_a_handle_waits_for_who_has_it(void **state)
+static void a_handle_has_one_user_at_a_time(void **state)
 {
         lock_acquire(&core_lock);
         handle_take(handle);
@@ -764,7 +764,7 @@ static void let_it_be(const struct core_wait *w)
         lock_release(&core_lock);
 }
 
-static void who_takes_a_handle_waits_for_what_moves(void **state)
+static void taking_a_handle_waits_for_moves_in_progress(void **state)
 {
         handle->block->extents[2].busy = true;
         meanwhile = let_it_be;
@@ -813,8 +813,8 @@ int main(void)
                 SHARE_TEST(memory_that_cannot_move_is_created_by_the_driver),
                 SHARE_TEST(of_a_kind_that_is_new_the_driver_is_asked_once),
                 SHARE_TEST(kinds_beyond_what_is_remembered_are_asked_about_each_time),
-                SHARE_TEST(who_takes_a_handle_waits_for_who_has_it),
-                SHARE_TEST(who_takes_a_handle_waits_for_what_moves),
+                SHARE_TEST(a_handle_has_one_user_at_a_time),
+                SHARE_TEST(taking_a_handle_waits_for_moves_in_progress),
                 SHARE_TEST(what_a_failed_card_has_lost_is_given_back_elsewhere),
         };
 

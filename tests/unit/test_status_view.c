@@ -165,7 +165,7 @@ static void the_widest_client_fits_every_terminal(void **state)
 }
 
 /* Columns for memory that is used in host memory, and for managed memory. */
-static void what_lies_elsewhere_has_columns_where_there_is_any(void **state)
+static void overflow_columns_appear_only_with_overflow(void **state)
 {
         char *text = render_in(
                 GPU("{\"pid\":1,\"allocated\":32212254720,\"backed\":21474836480,\"evicted\":0,"
@@ -302,7 +302,7 @@ int main(void)
                 cmocka_unit_test(what_is_unknown_is_never_shown_as_zero),
                 cmocka_unit_test(columns_line_up),
                 cmocka_unit_test(the_widest_client_fits_every_terminal),
-                cmocka_unit_test(what_lies_elsewhere_has_columns_where_there_is_any),
+                cmocka_unit_test(overflow_columns_appear_only_with_overflow),
                 cmocka_unit_test(who_is_paused_is_shown_so_and_since_when),
                 cmocka_unit_test(who_is_only_told_to_pause_is_shown_as_it_is),
                 cmocka_unit_test(who_is_frozen_while_its_memory_is_away_keeps_its_state),
