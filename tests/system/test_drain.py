@@ -56,6 +56,8 @@ def test_work_that_waits_for_work_held_at_the_gate_is_frozen(contested, how):
     subject = contested.program("depend", "--how", how, "--bytes", "32MiB", "--block", "4MiB", "--ms", "100", "--rounds", 2,
                                 "--seed", "5", "--sample", sample, "--until", end)
     subject.await_event("filled")
+    # A card this small has room for one second context, and it has to be this program's.
+    wait_for(lambda: contested.clients()[subject.pid]["unevictable"] > 2 * MIB, 20, "its second context", report=subject.report)
     other = fill(contested, 48, "9")
 
     def enough():
