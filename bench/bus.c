@@ -35,7 +35,7 @@ enum way { COPIES, GIVEN_BACK, PASSED_ON, WAYS };
 
 static const char *const way_names[WAYS] = {"copies", "given back", "passed on"};
 
-/* Between the two processes. */
+/* Shared by the two processes. */
 static struct shared {
         _Atomic unsigned arrived, out; /* at a barrier; units that have left the card */
         uint64_t begin_ns, out_ns, in_ns;
@@ -233,7 +233,7 @@ static void run(enum way way, bool outward)
                 create(i);
                 map(i);
         }
-        /* What the last way gave back is still being cleared. */
+        /* Memory that the last way gave back is still being cleared. */
         (void)usleep(700 * 1000);
         barrier();
         if (outward)

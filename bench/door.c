@@ -1,7 +1,7 @@
-/* door.c: what the door of ioctl() adds to a call: to one that is none of the kernel driver's, to a
- * control, and to making and freeing a channel where there are a thousand. One JSON line.
+/* door.c: what the door of ioctl() adds to a call: to one that is not the kernel driver's, to a
+ * control, and to making and freeing a channel among a thousand. One JSON line.
  *
- * The driver behind the door answers at once, so that what is left is the door's. */
+ * The driver behind the door answers at once, so the rest is the door's. */
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* noop_driver.c: a libcuda.so.1 whose every entry point returns at once, so that what is measured
- * is the cost of getting there. What must answer something is in noop_answers.c; it wins over the
- * weak definitions here. */
+/* noop_driver.c: a libcuda.so.1 whose entry points all return at once, so that a benchmark measures
+ * the way to them. Calls that need an answer are in noop_answers.c, which overrides the weak
+ * definitions here. */
 #include "cuda/cuda_abi.h"
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args)      \

@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 return 0;
         f = fmemopen((void *)data, size, "r");
         FUZZ_CHECK(f != NULL);
-        /* Padding, too: what follows compares bytes. */
+        /* Padding, too: the bytes are compared below. */
         memset(&before, 0, sizeof(before));
         config_default(&before);
         memcpy(&c, &before, sizeof(c));

@@ -50,7 +50,7 @@ static bool cancelled(void *context)
         return ++m->looks > LOOKS;
 }
 
-/* False: more than the memory holds. The first half is the kernels' parameters' to point to. */
+/* False: more than the memory holds. The kernels' parameters may point to the first half. */
 static bool place_variables(struct ptx_module *m)
 {
         const struct ptx_variable *v;

@@ -91,7 +91,7 @@ static void after(struct stage *g)
 {
         const char *broken;
 
-        /* An event that was refused settles nothing; the daemon's timer does. */
+        /* A refused event settles nothing; the daemon's timer does. */
         if (sched_next_ns(g->s) <= g->now_ns)
                 sched_tick(g->s, g->now_ns, &g->out);
         for (;;) {

@@ -1,5 +1,5 @@
 /* replay.c: the main() of a fuzz target without libFuzzer: runs files, and all files of folders,
- * through it. Must never pass for having found nothing to run. */
+ * through it. Must never pass if it found nothing to run. */
 #include "fuzz.h"
 
 #include <dirent.h>

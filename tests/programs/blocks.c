@@ -26,8 +26,8 @@ void kernels_load(struct kernels *k)
                 TRY(cu.ModuleGetFunction(table[i].function, k->module, table[i].name));
 }
 
-/* Enough to fill any card; few where there is little to do, since a thread costs more than a word.
- */
+/* Enough threads to fill any card; few where there is little to do, because a thread costs more
+ * than a word. */
 unsigned kernels_grid(uint64_t words)
 {
         return (unsigned)MIN(MAX(words / (THREADS * UINT64_C(64)), UINT64_C(1)), UINT64_C(1056));
@@ -106,7 +106,7 @@ CUdeviceptr verdict_new(void)
 
         TRY(cu.MemAlloc(&v, sizeof(struct verdict)));
         TRY(cu.MemcpyHtoD(v, &verdict_clear, sizeof(verdict_clear)));
-        TRY(cu.CtxSynchronize()); /* the streams that use it do not wait for the default one */
+        TRY(cu.CtxSynchronize()); /* streams that use it do not wait for the default one */
         return v;
 }
 

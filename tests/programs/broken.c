@@ -35,7 +35,7 @@ static void world_fill(struct world *w, size_t first)
         TRY(cu.CtxSynchronize());
 }
 
-/* What a context that has failed answers. */
+/* The answer of a context that has failed. */
 static void say_answers(const struct world *w)
 {
         CUdeviceptr verdict = w->b.verdict;

@@ -68,7 +68,7 @@ static void unit(char *pairs)
                         use(numbered(pair, true), n);
         }
         free(copy);
-        (void)verdict_take(verdict, 0, stream); /* as many programs ask how good a step was */
+        (void)verdict_take(verdict, 0, stream); /* as many programs print how good a step was */
 }
 
 static int by_value(const void *a, const void *b)

@@ -42,7 +42,7 @@ static void steps(struct worker *w, size_t from, size_t to)
                             pattern_key(options.seed, round_now + 1), w->b.verdict, w->b.stream);
 }
 
-/* A cache that grows during a capture: its thread lets itself be relaxed meanwhile. */
+/* A cache that grows during a capture: its thread is in relaxed mode meanwhile. */
 static void allocate_as_frameworks_do(void)
 {
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -73,8 +73,7 @@ static CUgraphExec capture(struct worker *w)
         steps(w, w->b.n / 2, w->b.n);
         TRY(cu.StreamEndCapture(w->b.stream, &graph));
         atomic_fetch_sub(&capturing, 1);
-        /* What comes now would break a capture of the global mode that another thread is still at.
-         */
+        /* Later calls would break a capture in global mode by another thread. */
         (void)pthread_barrier_wait(&step);
         TRY(cu.GraphInstantiateWithFlags(&exec, graph, 0));
         TRY(cu.GraphDestroy(graph));

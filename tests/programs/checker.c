@@ -95,7 +95,7 @@ static int check_samples(const char *path)
         return pieces ? 0 : 2;
 }
 
-/* "key":123 in a line of JSON that a program of ours wrote. */
+/* "key":123 in a JSON line of one of the test programs. */
 static bool number(const char *line, const char *key, uint64_t *ret_value)
 {
         char quoted[32];

@@ -1,5 +1,5 @@
 /* churn: frees memory that a long kernel may still be using, allocates again, overwrites at once on
- * another stream, checks. Freed bytes that come back too early are seen as wrong contents. */
+ * another stream, and checks. Bytes that are reused too early show as wrong contents. */
 #include <stdlib.h>
 
 #include "base/macros.h"
@@ -10,7 +10,7 @@ struct piece {
         uint64_t bytes, origin, round;
 };
 
-/* Sizes differ, so that what is freed and what is allocated next do not fit each other. */
+/* Sizes differ, so that freed blocks and the next allocations do not fit each other. */
 static void piece_allocate(struct piece *p, size_t index, uint64_t *random)
 {
         p->bytes =

@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "program.h"
 
-/* Two device blocks and their models; everything happens somewhere in these. */
+/* Two device blocks and their models; all copies are within these. */
 static struct side {
         CUdeviceptr at;
         uint8_t *model;
@@ -210,7 +210,7 @@ static void sets(void)
         compare("cuMemsetD2D16Async, cuMemsetD2D32Async");
 }
 
-/* What is asked about a pointer must be answered as for ordinary memory. */
+/* Questions about a pointer must be answered as for ordinary memory. */
 static void queries(void)
 {
         CUdeviceptr base, pitched;

@@ -31,7 +31,7 @@ static const char *const names[] = {"value",  "write", "kernel",   "host",     "
 
 static enum how how;
 static struct blocks b;
-static CUstream other;      /* what is submitted later goes here */
+static CUstream other;      /* later submissions go here */
 static CUdeviceptr flag;    /* a word on the device: the last round set free */
 static uint32_t *word;      /* the same in pinned host memory */
 static CUdeviceptr mapped;  /* ... as the device sees it */
@@ -48,7 +48,7 @@ static void host_function(void *round)
                 (void)nanosleep(&nap, NULL);
 }
 
-/* Everything of the round that can be submitted before it is set free. */
+/* All work of the round that can be submitted before it is set free. */
 static void hold_back(uint32_t round)
 {
         switch (how) {
@@ -152,8 +152,8 @@ int main(int argc, char **argv)
         (void)alarm(MOST_S);
         blocks_allocate(&b, options.bytes, options.block, 0);
         blocks_fill(&b, 0);
-        /* Streams that wait for the default one and are waited for by it, but where one that waits
-         * for them all stands in between. */
+        /* Streams that wait for the default one and are waited for by it, unless one that waits for
+         * all of them stands in between. */
         TRY(cu.StreamDestroy(b.stream));
         TRY(cu.StreamCreate(&b.stream, 0));
         TRY(cu.StreamCreate(&other, how == INSIDE ? CU_STREAM_NON_BLOCKING : 0));

@@ -24,7 +24,7 @@ static const struct symbol symbols[] = {
 };
 #define SYMBOLS (sizeof(symbols) / sizeof(symbols[0]))
 
-/* What cuGetProcAddress wants to be told of a symbol. */
+/* The flags of cuGetProcAddress for a symbol. */
 static const struct entry_point {
         const char *base, *symbol;
         int since;
@@ -80,7 +80,7 @@ static const struct entry_point *entry_point_find(const char *symbol)
         program_fail(PROGRAM_EXIT_SETUP, "no row for %s in cuda_api.def", symbol);
 }
 
-/* per_thread: of a row of driver.def whose variant it is, or the symbol again. */
+/* per_thread: the symbol of the per-thread variant, or the symbol itself. */
 static void *by_get_proc_address(const char *symbol, const char *per_thread, bool version2)
 {
         const struct entry_point *e = entry_point_find(per_thread ? per_thread : symbol);

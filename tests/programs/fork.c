@@ -18,7 +18,7 @@ static void reap(pid_t pid, const char *which)
                 program_fail(PROGRAM_EXIT_WRONG, "%s: did not end with 0", which);
 }
 
-/* Nothing of the parent's connection, and no open descriptor but what the program itself has. */
+/* No connection of the parent, and no open descriptor except the program's own. */
 static int child_work(void)
 {
         char *memory = malloc(1 << 20);

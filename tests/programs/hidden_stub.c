@@ -1,4 +1,4 @@
-/* hidden_stub.c: stands for a library of the driver that decodes video. */
+/* hidden_stub.c: stands for the driver's library that decodes video. */
 int cuvidNothing(void);
 
 __attribute__((visibility("default"))) int cuvidNothing(void)

@@ -55,7 +55,7 @@ int main(int argc, char **argv)
                 &(struct options){.bytes = 32 * MIB, .block = 4 * MIB, .rounds = 3, .count = 4},
                 false);
         n = (unsigned)MIN(MAX(options.count, UINT64_C(1)), (uint64_t)THREADS_MAX);
-        /* After cuInit: the keys of the libraries have lower numbers, and go first. */
+        /* After cuInit: the libraries' keys have lower numbers, and run first. */
         if (pthread_key_create(&key, ending))
                 program_fail(PROGRAM_EXIT_SETUP, "cannot create a key");
         blocks_allocate(&b, options.bytes, options.block, 0);

@@ -50,7 +50,7 @@ static void *submit(void *argument)
         CUresult r;
         int old;
 
-        /* Between our own bookkeeping and the driver's nobody is cancelled. */
+        /* Between the program's own bookkeeping and the driver's no thread is cancelled. */
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
         program_thread();
         atomic_fetch_add(&begun, 1);
@@ -73,7 +73,7 @@ static void *submit(void *argument)
         return NULL;
 }
 
-/* Questions that need nobody else, so that forks come in the middle of one. */
+/* Calls that depend on no other thread, so that forks happen in the middle of one. */
 static void *ask(void *unused)
 {
         size_t total_bytes;
@@ -103,7 +103,7 @@ static void one_child(void)
         pid_t pid = fork();
 
         if (pid == 0) {
-                /* Whatever the driver answers in a child: it must answer. */
+                /* The driver's answer in a child does not matter, but it must come. */
                 (void)cu.MemGetInfo(&free_bytes, &total_bytes);
                 (void)cu.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                              b.block[0].at);

@@ -29,7 +29,7 @@ static struct {
         struct chunk *chunk;
         size_t n;
         uint64_t words, runs; /* of a chunk; so far */
-        uint64_t factor, sum; /* what the runs have made of a word: factor * word + sum */
+        uint64_t factor, sum; /* the runs' effect on a word: factor * word + sum */
 } mine = {.factor = 1};
 
 static uint64_t *host(const struct chunk *c)

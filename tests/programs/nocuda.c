@@ -1,4 +1,4 @@
-/* nocuda: no CUDA at all. What a preloaded library must leave alone. */
+/* nocuda: a program without CUDA, which a preloaded library must leave alone. */
 #include <stdio.h>
 
 int main(void)

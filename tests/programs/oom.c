@@ -35,7 +35,7 @@ int main(int argc, char **argv)
         if (device_total != total_before)
                 program_fail(PROGRAM_EXIT_WRONG, "cuDeviceTotalMem and cuMemGetInfo differ");
         block = options.block;
-        /* What the driver may round up or keep for itself. */
+        /* The bytes that the driver may round up or keep for itself. */
         slack = MAX(total_before / 64, 4 * MIB);
         for (uint64_t round = 0; program_more(round); round++) {
                 uint64_t taken = 0;

@@ -57,7 +57,7 @@ static void order(CUevent event, CUstream before, CUstream after)
         TRY(cu.StreamWaitEvent(after, event, 0));
 }
 
-/* What a pool answers about an allocation, and what it refuses. */
+/* A pool's answers about an allocation, and its refusals. */
 static void check_answers(CUmemoryPool pool, CUstream s)
 {
         static const CUpointer_attribute lacks[] = {

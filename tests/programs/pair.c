@@ -67,7 +67,7 @@ int main(int argc, char **argv)
                 if (page_word == 1)
                         last = ((volatile uint32_t *)page)[64] == round + 1;
                 round++;
-                /* Nobody says the next round before the other has seen this one. */
+                /* No side writes the next round before the other has seen this one. */
                 if (!last) {
                         TRY(cu.StreamWriteValue32(b.stream, mine + 4, round, 0));
                         launch_await(others + 4, round, 0, 0, MOST_NS, late, b.stream);

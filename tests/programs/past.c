@@ -57,7 +57,7 @@ int main(int argc, char **argv)
         program_begin(argc, argv,
                       &(struct options){.bytes = 16 * MIB, .block = 2 * MIB, .rounds = 3}, false);
         blocks_allocate(&b, options.bytes, options.block, 0);
-        blocks_fill(&b, 0); /* by the door, which puts memory behind what was allocated */
+        blocks_fill(&b, 0); /* by the door, which puts memory behind new allocations */
         (void)usleep((useconds_t)(options.ms * 1000));
         cu.LaunchKernel = past_every_door("cuLaunchKernel");
         cu.StreamSynchronize = past_every_door("cuStreamSynchronize");

@@ -22,7 +22,7 @@ PATTERN_FUNCTION uint64_t pattern_origin(uint64_t block)
         return (block + 1) << 40;
 }
 
-/* The key of a round; made once a launch, so it may be dear. */
+/* The key of a round; computed once a launch, so it may be slow. */
 PATTERN_FUNCTION uint64_t pattern_key(uint64_t seed, uint64_t round)
 {
         uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + round;
@@ -32,7 +32,7 @@ PATTERN_FUNCTION uint64_t pattern_key(uint64_t seed, uint64_t round)
         return x ^ (x >> 31);
 }
 
-/* The 64-bit word at an address; made once a word, so it is cheap. */
+/* The 64-bit word at an address; computed once a word, so it is cheap. */
 PATTERN_FUNCTION uint64_t pattern_word(uint64_t address, uint64_t key)
 {
         uint64_t x = (address ^ key) * UINT64_C(0x9fb21c651e98df25);

@@ -37,7 +37,7 @@ uint64_t program_random(uint64_t *state)
         return *state = x;
 }
 
-/* One write a line, so that what two threads say does not mix. */
+/* One write for each line, so that the lines of two threads do not mix. */
 __attribute__((format(printf, 2, 0))) static void say(const char *event, const char *format,
                                                       va_list ap)
 {
@@ -183,7 +183,7 @@ void program_begin(int argc, char **argv, const struct options *defaults, bool p
 {
         program_options(argc, argv, defaults);
         driver_open(per_thread);
-        /* As programs do that look whether there is CUDA. */
+        /* As in programs that check whether there is CUDA. */
         if (getenv("PROGRAM_EARLY") &&
             cu.DevicePrimaryCtxRetain(&context, 0) != CUDA_ERROR_NOT_INITIALIZED)
                 program_fail(PROGRAM_EXIT_WRONG, "a context before cuInit");

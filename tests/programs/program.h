@@ -56,7 +56,7 @@ void program_thread(void);
 /* Release the context and exit. */
 void program_end(void) __attribute__((noreturn));
 
-/* Which of the names --how gave; ends the program when none of them. */
+/* Which of the names --how has; ends the program if it is none of them. */
 size_t program_how(const char *const names[], size_t n);
 /* Another round? The rounds, --seconds and --until must all be satisfied to end. */
 bool program_more(uint64_t rounds_done);
@@ -76,7 +76,7 @@ extern struct kernels kernels;
 /* Load the kernels into the current context. */
 void kernels_load(struct kernels *ret_kernels);
 
-/* As the kernels fill it. */
+/* The contents that the kernels fill it with. */
 struct verdict {
         uint64_t mismatches, sum, first_bad;
 };

@@ -157,7 +157,7 @@ static void act(void)
         continued = 0;
         acts[i].act();
         roam.actions++;
-        /* Stopped by somebody, it did not wait for the GPU. */
+        /* A stopped program did not wait for the GPU. */
         if (acts[i].waits && !continued)
                 roam.worst_ns = MAX(roam.worst_ns, program_now_ns() - began);
 }
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
                 &(struct options){.bytes = 48 * MIB, .block = 8 * MIB, .seconds = 2, .ms = 500},
                 false);
         for (roam.random = options.seed + 1; roam.serial < 16; roam.serial++)
-                (void)program_random(&roam.random); /* seeds that are close begin alike */
+                (void)program_random(&roam.random); /* similar seeds begin alike */
         roam.verdict = verdict_new();
         roam.counter = verdict_new();
         TRY(cu.StreamCreate(&roam.stream, CU_STREAM_NON_BLOCKING));

@@ -123,7 +123,7 @@ static CUdeviceptr movable, room; /* PIECES of the program's; addresses for as m
 static CUmemGenericAllocationHandle handles[PIECES];
 static char *pageable, *pinned;
 
-/* What a case keeps between its steps; one thread at a time uses it. */
+/* A case's state between its steps; one thread at a time uses it. */
 static struct {
         CUdeviceptr memory;
         void *host;
@@ -532,7 +532,7 @@ static void set_up(void)
         if (kernels_print)
                 a_kernel(say, other);
         TRY(cuStreamSynchronize, other);
-        /* Both directions once: whatever libcuda makes at first use is there. */
+        /* Once in both directions: whatever libcuda makes at first use exists then. */
         (void)move(NULL);
         owner = CHANNELS_PROGRAM;
         TRY(cuCtxSetCurrent, program);

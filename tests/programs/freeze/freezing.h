@@ -52,7 +52,7 @@ static struct channels_call calls[32];
 static size_t calls_count;
 static _Atomic unsigned made_while_frozen, freed_while_frozen;
 
-/* What the driver's library would call; a driver that is simulated has one of its own. */
+/* The driver library's calls go here; a simulated driver has an ioctl() of its own. */
 static int (*next_ioctl)(int, unsigned long, ...);
 
 static int raw_ioctl(int fd, unsigned long request, void *argument)
