@@ -1,12 +1,11 @@
-/* bus.c: what a hand-off could reach at best. Two processes, each with pinned host memory of its
- * own: one copies its GPU memory out while the other copies its own in, in units of --unit bytes,
- * each unit as soon as the other side has let go of one. Says nothing of sublet, which it does not
- * use.
+/* bus.c: measures the best possible hand-off, without sublet. Of two processes with pinned host
+ * memory, one copies its GPU memory out while the other copies its own in, in units of --unit MiB.
+ * Each unit is copied in as soon as one was copied out.
  *
  *   bus [--gib N] [--unit MIB]
  *
- * Prints one JSON line a way of moving memory: "copies" (nothing but copies), "given back" (memory
- * is released to the driver and created anew), "passed on" (memory goes over as a descriptor). */
+ * Prints one JSON line for each way of moving memory: "copies" (only copies), "given back" (memory
+ * is released to the driver and created anew), "passed on" (memory is passed as a descriptor). */
 #include <getopt.h>
 #include <pthread.h>
 #include <sched.h>
@@ -35,9 +34,10 @@ enum way { COPIES, GIVEN_BACK, PASSED_ON, WAYS };
 
 static const char *const way_names[WAYS] = {"copies", "given back", "passed on"};
 
-/* Shared by the two processes. */
+/* Memory that the two processes share. */
 static struct shared {
-        _Atomic unsigned arrived, out; /* at a barrier; units that have left the card */
+        _Atomic unsigned arrived; /* arrivals at the barrier, in all */
+        _Atomic unsigned out;     /* units that have left the card */
         uint64_t begin_ns, out_ns, in_ns;
 } * shared;
 
@@ -233,7 +233,7 @@ static void run(enum way way, bool outward)
                 create(i);
                 map(i);
         }
-        /* Memory that the last way gave back is still being cleared. */
+        /* The driver is still clearing memory that the last measurement gave back. */
         (void)usleep(700 * 1000);
         barrier();
         if (outward)
@@ -289,7 +289,7 @@ int main(int argc, char *argv[])
                 perror("bus");
                 return 1;
         }
-        outward = fork() != 0; /* before cuInit: a driver does not survive a fork */
+        outward = fork() != 0; /* before cuInit, because a driver does not work after a fork */
         CHECK(cuInit(0));
         CHECK(cuDevicePrimaryCtxRetain(&context, 0));
         CHECK(cuCtxSetCurrent(context));

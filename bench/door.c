@@ -1,7 +1,8 @@
-/* door.c: what the door of ioctl() adds to a call: to one that is not the kernel driver's, to a
- * control, and to making and freeing a channel among a thousand. One JSON line.
+/* door.c: measures what our ioctl() adds to a call: to a call for another device, to a control of
+ * the kernel driver, and to making and freeing a channel while a thousand exist. Prints one JSON
+ * line.
  *
- * The driver behind the door answers at once, so the rest is the door's. */
+ * The fake driver answers at once, so the measured time is that of our ioctl(). */
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -82,7 +83,7 @@ static int by_value(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
-/* Median of alternating runs, in nanoseconds. */
+/* Measures each function: the median of alternating runs, in nanoseconds. */
 static void measure(void (*const each[])(uint32_t), size_t n, double ret[])
 {
         double ns[8][RUNS];

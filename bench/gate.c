@@ -1,10 +1,10 @@
-/* gate.c: what a launch costs the calling thread. Run against the no-op driver with and without
- * libsublet.so; the difference is the gate and the wrapper (run_gate.py does that).
+/* gate.c: measures what a launch costs the calling thread. Run against the no-op driver with and
+ * without libsublet.so; the difference is the cost of the gate and the wrapper (run_gate.py).
  *
  *   gate [--threads N] [--launches M]
  *
- * Launches are timed in batches, so that the clock is not what is measured; every thread's batches
- * go into one distribution. Prints one JSON line. */
+ * Launches are timed in batches, so that reading the clock does not count. The batches of all
+ * threads make one distribution. Prints one JSON line. */
 #include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static pthread_barrier_t start;
 
 struct runner {
         pthread_t thread;
-        double *ns; /* a launch, one value a batch */
+        double *ns; /* nanoseconds per launch, one value for each batch */
 };
 
 static void batch(void **parameters)

@@ -1,5 +1,5 @@
-/* noop_answers.c: the questions of the no-op driver that have answers: one GPU of 64 GiB, one
- * context, memory that is an address and nothing behind it. */
+/* noop_answers.c: the calls of the no-op driver that return something: one GPU of 64 GiB, one
+ * context, and addresses of allocations without memory behind them. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <string.h>
@@ -14,13 +14,13 @@
 
 #define NOOP_TOTAL (64 * GIB)
 
-static char handle[16]; /* something to point to */
+static char handle[16]; /* all handles point to this */
 static _Thread_local CUcontext current;
 static CUdeviceptr next_address = UINT64_C(1) << 44;
 
 #define HANDLE(type) ((type)(void *)handle)
 
-/* Shared by the two versions of the question. */
+/* The look-up of both versions of cuGetProcAddress. */
 static void *find(const char *base, int version, cuuint64_t flags)
 {
         static const struct {

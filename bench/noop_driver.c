@@ -1,6 +1,6 @@
 /* noop_driver.c: a libcuda.so.1 whose entry points all return at once, so that a benchmark measures
- * the way to them. Calls that need an answer are in noop_answers.c, which overrides the weak
- * definitions here. */
+ * only the code before them. noop_answers.c has the calls that must return something, and overrides
+ * the weak definitions here. */
 #include "cuda/cuda_abi.h"
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args)      \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the gate and the wrapper cost a launch: the no-op driver with libsublet.so against the no-op driver alone,
+"""Measures what the gate and the wrapper cost a launch: the no-op driver with libsublet.so against the driver alone,
 in alternating runs. Usage: run_gate.py BUILD [--pairs N] [--launches N] [--json FILE]"""
 
 import argparse
@@ -15,7 +15,7 @@ GOAL_NS = 20.0
 
 def run(build, threads, launches, preload, directory):
     environment = dict(os.environ, LD_LIBRARY_PATH=f"{build}/bench/noop", SUBLET_DIR=directory, SUBLET_QUIET="1",
-                       SUBLET_FREEZE="off")  # its test needs a driver that really computes
+                       SUBLET_FREEZE="off")  # the freezing test needs a driver that computes
     for name in ("LD_PRELOAD", "SUBLET_DAEMON", "SUBLET_REQUIRE"):
         environment.pop(name, None)
     if preload:

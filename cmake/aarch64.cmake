@@ -1,4 +1,4 @@
-# aarch64 from another machine: Debian's cross compiler, its multiarch libraries, and qemu to run what was built
+# Builds for aarch64 on another machine: Debian's cross compiler, its multiarch libraries, and qemu to run the programs
 # (./dev aarch64).
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

@@ -1,6 +1,6 @@
-# What `cmake --install` puts where, beside what the folders install themselves: bin/subletd (src/daemon) and
-# lib/libsublet.so (src/preload). src/cli/parts.c looks for all of it in these places, relative to sublet, so that a prefix
-# can be moved as a whole. The simulated driver lies in a folder of its own: nothing must find it by accident.
+# The files that `cmake --install` installs, except bin/subletd (src/daemon) and lib/libsublet.so (src/preload).
+# src/cli/parts.c looks for all files in these places, relative to sublet, so that a prefix can be moved as a whole. The
+# simulated driver has a folder of its own, so that no program loads it by accident.
 set(SUBLET_PRIVATE_DIR ${CMAKE_INSTALL_LIBDIR}/sublet)
 
 if(SUBLET_CLI)
@@ -19,7 +19,7 @@ if(SUBLET_DAEMON)
   configure_file(deploy/subletd.service.in ${CMAKE_BINARY_DIR}/subletd.service @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/subletd.service DESTINATION lib/systemd/system)
 endif()
-# Of what the programs say themselves, so they must run here; a sanitizer may have a word to say, too.
+# The manual pages are made from the programs' help, so the programs must run here, without a sanitizer's messages.
 if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANITIZE)
   add_custom_command(
     OUTPUT ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8
@@ -31,7 +31,7 @@ if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANI
   install(FILES ${CMAKE_BINARY_DIR}/sublet.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
   install(FILES ${CMAKE_BINARY_DIR}/subletd.8 DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
 endif()
-# What of it is built, so that ./dev demo leaves nothing out that `cmake --install` then misses half way.
+# Builds all that `cmake --install` needs, so that it also works after ./dev demo.
 add_custom_target(product)
 foreach(part sublet subletd sublet_command sublet-demo-job sim_cuda sim_nvml simcuda-stat sublet_manual)
   if(TARGET ${part})
@@ -42,7 +42,7 @@ install(FILES include/sublet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES python/sublet.py DESTINATION ${CMAKE_INSTALL_DATADIR}/sublet)
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.jsonl")
-# What these link to elsewhere in the repository, at the same place (tools/check_links.py).
+# Files of the repository that the installed documentation links to, with the same relative paths (tools/check_links.py).
 foreach(linked sim/README.md src/wire/wire_messages.def tests/fuzz/README.md)
   get_filename_component(folder ${linked} DIRECTORY)
   install(FILES ${linked} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})

@@ -30,10 +30,10 @@ if(SUBLET_SANITIZE)
   add_link_options(-fsanitize=${SUBLET_SANITIZE})
   add_compile_definitions(SUBLET_SANITIZED)
   if(SUBLET_SANITIZE STREQUAL "thread" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-    add_compile_options(-Wno-tsan) # fences: TSan does not model them, the gate's test does
+    add_compile_options(-Wno-tsan) # TSan does not model fences; the gate has a test of its own for them
   endif()
 endif()
 if(SUBLET_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
-include_directories(${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}) # "base/log.h", "sim/api/sim.h"
+include_directories(${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}) # for "base/log.h" and "sim/api/sim.h"

@@ -1,12 +1,12 @@
-# How a unit test is declared: one line in tests/unit/CMakeLists.txt, one binary, one ctest entry.
+# Declares unit tests. Each has one line in tests/unit/CMakeLists.txt, one binary and one ctest entry:
 #
 #   sublet_unit_test(test_wire LIBS sublet_wire)
 #   sublet_unit_test(test_heap LIBS sublet_base SOURCES ${CMAKE_SOURCE_DIR}/src/preload/heap/heap.c
 #                    DEFINES HEAP_TEST INCLUDES ${CMAKE_SOURCE_DIR}/sim TIMEOUT 120 ARGS --slow)
 #   sublet_unit_test(test_moves LOCKS LIBS unit_fakes) # a release of a lock that nobody holds fails the test
 #
-# The source is <name>.c beside the CMakeLists.txt. A library that this configuration leaves out (a target that does not
-# exist) leaves the test out too, and says so. A test that exits with 77 is counted as skipped.
+# The source is <name>.c beside the CMakeLists.txt. If this configuration leaves out a library of the test (its target
+# does not exist), the test is left out too, with a message. A test that exits with 77 is counted as skipped.
 
 find_package(PkgConfig QUIET)
 if(PKG_CONFIG_FOUND)
@@ -42,7 +42,7 @@ function(sublet_unit_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/unit")
   target_include_directories(${name} PRIVATE "${directory}" ${TEST_INCLUDES})
   target_compile_definitions(${name} PRIVATE ${TEST_DEFINES})
-  if(TEST_LOCKS) # see there
+  if(TEST_LOCKS) # tests/unit/locks.h
     target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:C>:SHELL:-include ${directory}/locks.h>")
   endif()
   target_link_libraries(${name} PRIVATE ${TEST_LIBS} PkgConfig::CMOCKA)

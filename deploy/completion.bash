@@ -1,16 +1,16 @@
-# Completion of sublet's command line for bash. What there is to complete is read off `sublet help`.
+# Completion of sublet's command line for bash. The words come from `sublet help`.
 
-# The names in help's list: of commands, or with a command of its options ($2: "--").
+# Prints the names that help lists: of all commands, or the options of command $1 (with $2 "--").
 _sublet_names() {
         sublet help $1 2>/dev/null | sed -n "s/^  \($2[a-z-]\{1,\}\).*/\1/p"
 }
 
-# What may follow the word $2 of the command $1: "swap overflow managed" after --memory.
+# Prints the words that may follow $2 in the command $1: "swap overflow managed" after --memory.
 _sublet_values() {
         sublet help "$1" 2>/dev/null | sed -n "s/.* $2 \([a-zA-Z]*|[a-zA-Z|]*\).*/\1/p" | tr '|' '\n' | grep '^[a-z]'
 }
 
-# Sets i to the word at which the program of `sublet run` begins; false where the cursor is not behind it.
+# Sets i to the first word of the program of `sublet run`; false if the cursor is not behind that word.
 _sublet_program() {
         for ((i = 2; i < COMP_CWORD; i++)); do
                 case ${COMP_WORDS[i]} in
@@ -18,7 +18,7 @@ _sublet_program() {
                         i=$((i + 1))
                         break
                         ;;
-                = | --name | --priority | --memory | --keep | --freeze | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # = stands alone here
+                = | --name | --priority | --memory | --keep | --freeze | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # bash makes = a word of its own
                 -*) ;;
                 *) break ;;
                 esac
@@ -32,7 +32,7 @@ _sublet() {
         if [ "$COMP_CWORD" -eq 1 ] || [ "$command" = help ]; then
                 words=$(_sublet_names "" "")
         elif [ "$command" = run ] && _sublet_program; then
-                declare -F _command_offset >/dev/null && _command_offset "$i" # of bash-completion
+                declare -F _command_offset >/dev/null && _command_offset "$i" # a function of bash-completion
                 return
         elif [[ $cur == -* ]]; then
                 words=$(_sublet_names "$command" --)
@@ -40,7 +40,7 @@ _sublet() {
                 mapfile -t COMPREPLY < <(compgen -d -- "$cur")
                 return
         elif [[ $before == --profile* ]]; then
-                return # a file
+                return # bash completes file names
         elif [ "$before" = set ]; then
                 words="mode quantum"
         elif [ "$command" = pause ] || [ "$command" = resume ]; then

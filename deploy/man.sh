@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes sublet.1 and subletd.8 into a folder, from what the built programs say of themselves. What is explained at length stays
-# in the documentation, whose folder the pages name.
+# Writes sublet.1 and subletd.8 into a folder, from the help of the built programs. The pages name the folder of the
+# documentation, which explains at length.
 #
 #   man.sh SUBLET SUBLETD DOCUMENTATION FOLDER
 set -eu
@@ -13,7 +13,7 @@ title() { # NAME SECTION LINE
                 "$("$sublet" --version)" "$1" "$3"
 }
 
-# "  --name NAME   text", or the text on the next line, as paragraphs.
+# Turns options into paragraphs: lines "  --name NAME   text", or with the text on the next line.
 options() {
         awk '/^  -/ { line = substr($0, 3); i = match(line, /   *[^ ]/)
                       print ".TP\n.B " (i ? substr(line, 1, i - 1) : line)
@@ -48,7 +48,9 @@ options() {
                 sed 's/^\(\.B \)--/\1\\-\\-/'
         printf '.SH SETTINGS\n'
         "$subletd" --help | sed -n '/^Settings/,/^$/p' | sed '/^  /!d; s/^  \([a-z_]*\) */.TP\n.B \1\n/' | escape | sed 's/^\\&\././'
-        printf '.SH NOTES\n'
-        "$subletd" --help | sed -n '/^SUBLET_LOG/,$p' | escape
+        printf '.SH ENVIRONMENT\n'
+        "$subletd" --help | sed -n '/^Variables/,/^$/p' | sed '/^  /!d; s/^  \([A-Z_]*\) */.TP\n.B \1\n/' | escape | sed 's/^\\&\././'
+        printf '.SH EXIT STATUS\n'
+        "$subletd" --help | sed -n 's/^Exit status: //p' | escape
         printf '.SH SEE ALSO\n.BR sublet (1),\n.I %s/docs/operations.md\n' "$documentation"
 } >"$folder/subletd.8"

@@ -14,7 +14,7 @@ if _entry is not None:
 
 
 def is_here():
-    """Whether the program runs under sublet."""
+    """Returns True if the program runs under sublet."""
     return _entry is not None
 
 
@@ -29,7 +29,7 @@ def _address(buffer):
 
 
 def set_priority(buffer, priority):
-    """Sets the priority of the allocation that contains the buffer. True, unless there is no allocation of more than 1
-    MiB."""
+    """Sets the priority of the allocation that contains the buffer. Returns False if no allocation of more than 1 MiB
+    contains it."""
     address = _address(buffer)
     return _entry is None or _entry(address, priority) == 0

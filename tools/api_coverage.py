@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""docs/api-coverage.md, from the tables of src/cuda: what sublet does with each entry point of the driver, and why.
+"""Makes docs/api-coverage.md from the tables of src/cuda: what sublet does with each entry point of the driver, and
+why.
 
     api_coverage.py                 writes the page
-    api_coverage.py --check         says whether the page is what the tables say, and the tables are whole
-    api_coverage.py --stub FILE     says what a libcuda.so exports that the tables do not know
+    api_coverage.py --check         checks that the page agrees with the tables, and that the tables are complete
+    api_coverage.py --stub FILE     lists the exports of a libcuda.so that the tables do not know
 
-Exits with 1 where something is to be done."""
+Exits with 1 if the tables or the page must be changed."""
 
 import argparse
 import os
@@ -21,7 +22,7 @@ UNCAUGHT = re.compile(r"^CU_UNCAUGHT\((\w+),\s*(\w+)\)", re.M)
 REASON = re.compile(r"^CU_REASON\((\w+),\s*\"(.*)\"\)", re.M)
 FAMILY = re.compile(r"^/\* ---- (.*?) ---- \*/", re.M)
 
-# What each behaviour means, in the order in which a family's rows stand.
+# The meaning of each behaviour, in the order of the rows of a family.
 BEHAVIOURS = {
     "SUBMIT": "**Gate**: waits until all of the program's memory is on the card",
     "CUSTOM": "**Hook**",
@@ -36,7 +37,7 @@ def read(name):
 
 
 def families(text, pattern):
-    """(family's title, the pattern's groups in it), in the order of the file."""
+    """Returns [(the family's title, the pattern's groups in it)], in the order of the file."""
     parts = FAMILY.split(text)[1:]
     return [(title, pattern.findall(part)) for title, part in zip(parts[::2], parts[1::2])]
 
@@ -53,7 +54,7 @@ class Tables:
         self.rows = [row for _, rows in self.families for row in rows]
 
     def findings(self):
-        # Rows that the patterns miss would be missing from the page without a message.
+        # Without this check, rows that the patterns miss would be missing from the page without a message.
         for name, start in (("cuda_api.def", r"^CU\("), ("cuda_uncaught.def", r"^CU_UNCAUGHT\("),
                             ("cuda_reasons.def", r"^CU_REASON\(")):
             pattern = {"cuda_api.def": ROW, "cuda_uncaught.def": UNCAUGHT, "cuda_reasons.def": REASON}[name]
@@ -76,19 +77,20 @@ class Tables:
         caught = sum(behaviour != "PASS" for _, behaviour, _ in self.rows)
         out = ["# What sublet does with each entry point of the CUDA driver", ""]
         out += textwrap.wrap(
-            f"This page has every function that the driver of CUDA 13.0 exports, with its versions and its variants for per-thread "
-            f"default streams (`_ptsz`, `_ptds`): {len(self.rows)} entry points. Sublet catches {caught} of them and deliberately passes "
-            f"{len(self.rows) - caught} on. The list comes from the toolkit's stub library and, for OpenGL, EGL and VDPAU, its headers. "
-            f"The functions of CUDA 13.1 to 13.4 come from their documentation.", 118)
+            f"This page lists every function that the driver of CUDA 13.0 exports: {len(self.rows)} entry points. That includes all "
+            f"versions and the variants for per-thread default streams (`_ptsz`, `_ptds`). Sublet intercepts {caught} of them and "
+            f"deliberately passes {len(self.rows) - caught} on. The list comes from the toolkit's stub library and, for OpenGL, EGL "
+            f"and VDPAU, its headers. The functions of CUDA 13.1 to 13.4 come from their documentation.", 118)
         out += ["", *textwrap.wrap(
-            "A name that is not here passes through; with `SUBLET_LOG=debug` the library names it. An unlisted version of a caught "
-            "entry point is answered as not there. `tools/api_coverage.py` generates the page from `src/cuda`. A test compares it with "
-            "the tables, and the tables with the stub library.", 118)]
-        out += ["", "- **Gate**: the call waits until all of the program's memory is on the card, because it submits work or",
-                "  because the driver reads the memory behind a device pointer. If the driver then runs out of memory, room is",
-                "  made and the call is repeated.",
-                "- **Hook**: sublet does the work of the call, or something before or after it.",
-                "- **Room**: the call is not gated. If the driver runs out of memory, room is made and the call is repeated.",
+            "A function that is not listed passes through; with `SUBLET_LOG=debug` the library names it. If a program looks up an "
+            "unlisted version of an intercepted function, it is told that the version does not exist. `tools/api_coverage.py` "
+            "generates this page from the tables in `src/cuda`. One test compares the page with the tables, and the tables with the "
+            "stub library.", 118)]
+        out += ["", "- **Gate**: the call waits until all of the program's memory is on the card. Such a call submits work, or",
+                "  makes the driver read the memory behind a device pointer. If the driver then runs out of memory, sublet makes",
+                "  room and repeats the call.",
+                "- **Hook**: sublet does the work of the call itself, or does something before or after the driver's call.",
+                "- **Room**: the call does not wait at the gate. If the driver runs out of memory, sublet makes room and repeats it.",
                 "- **Passed**: the call goes to the driver untouched."]
         for title, rows in self.families:
             out += ["", f"## {title[0].upper()}{title[1:]}", "", "| what, and why | entry points |", "|---|---|"]

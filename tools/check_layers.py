@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Who may use whom: the table in docs/architecture.md ("Who may use whom") is held against the sources and what was built.
+"""Checks the sources and the built objects against the table in docs/architecture.md ("Who may use whom").
 
     check_layers.py [--build BUILD] [ROOT]
 
-Each #include "FOLDER/..." must be allowed by the table. With BUILD, whose objects nm(1) reads, the same holds for the
-functions and variables that a file uses, and no more than CIRCLE_MAX files may use one another in a circle.
-Prints one line a breach and exits with 1; also when nothing was checked."""
+Each #include "FOLDER/..." must be allowed by the table. With BUILD, whose objects nm(1) reads, the table must also
+allow the functions and variables that a file uses, and at most CIRCLE_MAX files may use one another in a circle. Prints
+one line for each breach. Exits with 1 if there is a breach or nothing was checked."""
 
 import argparse
 import collections
@@ -15,12 +15,12 @@ import subprocess
 import sys
 
 CIRCLE_MAX = 3
-# Tables that name files of later rooms, so that others can call those without naming them: reading such a table is no use of
-# its rows.
+# Tables that name files of later rooms, so that files of earlier rooms can call those without naming them. A file that
+# reads such a table does not use its rows.
 TABLES = {"parts", "parts_count", "commands", "command_count", "work_types"}
-# Declarations of the world outside a program are its own: no toolkit header, no NVIDIA header.
+# Forbidden headers, because the project declares the toolkit's and NVIDIA's functions itself.
 FORBIDDEN = re.compile(r"#\s*include\s*[<\"](cuda|cuda_runtime|cuda_runtime_api|nvml|driver_types)\.h")
-# Where our declarations are compared with the toolkit's, if there is one.
+# The tests that compare our declarations with the toolkit's, if there is a toolkit.
 ALLOWED_FORBIDDEN = re.compile(r"^tests/unit/cuda/")
 INCLUDE = re.compile(r'#\s*include\s*"([^"]+)"')
 SOURCES = (".c", ".h", ".S", ".def", ".inc")
@@ -28,7 +28,8 @@ ROW = re.compile(r"^\| `([\w/]+)` \| ([^|]*) \| ([^|]*) \|$", re.M)
 
 
 class Table:
-    """folders: {folder: folders that it may use}; rooms: {folder: its rooms, each of which may use those before it}."""
+    """folders: {folder: folders that it may use}; rooms: {folder: its rooms, each of which may use the rooms before
+    it}."""
 
     def __init__(self, page):
         rows = ROW.findall(page.split("\n## Who may use whom\n")[1].split("\n## ")[0])
@@ -39,7 +40,8 @@ class Table:
         return next((f for f in sorted(self.folders, key=len, reverse=True) if path.startswith(f + "/")), None)
 
     def room_of(self, folder, path):
-        """Its place among the rooms; None: it is in none of them. A file beside the rooms is above all of them."""
+        """Returns the place of a file's room, or None if it is in no room. A file beside the rooms is above all of
+        them."""
         rooms, rest = self.rooms[folder], path[len(folder) + 1:].split("/")
         if len(rest) == 1:
             return len(rooms)
@@ -90,7 +92,7 @@ def look_at(root, table, folder, path, line):
 
 
 def uses(build, root):
-    """{file: {file that it uses: symbols}}: by what the objects of the product define and lack."""
+    """Returns {file: {file that it uses: symbols}}, by the symbols that the product's objects define and lack."""
     defined, lacks = {}, collections.defaultdict(set)
     for directory, _, names in os.walk(build):
         made = re.match(r"(.*)/CMakeFiles/[\w-]+\.dir(/.*)?$", os.path.relpath(directory, build))
@@ -117,7 +119,7 @@ def uses(build, root):
 
 
 def circles(graph):
-    """Strongly connected components of more than one file (R. Tarjan, 1972)."""
+    """Returns the strongly connected components of more than one file (R. Tarjan, 1972)."""
     number, low, stack, found = {}, {}, [], []
 
     def visit(v):

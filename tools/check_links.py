@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Every relative link of every page leads somewhere, and so does every #anchor.
+"""Checks that every relative link and every #anchor of every page leads somewhere.
 
     check_links.py [ROOT]
 
-ROOT is a clone, or the folder where the documentation is installed. Prints one line a finding and exits with 1; also when
-nothing was checked."""
+ROOT is a clone, or the folder of the installed documentation. Prints one line for each dead link. Exits with 1 if there
+is one or nothing was checked."""
 
 import os
 import re
@@ -17,7 +17,7 @@ HEADING = re.compile(r"^#+ +(.*?) *$", re.M)
 
 
 def pages_of(root):
-    """All pages: in a clone those that git knows or would add."""
+    """Returns all pages; in a clone those that git knows or would add."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard", "*.md"], capture_output=True, text=True)
     names = listed.stdout.splitlines() if listed.returncode == 0 else []
     names = names or [os.path.relpath(os.path.join(folder, name), root) for folder, _, files in os.walk(root)
@@ -31,7 +31,7 @@ def read(path):
 
 
 def anchors_of(text):
-    """Anchors as GitHub makes them of headings."""
+    """Returns the anchors that GitHub makes of the headings."""
     found = set()
     for heading in HEADING.findall(re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Who holds which lock: clang's thread-safety analysis over src/preload, by the annotations of lock.h.
+"""Checks the use of locks in src/preload by clang's thread-safety analysis, with the annotations of lock.h.
 
     check_locks.py BUILD [ROOT]
 
-BUILD has a compile_commands.json. clang also looks whether core_lock is held across a call of the driver that may block,
-by the flags of cuda_api.def: attributes of pointers mean nothing to clang, so it is shown calls of functions instead.
-lock_drops.py looks whether functions say that they give up their caller's lock.
-Prints the findings and exits with 1 if there are any; also when nothing was checked."""
+BUILD has a compile_commands.json. clang also finds calls of the driver that may block while core_lock is held, by the
+flags of cuda_api.def. Attributes of pointers mean nothing to clang, so it analyses calls of functions instead.
+lock_drops.py checks that functions declare it if they give up their caller's lock. Prints the findings. Exits with 1 if
+there is one or nothing was checked."""
 
 import concurrent.futures
 import json
@@ -20,7 +20,7 @@ import lock_drops
 
 
 def flags(command):
-    """The compiler's options about language and folders: gcc's own options mean nothing to clang."""
+    """Returns the compiler's options about language and folders, because gcc's other options mean nothing to clang."""
     words = shlex.split(command)
     return [w for at, w in enumerate(words) if w.startswith(("-I", "-D", "-std")) or words[at - 1] == "-I"]
 

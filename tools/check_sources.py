@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What every source file keeps to (CONTRIBUTING.md, "How the code reads"), as far as a script can see it.
+"""Checks the rules for every source file (CONTRIBUTING.md, "How the code reads") that a script can check.
 
     check_sources.py [ROOT]
 
-A file opens with a comment that says what it owns; a header is included once; no .c file of the product is longer than
-800 lines; the library that lives in others' processes calls nothing that ends them; nothing is left to do.
-Prints one line a finding and exits with 1; also when nothing was checked."""
+A file opens with a comment that says what it owns. A header has a guard. No .c file of the product is longer than 800
+lines. The library, which lives in other programs' processes, calls no function that ends them. No file has a note of
+work left to do. Prints one line for each breach. Exits with 1 if there is one or nothing was checked."""
 
 import os
 import re
@@ -14,7 +14,7 @@ import sys
 
 LINES_MAX = 800
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-# In libsublet.so: each of these ends the host program, or prints in its name.
+# Functions that libsublet.so must not call: each ends the host program, or prints in its name.
 NOT_FOR_GUESTS = re.compile(r"(?<![\w.>])(exit|abort|printf|puts|putchar|perror|assert|err|errx)\s*\(")
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Adds up the results of ctest and pytest; the last line is `N passed, N failed, N skipped`. Before it is a line for each test
-that failed, and one for each reason to skip, which says where the tests run that it is about.
+"""Adds up the results of ctest and pytest. The last line is `N passed, N failed, N skipped`. Before it come a line for
+each failed test, and a line for each reason to skip tests, which says where those tests run instead.
 
     count_tests.py JUNIT.xml...
 
-A report that is missing or unreadable counts as a failure, as does a suite in which nothing ran: a suite that crashed must
-not look like one without tests. Exits with 1 unless something passed and nothing failed."""
+A missing or unreadable report counts as a failure, and so does a suite that ran no test: a suite that crashed must not
+look like one without tests. Exits with 1 unless a test passed and none failed."""
 
 import collections
 import sys
@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 
 
 def outcome(case):
-    # pytest reports it with children; ctest with a status, and with the exit status of a skipped test as a message.
+    # pytest reports the outcome as children; ctest as a status, and reports a skipped test's exit status as a message.
     status = case.get("status")
     skipped = case.find("skipped")
     if case.find("failure") is not None or case.find("error") is not None or status == "fail":
@@ -25,12 +25,12 @@ def outcome(case):
 
 
 def file_of(case):
-    """The test's file: for pytest the file's name; a test of ctest is a file itself."""
+    """Returns the test's file. For pytest it is in the class name; a test of ctest is a file itself."""
     return case.get("classname", "").rpartition(".")[2] or case.get("name")
 
 
 def reason(case):
-    """pytest's own reason; for a test of ctest the last line of its output."""
+    """Returns the reason for a skip: pytest's own, or the last line of the output of a test of ctest."""
     note = case.find("skipped")
     text = note.get("message", "") if note is not None else ""
     if "SKIP_RETURN_CODE" in text:

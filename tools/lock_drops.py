@@ -1,10 +1,10 @@
-"""Which functions of src/preload give up core_lock that their caller holds, and whether their declarations say so
-(UNLOCKS of lock.h).
+"""Finds the functions of src/preload that give up core_lock while their caller holds it, and checks that their
+declarations say so (UNLOCKS of lock.h).
 
-A function that needs the lock gives it up if it releases it, or calls one that does. A call through a member of a struct
-counts if one of the functions that initialisers give to members of that name does; the member says MAY_UNLOCK. Pointers of
-other kinds cannot be followed, so no such function may be behind one. All of it is read from the preprocessed text, where a
-call is a name and a parenthesis."""
+A function that needs the lock gives it up if it releases the lock or calls a function that gives it up. A call through
+a member of a struct gives it up if an initialiser gives a member of that name such a function; then the member says
+MAY_UNLOCK. Pointers of other kinds cannot be followed, so no such function may be behind one. All this is read from the
+preprocessed text, where a name and a parenthesis are a call."""
 
 import dataclasses
 import os
@@ -33,17 +33,17 @@ class Function:
 
 @dataclasses.dataclass
 class Sources:
-    functions: dict = dataclasses.field(default_factory=dict)  # by key()
-    members: dict = dataclasses.field(default_factory=dict)  # of structs: does the declaration say MAY_UNLOCK?
-    given: dict = dataclasses.field(default_factory=dict)  # to members: keys of functions
+    functions: dict = dataclasses.field(default_factory=dict)  # functions by key()
+    members: dict = dataclasses.field(default_factory=dict)  # members of structs: does the declaration say MAY_UNLOCK?
+    given: dict = dataclasses.field(default_factory=dict)  # members of structs: keys of the functions given to them
 
     def key(self, path, name):
-        """A name means the file's own function, if it has one."""
+        """Returns the key of a function's name in a file: the file's own function if it has one of that name."""
         return (path, name) if (path, name) in self.functions else name
 
 
 def closing(text, at, pair):
-    """The position behind the bracket that closes the one at `at`."""
+    """Returns the position behind the bracket that closes the one at `at`."""
     depth = 0
     for m in re.compile(f"[{re.escape(pair)}]").finditer(text, at):
         depth += 1 if m.group() == pair[0] else -1
@@ -53,7 +53,7 @@ def closing(text, at, pair):
 
 
 def preprocessed(entry, flags, folder):
-    """The parts of a file and its headers that lie in the folder: (path, text) in their order."""
+    """Returns the parts of a file and its headers that lie in the folder: (path, text) in their order."""
     text = subprocess.run(["clang", "-E", "-w", *flags, entry["file"]], cwd=entry["directory"], check=True, capture_output=True,
                           text=True).stdout
     path, pieces = None, []
@@ -98,12 +98,13 @@ def read(sources, path, text):
 
 
 def calls(sources, function):
-    """The calls in it: keys of functions, and members as ("->", name)."""
+    """Returns the calls in a function: keys of functions, and members as ("->", name)."""
     return {("->", m.group(2)) if m.group(1) else sources.key(function.path, m.group(2)) for m in CALL.finditer(function.body)}
 
 
 def droppers(sources):
-    """The functions that give the lock up, and through which function: None, if it releases the lock itself."""
+    """Returns {function that gives the lock up: the function through which it does, or None if it releases the lock
+    itself}."""
     needs = {key: f for key, f in sources.functions.items() if f.marks and f.body}
     calling = {key: calls(sources, f) for key, f in needs.items()}
     calling |= {("->", member): given for member, given in sources.given.items()}
@@ -118,7 +119,7 @@ def droppers(sources):
 
 
 def pointed_to(sources, through):
-    """Functions that give the lock up, and those that name one without calling it."""
+    """Yields functions that give the lock up, each with a function that names it without calling it."""
     for key in sorted((k for k in through if k[0] != "->"), key=str):
         path, name = key if isinstance(key, tuple) else (None, key)
         named = re.compile(rf"(?<![\w.>])(?<!struct ){name}\b(?!\s*\()")

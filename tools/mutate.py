@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Which mistakes in the sources the tests would notice: plants them one at a time and runs the nearest tests.
+"""Finds mistakes in the sources that no test would notice: plants mistakes one at a time and runs the nearest tests.
 
     mutate.py [--seed S] [--count N] [--only FOLDER] [--units] [--list] [--again]
 
 A mutation is one small change of a function of src: a condition turned round, a statement dropped, < for <=. The seed
-draws them, as many from each area; without one it is the hash of the committed tree. Each is planted in a copy of the tree in
-build-mutate, with a build folder of its own, and the tests of the file run until one fails: its unit tests first, then its
-system tests (SYSTEM below). A system test has to fail twice. Tests run in a process namespace of their own, so that a mutated kill()
-reaches nobody and nothing outlives them, with 4 GiB of memory each. What was tried is kept: the same call goes on where the last one ended;
---again tries once more what survived, after new tests.
+draws the mutations, equally many from each area; without a seed the hash of the committed tree is used. Each mutation
+is planted in a copy of the tree in build-mutate, with a build folder of its own. The tests of the file run until one
+fails: its unit tests first, then its system tests (SYSTEM below). A system test has to fail twice. Tests run in a
+process namespace of their own, so that a mutated kill() reaches no other process and nothing outlives them, with 4 GiB
+of memory each. Results are kept: the same call goes on where the last one ended; --again tries the survivors once more,
+after new tests.
 
-Not drawn: what only says something (logs, traces), points for tests, free() (see ./dev asan), and checks used by tests alone."""
+Not drawn: pure output (logs, traces), points for tests, free() (see ./dev asan), and checks that tests alone use."""
 
 import argparse
 import collections
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import time
 
-AREAS = [  # the first that matches a path is its area; paths without an area are not drawn
+AREAS = [  # the first pattern that matches a path names its area; paths without an area are not drawn
     ("", r"sim/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/setup/kill_point\.c|src/preload/\w+/(trace|audit|door_count)\.c"),
     ("wire and base", r"src/(wire|base)/"),
     ("scheduler", r"src/sched/"),
@@ -38,7 +39,7 @@ AREAS = [  # the first that matches a path is its area; paths without an area ar
     ("command line", r"src/cli/"),
 ]
 
-SYSTEM = [  # the first that matches a path names its system tests, the nearest first
+SYSTEM = [  # the first pattern that matches a path names its system tests, the nearest first
     (r"src/base/host", "faults_host daemon"),
     (r"src/base/paths|src/daemon/(setup/place|private|people/peer|main)", "daemon loss users"),
     (r"src/base|src/wire", "bad_input hostile daemon"),
@@ -71,14 +72,14 @@ SYSTEM = [  # the first that matches a path names its system tests, the nearest 
     (r"src/preload", "programs oversubscription faults_driver faults_host torture"),
 ]
 
-UNIT_MAX = 10      # nearly every unit test is a test of a file of base
-TARGETS = ("sublet", "sublet_watched", "subletd", "subletd-test", "sublet_command", "sublet-demo-job")  # what system tests run
+UNIT_MAX = 10      # limit, because nearly every unit test uses files of base
+TARGETS = ("sublet", "sublet_watched", "subletd", "subletd-test", "sublet_command", "sublet-demo-job")  # system tests
 SILENT = r"(?:log_\w+|trace_\w+|sums_\w+|kill_point\w*|_Static_assert|static_assert|assert|free|calloc|printf|fprintf|puts)"
 ERRORS = r"-E[A-Z0-9]+"
 
 
 def blank(text):
-    """The text with comments, strings and preprocessor lines as spaces: the same length, the same lines."""
+    """Returns the text with comments, strings and preprocessor lines as spaces: it keeps its length and its lines."""
     def spaces(m):
         return re.sub(r"[^\n]", " ", m.group())
     text = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', spaces, text, flags=re.S)
@@ -86,7 +87,7 @@ def blank(text):
 
 
 def closing(text, at):
-    """The position behind the parenthesis that closes the one at `at`."""
+    """Returns the position behind the parenthesis that closes the one at `at`."""
     depth = 0
     for i in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[i], 0)
@@ -96,14 +97,14 @@ def closing(text, at):
 
 
 def functions(code):
-    """(name, start, end) of each body; in this layout its braces stand at the beginning of a line."""
+    """Yields (name, start, end) of each body; in this layout its braces stand at the beginning of a line."""
     for m in re.finditer(r"^\{\n(.*?)^\}", code, flags=re.M | re.S):
         names = re.findall(r"(\w+)\(", code[code.rfind("\n\n", 0, m.start()) + 1:m.start()])
         yield (names or ["?"])[0], m.start(1), m.end(1)
 
 
 def silent(code):
-    """The code with pure output replaced by spaces, and the conditions of that output."""
+    """Returns the code with pure output, and the conditions of that output, replaced by spaces."""
     out = code
     for m in re.finditer(rf"(?<![\w.>]){SILENT}\s*\(", code):
         end = closing(code, m.end() - 1)
@@ -126,17 +127,17 @@ def decided(code, at):
 
 
 def swaps(code, start, end):
-    """(mutator, from, to, text) of each operator, constant and answer."""
+    """Yields (mutator, from, to, text) for each operator, constant and answer."""
     for words, pattern in ((SWAPS, r"(?<=\s)%s(?=\s)"), (WORDS, r"\b%s")):
         for mutator, old, new in words:
             for m in re.finditer(pattern % re.escape(old), code[start:end]):
-                # After "if (a != b)" a > b and a >= b are the same.
+                # After "if (a != b)" the conditions a > b and a >= b are the same.
                 if not (old in "<>" and decided(code, start + m.start())):
                     yield mutator, start + m.start(), start + m.end(), new
     for m in re.finditer(rf"return ({ERRORS});", code[start:end]):
         yield "answer", start + m.start(1), start + m.end(1), "0"
     for m in re.finditer(r"(?<![\w.\[{])(\d{1,2})(?![\w.\]}])", code[start:end]):
-        # A variable's initial value is mostly overwritten before it is read.
+        # Left out, because a variable's initial value is mostly overwritten before it is read.
         line = code[code.rfind("\n", 0, start + m.start()) + 1:start + m.start()]
         begins = m.group(1) == "0" and re.match(r"\s+(?:const )?(?:unsigned|int|bool|size_t|ssize_t|\w+_t) .*= $", line)
         if not begins and (m.group(1)[0] != "0" or m.group(1) == "0"):
@@ -157,7 +158,7 @@ def conditions(code, start, end):
 
 
 def statements(code, start, end):
-    """Calls, assignments, jumps: statements between two of ; { } that are no declarations."""
+    """Yields calls, assignments and jumps: statements between two of ; { } that are no declarations."""
     place = r"[(*]*\w+(?:(?:->|\.)\w+|\[[^\]]*\]|\)(?=->|\.))*"
     whole = re.compile(rf"(?:(?:\(void\)\s*)?\w+\s*\(.*\)|{place}\s*(?:[-+|&^*]|<<|>>)?=(?!=).*|{place}(?:\+\+|--)|(?:\+\+|--){place}"
                        r"|return|break|continue)", re.S)
@@ -204,8 +205,8 @@ def sources(root):
 
 
 def draw(root, seed, count, only):
-    """As many of each area, one a line at most. The place in the draw hangs on the seed and what the line says, not on its number, so
-    that a change elsewhere leaves the draw as it was."""
+    """Draws equally many mutations of each area, at most one for each line of code. The order depends on the seed and
+    on the text of the line, not on the line's number, so that a change elsewhere leaves the draw as it was."""
     areas = collections.defaultdict(list)
     for path in sources(root):
         if not path.endswith(".c") or not area_of(path) or only and not any((path + "/").startswith(o.rstrip("/") + "/") for o in only):
@@ -216,7 +217,7 @@ def draw(root, seed, count, only):
         for m in mutations_of(path, text):
             m["rank"] = hashlib.sha256(f"{seed} {m['id']}".encode()).hexdigest()
             lines[m["line"]].append(m)
-        # First the line, then its mutation: a line with many operators is no likelier than one with none.
+        # Draws the line first, then its mutation, so that a line with many operators is not drawn more often.
         for found in lines.values():
             first = min(found, key=lambda m: hashlib.sha256(f"{seed} kind {m['mutator']} {m['id']}".encode()).hexdigest())
             areas[area_of(path)].append(first)
@@ -240,7 +241,7 @@ def difference(text, m):
 
 
 class Copy:
-    """The tree's copy, its build folder and its tests."""
+    """A copy of the tree, with its build folder and its tests."""
 
     def __init__(self, root, work, units_alone):
         self.units_alone = units_alone
@@ -248,7 +249,7 @@ class Copy:
         self.log, self.times_path = os.path.join(work, "log"), os.path.join(work, "times.json")
         self.workers = str(min(2 * (os.cpu_count() or 1), 8))  # system tests wait more than they work
         os.makedirs(self.tree, exist_ok=True)
-        self.held = open(os.path.join(work, "lock"), "w", encoding="utf-8")  # until this process ends
+        self.held = open(os.path.join(work, "lock"), "w", encoding="utf-8")  # held until this process ends
         try:
             fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -267,7 +268,7 @@ class Copy:
                 if os.path.relpath(os.path.join(folder, name), self.tree) not in files:
                     os.unlink(os.path.join(folder, name))
         self.digests = {folder: s.hexdigest() for folder, s in sums.items()}
-        self.kept = {}  # by test: the measurement, and its sources
+        self.kept = {}  # test -> its measurement, and the digest of its sources
         if os.path.exists(self.times_path):
             with open(self.times_path, encoding="utf-8") as f:
                 self.kept = json.load(f)
@@ -276,7 +277,7 @@ class Copy:
         if not self.space:
             sys.exit("mutate: needs namespaces for processes and mounts (unshare of util-linux, as root or where users may make them)")
 
-    # The shell stays as the first process: orphans become its children, not the test's.
+    # The shell stays as the first process of the namespace, so that orphans become its children, not the test's.
     SPACE = ("--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && ulimit -d 4194304 && "$@"; exit', "sh")
 
     def put(self, path, content):
@@ -291,7 +292,7 @@ class Copy:
             f.write(content)
 
     def run(self, argv, timeout, **more):
-        """(status, output); None as status: not within the time."""
+        """Returns (status, output); the status is None if the command did not end within the time."""
         with open(self.log, "wb") as log:
             process = subprocess.Popen([*self.space, *self.SPACE, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                                        start_new_session=True, **more)
@@ -299,7 +300,7 @@ class Copy:
             try:
                 status = process.wait(timeout)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGINT)  # pytest puts its folders away
+                os.killpg(process.pid, signal.SIGINT)  # not SIGKILL, so that pytest removes its folders
                 try:
                     process.wait(20)
                 except subprocess.TimeoutExpired:
@@ -312,7 +313,8 @@ class Copy:
             return status, f.read()
 
     def configure(self):
-        # Built as for people, but a mutation may leave something unused, and debugging information is not needed.
+        # Like a build for people, but without warnings, because a mutation may leave a variable unused, and without
+        # debugging.
         done = subprocess.run(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DSUBLET_TESTS=ON", "-DSUBLET_WERROR=OFF", "-DCMAKE_BUILD_TYPE=",
                                "-DCMAKE_C_FLAGS=-O1 -w"], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -341,7 +343,7 @@ class Copy:
         return status == 0
 
     def tests_of(self, path):
-        """Unit tests, the most specific first, and system tests."""
+        """Returns the nearest unit tests of the file, the most specific first, and its system tests."""
         stem = os.path.basename(path)[:-2]
         found = [name for name, (_, _, _, inputs) in self.units.items() if path in inputs]
         found.sort(key=lambda n: (stem not in n, len(self.units[n][3]), n))
@@ -356,7 +358,7 @@ class Copy:
         return status in (0, properties.get("SKIP_RETURN_CODE", 0))
 
     def system(self, args, timeout, workers):
-        """The failed tests; None: there are none."""
+        """Returns the failed tests, or None if there are none."""
         status, said = self.run(["/usr/bin/python3", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *workers, *args], timeout,
                                 cwd=self.tree, env={**os.environ, "SUBLET_BUILD": self.build})
         if status == 0:
@@ -364,7 +366,7 @@ class Copy:
         return re.findall(r"^(?:FAILED|ERROR) (\S+::[^\n]+?)(?: - .*)?$", said, flags=re.M) or ["it did not end" if status is None else said[-300:]]
 
     def measure(self, paths):
-        """Runs the tests of these files on the unchanged tree: how long they take, and which fail anyway."""
+        """Runs the tests of these files on the unchanged tree, and notes how long they take and which fail anyway."""
         wanted = [self.tests_of(p) for p in paths]
         for name in sorted({u for units, _ in wanted for u in units}):
             if not self.is_known(name):
@@ -398,7 +400,7 @@ class Copy:
         os.replace(self.times_path + ".new", self.times_path)
 
     def judge(self, m):
-        """(the outcome, the test that found it)"""
+        """Returns (the outcome, the test that found the mutation)."""
         units, system = self.tests_of(m["path"])
         if not self.make([self.units[u][0] for u in units] + [t for t, inputs in self.product if m["path"] in inputs]):
             return "does not compile", ""
@@ -411,7 +413,7 @@ class Copy:
             failed = self.system([name, "-x", *spared], limit, self.beside())
             if failed and "::" not in failed[0]:
                 return "caught", f"{name}: {failed[0]}"
-            # A busy machine makes a good test fail once.
+            # Repeated, because on a busy machine a good test may fail once.
             if failed and self.system(failed[:1], limit, []):
                 return "caught", failed[0]
         return "survived", ""
@@ -460,7 +462,8 @@ def main():
 
     work = os.path.join(root, "build-mutate")
     copy = Copy(root, work, o.units)
-    # A unit test finds its mutation in every run; mutations that survive unit tests alone are not yet tried.
+    # A mutation that a unit test found counts for every kind of run; survivors of --units have not met the system tests
+    # yet.
     results, name = {}, re.sub("[^0-9A-Za-z]", "_", seed)
     paths = [os.path.join(work, f"results-{name}{kind}.jsonl") for kind in ("-units", "")]
     for path in paths[:1] if o.units else paths:

@@ -1,5 +1,5 @@
-/* context.c: primary and other contexts. A context's object is never freed: a handle kept too long
- * finds a dead context, not other memory. */
+/* context.c: primary and other contexts. A context's object is never freed, so a stale handle leads
+ * to a dead context, not to other memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,12 +19,12 @@
 #define API_VERSION 3020
 
 static struct CUctx_st primary[SESSION_DEVICES];
-/* A context that failed makes its device unusable for the process, with all its contexts, as with
- * the driver. */
+/* As with the driver, a failed context makes its device unusable for the process, with all of its
+ * contexts. */
 static _Atomic int device_error[SESSION_DEVICES];
 static uint64_t last_id;
 
-/* sim.lock held. On success the queues belong to the context. */
+/* Needs sim.lock. On success the queues belong to the context. */
 static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const struct queues *q)
 {
         uint64_t bytes = c->green_of ? 0 : session_device(sim.session, device)->context_bytes;
@@ -59,7 +59,7 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const
         return CUDA_SUCCESS;
 }
 
-/* sim.lock held; given up while the context's work ends, and while its channels are freed. */
+/* Needs sim.lock, and releases it while the context's work ends and its channels are freed. */
 static void context_close(CUcontext c, bool although_retained)
 {
         const struct channels_of channels = c->queues.channels;
@@ -70,7 +70,7 @@ static void context_close(CUcontext c, bool although_retained)
         channels_await(&channels, c->error);
         pthread_mutex_lock(&sim.lock);
         if (!c->alive || (c->retained && !although_retained))
-                return; /* somebody was faster */
+                return; /* another thread has closed or retained the context */
         c->alive = false;
         stream_destroy_all(c);
         module_unload_all(c);
@@ -141,12 +141,11 @@ CUresult context_ungreen(CUcontext c)
         while (*link && *link != c)
                 link = &(*link)->next_green;
         if (!*link) {
-                r = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* it was destroyed before, or by another
-                                                        thread now */
+                r = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* another thread may have destroyed c */
         } else {
                 *link = c->next_green;
-                /* A refused last release counts all the same: then the primary context stays until
-                 * it is retained and released again, as with the driver. */
+                /* As with the driver, a last release counts although it is refused. The primary
+                 * context then stays until the program retains and releases it again. */
                 if (of->retained && --of->retained == 0 && !of->greens)
                         context_close(of, false);
         }
@@ -156,7 +155,8 @@ CUresult context_ungreen(CUcontext c)
 
 /* ---- primary contexts ---- */
 
-/* Returns when it is alive, or cannot be made. One thread makes its channels, without sim.lock. */
+/* Makes the primary context alive, or returns an error. One thread makes the channels, without
+ * sim.lock. */
 static CUresult primary_open(CUdevice device)
 {
         static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
@@ -240,8 +240,8 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
                 r = CUDA_ERROR_NOT_PERMITTED;
         else if (primary[device].alive)
                 context_close(&primary[device], true);
-        /* Threads that retained it keep a handle that the next retain makes valid again, and still
-         * have to release it. */
+        /* Threads that retained the context still have to release it. The next retain makes their
+         * handles valid again. */
         pthread_mutex_unlock(&sim.lock);
         return r;
 }
@@ -353,7 +353,7 @@ EXPORT CUresult cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice dev
 
 EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
-        static CUcontext gone; /* kept, to tell an old handle from one that never existed */
+        static CUcontext gone; /* list of dead contexts, which keeps their objects reachable */
         CUresult r = api_enter(__func__, API_ANY, NULL);
 
         if (r != CUDA_SUCCESS)
@@ -379,7 +379,7 @@ EXPORT CUresult cuCtxDestroy(CUcontext ctx)
         return cuCtxDestroy_v2(ctx);
 }
 
-/* From before CUDA 4: a count of the users of a context of the program's own. */
+/* A call from before CUDA 4, which counts the users of a context that the program created. */
 EXPORT CUresult cuCtxAttach(CUcontext *ret_ctx, unsigned int flags)
 {
         CUcontext c;

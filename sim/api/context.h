@@ -1,8 +1,8 @@
-/* context.h: green contexts, as green.c makes and ends them. */
+/* context.h: how green.c makes and ends green contexts. */
 #pragma once
 
 #include "sim/call/objects.h"
 
-/* A green context beside the primary one, which it holds; and its end. */
+/* Makes a green context, which retains the primary context; context_ungreen() ends it. */
 CUresult context_green(CUdevice device, unsigned processors, CUcontext *ret_context);
 CUresult context_ungreen(CUcontext c);

@@ -1,4 +1,4 @@
-/* errors.c: names and texts of the errors. */
+/* errors.c: names and descriptions of the CUDA errors. */
 #include "base/macros.h"
 #include "sim/call/call.h"
 

@@ -1,6 +1,7 @@
-/* green.c: green contexts: streams of their own, and a number of the card's processors. The number
- * is stored and reported only: the interpreter cannot divide processors, so each green context runs
- * on all of them. A green context is a context under another type, in the driver and here. */
+/* green.c: green contexts, which have streams of their own and a share of the card's processors.
+ * The share is only stored and reported: the interpreter cannot divide processors, so each green
+ * context runs on all of them. A green context is a context under another type, in the driver and
+ * here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +10,10 @@
 #include "sim/api/context.h"
 #include "sim/call/objects.h"
 
-#define PARTITION 8u /* the smallest number, and the unit of all others, as on an H200 */
+#define PARTITION 8u /* processors come in multiples of this number, as on an H200 */
 
-/* One for each number of processors. They are never freed, so the program may keep them for ever.
- */
+/* There is one description for each number of processors. None is ever freed, so the program may
+ * keep them. */
 struct CUdevResourceDesc_st {
         unsigned processors;
 };
@@ -59,7 +60,7 @@ static CUresult resource_check(const CUdevResource *r)
                        : CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
 }
 
-/* True for a green context, alive or not. */
+/* Begins a call with a green context. Sets *ret_context for a dead one, too. */
 static CUresult green_enter(const char *function, CUgreenCtx ctx, CUcontext *ret_context)
 {
         CUcontext c = (CUcontext)(void *)ctx;
@@ -160,7 +161,7 @@ EXPORT CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *ret_desc, CUdevReso
 
 /* ---- contexts ---- */
 
-/* Without a description: all processors, as with the driver. */
+/* As with the driver, a NULL description stands for all processors. */
 EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *ret_ctx, CUdevResourceDesc desc, CUdevice device,
                                  unsigned int flags)
 {

@@ -20,7 +20,7 @@ static void forked(void)
 {
         int ready = SIM_READY;
 
-        /* As with the driver: the child cannot use what the parent has set up. */
+        /* As with the driver, the child cannot use the driver that its parent has initialized. */
         (void)atomic_compare_exchange_strong(&sim.state, &ready, SIM_FORKED);
         rm_abandon();
 }
@@ -29,8 +29,8 @@ static void leave(void)
 {
         int ready = SIM_READY;
 
-        /* Running kernels and waiting threads see it and end. The exit waits for none of them: a
-         * host function may be in user code for ever. */
+        /* Running kernels and waiting threads see the flag and end. The exit does not wait for
+         * them, because a host function may stay in user code for ever. */
         atomic_store(&sim.exiting, true);
         if (!atomic_compare_exchange_strong(&sim.state, &ready, SIM_LEFT))
                 return;
@@ -39,13 +39,13 @@ static void leave(void)
         session_leave(sim.session);
 }
 
-/* The card that the calling thread uses. */
+/* Makes the card of the calling thread vanish. */
 static void lose_card(void)
 {
         CUcontext c = context_current();
         unsigned device = c ? c->device : 0;
 
-        trace_lost(device); /* first: the line has to come before any consequence of it */
+        trace_lost(device); /* the trace must show the loss before its consequences */
         atomic_store(&session_device(sim.session, device)->lost, true);
 }
 
@@ -67,18 +67,20 @@ static void init(void)
         if (r == 0)
                 r = queues_setup();
         if (r < 0) {
-                if (r != -EINVAL) /* that error has been printed */
+                if (r != -EINVAL) /* -EINVAL has been reported already */
                         sim_say("cannot set up the session: %s", strerror(-r));
                 init_result = r == -EINVAL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NO_DEVICE;
                 return;
         }
         sim.devices = session_device_count(sim.session);
+        /* The trace gets a line with 0 bytes, because this process may have been another program
+         * before exec(). */
         for (unsigned d = 0; d < sim.devices; d++)
-                trace_card(d); /* a line with 0 bytes: before exec() this process may have been
-                                  another program */
+                trace_card(d);
         (void)pthread_atfork(NULL, NULL, forked);
-        (void)atexit(
-                leave); /* as the driver does: handlers registered later still find it working */
+        /* As with the driver, exit handlers that the program registers later may still call CUDA.
+         */
+        (void)atexit(leave);
         atomic_store_explicit(&sim.state, SIM_READY, memory_order_release);
 }
 

@@ -1,9 +1,8 @@
-/* ptsz.c: the entry points for per-thread default streams: the ordinary ones, called with the mark
- * that a NULL stream means the thread's own. */
+/* ptsz.c: the entry points for per-thread default streams. Each sets a mark that a NULL stream
+ * means the thread's own stream, and calls the ordinary entry point. */
 #include "sim/call/call.h"
 
-/* One line for each variant: the ordinary entry point that it stands for. Entry points without a
- * line have no variant. */
+/* Each line maps a per-thread variant to its ordinary entry point. */
 /* clang-format off */
 #define P_cuLaunchKernel_ptsz ~, cuLaunchKernel
 #define P_cuLaunchKernelEx_ptsz ~, cuLaunchKernelEx
@@ -98,8 +97,8 @@
 #define P_cuGraphLaunch_ptsz ~, cuGraphLaunch
 /* clang-format on */
 
-/* PICK leaves WRAP where a line above has put a second argument in front, and SKIP where the name
- * was not defined. */
+/* PICK selects WRAP for a symbol that a line above defines as two arguments, and SKIP for all other
+ * symbols. */
 #define PICK(a, b, c, d, e, f, ...) f
 #define EMIT(...)                   PICK(__VA_ARGS__, WRAP, SKIP, ~)(__VA_ARGS__)
 #define SKIP(...)

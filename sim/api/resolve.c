@@ -1,8 +1,8 @@
-/* resolve.c: cuGetProcAddress: the table of entry points, checked against what this library really
- * exports.
+/* resolve.c: cuGetProcAddress: the table of entry points, checked against the symbols that this
+ * library exports.
  *
- * Addresses are read from the library's own symbol table: a reference, weak or not, could be bound
- * to a library preloaded before this one. */
+ * Addresses are read from the library's own symbol table, because the linker could resolve a
+ * reference, weak or not, to a library preloaded before this one. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -33,7 +33,7 @@ struct symbols {
         uintptr_t load;
         const ElfW(Sym) * symbol;
         const char *text;
-        const uint32_t *hash; /* DT_HASH; the linker is asked to make it */
+        const uint32_t *hash; /* DT_HASH, which --hash-style=both provides */
 };
 
 static uint32_t elf_hash(const char *name)
@@ -70,7 +70,7 @@ static void addresses_find(void)
         if (!dladdr1((void *)(uintptr_t)rows, &info, (void **)&map, RTLD_DL_LINKMAP))
                 return;
         s.load = map->l_addr;
-        /* glibc has relocated these. */
+        /* glibc has relocated the addresses in the dynamic section. */
         for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
                 if (d->d_tag == DT_SYMTAB)
                         s.symbol = (const ElfW(Sym) *)d->d_un.d_ptr;
@@ -85,7 +85,7 @@ static void addresses_find(void)
                 addresses[i] = symbols_find(&s, rows[i].symbol);
 }
 
-/* The function that SIMCUDA_NEWER names, which no release knows; it is never called. */
+/* Stands for the function that SIMCUDA_NEWER names, of a newer driver. It is never called. */
 static CUresult newer(void)
 {
         return CUDA_ERROR_UNKNOWN;
@@ -108,8 +108,8 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
         if (!name || !ret_fn || (flags & ~(cuuint64_t)3))
                 return CUDA_ERROR_INVALID_VALUE;
         (void)pthread_once(&once, addresses_find);
-        /* The newest variant that the requested version knows. If per-thread variants are requested
-         * and exist, only they count. */
+        /* Find the newest variant that the requested version knows: a per-thread variant, if such
+         * variants are requested and exist. */
         for (size_t i = 0; i < ARRAY_SIZE(rows) && per_thread; i++)
                 varies = varies || (addresses[i] && (rows[i].flags & CU_API_PTSZ) &&
                                     strcmp(rows[i].base, name) == 0);
@@ -130,7 +130,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
                 if (ret_status)
                         *ret_status = known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                             : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-                return CUDA_SUCCESS; /* the error is in the status, or in the pointer */
+                return CUDA_SUCCESS; /* the caller sees the failure in the status or the pointer */
         }
         *ret_fn = is_newer(name, version) ? (void *)newer : addresses[best];
         if (ret_status)

@@ -1,4 +1,4 @@
-/* works.c: the function for each kind of work. */
+/* works.c: the function that runs each kind of work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ static CUresult run_set(CUcontext c, struct work *w)
         return set_run(c, &w->set);
 }
 
-/* The program's own code. The channel is left meanwhile, so that disabling it does not wait for the
+/* Calls the program's own code, outside the channel: disabling the channel must not wait for the
  * program. */
 static CUresult call_out(CUcontext c, struct work *w)
 {
@@ -93,7 +93,7 @@ static CUresult run_prefetch(CUcontext c, struct work *w)
 
 static CUresult run_free(CUcontext c, struct work *w)
 {
-        (void)memory_free(w->free); /* freeing twice is the program's own fault */
+        (void)memory_free(w->free); /* a failure means that the program freed it twice */
         return CUDA_SUCCESS;
 }
 

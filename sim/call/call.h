@@ -1,4 +1,5 @@
-/* call.h: the entry points, with the prototypes of cuda_api.def, and how each begins. */
+/* call.h: the prototypes of the entry points, from cuda_api.def, and api_enter(), with which each
+ * begins. */
 #pragma once
 
 #include "sim/process/sim.h"
@@ -9,13 +10,13 @@
 #undef CU
 
 enum api_flags {
-        API_ANY = 0,          /* needs cuInit, no more */
-        API_CONTEXT = 1 << 0, /* needs a current context that has not failed */
-        API_UNSAFE = 1 << 1,  /* refused while a capture forbids it */
+        API_ANY = 0,          /* the call only needs cuInit */
+        API_CONTEXT = 1 << 0, /* the call needs a current context that has not failed */
+        API_UNSAFE = 1 << 1,  /* the call is refused while a capture forbids it */
         API_BEFORE_INIT = 1 << 2,
 };
 
-/* The start of every entry point; function is __func__. A result other than success is the call's
- * result: not initialized, a child after fork, leaving, called from a host function, no context, a
- * failed context, a capture that forbids the call, an injected fault (SIMCUDA_FAIL). */
+/* Begins every entry point; function is __func__. An error is the result of the whole call: not
+ * initialized, a child after fork, exiting, called from a host function, no context, a failed
+ * context, a capture that forbids the call, an injected fault (SIMCUDA_FAIL). */
 CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context);

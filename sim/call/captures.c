@@ -1,11 +1,11 @@
-/* captures.c: owns the list of captures, and what they forbid meanwhile. */
+/* captures.c: owns the list of captures in progress, and decides which calls they forbid. */
 #include "sim/call/captures.h"
 
 #include <stdlib.h>
 
 static struct capture *captures;
 static uint64_t last_id;
-/* A look without the lock: calls outside captures pay one load. */
+/* Read without the lock, so that without captures a call costs one load. */
 static _Atomic unsigned capture_count;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 

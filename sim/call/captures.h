@@ -1,5 +1,5 @@
-/* captures.h: the captures that go on, and what they forbid meanwhile. All of it under sim.lock but
- * capture_unsafe() and capture_exchange_mode(). */
+/* captures.h: the captures in progress, and the calls that they forbid. All functions need
+ * sim.lock, except capture_unsafe() and capture_exchange_mode(). */
 #pragma once
 
 #include "sim/call/objects.h"
@@ -7,7 +7,7 @@
 struct capture {
         uint64_t id;
         CUgraph graph;
-        bool graph_is_given; /* cuStreamBeginCaptureToGraph: the program's own */
+        bool graph_is_given; /* the program passed the graph to cuStreamBeginCaptureToGraph */
         CUstreamCaptureMode mode;
         CUstreamCaptureStatus status;
         CUstream origin;
@@ -15,37 +15,38 @@ struct capture {
         struct capture *next;
 };
 
-/* The capture begins; sets id and next. */
+/* Adds a capture that begins to the list; sets id and next. */
 void capture_begins(struct capture *k);
-/* None of its streams captures any more. The caller frees its graph and it. */
+/* Stops all streams of the capture from capturing. The caller frees the capture and its graph. */
 void capture_ends(struct capture *k);
-/* One of its streams, not the origin, is destroyed: the capture is invalidated. */
+/* Invalidates the capture of a stream, not its origin, that is destroyed. */
 void capture_leave(CUstream s);
 static inline void capture_invalidate(struct capture *k)
 {
         k->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
 }
-/* The mode of the calling thread; returns the one it had. */
+/* Sets the mode of the calling thread, and returns the previous mode. */
 CUstreamCaptureMode capture_exchange_mode(CUstreamCaptureMode mode);
 
-/* If a capture forbids this thread calls that cannot be captured:
- * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and those captures are invalidated. */
+/* Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if captures forbid this thread calls that cannot be
+ * captured. Invalidates those captures. */
 CUresult capture_unsafe(void);
 CUresult capture_unsafe_locked(void);
 
-/* The legacy stream would have to wait for a stream of its context that captures. */
+/* Returns an error if s is a legacy stream that would have to wait for a capturing stream of its
+ * context. */
 CUresult capture_conflicts(CUstream s, bool invalidate);
-/* Before work or waiting on a stream that does not capture: the legacy stream may not be used while
- * a blocking stream of its context captures. */
+/* Checks a stream that does not capture, before work or a wait: a legacy stream may not be used
+ * while a blocking stream of its context captures. */
 CUresult capture_implicit(CUstream s);
-/* The stream must not be queried or waited for while it captures. */
+/* Returns an error if s captures: then it must not be queried or waited for. */
 CUresult capture_refuses_sync(CUstream s);
-/* The context must not be waited for while any of its streams captures. */
+/* Returns an error if a stream of c captures: then the context must not be waited for. */
 CUresult capture_refuses_context(CUcontext c);
 
-/* The capture that the event was recorded in, while it goes on; NULL: none. */
+/* Returns the capture in progress in which the event was recorded; NULL: none. */
 struct capture *capture_of_event(const struct CUevent_st *event);
-/* Not success if the event was last recorded in a capture: it can be neither queried nor waited
- * for, and a capture in progress is invalidated. */
+/* Returns an error if the event was last recorded in a capture: it must not be queried or waited
+ * for. Invalidates that capture if it is in progress. */
 CUresult capture_refuses_event(CUevent event);
 void capture_forget_event(CUevent event);

@@ -1,4 +1,4 @@
-/* current.c: the current context of each thread, and questions about a context. */
+/* current.c: the current context of each thread, and lookups of contexts. */
 #include "sim/call/objects.h"
 
 #define STACK_MAX 32

@@ -1,5 +1,5 @@
-/* device.c: the cards: count, names, attributes, identity. Figures are an H200's where programs
- * look at them; capacity and identity come from the session. */
+/* device.c: the cards: count, names, attributes, identity. Attributes that programs read have the
+ * values of an H200; capacity and identity come from the session. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -221,7 +221,7 @@ EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *pci_bus_id)
         return CUDA_SUCCESS;
 }
 
-/* There is nothing to profile; starting a profiler is no error. */
+/* The simulator has no profiler, but starting one succeeds. */
 EXPORT CUresult cuProfilerStart(void)
 {
         return api_enter(__func__, API_CONTEXT, NULL);
@@ -232,7 +232,8 @@ EXPORT CUresult cuProfilerStop(void)
         return api_enter(__func__, API_CONTEXT, NULL);
 }
 
-/* The toolkit's private tables: there are none. Programs of the runtime library ask for them. */
+/* The simulator has no private tables of the toolkit. Programs that use the runtime library ask for
+ * them. */
 EXPORT CUresult cuGetExportTable(const void **pp_export_table, const CUuuid *export_table_id)
 {
         return pp_export_table && export_table_id ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;

@@ -1,9 +1,9 @@
-/* enter.c: how every call begins. Must never take a lock in a child after fork. */
+/* enter.c: the checks that begin every call. Must never take a lock in a child after fork. */
 #include "base/macros.h"
 #include "sim/call/captures.h"
 #include "sim/session/fault.h"
 
-/* A card that has vanished: submitted work has failed, and calls are refused. */
+/* Returns an error if the card has vanished: submitted work has failed, and calls are refused. */
 static CUresult api_lost(unsigned flags)
 {
         CUcontext c = context_current();

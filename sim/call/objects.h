@@ -1,8 +1,8 @@
 /* objects.h: contexts, streams and events as the simulator keeps them.
  *
- * All of it under sim.lock unless said otherwise. Streams and events go to a free list, never to
- * the allocator, and the numbers of a stream's operations only grow: so a point of a stream
- * destroyed long ago still compares correctly. */
+ * All of them need sim.lock unless said otherwise. Destroyed streams and events go to a free list,
+ * never to the allocator, and the numbers of a stream's operations only grow. So a point of a
+ * stream destroyed long ago still compares correctly. */
 #pragma once
 
 #include "sim/call/call.h"
@@ -26,28 +26,28 @@ struct CUctx_st {
         uint32_t magic;
         unsigned device;
         bool primary;
-        struct CUctx_st *green_of; /* of a green context: the primary one, which owns its memory */
-        struct CUctx_st *greens, *next_green; /* of a primary context: its green ones */
-        unsigned processors;                  /* of a green one */
+        struct CUctx_st *green_of;   /* green context: the primary one, which owns its memory */
+        struct CUctx_st *greens;     /* primary context: the first of its green contexts */
+        struct CUctx_st *next_green; /* green context: the next one of the same primary context */
+        unsigned processors;         /* green context: its number of processors */
         _Atomic bool alive;
-        unsigned retained; /* primary: by cuDevicePrimaryCtxRetain */
-        unsigned attached; /* besides the thread that made it */
+        unsigned retained; /* primary context: number of retains */
+        unsigned attached; /* number of users besides the thread that made the context */
         unsigned flags, api_version;
         uint64_t id;
         uint64_t charged;
-        _Atomic int *error; /* the device's error in this process: a sticky CUresult; read without
-                               the lock */
+        _Atomic int *error; /* sticky CUresult of the device in this process; read without lock */
         struct CUstream_st *legacy;
-        struct CUstream_st *streams; /* including legacy and per-thread streams */
-        struct CUstream_st *gather;  /* a stream that waits for all of them; NULL: not needed yet */
-        struct CUstream_st *hold;    /* a stream that all of them wait for; NULL: none */
+        struct CUstream_st *streams; /* all streams, legacy and per-thread streams included */
+        struct CUstream_st *gather;  /* a stream that waits for all others; NULL: none yet */
+        struct CUstream_st *hold;    /* a stream that all others wait for; NULL: none */
         struct CUmod_st *modules;
         struct queues queues;
         CUcontext next_gone;
         size_t limit[16];
 };
 
-/* The end of one operation of a stream. stream NULL: always reached. */
+/* The end of one operation of a stream. A point with stream NULL is always reached. */
 struct point {
         struct CUstream_st *stream;
         uint64_t number;
@@ -56,21 +56,20 @@ struct point {
 struct CUstream_st {
         _Atomic uint32_t magic; /* this and `destroyed` are also read without the lock */
         CUcontext context;
-        unsigned flags; /* CU_STREAM_NON_BLOCKING */
+        unsigned flags; /* CU_STREAM_NON_BLOCKING or 0 */
         int priority;
         uint64_t id;
         bool legacy;
-        _Atomic bool destroyed; /* goes back to the free list when its work is done */
+        _Atomic bool destroyed; /* the stream goes to the free list when its work is done */
         struct op *first, **last;
         uint64_t submitted, done;
-        bool worker;  /* it has a thread */
-        bool waiting; /* the thread waits, for work or for another stream */
+        bool worker;  /* the stream has a thread */
+        bool waiting; /* the thread waits for work or for another stream */
         pthread_cond_t wake;
         struct capture *capture;
-        struct CUgraphNode_st **tail; /* while capturing: the nodes that its next node follows */
+        struct CUgraphNode_st **tail; /* predecessors of the next captured node */
         size_t tails;
-        struct point *
-                heard; /* for each other stream the last point of it that this one has waited for */
+        struct point *heard; /* the last point of each other stream that this one waited for */
         size_t heards;
         struct CUstream_st *next_of_context, *next_free, *next_all;
 };
@@ -79,14 +78,13 @@ struct CUevent_st {
         uint32_t magic;
         CUcontext context;
         unsigned flags;
-        struct point point; /* of its last record */
-        uint64_t records; /* how often it was recorded: tells an old time stamp from the current one
-                           */
+        struct point point; /* the point of the last record */
+        uint64_t records; /* number of records, which tells old time stamps from the current one */
         bool recorded;
         uint64_t stamp_ns;
-        struct shared_event *shared; /* shared_event.c; NULL: no other process has opened it */
-        int shared_fd;               /* of events made here; otherwise -1 */
-        /* Recorded in a capture: the nodes that the next node of a waiting stream follows. */
+        struct shared_event *shared; /* state in shared memory; NULL: no other process opened it */
+        int shared_fd;               /* descriptor of an event made here; otherwise -1 */
+        /* An event recorded in a capture: the predecessors of the next node of a waiting stream. */
         uint64_t capture_id;
         struct capture *capture;
         struct CUgraphNode_st **tail;
@@ -96,33 +94,33 @@ struct CUevent_st {
 
 /* ---- current.c ---- */
 CUcontext context_current(void);
-/* A NULL handle means the current context. */
+/* Checks a handle. NULL means the current context. */
 CUresult context_check(CUcontext handle, CUcontext *ret_context);
-/* The context that owns memory, modules and events: the primary one for a green one. */
+/* Returns the context that owns memory, modules and events: for a green context the primary one. */
 CUcontext context_owner(CUcontext c);
-/* The program's handle for it; NULL: it is not green. */
+/* Returns the program's handle of a green context; NULL: c is not green. */
 static inline CUgreenCtx context_as_green(CUcontext c)
 {
         return c->green_of ? (CUgreenCtx)(void *)c : NULL;
 }
-/* Push it on the calling thread's stack of contexts. False: the stack is full. */
+/* Pushes c on the calling thread's stack of contexts. Returns false if the stack is full. */
 bool context_push(CUcontext c);
-/* Pop the calling thread's current context. */
+/* Pops the calling thread's current context. */
 void context_pop(void);
-/* The first error counts. */
+/* Makes c fail with an error, unless it has failed before. */
 void context_fail(CUcontext c, CUresult error);
-/* True when running work should give up: the process is leaving or the context has failed. */
+/* True when running work should stop: the process is exiting or the context has failed. */
 static inline bool context_cancelled(CUcontext c)
 {
         return sim_cancelled(c->error);
 }
-/* The same, called between two steps of work that uses no memory at that moment: it waits here
- * while its channel is disabled. */
+/* Like context_cancelled(), between two steps of work, when the work uses no memory. Waits while
+ * the channel of the work is disabled. */
 bool context_stopped(CUcontext c);
 
 /* ---- device.c ---- */
-#define DEVICE_PROCESSORS 132 /* as an H200 has */
+#define DEVICE_PROCESSORS 132 /* multiprocessors of an H200 */
 CUresult device_check(CUdevice device);
 
-/* The start of entry points with a device: api_enter(), then the device. */
+/* Begins entry points that take a device: calls api_enter(), and checks the device. */
 CUresult device_enter(const char *function, CUdevice device);

@@ -1,6 +1,6 @@
-/* exec.c: instantiated graphs: an order of nodes that respects every edge, computed once, launched
- * many times. A launch keeps the program that it began with: changing the executable graph makes a
- * new program. */
+/* exec.c: instantiated graphs. A program, the nodes in an order that respects every edge, is
+ * computed once and launched many times. A launch keeps the program with which it began: a change
+ * of the executable graph makes a new program. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 
 struct step {
         struct work work;
-        CUgraphNode node; /* the graph that it comes from: compared, never followed */
+        CUgraphNode node; /* the node of the source graph: compared, never dereferenced */
         bool disabled;
 };
 
@@ -31,7 +31,7 @@ struct CUgraphExec_st {
         uint32_t magic;
         struct program *program;
         uint64_t flags;
-        struct point last; /* its launches run one after the other */
+        struct point last; /* the last launch, for which the next launch waits */
         struct CUgraphExec_st *next, **link;
 };
 
@@ -93,8 +93,8 @@ static CUresult program_add(struct program *p, const struct work *w, CUgraphNode
         return r;
 }
 
-/* Adds nodes whose predecessors are all in, in the order in which they were added to the graph.
- * Locked. */
+/* Adds the nodes of g, each after its predecessors, otherwise in the order in which they were added
+ * to the graph. Needs sim.lock. */
 static CUresult program_add_graph(struct program *p, CUgraph g)
 {
         size_t done = 0, before;
@@ -120,10 +120,10 @@ static CUresult program_add_graph(struct program *p, CUgraph g)
                         done++;
                 }
         } while (done != before);
-        return done == g->nodes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; /* a circle */
+        return done == g->nodes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; /* a cycle */
 }
 
-/* The memory of copies and fills has to be there when a graph is instantiated. */
+/* Checks that the memory of copies and fills exists when a graph is instantiated. */
 static CUresult program_check(const struct program *p)
 {
         CUresult r = CUDA_SUCCESS;
@@ -139,13 +139,14 @@ static CUresult program_check(const struct program *p)
         return r;
 }
 
-/* A graph that allocates memory has at most one instance at a time. Locked. */
+/* Reserves the graph's memory for this instance: a graph that allocates memory has at most one
+ * instance at a time. Needs sim.lock. */
 static CUresult program_own_memory(const struct program *p)
 {
         for (size_t i = 0; i < p->steps; i++)
                 if (p->step[i].work.kind == WORK_GRAPH_ALLOC &&
                     !graph_memory_own(p->step[i].work.memory))
-                        return CUDA_ERROR_NOT_SUPPORTED; /* the first node decides for all */
+                        return CUDA_ERROR_NOT_SUPPORTED; /* only the first node can fail */
         return CUDA_SUCCESS;
 }
 
@@ -299,8 +300,8 @@ static bool program_allocates(const struct program *p, size_t before, const stru
         return false;
 }
 
-/* Memory that a launch leaves allocated has to be freed before the next launch, unless that one
- * frees it itself; and freed memory has to exist. Locked. */
+/* Checks a launch: memory that the previous launch left allocated must have been freed, unless this
+ * launch frees it (`frees`), and memory that it frees must exist. Needs sim.lock. */
 static CUresult program_memory_check(const struct program *p, bool frees)
 {
         for (size_t i = 0; i < p->steps; i++) {
@@ -375,7 +376,8 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
 
 /* ---- changes ---- */
 
-/* A program that can be changed: a copy if a launch still uses the current one. Locked. */
+/* Makes e's program safe to change: replaces it by a copy if a launch still uses it. Needs
+ * sim.lock. */
 static CUresult exec_own(CUgraphExec e)
 {
         struct program *p;
@@ -511,7 +513,7 @@ EXPORT CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsign
         return r;
 }
 
-/* The same shape with other parameters. */
+/* Updates an executable graph from a graph of the same shape with other parameters. */
 EXPORT CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                                      CUgraphExecUpdateResultInfo *result_info)
 {

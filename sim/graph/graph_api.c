@@ -1,4 +1,4 @@
-/* graph_api.c: graphs and their nodes, built by hand. exec.c makes programs of them. */
+/* graph_api.c: graphs and their nodes, built by hand. exec.c makes programs from the graphs. */
 #include "sim/graph/node.h"
 #include "sim/queue/graph.h"
 
@@ -263,7 +263,7 @@ EXPORT CUresult cuGraphAddEmptyNode(CUgraphNode *ret_node, CUgraph graph,
                                             dependency_count, ret_node);
 }
 
-/* A copy of every node; child graphs with it. Locked. */
+/* Copies a graph with every node and child graph. Needs sim.lock. */
 static CUresult graph_copy(CUgraph from, CUgraph *ret_graph)
 {
         CUgraph g = graph_new();
@@ -386,8 +386,8 @@ EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
         return CUDA_SUCCESS;
 }
 
-/* Lists as the driver returns them: with NULL only the count, otherwise as many entries as there is
- * room for, and NULL in the rest. */
+/* Returns a list as the driver does: only the count if out is NULL; otherwise as many entries as
+ * there is room for, and NULL in the unused ones. */
 static void list_out(CUgraphNode const *list, size_t count, CUgraphNode *out, size_t *room)
 {
         if (!out) {

@@ -34,8 +34,8 @@ EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node,
                 if (!node->params)
                         return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        /* The pointers lead into the node: valid until it is changed or destroyed, as with the
-         * driver. */
+        /* The pointers lead into the node. As with the driver, they are valid until the node is
+         * changed or destroyed. */
         for (unsigned i = 0; i < k->function->info->parameters; i++)
                 node->params[i] = (uint8_t *)k->parameters + k->function->info->parameter[i].offset;
         *node_params = (CUDA_KERNEL_NODE_PARAMS){.func = k->function,

@@ -1,11 +1,10 @@
-/* graph_node.c: nodes of any type through one entry point, which passes them to the entry point of
- * their type. Batches of memory operations, events, conditions and memory of a graph are not
- * supported. */
+/* graph_node.c: one entry point for nodes of any type, which calls the entry point of the node's
+ * type. Nodes for batches of memory operations, events, conditions and memory are not supported. */
 #include <string.h>
 
 #include "sim/queue/graph.h"
 
-/* Only kernels that these cards do not have give edges ports and types. */
+/* True if no edge has a port or a type: only kernels of newer cards use those. */
 static bool edges_are_plain(const CUgraphEdgeData *data, size_t count)
 {
         static const CUgraphEdgeData plain;

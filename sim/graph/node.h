@@ -1,4 +1,4 @@
-/* node.h: a node's work, from its parameters as the entry points take them. */
+/* node.h: turns the parameters of a node into its work. */
 #pragma once
 
 #include "sim/queue/graph.h"

@@ -1,4 +1,4 @@
-/* program.h: an instantiated graph as work. Reference-counted: launches in progress hold one. */
+/* program.h: an instantiated graph as work. Launches in progress hold a reference to it. */
 #pragma once
 
 #include "sim/queue/work.h"

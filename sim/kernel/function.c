@@ -1,4 +1,4 @@
-/* function.c: kernels: their attributes and occupancy. */
+/* function.c: attributes and occupancy of kernels. */
 #include <string.h>
 
 #include "base/macros.h"
@@ -196,7 +196,7 @@ EXPORT CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(
                 return CUDA_ERROR_INVALID_VALUE;
         if (block_size_limit <= 0 || (unsigned)block_size_limit > func->info->max_threads)
                 block_size_limit = (int)func->info->max_threads;
-        /* The block size that keeps most threads of a multiprocessor busy. */
+        /* Find the block size that keeps most threads of a multiprocessor busy. */
         for (int size = block_size_limit / 32 * 32; size > 0; size -= 32) {
                 size_t shared = block_size_to_dynamic_smem_size
                                         ? block_size_to_dynamic_smem_size(size)

@@ -1,6 +1,6 @@
 /* launch.c: kernel launches, and the memory that running kernels see. A kernel that has touched a
- * range is taken to be using it until it ends: when the range is unmapped in the meantime, the
- * launch fails with an illegal address, as it could on a card. */
+ * range counts as using it until the kernel ends. If the range is unmapped before, the launch fails
+ * with an illegal address, as it could on a card. */
 #include "sim/stream/transfer.h"
 #include "sim/kernel/launch.h"
 
@@ -25,11 +25,11 @@ struct used {
 
 struct running {
         CUcontext context;
-        struct managed_hold hold; /* the managed memory that it uses now */
+        struct managed_hold hold; /* managed memory that the kernel uses now */
         struct table used;
         uint64_t unmappings;
         bool unmapped;
-        uint64_t bus_ready_ns; /* when the host memory that it used has come over the bus */
+        uint64_t bus_ready_ns; /* when the host memory that the kernel used has crossed the bus */
 };
 
 static void *running_resolve(void *context, uint64_t address, size_t bytes, bool write,
@@ -96,7 +96,7 @@ static void running_look(struct running *run)
                         run->unmapped = true;
 }
 
-/* It uses no memory any more: the next access looks its range up again. */
+/* Releases the memory that the kernel uses. The next access looks up its range again. */
 static void running_let_go(struct running *run)
 {
         for (size_t i = 0; i < run->used.count; i++) {
@@ -109,7 +109,8 @@ static void running_let_go(struct running *run)
         run->used.count = 0;
 }
 
-/* Its channel is disabled. Memory may leave meanwhile, and come back elsewhere. */
+/* Stops the kernel while its channel is disabled. Until it is enabled, memory may leave and come
+ * back elsewhere. */
 static void running_stand(struct running *run)
 {
         running_look(run);
@@ -138,7 +139,7 @@ static bool running_cancelled(void *context)
 
 static CUresult running_result(const struct running *run, int r)
 {
-        if (run->hold.error != CUDA_SUCCESS) /* leaving is no failure */
+        if (run->hold.error != CUDA_SUCCESS) /* the exit of the process is no failure */
                 return run->hold.error == CUDA_ERROR_DEINITIALIZED ? CUDA_SUCCESS : run->hold.error;
         if (run->unmapped || r == -EFAULT)
                 return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -190,7 +191,7 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
         return result;
 }
 
-/* ---- what was asked for ---- */
+/* ---- preparing a launch ---- */
 
 static CUresult extra_parameters(void **extra, void *to, size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* library.c: libraries: PTX that becomes a module in each context that asks for it. */
+/* library.c: libraries, whose PTX becomes a module in each context that uses it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ struct CUlib_st {
         char *text;
         size_t bytes;
         struct CUkern_st *kernels;
-        struct CUmod_st *modules; /* one a context */
+        struct CUmod_st *modules; /* list with one module per context */
         struct CUlib_st *next, **link;
 };
 
@@ -244,7 +244,7 @@ EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *ret_ptr, size_t *bytes, CUlibrar
         return r != CUDA_SUCCESS ? r : cuModuleGetGlobal_v2(ret_ptr, bytes, m, name);
 }
 
-/* No PTX that the interpreter takes has managed variables. */
+/* The interpreter accepts no PTX with managed variables. */
 EXPORT CUresult cuLibraryGetManaged(CUdeviceptr *ret_ptr, size_t *bytes, CUlibrary library,
                                     const char *name)
 {

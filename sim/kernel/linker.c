@@ -1,5 +1,5 @@
-/* linker.c: joins pieces of PTX into one image: their texts one after the other, without the lines
- * that only the first may have. Must never accept anything but PTX text. */
+/* linker.c: joins pieces of PTX into one image. It concatenates the texts, and drops the heads of
+ * all but the first. Must never accept anything but PTX text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ EXPORT CUresult cuLinkCreate_v2(unsigned int option_count, CUjit_option *options
         return *ret_state ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Skips the lines that begin a module: version, target, address size. */
+/* Skips the head of a module: the lines with version, target and address size. */
 static const char *skip_head(const char *text)
 {
         static const char *const words[] = {".version", ".target", ".address_size"};

@@ -99,7 +99,7 @@ void module_unload_all(CUcontext c)
         }
 }
 
-/* Memory for its variables, with their initial values. */
+/* Allocates memory for the module's variables, with their initial values. */
 static CUresult variables_place(CUmodule m)
 {
         for (unsigned i = 0; i < m->variables; i++) {
@@ -237,7 +237,7 @@ EXPORT CUresult cuModuleUnload(CUmodule module)
                 return r;
         if (!module || module->magic != MAGIC_MODULE || module->library)
                 return CUDA_ERROR_INVALID_HANDLE;
-        r = context_wait(module->context); /* its kernels may be running */
+        r = context_wait(module->context); /* kernels of the module may be running */
         if (r != CUDA_SUCCESS)
                 return r;
         pthread_mutex_lock(&sim.lock);

@@ -9,10 +9,10 @@
 #include "sim/memory/memory.h"
 #include "sim/queue/stream.h"
 
-#define LEVELS_MAX 17u /* of 65536 */
+#define LEVELS_MAX 17u /* levels of a mipmap with an edge of 65536 */
 #define WIDTH_MAX  131072u
 #define HEIGHT_MAX 65536u
-#define SOLID_MAX  16384u /* in each direction, if there is a depth */
+#define SOLID_MAX  16384u /* each edge of a three-dimensional array */
 #define LAYERS_MAX 2048u
 
 struct CUmipmappedArray_st {
@@ -79,7 +79,7 @@ static bool shape_is_possible(const CUDA_ARRAY3D_DESCRIPTOR *d)
                                  d->Height <= SOLID_MAX);
 }
 
-/* sim.lock not held. */
+/* Takes sim.lock itself. */
 static CUresult array_new(CUcontext c, const CUDA_ARRAY3D_DESCRIPTOR *d, CUmipmappedArray mipmap,
                           CUarray *ret_array)
 {
@@ -113,7 +113,7 @@ static CUresult array_new(CUcontext c, const CUDA_ARRAY3D_DESCRIPTOR *d, CUmipma
         return CUDA_SUCCESS;
 }
 
-/* Takes it off the list; its memory stays. sim.lock held. */
+/* Removes an array from the list and keeps its memory. Needs sim.lock. */
 static void array_unlink(CUarray a)
 {
         CUarray *link = &arrays;
@@ -185,7 +185,7 @@ EXPORT CUresult cuArrayDestroy(CUarray array)
 
         if (r != CUDA_SUCCESS)
                 return r;
-        r = context_wait(c); /* copies in flight may use it */
+        r = context_wait(c); /* copies in flight may use the array */
         if (r != CUDA_SUCCESS)
                 return r;
         pthread_mutex_lock(&sim.lock);
@@ -195,7 +195,7 @@ EXPORT CUresult cuArrayDestroy(CUarray array)
         pthread_mutex_unlock(&sim.lock);
         if (!a)
                 return CUDA_ERROR_INVALID_HANDLE;
-        if (!a->mipmap) /* a level ends with its mipmap */
+        if (!a->mipmap) /* a level is freed with its mipmap */
                 array_free(a);
         return CUDA_SUCCESS;
 }
@@ -241,7 +241,7 @@ EXPORT CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *ret_shape, CUarra
         return CUDA_SUCCESS;
 }
 
-/* Answers only for arrays whose memory comes later. */
+/* Refused, because only arrays with deferred memory have requirements. */
 EXPORT CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *ret, CUarray array,
                                              CUdevice device)
 {

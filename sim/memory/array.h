@@ -1,5 +1,5 @@
-/* array.h: arrays as copies see them. An array is a block of the card's memory whose address is
- * never given out; rows follow each other without gaps. */
+/* array.h: arrays, for copies between them and memory. An array is a block of the card's memory
+ * whose address the program never gets; rows follow each other without gaps. */
 #pragma once
 
 #include "sim/call/objects.h"
@@ -8,14 +8,15 @@ struct CUarray_st {
         CUarray next;
         CUcontext context;
         CUDA_ARRAY3D_DESCRIPTOR shape;
-        CUmipmappedArray mipmap; /* NULL: not a level of a mipmap */
+        CUmipmappedArray mipmap; /* the mipmap of which this is a level; NULL: none */
         CUdeviceptr at;
-        size_t element, pitch, rows, slices; /* bytes, bytes, 1 at least, 1 at least */
+        size_t element, pitch; /* bytes of an element, and from one row to the next */
+        size_t rows, slices;   /* number of rows and of slices, at least 1 */
 };
 
-/* All below: sim.lock held. */
+/* All functions below need sim.lock. */
 CUarray array_find(CUarray handle); /* NULL: there is no such array */
 CUmipmappedArray mipmap_find(CUmipmappedArray handle);
-/* With the context's memory, which is freed elsewhere. */
+/* Both functions forget a context's objects. Another file frees the memory of the context. */
 void array_forget_context(CUcontext c);
 void texture_forget_context(CUcontext c);

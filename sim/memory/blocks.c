@@ -1,5 +1,5 @@
-/* blocks.c: owns the table of what programs have allocated, and the memory of cuMemAlloc's family.
- */
+/* blocks.c: owns the table of the program's allocations, and the memory of cuMemAlloc and its
+ * variants. */
 #include "sim/memory/blocks.h"
 
 #include <stdlib.h>
@@ -47,7 +47,7 @@ void memory_allow(CUcontext c, uint32_t devices)
         }
 }
 
-/* Before the card counts as full, pools give up memory that they hold unused. */
+/* Allocates memory of a card. Before the card counts as full, pools give up their unused memory. */
 static CUresult physical_for(unsigned device, uint64_t bytes, enum physical_origin origin,
                              struct physical **ret)
 {
@@ -78,7 +78,7 @@ static CUresult range_map(unsigned device, uint64_t start, uint64_t bytes,
         if (!reserved)
                 start = space_reserve(bytes, SPACE_GRANULARITY, 0);
         range = start ? space_map(RANGE_DEVICE, start, bytes, p, 0, p->at) : NULL;
-        physical_drop(p); /* the range holds it now; if there is no range, it is freed */
+        physical_drop(p); /* the range has a reference; without a range the memory is freed */
         if (!range) {
                 if (start && !reserved)
                         space_release(start);
@@ -109,7 +109,7 @@ void memory_range_free(struct range *range)
         space_release(start);
 }
 
-/* First fit. Locked. */
+/* Takes the first free slots that suffice. Needs the space lock. */
 static bool pack_take(struct pack *p, unsigned slots, unsigned *ret_first)
 {
         unsigned run = 0;

@@ -1,5 +1,5 @@
-/* graph_memory.c: owns the addresses and the memory of graphs' allocation nodes. Memory stays for
- * the next launch until it is trimmed. */
+/* graph_memory.c: owns the addresses and the memory of allocation nodes. A graph's memory stays for
+ * the next launch until the program trims it. */
 #include "sim/memory/graph_memory.h"
 
 #include <stdlib.h>
@@ -11,25 +11,25 @@
 #include "sim/memory/memory.h"
 #include "sim/memory/pool_memory.h"
 
-/* Addresses of one graph, with memory behind all of them or none. The memory is this graph's while
- * it has allocations there; after that, any graph that needs some may take it. */
+/* Addresses of one graph, with memory behind all of them or none. The memory belongs to this graph
+ * while the region holds allocations; otherwise any graph may take it. */
 struct region {
         struct region *next;
         CUgraph graph; /* the graph whose captures get addresses here */
         uint64_t start, bytes, taken;
         unsigned device;
-        unsigned held;       /* of its memories, how many are allocated, or left by a launch */
-        struct range *range; /* NULL: no memory there */
+        unsigned held; /* number of allocations in the region, those left by a launch included */
+        struct range *range; /* the memory behind the addresses; NULL: none */
 };
 
 struct graph_memory {
         struct graph_memory *next;
         struct region *region;
         uint64_t start, bytes;
-        bool freed;          /* a node of a graph has freed it, so no other node may */
-        bool owned;          /* an instance of its graph exists */
-        bool left;           /* a launch has allocated it, and it is not freed */
-        struct block *block; /* NULL: not allocated now */
+        bool freed;          /* a node frees the memory, so no other node may */
+        bool owned;          /* an instance of the graph exists */
+        bool left;           /* a launch has allocated the memory and not freed it */
+        struct block *block; /* the present allocation; NULL: none */
 };
 
 static struct graph_memory *all;
@@ -116,7 +116,7 @@ CUresult graph_memory_capture_free(CUstream s, CUdeviceptr ptr)
         return capture_add(s, &w);
 }
 
-/* Locked (space). */
+/* Needs the space lock. */
 static void forget_block(struct graph_memory *m)
 {
         block_remove(m->block);
@@ -162,7 +162,7 @@ void graph_memory_launched(struct graph_memory *m, bool freed)
         m->left = !freed;
 }
 
-/* Takes memory that another graph does not need now. Locked (space). */
+/* Takes memory that another graph does not need now. Needs the space lock. */
 static struct range *region_steal(struct region *to)
 {
         struct region *from = regions;
@@ -184,7 +184,7 @@ static struct range *region_steal(struct region *to)
         return range;
 }
 
-/* Puts memory behind all of it. Locked (space) afterwards, whatever the result. */
+/* Puts memory behind all of the region. Returns with the space lock held in any case. */
 static CUresult region_back(struct region *region)
 {
         const unsigned device = region->device;
@@ -286,7 +286,7 @@ EXPORT CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *ret_p
         return r;
 }
 
-/* ---- what a device holds for its graphs ---- */
+/* ---- a device's memory for graphs ---- */
 
 EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
@@ -305,7 +305,7 @@ EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
         return CUDA_SUCCESS;
 }
 
-/* Used memory counts by the chunks that back it, as with the driver. */
+/* The driver counts used memory in whole chunks, so used and reserved memory are equal. */
 static uint64_t *attribute(CUdevice device, CUgraphMem_attribute which)
 {
         switch (which) {

@@ -1,29 +1,29 @@
-/* graph_memory.h: memory that belongs to a graph: allocated and freed by its nodes, at an address
- * that is known when the node is made. Under sim.lock unless said otherwise. */
+/* graph_memory.h: memory that belongs to a graph. Nodes allocate and free it, at an address that is
+ * known when the node is made. All functions need sim.lock unless said otherwise. */
 #pragma once
 
 #include "sim/call/objects.h"
 
 struct graph_memory;
 
-/* A capturing stream allocates or frees: adds a node. */
+/* Both functions add a node to the graph of a capturing stream that allocates or frees memory. */
 CUresult graph_memory_capture(CUstream s, unsigned device, uint64_t bytes, CUdeviceptr *ret_ptr);
 CUresult graph_memory_capture_free(CUstream s, CUdeviceptr ptr);
-/* True for addresses of a graph's memory, backed or not. Unlocked. */
+/* True for addresses of a graph's memory, backed or not. Takes sim.lock itself. */
 bool graph_memory_holds(uint64_t at, uint64_t bytes);
-/* Freed by a call outside its graph. False: it is not a graph's memory. */
+/* Frees memory by a call outside its graph. Returns false if it is not a graph's memory. */
 bool graph_memory_free(CUdeviceptr ptr, CUresult *ret_result);
 
-/* An instance of the graph that allocates it begins, if there is none yet; an instance ends. */
+/* Claims the memory for an instance of its graph. Returns false if another instance exists. */
 bool graph_memory_own(struct graph_memory *m);
 void graph_memory_disown(struct graph_memory *m);
 
-/* Before a launch: memory of an earlier launch is still there. */
+/* True if the memory of an earlier launch is not freed yet. */
 bool graph_memory_left(const struct graph_memory *m);
-/* At a launch: fails for want of memory here, not in the work. Memory that another graph has now
- * may be taken over by the work itself, after that graph's work. Unlocked. */
+/* Makes a launch fail here, not in its work, if there is too little memory. The work itself may
+ * take over memory that another graph uses until then. Takes its locks itself. */
 CUresult graph_memory_room(struct graph_memory *m);
 void graph_memory_launched(struct graph_memory *m, bool freed);
 
-/* The nodes' work. Unlocked. */
+/* Runs the work of a node. Takes its locks itself. */
 CUresult graph_memory_run(struct graph_memory *m, bool allocate);

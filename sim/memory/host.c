@@ -1,6 +1,6 @@
 /* host.c: pinned host memory, allocated by the driver or registered by the program. Devices reach
- * it at the program's own address. Must never free it before the work submitted so far has ended.
- */
+ * it at the address that the program uses. Must never free it before the work submitted so far has
+ * ended. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 #include "sim/memory/memory.h"
 #include "sim/queue/stream.h"
 
-/* mapped: bytes that munmap() takes; 0 for the program's own memory. */
+/* Adds pinned memory. mapped: its length for munmap(); 0 for the program's own memory. */
 static CUresult host_add(CUcontext c, void *host, size_t bytes, uint64_t mapped, unsigned flags)
 {
         struct block *b = calloc(1, sizeof(*b));
@@ -48,7 +48,7 @@ static struct block *host_find(const void *host, enum block_kind kind)
         return b && b->span.start == (uintptr_t)host && b->kind == kind ? b : NULL;
 }
 
-/* Memory of cuMemCreate that the processor may access. Locked. */
+/* True for memory of cuMemCreate that the processor may access. Needs the space lock. */
 static bool is_shown(uint64_t address)
 {
         const struct range *range = space_range(address);
@@ -183,7 +183,7 @@ EXPORT CUresult cuMemHostGetFlags(unsigned int *ret_flags, void *host)
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
         b = memory_block((uintptr_t)host);
-        if (is_host(b)) /* under unified addressing it is always mapped */
+        if (is_host(b)) /* under unified addressing the memory is always mapped */
                 *ret_flags = b->flags | CU_MEMHOSTALLOC_DEVICEMAP;
         else if (is_shown((uintptr_t)host))
                 *ret_flags = CU_MEMHOSTALLOC_DEVICEMAP;

@@ -1,6 +1,6 @@
-/* ipc.c: memory of other processes. A handle names a file of a living process, opened through
- * /proc, as the driver asks its kernel module. Must never give a handle a second meaning: it
- * carries the file's inode, because descriptor numbers are used again. */
+/* ipc.c: memory of other processes. A handle names a file of a living process, which is opened
+ * through /proc; the real driver asks its kernel module. Must never give a handle a second meaning:
+ * it contains the file's inode, because descriptor numbers are reused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
         return r;
 }
 
-/* Locked. */
+/* Needs the space lock. */
 static CUresult map_import(CUcontext c, const struct ipc_handle *h, struct physical *p,
                            CUdeviceptr *ret)
 {
@@ -110,7 +110,7 @@ static CUresult open_new(CUcontext c, const struct ipc_handle *h, CUdeviceptr *r
                 return r;
         space_lock();
         r = map_import(c, h, p, ret);
-        physical_drop(p); /* the range holds it now; if there is no range, it is freed */
+        physical_drop(p); /* the range has a reference; without a range the memory is freed */
         space_unlock();
         return r;
 }
@@ -184,7 +184,7 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
         space_unlock();
         if (!last)
                 return r;
-        r = context_wait(c); /* as with cuMemFree, submitted work may use it */
+        r = context_wait(c); /* as with cuMemFree, submitted work may use the memory */
         if (r != CUDA_SUCCESS)
                 return r;
         space_lock();
@@ -199,7 +199,7 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 
 #define HOST_PAGE 4096u
 
-/* A file that keeps the memory alive, like a dma-buf; there is no device here that could use it. */
+/* Returns a file that keeps the memory alive, like a dma-buf. No simulated device can use it. */
 EXPORT CUresult cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr ptr, size_t bytes,
                                               CUmemRangeHandleType type, unsigned long long flags)
 {

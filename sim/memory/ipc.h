@@ -12,14 +12,14 @@ struct ipc_handle {
         int32_t pid, fd;
         uint32_t zero;
         uint64_t inode;
-        uint64_t offset, bytes; /* of the allocation */
-        uint64_t all;           /* of the file */
+        uint64_t offset, bytes; /* place of the allocation in the file */
+        uint64_t all;           /* length of the file */
         uint64_t reserved[2];
 };
 _Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "64 bytes");
 _Static_assert(sizeof(CUipcEventHandle) == sizeof(CUipcMemHandle), "64 bytes");
 
-/* The number of a file; 0: it is not open. */
+/* Returns the inode of an open file; 0: fd is not open. */
 uint64_t ipc_inode(int fd);
-/* -1: the process or its file is gone. */
+/* Returns a descriptor, or -1 if the process or its file is gone. */
 int ipc_open(const struct ipc_handle *h);

@@ -9,7 +9,7 @@
 #include "sim/memory/memory.h"
 #include "sim/queue/stream.h"
 
-/* The allocation that holds all of it, its range pinned; NULL: there is none. */
+/* Pins and returns the range of the managed allocation that holds all these bytes; NULL: none. */
 static struct range *managed_pin(CUdeviceptr ptr, size_t bytes)
 {
         const struct block *b;
@@ -26,7 +26,7 @@ static struct range *managed_pin(CUdeviceptr ptr, size_t bytes)
         return range;
 }
 
-/* An ordinal, or CU_DEVICE_CPU. */
+/* Checks an ordinal, which may be CU_DEVICE_CPU. */
 static CUresult location_check(int device)
 {
         return device == CU_DEVICE_CPU ? CUDA_SUCCESS : device_check(device);
@@ -154,10 +154,10 @@ static void unset_accessed_by(struct managed_advice *a, int device)
                 a->accessed_by &= (uint8_t) ~(1U << device);
 }
 
-/* By number; whether the device means anything. */
+/* The kinds of advice, by number. */
 static const struct {
         void (*change)(struct managed_advice *a, int device);
-        bool of_device;
+        bool of_device; /* the advice depends on the device */
 } advices[] = {
         [CU_MEM_ADVISE_SET_READ_MOSTLY] = {set_read_mostly, false},
         [CU_MEM_ADVISE_UNSET_READ_MOSTLY] = {unset_read_mostly, false},
@@ -291,8 +291,8 @@ EXPORT CUresult cuMemRangeGetAttribute(void *data, size_t data_size,
 
 /* ---- streams ---- */
 
-/* These cards let all streams and the processor use managed memory at the same time: the stream
- * that it is attached to is stored, and no call waits because of it. */
+/* The simulated cards let all streams and the processor use managed memory at the same time. So the
+ * attached stream is only stored, and no call waits because of it. */
 EXPORT CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t length,
                                        unsigned int flags)
 {

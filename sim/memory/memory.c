@@ -1,4 +1,4 @@
-/* memory.c: cuMemAlloc and its family. Must never return memory to the card before the work
+/* memory.c: cuMemAlloc and its variants. Must never return freed memory to the card before the work
  * submitted before the free has ended. */
 #include "sim/memory/memory.h"
 
@@ -47,19 +47,19 @@ CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
         return r;
 }
 
-/* What cuMemFree takes. */
+/* True for a block that cuMemFree frees after waiting for work. */
 static bool is_allocated(const struct block *b, CUdeviceptr ptr)
 {
         return b && b->span.start == ptr && (b->kind == BLOCK_DEVICE || b->kind == BLOCK_MANAGED);
 }
 
-/* A block of a pool or of a graph. */
+/* True for a block of a pool or of a graph. */
 static bool is_ordered(const struct block *b, CUdeviceptr ptr)
 {
         return b && b->span.start == ptr && (b->kind == BLOCK_POOL || b->kind == BLOCK_GRAPH);
 }
 
-/* False: it is neither. */
+/* Frees memory of a graph or of a pool. Returns false if ptr is neither. */
 static bool free_ordered(CUdeviceptr ptr, CUresult *ret_result)
 {
         struct block *b;
@@ -260,6 +260,6 @@ void memory_release_context(CUcontext c)
         space_lock();
         peer_forget(c);
         for (size_t at = 0; (b = block_of_context(c, &at));)
-                block_free(b); /* the next one takes its place */
+                block_free(b); /* the next block takes its place in the table */
         space_unlock();
 }

@@ -1,25 +1,26 @@
-/* memory.h: cuMemAlloc and its family, for others. */
+/* memory.h: memory of cuMemAlloc, for other files. */
 #pragma once
 
 #include "sim/memory/blocks.h"
 #include "sim/queue/work.h"
 
-/* The driver's check before it queues a copy or a fill: device addresses are mapped, accessible to
- * some device and within one allocation. Host memory is not checked. graph: it is for a graph,
- * whose own memory may not exist yet. Unlocked. */
+/* True if a copy or a fill may be queued, as with the driver: device addresses are mapped,
+ * accessible to some device, and within one allocation. Host memory is not checked. graph: the work
+ * belongs to a graph, whose own memory may not exist yet. Takes its locks itself. */
 bool memory_usable(uint64_t at, uint64_t bytes, bool write, bool graph);
 
-/* Device memory for the driver's own use (module variables). */
+/* Allocates device memory for the simulator's own use (module variables). */
 CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret);
 /* Frees at once, without waiting. */
 CUresult memory_free(CUdeviceptr ptr);
-/* Frees all allocations of the context. sim.lock held. */
+/* Frees all allocations of the context. Needs sim.lock. */
 void memory_release_context(CUcontext c);
 
-/* managed_api.c */
+/* ---- managed_api.c ---- */
 CUresult prefetch_run(CUcontext c, const struct work_prefetch *w);
 
-/* These two locked, in peer.c: the cards that may use the context's allocations; and the context's
- * end. */
+/* ---- peer.c ---- */
+/* Returns the cards that may use the context's allocations. Needs the space lock. */
 uint32_t peer_devices(CUcontext c);
+/* Ends all peer access of a context. Needs the space lock. */
 void peer_forget(CUcontext c);

@@ -1,10 +1,10 @@
-/* peer.c: which contexts may use another card's memory. Must never give access to memory that the
- * program maps itself: only cuMemSetAccess does that. */
+/* peer.c: owns the access of contexts to another card's memory. Must never give access to memory
+ * that the program maps itself: only cuMemSetAccess does that. */
 #include <stdlib.h>
 
 #include "sim/memory/memory.h"
 
-/* Work on `from`'s card may use allocations of `to`. Under the space lock. */
+/* Work on the card of `from` may use allocations of `to`. The list needs the space lock. */
 static struct pair {
         struct pair *next;
         CUcontext from, to;
@@ -71,7 +71,7 @@ EXPORT CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib
         if (src == dst)
                 return CUDA_ERROR_INVALID_DEVICE;
         if (attribute == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)
-                *value = 0; /* the best there is */
+                *value = 0; /* the best rank */
         return CUDA_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-/* pointer.c: what is known of an address. */
+/* pointer.c: the attributes of an address. */
 #include <string.h>
 
 #include "base/macros.h"
@@ -7,13 +7,13 @@
 #include "sim/memory/memory.h"
 #include "sim/memory/pool.h"
 
-/* What the attributes are taken from. */
+/* The memory at an address, from which the attributes are taken. */
 struct subject {
-        struct block *block;       /* cuMemAlloc, pinned and registered host memory */
-        const struct range *range; /* all of them, and VMM mappings */
+        struct block *block;       /* the allocation; NULL: a VMM mapping */
+        const struct range *range; /* the mapped range; NULL: the address is only reserved */
         struct span span, reservation;
         CUdeviceptr ptr;
-        unsigned device; /* of the current context */
+        unsigned device; /* the device of the current context */
 };
 
 static bool is_host(const struct subject *s)
@@ -21,8 +21,8 @@ static bool is_host(const struct subject *s)
         return s->range->kind == RANGE_HOST || range_is_mapped(s->range);
 }
 
-/* Locked. False: neither memory nor an address of the program's; range is NULL where an address is
- * only reserved. */
+/* Finds the memory or reservation at an address. Returns false if there is neither. Needs the space
+ * lock. */
 static bool subject_find(CUdeviceptr ptr, struct subject *ret)
 {
         CUcontext c = context_current();
@@ -32,15 +32,15 @@ static bool subject_find(CUdeviceptr ptr, struct subject *ret)
         ret->range = ret->block ? ret->block->range : space_range(ptr);
         if (ret->block) {
                 ret->span = ret->reservation = ret->block->span;
-                if (ret->block->kind == BLOCK_POOL) /* it may lie in several */
+                if (ret->block->kind == BLOCK_POOL) /* the block may lie in several ranges */
                         ret->range = space_range(ptr);
                 return true;
         }
         if (ret->range && ret->range->kind != RANGE_VMM)
-                return false; /* a pool's memory that nobody has allocated */
+                return false; /* memory of a pool that is not allocated */
         if (ret->range)
                 ret->span = ret->range->span;
-        /* The attributes speak of the reservation, cuMemGetAddressRange of the mapping. */
+        /* The attributes describe the reservation, cuMemGetAddressRange the mapping. */
         return space_reserved(ptr, 1, &ret->reservation);
 }
 
@@ -83,14 +83,14 @@ static uint64_t value_of(const struct subject *s, CUpointer_attribute which)
         return values[which];
 }
 
-/* Where it does not apply, the answer is 0 and an error. */
+/* True if an attribute applies to the memory. Otherwise the answer is 0 and an error. */
 static bool applies(const struct subject *s, CUpointer_attribute which)
 {
         const struct range *m = s->range;
 
         switch (which) {
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-                return m->access[s->device]; /* else mapped, but nobody may use it yet */
+                return m->access[s->device]; /* mapped memory may have no access rights yet */
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
                 return m->kind == RANGE_HOST || m->managed || m->host_access;
         case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
@@ -104,7 +104,7 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
 {
         bool good;
 
-        if (!s->range || !pointer_attribute_exists(which)) /* reserved, with nothing there */
+        if (!s->range || !pointer_attribute_exists(which)) /* no range: only reserved addresses */
                 return CUDA_ERROR_INVALID_VALUE;
         good = applies(s, which);
         if (which != CU_POINTER_ATTRIBUTE_P2P_TOKENS)
@@ -112,7 +112,7 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
         else
                 memset(data, 0, 2 * sizeof(uint64_t));
         if (good && which == CU_POINTER_ATTRIBUTE_P2P_TOKENS && s->block)
-                atomic_store(&s->block->sync_memops, true); /* who asks for them wants that, too */
+                atomic_store(&s->block->sync_memops, true); /* as in the driver, tokens set this */
         return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -131,13 +131,13 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUd
         return r;
 }
 
-/* What an attribute of an unknown address is: nothing, by its size. Where it is reserved, how much
- * is. */
+/* Writes the attribute of an address without memory: a zero of the attribute's size, except for the
+ * attributes below. */
 static void attribute_none(const struct subject *s, CUpointer_attribute which, void *data)
 {
         const uint64_t values[POINTER_ATTRIBUTES] = {
                 [CU_POINTER_ATTRIBUTE_HOST_POINTER] = s->ptr,
-                [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = (uint64_t)-2, /* as the driver has it */
+                [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = (uint64_t)-2, /* the driver's value */
                 [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = s->reservation.start,
                 [CU_POINTER_ATTRIBUTE_RANGE_SIZE] = s->reservation.bytes,
         };
@@ -173,7 +173,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int attribute_count,
         for (unsigned i = 0; i < attribute_count; i++) {
                 if (!found || !s.range)
                         attribute_none(&s, attributes[i], data[i]);
-                else /* where it does not apply it says so by what it leaves there */
+                else /* the written value alone shows that an attribute does not apply */
                         (void)attribute(&s, attributes[i], data[i]);
         }
         space_unlock();
@@ -211,7 +211,7 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_bytes
         if (!subject_find(ptr, &s) || !s.range) {
                 r = CUDA_ERROR_NOT_FOUND;
         } else {
-                if (ret_base) /* of memory of the host the driver says only how much it is */
+                if (ret_base) /* for mapped host memory the driver returns only the size */
                         *ret_base = range_is_mapped(s.range) ? 0 : s.span.start;
                 if (ret_bytes)
                         *ret_bytes = s.span.bytes;

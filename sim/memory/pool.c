@@ -19,7 +19,7 @@ static CUresult pool_check(CUmemoryPool pool)
                                                                      : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Under sim.lock. */
+/* Needs sim.lock. */
 static CUmemoryPool default_pool(unsigned device)
 {
         CUmemoryPool p = &defaults[device];
@@ -65,7 +65,7 @@ static CUresult allocate_locked(CUmemoryPool pool, uint64_t bytes, CUstream stre
         return r;
 }
 
-/* pool NULL: the current one of the stream's device. */
+/* Allocates in stream order. pool NULL: the current pool of the stream's device. */
 static CUresult allocate(const char *function, CUdeviceptr *ret_ptr, size_t bytes, bool named,
                          CUmemoryPool pool, CUstream stream)
 {
@@ -101,7 +101,7 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ret_ptr, size_t bytes, CUme
         return allocate(__func__, ret_ptr, bytes, true, pool, stream);
 }
 
-/* For the program it is freed now, whatever the stream still has to do. */
+/* Frees memory of a pool. The program loses it at once, whatever the stream still has to do. */
 static CUresult free_in_order(CUdeviceptr ptr, CUstream stream, bool *ret_device)
 {
         struct block *b;
@@ -133,7 +133,7 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
         if (!stream->capture)
                 r = capture_unsafe_locked();
         if (r != CUDA_SUCCESS || !ptr)
-                ; /* there is nothing to free then, either */
+                ; /* an error, or a NULL pointer: nothing is freed */
         else if (stream->capture)
                 r = graph_memory_capture_free(stream, ptr);
         else if (!graph_memory_free(ptr, &r))
@@ -168,8 +168,7 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *ret_pool, const CUmemPoolProps *pr
              ~(unsigned)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC)))
                 return CUDA_ERROR_INVALID_VALUE;
         if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->handleTypes != none)
-                return CUDA_ERROR_NOT_SUPPORTED; /* host memory and other processes are not modelled
-                                                  */
+                return CUDA_ERROR_NOT_SUPPORTED; /* pools are on a device and not exported */
         if (props->location.id < 0 || (unsigned)props->location.id >= sim.devices)
                 return CUDA_ERROR_INVALID_VALUE;
         for (size_t i = 0; i < sizeof(props->reserved); i++)
@@ -185,7 +184,7 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *ret_pool, const CUmemPoolProps *pr
         return CUDA_SUCCESS;
 }
 
-/* The object stays: its allocations are freed later, and handles must stay distinct. */
+/* Keeps the pool's object: its allocations are freed later, and handles must stay distinct. */
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
         CUresult r = pool_enter(__func__, pool);
@@ -212,7 +211,7 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep)
                 return r;
         chunk = pool->memory.chunk_bytes;
         pthread_mutex_lock(&sim.lock);
-        /* Rounded up as the driver does; 0 if the sum overflows. */
+        /* As in the driver, the size is rounded up to chunks, and is 0 if the sum overflows. */
         (void)pool_memory_release(&pool->memory, (min_bytes_to_keep + chunk - 1) & ~(chunk - 1),
                                   false);
         pthread_mutex_unlock(&sim.lock);
@@ -314,7 +313,7 @@ EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map
                         r = CUDA_ERROR_NOT_SUPPORTED;
                 else if (map[i].location.id != (int)pool->memory.device ||
                          map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
-                        r = CUDA_ERROR_INVALID_DEVICE; /* no other card reaches it here */
+                        r = CUDA_ERROR_INVALID_DEVICE; /* other cards cannot access pools here */
                 else if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
                         r = CUDA_ERROR_NOT_SUPPORTED;
         }
@@ -340,10 +339,9 @@ EXPORT CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool,
         return CUDA_SUCCESS;
 }
 
-/* ---- other processes: no pool here is made for them, and the driver refuses those the same way
- * ----
- */
+/* ---- other processes ---- */
 
+/* No simulated pool can be exported. The driver refuses calls for such pools in the same way. */
 EXPORT CUresult cuMemPoolExportToShareableHandle(void *ret_handle, CUmemoryPool pool,
                                                  CUmemAllocationHandleType type,
                                                  unsigned long long flags)

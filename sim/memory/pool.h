@@ -1,4 +1,4 @@
-/* pool.h: stream-ordered memory, for others. */
+/* pool.h: memory pools and stream-ordered memory. */
 #pragma once
 
 #include "sim/memory/pool_memory.h"
@@ -8,22 +8,21 @@
 struct CUmemPoolHandle_st {
         uint32_t magic;
         bool is_default, destroyed;
-        int may[2]; /* CU_MEMPOOL_ATTR_REUSE_*, without the first, which is in `memory` */
+        int may[2]; /* the second and third CU_MEMPOOL_ATTR_REUSE_*; `memory` has the first */
         uint64_t threshold;
         struct pool_memory memory;
         struct CUmemPoolHandle_st *next;
 };
 
-/* A pool of the device from now on; most: bytes it may hold, 0: as much as there is. Under
- * sim.lock. */
+/* Makes p a pool of the device. most: bytes that it may hold; 0: no limit. Needs sim.lock. */
 void pool_begin(CUmemoryPool p, unsigned device, uint64_t most);
 
-/* After a call that has waited for the point (NULL: for all of the context): pools give back to the
- * card what they hold above their threshold. Unlocked. */
+/* Makes pools return memory above their threshold to the card, after a call that has waited for the
+ * point (NULL: for all of the context). Takes sim.lock itself. */
 void pools_synced(CUcontext c, const struct point *p);
-/* The card is full: the pools of the device give back all memory that they hold unused. True: there
- * was some. Unlocked. */
+/* Makes the pools of a full device return their unused memory. Returns true if there was some.
+ * Takes sim.lock itself. */
 bool pools_release(unsigned device);
 
-/* Frees a pool's block in the order of a stream. sim.lock held, too. */
+/* Frees a pool's block in the order of a stream. Needs sim.lock and the space lock. */
 void block_free_on(struct block *b, CUstream stream);

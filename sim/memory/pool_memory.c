@@ -1,5 +1,5 @@
 /* pool_memory.c: owns the pieces of pools and the card's memory behind them. Must never give a
- * piece to a stream that may run before the one that freed it has come to the free. */
+ * piece to a stream that could use it before the freeing stream has reached the free. */
 #include "sim/memory/pool_memory.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #define UNIT  UINT64_C(512)
 #define CHUNK (UINT64_C(32) << 20)
-#define SPARE 2 /* times a card's memory: a pool has so many addresses that gaps do not matter */
+#define SPARE 2 /* addresses of a pool per byte of the card, so that gaps do not matter */
 
 uint64_t pool_chunk(unsigned device)
 {
@@ -30,7 +30,7 @@ void pool_memory_init(struct pool_memory *m, CUmemoryPool pool, unsigned device,
                                   .chunk_bytes = pool_chunk(device)};
 }
 
-/* The pool keeps its addresses for good. */
+/* Reserves the pool's addresses, which it keeps until it ends. */
 static CUresult begin(struct pool_memory *m)
 {
         uint64_t bytes =
@@ -67,7 +67,7 @@ static bool piece_usable(const struct piece *p, CUstream stream)
                              (p->memory->follows && stream_follows(stream, &p->freed)));
 }
 
-/* Joins it with its higher neighbour, if the same streams may use both. */
+/* Joins p with the piece after it, if the same streams may use both. */
 static bool piece_join(struct piece *p)
 {
         struct piece *n = p->next;
@@ -147,7 +147,7 @@ static size_t chunk_of(const struct pool_memory *m, uint64_t address)
         return (address - m->start) / m->chunk_bytes;
 }
 
-/* Of the chunks under the piece's first bytes: how many have no memory, and the first of them. */
+/* Returns how many chunks under the piece's first bytes have no memory; *ret_first is the first. */
 static size_t chunks_missing(const struct piece *p, uint64_t bytes, size_t *ret_first)
 {
         const struct pool_memory *m = p->memory;
@@ -161,7 +161,8 @@ static size_t chunks_missing(const struct piece *p, uint64_t bytes, size_t *ret_
         return n;
 }
 
-/* The lock is given up meanwhile: other processes may have to make room. */
+/* Puts memory behind chunk i. Releases sim.lock for it, because other processes may have to make
+ * room. */
 static CUresult chunk_fill(struct pool_memory *m, size_t i)
 {
         uint64_t at = m->start + i * m->chunk_bytes;
@@ -173,7 +174,7 @@ static CUresult chunk_fill(struct pool_memory *m, size_t i)
         if (r != CUDA_SUCCESS)
                 space_lock();
         if (r != CUDA_SUCCESS && space_range(at)) {
-                r = CUDA_SUCCESS; /* another thread has filled it; the caller looks again */
+                r = CUDA_SUCCESS; /* another thread has filled the chunk; the caller looks again */
                 range = NULL;
         }
         space_unlock();
@@ -237,7 +238,7 @@ void pool_memory_end(struct pool_memory *m)
 
 /* ---- allocating ---- */
 
-/* A piece that another stream has freed: this stream waits for it. */
+/* Returns a piece that another stream has freed, and makes this stream wait for the free. */
 static struct piece *piece_await(struct pool_memory *m, uint64_t bytes, CUstream stream)
 {
         struct work w = {.kind = WORK_EMPTY};

@@ -1,13 +1,13 @@
 /* pool_memory.h: the memory of a pool: one stretch of addresses, cut into pieces, with memory of
- * the card behind those chunks of it that are in use. What is freed on a stream is that stream's to
- * use again at once, and everybody's when the stream has come to it; the chunk behind it goes back
- * when somebody has waited for that stream. Under sim.lock. */
+ * the card behind the chunks in use. The freeing stream may reuse a piece at once, other streams
+ * once that stream has reached the free. A chunk goes back to the card when a call has waited for
+ * the freeing stream. All functions need sim.lock. */
 #pragma once
 
 #include "sim/memory/memory.h"
 
-/* The unit in which pools and graphs take memory of the card: 32 MiB, as on a card; less on a small
- * one. */
+/* Returns the unit in which pools and graphs take memory of the card: 32 MiB as on a real card,
+ * less on a small one. */
 uint64_t pool_chunk(unsigned device);
 
 struct pool_memory;
@@ -15,37 +15,37 @@ struct pool_memory;
 struct piece {
         struct pool_memory *memory;
         uint64_t start, bytes;
-        struct block *block; /* NULL: free */
-        struct point freed;  /* free: the point at which it was freed */
-        bool known;          /* free: some call has waited for that point */
-        struct piece *next;  /* by address */
+        struct block *block; /* the allocation in the piece; NULL: the piece is free */
+        struct point freed;  /* the point at which a free piece was freed */
+        bool known;          /* a call has waited for that point */
+        struct piece *next;  /* the piece at the next higher address */
 };
 
 struct pool_memory {
         CUmemoryPool pool;
         unsigned device;
-        bool follows;   /* events that a stream waits for make memory usable for it */
-        uint64_t most;  /* bytes it may hold */
-        uint64_t start; /* of its addresses; 0: none yet */
+        bool follows;   /* a stream may reuse memory freed before an event that it waits for */
+        uint64_t most;  /* bytes that the pool may hold */
+        uint64_t start; /* first address of the pool; 0: it has none yet */
         uint64_t chunk_bytes;
-        struct range **chunk; /* NULL: no memory there */
+        struct range **chunk; /* memory of each chunk; NULL: none */
         size_t chunks;
         uint64_t reserved, reserved_high, used, used_high;
         struct piece *first;
 };
 
-/* most 0: as much as there is. */
+/* most: bytes that the pool may hold; 0: no limit. */
 void pool_memory_init(struct pool_memory *m, CUmemoryPool pool, unsigned device, uint64_t most);
-/* A piece with memory behind it, counted as used; its block is the caller's to set. The lock is
- * given up meanwhile. waits: the stream may be made to wait for what another one has freed. */
+/* Takes a piece with memory behind it; the caller sets its block. May release sim.lock for a time.
+ * waits: the stream may be made to wait for a free on another stream. */
 CUresult pool_memory_take(struct pool_memory *m, uint64_t bytes, CUstream stream, bool waits,
                           struct piece **ret);
-/* stream NULL: no work uses it any more. */
+/* Frees a piece in the order of a stream. stream NULL: no work uses the piece any more. */
 void pool_memory_free(struct piece *p, CUstream stream);
-/* Some call has waited for the point (NULL: for all of the context). */
+/* Notes that a call has waited for the point (NULL: for all of the context). */
 void pool_memory_synced(struct pool_memory *m, CUcontext c, const struct point *p);
-/* Unused chunks go back until so many bytes are left. at_once: also chunks whose streams have not
- * been waited for yet, but could be. True: some did. */
+/* Returns unused chunks to the card until `keep` bytes are left. at_once: also chunks whose streams
+ * have reached the free although no call has waited for them. Returns true if a chunk went back. */
 bool pool_memory_release(struct pool_memory *m, uint64_t keep, bool at_once);
-/* Gives its addresses back, if none is allocated any more. */
+/* Gives the pool's addresses back, if no piece is allocated any more. */
 void pool_memory_end(struct pool_memory *m);

@@ -1,5 +1,5 @@
 /* share.c: memory handles as file descriptors, for other processes. One process at a time is
- * charged for the memory: the one that made it while it holds it, then one that has imported it. */
+ * charged for the memory: its creator while that holds it, later a process that has imported it. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

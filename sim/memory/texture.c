@@ -1,6 +1,6 @@
-/* texture.c: texture and surface objects: descriptions of memory that kernels may access. The
- * interpreter has no texture instructions. The checks are the driver's when an object is made; the
- * memory itself is neither accessed nor kept alive. */
+/* texture.c: texture and surface objects, which describe memory that kernels may access. The
+ * interpreter has no texture instructions. A new object is checked as in the driver; its memory is
+ * neither accessed nor kept alive. */
 #include <stdlib.h>
 
 #include "sim/memory/array.h"
@@ -86,7 +86,7 @@ static CUresult object_new(CUcontext c, enum object_kind kind, const CUDA_RESOUR
         return CUDA_SUCCESS;
 }
 
-/* sim.lock held. */
+/* Needs sim.lock. */
 static struct object **object_find(enum object_kind kind, unsigned long long id)
 {
         struct object **link = &objects;
@@ -110,10 +110,10 @@ static CUresult object_destroy(const char *function, enum object_kind kind, unsi
                 *link = o->next;
         pthread_mutex_unlock(&sim.lock);
         free(o);
-        return CUDA_SUCCESS; /* also for objects that do not exist */
+        return CUDA_SUCCESS; /* success even if the object does not exist */
 }
 
-/* A copy, so that no other thread can free it meanwhile. */
+/* Returns a copy of an object, because another thread could free the object. */
 static CUresult object_look(const char *function, enum object_kind kind, unsigned long long id,
                             struct object *ret_object)
 {

@@ -1,5 +1,5 @@
 /* vmm.c: virtual memory management: reservations, handles, mappings, access. Needs only cuInit, no
- * context. Must never wait for running work: the driver's cuMemUnmap does not, either. */
+ * context. Must never wait for running work, because the driver's cuMemUnmap does not. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,11 +13,11 @@
 #include "sim/space/space.h"
 #include "sim/space/trace.h"
 
-/* All handles, so that a stale one is detected; a released handle stays valid while it is mapped.
- * Under the space lock. */
+/* List of all handles, which detects stale ones. A released handle stays valid while it is mapped.
+ * The list needs the space lock. */
 static struct physical *handles;
 
-/* These calls ignore contexts: they work on when the current one has failed, as with the driver. */
+/* Begins a VMM call. As in the driver, it works even if the current context has failed. */
 static CUresult vmm_enter(const char *function)
 {
         return api_enter(function, API_ANY, NULL);
@@ -46,7 +46,7 @@ CUmemGenericAllocationHandle handle_add(struct physical *p)
         return (CUmemGenericAllocationHandle)(uintptr_t)p;
 }
 
-/* The last handle or mapping goes: take it off the list. */
+/* Removes p from the list if its last handle or mapping goes. */
 static void handle_drop(struct physical *p, bool last)
 {
         struct physical **q = &handles;
@@ -65,7 +65,8 @@ static bool prop_is_host(const CUmemAllocationProp *prop)
                prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-/* Memory on a node can be shared with other processes; host memory without a node cannot. */
+/* Checks the properties of host memory. Only memory on a NUMA node can be shared with other
+ * processes. */
 static CUresult host_check(const CUmemAllocationProp *prop)
 {
         unsigned shared = prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA
@@ -91,7 +92,7 @@ static CUresult prop_check(const CUmemAllocationProp *prop)
         return device_check(prop->location.id);
 }
 
-/* The driver does not check the question. */
+/* As in the driver, the properties are not checked. */
 EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                               CUmemAllocationGranularity_flags option)
 {
@@ -154,7 +155,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                 r = prop_check(prop);
         if (r == CUDA_SUCCESS &&
             (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
-                r = CUDA_ERROR_NOT_PERMITTED; /* no fabric here */
+                r = CUDA_ERROR_NOT_PERMITTED; /* the simulator has no fabric */
         if (r != CUDA_SUCCESS)
                 return r;
         if (!handle || size == 0 || !aligned(size) || flags)
@@ -166,7 +167,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         if (r != CUDA_SUCCESS)
                 return r;
         p->prop = *prop;
-        if (p->host) /* of the only node, whatever was asked for */
+        if (p->host) /* host memory is always on the only node */
                 p->prop.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
         if (!p->host) {
                 p->origin = PHYSICAL_CREATED;
@@ -214,19 +215,19 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
         if (!p)
                 r = CUDA_ERROR_INVALID_VALUE;
         else if (offset || size != p->bytes)
-                r = CUDA_ERROR_NOT_SUPPORTED; /* all of a handle, or nothing */
+                r = CUDA_ERROR_NOT_SUPPORTED; /* only a whole handle can be mapped */
         else if (!space_reserved(ptr, size, &s))
                 r = CUDA_ERROR_INVALID_VALUE;
         else if (!space_map(RANGE_VMM, ptr, size, p, offset, p->at + offset))
-                r = CUDA_ERROR_INVALID_VALUE; /* something is mapped there */
+                r = CUDA_ERROR_INVALID_VALUE; /* a part of the addresses is already mapped */
         else
                 session_count(&session_own(sim.session, p->device)->counters.maps, 1);
         space_unlock();
         return r;
 }
 
-/* The mappings in [ptr, ptr + size), if none of them is cut: index of the first, and count. Locked.
- */
+/* Finds the mappings in [ptr, ptr + size): index of the first, and count. Fails if one of them
+ * crosses a border. Needs the space lock. */
 static CUresult mappings_of(CUdeviceptr ptr, size_t size, bool gaps, size_t *ret_first,
                             size_t *ret_count)
 {
@@ -291,7 +292,8 @@ static CUresult access_check(const CUmemAccessDesc *desc)
         return CUDA_SUCCESS;
 }
 
-/* Locked. The processor cannot access a card's memory, and may be told so. */
+/* Sets the access of one location. The processor can never access a card's memory, but the program
+ * may deny it. Needs the space lock. */
 static CUresult access_set(struct range *range, const CUmemAccessDesc *desc)
 {
         if (!is_processor(&desc->location)) {
@@ -328,8 +330,8 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDe
         return r;
 }
 
-/* The driver's answer for host memory without a node: the processor's access, or else the first
- * card's. */
+/* Returns the access to host memory without a node as the driver does: that of the processor, or
+ * else that of the first card. */
 static unsigned access_of_host(const struct range *range)
 {
         return range->host_access ? range->host_access : range->access[0];
@@ -398,7 +400,7 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
         p = handle_find(handle);
         if (p) {
                 *prop = p->prop;
-                /* As the driver (580.159.04) answers. */
+                /* The driver (580.159.04) does not return this flag. */
                 prop->allocFlags.usage &= (unsigned short)~CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         } else {
                 r = CUDA_ERROR_INVALID_VALUE;

@@ -98,11 +98,11 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result);
 
 static struct {
         pthread_mutex_t lock;
-        struct session *session; /* joined at the first init, left at exit with the process */
+        struct session *session; /* joined at the first nvmlInit, left when the process ends */
         unsigned users;
 } nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The session, if nvmlInit has been called. */
+/* Returns the session, or NULL without nvmlInit. */
 static struct session *nvml_enter(void)
 {
         struct session *s;
@@ -113,7 +113,7 @@ static struct session *nvml_enter(void)
         return s;
 }
 
-/* A handle is the index plus one: there is no object behind it. */
+/* Checks a handle, which is the index of the card plus one. */
 static nvmlReturn_t device_enter(nvmlDevice_t device, struct session **ret_session,
                                  unsigned *ret_index)
 {
@@ -364,7 +364,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
         return NVML_SUCCESS;
 }
 
-/* From SIMCUDA_COMPUTE_MODE; the simulated driver ignores it. */
+/* Returns the compute mode that SIMCUDA_COMPUTE_MODE names. The simulated driver ignores it. */
 EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, int *mode)
 {
         const char *setting = getenv("SIMCUDA_COMPUTE_MODE");
@@ -437,7 +437,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
         unsigned index;
         nvmlReturn_t r = device_enter(device, &s, &index);
 
-        /* The simulator has no figure for how busy a card is. */
+        /* The simulator does not measure utilization. */
         return r != NVML_SUCCESS ? r : NVML_ERROR_NOT_SUPPORTED;
 }
 
@@ -466,7 +466,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
                 if (found < room)
                         infos[found] = (nvmlProcessInfo_v2_t){
                                 .pid = (unsigned)slot->pid,
-                                /* Managed memory counts for the card and for no process. */
+                                /* NVML counts managed memory for the card, not for a process. */
                                 .usedGpuMemory = sub_sat(atomic_load(&use->used),
                                                          atomic_load(&use->managed)),
                                 .gpuInstanceId = UINT32_MAX,

@@ -1,4 +1,4 @@
-/* process.c: owns the driver's state in this process, and its lines on stderr. */
+/* process.c: owns the driver's state in this process, and prints its lines on stderr. */
 #include "sim/process/sim.h"
 
 #include <stdarg.h>

@@ -10,10 +10,10 @@
 struct declarator {
         enum ptx_type type;
         unsigned vector;
-        uint64_t align; /* 0: not said */
+        uint64_t align; /* 0: the text names no alignment */
         struct token name;
         uint64_t elements;
-        bool open; /* []: as many as there are initial values, or dynamic */
+        bool open; /* the text says []: the initial values give the number, or it is dynamic */
 };
 
 static int declare_type(struct parser *p, struct declarator *d)
@@ -94,7 +94,7 @@ static uint64_t declared_align(const struct declarator *d)
         return MAX(d->align, element_bytes(d));
 }
 
-/* .reg .b32 %r<10>, %x; */
+/* Parses ".reg .b32 %r<10>, %x;". */
 static int declare_registers(struct parser *p)
 {
         struct declarator d;
@@ -219,7 +219,7 @@ struct initializer {
         uint32_t variable;
 };
 
-/* A symbol's address, plain or as generic(symbol), plus a number. */
+/* Parses the address of a symbol, plain or as generic(symbol), plus a number. */
 static int initial_address(struct parser *p, struct initializer *init, unsigned element,
                            uint64_t *ret_value)
 {
@@ -300,7 +300,7 @@ static int initial_element(struct parser *p, const struct declarator *d, struct 
         return 0;
 }
 
-/* = number, or = {a, {b, c}, ...}; inner braces only group. */
+/* Parses "= number" or "= {a, {b, c}, ...}". Inner braces only group. */
 static int initial_values(struct parser *p, const struct declarator *d, struct initializer *init,
                           uint64_t limit)
 {
@@ -518,7 +518,7 @@ int declare_parameters(struct parser *p, bool results)
                 if (r < 0)
                         return r;
                 if (d.open && !p->f->entry)
-                        d.elements = 0; /* variadic: only ever declared */
+                        d.elements = 0; /* a variadic function is only declared, never defined */
                 r = p->f->entry ? entry_parameter(p, &d)
                                 : function_parameter(p, &d, registered, results);
                 if (r < 0)

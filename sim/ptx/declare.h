@@ -10,6 +10,6 @@ enum linkage { LINKAGE_NONE, LINKAGE_EXTERN };
 
 int declare_in_function(struct parser *p);
 int declare_in_module(struct parser *p, enum linkage linkage);
-/* The list in parentheses that is the current token: an entry's parameters, a function's
- * parameters or its results. */
+/* Parses the list in parentheses that begins with the current token: the parameters of an entry or
+ * of a function, or a function's results. */
 int declare_parameters(struct parser *p, bool results);

@@ -1,5 +1,5 @@
-/* decode.c: owns the way from an opcode to its decoder, and the plain instructions that need none
- * of their own. It must never accept a modifier that it does not honour. */
+/* decode.c: owns the choice of a decoder for an opcode, and decodes the plain instructions, which
+ * have no decoder of their own. It must never accept a modifier that it does not honour. */
 #include "sim/ptx/parser.h"
 
 #include <string.h>
@@ -195,7 +195,7 @@ static int decode_plain(struct parser *p)
                                         info->sources + 1U);
         r = operand_destination(p, &p->operand[0], info->type[0], &slots[0]);
         for (unsigned i = 1; i <= info->sources && r == 0; i++) {
-                /* Numbers have the instruction's own type, whatever the operation's lanes are. */
+                /* A number has the type of the instruction, not of the operation's lanes. */
                 const struct operand *o = &p->operand[i];
                 bool own = type_lane_bits(plain.type) == type_lane_bits(info->type[i]) &&
                            type_is(plain.type, 'f');

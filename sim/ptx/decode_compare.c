@@ -1,7 +1,8 @@
-/* decode_compare.c: owns comparisons and the selections that go with them. */
+/* decode_compare.c: owns comparisons and selections: setp, set, selp, slct. */
 #include "sim/ptx/parser.h"
 
-/* The first comparison of ops.def for each type; the kinds follow in the order of compare_kind. */
+/* Finds the operation for a comparison. The table has the first operation of each type; in ops.def
+ * the others follow in the order of enum compare_kind. */
 static int compare_op(enum ptx_type type, unsigned kind, uint16_t *ret_op)
 {
         static const uint16_t first_float[2] = {OP_EQ_F32, OP_EQ_F64};
@@ -26,7 +27,8 @@ static int compare_op(enum ptx_type type, unsigned kind, uint16_t *ret_op)
 struct compare {
         unsigned kind;
         enum ptx_compare combine;
-        enum ptx_type type, result; /* result: set */
+        enum ptx_type type;   /* type of the compared values */
+        enum ptx_type result; /* type of the result of set */
         bool ftz;
 };
 
@@ -78,7 +80,7 @@ static int compare_parts(struct parser *p, struct compare *c)
         return 0;
 }
 
-/* Compares operands 1 and 2 into a fresh or given predicate. */
+/* Emits a comparison of operands 1 and 2 into predicate d. */
 static int emit_compare(struct parser *p, const struct compare *c, uint32_t d)
 {
         bool half = c->type == TYPE_f16 || c->type == TYPE_bf16;
@@ -111,7 +113,7 @@ static int emit_compare(struct parser *p, const struct compare *c, uint32_t d)
         return r;
 }
 
-/* setp and set: the comparison, then its combination with a predicate. */
+/* Decodes the predicate with which setp or set combines its comparison; NO_SLOT: there is none. */
 static int combine_operand(struct parser *p, const struct compare *c, unsigned n,
                            uint32_t *ret_slot)
 {

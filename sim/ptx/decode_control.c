@@ -1,4 +1,4 @@
-/* decode_control.c: owns branches, calls, synchronisation and the odd ones of arithmetic. */
+/* decode_control.c: owns branches, calls, synchronisation and arithmetic of unusual form. */
 #include "sim/ptx/parser.h"
 
 #include <stdlib.h>
@@ -83,7 +83,7 @@ int decode_nanosleep(struct parser *p)
         return r < 0 ? r : insn_emit_slots(p, OP_NANOSLEEP, &slot, 1, &in);
 }
 
-/* bar.warp.sync; bar/barrier{.cta}.sync/arrive/red{.aligned}. */
+/* Decodes bar.warp.sync, and bar or barrier{.cta} with .sync, .arrive or .red{.aligned}. */
 int decode_bar(struct parser *p)
 {
         static const struct {
@@ -351,7 +351,7 @@ int decode_testp(struct parser *p)
         return r < 0 ? r : decode_unknown_form(p);
 }
 
-/* add, addc, sub, subc, mad, madc with a carry in or out. */
+/* Decodes add, addc, sub, subc, mad and madc with a carry in or out. */
 int decode_carry(struct parser *p)
 {
         bool sub = part_is(p, 0, "sub") || part_is(p, 0, "subc");
@@ -433,7 +433,7 @@ int decode_dp4a(struct parser *p)
         return two_typed(p, op, 3);
 }
 
-/* vabsdiff4.d.a.b{.add}: the forms that CUDA's SIMD intrinsics compile to. */
+/* Decodes vabsdiff4.d.a.b{.add}, in the forms to which CUDA's SIMD intrinsics compile. */
 int decode_vabsdiff4(struct parser *p)
 {
         static const uint16_t plain[2][2] = {{OP_VABSDIFF4_UU, OP_LANES_END},
@@ -448,7 +448,7 @@ int decode_vabsdiff4(struct parser *p)
         return two_typed(p, plain, 4);
 }
 
-/* The names between parentheses: registers, .param variables, numbers. */
+/* Parses the arguments between parentheses: registers, .param variables, numbers. */
 static int call_list(struct parser *p, struct call_argument **list, size_t *n, size_t *cap)
 {
         int r = parser_expect(p, '(');
@@ -517,7 +517,7 @@ int decode_call(struct parser *p)
                         lex_next(&p->lex);
         }
         if (r == 0 && lex_is(&p->lex, ',')) {
-                /* The prototype of an indirect call: its arguments already say all we need. */
+                /* Skip the prototype of an indirect call: the arguments already tell enough. */
                 lex_next(&p->lex);
                 lex_next(&p->lex);
         }

@@ -1,7 +1,8 @@
-/* decode_convert.c: owns cvt, and which conversions have an operation of their own. */
+/* decode_convert.c: owns cvt, and knows which conversions have an operation of their own. */
 #include "sim/ptx/parser.h"
 
-/* The frequent conversions that work on whole warps. OP_CVT: the general way. */
+/* Returns the operation of a frequent conversion, which works on a whole warp. OP_CVT, the general
+ * conversion, works lane by lane. */
 static enum ptx_op cvt_fast(enum ptx_type to, enum ptx_type from, bool wide_to, bool wide_from)
 {
         static const struct {
@@ -14,7 +15,7 @@ static enum ptx_op cvt_fast(enum ptx_type to, enum ptx_type from, bool wide_to, 
                 {TYPE_f64, TYPE_s64, OP_CVT_F64_S64}, {TYPE_f64, TYPE_u64, OP_CVT_F64_U64},
                 {TYPE_f64, TYPE_f32, OP_CVT_F64_F32}, {TYPE_f32, TYPE_f64, OP_CVT_F32_F64},
         };
-        /* by bits (8, 16, 32), sign, from 64, to 64 */
+        /* Indices: bits (8, 16, 32), sign, source register of 64 bits, destination of 64 bits. */
         static const uint16_t integers[3][2][2][2] = {
                 {{{OP_EXT_U8_32, OP_EXT_U8_64}, {OP_CUT_64_U8, OP_CVT}},
                  {{OP_EXT_S8_32, OP_EXT_S8_64}, {OP_CUT_64_S8, OP_CVT}}},
@@ -36,8 +37,9 @@ static enum ptx_op cvt_fast(enum ptx_type to, enum ptx_type from, bool wide_to, 
         }
         if (bits == 64)
                 return OP_MOV_64;
-        /* Cut to the narrower type, extended by its sign. Other combinations (a register wider than
-         * both types, a destination type in between) go the general way. */
+        /* The value is cut to the narrower type and extended by that type's sign. Other
+         * combinations (a register wider than both types, a destination type in between) need
+         * OP_CVT. */
         sign = type_bits(to) <= type_bits(from) ? type_is(to, 's') : type_is(from, 's');
         if (wide_to && type_bits(to) < 64)
                 return OP_CVT;
@@ -128,7 +130,7 @@ int decode_cvt(struct parser *p)
                 op = cvt_fast(c.to, c.from, wide_to, wide_from);
         if (op != OP_CVT)
                 return insn_emit_slots(p, op, slots, 2, &in);
-        /* The general way needs registers of the types' own width. */
+        /* OP_CVT needs registers as wide as the types. */
         if (wide_from && type_lane_bits(c.from) == 32) {
                 uint32_t cut[2] = {0, slots[1]};
 

@@ -61,13 +61,13 @@ int decode_mov(struct parser *p)
                                slots, 2, &in);
 }
 
-/* Space, type, vector size of ld, st, atom and red; cache and ordering hints change nothing here:
- * memory is as coherent as the machine's own. */
+/* Space, type and vector size of ld, st, atom and red. Cache and ordering hints change nothing,
+ * because the simulated memory is as coherent as the host's. */
 struct access {
         enum ptx_space space;
         enum ptx_type type;
         unsigned count;
-        unsigned operation; /* part that names it, for atom */
+        unsigned operation; /* atom: the part of the opcode that names the operation */
 };
 
 static bool is_hint(const struct parser *p, unsigned i)
@@ -144,7 +144,7 @@ static int address(struct parser *p, struct access *a, const struct operand *o,
                 if (a->space == SPACE_PARAM && !p->f->entry)
                         a->space = SPACE_LOCAL;
         } else {
-                /* A function's parameters, and those of a call being made, are local memory. */
+                /* Parameters of a device function, and of a call, lie in local memory. */
                 if (kind == CONSTANT_LOCAL && a->space == SPACE_PARAM)
                         a->space = SPACE_LOCAL;
                 if (kind == CONSTANT_VARIABLE && a->space == SPACE_GENERIC)
@@ -160,7 +160,8 @@ static int address(struct parser *p, struct access *a, const struct operand *o,
         return 0;
 }
 
-/* A parameter of the kernel at a fixed place is the same for the whole launch: a constant. */
+/* Decodes a load of a kernel parameter from a fixed place. Its value is the same for the whole
+ * launch, so it becomes a constant. */
 static int load_parameter(struct parser *p, const struct access *a, uint32_t offset)
 {
         const struct operand *d = &p->operand[0];
@@ -193,7 +194,7 @@ static int load_parameter(struct parser *p, const struct access *a, uint32_t off
         return 0;
 }
 
-/* The registers of a load or store, all of one lane width. */
+/* Decodes the registers of a load or store, which all have the same lane width. */
 static int access_registers(struct parser *p, const struct access *a, const struct operand *o,
                             bool load, struct ptx_insn *fields)
 {
@@ -255,7 +256,7 @@ static int emit_fields(struct parser *p, enum ptx_op op, const struct ptx_insn *
         return 0;
 }
 
-/* Operands past the address are cache policies. */
+/* Decodes ld. A cache policy after the address is not supported. */
 int decode_load(struct parser *p)
 {
         struct ptx_insn fields = {.guard = NO_SLOT};
@@ -306,7 +307,7 @@ int decode_store(struct parser *p)
         return r < 0 ? r : emit_fields(p, OP_STORE, &fields);
 }
 
-/* In the order of enum atomic_kind. */
+/* The names of atomic operations, in the order of enum atomic_kind. */
 static const char *const atomic_name[] = {"add", "min",  "max", "and", "or",
                                           "xor", "exch", "cas", "inc", "dec"};
 

@@ -1,4 +1,4 @@
-/* decode_parts.c: what the decoders share: the parts of an opcode, the count of operands. */
+/* decode_parts.c: helpers of all decoders: the parts of an opcode, the number of operands. */
 #include "sim/ptx/parser.h"
 
 #include <string.h>

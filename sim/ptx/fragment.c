@@ -1,4 +1,4 @@
-/* fragment.c: the lanes of a warp that are at one place, and how a warp fails. */
+/* fragment.c: adds fragments, which are lanes at the same instruction, and makes a launch fail. */
 #include "sim/ptx/internal.h"
 
 #include <stdarg.h>
@@ -32,7 +32,7 @@ void warp_fail(struct warp *w, const struct ptx_insn *in, unsigned lane, int err
                                run->tid[w->index][2][lane]);
         (void)snprintf(run->error, PTX_ERROR_MAX, "line %u: '%.*s': %s%s", in->line,
                        (int)MIN(strcspn(at, ";\r\n"), (size_t)64), at, why, where);
-        /* Tabs between the operands would spoil the message. */
+        /* The PTX text in the message may have tabs between its operands. */
         for (char *p = run->error; *p; p++)
                 *p = *p == '\t' ? ' ' : *p;
 }

@@ -1,12 +1,12 @@
-/* frame.c: owns frames: registers and local memory of one function activation, calls and returns.
- * It must never move a frame that lanes still use. */
+/* frame.c: owns calls, returns and frames, which hold the registers and local memory of one
+ * function activation. It must never move a frame that lanes still use. */
 #include "sim/ptx/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FRAMES_MAX 4096 /* different call stacks in one warp */
+#define FRAMES_MAX 4096 /* frames of one warp, each for another call stack */
 #define DEPTH_MAX  512
 
 static uint64_t constant_value(const struct run *run, const struct frame *f,
@@ -99,7 +99,7 @@ void frame_free(struct run *run, struct frame *f)
         while (f) {
                 struct frame *up = f->parent;
 
-                /* Leaves first, without recursion: call stacks may be deep. */
+                /* Free the leaves first. Call stacks may be too deep for recursion. */
                 if (f->child) {
                         struct frame *child = f->child;
 
@@ -116,8 +116,8 @@ void frame_free(struct run *run, struct frame *f)
         }
 }
 
-/* Local addresses grow along the call stack, so that a caller's address may be passed to a callee.
- */
+/* Resolves a local address. These grow along the call stack, so that a caller may pass the address
+ * of its local memory to a callee. */
 uint8_t *frame_local(const struct frame *f, unsigned lane, uint64_t address, size_t bytes)
 {
         for (; f; f = f->parent) {
@@ -141,8 +141,8 @@ struct place {
         uint32_t slot, local, bytes;
 };
 
-/* One parameter of the masked lanes from one frame to another; either side in a register or in
- * local memory. */
+/* Copies one parameter of the masked lanes from one frame to another. In each frame it is in a
+ * register or in local memory. */
 static void pass(const struct frame *from, struct place source, const struct frame *to,
                  struct place target, uint32_t mask)
 {
@@ -203,8 +203,8 @@ static const struct ptx_function *call_target(struct warp *w, const struct ptx_i
         return &m->function[handle[first] & ~WINDOW_MASK]->f;
 }
 
-/* The masked lanes go on in the callee, the others behind the call. Lanes of an indirect call with
- * other targets return to this instruction. */
+/* Makes the masked lanes continue in the callee, and the others after the call. Lanes whose
+ * indirect call has another target execute this instruction again. */
 void frame_call(struct warp *w, const struct ptx_insn *in, uint32_t mask)
 {
         const struct call_site *site = &w->run->module->call[in->cache];

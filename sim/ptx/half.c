@@ -1,5 +1,5 @@
-/* half.c: owns the arithmetic of single numbers that lanes.c does not vectorise. It must never
- * depend on the warp. */
+/* half.c: owns the arithmetic that lanes.c does not vectorise, on one number at a time. It must
+ * never depend on the warp. */
 #include "sim/ptx/half.h"
 
 #include <fenv.h>
@@ -32,8 +32,9 @@ float ptx_half_to_float(enum ptx_type type, uint16_t h)
         return half_float_of(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-/* Round |v| to the format's grid with the C library's rounding, then take the fields apart: the
- * grid's step at v is 2^(exponent - fraction bits), never below the smallest subnormal. */
+/* Rounds |v| to a number of the 16-bit format with the C library's rounding, and takes its fields
+ * apart. Numbers of the format near v are 2^(exponent - fraction bits) apart, but never closer than
+ * the smallest subnormal. */
 uint16_t ptx_half_from_double(enum ptx_type type, double v)
 {
         bool brain = is_brain(type);
@@ -120,8 +121,8 @@ static uint16_t half_one(enum ptx_type type, unsigned kind, unsigned flags, cons
                 r = a * b;
                 break;
         case HALF_FMA:
-                /* The product is exact; the sum is rounded to odd, so that rounding it once more
-                 * to 11 or 8 bits is as if it had been exact. */
+                /* The product is exact. The sum is rounded to odd, so that a second rounding to 11
+                 * or 8 bits gives the same result as one rounding of the exact sum. */
                 r = a * b + c;
                 if (isfinite(r) && a * b != 0) {
                         double p = a * b, t = r - p;
@@ -195,7 +196,7 @@ static double integral(double v, unsigned kind)
 {
         switch (kind) {
         case INTEGRAL_NEAREST:
-                return rint(v); /* the caller's mode is to nearest, ties to even */
+                return rint(v); /* the current rounding mode is to nearest, ties to even */
         case INTEGRAL_ZERO:
                 return trunc(v);
         case INTEGRAL_DOWN:
@@ -207,7 +208,7 @@ static double integral(double v, unsigned kind)
         }
 }
 
-/* Out of range becomes the nearest end, NaN becomes 0. */
+/* Converts a float to an integer. Values out of range become the nearest end, NaN becomes 0. */
 static uint64_t float_to_integer(enum ptx_type to, double v, unsigned kind)
 {
         bool sign = type_is(to, 's');
@@ -276,7 +277,7 @@ uint64_t ptx_convert(enum ptx_type to, enum ptx_type from, uint64_t bits, unsign
         if (!type_is(to, 'f'))
                 return integer_to_integer(to, from, bits, flags & FLAG_SAT);
         bits = extend(bits, type_bits(from), type_is(from, 's'));
-        /* A 64-bit integer is rounded once, straight to the result. */
+        /* A conversion by way of double would round a 64-bit integer twice. */
         if (to == TYPE_f32)
                 return float_result(
                         to, (double)(type_is(from, 's') ? (float)(int64_t)bits : (float)bits),

@@ -1,6 +1,6 @@
-/* half.h: numbers of one lane: 16-bit floats, and every conversion that cvt can name.
+/* half.h: arithmetic on 16-bit floats, and every conversion that cvt can name, for one lane.
  *
- * Pure functions; they honour the thread's rounding mode (fesetround), as lanes.c sets it. */
+ * Pure functions; they honour the thread's rounding mode, which lanes.c sets with fesetround(). */
 #pragma once
 
 #include <stdbool.h>
@@ -18,10 +18,10 @@ enum testp_kind {
         TESTP_SUBNORMAL
 };
 
-/* Rounding of a float to an integral value: by the current mode or to a fixed side. */
+/* How a float is rounded to an integral value: by the current mode or in a fixed direction. */
 enum integral_kind { INTEGRAL_NONE, INTEGRAL_NEAREST, INTEGRAL_ZERO, INTEGRAL_DOWN, INTEGRAL_UP };
 
-/* In the order of the comparisons in ops.def. */
+/* The kinds of comparison, in the order of ops.def. */
 enum compare_kind {
         COMPARE_EQ,
         COMPARE_NE,
@@ -58,17 +58,17 @@ static inline float half_float_of(uint32_t u)
         return f;
 }
 
-/* type: TYPE_f16 or TYPE_bf16 (or their x2, for one half). */
+/* Both functions take TYPE_f16 or TYPE_bf16, or the x2 type of which one half is meant. */
 float ptx_half_to_float(enum ptx_type type, uint16_t h);
 uint16_t ptx_half_from_double(enum ptx_type type, double v);
 
 bool ptx_compare_float(unsigned compare_kind, float a, float b);
 
-/* One or two halves at once; flags: FLAG_SAT. */
+/* Computes one or two halves at once. flags: FLAG_SAT or 0. */
 uint32_t ptx_half_arithmetic(enum ptx_type type, unsigned half_kind, unsigned flags,
                              const uint32_t v[3]);
 
-/* The lane's bits of `to` for a lane of `from`; narrow integers come back extended to the whole
+/* Converts a lane's bits from type `from` to type `to`. Narrow integers are extended to the whole
  * lane by their own sign. flags: FLAG_SAT, FLAG_FTZ. */
 uint64_t ptx_convert(enum ptx_type to, enum ptx_type from, uint64_t bits, unsigned integral_kind,
                      unsigned flags);

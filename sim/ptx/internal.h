@@ -1,11 +1,9 @@
-/* internal.h: what the parser and the interpreter share; nobody outside src/ptx includes it.
- *
- * A function is compiled to a flat array of instructions. Registers live in a frame, one slot each
- * of 32 lanes (32 or 64 bits a lane; a predicate is one 32-bit mask), so that one instruction works
- * on a whole warp with loops that the compiler vectorises. Immediates, symbols' addresses and the
- * kernel's parameters are slots too, filled once when a frame is made: every operand of every
- * instruction is a slot. Registers narrower than 32 bits have 32-bit lanes whose upper bits mean
- * nothing. */
+/* internal.h: the types that the parser and the interpreter share; no file outside sim/ptx includes
+ * it. A function is compiled to a flat array of instructions, all of whose operands are slots. A
+ * slot of a frame holds one register of 32 lanes (32 or 64 bits a lane; a predicate is one 32-bit
+ * mask), so that one instruction works on a whole warp with loops that the compiler vectorises.
+ * Immediates, addresses of symbols and kernel parameters are slots too, filled when a frame is
+ * made. Registers narrower than 32 bits have 32-bit lanes whose upper bits mean nothing. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,15 +20,15 @@
 #define SLOT_ALIGN   64
 #define BARRIERS_MAX 16
 
-/* Generic addresses: these windows lie where no device or host pointer can. */
+/* Windows of generic addresses, where no device or host pointer can lie. */
 #define WINDOW_MASK   (UINT64_C(0xff) << 56)
 #define WINDOW_SHARED (UINT64_C(0x51) << 56)
 #define WINDOW_LOCAL  (UINT64_C(0x52) << 56)
 #define WINDOW_PARAM  (UINT64_C(0x53) << 56)
-/* What %envreg1 and 2 point to: the memory in which the blocks of a cooperative launch meet. */
+/* %envreg1 and 2 point to this window: memory with which a cooperative launch synchronises. */
 #define WINDOW_GRID (UINT64_C(0x55) << 56)
 
-/* name, bits, class letter: u(nsigned) s(igned) b(its) f(loat) p(redicate) */
+/* X(name, bits, class): u(nsigned), s(igned), b(its), f(loat), p(redicate). */
 #define PTX_TYPES(X)       \
         X(u8, 8, 'u')      \
         X(u16, 16, 'u')    \
@@ -82,7 +80,7 @@ static inline bool type_is(enum ptx_type t, char letter)
         return ptx_type_info[t].letter == letter;
 }
 
-/* Bits of a lane that holds this type: 1, 32 or 64. */
+/* Returns the bits of a lane that holds this type: 1, 32 or 64. */
 static inline unsigned type_lane_bits(enum ptx_type t)
 {
         unsigned bits = type_bits(t);
@@ -92,8 +90,7 @@ static inline unsigned type_lane_bits(enum ptx_type t)
 
 enum ptx_space { SPACE_GENERIC, SPACE_GLOBAL, SPACE_CONST, SPACE_SHARED, SPACE_LOCAL, SPACE_PARAM };
 
-/* Operations. The first ones work on lanes alone (ops.def); the others need the warp (control.def).
- */
+/* Operations: those of ops.def need only the lanes, those of warp_ops.def the warp. */
 enum ptx_op {
 #define OP1(name, td, ta, expr)         OP_##name,
 #define OP2(name, td, ta, tb, expr)     OP_##name,
@@ -107,7 +104,7 @@ enum ptx_op {
 #include "sim/ptx/warp_ops.def"
         OP_WARP_END,
         OP_WARP_LAST = OP_WARP_END - 1,
-        /* Operations that the warp's loop does itself. */
+        /* Operations that warp.c executes itself. */
         OP_BRA,
         OP_BRX,
         OP_CALL,
@@ -117,10 +114,10 @@ enum ptx_op {
         OPS
 };
 
-/* An operation of ops.def, as the parser needs it. */
+/* The operands of an operation of ops.def, for the parser. */
 struct op_info {
         uint8_t sources;
-        uint8_t type[4]; /* destination first */
+        uint8_t type[4]; /* type of the destination, and types of the sources */
 };
 extern const struct op_info ptx_op_info[OP_LANES_END];
 
@@ -139,7 +136,7 @@ enum atomic_kind {
 enum shuffle_kind { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BFLY, SHUFFLE_IDX };
 enum vote_kind { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
 enum barrier_kind { BARRIER_SYNC, BARRIER_ARRIVE, BARRIER_POPC, BARRIER_AND, BARRIER_OR };
-/* SPECIAL_TID_X, ... */
+/* Special registers: SPECIAL_TID_X and so on. */
 enum special_kind {
 #define SPECIAL(name, id, bits) SPECIAL_##id,
 #include "sim/ptx/specials.def"
@@ -152,14 +149,14 @@ struct ptx_insn {
         uint8_t size;       /* memory: bytes of an element */
         uint8_t count;      /* memory: elements of the vector */
         uint8_t space;      /* enum ptx_space */
-        uint8_t sub;        /* which of the operation's kinds */
-        uint8_t flags;      /* FLAG_ */
+        uint8_t sub;        /* kind within the operation, such as enum atomic_kind */
+        uint8_t flags;      /* bits FLAG_... */
         uint8_t type;       /* enum ptx_type */
-        uint32_t guard;     /* predicate's slot or NO_SLOT */
-        uint32_t guard_not; /* 0 or ~0: xor to the guard */
-        uint32_t r[6];      /* slots: destination(s) first */
-        int64_t offset;     /* memory: added to the address; branches: target */
-        uint32_t cache;     /* memory: number of its range cache; switch: table; call: site */
+        uint32_t guard;     /* slot of the guard predicate, or NO_SLOT */
+        uint32_t guard_not; /* ~0 for a negated guard, otherwise 0 */
+        uint32_t r[6];      /* slots: the destinations, and the sources after them */
+        int64_t offset;     /* memory: added to the address; branch: target */
+        uint32_t cache;     /* memory: number of the range cache; switch: table; call: site */
         uint32_t line;
 };
 
@@ -168,7 +165,7 @@ struct ptx_insn {
 #define FLAG_ADDRESS32 4 /* the address register has 32-bit lanes */
 #define FLAG_SAT       8
 #define FLAG_FTZ       16
-#define FLAG_NOT       32 /* setp: the combined predicate is negated; bar.red: the input is */
+#define FLAG_NOT       32 /* setp: negate the combined predicate; bar.red: negate the input */
 #define FLAG_CARRY_IN  64
 #define FLAG_CARRY_OUT 128
 
@@ -176,14 +173,13 @@ struct ptx_insn {
 enum constant_kind {
         CONSTANT_VALUE,
         CONSTANT_PRED,
-        CONSTANT_VARIABLE, /* address of variable `index` + value */
-        CONSTANT_SHARED,   /* static shared: value is the offset */
-        CONSTANT_DYNAMIC,  /* dynamic shared + value */
-        CONSTANT_LOCAL,    /* the frame's local memory + value */
-        CONSTANT_PARAM, /* `index` bytes of the kernel's parameters at value, extended as flags say
-                         */
+        CONSTANT_VARIABLE,     /* address of variable `index`, plus value */
+        CONSTANT_SHARED,       /* static shared memory of the module, at offset value */
+        CONSTANT_DYNAMIC,      /* address of dynamic shared memory, plus value */
+        CONSTANT_LOCAL,        /* address of the frame's local memory, plus value */
+        CONSTANT_PARAM,        /* `index` bytes of the kernel's parameters, at offset value */
         CONSTANT_FUNCTION,     /* handle of function `index` */
-        CONSTANT_SHARED_ENTRY, /* static shared of an entry: placed behind the module's */
+        CONSTANT_SHARED_ENTRY, /* static shared memory of an entry, after that of the module */
 };
 
 struct ptx_constant {
@@ -191,29 +187,29 @@ struct ptx_constant {
         uint32_t slot;
         uint32_t index;
         uint8_t kind;  /* enum constant_kind */
-        uint8_t bits;  /* of a lane: 32 or 64 (1: predicate) */
-        uint8_t flags; /* FLAG_SIGNED */
+        uint8_t bits;  /* bits of a lane: 32, 64, or 1 for a predicate */
+        uint8_t flags; /* FLAG_SIGNED: extend a parameter by its sign */
 };
 
-/* A formal parameter, of an entry or of a device function. */
+/* A formal parameter of an entry or of a device function. */
 struct function_param {
-        uint32_t offset,
-                bytes; /* entry: in the launch's parameters; function: in its local memory */
+        /* Place in the launch's parameters (entry) or in local memory (device function). */
+        uint32_t offset, bytes;
         uint32_t align;
-        uint32_t slot; /* .reg parameters of functions; NO_SLOT otherwise */
+        uint32_t slot; /* slot of a .reg parameter of a device function; otherwise NO_SLOT */
         uint8_t type;
 };
 
 struct ptx_function {
-        struct ptx_kernel_info info; /* entries; name is set for all */
+        struct ptx_kernel_info info; /* filled for entries; every function has the name */
         char *name;
         struct ptx_module *module;
         bool entry, defined;
-        bool shared_used;     /* refers to module-scope shared variables */
+        bool shared_used;     /* the function uses shared variables of module scope */
         uint32_t first, last; /* instructions [first, last) of the module */
         uint32_t frame_bytes;
         uint32_t local_bytes;
-        uint32_t shared_bytes; /* of its own scope (entries) */
+        uint32_t shared_bytes; /* shared memory declared in the body of an entry */
         uint32_t carry;        /* slot of the carry flags */
         struct ptx_parameter *parameters;
         struct function_param *params;
@@ -222,26 +218,26 @@ struct ptx_function {
         unsigned returns_n;
         struct ptx_constant *constants;
         size_t constants_n;
-        uint32_t *callees; /* functions, for what shared memory a kernel needs */
+        uint32_t *callees; /* called functions, to find the shared memory that a kernel needs */
         size_t callees_n;
 };
 
-/* The handle the caller of ptx.h sees is the function itself. */
+/* The handle that ptx.h returns is the function itself. */
 struct ptx_kernel {
         struct ptx_function f;
 };
 
-/* An argument or result of a call site: where it lies in the caller. */
+/* The place of a call's argument or result in the caller. */
 struct call_argument {
-        uint32_t slot;  /* a register, or NO_SLOT */
+        uint32_t slot;  /* slot of a register, or NO_SLOT */
         uint32_t local; /* offset in the caller's local memory */
         uint32_t bytes;
 };
 
 struct call_site {
-        uint32_t callee; /* NO_INDEX: indirect */
+        uint32_t callee; /* number of the function; NO_INDEX: an indirect call */
         uint32_t arguments_n, returns_n;
-        struct call_argument *argument; /* arguments, then returns */
+        struct call_argument *argument; /* the arguments, followed by the results */
 };
 
 struct branch_table {
@@ -252,7 +248,7 @@ struct branch_table {
 struct relocation {
         uint32_t variable; /* the variable whose initial bytes hold the address */
         uint32_t offset, bytes;
-        uint32_t of; /* the variable whose address it is */
+        uint32_t of; /* the variable to which the address points */
         int64_t addend;
 };
 
@@ -272,25 +268,25 @@ struct ptx_module {
         size_t tables_n;
         struct relocation *relocation;
         size_t relocations_n;
-        uint32_t shared_bytes; /* module-scope .shared */
+        uint32_t shared_bytes; /* .shared variables of module scope */
         uint32_t caches_n;
 };
 
-/* The bytes of one variable, or of one allocation. */
+/* The addresses of one variable or of one allocation. */
 struct range {
         uint64_t start, end;
-        uint8_t *pointer; /* of start */
+        uint8_t *pointer; /* host address of start */
 };
 
 /* One function activation of some lanes of a warp. Frames form a tree by call stack: two lanes
- * share a frame if, and only if, they have the same stack, so a lane's registers are a column. */
+ * share a frame if, and only if, they have the same call stack. */
 struct frame {
         struct frame *parent, *child, *sibling;
         const struct ptx_function *function;
-        uint32_t site_pc; /* of the call in the parent */
+        uint32_t site_pc; /* the calling instruction in the parent */
         uint32_t depth;
         uint64_t local_start; /* local address of this frame's local memory */
-        uint8_t *local;       /* WARP_LANES times local_bytes */
+        uint8_t *local;       /* local memory of all lanes: WARP_LANES times local_bytes */
         uint8_t *regs;
 };
 
@@ -301,7 +297,7 @@ struct fragment {
         struct frame *frame;
         uint32_t pc;
         uint32_t mask;
-        uint32_t barrier; /* where it waits */
+        uint32_t barrier; /* number of the barrier at which the lanes wait */
         enum fragment_state state;
 };
 
@@ -309,18 +305,18 @@ struct block;
 struct run;
 
 struct warp {
-        /* The current instruction's view, all that ops.def needs. */
+        /* Registers and lanes of the current instruction: ops.def needs no more. */
         uint8_t *regs;
         uint32_t mask;
 
-        struct fragment current; /* taken out of `fragment` while it runs */
-        uint32_t limit;          /* the next fragment of the same frame waits there to be joined */
-        bool yield;              /* the current fragment is gone, blocked or asleep */
+        struct fragment current; /* the running fragment, which is not in `fragment` */
+        uint32_t limit;          /* instruction at which the next fragment of the frame waits */
+        bool yield;              /* the current fragment has ended, or is blocked or asleep */
         bool asleep;             /* the last step ended in nanosleep */
         struct frame *root;
         struct block *block;
         struct run *run;
-        uint32_t index; /* in its block */
+        uint32_t index; /* number of the warp in its block */
         uint32_t exists, exited;
         unsigned turn, frames_n;
         uint32_t fragments_n;
@@ -330,9 +326,9 @@ struct warp {
 
 struct barrier {
         bool active;
-        uint32_t expected; /* threads; 0: all of the block */
-        uint32_t ones;     /* arrived with a true predicate */
-        uint32_t *arrived; /* lanes, by warp */
+        uint32_t expected; /* number of threads; 0: all threads of the block */
+        uint32_t ones;     /* number of threads that arrived with a true predicate */
+        uint32_t *arrived; /* mask of arrived lanes for each warp */
 };
 
 struct block {
@@ -342,7 +338,7 @@ struct block {
         unsigned barriers_active;
         struct warp **warp;
         uint8_t *shared;
-        uint32_t *arrived; /* backs the barriers' */
+        uint32_t *arrived; /* storage for `arrived` of all barriers */
         struct barrier barrier[BARRIERS_MAX];
         struct block *next;
 };
@@ -355,19 +351,19 @@ struct run {
         uint32_t threads, warps;
         uint32_t shared_bytes, dynamic_start;
         uint64_t timer_reads;
-        uint32_t sleep_ns;              /* the shortest nanosleep asked for in this pass */
-        struct range *range;            /* one for each memory instruction */
-        uint64_t epoch;                 /* the memory's epoch that they belong to */
-        uint32_t (*tid)[3][WARP_LANES]; /* by warp */
+        uint32_t sleep_ns;              /* the shortest nanosleep of this pass */
+        struct range *range;            /* cached range of each memory instruction */
+        uint64_t epoch;                 /* epoch of the memory for which the ranges are valid */
+        uint32_t (*tid)[3][WARP_LANES]; /* thread indices of each warp */
         struct warp *free_warps;
         struct block *free_blocks;
-        size_t bytes; /* held by frames */
+        size_t bytes; /* memory of all frames */
         uint8_t grid_workspace[64] __attribute__((aligned(64)));
-        int failed; /* -errno: the launch ends */
+        int failed; /* -errno of a failed launch; otherwise 0 */
         char *error;
 };
 
-/* Slots of the current frame. */
+/* Both functions return a slot of the current frame. */
 static inline void *slot(const struct warp *w, uint32_t offset)
 {
         return w->regs + offset;
@@ -380,24 +376,25 @@ static inline uint32_t *slot_pred(const struct warp *w, uint32_t offset)
 
 typedef void lane_op(struct warp *w, const struct ptx_insn *in);
 
-/* lanes.c, compiled twice where the machine is asked at run time (AVX2 or not). */
+/* ---- lanes.c, compiled a second time for AVX2 ---- */
 extern lane_op *const ptx_lanes_plain[OP_LANES_END];
 extern lane_op *const ptx_lanes_avx2[OP_LANES_END];
 lane_op *const *ptx_lanes(void);
 
-/* fragment.c. Fails the launch; lane NO_INDEX: no single thread caused it. The first failure
- * counts. */
+/* ---- fragment.c ---- */
+/* Makes the launch fail, unless it has failed before. lane NO_INDEX: no single thread caused it. */
 void warp_fail(struct warp *w, const struct ptx_insn *in, unsigned lane, int error,
                const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* memory.c. After a callback: drops cached ranges that the memory's owner has taken back. */
+/* ---- memory.c ---- */
+/* Drops cached ranges that a callback has made invalid. */
 void run_forget_stale(struct run *run);
 
-/* warp.c, and warp_add() in fragment.c */
+/* ---- warp.c, and warp_add() in fragment.c ---- */
 int warp_start(struct run *run, struct block *block, uint32_t index);
-void warp_release(struct warp *w); /* back to the run's free ones */
+void warp_release(struct warp *w); /* puts w on the run's list of free warps */
 void warp_destroy(struct warp *w);
-/* Run up to `budget` instructions, fewer if no fragment can go on. Returns the unused rest. */
+/* Runs up to `budget` instructions, fewer if no fragment can run. Returns the unused budget. */
 uint32_t warp_step(struct warp *w, lane_op *const *lanes, uint32_t budget);
 bool warp_ready(const struct warp *w);
 void warp_add(struct warp *w, struct frame *frame, uint32_t pc, uint32_t mask,
@@ -406,10 +403,10 @@ void warp_add(struct warp *w, struct frame *frame, uint32_t pc, uint32_t mask,
 #define WARP_OP(name, handler) lane_op handler;
 #include "sim/ptx/warp_ops.def"
 
-/* sync.c */
+/* ---- sync.c ---- */
 void block_check_barriers(struct block *b);
 
-/* frame.c */
+/* ---- frame.c ---- */
 #define FUNCTION_HANDLE (UINT64_C(0x54) << 56)
 int frame_new(struct warp *w, struct frame *parent, const struct ptx_function *f, uint32_t site_pc,
               struct frame **ret_frame);

@@ -1,6 +1,6 @@
-/* lanes.c: owns what each operation of ops.def does to the lanes of a warp. Compiled once for any
- * machine and, on x86-64, once more for AVX2 with FMA (LANES_TABLE names the result). It must
- * never touch memory other than the warp's own frame. */
+/* lanes.c: owns the effect of each operation of ops.def on the lanes of a warp. Compiled once for
+ * any machine and, on x86-64, a second time for AVX2 with FMA (LANES_TABLE names the resulting
+ * table). It must never touch memory other than the warp's own frame. */
 #include "sim/ptx/internal.h"
 
 #include <fenv.h>
@@ -19,8 +19,8 @@
 #define LANES_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* A slot's lane (storage) and the value in it, by type. Destination and sources are the same slot
- * or do not overlap, so the loops are free of dependencies between lanes. */
+/* For each type, lane_... is a lane of a slot, and value_... the value in it. A destination equals
+ * a source or does not overlap it, so the loops have no dependencies between lanes. */
 typedef uint32_t lane_u16, lane_s16, lane_u32, lane_s32;
 typedef uint64_t lane_u64, lane_s64;
 typedef float lane_f32;
@@ -75,7 +75,7 @@ static inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector)
         return r;
 }
 
-/* The selectors that the named modes of prmt stand for (PTX ISA, "prmt"). */
+/* The named modes of prmt as selectors (PTX ISA, "prmt"). */
 static inline uint32_t prmt_b4e(uint32_t c)
 {
         static const uint16_t selector[4] = {0x5670, 0x6701, 0x7012, 0x0123};
@@ -107,7 +107,8 @@ static inline uint64_t bfe_u64(uint64_t a, uint32_t b, uint32_t c)
         return length > 63 ? a : a & ((UINT64_C(1) << length) - 1);
 }
 
-/* The field is filled up with its sign, taken at the operand's top where the field goes beyond. */
+/* Extracts a field and extends its sign. A field that reaches beyond the operand has the operand's
+ * sign. */
 static inline int64_t bfe_s64(int64_t a, uint32_t b, uint32_t c, unsigned bits)
 {
         unsigned position = b & 0xff, length = c & 0xff, top = bits - 1;
@@ -150,7 +151,7 @@ static inline uint32_t bfind_shift(uint64_t v, unsigned top)
         return v ? top - (63U - (uint32_t)__builtin_clzll(v)) : UINT32_MAX;
 }
 
-/* The n-th set bit of mask from base, upwards for n > 0 (base counts), downwards for n < 0. */
+/* Finds the n-th set bit of mask from base (inclusive), upwards for n > 0, downwards for n < 0. */
 static inline uint32_t fns(uint32_t mask, uint32_t base, int32_t n)
 {
         int step = n < 0 ? -1 : 1;
@@ -206,7 +207,7 @@ static inline float nan_f32(void)
         return half_float_of(0x7fffffffU);
 }
 
-/* A NaN gives way to a number; -0 is less than +0. */
+/* Returns the smaller number, or the number if the other operand is NaN. -0 is less than +0. */
 static inline float min_f32(float a, float b)
 {
         bool first = a < b || b != b || (a == b && half_bits_of(a) >> 31);
@@ -271,7 +272,7 @@ static inline double max_f64(double a, double b)
                           const value_##tc c = (value_##tc)pc[i]; (void)c; (void)a; (void)b; \
                           d[i] = (lane_##td)(value_##td)(expr));                             \
         }
-/* One bit a lane: the compiler turns the sum of products into compares and ands. */
+/* Computes one bit per lane. The compiler turns the sum of products into compares and ands. */
 #define CMP(name, ta, expr)                                              \
         static void op_##name(struct warp *w, const struct ptx_insn *in) \
         {                                                                \
@@ -347,7 +348,7 @@ static void op_SELP_64(struct warp *w, const struct ptx_insn *in)
         FOR_LANES(mask, d[i] = p & lane_bit[i] ? a[i] : b[i]);
 }
 
-/* d = c >= 0 ? a : b; size is the lane's bytes, sub tells f32 from s32. */
+/* d = c >= 0 ? a : b. size is the bytes of a lane; sub distinguishes f32 from s32. */
 static void op_SLCT(struct warp *w, const struct ptx_insn *in)
 {
         const uint32_t *c = slot(w, in->r[3]);
@@ -435,7 +436,7 @@ static void op_BFI_64(struct warp *w, const struct ptx_insn *in)
         FOR_LANES(mask, d[i] = bfi(a[i], b[i], c[i], e[i], 64));
 }
 
-/* r[3]: the carry flags, one bit a lane. For subtraction the flag is the borrow. */
+/* r[3] holds the carry flags, one bit per lane. For a subtraction the flag is the borrow. */
 static void carry(struct warp *w, const struct ptx_insn *in, bool subtract)
 {
         uint32_t flags = *slot_pred(w, in->r[3]), out = 0;
@@ -494,7 +495,7 @@ static void lane_put(const struct warp *w, uint32_t offset, bool wide, unsigned 
                 ((uint32_t *)slot(w, offset))[i] = (uint32_t)v;
 }
 
-/* r[0] wide register, r[1..count] narrow ones of `size` bytes (1, 2 or 4), lowest first. */
+/* Packs narrow registers, r[1..count] of `size` bytes (1, 2 or 4), lowest first, into r[0]. */
 static void op_PACK(struct warp *w, const struct ptx_insn *in)
 {
         uint64_t element = (UINT64_C(1) << (8 * in->size)) - 1;
@@ -562,7 +563,7 @@ static int round_mode(uint8_t mode)
         }
 }
 
-/* type names the operation, sub the mode. */
+/* Runs another operation, number `offset`, under the rounding mode `sub`. */
 static void op_ROUNDED(struct warp *w, const struct ptx_insn *in)
 {
         (void)fesetround(round_mode(in->sub));

@@ -57,8 +57,8 @@ static int digit_of(char c)
         return 99;
 }
 
-/* All of [p, end) as digits of that base. Too large numbers are refused: unlike the assembler's
- * 64-bit constants they do not wrap. */
+/* Parses all of [p, end) as digits of that base. Numbers beyond 64 bits are refused; the assembler
+ * lets them wrap. */
 static bool digits(const char *p, const char *end, int base, uint64_t *ret_value)
 {
         uint64_t v = 0;

@@ -1,5 +1,4 @@
-/* lex.h: PTX text to tokens. Nothing is copied: tokens point into the text, which must end with a
- * NUL. */
+/* lex.h: divides PTX text into tokens. Tokens point into the text, which must end with a NUL. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,10 +8,10 @@ enum token_kind {
         TOKEN_END,
         TOKEN_WORD, /* names, directives (".reg"), whole opcodes ("ld.global.u32") */
         TOKEN_INTEGER,
-        TOKEN_F32,         /* 0f...: value holds the bits */
-        TOKEN_F64,         /* 0d..., 1.5: value holds the bits */
-        TOKEN_STRING,      /* without its quotes */
-        TOKEN_PUNCTUATION, /* text[0] */
+        TOKEN_F32,         /* a number 0f...; value holds its bits */
+        TOKEN_F64,         /* a number 0d... or 1.5; value holds its bits */
+        TOKEN_STRING,      /* a string without its quotes */
+        TOKEN_PUNCTUATION, /* the character text[0] */
         TOKEN_BAD,
 };
 
@@ -27,12 +26,12 @@ struct token {
 struct lexer {
         const char *at, *end;
         uint32_t line;
-        struct token token; /* the current one */
+        struct token token; /* the current token */
 };
 
 void lex_open(struct lexer *l, const char *text, uint64_t bytes);
 void lex_next(struct lexer *l);
-void lex_skip_line(struct lexer *l); /* the next token is the first of a later line */
+void lex_skip_line(struct lexer *l); /* skips to the first token of a later line */
 
 static inline bool lex_is(const struct lexer *l, char punctuation)
 {

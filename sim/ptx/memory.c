@@ -1,12 +1,12 @@
-/* memory.c: owns loads, stores and atomics. A warp's access to neighbouring addresses, the usual
- * case, is checked once and copied in one loop. It must never touch what resolve() did not give. */
+/* memory.c: owns loads, stores and atomics. A warp's access to adjacent addresses, the usual case,
+ * is checked once and copied in one loop. Must never touch memory that resolve() did not return. */
 #include "sim/ptx/internal.h"
 
 #include <errno.h>
 
 #include "sim/ptx/half.h"
 
-/* Lanes' bytes may lie at any alignment in the host, whatever it is on the device. */
+/* Bytes that are aligned on the device may have any alignment in the host. */
 typedef uint8_t any_u8 __attribute__((aligned(1), may_alias));
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
@@ -67,7 +67,7 @@ static uint8_t *global_at(struct warp *w, const struct ptx_insn *in, uint64_t ad
         return p;
 }
 
-/* Where [address, address + bytes) of that space lies for a lane, or NULL. */
+/* Returns the host address of [address, address + bytes) for a lane; NULL: an illegal address. */
 static uint8_t *lane_at(struct warp *w, const struct ptx_insn *in, unsigned lane, uint64_t address,
                         size_t bytes, bool write)
 {
@@ -101,7 +101,7 @@ static uint8_t *lane_at(struct warp *w, const struct ptx_insn *in, unsigned lane
         }
 }
 
-/* The place of one lane; NULL: the launch has failed. */
+/* Like lane_at(), but makes the launch fail for an illegal or misaligned address. */
 static uint8_t *lane_pointer(struct warp *w, const struct ptx_insn *in, unsigned lane,
                              uint64_t address, size_t bytes, bool write)
 {
@@ -119,7 +119,7 @@ static uint8_t *lane_pointer(struct warp *w, const struct ptx_insn *in, unsigned
         return p;
 }
 
-/* The whole warp's bytes if its lanes lie side by side, else NULL. */
+/* Returns the host address of the whole warp's bytes, if its lanes are adjacent; otherwise NULL. */
 static uint8_t *warp_pointer(struct warp *w, const struct ptx_insn *in, const uint64_t *address,
                              size_t bytes, bool write)
 {
@@ -150,7 +150,7 @@ static uint8_t *warp_pointer(struct warp *w, const struct ptx_insn *in, const ui
                 }                                                                \
         } while (0)
 
-/* Which loop it is: size, sign and the register's width. */
+/* Selects the loop for an access: by size, sign and width of the register. */
 #define ACCESS_KEY(size, sign, wide) ((size) << 2 | (sign) << 1 | (wide))
 
 static unsigned access_key(const struct ptx_insn *in)
@@ -340,7 +340,7 @@ void warp_store(struct warp *w, const struct ptx_insn *in)
         }
 }
 
-/* The value to store for the old one. */
+/* Returns the value that an atomic operation stores in place of the old one. */
 static uint64_t atomic_value(const struct ptx_insn *in, uint64_t old, uint64_t b, uint64_t c)
 {
         union {
@@ -389,7 +389,8 @@ static uint64_t atomic_value(const struct ptx_insn *in, uint64_t old, uint64_t b
         }
 }
 
-/* Really atomic: other kernels, other processes and the host may use the same memory now. */
+/* Uses atomic instructions of the host, because other kernels, other processes and the program may
+ * use the same memory at the same time. */
 static uint64_t atomic_one(const struct ptx_insn *in, void *p, uint64_t b, uint64_t c)
 {
         uint32_t old32, new32;

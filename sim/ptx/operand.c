@@ -1,4 +1,4 @@
-/* operand.c: owns operands: their text, and the slots they become. */
+/* operand.c: owns operands: parses their text, and turns them into slots. */
 #include "sim/ptx/parser.h"
 
 #include <string.h>
@@ -89,7 +89,7 @@ static bool starts_number(const struct lexer *l)
                l->token.kind == TOKEN_F64 || lex_is(l, '-') || lex_is(l, '~') || lex_is(l, '+');
 }
 
-/* The operand for a name that is not a register. */
+/* Fills in the operand for a name that is not a register. */
 static void operand_symbol(struct parser *p, struct operand *o, const struct symbol *s)
 {
         static const uint8_t kind[] = {
@@ -157,7 +157,7 @@ static int operand_name(struct parser *p, struct operand *o)
         s = symbol_find(p, o->name, o->length);
         lex_next(&p->lex);
         if (!s) {
-                o->kind = OPERAND_NAME; /* a label further on */
+                o->kind = OPERAND_NAME; /* a label later in the text */
                 return 0;
         }
         operand_symbol(p, o, s);

@@ -1,5 +1,5 @@
-/* parse.c: owns a module's making and unmaking: directives, functions, bodies. It must never trust
- * the text: every size in it is checked, and nothing here recurses. */
+/* parse.c: makes and frees modules: parses directives, functions and bodies. It must never trust
+ * the text: it checks every size, and never recurses. */
 #include "sim/ptx/parser.h"
 #include "sim/ptx/declare.h"
 
@@ -61,7 +61,7 @@ static int parse_guard(struct parser *p)
         return 0;
 }
 
-/* name: .branchtargets a, b; */
+/* Parses "name: .branchtargets a, b;". */
 static int parse_targets(struct parser *p, const struct token *name)
 {
         struct ptx_module *m = p->m;
@@ -167,7 +167,7 @@ static int parse_body(struct parser *p)
         }
         if (r < 0)
                 return r;
-        /* A body may end without ret; a label may stand before the brace. */
+        /* A body may end without ret, or with a label. */
         r = insn_emit(p, p->f->entry ? OP_EXIT : OP_RET, &in);
         if (r < 0)
                 return r;
@@ -177,7 +177,7 @@ static int parse_body(struct parser *p)
         return r;
 }
 
-/* .maxntid 256, 1, 1 and the like, between the parameters and the body. */
+/* Parses ".maxntid 256, 1, 1" and the like, between the parameters and the body. */
 static int parse_tuning(struct parser *p)
 {
         while (p->lex.token.kind == TOKEN_WORD && p->lex.token.text[0] == '.') {
@@ -216,7 +216,7 @@ static int function_new(struct parser *p, const struct token *name, bool entry)
                 p->f = &m->function[s->value]->f;
                 if (p->f->defined || p->f->entry != entry)
                         return parser_fail(p, "function '%s' is defined twice", p->f->name);
-                /* Declared before: its parameters are read again. */
+                /* The function was declared before; its parameters are read again. */
                 free(p->f->params);
                 free(p->f->returns);
                 free(p->f->parameters);
@@ -268,7 +268,7 @@ static int parse_function(struct parser *p, bool entry)
 
         lex_next(&p->lex);
         p->line = p->lex.token.line;
-        /* The results stand before the name, but belong to the scope that the name opens. */
+        /* The results precede the name, but belong to the scope that the name opens. */
         if (!entry && lex_is(&p->lex, '(')) {
                 returns = p->lex;
                 r = skip_past(p, ')');
@@ -346,7 +346,8 @@ static int parse_directive(struct parser *p)
         return declare_in_module(p, linkage);
 }
 
-/* Which kernels reach module-scope shared memory, through the functions that they call. */
+/* Finds the kernels that use shared memory of module scope, themselves or in functions that they
+ * call. */
 static int find_shared(struct ptx_module *m)
 {
         _cleanup_free_ uint32_t *todo = calloc(m->functions_n + 1, sizeof(*todo));
@@ -374,7 +375,7 @@ static int find_shared(struct ptx_module *m)
                                 }
                 }
         }
-        /* An indirect call may reach anything. */
+        /* An indirect call may reach any function. */
         for (size_t i = 0; i < m->calls_n; i++)
                 if (m->call[i].callee == NO_INDEX)
                         for (size_t k = 0; k < m->functions_n; k++)
@@ -516,7 +517,7 @@ const struct ptx_variable *ptx_module_variable_at(const struct ptx_module *m, si
         return index < m->variables_n ? &m->variable[index] : NULL;
 }
 
-/* Initial values that are addresses are filled in as their targets become known. */
+/* Sets a variable's address, also in the initial values that contain it. */
 void ptx_module_place(struct ptx_module *m, size_t index, uint64_t address)
 {
         if (index >= m->variables_n)

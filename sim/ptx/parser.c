@@ -1,4 +1,4 @@
-/* parser.c: what every part of the parser says and expects. */
+/* parser.c: helpers of all parts of the parser: error messages, expected tokens, growing arrays. */
 #include "sim/ptx/parser.h"
 
 #include <stdarg.h>

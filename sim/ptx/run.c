@@ -1,6 +1,6 @@
 /* run.c: owns a launch: its thread blocks, their warps and their turns. Blocks run one after the
- * other; one that goes on for long is joined by more, so that blocks which wait for each other
- * make progress. It must never outlive its ptx_run call. */
+ * other. When a block runs for long, more blocks run beside it, so that blocks which wait for each
+ * other make progress. A launch must never outlive its ptx_run() call. */
 #include "sim/ptx/internal.h"
 
 #include <errno.h>
@@ -13,15 +13,15 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-#define STEP_BUDGET        8192 /* instructions of a warp between looks at `cancelled` */
+#define STEP_BUDGET        8192 /* instructions of a warp between calls of `cancelled` */
 #define SHARED_DYNAMIC_MAX (256U << 10)
 #define THREADS_MAX        1024
-/* How many blocks run at a time; blocks that wait for each other need several. */
-#define BLOCKS_MAX      2048
-#define BLOCKS_FREE     16 /* whatever they take */
+/* Blocks that wait for each other must run at the same time. */
+#define BLOCKS_MAX      2048 /* blocks that run at a time */
+#define BLOCKS_FREE     16   /* blocks that may run at a time whatever memory they need */
 #define BLOCK_BYTES_MAX (UINT64_C(256) << 20)
-#define PASSES_ALONE    4 /* before others join */
-/* How many instructions between two readings of the time count as waiting. */
+#define PASSES_ALONE    4 /* passes in which no block ends before more blocks start */
+/* A kernel that executes fewer instructions between two readings of the time counts as waiting. */
 #define TIMER_SHARE 32
 #define NAP_NS      (50 * NSEC_PER_USEC)
 
@@ -136,7 +136,7 @@ static void block_stuck(struct block *b)
                   "waits for threads that will not come");
 }
 
-/* One step of every warp that can go on. True when the block is done. */
+/* Runs one step of every warp that can run. Returns true when the block is done. */
 static bool block_step(struct block *b, lane_op *const *lanes, struct pass *pass)
 {
         struct run *run = b->run;

@@ -1,5 +1,5 @@
 /* symbols.c: owns names, scopes, slots and constants while a module is parsed. It must never
- * allocate more than parser.h's bounds, whatever the text says. */
+ * allocate more than the limits of parser.h, whatever the text says. */
 #include "sim/ptx/parser.h"
 
 #include <stdlib.h>
@@ -48,8 +48,8 @@ static void fixup_resolve(struct parser *p, const struct fixup *f, uint32_t pc)
                 p->m->table[f->table].target[f->entry] = pc;
 }
 
-/* A label belongs to the braces that it is in; a label that is not found here may be in outer ones.
- */
+/* Ends the scope of a pair of braces and its labels. A label that is not found in this scope may be
+ * in an outer one. */
 int scope_pop(struct parser *p)
 {
         struct scope *s = &p->scope[--p->scopes_n];
@@ -130,14 +130,14 @@ int symbol_register(struct parser *p, const char *name, uint32_t length, enum pt
                         return -ENOENT;
                 while (prefix > 0 && name[prefix - 1] >= '0' && name[prefix - 1] <= '9')
                         prefix--;
-                /* %r007 is not %r7. */
+                /* %r007 is not the register %r7. */
                 if (prefix == length || length - prefix > 9 ||
                     (name[prefix] == '0' && length - prefix > 1))
                         return -ENOENT;
                 for (uint32_t i = prefix; i < length; i++)
                         v = v * 10 + (uint64_t)(name[i] - '0');
-                /* The family's own prefix may end in a digit (%r1<4>): longest prefix first would
-                 * need a search, and no compiler writes it. */
+                /* A family whose prefix ends in a digit, as in %r1<4>, is not found: no compiler
+                 * writes it, and several prefixes would have to be tried. */
                 s = symbol_find(p, name, prefix);
                 if (!s || s->kind != SYMBOL_REGISTERS || v >= s->count)
                         return -ENOENT;

@@ -1,5 +1,5 @@
-/* sync.c: owns what lanes do together: votes, shuffles, barriers, and the special registers. It
- * must never let a lane pass before all those it names have come. */
+/* sync.c: owns votes, shuffles and barriers, in which lanes act together, and the special
+ * registers. It must never let a lane pass before all lanes that it names have arrived. */
 #include "sim/ptx/internal.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@ static uint32_t live(const struct warp *w)
         return w->exists & ~w->exited;
 }
 
-/* Lanes whose guard is false go on alone. */
+/* Splits off the lanes whose guard is false: they continue after the instruction. */
 static void leave_unguarded(struct warp *w)
 {
         uint32_t others = w->current.mask & ~w->mask;
@@ -28,9 +28,9 @@ static bool waits_here(const struct warp *w, const struct fragment *f)
                f->pc == w->current.pc;
 }
 
-/* For instructions that name their members: joins lanes that wait at this instruction, and narrows
- * w->mask to the lanes all of whose members are here; the others wait. False: no lane can go on.
- * elsewhere: lanes that count as present at other instructions. */
+/* Joins the lanes that wait at this instruction, and reduces w->mask to those whose named members
+ * have all arrived; the other lanes wait. elsewhere: lanes that count as arrived although they are
+ * at another instruction. Returns false if no lane can continue. */
 static bool gather(struct warp *w, uint32_t members_slot, uint32_t elsewhere)
 {
         const uint32_t *members = slot(w, members_slot);
@@ -55,7 +55,7 @@ static bool gather(struct warp *w, uint32_t members_slot, uint32_t elsewhere)
         if (here & ~ready)
                 warp_add(w, w->current.frame, w->current.pc, here & ~ready, FRAGMENT_WARP_WAIT, 0);
         w->current.mask = w->mask = ready;
-        w->limit = w->fragments_n ? 0 : NO_INDEX; /* others may be right behind: select anew */
+        w->limit = w->fragments_n ? 0 : NO_INDEX; /* other lanes may be near, so select again */
         w->yield = !ready;
         return ready != 0;
 }
@@ -65,7 +65,7 @@ void warp_sync(struct warp *w, const struct ptx_insn *in)
         const struct ptx_insn *code = w->run->module->insn;
         uint32_t elsewhere = 0, members = 0;
 
-        /* Lanes may meet at different bar.warp.sync of diverged paths. */
+        /* Lanes on diverged paths may wait for each other at different bar.warp.sync. */
         for (uint32_t i = 0; i < w->fragments_n; i++)
                 if (w->fragment[i].state == FRAGMENT_WARP_WAIT &&
                     code[w->fragment[i].pc].op == OP_SYNC_WARP)
@@ -86,7 +86,7 @@ void warp_sync(struct warp *w, const struct ptx_insn *in)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* PTX ISA, "shfl.sync": the segment mask and the clamp are two fields of c. */
+/* Operand c of shfl.sync contains the segment mask and the clamp (PTX ISA, "shfl.sync"). */
 void warp_shuffle(struct warp *w, const struct ptx_insn *in)
 {
         uint32_t *d, value[WARP_LANES], inside = 0;
@@ -265,8 +265,8 @@ void warp_activemask(struct warp *w, const struct ptx_insn *in)
                 d[__builtin_ctz(m)] = w->mask;
 }
 
-/* Absent and exited lanes of a warp count with it where a number of threads is expected, because
- * that number is in whole warps. */
+/* True if all expected threads have arrived. The expected number is in whole warps, so absent and
+ * exited lanes of an arrived warp count as arrived. */
 static bool barrier_complete(const struct block *b, const struct barrier *bar,
                              uint32_t *ret_threads)
 {
@@ -376,7 +376,7 @@ void warp_fence(struct warp *w, const struct ptx_insn *in)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* The step ends; run.c sleeps when every warp does. */
+/* Ends the warp's step. run.c sleeps when every warp is asleep. */
 void warp_nanosleep(struct warp *w, const struct ptx_insn *in)
 {
         const uint32_t *ns = slot(w, in->r[0]);
@@ -468,7 +468,8 @@ static void lane_special(const struct warp *w, const struct ptx_insn *in)
         }
 }
 
-/* One thread block is one cluster; there is one multiprocessor; a clock tick is a nanosecond. */
+/* Reads a special register. Each thread block is a cluster, there is one multiprocessor, and a
+ * clock tick is a nanosecond. */
 void warp_special(struct warp *w, const struct ptx_insn *in)
 {
         struct run *run = w->run;

@@ -1,17 +1,17 @@
-/* warp.c: owns the order in which the lanes of a warp run. Lanes at the same place form a fragment;
- * the deepest and then lowest one runs until it meets the next, so that diverged lanes join again
- * where the compiler put their paths together. Now and then another one has its turn, so that
- * lanes which wait for each other (locks) make progress. It must never let a lane run twice. */
+/* warp.c: owns the order in which the lanes of a warp run. Lanes at the same instruction form a
+ * fragment. The fragment with the deepest call stack, and among those the one at the lowest
+ * address, runs until it meets the next. So diverged lanes join where the compiler joined their
+ * paths. Regularly another fragment has a turn, so that lanes which wait for each other (locks)
+ * make progress. It must never let a lane run twice. */
 #include "sim/ptx/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* In a warp that stays diverged another fragment has its turn after so many instructions, and for
- * how many. */
-#define TURN_EVERY  512
-#define TURN_BUDGET 128
+/* In a warp that stays diverged, another fragment has a turn now and then. */
+#define TURN_EVERY  512 /* instructions between two turns */
+#define TURN_BUDGET 128 /* instructions of a turn */
 
 static lane_op *const warp_op[] = {
 #define WARP_OP(name, handler) handler,
@@ -26,7 +26,8 @@ bool warp_ready(const struct warp *w)
         return false;
 }
 
-/* Where the current fragment, now at pc, meets the next one of its frame. */
+/* Returns the instruction at which the current fragment, now at pc, meets the next one of its
+ * frame. */
 static uint32_t meeting_point(const struct warp *w, uint32_t pc)
 {
         uint32_t limit = NO_INDEX;
@@ -47,7 +48,7 @@ static bool runs_before(const struct fragment *a, const struct fragment *b)
         return a->pc < b->pc;
 }
 
-/* Takes the next fragment out of the list. turn: the n-th one instead of the first. */
+/* Takes a fragment out of the list: the first in order, or, if forced, the one whose turn it is. */
 static bool warp_select(struct warp *w, bool forced)
 {
         uint32_t best = NO_INDEX;
@@ -65,7 +66,7 @@ static bool warp_select(struct warp *w, bool forced)
                 return false;
         w->current = w->fragment[best];
         w->fragment[best] = w->fragment[--w->fragments_n];
-        /* Fragments that a barrier releases may have come to the same place. */
+        /* Fragments that a barrier releases may be at the same instruction. */
         for (uint32_t i = 0; i < w->fragments_n;) {
                 struct fragment *f = &w->fragment[i];
 
@@ -89,7 +90,7 @@ static void warp_exit(struct warp *w, uint32_t mask)
         w->current.mask &= ~mask;
         w->current.pc++;
         w->yield = w->yield || !w->current.mask;
-        /* Lanes that wait for others may have waited for these. */
+        /* Waiting lanes may have waited for the lanes that exit. */
         for (uint32_t i = 0; i < w->fragments_n; i++)
                 if (w->fragment[i].state == FRAGMENT_WARP_WAIT)
                         w->fragment[i].state = FRAGMENT_READY;
@@ -113,13 +114,13 @@ static void branch_diverged(struct warp *w, uint32_t taken, uint32_t target)
         w->current.mask = low == target ? taken : others;
         w->current.pc = low;
         w->limit = meeting_point(w, low);
-        /* There may be one right here already. */
+        /* Another fragment may already be at this instruction. */
         for (uint32_t i = 0; i < w->fragments_n; i++)
                 if (w->fragment[i].frame == w->current.frame && w->fragment[i].pc == low)
                         w->yield = true;
 }
 
-/* Each lane has a target of its own: split off those that share the first one's. */
+/* Executes a branch by table: makes a fragment for each target. */
 static void branch_table(struct warp *w, const struct ptx_insn *in, uint32_t mask)
 {
         const struct branch_table *t = &w->run->module->table[in->cache];
@@ -143,7 +144,7 @@ static void branch_table(struct warp *w, const struct ptx_insn *in, uint32_t mas
         w->yield = true;
 }
 
-/* All operations that are not plain ones on lanes; leaves current.pc where the fragment goes on. */
+/* Executes an operation that needs the warp. Sets current.pc to the fragment's next instruction. */
 static void warp_control(struct warp *w, const struct ptx_insn *in, uint32_t mask)
 {
         switch (in->op) {
@@ -166,7 +167,7 @@ static void warp_control(struct warp *w, const struct ptx_insn *in, uint32_t mas
         default:
                 w->mask = mask;
                 warp_op[in->op - OP_LANES_END](w, in);
-                /* Synchronizing operations have set pc themselves if the fragment did not pass. */
+                /* A fragment that could not pass a synchronization keeps its pc. */
                 if (!w->yield)
                         w->current.pc++;
         }
@@ -212,7 +213,7 @@ static uint32_t run_fragment(struct warp *w, lane_op *const *lanes, uint32_t bud
 
 uint32_t warp_step(struct warp *w, lane_op *const *lanes, uint32_t budget)
 {
-        /* Fragments that were apart when the last step ended may wait for each other. */
+        /* Fragments that the last step left diverged may wait for each other. */
         bool apart = w->fragments_n > 1;
 
         w->asleep = false;
@@ -264,7 +265,7 @@ int warp_start(struct run *run, struct block *block, uint32_t index)
         return 0;
 }
 
-/* The frame used last is used first again: its registers are in the cache. */
+/* Frees w. The warp freed last is reused first, while its frame is in the cache. */
 void warp_release(struct warp *w)
 {
         w->next_free = w->run->free_warps;

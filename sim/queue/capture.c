@@ -1,5 +1,5 @@
-/* capture.c: what streams record while they capture. Must never leave a stream capturing when its
- * capture is over. */
+/* capture.c: records the work of capturing streams into graphs. Must never leave a stream capturing
+ * when its capture has ended. */
 #include "sim/queue/capture.h"
 
 #include <stdlib.h>
@@ -50,9 +50,9 @@ CUresult capture_join(CUstream s, CUevent event)
         struct capture *held = capture_of_event(event), *k = held ? held : s->capture;
 
         if (!held && event->capture)
-                return CUDA_ERROR_INVALID_VALUE; /* of a capture that is over */
+                return CUDA_ERROR_INVALID_VALUE; /* the event belongs to an ended capture */
         if (!held && !event->recorded)
-                return CUDA_SUCCESS; /* an event never recorded is over */
+                return CUDA_SUCCESS; /* an event that was never recorded counts as reached */
         if (k->status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
                 return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         if (!held) {
@@ -82,7 +82,7 @@ void capture_stream_gone(CUstream s)
                 capture_leave(s);
                 return;
         }
-        /* No stream can end it any more. */
+        /* Only its origin, which is gone, could have ended the capture. */
         capture_ends(k);
         if (!k->graph_is_given)
                 graph_free(k->graph);

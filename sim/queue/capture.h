@@ -1,12 +1,14 @@
-/* capture.h: streams that record into a graph instead of running. All of it under sim.lock. */
+/* capture.h: streams that record work into a graph instead of running it. All functions need
+ * sim.lock. */
 #pragma once
 
 #include "sim/call/captures.h"
 #include "sim/queue/work.h"
 
-/* Add a node for the work (taken over) after the nodes that the stream has captured so far. */
+/* Adds a node for the work after the nodes that the stream has captured so far. Takes over the
+ * work. */
 CUresult capture_add(CUstream s, struct work *w);
 CUresult capture_record_event(CUstream s, CUevent event);
-/* The stream waits for an event that was recorded in a capture: it joins. */
+/* Makes a stream that waits for a captured event join the event's capture. */
 CUresult capture_join(CUstream s, CUevent event);
 void capture_stream_gone(CUstream s);

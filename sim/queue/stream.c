@@ -1,5 +1,5 @@
-/* stream.c: the queues and their threads. Must never hold sim.lock while an operation runs: host
- * functions are the program's code. */
+/* stream.c: the queues of streams and their threads. Must never hold sim.lock while an operation
+ * runs, because host functions are the program's code. */
 #include "sim/queue/stream.h"
 
 #include <signal.h>
@@ -16,16 +16,16 @@ struct op {
         struct work work;
 };
 
-#define STREAM_QUEUE \
-        1024u /* operations of a stream that have not ended; about as many as cards take */
+/* Most operations of a stream that have not ended, about as many as real cards take. */
+#define STREAM_QUEUE 1024u
 
 static struct CUstream_st *stream_all, *stream_spare;
 static uint64_t stream_last_id;
-/* An operation has ended: wakes waiting host threads. Each stream has a condition of its own. */
+/* Wakes host threads when an operation has ended. Each stream's thread has its own condition. */
 static pthread_cond_t stream_progress = PTHREAD_COND_INITIALIZER;
 
-/* The default streams of this thread, one for each context. An object whose stream was destroyed
- * may serve another thread: the id tells them apart. */
+/* A default stream of this thread, one for each context. The object of a destroyed stream may be
+ * reused by another thread: the id tells the streams apart. */
 struct thread_stream {
         struct thread_stream *next;
         CUstream stream;
@@ -65,7 +65,7 @@ static void stream_wake_dependants(void)
         pthread_cond_broadcast(&stream_progress);
 }
 
-/* The stream is destroyed and idle: its object may serve again. */
+/* Frees the object of a destroyed and idle stream for reuse. */
 static void stream_retire(CUstream s)
 {
         struct CUstream_st **p = &s->context->streams;
@@ -79,7 +79,7 @@ static void stream_retire(CUstream s)
         stream_spare = s;
 }
 
-/* sim.lock held. */
+/* Tells channel.c the channels of the stream. Needs sim.lock. */
 static void stream_sit(const struct CUstream_st *s)
 {
         const struct channels_of *own = &s->context->queues.channels;
@@ -109,7 +109,7 @@ static void *stream_thread(void *argument)
                         break;
                 stream_sit(s);
                 pthread_mutex_unlock(&sim.lock);
-                /* After a failure no operation runs, but each of them ends. */
+                /* After a failure operations end without running. */
                 if (!context_cancelled(c)) {
                         r = work_run(c, &op->work);
                         if (r != CUDA_SUCCESS && !atomic_load(&sim.exiting))
@@ -121,7 +121,7 @@ static void *stream_thread(void *argument)
                         s->last = &s->first;
                 s->done = op->number;
                 stream_wake_dependants();
-                /* Freeing a graph's work takes the lock itself. */
+                /* op_free() takes the lock itself if the work is a graph. */
                 pthread_mutex_unlock(&sim.lock);
                 op_free(op);
                 pthread_mutex_lock(&sim.lock);
@@ -141,7 +141,7 @@ static CUresult stream_start(CUstream s)
 
         if (s->worker)
                 return CUDA_SUCCESS;
-        /* Signals are for the program's own threads. */
+        /* The program's own threads must receive its signals. */
         (void)sigfillset(&all);
         (void)sigdelset(&all, SIGSEGV); /* a host function may touch managed memory */
         (void)pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -275,7 +275,7 @@ void stream_hear(CUstream s, struct point p)
                 }
         more = p.stream ? reallocarray(s->heard, s->heards + 1, sizeof(*more)) : NULL;
         if (!more)
-                return; /* it only knows less */
+                return; /* the stream only remembers fewer points */
         s->heard = more;
         s->heard[s->heards++] = p;
 }
@@ -349,7 +349,7 @@ CUresult point_wait(CUcontext c, struct point p)
         return r;
 }
 
-/* A context, and then its green contexts. */
+/* Iterates over a context and its green contexts. */
 static CUcontext next_part(CUcontext c, CUcontext o)
 {
         return o == c ? c->greens : o->next_green;
@@ -463,8 +463,8 @@ static void thread_make_key(void)
         (void)pthread_key_create(&thread_key, thread_ends);
 }
 
-/* The calling thread's default stream in c. Streams of destroyed contexts are dropped on the way.
- */
+/* Returns the calling thread's default stream in c. Drops streams of destroyed contexts from the
+ * thread's list. */
 static CUresult stream_of_thread(CUcontext c, CUstream *ret_stream)
 {
         struct thread_stream **p = &thread_streams, *t;

@@ -1,11 +1,11 @@
-/* work.c: runs one operation by its kind. Must never take sim.lock around what it runs. */
+/* work.c: runs one operation by its kind. Must never hold sim.lock while the operation runs. */
 #include "sim/queue/work.h"
 
 #include <string.h>
 
 #include "base/macros.h"
 
-/* A copy of this size runs beside what computes. */
+/* True if the work runs on a copy channel: only large copies run beside kernels. */
 static bool copies(const struct work *w)
 {
         const struct work_copy *c = &w->copy;

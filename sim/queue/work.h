@@ -1,5 +1,5 @@
-/* work.h: what one operation does: plain data, run by a stream's thread or kept in a graph's node.
- */
+/* work.h: the work of one operation, as plain data. A stream's thread runs it, or a graph's node
+ * keeps it. */
 #pragma once
 
 #include "sim/call/objects.h"
@@ -16,38 +16,40 @@ enum work_kind {
         WORK_WAIT_VALUE,
         WORK_GRAPH,
         WORK_PREFETCH,
-        WORK_AWAIT_EVENT, /* of another process */
-        WORK_FREE,        /* of memory of cuMemAlloc, in the order of a stream */
+        WORK_AWAIT_EVENT, /* waits for an event of another process */
+        WORK_FREE,        /* frees memory of cuMemAlloc in the order of a stream */
         WORK_GRAPH_ALLOC,
         WORK_GRAPH_FREE,
 };
 
 struct work_kernel {
-        CUfunction function; /* lives as long as its module */
+        CUfunction function; /* valid as long as its module is loaded */
         uint32_t grid[3], block[3], shared;
         void *parameters;
 };
 
-/* width bytes, height rows, depth slices; distances in bytes. */
+/* A copy of `depth` slices of `height` rows of `width` bytes. Pitch and slice are in bytes. */
 struct work_copy {
         CUdeviceptr to, from;
         size_t to_pitch, to_slice, from_pitch, from_slice;
         size_t width, height, depth;
-        bool to_host, from_host; /* managed memory is used where the processor has it */
-        bool unified;            /* only the addresses tell the direction */
-        void *staged;            /* a copy of a pageable source, made at the call */
+        /* True if that end of the copy is the host: managed memory is used where the processor has
+         * it. */
+        bool to_host, from_host;
+        bool unified; /* the addresses alone tell the direction */
+        void *staged; /* the source's bytes, copied at the call if the source is pageable */
 };
 
 struct work_set {
         CUdeviceptr to;
-        size_t pitch, width, height; /* width in elements */
+        size_t pitch, width, height; /* in bytes, elements and rows */
         unsigned value, element;
 };
 
 struct work_prefetch {
         CUdeviceptr start;
         size_t bytes;
-        int to; /* a device, or CU_DEVICE_CPU */
+        int to; /* number of a device, or CU_DEVICE_CPU */
 };
 
 struct work_value {
@@ -78,25 +80,24 @@ struct work {
                         CUevent event;
                         uint64_t records;
                         struct shared_event *shared;
-                        uint64_t number; /* of the record, there */
+                        uint64_t number; /* number of the record in `shared` */
                 } record;
-                struct program *program; /* a graph's, counted */
+                struct program *program; /* a launched graph; the work holds a reference */
                 CUdeviceptr free;
                 struct graph_memory *memory;
         };
 };
 
-/* Runs without any lock. Not success: an error that sticks to the context. */
+/* Runs work, without any lock. An error sticks to the context. */
 CUresult work_run(CUcontext c, struct work *w);
 void work_clear(struct work *w);
 CUresult work_clone(const struct work *w, struct work *ret_work);
 
 /* The functions for each kind; the table is in api/works.c. */
 struct work_type {
-        CUresult (*run)(CUcontext c, struct work *w); /* NULL: nothing */
-        void (*clear)(struct work *w);                /* NULL: it holds nothing */
-        CUresult (*own)(
-                struct work *w); /* a copy of the work gets its own parameters and references */
-        bool in_steps;           /* each step begins and ends on the channel by itself */
+        CUresult (*run)(CUcontext c, struct work *w); /* NULL: the work does nothing */
+        void (*clear)(struct work *w);                /* NULL: the work holds no resources */
+        CUresult (*own)(struct work *w); /* gives a copy its own parameters and references */
+        bool in_steps; /* the work consists of steps that each enter and leave the channel */
 };
 extern const struct work_type work_types[];

@@ -1,4 +1,4 @@
-/* channel.c: which channels are disabled, and which threads run on them. Must never call other
+/* channel.c: owns which channels are disabled, and which threads run on them. Must never call other
  * parts of the simulator with its lock held. */
 #include "sim/rm/channel.h"
 
@@ -15,12 +15,12 @@ struct channel {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct channel *spare;
-static unsigned disabled; /* how many */
+static unsigned disabled; /* number of disabled channels */
 
 static __thread struct {
-        const _Atomic int *error; /* of the context */
+        const _Atomic int *error; /* the sticky error of the context */
         struct channel *compute, *copy;
-        struct channel *now; /* that counts us */
+        struct channel *now; /* the channel on which this thread runs work now; NULL: none */
 } seat;
 
 struct channel *channel_new(void)
@@ -35,7 +35,7 @@ struct channel *channel_new(void)
         return ch ? ch : calloc(1, sizeof(*ch));
 }
 
-/* Lock held. */
+/* Needs the lock. */
 static void set(struct channel *ch, bool disable)
 {
         if (ch->disabled == disable)
@@ -122,7 +122,7 @@ void channel_sit(struct channel *compute, struct channel *copy, const _Atomic in
         seat.copy = copy;
 }
 
-/* Lock held. */
+/* Needs the lock. */
 static void await_enabled(const struct channel *ch)
 {
         while (ch->disabled && !sim_cancelled(seat.error))
@@ -142,7 +142,7 @@ void channel_begin(bool copies)
         (void)pthread_mutex_unlock(&lock);
 }
 
-/* Lock held. */
+/* Needs the lock. */
 static void leave(struct channel *ch)
 {
         if (--ch->running == 0 && ch->disabled)

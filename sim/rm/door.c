@@ -1,5 +1,5 @@
-/* door.c: the ioctl() that libcuda.so.1 exports here, the control descriptor, and the driver's
- * version. Must never disturb a request that is not for the resource manager. */
+/* door.c: the ioctl() that the simulated libcuda.so.1 exports, the control descriptor, and the
+ * driver's version. Must never disturb a request that is not for the resource manager. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,10 +24,10 @@ static struct {
         unsigned number[3];
 } control;
 
-/* Only its address is used. */
+/* The argument of this thread's last request. It is compared, never dereferenced. */
 static __thread const void *seen;
 
-/* ---- which driver ---- */
+/* ---- the driver's version ---- */
 
 static int version_setup(void)
 {
@@ -79,7 +79,7 @@ struct rm_alloc_form rm_alloc_form(bool is_long)
         return forms[rm_since(525, 0, 0) + rm_since(535, 0, 0)][is_long];
 }
 
-/* ---- the door ---- */
+/* ---- the control descriptor ---- */
 
 int rm_setup(void)
 {
@@ -102,7 +102,8 @@ void rm_abandon(void)
         atomic_store(&control.open, false);
 }
 
-/* True also for a duplicate; false for a file that got its number after it was closed. */
+/* True for the control descriptor and its duplicates. False for another file that got the number of
+ * the closed control descriptor. */
 static bool is_control(int fd)
 {
         struct stat st;

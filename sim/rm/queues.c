@@ -1,5 +1,5 @@
-/* queues.c: the driver's own requests to the resource manager. All three forms of an allocation
- * are used, as NVIDIA's releases did: the long one, the short one, and either wrapped. */
+/* queues.c: libcuda's own requests to the resource manager (RM). They use all forms of an
+ * allocation that NVIDIA's releases used: long, short, and each of them wrapped. */
 #include "sim/rm/queues.h"
 
 #include <errno.h>
@@ -12,14 +12,15 @@
 enum form { LONG, SHORT, WRAPPED_LONG, WRAPPED_SHORT };
 
 static struct {
-        pthread_mutex_t making; /* a card's device; held while RM makes it */
+        pthread_mutex_t making; /* held while RM makes the device object of a card */
         uint32_t client;
         _Atomic uint32_t device[SESSION_DEVICES];
-        _Atomic uint32_t last; /* handle given */
+        _Atomic uint32_t last; /* the last handle that was used for an object */
 } own = {.making = PTHREAD_MUTEX_INITIALIZER, .last = 0x5c000000};
 
-/* Calls whatever ioctl() the program has. If it leads to the kernel, which does not know the
- * request, no library stands in front of us, and RM is called directly. 0, -errno. */
+/* Calls the program's ioctl(), which a preloaded library may intercept. ENOTTY means that the
+ * request reached the kernel, which does not know it: RM is then called directly. Returns 0,
+ * -errno. */
 static int request(unsigned escape, void *argument, size_t bytes, bool wrapped)
 {
         struct rm_wrapped_call wrap = {escape, (uint32_t)bytes, (uintptr_t)argument};
@@ -61,7 +62,7 @@ static int allocate(enum form how, struct rm_alloc_head *head, const void *param
         return r < 0 ? r : status ? -EIO : 0;
 }
 
-/* Makes an object under another; this side chooses its handle. */
+/* Makes an object under a parent. The handle is chosen here, not by RM. */
 static int make(enum form how, uint32_t parent, uint32_t class, const void *params, size_t bytes,
                 uint32_t *ret_handle)
 {
@@ -77,7 +78,7 @@ static int make(enum form how, uint32_t parent, uint32_t class, const void *para
 int queues_setup(void)
 {
         struct rm_version_call version = {0};
-        struct rm_alloc_head head = {.class = CLASS_CLIENT}; /* RM names it */
+        struct rm_alloc_head head = {.class = CLASS_CLIENT}; /* RM chooses the handle of a client */
         int r;
 
         strcpy(version.version, rm_version());

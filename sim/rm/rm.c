@@ -1,5 +1,5 @@
-/* rm.c: the tree of this process's objects at the resource manager, and the answers to its
- * requests. Must never take sim.lock, nor call the driver. */
+/* rm.c: the resource manager (RM): the tree of this process's objects, and the answers to requests.
+ * Must never take sim.lock, nor call the driver. */
 #include "sim/rm/rm.h"
 
 #include <errno.h>
@@ -12,8 +12,7 @@
 #include "base/macros.h"
 #include "sim/session/fault.h"
 
-/* Names for objects whose maker leaves the choice to RM. No two processes have a client of the same
- * name. */
+/* First handles that RM chooses. No two processes have a client with the same handle. */
 #define CLIENT_FIRST (0xc1d00000u + ((unsigned)getpid() * 16u & 0xffff0u))
 #define OBJECT_FIRST 0xcaf00000u
 
@@ -25,8 +24,8 @@ struct object {
         bool scheduled, goes;
 };
 
-/* Held while channels come to a stand, as RM holds its own lock: no object is made or freed
- * meanwhile. Taken after sim.lock, before channel.c's lock. */
+/* Like RM's own lock, held while work on disabled channels comes to a stop: no object is made or
+ * freed during that time. Taken after sim.lock and before the lock of channel.c. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects;
 static uint32_t clients, next_object = OBJECT_FIRST;
@@ -39,7 +38,7 @@ static struct object *find(uint32_t client, uint32_t handle)
         return NULL;
 }
 
-/* The error in the name of an object. */
+/* Returns the error for a handle that names no object. */
 static enum rm_status missing(uint32_t client)
 {
         return find(client, client) ? RM_NOT_FOUND : RM_INVALID_CLIENT;
@@ -55,7 +54,7 @@ struct channel *rm_channel(uint32_t client, uint32_t channel)
         return o ? o->channel : NULL;
 }
 
-/* ---- objects come and go ---- */
+/* ---- making and freeing objects ---- */
 
 static bool is_channel(uint32_t class)
 {
@@ -201,7 +200,8 @@ static enum rm_status pairs(const struct rm_disable_params *p, struct channel **
         return RM_OK;
 }
 
-/* most: an injected fault switches no more channels, and reports a time-out. */
+/* Disables or enables channels. most: an injected fault limits their number and reports a time-out;
+ * UINT_MAX: no fault. */
 static enum rm_status disable(const struct object *o, const struct rm_disable_params *p,
                               unsigned most)
 {
@@ -213,7 +213,7 @@ static enum rm_status disable(const struct object *o, const struct rm_disable_pa
                 return RM_INSUFFICIENT_PERMISSIONS;
         if (p->count > RM_DISABLE_MOST)
                 return RM_INVALID_ARGUMENT;
-        if (p->only_scheduling || p->rewind) /* real cards do it; no test may need it */
+        if (p->only_scheduling || p->rewind) /* only real cards support these options */
                 return RM_NOT_SUPPORTED;
         status = pairs(p, list);
         if (status != RM_OK)
@@ -254,7 +254,7 @@ static enum rm_status channel_state(struct rm_state_params *p)
         return RM_OK;
 }
 
-/* Put channels on a runlist or take them off. As on a card, neither enables a disabled channel. */
+/* Puts channels on a runlist or takes them off. As on a card, a disabled channel stays disabled. */
 static enum rm_status schedule(struct object *of, const struct rm_schedule_params *p)
 {
         for (struct object *o = objects; o; o = o->next)
@@ -328,7 +328,8 @@ static int answer_free(struct rm_free_call *f)
         return 0;
 }
 
-/* An injected delay runs without RM's lock: the control has not arrived yet. */
+/* Looks for an injected fault. A delay runs without RM's lock, because the control has not arrived
+ * yet. */
 static enum fault_control fault_of(const struct rm_control_call *c, unsigned *ret_value)
 {
         const struct rm_disable_params *p = (const void *)(uintptr_t)c->params;
@@ -361,7 +362,7 @@ static int answer_control(struct rm_control_call *c)
 static int answer_version(struct rm_version_call *v)
 {
         if (v->command == VERSION_QUERY && !rm_since(530, 30, 2))
-                return 0; /* in this request it means: any version */
+                return 0; /* before 530.30.02 this command accepted any version */
         if (v->command == VERSION_QUERY) {
                 (void)snprintf(v->version, sizeof(v->version), "%s", rm_version());
                 v->reply = 1;

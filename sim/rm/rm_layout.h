@@ -1,6 +1,6 @@
-/* rm_layout.h: the layout of requests to the kernel driver's resource manager (RM), by driver
- * branch. Plain data. Sources: docs/resource-manager.md, section 1. Written apart from the
- * library's own header (src/cuda/rm_abi.h), so that tests hold one against the other. */
+/* rm_layout.h: the layout of requests to the kernel driver's resource manager (RM), for each driver
+ * branch. Plain data. Sources: docs/resource-manager.md, section 1. The library has a header of its
+ * own (src/cuda/rm_abi.h), written independently, so that tests compare the two. */
 #pragma once
 
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 enum { ESCAPE_FREE = 0x29, ESCAPE_CONTROL = 0x2a, ESCAPE_ALLOC = 0x2b };
 enum { ESCAPE_VERSION = 210, ESCAPE_WRAPPED = 211 };
-#define VERSION_QUERY '2' /* from 530.30.02 on; before, the text was not changed */
+#define VERSION_QUERY '2' /* asks for the version, since 530.30.02 */
 
 enum rm_status {
         RM_OK = 0,
@@ -33,15 +33,15 @@ enum {
         CLASS_CLIENT = 0x41,
         CLASS_DEVICE = 0x80,
         CLASS_SUBDEVICE = 0x2080,
-        CLASS_DIAGNOSTICS = 0x208f, /* under a subdevice, one for each */
+        CLASS_DIAGNOSTICS = 0x208f, /* a child of a subdevice, at most one */
         CLASS_GROUP = 0xa06c,
         CLASS_CHANNEL = 0xc86f,
 };
 
 enum {
-        CONTROL_DISABLE_CHANNELS = 0x2080110b, /* of a subdevice */
-        CONTROL_PREEMPTION_MODES = 0x20801235, /* of a subdevice */
-        CONTROL_CHANNEL_STATE = 0x208f0403,    /* of an object of class 0x208f */
+        CONTROL_DISABLE_CHANNELS = 0x2080110b, /* a control of a subdevice */
+        CONTROL_PREEMPTION_MODES = 0x20801235, /* a control of a subdevice */
+        CONTROL_CHANNEL_STATE = 0x208f0403,    /* a control of a CLASS_DIAGNOSTICS object */
         CONTROL_SCHEDULE_GROUP = (int)0xa06c0101,
         CONTROL_SCHEDULE_CHANNEL = (int)0xa06f0103,
 };
@@ -68,7 +68,7 @@ struct rm_control_call {
         uint32_t params_size, status;
 };
 
-/* An allocation: its beginning is the same in all branches, and in both of its forms. */
+/* The head of an allocation, which is the same in all branches and in both forms. */
 struct rm_alloc_head {
         uint32_t client, parent, object, class;
         uint64_t params;
@@ -142,7 +142,9 @@ struct rm_channel_params_610 {
         uint32_t engine, id, subdevice;
 };
 
-#define RM_CHANNEL_PARAMS_MOST 376 /* the rest are handles of other objects, and encryption */
+/* Largest size of the parameters. The fields not declared above are handles of other objects, and
+ * encryption. */
+#define RM_CHANNEL_PARAMS_MOST 376
 
 #define RM_DISABLE_MOST 64
 
@@ -156,7 +158,7 @@ struct rm_disable_params {
 
 struct rm_preemption_params {
         uint32_t channel, zcull, pm, smpc;
-        uint32_t compute; /* 0: waits for idle, 1: between thread blocks, 2: between instructions */
+        uint32_t compute; /* preempts 0: idle, 1: between blocks, 2: between instructions */
         uint32_t graphics;
 };
 
@@ -166,7 +168,8 @@ struct rm_state_params {
 };
 
 struct rm_schedule_params {
-        uint8_t enable, skip_submit, skip_enable; /* the third since 575.51.02 */
+        uint8_t enable, skip_submit;
+        uint8_t skip_enable; /* since 575.51.02 */
 };
 
 _Static_assert(sizeof(struct rm_version_call) == 72, "");

@@ -1,4 +1,4 @@
-/* fault.c: owns the list of injected faults. Must cost one load where there are none. */
+/* fault.c: owns the list of injected faults. Must cost a call only one load without faults. */
 #include "sim/session/fault.h"
 
 #include <ctype.h>
@@ -32,10 +32,10 @@ enum fault_action {
 
 struct fault {
         char function[64];
-        unsigned first, last; /* of the calls that it is about */
+        unsigned first, last; /* the first and the last call that fail */
         bool after, control;
         enum fault_action action;
-        unsigned value; /* a result, milliseconds, channels */
+        unsigned value; /* a result, milliseconds, or a number of channels */
         _Atomic unsigned calls;
 };
 
@@ -43,7 +43,7 @@ static struct fault fault_list[FAULTS_MAX];
 static unsigned fault_count;
 static const struct fault_acts *fault_acts;
 
-/* The next part of text, up to the separator or the end. */
+/* Copies the next part of the text, up to the separator or the end. */
 static bool fault_part(const char **text, char separator, char *part, size_t room)
 {
         const char *end = strchr(*text, separator);
@@ -70,7 +70,7 @@ static bool fault_has_after(const char *function)
         return false;
 }
 
-/* A number from here to the end. */
+/* Parses the whole text as a number. */
 static bool fault_number(const char *text, unsigned *ret)
 {
         char *end;
@@ -85,13 +85,13 @@ static int fault_parse_action(const char *text, struct fault *f)
         static const struct {
                 const char *name;
                 enum fault_action action;
-                bool control; /* of those alone */
+                bool control; /* the action is only for controls of channels */
         } actions[] = {
                 {"kill", FAULT_KILLS, false},    {"stop", FAULT_STOPS, false},
                 {"hang", FAULT_HANGS, false},    {"lost", FAULT_LOSES, false},
                 {"slow=", FAULT_SLOWS, false},   {"frozen", FAULT_AWAITS, false},
                 {"forbid", FAULT_FORBIDS, true}, {"part=", FAULT_PARTS, true},
-                {"idle", FAULT_RETURNS, true}, /* OK, and no more */
+                {"idle", FAULT_RETURNS, true}, /* returns OK and does nothing */
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(actions); i++) {
@@ -110,7 +110,7 @@ static int fault_parse_action(const char *text, struct fault *f)
         return fault_number(text, &f->value) && !f->after ? 0 : -EINVAL;
 }
 
-/* "cuMemAlloc" also names "cuMemAlloc_v2". */
+/* True if the fault names the function. "cuMemAlloc" also names "cuMemAlloc_v2". */
 static bool fault_names(const struct fault *f, const char *function)
 {
         size_t n = strlen(f->function);
@@ -133,7 +133,8 @@ static bool fault_is_control(const char *function)
         return false;
 }
 
-/* A fault in a call that does not exist would never happen, and nobody would notice. */
+/* True if a function of that name exists. A misspelt name must be reported, because its fault would
+ * never happen. */
 static bool fault_exists(const struct fault *f)
 {
         static const char *const symbols[] = {
@@ -150,7 +151,7 @@ static bool fault_exists(const struct fault *f)
         return f->control;
 }
 
-/* "3", "3+", "3-5". */
+/* Parses the numbers of the calls: "3", "3+" or "3-5". */
 static bool fault_calls(char *text, struct fault *f)
 {
         char *end;
@@ -165,7 +166,7 @@ static bool fault_calls(char *text, struct fault *f)
         return f->first > 0 && f->first <= f->last;
 }
 
-/* FUNCTION[@after]:CALLS:ACTION */
+/* Parses FUNCTION[@after]:CALLS:ACTION. */
 static int fault_parse(const char *text, struct fault *f)
 {
         char number[16], action[16], *at;
@@ -215,7 +216,7 @@ static void fault_sleep(unsigned ms)
                 ;
 }
 
-/* The effects of a fault, other than a result. */
+/* Causes the effects of a fault, except its result. */
 static void fault_act(const struct fault *f)
 {
         switch (f->action) {
@@ -245,7 +246,7 @@ static void fault_act(const struct fault *f)
         }
 }
 
-/* The fault that decides how this call ends; NULL: there is none. */
+/* Counts a call and causes its faults. Returns the fault that determines the result; NULL: none. */
 static const struct fault *fault_look(const char *function, bool after)
 {
         for (unsigned i = 0; i < fault_count; i++) {

@@ -1,6 +1,6 @@
-/* frames.c: the frames of managed memory in the shared segment: which process has what on which
- * card, and which frame leaves next. Must never sleep with the lock, nor leave a frame half
- * changed: a process may be killed at any point. */
+/* frames.c: owns the frames of managed memory in the shared segment, and the choice of the frame
+ * that leaves a card next. Must never sleep with the lock, nor leave a frame half changed, because
+ * a process may be killed at any point. */
 #include "sim/session/frames.h"
 
 #include <errno.h>
@@ -14,14 +14,14 @@
 #include "base/macros.h"
 #include "sim/session/segment.h"
 
-#define WAIT_NS (10 * NSEC_PER_MSEC) /* the process that should have woken us may be gone */
+#define WAIT_NS (10 * NSEC_PER_MSEC) /* a wait ends by itself: the waking process may be killed */
 
 static uint32_t own_number(const struct session *s)
 {
         return (uint32_t)(s->own - s->segment->slot) + 1;
 }
 
-/* After session_leave() the slot may belong to another process. */
+/* True if the slot is ours: after session_leave() it may belong to another process. */
 static bool own_valid(const struct session *s)
 {
         return slot_live(s->own) && s->own->pid == getpid();
@@ -39,7 +39,7 @@ static struct segment_frame *frame_at(struct session_segment *g, unsigned device
         return &g->frames[device].frame[frame];
 }
 
-/* The caller's frame, if it is still the caller's. */
+/* Returns the caller's frame; NULL: it no longer belongs to the caller. */
 static struct segment_frame *frame_of(struct session *s, const struct frames_place *p)
 {
         struct segment_frame *f = frame_at(s->segment, p->device, p->frame);
@@ -47,7 +47,7 @@ static struct segment_frame *frame_of(struct session *s, const struct frames_pla
         return own_valid(s) && f->owner == own_number(s) && f->block == p->block ? f : NULL;
 }
 
-/* It holds nothing of its owner's any more; a process that moves it finishes all the same. */
+/* Takes a frame from its owner. A process that is moving the frame still finishes the move. */
 static void frame_let_go(struct session_segment *g, unsigned device, struct segment_frame *f)
 {
         struct session_use *use = &g->slot[f->owner - 1].device[device];
@@ -162,7 +162,7 @@ void frames_unpin(struct session *s, const struct frames_place *p)
 
         segment_lock(s->segment);
         f = frame_of(s, p);
-        /* Without a pin it is another frame: the block was freed while work was using it. */
+        /* A frame without a pin is a new one: the block was freed while work was using it. */
         if (f && f->pins > 0 && --f->pins == 0)
                 wake_all(s->segment);
         segment_unlock(s->segment);
@@ -228,9 +228,9 @@ void frames_forget(struct session *s, const struct frames_place *p)
         segment_unlock(s->segment);
 }
 
-/* ---- whose turn it is to go ---- */
+/* ---- choosing a victim ---- */
 
-/* Other users' files cannot be opened: their memory stays where it is. */
+/* True if the user may move the frame: files of another user cannot be opened. */
 static bool may_move(const struct session_segment *g, const struct segment_frame *f, uid_t user)
 {
         return user == 0 || g->slot[f->owner - 1].uid == user;
@@ -294,8 +294,8 @@ bool frames_copied(struct session *s, const struct frames_victim *v, uint64_t co
                 struct session_counters *n = &s->segment->slot[v->slot].device[v->device].counters;
 
                 f->copied = true;
-                /* Counted for the process that it happens to, not for the one that needs the room:
-                 * as nvprof counts. */
+                /* Like nvprof, count the eviction for the process that loses the frame, not for the
+                 * one that needs the room. */
                 session_count(&n->d2h_bytes, copied_bytes);
                 session_count(&n->d2h_copies, 1);
                 session_count(&n->managed_d2h_bytes, copied_bytes);
@@ -353,8 +353,8 @@ void frames_wait(struct session *s, uint32_t changes)
 
         bool late;
 
-        /* A process that is killed here stays counted, which costs the others a call now and then.
-         */
+        /* A process that is killed during the wait stays counted, which costs other processes some
+         * needless system calls. */
         atomic_fetch_add(&s->segment->waiters, 1);
         late = syscall(SYS_futex, &s->segment->changes, FUTEX_WAIT, changes, &ts, NULL, 0) < 0 &&
                errno == ETIMEDOUT;

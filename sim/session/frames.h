@@ -1,46 +1,47 @@
-/* frames.h: which blocks of managed memory are on the cards, for all processes of a session.
+/* frames.h: keeps account of the managed memory on the cards, for all processes of a session.
  *
  * Managed memory is divided into blocks of 2 MiB of a process's addresses, a block into regions of
- * 64 KiB. A frame is what a card holds of one block. When a card is full the frame that was used
- * longest ago goes, whoever owns it, as a whole. Work that runs pins what it is using, and lets go
- * of it soon when frames_hunger() changes. A mover that is killed leaves the frame on the card, or,
- * when the bytes are across, off it. Nothing here touches the bytes (managed.c does), nothing here
- * waits but frames_wait(). Thread-safe. */
+ * 64 KiB. A frame is the part of one block that is on a card. When a card is full, the frame that
+ * was used longest ago is evicted as a whole, whichever process owns it. Running work pins the
+ * frames that it uses, and unpins them soon after frames_hunger() changes. If a process is killed
+ * while it moves a frame, the frame is on the card, or off it once all bytes are copied. Only
+ * managed.c touches the bytes, and only frames_wait() waits. Thread-safe. */
 #pragma once
 
 #include "sim/session/session.h"
 
 #define FRAMES_BLOCK_BYTES  (UINT64_C(2) << 20)
 #define FRAMES_REGION_BYTES (UINT64_C(64) << 10)
-#define FRAMES_REGIONS      32 /* a bit each */
+#define FRAMES_REGIONS      32 /* regions of a block; a mask of regions has one bit for each */
 
-/* The caller's frame of a block, as found earlier; it may be gone by now. */
+/* Reference to the caller's frame of a block. The frame may be gone by the time of its use. */
 struct frames_place {
         unsigned device, frame;
         uint64_t block;
 };
 
-/* A new empty frame, charged to the caller and pinned. -ENOMEM: the card is full; -ESHUTDOWN: the
- * caller has left. */
+/* Takes a new empty frame, charged to the caller and pinned. Returns 0, -ENOMEM (the card is full),
+ * -ESHUTDOWN (the caller has left the session). */
 int frames_take(struct session *s, unsigned device, uint64_t block, uint64_t bytes,
                 struct frames_place *ret_place);
-/* Pin it: it is in use, and may not be moved. -ENOENT: not on the card (any more); -EBUSY: another
- * process is moving it, call frames_wait(). */
+/* Pins a frame, so that no process moves it. Returns 0, -ENOENT (it is not on the card), -EBUSY
+ * (another process is moving it: call frames_wait()). */
 int frames_pin(struct session *s, const struct frames_place *p, uint32_t *ret_regions);
 void frames_unpin(struct session *s, const struct frames_place *p);
-/* These regions are on the card now; pinned. */
+/* Notes that these regions of a pinned frame are on the card now. */
 void frames_add(struct session *s, const struct frames_place *p, uint32_t regions);
-/* The regions on the card, without using them: results as of frames_pin(). */
+/* Returns the regions on the card without pinning the frame. Results as of frames_pin(). */
 int frames_look(struct session *s, const struct frames_place *p, uint32_t *ret_regions);
-/* The owner takes regions off: no other process may touch the frame until frames_remove(). -ENOENT,
- * -EBUSY as above, also while it is pinned. */
+/* Lets the owner take regions off the card: no other process touches the frame until
+ * frames_remove(). Results as of frames_pin(), and -EBUSY also for a pinned frame. */
 int frames_claim(struct session *s, const struct frames_place *p, uint32_t *ret_regions);
-/* Ends a claim. With nothing left the frame goes. */
+/* Ends a claim after these regions have left the card. A frame without regions is freed. */
 void frames_remove(struct session *s, const struct frames_place *p, uint32_t regions);
-/* The block is no more. */
+/* Frees the frame of a freed block. */
 void frames_forget(struct session *s, const struct frames_place *p);
 
-/* A frame of any process that has to go; its bytes are to be copied from one store to the other. */
+/* A frame of any process that is to be evicted: the caller copies its bytes from store `card` to
+ * store `host`. */
 struct frames_victim {
         unsigned device, frame, slot;
         pid_t pid;
@@ -49,24 +50,25 @@ struct frames_victim {
         uint32_t regions;
 };
 
-/* Claims the frame that was used longest ago. -ENOENT: no managed memory is on the card; -EBUSY:
- * none of it can be moved now, call frames_wait() (the hunger has grown). */
+/* Claims the frame that was used longest ago. Returns 0, -ENOENT (no managed memory is on the
+ * card), -EBUSY (no frame can be moved now: call frames_wait(); the hunger has grown). */
 int frames_victim(struct session *s, unsigned device, struct frames_victim *ret_victim);
-/* The host has all of it, so the card's bytes may be dropped. False: leave them, another process
- * moves them now. */
+/* Notes that the host has all bytes of the victim, so that the card's bytes may be dropped. Returns
+ * false if the frame no longer belongs to the victim: then do not drop them. */
 bool frames_copied(struct session *s, const struct frames_victim *v, uint64_t copied_bytes);
-/* Off the card (evicted), or it stays. */
+/* Ends the claim of a victim. evicted: the frame has left the card. */
 void frames_victim_end(struct session *s, const struct frames_victim *v, bool evicted);
-/* The stores are gone: the process has called exec(). */
+/* Frees all frames of a victim's process, which has called exec(), so that its stores are gone. */
 void frames_victim_gone(struct session *s, const struct frames_victim *v);
 
-/* Changes when a process waits for pins to be given up. */
+/* Returns a number that changes when a process needs others to unpin frames. */
 uint32_t frames_hunger(struct session *s, unsigned device);
-/* Read the number, check the condition, and wait for the number to change. Returns after a while in
- * any case, when ended processes have been counted out. */
+/* Returns a number that changes with the frames. Read it, check a condition, and wait with
+ * frames_wait() for the number to change. A wait ends after a while in any case, after the slots of
+ * dead processes have ended. */
 uint32_t frames_changes(struct session *s);
 void frames_wait(struct session *s, uint32_t changes);
 
-/* Where the caller's managed memory lies, for processes that evict it. */
+/* Publishes the stores of the caller's managed memory, for processes that evict it. */
 void frames_stores(struct session *s, const struct session_store *host,
                    const struct session_store *card);

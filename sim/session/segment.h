@@ -1,8 +1,8 @@
-/* segment.h: the shared segment itself, for the two files that work on it: session.c (who is there,
- * what they use) and frames.c (which managed memory is on the cards).
+/* segment.h: the shared segment, for the two files that work on it: session.c (the processes and
+ * their memory) and frames.c (the managed memory on the cards).
  *
- * Everything in it is under segment_lock(), unless it is atomic. The lock is robust: whoever holds
- * it must leave the segment right at every moment, because it may be killed at any. */
+ * All fields that are not atomic need segment_lock(). The lock is robust: its holder must leave the
+ * segment valid at every moment, because the process may be killed at any moment. */
 #pragma once
 
 #include <pthread.h>
@@ -10,47 +10,47 @@
 #include "sim/session/frames.h"
 #include "sim/session/session.h"
 
-/* So much managed memory of a card: 256 GiB. The file has holes where less is needed. */
+/* Frames of a card: enough for 256 GiB of managed memory. Unused frames are holes in the file. */
 #define SEGMENT_FRAMES 131072
 
 /* The part of one process's block of managed memory that is on a card. */
 struct segment_frame {
-        uint32_t owner; /* slot, from 1; 0: free, or let go by its owner while it was being moved */
-        uint32_t mover; /* slot, from 1, of the process that takes it off the card; 0: none */
-        bool copied;    /* the copying is over: the host's bytes are valid */
-        uint32_t pins;  /* by the owner's running work: it may not be moved */
-        uint32_t regions; /* that are on the card */
-        uint32_t bytes;   /* of the card's */
+        uint32_t owner;   /* slot of the owner, plus one; 0: free, or freed while it is moved */
+        uint32_t mover;   /* slot of the process that evicts the frame, plus one; 0: none */
+        bool copied;      /* the eviction has copied all bytes: those of the host are valid */
+        uint32_t pins;    /* number of pins by the owner's running work */
+        uint32_t regions; /* mask of the regions on the card */
+        uint32_t bytes;   /* charged bytes of the card */
         uint64_t block;
-        uint64_t last_use; /* by segment.uses */
+        uint64_t last_use; /* value of `uses` at the last use */
 };
 
 struct session_segment {
         uint64_t magic;
         uint32_t devices;
         char name[SESSION_NAME_MAX];
-        pthread_mutex_t lock; /* robust, shared */
+        pthread_mutex_t lock; /* a robust mutex, shared between processes */
         uint64_t endings;
-        uint64_t uses;            /* of frames: the clock of "least recently" */
-        _Atomic uint32_t changes; /* of frames; a futex */
-        _Atomic uint32_t waiters; /* for it to change */
+        uint64_t uses;            /* number of uses of frames, to find the least recent one */
+        _Atomic uint32_t changes; /* number of changes of frames; a futex */
+        _Atomic uint32_t waiters; /* number of processes that wait for `changes` */
         struct session_device device[SESSION_DEVICES];
         struct session_slot slot[SESSION_SLOTS];
         struct {
-                uint32_t high;           /* frames from here on were never used */
-                _Atomic uint32_t hunger; /* how often a process found no frame that may be moved */
+                uint32_t high;           /* number of frames that were ever used */
+                _Atomic uint32_t hunger; /* how often a process found no frame to evict */
                 struct segment_frame frame[SEGMENT_FRAMES];
         } frames[SESSION_DEVICES];
 };
 
 struct session {
         struct session_segment *segment;
-        struct session_slot *own; /* NULL: attached only */
+        struct session_slot *own; /* slot of this process; NULL: it only looks */
 };
 
 void segment_lock(struct session_segment *g);
 void segment_unlock(struct session_segment *g);
-/* These locked. */
+/* Both functions need the lock. */
 uint64_t segment_used(struct session_segment *g, unsigned device);
 int segment_charge(struct session *s, unsigned device, uint64_t bytes); /* -ENOMEM */
 
@@ -59,5 +59,5 @@ static inline bool slot_live(const struct session_slot *slot)
         return atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_LIVE;
 }
 
-/* frames.c: the process is gone, and what it had. Locked. */
+/* Frees the frames of a process that is gone (frames.c). Needs the lock. */
 void frames_slot_ends(struct session_segment *g, const struct session_slot *slot);

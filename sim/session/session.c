@@ -1,6 +1,6 @@
-/* session.c: the shared segment of a simulated machine: who is in it, what they use, the bus.
- * Must never trust a slot's process to have cleaned up, nor wait for another process while holding
- * the lock. */
+/* session.c: the shared segment of a simulated machine: its processes, their memory, the bus. Must
+ * never trust a slot's process to have cleaned up, nor wait for another process while holding the
+ * lock. */
 #include "sim/session/session.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@
 
 #define SESSION_MAGIC   UINT64_C(0x73696d637564610a)
 #define SEGMENTS        "/dev/shm"
-#define SESSION_LAYOUT  3 /* in the segment's name: different builds never share one */
+#define SESSION_LAYOUT  3 /* part of the segment's name: other layouts have other segments */
 #define DEFAULT_MEMORY  GIB
 #define DEFAULT_BUS     UINT64_C(12000000000)
 #define CONTEXT_DIVISOR 256
@@ -31,10 +31,10 @@
 struct settings {
         unsigned devices;
         uint64_t memory, bus, context;
-        bool given[4]; /* named by the environment, in the order above */
+        bool given[4]; /* whether the environment names each setting, in the order above */
 };
 
-/* "+NAME": one for all users of the machine, so that two of them can share a card. */
+/* True for "+NAME": a session of all users of the machine, so that two users can share a card. */
 static bool name_is_public(const char *name)
 {
         return name[0] == '+';
@@ -101,9 +101,9 @@ static int settings_read(struct settings *ret)
         return 0;
 }
 
-/* When a live process began, and where its stack does (0: not visible to us). exec() changes only
- * the second. False: there is no such process. A zombie has given its memory back already, unless
- * it is a main thread that ended before the others. */
+/* Finds when a live process began, and where its stack begins (0: not visible to us); exec()
+ * changes only the stack. Returns false if there is no such process. A zombie has no memory any
+ * more, unless it is a main thread that ended before its other threads. */
 static bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
 {
         char path[64], text[1024], *field;
@@ -121,7 +121,7 @@ static bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
         if (n <= 0)
                 return false;
         text[n] = 0;
-        field = strrchr(text, ')'); /* the name may hold anything, brackets too */
+        field = strrchr(text, ')'); /* the process's name may contain brackets, too */
         if (!field || sscanf(field + 1,
                              " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
                              "%ld %*d %llu %*s %*s %*s %*s %*s %llu",
@@ -134,8 +134,8 @@ static bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
         return true;
 }
 
-/* True if the slot's process lives and has not called exec(), which gives a card's memory back, as
- * it closes NVIDIA's devices. */
+/* True if the slot's process lives and has not called exec(). exec() closes NVIDIA's devices, which
+ * frees the process's memory on the cards. */
 static bool slot_process_lives(const struct session_slot *slot)
 {
         uint64_t start, stack;
@@ -146,8 +146,8 @@ static bool slot_process_lives(const struct session_slot *slot)
 
 void segment_lock(struct session_segment *g)
 {
-        /* All sums are computed from the slots, so a killed holder of the lock leaves nothing half
-         * done. */
+        /* All sums are computed from the slots, so a process that is killed with the lock leaves
+         * the segment valid. */
         if (pthread_mutex_lock(&g->lock) == EOWNERDEAD)
                 (void)pthread_mutex_consistent(&g->lock);
 }
@@ -157,7 +157,7 @@ void segment_unlock(struct session_segment *g)
         (void)pthread_mutex_unlock(&g->lock);
 }
 
-/* Locked. */
+/* Needs the lock. */
 static void slot_end(struct session_segment *g, struct session_slot *slot)
 {
         frames_slot_ends(g, slot);
@@ -170,7 +170,7 @@ static void slot_end(struct session_segment *g, struct session_slot *slot)
         atomic_store_explicit(&slot->state, SLOT_ENDED, memory_order_release);
 }
 
-/* Locked. Returns how many live on. */
+/* Ends the slots of dead processes. Returns the number of live ones. Needs the lock. */
 static unsigned segment_reap(struct session_segment *g)
 {
         unsigned live = 0;
@@ -205,7 +205,8 @@ static void totals_add(struct session_totals *sum, const struct session_totals *
 #undef X
 }
 
-/* A free slot, or the one that ended longest ago (its counts move to the device). Locked. */
+/* Returns a free slot, or the one that ended longest ago, whose counts are added to its devices'.
+ * Needs the lock. */
 static struct session_slot *segment_take_slot(struct session_segment *g)
 {
         struct session_slot *best = NULL;
@@ -282,8 +283,8 @@ static int segment_init(struct session_segment *g, const char *name)
         pthread_mutexattr_t attr;
         int r;
 
-        /* A new file is all zero, and a half-made one is still locked. The frames are not touched,
-         * which would cost every session megabytes. */
+        /* The frames of a new file are zero already. Writing them would cost every session
+         * megabytes. */
         memset(g, 0, offsetof(struct session_segment, device));
         strcpy(g->name, name);
         r = pthread_mutexattr_init(&attr);
@@ -305,7 +306,8 @@ static void segment_path(const char *name, char path[static 128])
                        name, SESSION_LAYOUT, sizeof(struct session_segment));
 }
 
-/* It has its mode before it has its name: another user may open it at any moment. */
+/* Creates the file. It gets its mode before its name, because another user may open it as soon as
+ * it has a name. */
 static int segment_create_file(const char *path, mode_t mode)
 {
         _cleanup_close_ int fd = open(SEGMENTS, O_RDWR | O_CLOEXEC | O_TMPFILE, 0600);
@@ -319,8 +321,8 @@ static int segment_create_file(const char *path, mode_t mode)
         return TAKE_FD(fd);
 }
 
-/* Never O_CREAT on an existing file: the kernel refuses that for another user's file in a directory
- * like /dev/shm (fs.protected_regular). */
+/* Opens or creates the file, without O_CREAT: in a directory like /dev/shm the kernel refuses
+ * O_CREAT for an existing file of another user (fs.protected_regular). */
 static int segment_open_file(const char *name, bool create, mode_t mode)
 {
         char path[128];
@@ -336,8 +338,8 @@ static int segment_open_file(const char *name, bool create, mode_t mode)
         return fd;
 }
 
-/* Opens and locks the segment. The lock lasts as long as the open file, and a mapping keeps that
- * open: a caller that keeps the mapping releases the lock by segment_opened(). */
+/* Opens and locks the segment. The lock lasts as long as the file is open, and a mapping keeps it
+ * open, so a caller that keeps a mapping must release the lock with segment_opened(). */
 static int segment_open(const char *name, bool create, int *ret_fd)
 {
         mode_t mode = name_is_public(name) ? 0666 : 0600;
@@ -357,7 +359,7 @@ static int segment_open(const char *name, bool create, int *ret_fd)
                     (!name_is_public(name) && st.st_uid != geteuid()))
                         return -EPERM;
                 if (st.st_nlink == 0)
-                        continue; /* removed between opening and locking */
+                        continue; /* the file was removed between open() and flock() */
                 if (create && st.st_size == 0 &&
                     ftruncate(fd, (off_t)sizeof(struct session_segment)) < 0)
                         return -errno;
@@ -379,7 +381,7 @@ static int segment_map(int fd, struct session_segment **ret_segment)
         if (fstat(fd, &st) < 0)
                 return -errno;
         if ((size_t)st.st_size < sizeof(*g))
-                return -ENOENT; /* its creator died before it had a size */
+                return -ENOENT; /* the file's creator died before it set the size */
         g = mmap(NULL, sizeof(*g), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (g == MAP_FAILED)
                 return -errno;
@@ -387,7 +389,7 @@ static int segment_map(int fd, struct session_segment **ret_segment)
         return 0;
 }
 
-/* Removes what this process was before it called exec(). Locked. */
+/* Ends the slots that this process had before it called exec(). Needs the lock. */
 static void segment_end_own(struct session_segment *g, bool cuda)
 {
         for (unsigned i = 0; i < SESSION_SLOTS; i++)
@@ -499,7 +501,7 @@ void session_detach(struct session *s)
 
 void session_leave(struct session *s)
 {
-        /* A forked child has the parent's session, and uses nothing of it. */
+        /* A forked child has the parent's session, but no slot of its own to end. */
         if (!s->own || s->own->pid != getpid())
                 return;
         segment_lock(s->segment);

@@ -1,11 +1,10 @@
-/* session.h: what all processes of one simulated machine share.
- *
- * A POSIX shared memory segment named after the user and SIMCUDA_SESSION (after a name that begins
- * with '+' alone: open to every user of the machine) holds the cards (capacity, bus, identity) and
- * one slot a process (what it uses, what it moved). Everything that is a sum is computed from the
- * slots, so that a process killed at any instant leaves nothing to repair: whoever looks next ends
- * the slots whose process is gone, or another program since exec(). Used by the simulated driver,
- * by the simulated NVML and by simcuda-stat. Thread-safe. Errors are -errno. */
+/* session.h: the state that all processes of one simulated machine share, in a POSIX shared memory
+ * segment named after the user and SIMCUDA_SESSION. A session whose name begins with '+' is open to
+ * all users. The segment holds the cards (capacity, bus, identity) and one slot per process (memory
+ * in use, bytes moved). Every sum is computed from the slots, so that a process killed at any
+ * instant leaves nothing to repair: the next process that looks ends the slots of processes that
+ * are gone or have called exec(). The simulated driver, the simulated NVML and simcuda-stat use it.
+ * Thread-safe. Errors are -errno. */
 #pragma once
 
 #include <stdatomic.h>
@@ -20,12 +19,11 @@
 
 enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
 
-/* Every counter, once: the struct, sums and output follow. h2d and d2h are all that went over the
- * bus, the managed_ ones the part of it that managed memory caused: moved by faults, prefetches and
- * evictions; the mapped_ ones the part that kernels and fills used of host memory in place.
- * gpu_faults and cpu_faults are groups of faults that were served together; evictions are blocks
- * (frames.h) that lost the card to somebody else's need; freezes and thaws are controls that took
- * channels off the card and let them on. */
+/* The list of all counters. h2d and d2h count everything that crossed the bus. managed_ counts the
+ * part that faults, prefetches and evictions of managed memory caused; mapped_ the part of host
+ * memory that kernels and fills used in place. gpu_faults and cpu_faults count groups of faults
+ * served together; evictions blocks (frames.h) that made room for others; freezes and thaws
+ * controls that took channels off the card and put them back. */
 #define SESSION_COUNTERS(X)  \
         X(h2d_bytes)         \
         X(d2h_bytes)         \
@@ -50,15 +48,15 @@ enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
         X(freezes)           \
         X(thaws)
 
-/* Written by the owning process (evictions and their bytes by the process that evicts), read by
- * all. */
+/* The owning process writes its counters, except evictions and their bytes, which the evicting
+ * process writes. All processes read them. */
 struct session_counters {
 #define X(name) _Atomic uint64_t name;
         SESSION_COUNTERS(X)
 #undef X
 };
 
-/* Plain numbers: a sum, or a snapshot. */
+/* The counters as plain numbers, for a sum or a snapshot. */
 struct session_totals {
 #define X(name) uint64_t name;
         SESSION_COUNTERS(X)
@@ -69,88 +67,89 @@ enum session_slot_state { SLOT_FREE, SLOT_LIVE, SLOT_ENDED };
 
 struct session_use {
         _Atomic uint64_t used, peak;
-        _Atomic uint64_t managed; /* of used */
+        _Atomic uint64_t managed; /* the part of `used` that is managed memory */
         _Atomic uint32_t contexts;
         struct session_counters counters;
 };
 
-/* A file of a process: others open it by its number, and check by the other fields that it is the
- * right one. */
+/* A file of a process. Other processes open it by its descriptor number, and check with the other
+ * fields that it is the right file. */
 struct session_store {
-        int fd; /* in that process */
+        int fd; /* descriptor number in that process */
         uint64_t device, inode;
 };
 
 struct session_slot {
         _Atomic uint32_t state;
-        _Atomic bool cuda; /* has called cuInit; false: an observer (NVML) */
+        _Atomic bool cuda; /* the process has called cuInit; false: it only observes (NVML) */
         pid_t pid;
-        uint64_t start; /* of the process, in clock ticks since boot */
-        uint64_t stack; /* where its program's begins; 0: unknown */
-        uint64_t ended; /* order of ending, for reuse of the oldest */
+        uint64_t start; /* start of the process, in clock ticks since boot */
+        uint64_t stack; /* address of the program's stack, which exec() changes; 0: unknown */
+        uint64_t ended; /* place in the order of ended slots, so that the oldest is reused */
         char name[16];
         struct session_use device[SESSION_DEVICES];
-        struct session_store host, card; /* of its managed memory; where it has any */
-        uid_t uid;                       /* who may open them */
+        struct session_store host, card; /* stores of the managed memory, if there is any */
+        uid_t uid;                       /* the user who may open the stores */
 };
 
-/* A fault on demand: the bus is slower than it should be, for a while, for all or for one process.
- */
+/* An injected fault: for a time the bus is slower, for one process or for all. */
 struct session_slow {
-        _Atomic uint64_t bytes_per_s, until_ns; /* until_ns: CLOCK_MONOTONIC */
-        _Atomic pid_t pid;                      /* 0: all */
+        _Atomic uint64_t bytes_per_s;
+        _Atomic uint64_t until_ns; /* end of the fault, CLOCK_MONOTONIC */
+        _Atomic pid_t pid;         /* 0: all processes */
 };
 
 struct session_device {
         uint64_t total, context_bytes;
         uint64_t bus_bytes_per_s;
-        _Atomic uint64_t busy_until_ns[2]; /* by session_direction; CLOCK_MONOTONIC */
-        struct session_slow slow[2];       /* likewise */
+        _Atomic uint64_t busy_until_ns[2]; /* by enum session_direction; CLOCK_MONOTONIC */
+        struct session_slow slow[2];       /* by enum session_direction */
         _Atomic uint64_t peak;
-        _Atomic bool lost; /* has vanished: nothing but errors from now on */
+        _Atomic bool lost; /* the card has vanished: every call fails */
         uint8_t uuid[16];
-        struct session_totals forgotten; /* of slots that were taken over */
+        struct session_totals forgotten; /* counts of ended slots that were reused */
 };
 
 struct session;
 
-/* The name from SIMCUDA_SESSION, "default" where unset; -EINVAL if it is not usable. */
+/* Returns the name in SIMCUDA_SESSION, or "default" if that is unset. -EINVAL: an invalid name. */
 int session_name(char ret_name[static SESSION_NAME_MAX]);
 
-/* Join as a process of the session: creates it if need be, with the cards the environment describes
- * (SIMCUDA_GPUS, SIMCUDA_MEMORY, SIMCUDA_BUS, SIMCUDA_CONTEXT). A session nobody uses takes the
- * newcomer's settings; one in use keeps its own. -EINVAL malformed environment, -EPERM a segment
- * that is not ours, -EUSERS every slot taken. */
+/* Joins the session, and creates it if there is none, with the cards of the environment
+ * (SIMCUDA_GPUS, SIMCUDA_MEMORY, SIMCUDA_BUS, SIMCUDA_CONTEXT). A session in use keeps its cards,
+ * an unused one takes those of the environment. Returns 0, -EINVAL (malformed environment), -EPERM
+ * (a segment of another user), -EUSERS (no free slot). */
 int session_join(bool cuda, struct session **ret_session);
-/* Only look; -ENOENT where there is none. Ended by session_detach(). */
+/* Opens a session only to look at it, until session_detach(). -ENOENT: there is no session. */
 int session_attach(const char *name, struct session **ret_session);
 void session_detach(struct session *s);
-/* This process uses nothing any more. The mapping stays: other threads may still be counting. */
+/* Ends the slot of this process. Keeps the mapping, because other threads may still be counting. */
 void session_leave(struct session *s);
-/* -EBUSY while processes live in it and force is false. */
+/* Removes a session. Returns 0, or -EBUSY if a process is in it and force is false. */
 int session_remove(const char *name, bool force);
 
 unsigned session_device_count(const struct session *s);
 struct session_device *session_device(struct session *s, unsigned device);
 struct session_use *session_own(struct session *s, unsigned device);
 
-/* Take bytes of a card. -ENOMEM. */
+/* Charges this process for bytes of a card. Returns 0, or -ENOMEM if the card is full. */
 int session_charge(struct session *s, unsigned device, uint64_t bytes);
 void session_uncharge(struct session *s, unsigned device, uint64_t bytes);
-/* What this process has been charged by those two, and not for managed memory. */
+/* Returns the bytes that session_charge() has charged this process, without managed memory. */
 uint64_t session_charged(struct session *s, unsigned device);
-/* What all live processes use; ends dead ones first. */
+/* Returns the bytes that all live processes use. Ends the slots of dead processes first. */
 uint64_t session_used(struct session *s, unsigned device);
 
-/* Reserve the bus for bytes, not before ready_ns. Returns when the transfer ends. */
+/* Reserves the bus for a transfer that starts at ready_ns or later. Returns the time of its end. */
 uint64_t session_bus_claim(struct session *s, unsigned device, enum session_direction direction,
                            uint64_t ready_ns, uint64_t bytes);
-/* From now on, for so long. pid 0: for all processes. */
+/* Limits the speed of the bus for the next ns nanoseconds. pid 0: for all processes. */
 void session_bus_slow(struct session *s, enum session_direction direction, uint64_t bytes_per_s,
                       uint64_t ns, pid_t pid);
 
-/* Slots for reading, index < SESSION_SLOTS; state says what they are. */
+/* Ends the slots of dead processes. */
 void session_reap(struct session *s);
+/* Returns a slot for reading; index < SESSION_SLOTS. */
 const struct session_slot *session_slot(const struct session *s, unsigned index);
 void session_slot_totals(const struct session_slot *slot, unsigned device,
                          struct session_totals *ret_totals);

@@ -1,5 +1,5 @@
-/* stat.c: simcuda-stat: what a session's cards hold and have moved, from outside. Must never change
- * a session, unless told to remove it. */
+/* stat.c: simcuda-stat: prints the memory on a session's cards and the bytes moved. Must never
+ * change a session, unless told to remove it or to slow its bus. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -8,6 +8,8 @@
 
 #include "base/units.h"
 #include "sim/session/session.h"
+
+#define EXIT_USAGE 2
 
 static const char usage[] =
         "usage: simcuda-stat [--json] [--session NAME]\n"
@@ -23,7 +25,7 @@ static void json_totals(const struct session_totals *t)
 #undef X
 }
 
-/* Names come from /proc/.../comm: anything may be in them. */
+/* Escapes a process's name, which comes from /proc/.../comm and may contain any character. */
 static void json_string(const char *text)
 {
         (void)putchar('"');
@@ -107,7 +109,7 @@ static void print_managed_line(const char *what, uint64_t used, uint64_t peak,
                      (unsigned long long)t->evictions);
 }
 
-/* A line a card, and one a process on it. */
+/* Prints a line for each card, and a line for each process on it. */
 static void print_lines(struct session *s,
                         void (*line)(const char *what, uint64_t used, uint64_t peak,
                                      const struct session_totals *t))
@@ -154,7 +156,7 @@ static void print_text(struct session *s)
         print_lines(s, print_managed_line);
 }
 
-/* DIRECTION:RATE:SECONDS[:PID] */
+/* Slows the bus as DIRECTION:RATE:SECONDS[:PID] says. */
 static int slow_down(struct session *s, const char *text)
 {
         char direction[8], rate[32];
@@ -175,7 +177,14 @@ static int slow_down(struct session *s, const char *text)
         return 0;
 }
 
-int main(int argc, char *argv[])
+struct arguments {
+        bool json, remove, force;
+        const char *slow;
+        char session[SESSION_NAME_MAX];
+};
+
+/* Returns false if the program ends here, with *ret_status. */
+static bool read_options(int argc, char *argv[], struct arguments *a, int *ret_status)
 {
         static const struct option options[] = {{"json", no_argument, NULL, 'j'},
                                                 {"session", required_argument, NULL, 's'},
@@ -184,72 +193,102 @@ int main(int argc, char *argv[])
                                                 {"help", no_argument, NULL, 'h'},
                                                 {"slow", required_argument, NULL, 'b'},
                                                 {0}};
-        const char *slow = NULL;
-        bool json = false, remove = false, force = false;
-        char name[SESSION_NAME_MAX] = "";
-        struct session *s;
-        int c, r;
+        int c;
 
         while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
                 switch (c) {
                 case 'j':
-                        json = true;
+                        a->json = true;
                         break;
                 case 's':
-                        if (setenv("SIMCUDA_SESSION", optarg, 1) < 0)
-                                return EXIT_FAILURE;
+                        if (setenv("SIMCUDA_SESSION", optarg, 1) < 0) {
+                                *ret_status = EXIT_FAILURE;
+                                return false;
+                        }
                         break;
                 case 'r':
-                        remove = true;
+                        a->remove = true;
                         break;
                 case 'b':
-                        slow = optarg;
+                        a->slow = optarg;
                         break;
                 case 'f':
-                        force = true;
+                        a->force = true;
                         break;
                 case 'h':
                         (void)fputs(usage, stdout);
-                        return EXIT_SUCCESS;
+                        *ret_status = EXIT_SUCCESS;
+                        return false;
                 default:
                         (void)fputs(usage, stderr);
-                        return 2;
+                        *ret_status = EXIT_USAGE;
+                        return false;
                 }
         }
+        return true;
+}
+
+static bool check_arguments(int argc, char *argv[], struct arguments *a)
+{
         if (optind < argc) {
                 (void)fprintf(stderr, "simcuda-stat: unexpected argument '%s'\n", argv[optind]);
-                return 2;
+                return false;
         }
-        if (session_name(name) < 0) {
+        if (session_name(a->session) < 0) {
                 (void)fprintf(stderr, "simcuda-stat: not a session's name: '%s'\n",
                               getenv("SIMCUDA_SESSION"));
-                return 2;
+                return false;
         }
-        r = remove ? session_remove(name, force) : session_attach(name, &s);
-        if (r < 0) {
-                (void)fprintf(stderr, "simcuda-stat: session '%s': %s\n", name,
-                              r == -ENOENT ? "there is none"
-                              : r == -EBUSY
-                                      ? "processes live in it (--force removes it all the same)"
-                                      : strerror(-r));
-                return EXIT_FAILURE;
+        return true;
+}
+
+static void print_session_error(const char *session, int error)
+{
+        const char *why = strerror(-error);
+
+        if (error == -ENOENT)
+                why = "there is none";
+        else if (error == -EBUSY)
+                why = "processes live in it (--force removes it all the same)";
+        (void)fprintf(stderr, "simcuda-stat: session '%s': %s\n", session, why);
+}
+
+/* Slows the session or prints it. Returns the exit status. */
+static int use_session(struct session *s, const struct arguments *a)
+{
+        if (a->slow && slow_down(s, a->slow) < 0) {
+                (void)fprintf(stderr, "simcuda-stat: not a DIRECTION:RATE:SECONDS[:PID]: '%s'\n",
+                              a->slow);
+                return EXIT_USAGE;
         }
-        if (remove)
+        if (a->slow)
                 return EXIT_SUCCESS;
-        if (slow) {
-                r = slow_down(s, slow);
-                if (r < 0)
-                        (void)fprintf(stderr,
-                                      "simcuda-stat: not a DIRECTION:RATE:SECONDS[:PID]: '%s'\n",
-                                      slow);
-                session_detach(s);
-                return r < 0 ? 2 : EXIT_SUCCESS;
-        }
         session_reap(s);
-        if (json)
-                print_json(s, name);
+        if (a->json)
+                print_json(s, a->session);
         else
                 print_text(s);
-        session_detach(s);
         return EXIT_SUCCESS;
+}
+
+int main(int argc, char *argv[])
+{
+        struct arguments a = {0};
+        struct session *s;
+        int r, status;
+
+        if (!read_options(argc, argv, &a, &status))
+                return status;
+        if (!check_arguments(argc, argv, &a))
+                return EXIT_USAGE;
+        r = a.remove ? session_remove(a.session, a.force) : session_attach(a.session, &s);
+        if (r < 0) {
+                print_session_error(a.session, r);
+                return EXIT_FAILURE;
+        }
+        if (a.remove)
+                return EXIT_SUCCESS;
+        status = use_session(s, &a);
+        session_detach(s);
+        return status;
 }

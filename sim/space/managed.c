@@ -1,6 +1,6 @@
 /* managed.c: moves managed memory between the host and the cards: faults of kernels and of the
- * processor, prefetches, evictions. Must never touch the program's own addresses (that faults), nor
- * wait for another process or another thread's work with its lock held. */
+ * processor, prefetches, evictions. Must never access the addresses that the program uses, because
+ * that faults, nor wait for another process or another thread's work with its lock held. */
 #include "sim/space/managed.h"
 
 #include <errno.h>
@@ -16,19 +16,19 @@
 
 struct block_state {
         uint32_t valid;     /* regions that belong to the allocation */
-        uint32_t populated; /* somebody has touched them: there are bytes, here or on a card */
-        uint32_t open;      /* the program's mapping shows them; never those on a card */
-        bool on_card; /* as far as this process has moved it; it may have been evicted since */
+        uint32_t populated; /* regions that were used, so that the host or a card has their bytes */
+        uint32_t open;      /* regions that the program can access; none of them is on a card */
+        bool on_card;       /* a card has regions, unless another process has evicted them */
         struct frames_place place;
         struct managed_advice advice[FRAMES_REGIONS];
 };
 
 struct managed {
-        struct span span; /* whole regions */
+        struct span span; /* the allocation, rounded up to whole regions */
         uint64_t reserved;
-        uint8_t *mirror; /* the card's bytes */
+        uint8_t *mirror; /* mapping of the card's store */
         bool released;
-        unsigned device; /* whose context it was allocated in */
+        unsigned device; /* device of the context that allocated the memory */
         unsigned attach;
         size_t blocks;
         struct block_state block[];
@@ -38,7 +38,7 @@ static struct {
         pthread_mutex_t lock;
         struct table areas;
         uint64_t allocated;
-        struct sigaction next; /* who gets the faults that are not ours */
+        struct sigaction next; /* handler of faults that are not in managed memory */
 } managed = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock(void)
@@ -69,8 +69,9 @@ static int protect(const struct managed *m, size_t n, uint32_t regions, int prot
         return 0;
 }
 
-/* What a fault brings along: whatever would make more than half of a piece twice as large, up to
- * the block; so six faults walk through one. This is what the driver's prefetcher does. */
+/* Returns the regions that a fault moves, as the driver's prefetcher does. If more than half of an
+ * aligned piece of a block is present, the rest of the piece moves, too; pieces double in size up
+ * to the block. So six faults walk through a block. */
 static uint32_t grow(uint32_t have, uint32_t wanted, uint32_t valid)
 {
         uint32_t all = have | wanted;
@@ -92,8 +93,8 @@ static uint32_t grow(uint32_t have, uint32_t wanted, uint32_t valid)
 
 /* ---- off a card ---- */
 
-/* The regions of our own block that are on a card come home. Lock held. 0, -EBUSY: in use, or being
- * moved. */
+/* Moves regions of an own block from a card to the host. Returns 0, or -EBUSY if the block is in
+ * use or being moved. Needs the lock. */
 static int block_home(struct managed *m, size_t n, uint32_t regions, uint64_t *ret_bytes)
 {
         struct block_state *b = &m->block[n];
@@ -143,7 +144,7 @@ void managed_look(struct managed_hold *hold)
         hold->hunger = hunger;
 }
 
-/* It is pinned already. */
+/* Adds a frame that is already pinned to the hold. */
 static void hold_add(struct managed_hold *hold, const struct frames_place *p)
 {
         for (unsigned i = 0; i < hold->count; i++) {
@@ -155,14 +156,15 @@ static void hold_add(struct managed_hold *hold, const struct frames_place *p)
         hold->held[hold->count++] = *p;
 }
 
-/* The bytes of a block that is pinned on the card. Lock held. */
+/* Moves regions of a block whose frame is pinned to the card. Needs the lock. */
 static int block_fetch(struct managed *m, size_t n, uint32_t regions, uint64_t *ret_bytes)
 {
         struct block_state *b = &m->block[n];
         uint32_t bytes = regions & b->populated;
         int r = 0;
 
-        /* First, so that the program cannot write behind our back. Closing more is never wrong. */
+        /* Close the regions first, so that the program cannot write to them during the move. A
+         * closed region costs only a fault, so closing the whole block is safe. */
         if (b->open & regions) {
                 catch_faults();
                 r = protect(m, n, b->open & regions, PROT_NONE);
@@ -183,8 +185,8 @@ static int block_fetch(struct managed *m, size_t n, uint32_t regions, uint64_t *
         return 0;
 }
 
-/* One try, under the lock: 0 with the block pinned and the regions there; -EAGAIN: make room;
- * -EBUSY: wait. */
+/* Tries to pin a block and to move the wanted regions to the card. Returns 0, -EAGAIN (the caller
+ * must make room), -EBUSY (it must wait), or another error. Needs the lock. */
 static int block_try(struct managed *m, size_t n, uint32_t wanted, unsigned device,
                      enum managed_cause cause, uint32_t *ret_regions, uint64_t *ret_bytes,
                      bool *ret_fault)
@@ -259,7 +261,7 @@ static CUresult block_use(struct managed *m, size_t n, uint32_t wanted, enum man
                         continue;
                 if (r != -EBUSY)
                         return r == -EFAULT ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_OUT_OF_MEMORY;
-                managed_drop(hold); /* others may be waiting for ours */
+                managed_drop(hold); /* other processes may be waiting for these frames */
                 if (!end_ns)
                         end_ns = clock_now_ns() + STORE_PATIENCE_NS;
                 else if (clock_now_ns() > end_ns)
@@ -283,8 +285,8 @@ void *managed_use(struct managed_hold *hold, struct managed *m, uint64_t address
                last = (offset + bytes - 1) / FRAMES_BLOCK_BYTES;
         uint32_t regions = 0;
 
-        /* What lies across a boundary needs all of it at once: making room for the second half may
-         * have cost the first. */
+        /* Bytes across a block boundary need both blocks at once, but making room for the second
+         * block may have evicted the first. */
         do {
                 epoch = hold->epoch;
                 start = end = first * FRAMES_BLOCK_BYTES;
@@ -316,7 +318,7 @@ void *managed_use(struct managed_hold *hold, struct managed *m, uint64_t address
 
 /* ---- the processor ---- */
 
-/* Open regions of a block to the program. Lock held. */
+/* Opens regions of a block to the program. Needs the lock. */
 static int block_open(struct managed *m, size_t n, uint32_t regions)
 {
         struct block_state *b = &m->block[n];
@@ -329,7 +331,8 @@ static int block_open(struct managed *m, size_t n, uint32_t regions)
         return 0;
 }
 
-/* One try: 0; -EBUSY: wait; -ENOENT: not managed memory; anything else: it cannot be done. */
+/* Tries to make an address accessible to the processor. Returns 0, -EBUSY (the caller must wait),
+ * -ENOENT (not managed memory), or another error. Needs the lock. */
 static int host_try(uint64_t address, unsigned *ret_device, uint64_t *ret_bytes)
 {
         struct managed *m = table_find(&managed.areas, address);
@@ -365,12 +368,12 @@ static int host_try(uint64_t address, unsigned *ret_device, uint64_t *ret_bytes)
         r = block_open(m, n, all);
         if (r == 0)
                 return 0;
-        /* Too many pieces for the kernel: all of the block is one. */
+        /* The kernel limits the number of mappings, so make the whole block a single one. */
         r = block_home(m, n, b->valid, ret_bytes);
         return r < 0 ? r : block_open(m, n, b->valid);
 }
 
-/* The processor has touched it. False: not managed memory, or out of reach. */
+/* Handles a fault of the processor. Returns false if no managed memory can be moved there. */
 static bool host_fault(uint64_t address)
 {
         static __thread uint64_t ready_ns;
@@ -403,7 +406,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
         static __thread bool passing_on;
         const struct sigaction *next = &managed.next;
         uint64_t address = (uintptr_t)info->si_addr;
-        bool given_back = passing_on; /* by the one we gave it to */
+        bool given_back = passing_on; /* the next handler has called this one again */
         int error = errno;
 
         if (info->si_code > 0 && space_is_device(address) && atomic_load(&sim.state) == SIM_READY &&
@@ -417,7 +420,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
         } else if (!given_back && next->sa_handler != SIG_DFL && next->sa_handler != SIG_IGN) {
                 next->sa_handler(number);
         } else {
-                /* It happens again, and then to nobody's surprise. */
+                /* The instruction faults again, and ends the process as without a handler. */
                 struct sigaction plain = {.sa_handler = SIG_DFL};
 
                 (void)sigaction(number, &plain, NULL);
@@ -426,8 +429,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
         errno = error;
 }
 
-/* Programs set handlers of their own when they like: ours has to be the first before anything can
- * fault. Lock held. */
+/* Makes on_fault() the first handler. Must precede every step that can cause a fault, because a
+ * program may set its own handler at any time. Needs the lock. */
 static void catch_faults(void)
 {
         struct sigaction now,

@@ -1,5 +1,5 @@
-/* mapped.c: owns the model of host memory that a card uses over the bus: what counts as a use, and
- * its time. Must never charge a card for it. */
+/* mapped.c: models host memory that a card uses over the bus: which accesses use the bus, and for
+ * how long. Must never charge a card for this memory. */
 #include "sim/space/mapped.h"
 
 #include <stdlib.h>
@@ -12,8 +12,9 @@
 #define PAGE      (64 * KIB)
 #define BEHIND_NS (5 * NSEC_PER_MSEC)
 
-/* A machine with one node. If the driver may not ask for or set the memory policy, it refuses every
- * node as an invalid argument (NVIDIA/nccl pull 2253); a full node is out of memory. */
+/* The simulated machine has one NUMA node. "unplaced": a driver that may not read or set the memory
+ * policy refuses every node as an invalid argument (NVIDIA/nccl pull 2253). "full": the node has no
+ * memory left. */
 CUresult mapped_check(const CUmemLocation *where)
 {
         const char *text = getenv("SIMCUDA_HOST_MEMORY");

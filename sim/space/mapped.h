@@ -1,14 +1,14 @@
-/* mapped.h: memory of the host made by cuMemCreate and mapped at a device address: kernels use it
- * over the bus. */
+/* mapped.h: host memory that cuMemCreate made and that is mapped at a device address. Kernels use
+ * it over the bus. */
 #pragma once
 
 #include "sim/space/space.h"
 
-/* cuMemCreate's answer for host memory there (SIMCUDA_HOST_MEMORY). */
+/* Returns the result of cuMemCreate for host memory at that location (SIMCUDA_HOST_MEMORY). */
 CUresult mapped_check(const CUmemLocation *where);
 
-/* The processor's access to the memory mapped there: CU_MEM_ACCESS_FLAGS_. Locked (space). False:
- * it cannot be mapped for the processor. */
+/* Sets the processor's access to mapped memory: CU_MEM_ACCESS_FLAGS_... Returns false if the memory
+ * cannot be mapped for the processor. Needs the space lock. */
 bool mapped_show(struct range *r, unsigned flags);
 
 static inline bool range_is_mapped(const struct range *r)
@@ -16,18 +16,18 @@ static inline bool range_is_mapped(const struct range *r)
         return r && r->physical && r->physical->host;
 }
 
-/* What one kernel has used of one range. Zeroed to begin with. */
+/* The pages of a range that one kernel has used. Zero it at the start. */
 struct mapped_use {
-        uint8_t *pages; /* bits: 1 read, 2 written */
+        uint8_t *pages; /* for each page 1: it was read, 2: it was written, 3: both */
 };
 
-/* The kernel accesses these bytes. Each page accessed in this way for the first time goes over the
- * bus until *ready_ns. ret_start, ret_end: the extent of the page, within the range. False: out of
- * memory. */
+/* Notes that the kernel accesses these bytes. A page that is read or written for the first time
+ * crosses the bus until *ready_ns. ret_start, ret_end: the extent of the page within the range.
+ * Returns false if there is no memory. */
 bool mapped_touch(struct mapped_use *u, const struct range *r, unsigned device, uint64_t address,
                   size_t bytes, bool write, uint64_t *ready_ns, uint64_t *ret_start,
                   uint64_t *ret_end);
 void mapped_done(struct mapped_use *u);
 
-/* Bytes that a fill writes there. */
+/* Notes that a fill writes so many bytes over the bus. */
 void mapped_fill(unsigned device, uint64_t bytes, uint64_t *ready_ns);

@@ -16,8 +16,8 @@
 #include "sim/space/managed.h"
 #include "sim/space/trace.h"
 
-/* Address space costs nothing; if so much cannot be reserved (limits, sanitizers), less is enough.
- */
+/* Address space costs nothing, so the region is large. If limits or sanitizers forbid that, a
+ * smaller one is enough. */
 #define REGION_MOST  (UINT64_C(16) << 40)
 #define REGION_LEAST (UINT64_C(16) << 30)
 
@@ -161,7 +161,7 @@ uint64_t space_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted)
         if (wanted && wanted % alignment == 0 && wanted >= space.start && wanted < space.end &&
             bytes <= space.end - wanted)
                 at = reserve_search(wanted, wanted + bytes, bytes, alignment);
-        /* Addresses are used again as late as possible, so that a stale pointer hits nothing. */
+        /* Addresses are reused as late as possible, so that a stale pointer leads to no memory. */
         if (!at)
                 at = reserve_search(space.next, space.end, bytes, alignment);
         if (!at)
@@ -197,7 +197,7 @@ bool space_reserved(uint64_t start, uint64_t bytes, struct span *ret_reservation
         if (!s || bytes == 0)
                 return false;
         *ret_reservation = *s;
-        /* Two adjacent spans count as one, except for freeing. */
+        /* Adjacent reservations count as one; only space_release() tells them apart. */
         for (uint64_t end = start + bytes; s && s->start + s->bytes < end;)
                 s = table_find(&space.reservations, s->start + s->bytes);
         return s != NULL;
@@ -261,7 +261,8 @@ void space_unmap(struct range *r)
         atomic_fetch_add(&space.unmappings, 1);
         if (r->physical) {
                 r->physical->maps--;
-                /* The pin of the range keeps it while physical_drop() looks. */
+                /* physical_drop() takes away the handle added here. The pin of the range keeps the
+                 * memory alive until the end of this function. */
                 r->physical->handles++;
                 physical_drop(r->physical);
         }
@@ -305,10 +306,10 @@ struct range *space_pin(uint64_t address, unsigned device, bool write)
 
 /* ---- memory ---- */
 
-/* How long it may take to notice that the maker of imported memory has ended. */
+/* Time until this process notices that the maker of imported memory has ended. */
 #define INHERIT_NAP_NS 20000000
 
-#define SHARED_NAME "simcuda-%u" /* the card that it belongs to */
+#define SHARED_NAME "simcuda-%u" /* name of a file with memory of that card */
 #define HOST_NAME   "simcuda-host"
 
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret)
@@ -355,8 +356,8 @@ free_object:
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A kernel that writes meanwhile writes to the old pages or to the new ones. As with the driver,
- * the program has to wait for work in flight when it makes a handle. */
+/* A kernel that writes during the copy writes to the old or to the new pages. As with the driver,
+ * the program must wait for work in flight before it makes a handle. */
 int physical_share(struct physical *p)
 {
         char name[sizeof(SHARED_NAME) + 10];
@@ -393,7 +394,7 @@ CUresult physical_new_host(uint64_t bytes, struct physical **ret)
 
         if (!p)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        /* A file, so that the processor can map it too, where it is mapped for the card. */
+        /* The memory is a file, so that the processor can map it at the device address, too. */
         p->fd = memfd_create(HOST_NAME, MFD_CLOEXEC);
         p->at = p->fd < 0 || ftruncate(p->fd, (off_t)bytes) < 0
                         ? MAP_FAILED
@@ -414,8 +415,8 @@ CUresult physical_new_host(uint64_t bytes, struct physical **ret)
         return CUDA_SUCCESS;
 }
 
-/* Opened anew, so that the duplicate does not share the lock that shows which process is charged.
- */
+/* Opens the file again, because a duplicate of fd would share its lock, which shows the process
+ * that is charged. */
 static int open_again(int fd)
 {
         char path[64];
@@ -444,8 +445,8 @@ int physical_export(const struct physical *p)
         return fd < 0 ? -errno : fd;
 }
 
-/* Imported memory is charged to its maker. The maker's end makes it ours; no process reports that
- * end. */
+/* List of imported memory that is charged to its maker. When the maker has ended, an importing
+ * process is charged. No message tells of that end, so a thread looks for it. */
 static struct physical *imported;
 static bool inheriting;
 
@@ -464,7 +465,7 @@ static void *inherit(void *unused)
                         if (flock(p->fd, LOCK_EX | LOCK_NB) < 0) {
                                 at = &p->next_imported;
                         } else if (session_charge(sim.session, p->device, p->bytes) < 0) {
-                                (void)flock(p->fd, LOCK_UN); /* the next time */
+                                (void)flock(p->fd, LOCK_UN); /* the card is full: try again */
                                 at = &p->next_imported;
                         } else {
                                 p->imported = false;
@@ -478,7 +479,7 @@ static void *inherit(void *unused)
         return NULL;
 }
 
-/* Locked. */
+/* Needs the space lock. */
 static void imported_add(struct physical *p)
 {
         pthread_t thread;
@@ -534,7 +535,7 @@ CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
         }
         p->handles = 1;
         atomic_init(&p->pins, 1);
-        /* As on a card: imported memory cannot be exported again. */
+        /* As with the driver, imported memory cannot be exported again. */
         p->prop = (CUmemAllocationProp){
                 .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,

@@ -1,11 +1,10 @@
-/* space.h: the devices' address space: which addresses are reserved, what is mapped where, who may
- * touch it.
+/* space.h: the devices' address space: reservations, mappings and access rights.
  *
- * Device addresses come from a region that the process itself cannot touch (PROT_NONE), so that a
- * device pointer used by CPU code crashes as it does with a card; managed memory (managed.h) is
- * mapped there while the host has it. The bytes lie elsewhere and are found through the table of
- * ranges. One lock, space_lock(); taken after sim.lock, before the
- * session's. */
+ * Device addresses come from a region that the process cannot access (PROT_NONE), so that CPU code
+ * that uses a device pointer crashes as it does with a card. Only managed memory (managed.h) and
+ * host memory (mapped.h) are mapped there for the processor. The bytes of device memory lie at
+ * other addresses, which the table of ranges contains. One lock, space_lock(), taken after sim.lock
+ * and before the session's. */
 #pragma once
 
 #include "sim/call/call.h"
@@ -14,8 +13,8 @@
 
 enum physical_origin {
         PHYSICAL_ALLOCATED,
-        PHYSICAL_GRAPH,   /* the memory of graphs, which only the driver knows */
-        PHYSICAL_CREATED, /* made by cuMemCreate, or imported after its maker had let go of it */
+        PHYSICAL_GRAPH,   /* memory of graphs, which only the driver knows */
+        PHYSICAL_CREATED, /* made by cuMemCreate, or imported after its maker had freed it */
         PHYSICAL_IMPORTED,
 };
 
@@ -24,15 +23,15 @@ struct physical {
         uint64_t bytes;
         unsigned device;
         uint8_t *at;
-        unsigned handles, maps; /* under the space lock: the card is charged while either is left */
-        _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
-        bool host;              /* host memory, which no card is charged for */
+        unsigned handles, maps; /* the charge ends when both are 0; need the space lock */
+        _Atomic unsigned pins;  /* the memory is freed when this is 0; the table has one pin */
+        bool host;              /* host memory, for which no card is charged */
         enum physical_origin origin;
-        bool imported; /* charged to the process that holds the lock of the file */
+        bool imported; /* another process is charged: the one that has locked the file */
         struct physical *next_imported;
         CUmemAllocationProp prop;
-        struct physical *next; /* the program's handles */
-        int fd;                /* shareable memory and host memory are files; otherwise -1 */
+        struct physical *next; /* next in the list of the program's handles */
+        int fd;                /* the file of shareable memory and of host memory; otherwise -1 */
 };
 
 enum range_kind { RANGE_DEVICE, RANGE_VMM, RANGE_HOST, RANGE_MANAGED };
@@ -47,25 +46,25 @@ struct span {
 struct range {
         struct span span;
         enum range_kind kind;
-        struct physical *physical; /* NULL: host memory, and managed memory */
-        struct managed *managed;   /* RANGE_MANAGED: its bytes are on the card or on the host */
+        struct physical *physical; /* NULL: pinned host memory or managed memory */
+        struct managed *managed;   /* managed memory; NULL: any other kind of range */
         uint64_t offset;
         uint8_t *at;
-        uint8_t access[SESSION_DEVICES]; /* CU_MEM_ACCESS_FLAGS_ */
+        uint8_t access[SESSION_DEVICES]; /* CU_MEM_ACCESS_FLAGS_... of each device */
         uint8_t host_access;             /* the processor's access to host memory (mapped.h) */
         _Atomic unsigned pins;
-        _Atomic bool gone; /* unmapped while work was using it */
+        _Atomic bool gone; /* the range was unmapped while work was using it */
 };
 
-/* A table of spans, sorted, none overlapping; the element begins with its span. */
+/* A sorted table of elements that begin with a span. The spans do not overlap. */
 struct table {
         struct span **span;
         size_t count, room;
 };
 
-/* The span that holds the address; NULL: none. */
+/* Returns the element whose span holds the address; NULL: none. */
 void *table_find(const struct table *t, uint64_t address);
-/* Index of the first span that ends behind the address. */
+/* Returns the index of the first span that ends after the address. */
 size_t table_lower(const struct table *t, uint64_t address);
 int table_insert(struct table *t, struct span *span);
 void table_remove(struct table *t, const struct span *span);
@@ -79,46 +78,51 @@ void space_unlock(void);
 bool space_is_device(uint64_t address);
 uint64_t space_start(void);
 uint64_t space_size(void);
-/* Make the addresses inaccessible to the process itself, whatever was mapped there. */
+/* Makes the addresses inaccessible to the process, whatever was mapped there. */
 void space_shut(uint64_t start, uint64_t bytes);
 
-/* All of these: locked. */
+/* ---- reservations and ranges; all these functions need the space lock ---- */
+
 uint64_t space_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted); /* 0: no room */
-void space_release(uint64_t start);                                          /* a reservation's */
-/* True if all of it is reserved; the reservation is the one that holds its start. */
+void space_release(uint64_t start); /* takes the start of a reservation */
+/* True if all these addresses are reserved. *ret_reservation is the reservation of the start. */
 bool space_reserved(uint64_t start, uint64_t bytes, struct span *ret_reservation);
-/* Put memory there; the table owns the range. For host memory physical is NULL. */
+/* Maps memory at an address; the table owns the range. physical is NULL for pinned host memory. */
 struct range *space_map(enum range_kind kind, uint64_t start, uint64_t bytes,
                         struct physical *physical, uint64_t offset, void *at);
 void space_unmap(struct range *r);
 struct range *space_range(uint64_t address);
-/* Index into the ranges in address order, for walks; NULL past the last. */
+/* Returns the range with that index, in address order; NULL: there are fewer. */
 struct range *space_range_at(size_t index);
 size_t space_range_lower(uint64_t address);
 
-/* Counts unmaps: a running kernel looks again when it changes. */
+/* ---- memory; these functions take the space lock themselves unless said otherwise ---- */
+
+/* Returns the number of unmappings. When it changes, a running kernel checks its ranges. */
 uint64_t space_unmappings(void);
 
-/* Unlocked: pin the range at the address for use by a device; NULL: no access, or no memory there.
- */
+/* Pins the range at the address for use by a device; NULL: no access, or no memory. */
 struct range *space_pin(uint64_t address, unsigned device, bool write);
 void space_unpin(struct range *r);
 
-/* Memory of a card, charged to this process. Unlocked. A CUresult, because a full card and a full
- * machine are both CUDA_ERROR_OUT_OF_MEMORY. fd: a file to map, or -1. */
+/* Allocates memory of a card, charged to this process. CUDA_ERROR_OUT_OF_MEMORY: the card or the
+ * machine is full. */
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret);
-/* Host memory for a card to use over the bus. */
+/* Allocates host memory that a card uses over the bus. */
 CUresult physical_new_host(uint64_t bytes, struct physical **ret);
-/* Memory that another process made; the caller keeps fd. The maker is charged for it while it holds
- * it; after that, a process that has imported it. */
+/* Imports memory that another process made; the caller keeps fd. The maker is charged while it
+ * holds the memory; after that, a process that has imported it. */
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);
-/* Turn it into a file, with its contents, if it is none yet. Locked. 0, -errno. */
+/* Turns memory into a file with the same contents, if it is none yet. Returns 0, -errno. Needs the
+ * space lock. */
 int physical_share(struct physical *p);
-/* A descriptor of this shareable memory for another process, or -errno. */
+/* Returns a descriptor of shareable memory for another process, or -errno. */
 int physical_export(const struct physical *p);
-/* Locked: drop a handle or a mapping. */
+/* Drops a handle. Needs the space lock. */
 void physical_drop(struct physical *p);
 
-/* vmm.c: the memory of the program's handles. The first locked, the second not. */
+/* ---- vmm.c ---- */
+/* Returns the memory of a handle; NULL: a stale handle. Needs the space lock. */
 struct physical *handle_find(CUmemGenericAllocationHandle handle);
+/* Makes a handle. Takes the space lock itself. */
 CUmemGenericAllocationHandle handle_add(struct physical *p);

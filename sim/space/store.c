@@ -1,6 +1,6 @@
-/* store.c: the bytes of managed memory: this process's two stores, other processes' stores for
- * evictions, and the time that moves take. Must never write into a file of another process that is
- * not its store, nor hold a lock while it sleeps. */
+/* store.c: moves the bytes of managed memory, between the two stores of this process or, in an
+ * eviction, of another process, and models the time of moves. Must never write to a file of another
+ * process that is not its store, nor hold a lock while it sleeps. */
 #include "sim/space/store.h"
 
 #include <errno.h>
@@ -18,19 +18,20 @@
 #include "base/macros.h"
 #include "sim/space/managed.h"
 
-#define PIECE (256 * KIB) /* copied at a time */
-/* The time of a group of faults beside that of its bytes on the bus: 3.72 s for 30,732 groups
- * and 1.22 s of copies, on the P100 of the study that test_managed.py repeats. */
+#define PIECE (256 * KIB) /* bytes copied at a time */
+/* Time of a group of faults, besides the time of its bytes on the bus. The study that
+ * test_managed.py repeats measured 3.72 s for 30,732 groups, of which 1.22 s were copies, on a
+ * P100. */
 #define FAULT_NS  (80 * NSEC_PER_USEC)
-#define AHEAD_NS  (200 * NSEC_PER_USEC) /* no sleeping for less */
-#define BEHIND_NS (5 * NSEC_PER_MSEC)   /* how much oversleeping may be caught up */
+#define AHEAD_NS  (200 * NSEC_PER_USEC) /* shorter sleeps are not worth their cost */
+#define BEHIND_NS (5 * NSEC_PER_MSEC)   /* oversleeping that later moves may make up for */
 
 static struct {
         int host, card;
         uint8_t piece[PIECE];
 } stores = {.host = -1, .card = -1};
 
-/* The offset of an address; the same in both stores. */
+/* Returns the offset of an address, which is the same in both stores. */
 static off_t store_offset(uint64_t address)
 {
         return (off_t)(address - space_start());
@@ -87,7 +88,7 @@ static int copy(int from, int to, off_t block, uint32_t regions, uint8_t *piece)
         return 0;
 }
 
-/* Bytes that are in the other store take no memory here. */
+/* Frees the memory that regions take in a store. */
 static void punch(int fd, off_t block, uint32_t regions)
 {
         uint64_t offset, bytes;
@@ -173,7 +174,7 @@ void store_count(unsigned device, enum session_direction direction, uint64_t byt
 
 /* ---- eviction ---- */
 
-/* -ESTALE: the file is gone. */
+/* Opens a store of a process. -ESTALE: the file is gone. */
 static int store_open(pid_t pid, const struct session_store *store)
 {
         char path[64];
@@ -184,7 +185,7 @@ static int store_open(pid_t pid, const struct session_store *store)
         fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0)
                 return errno == ENOENT ? -ESTALE : -errno;
-        /* The number may belong to another file by now: never write into it. */
+        /* The descriptor number may now belong to another file, which must not be written. */
         if (fstat(fd, &st) < 0 || st.st_dev != store->device || st.st_ino != store->inode) {
                 (void)close(fd);
                 return -ESTALE;
@@ -210,7 +211,8 @@ static int victim_move(const struct frames_victim *v)
                         return card;
         }
         r = copy(card, host, at, v->regions, piece);
-        /* Bytes dropped before the frame is free cannot be bytes that its owner puts there next. */
+        /* Free the card's bytes before the frame is freed: later they could be the owner's next
+         * bytes. */
         if (r == 0 && frames_copied(sim.session, v, regions_bytes(v->regions)))
                 punch(card, at, v->regions);
         return r;
@@ -256,7 +258,7 @@ int managed_charge(unsigned device, uint64_t bytes)
         }
 }
 
-/* ---- this process's ---- */
+/* ---- this process's stores ---- */
 
 static int store_make(const char *name, struct session_store *ret)
 {

@@ -1,49 +1,49 @@
-/* store.h: the bytes of managed memory and how they are moved. For managed.c alone.
+/* store.h: stores and moves the bytes of managed memory, for managed.c alone.
  *
- * A store is a file of memory as large as the device addresses; an address is at the same place in
- * both. What a store does not have takes no memory there. Blocks and regions as in frames.h;
- * `block` is the address where one begins. Whose turn it is to have the bytes is the callers'
- * business: a block must not be moved by two at once (frames_pin(), frames_claim() and managed.c's
- * lock see to that). 0 or -errno. */
+ * A store is a file of memory as large as the region of device addresses; an address has the same
+ * offset in both stores of a process. Bytes in one store take no memory in the other. frames.h
+ * defines blocks and regions; `block` is the address of a block. The callers must not move a block
+ * twice at the same time: frames_pin(), frames_claim() and the lock of managed.c prevent that.
+ * Functions return 0 or -errno. */
 #pragma once
 
 #include "base/clock.h"
 #include "sim/session/frames.h"
 
-/* With nothing to be had and nothing moving. */
+/* Time to wait for room on a card when no frame can be evicted. */
 #define STORE_PATIENCE_NS (10 * NSEC_PER_SEC)
 
 enum store_side { STORE_HOST, STORE_CARD };
 
-/* ---- sets of regions of a block, a bit each ---- */
+/* ---- sets of regions of a block, with one bit per region ---- */
 
-/* Those that bytes [start, end) of the block touch. */
+/* Returns the regions of a block that contain its bytes [start, end). */
 uint32_t regions_of(uint64_t start, uint64_t end);
 uint64_t regions_bytes(uint32_t regions);
-/* Takes the next run of neighbours out of the set; false: it was empty. */
+/* Takes the next run of adjacent regions out of the set. Returns false if the set was empty. */
 bool regions_next(uint32_t *regions, uint64_t *ret_offset, uint64_t *ret_bytes);
 
 /* ---- this process's stores ---- */
 
-int store_setup(void); /* makes them, once, and tells the session */
-/* Shows [address, address + bytes) of one of them, at `at` or, 0, anywhere. NULL: no room. */
+int store_setup(void); /* makes the stores, once, and publishes them in the session */
+/* Maps [address, address + bytes) of a store at `at`, or anywhere if `at` is 0. NULL: no room. */
 void *store_map(uint64_t at, uint64_t bytes, enum store_side side, uint64_t address,
                 int protection);
-/* These two under one lock. */
+/* Both functions move regions, and need the same lock, because they share a buffer. */
 int store_to_card(uint64_t block, uint32_t regions);
 int store_to_host(uint64_t block, uint32_t regions);
 void store_forget(uint64_t block, uint32_t regions);
-/* The block's number in the frames. */
+/* Returns the number that struct frames_place has for a block. */
 uint64_t store_block(uint64_t block);
 
-/* ---- what moving costs ---- */
+/* ---- the cost of moves ---- */
 
 void store_count(unsigned device, enum session_direction direction, uint64_t bytes);
-/* Sleep until the bytes are across, and the fault is served. *ready_ns: until when the caller has
- * been served so far, 0 at first. */
+/* Sleeps until the bus has transferred the bytes and a fault is served. *ready_ns is the end of the
+ * caller's last transfer; 0: this is the first one. */
 void store_pace(uint64_t *ready_ns, unsigned device, enum session_direction direction,
                 uint64_t bytes, bool fault);
 
-/* Take the block off the card that was used longest ago, whoever owns it. -EBUSY: none can be moved
- * now; -ENOENT: there is none; anything else: it cannot be done. */
+/* Evicts the block that was used longest ago, whichever process owns it. Returns 0, -EBUSY (no
+ * block can be moved now), -ENOENT (there is none), or another error. */
 int store_evict(unsigned device, uint64_t *ready_ns);

@@ -1,4 +1,5 @@
-/* trace.c: owns the trace file. One write(2) a line, so that several processes may share a file. */
+/* trace.c: owns the trace file. Writes each line with one write(2), so that processes may share a
+ * file. */
 #include "sim/space/trace.h"
 
 #include <errno.h>
@@ -14,9 +15,8 @@
 static int trace_fd = -1;
 static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-        uint64_t created, imported,
-                inherited; /* inherited: the part of the imported bytes that we are charged for */
-        uint64_t graphs;
+        uint64_t created, imported, graphs;
+        uint64_t inherited; /* part of the imported bytes for which this process is charged */
 } has[SESSION_DEVICES];
 
 int trace_setup(void)
@@ -32,14 +32,14 @@ int trace_setup(void)
         return -EINVAL;
 }
 
-/* Locked. */
+/* Needs the lock. */
 static void put(const char *line, int length)
 {
         if (write(trace_fd, line, (size_t)length) < 0)
                 sim_say("SIMCUDA_TRACE: %s", strerror(errno));
 }
 
-/* Locked. */
+/* Needs the lock. */
 static void say(unsigned device)
 {
         uint64_t charged = session_charged(sim.session, device);
@@ -67,8 +67,8 @@ static bool begin(void)
 
 static void end(unsigned device)
 {
-        /* The charge is read under the lock, so that the later of two lines has the later figures.
-         */
+        /* say() reads the charge under the lock, so that the later of two lines has the later
+         * numbers. */
         say(device);
         pthread_mutex_unlock(&trace_lock);
 }

@@ -1,22 +1,23 @@
-/* trace.h: SIMCUDA_TRACE=FILE writes a JSON line whenever what this process has of a card has
- * changed, before the call that changed it returns:
+/* trace.h: SIMCUDA_TRACE=FILE writes a JSON line when this process's memory on a card has changed,
+ * before the call that changed it returns:
  * {"t_ns":...,"pid":...,"event":"card","gpu":0,"bytes":...,"created":...,"imported":...,"graphs":...}
- * created: what cuMemCreate made, or what was imported when nobody else had it any more; imported:
- * what was imported otherwise, whoever is charged for it now. bytes: all that this process is
- * charged for, but managed and imported memory; graphs: of that, what graphs have allocated.
- * Thread-safe; what the last line says is so. */
+ * created: bytes from cuMemCreate, and imported bytes that no other process had any more at the
+ * import; imported: all other imported bytes, even if this process is charged for them now. bytes:
+ * charged bytes without managed and imported memory; graphs: the part of them that graphs have
+ * allocated. The last line is always up to date. Thread-safe. */
 #pragma once
 
 struct physical;
 
-int trace_setup(void); /* 0, -EINVAL: the file cannot be opened, which was printed */
-/* Memory was made or imported; is charged to us from now on; is gone. Called before other processes
- * can find it. */
+int trace_setup(void); /* 0, or -EINVAL after a message that the file cannot be opened */
+/* Writes a line after memory was made or imported. Must precede its use by other processes. */
 void trace_came(const struct physical *p);
+/* Writes a line after this process was charged for imported memory. */
 void trace_inherited(const struct physical *p);
+/* Writes a line after memory was freed. */
 void trace_went(const struct physical *p);
-/* Anything else. */
+/* Writes a line after any other change. */
 void trace_card(unsigned device);
-/* {"t_ns":...,"pid":...,"event":"lost","gpu":0}: the card is about to vanish, for everybody; from
- * now on nothing is taken back. */
+/* Writes {"t_ns":...,"pid":...,"event":"lost","gpu":0}: the card is about to vanish for all
+ * processes. After this line no memory is freed. */
 void trace_lost(unsigned device);

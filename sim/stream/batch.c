@@ -1,5 +1,5 @@
 /* batch.c: many copies, prefetches or discards in one call. They are checked one after the other
- * and queued in their order, one of the orders that the driver may choose. */
+ * and queued in the given order, which is one of the orders that the driver may choose. */
 #include <string.h>
 
 #include "sim/memory/array.h"
@@ -8,14 +8,14 @@
 
 #define NO_INDEX SIZE_MAX
 
-/* Batches are refused on the legacy stream. */
+/* True for the legacy stream, on which batches are refused. */
 static bool stream_is_legacy(CUstream stream)
 {
         return stream == CU_STREAM_LEGACY || (!stream && !sim_per_thread);
 }
 
-/* For each attribute an index of the first element that it applies to: the first index is 0, and
- * they rise. */
+/* Checks the indices: each is the first element to which an attribute applies. The first index is
+ * 0, and each index is greater than the one before. */
 static bool indices_fit(const size_t *indices, size_t indices_count, size_t count)
 {
         if (!indices || indices_count == 0 || indices_count > count || indices[0] != 0)
@@ -89,7 +89,7 @@ EXPORT CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, si
 
 /* ---- three dimensions ---- */
 
-/* The unit of lengths: the array's elements, or bytes without an array. */
+/* Returns the unit of lengths: the size of an array's element, or 1 without an array. */
 static size_t operand_element(const CUmemcpy3DOperand *o)
 {
         size_t bytes = 1;
@@ -226,7 +226,7 @@ EXPORT CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_
                               flags, stream);
 }
 
-/* Discarded memory may read as anything, also as it was. */
+/* Keeps the contents: discarded memory may have any contents. */
 EXPORT CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                        unsigned long long flags, CUstream stream)
 {

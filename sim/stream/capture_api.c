@@ -1,5 +1,5 @@
 /* capture_api.c: the entry points of stream capture. Must never leave a stream capturing when its
- * capture is over. */
+ * capture has ended. */
 #include "sim/queue/capture.h"
 
 #include <stdlib.h>
@@ -70,7 +70,7 @@ EXPORT CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
         return capture_begin(__func__, stream, mode, graph, dependencies, dependency_count);
 }
 
-/* Mark the nodes and all nodes before them. */
+/* Marks the nodes and all their predecessors. */
 static void mark_before(CUgraphNode const *nodes, size_t count)
 {
         for (size_t i = 0; i < count; i++)
@@ -80,7 +80,7 @@ static void mark_before(CUgraphNode const *nodes, size_t count)
                 }
 }
 
-/* Every stream that joined has been joined to the origin again. */
+/* True if every stream that joined the capture has been joined to its origin again. */
 static bool capture_joined(const struct capture *k)
 {
         for (size_t i = 0; i < k->graph->nodes; i++)
@@ -162,7 +162,7 @@ EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus
         if (!ret_status)
                 return CUDA_ERROR_INVALID_VALUE;
         pthread_mutex_lock(&sim.lock);
-        r = capture_conflicts(stream, false); /* asking harms nobody */
+        r = capture_conflicts(stream, false); /* a query invalidates no capture */
         k = stream->capture;
         *ret_status = k ? k->status : CU_STREAM_CAPTURE_STATUS_NONE;
         if (k && k->status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
@@ -215,7 +215,7 @@ EXPORT CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *
         if (!stream->capture) {
                 r = CUDA_ERROR_ILLEGAL_STATE;
         } else {
-                if (flags == 1) /* set, not add */
+                if (flags == 1) /* replace the dependencies, do not add to them */
                         stream->tails = 0;
                 if (nodes_union(&stream->tail, &stream->tails, dependencies, dependency_count) < 0)
                         r = CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,5 +1,5 @@
-/* copy.c: the entry points that copy: what each of their many forms asks for, and whether the
- * caller waits. Must never touch the bytes itself (transfer.c does). */
+/* copy.c: the entry points that copy. Turns each of their many forms into work, and decides whether
+ * the caller waits. Must never touch the bytes itself (transfer.c does). */
 #include "sim/stream/copy.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static bool is_pageable(CUdeviceptr address)
         return !space_is_device(address) && !is_known(address);
 }
 
-/* As the driver (measured) with an address that it does not know: the processor reads there. */
+/* The driver reads an unknown address with the processor (measured), so such an address faults. */
 static void take_for_host(CUdeviceptr address)
 {
         if (space_is_device(address) && !is_known(address))
@@ -63,7 +63,7 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
         pthread_mutex_lock(&sim.lock);
         capturing = stream->capture != NULL;
         pthread_mutex_unlock(&sim.lock);
-        /* The driver checks before it queues, also while capturing. */
+        /* The driver checks a copy before it queues it, even while the stream captures. */
         if (copy->unified) {
                 take_for_host(copy->from);
                 take_for_host(copy->to);
@@ -76,8 +76,8 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
         if (capturing)
                 return stream_submit(stream, &w, NULL, 0);
 
-        /* As the driver with pageable memory: when the call returns, the source may be changed, and
-         * the target is written. */
+        /* As in the driver, when a call with pageable memory returns, a pageable source may be
+         * changed, and a pageable target is written. */
         if (wait == COPY_ASYNC && pageable_source && !pageable_target && copy->height == 1 &&
             copy->depth == 1 && copy->width <= STAGED_MOST) {
                 w.copy.staged = malloc(copy->width);
@@ -185,7 +185,7 @@ EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_context, CUdevi
 
 /* ---- two and three dimensions ---- */
 
-/* Where one side of a copy begins, and the distance of its rows and slices. */
+/* One side of a copy: its start, and the distances of its rows and slices. */
 struct side {
         CUdeviceptr at;
         size_t pitch, slice;
@@ -264,7 +264,7 @@ CUresult copy_from_3d(const CUDA_MEMCPY3D *d, struct work_copy *ret_copy)
                                .to_pitch = to.pitch,
                                .from_slice = from.slice,
                                .to_slice = to.slice};
-        /* Rows without gaps are one row. */
+        /* Rows without gaps are copied as one row. */
         if (w.depth == 1 && w.from_pitch == w.width && w.to_pitch == w.width) {
                 w.width *= w.height;
                 w.height = 1;
@@ -356,7 +356,7 @@ EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
         return copy_3d(__func__, copy, stream, COPY_ASYNC);
 }
 
-/* The contexts of the two sides add nothing to what the addresses tell. */
+/* Drops the contexts of the two sides, because the addresses alone determine the devices. */
 static CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER *p)
 {
         CUDA_MEMCPY3D d;

@@ -1,16 +1,16 @@
-/* copy_array.c: the copies that name a one-dimensional array and a byte in it. Must never touch the
+/* copy_array.c: the copies to and from an offset in a one-dimensional array. Must never touch the
  * bytes itself (transfer.c does). */
 #include "sim/memory/array.h"
 #include "sim/stream/copy.h"
 
-/* NULL: the other side is memory at an address. */
+/* One side of a copy. */
 struct place {
-        CUarray array;
-        CUdeviceptr address; /* or the offset in the array */
+        CUarray array;       /* NULL: the side is memory at an address */
+        CUdeviceptr address; /* address, or offset in the array */
         bool host;
 };
 
-/* Only the first row can be reached in this way. */
+/* Finds the address of a side. These calls reach only the first row of an array. */
 static CUresult place_find(const struct place *p, size_t bytes, CUdeviceptr *ret_address)
 {
         CUresult r = CUDA_SUCCESS;

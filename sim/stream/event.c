@@ -1,4 +1,4 @@
-/* event.c: events: a point of a stream, and the time it was reached. */
+/* event.c: events. An event is a point of a stream, and the time when it was reached. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "sim/memory/pool.h"
 #include "sim/queue/stream.h"
 
-/* Event objects are kept, for later use or because the program still has them. */
+/* Event objects are never freed: they are reused, or the program still has them. */
 static struct CUevent_st *event_spare, *event_all;
 
 void event_stamp(CUevent event, uint64_t records)
@@ -66,7 +66,7 @@ EXPORT CUresult cuEventCreate(CUevent *ret_event, unsigned int flags)
                 e->shared = shared;
                 e->shared_fd = shared_fd;
                 e->recorded = false;
-                e->records++; /* a late stamp for the object's earlier use has no effect */
+                e->records++; /* voids a late time stamp of the object's earlier use */
                 e->point = (struct point){0};
                 e->stamp_ns = 0;
                 *ret_event = e;
@@ -101,7 +101,7 @@ EXPORT CUresult cuEventDestroy(CUevent event)
         return cuEventDestroy_v2(event);
 }
 
-/* Locked. */
+/* Needs sim.lock. */
 static void event_recorded(CUevent event, struct point p)
 {
         capture_forget_event(event);
@@ -291,7 +291,7 @@ EXPORT CUresult cuEventElapsedTime_v2(float *ret_ms, CUevent start, CUevent end)
         if (r == CUDA_SUCCESS)
                 r = capture_refuses_event(end);
         if (r != CUDA_SUCCESS)
-                ; /* recorded in a capture */
+                ; /* an event was recorded in a capture */
         else if (!start->recorded || !end->recorded ||
                  ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING))
                 r = CUDA_ERROR_INVALID_HANDLE;

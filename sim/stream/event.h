@@ -3,8 +3,9 @@
 
 #include "sim/call/objects.h"
 
-/* For all streams of a context, including those of other threads and the default ones. */
+/* Both functions act on all streams of a context, default streams and those of other threads
+ * included. */
 CUresult context_record(CUcontext c, CUevent event);
 CUresult context_await(CUcontext c, CUevent event);
-/* The work before the record has ended; records: which record of the event it was. */
+/* Stamps the time when the work before a record has ended. records: the number of that record. */
 void event_stamp(CUevent event, uint64_t records);

@@ -1,5 +1,5 @@
-/* fill.c: the entry points that set memory. The card does it, so the caller waits only for host
- * memory. */
+/* fill.c: the entry points that set memory. The card fills, so the caller waits only for a fill of
+ * host memory. */
 #include "sim/stream/copy.h"
 #include "sim/memory/memory.h"
 #include "sim/space/space.h"

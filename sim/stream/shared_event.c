@@ -12,8 +12,8 @@
 #define POLL_NS 100000
 
 struct shared_event {
-        _Atomic uint64_t recorded,
-                done; /* the number of the last record, and of the last reached */
+        _Atomic uint64_t recorded; /* number of the last submitted record */
+        _Atomic uint64_t done;     /* number of the last reached record */
 };
 
 int shared_event_new(struct shared_event **ret, int *ret_fd)
@@ -115,7 +115,7 @@ EXPORT CUresult cuIpcOpenEventHandle(CUevent *ret_event, CUipcEventHandle handle
                 (void)munmap(p, sizeof(struct shared_event));
                 return r;
         }
-        e->shared = p; /* kept for ever, like the event */
+        e->shared = p; /* the page stays mapped for ever, like the event object */
         *ret_event = e;
         return CUDA_SUCCESS;
 }

@@ -23,8 +23,7 @@ EXPORT CUresult cuStreamCreate(CUstream *ret_stream, unsigned int flags)
         return cuStreamCreateWithPriority(ret_stream, flags, 0);
 }
 
-/* A stream is not destroyed while the context's channels are off the card: on an H200 the driver
- * did not return from destroying streams and events then. */
+/* Waits while the context's channels are off the card, as the driver did on an H200. */
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
         struct channels_of channels = {0};
@@ -199,7 +198,7 @@ EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *user_data)
         return fn ? stream_submit(stream, &w, NULL, 0) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* How the driver's thread waits makes no difference here. */
+/* sync_mode tells the driver's thread how to wait, which makes no difference in the simulator. */
 EXPORT CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn fn, void *user_data,
                                     unsigned int sync_mode)
 {
@@ -218,7 +217,7 @@ EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, 
         if (!callback || flags)
                 return CUDA_ERROR_INVALID_VALUE;
         pthread_mutex_lock(&sim.lock);
-        if (stream->capture) /* a callback cannot be a graph's node */
+        if (stream->capture) /* a callback cannot be a node of a graph */
                 r = capture_refuses_sync(stream);
         pthread_mutex_unlock(&sim.lock);
         return r != CUDA_SUCCESS ? r : stream_submit(stream, &w, NULL, 0);

@@ -1,10 +1,10 @@
 /* transfer.c: moves the bytes of copies and fills, at the speed of the modelled bus.
  *
- * Model: each card has one link, of SIMCUDA_BUS bytes a second in each direction. A transfer takes
- * the link in chunks; the link's "busy until" lies in the session, so that all processes share it.
- * Pageable host memory holds the link as long, but takes twice the time itself (it is staged).
- * Copies within a card or within the host take the time they take. Must never wait busily, nor
- * sleep with a lock. */
+ * Each card has one link, of SIMCUDA_BUS bytes a second in each direction. A transfer reserves the
+ * link in chunks. The session stores the end of the last reservation, so that all processes share
+ * the link. A copy of pageable host memory takes twice the time, because it is staged, but does not
+ * occupy the link for longer. Copies within a card or within the host are not slowed down. Must
+ * never wait busily, nor sleep with a lock. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -18,15 +18,15 @@
 #include "sim/space/space.h"
 #include "sim/queue/work.h"
 
-/* Memory that existed when the operation was queued is gone when it runs: the driver's error. */
+/* The driver's error for memory that was freed between the call and the run of an operation. */
 #define TRANSFER_FAILED CUDA_ERROR_LAUNCH_FAILED
 
-#define CHUNK_NS    (500 * NSEC_PER_USEC) /* of the link: short, so that processes take turns */
+#define CHUNK_NS    (500 * NSEC_PER_USEC) /* time of a chunk; processes take turns after each */
 #define CHUNK_LEAST (64 * KIB)
 #define CHUNK_MOST  (4 * MIB)
-#define AHEAD_NS    (200 * NSEC_PER_USEC) /* sleeping costs as much: do not sleep for less */
-#define NAP_NS      (5 * NSEC_PER_MSEC)   /* the time that a card takes to let go */
-#define BEHIND_NS   (5 * NSEC_PER_MSEC)   /* how much oversleeping may be caught up */
+#define AHEAD_NS    (200 * NSEC_PER_USEC) /* shorter sleeps are not worth their cost */
+#define NAP_NS      (5 * NSEC_PER_MSEC)   /* time until waiting work notices a disabled channel */
+#define BEHIND_NS   (5 * NSEC_PER_MSEC)   /* oversleeping that later chunks may make up for */
 
 struct pace {
         unsigned device;
@@ -87,14 +87,14 @@ bool transfer_nap(uint64_t ready_ns)
         return true;
 }
 
-/* To the end, on an enabled channel. */
+/* Waits until ready_ns has passed and the channel is enabled. */
 static void await(CUcontext c, uint64_t ready_ns)
 {
         while (!context_stopped(c) && transfer_nap(ready_ns))
                 ;
 }
 
-/* After the bytes have been moved: copying them is part of the time. */
+/* Waits for the modelled bus, after the bytes are copied: the copying is part of the time. */
 static void pace_keep(const struct pace *p)
 {
         if (p->active)
@@ -107,7 +107,7 @@ static void pace_end(CUcontext c, const struct pace *p)
                 await(c, p->ready_ns);
 }
 
-/* One end of a copy, as far as it is contiguous. */
+/* The contiguous part of one end of a copy. */
 struct end {
         uint8_t *at;
         uint64_t bytes;
@@ -117,14 +117,14 @@ struct end {
         struct managed_hold hold;
 };
 
-/* Managed memory, up to the end of its block. */
+/* Finds an end in managed memory, up to the end of the block. */
 static bool end_managed(uint64_t address, uint64_t bytes, bool by_host, CUcontext c, struct end *e)
 {
         uint64_t left = FRAMES_BLOCK_BYTES - address % FRAMES_BLOCK_BYTES, start, end;
 
         e->bytes = MIN(MIN(bytes, left), e->range->span.start + e->range->span.bytes - address);
         if (by_host) {
-                e->at = (uint8_t *)(uintptr_t)address; /* touching it brings it to the host */
+                e->at = (uint8_t *)(uintptr_t)address; /* an access moves the bytes to the host */
                 return true;
         }
         e->on_card = true;
@@ -144,7 +144,7 @@ static bool end_find(uint64_t address, uint64_t bytes, CUcontext c, bool write, 
         if (space_is_device(address)) {
                 r = space_pin(address, device, write);
                 if (!r) {
-                        /* A copy between cards also takes the other card's link. */
+                        /* The memory may be on another card: a copy between cards. */
                         for (unsigned d = 0; d < sim.devices && !r; d++)
                                 if (d != device)
                                         r = space_pin(address, d, write);
@@ -193,7 +193,7 @@ static bool is_device(const struct end *e)
         return e->on_card;
 }
 
-/* The direction of a copy, known from its first byte. */
+/* Begins the pace of a copy. The first byte determines its direction. */
 static void copy_begin(CUcontext c, const struct end *to, const struct end *from,
                        struct pace *ret_pace, struct session_counters **ret_counters)
 {
@@ -227,12 +227,11 @@ struct transfer {
         struct pace pace;
         struct session_counters *counters;
         bool begun;
-        bool to_host, from_host; /* as in work_copy */
-        uint64_t
-                claimed; /* bytes of the link's time left of the last claim: short rows share one */
+        bool to_host, from_host; /* as in struct work_copy */
+        uint64_t claimed;        /* bytes left of the last reservation, which short rows share */
 };
 
-/* One row. */
+/* Copies one row. */
 static CUresult transfer_row(struct transfer *t, uint64_t to, uint64_t from, uint64_t bytes,
                              uint64_t left)
 {
@@ -241,7 +240,7 @@ static CUresult transfer_row(struct transfer *t, uint64_t to, uint64_t from, uin
                 uint64_t n;
 
                 if (context_stopped(t->context))
-                        return CUDA_SUCCESS; /* nobody looks any more */
+                        return CUDA_SUCCESS; /* the process exits or the context has failed */
                 if (!end_find(from, bytes, t->context, false, t->from_host, &src))
                         return TRANSFER_FAILED;
                 if (!end_find(to, src.bytes, t->context, true, t->to_host, &dst)) {
@@ -288,14 +287,14 @@ static bool is_managed(uint64_t address)
 
 CUresult copy_run(CUcontext c, const struct work_copy *w)
 {
-        /* Both ends may be in one block, which cannot be on the host and on the card at once. */
+        /* Both ends may be in the same managed block, which is on the host or on a card. */
         bool both = is_managed(w->to) && is_managed(w->from);
         struct transfer t = {
                 .context = c, .to_host = w->to_host && !both, .from_host = w->from_host && !both};
         uint64_t left = (uint64_t)w->width * w->height * w->depth;
         CUresult r = CUDA_SUCCESS;
 
-        if (w->staged) /* copied at the call; it is one row */
+        if (w->staged) /* the call has copied the source, which is one row */
                 r = transfer_row(&t, w->to, (uintptr_t)w->staged, w->width, left);
         for (size_t z = 0; !w->staged && z < w->depth && r == CUDA_SUCCESS; z++)
                 for (size_t y = 0; y < w->height && r == CUDA_SUCCESS; y++) {
@@ -344,7 +343,7 @@ CUresult set_run(CUcontext c, const struct work_set *w)
                                 return CUDA_SUCCESS;
                         if (!end_find(at, left, c, true, false, &e))
                                 return TRANSFER_FAILED;
-                        if (!e.range) /* the card fills, and cannot reach pageable memory */
+                        if (!e.range) /* the card cannot reach pageable memory */
                                 return TRANSFER_FAILED;
                         n = MIN(e.bytes, CHUNK_MOST);
                         fill(e.at, n, w->value, w->element);
@@ -386,7 +385,7 @@ static bool value_holds(const struct work_value *w, uint64_t v)
                 return (v & wanted) != 0;
         case CU_STREAM_WAIT_VALUE_NOR:
                 return w->wide ? ~(v | wanted) != 0 : (uint32_t) ~(v | wanted) != 0;
-        default: /* greater or equal, cyclically */
+        default: /* greater or equal, in cyclic order */
                 return w->wide ? (int64_t)(v - wanted) >= 0
                                : (int32_t)((uint32_t)v - (uint32_t)wanted) >= 0;
         }
@@ -407,7 +406,7 @@ CUresult value_wait(CUcontext c, const struct work_value *w)
                 end_done(&e);
                 if (value_holds(w, v))
                         break;
-                /* Memory wakes no waiting stream: look again, less and less often. */
+                /* A write to memory wakes no stream, so check again, less and less often. */
                 sleep_until(clock_now_ns() + nap_ns);
                 nap_ns = MIN(2 * nap_ns, NSEC_PER_MSEC);
         }

@@ -1,4 +1,4 @@
-/* transfer.h: what copies, fills and values in memory do, and the time that they take. */
+/* transfer.h: runs copies, fills and values in memory, and models their time. */
 #pragma once
 
 #include "sim/queue/work.h"
@@ -7,7 +7,7 @@ CUresult copy_run(CUcontext c, const struct work_copy *w);
 CUresult set_run(CUcontext c, const struct work_set *w);
 CUresult value_write(CUcontext c, const struct work_value *w);
 CUresult value_wait(CUcontext c, const struct work_value *w);
-/* Wait until about the time at which the bus would be done. */
+/* Sleeps until about ready_ns, the time at which the modelled bus is done. */
 void transfer_keep_pace(uint64_t ready_ns);
-/* Sleep for part of the time. False: it is over. */
+/* Sleeps for a part of the time until ready_ns. Returns false if that time has passed. */
 bool transfer_nap(uint64_t ready_ns);

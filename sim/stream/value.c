@@ -69,7 +69,7 @@ EXPORT CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
                         r = cuStreamWriteValue64_v2(stream, p->writeValue.address,
                                                     p->writeValue.value64, p->writeValue.flags);
                         break;
-                case CU_STREAM_MEM_OP_BARRIER: /* operations of a stream are in order anyway */
+                case CU_STREAM_MEM_OP_BARRIER: /* a stream's operations are always in order */
                         break;
                 default:
                         r = CUDA_ERROR_NOT_SUPPORTED;

@@ -1,7 +1,7 @@
 /* cleanup.h: locals that clean up after themselves.
  *
  * `_cleanup_close_ int fd = -EBADF;` closes on every way out of the scope; TAKE_FD and TAKE_PTR
- * pass ownership on by leaving nothing behind. No macro here contains a return. */
+ * pass ownership on and leave the variable empty. No macro here contains a return. */
 #pragma once
 
 #include <errno.h>

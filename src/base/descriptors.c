@@ -1,5 +1,5 @@
 /* descriptors.c: owns the layout of SCM_RIGHTS. Must never make a system call, nor be a
- * cancellation point: the preload library calls it, too. */
+ * cancellation point, because the preload library calls these functions. */
 #include "base/descriptors.h"
 
 #include <string.h>

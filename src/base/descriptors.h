@@ -1,7 +1,7 @@
 /* descriptors.h: file descriptors that travel with a message of a UNIX socket (SCM_RIGHTS).
  *
- * Fills and reads a struct msghdr only; the caller makes the system call, with the flags and in the
- * way that its place asks for. Pure and thread-safe. */
+ * Fills and reads a struct msghdr only; the caller makes the system call, with the flags that it
+ * needs. Pure and thread-safe. */
 #pragma once
 
 #include <sys/socket.h>
@@ -15,10 +15,10 @@ union descriptors {
         char bytes[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
 };
 
-/* Send these with the message; the caller keeps and closes them. n: at most DESCRIPTORS_MAX; 0:
- * none. */
+/* Attaches n descriptors to the message, at most DESCRIPTORS_MAX. The caller keeps and closes
+ * them. */
 void descriptors_attach(struct msghdr *h, union descriptors *room, const int *fds, unsigned n);
-/* Let some be received. */
+/* Prepares h to receive as many descriptors as the room holds. */
 void descriptors_expect(struct msghdr *h, union descriptors *room);
 /* Puts the received descriptors into ret_fds, which has room for `most`, and returns how many there
  * are. The caller closes them. */

@@ -39,7 +39,7 @@ static void make_key(const char *driver, const uint8_t uuid[static 16], char ret
         (void)snprintf(ret + n, KEY_MAX - (size_t)n, " ");
 }
 
-/* The whole file, "" where there is none. */
+/* Reads the whole file; "" if there is none. */
 static void read_all(const char *path, char ret[static TEXT_MAX])
 {
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);

@@ -1,4 +1,5 @@
-/* freeze_known.h: whether freezing works on a driver and a GPU, in a file of the user's.
+/* freeze_known.h: the file in which a user's programs remember on which drivers and GPUs freezing
+ * works.
  *
  * $XDG_CACHE_HOME/sublet/freeze, or ~/.cache/sublet/freeze: one line for each driver and GPU.
  * Without a home directory nothing is kept. Not thread-safe. */
@@ -11,23 +12,24 @@
 
 enum freeze_known { FREEZE_NOT_KNOWN, FREEZE_WORKS, FREEZE_FAILS };
 
-/* ret_why: why it fails. */
+/* Returns what the file says of this driver and GPU. ret_why: why freezing fails; else empty. */
 enum freeze_known freeze_known(const char *driver, const uint8_t uuid[static 16],
                                char ret_why[static FREEZE_WHY_MAX]);
-/* why "": it works. Replaces the earlier result for the same driver and GPU. */
+/* Records a result: why freezing fails, or "" if it works. Replaces the earlier result for the same
+ * driver and GPU. */
 void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char *why);
 
 /* The self-test that libsublet.so offers in a process with SUBLET_FREEZE=test. It always runs,
  * whatever the file says, and updates the file. 0: freezing works; -ENXIO: the process has no
- * context; -EPERM: the driver or a sandbox refuses; -EOPNOTSUPP: the driver does not offer it;
- * -EPROTO: an unknown driver; -ENODEV: no channels of its own; -ENOEXEC: the kernel did not load;
- * -EBUSY: no answer now; -EIO and others: it fails. */
+ * context; -EPERM: the driver or a sandbox refuses; -EOPNOTSUPP: the driver cannot freeze; -EPROTO:
+ * the driver is unknown; -ENODEV: the process has no channels; -ENOEXEC: the kernel did not load;
+ * -EBUSY: the test gave no result now; -EIO and others: freezing fails. */
 #define FREEZE_TEST_ONLY   "test"
 #define FREEZE_TEST_SYMBOL "sublet_freeze_test"
 struct freeze_answer {
         char driver[32];          /* "580.159.04"; empty: the driver's version is unknown */
-        char why[FREEZE_WHY_MAX]; /* it does not work */
-        enum freeze_known known;  /* before */
+        char why[FREEZE_WHY_MAX]; /* why freezing does not work */
+        enum freeze_known known;  /* what the file said before the test */
         char known_why[FREEZE_WHY_MAX];
 };
 typedef int freeze_test_fn(unsigned gpu, struct freeze_answer *ret);

@@ -13,7 +13,7 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* The files of the two versions of cgroups. */
+/* The names of the memory files in the two versions of cgroups. */
 static const struct cgroup_kind {
         const char *root, *limit, *used, *file_inactive, *file_active;
 } cgroup_v1 = {CGROUP_ROOT "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
@@ -33,7 +33,7 @@ static int read_number(const char *path, uint64_t *ret)
         return units_parse_count(line, ret); /* "max" is no number */
 }
 
-/* The number in a line of "KEY NUMBER ...", which is cut after it. */
+/* Reads the number in a line "KEY NUMBER ..."; cuts the line after it. */
 static bool read_line(char *line, const char *key, uint64_t *ret)
 {
         size_t n = strlen(key);
@@ -53,8 +53,8 @@ static int read_in(const struct cgroup_kind *k, const char *dir, const char *fil
         return read_number(path, ret);
 }
 
-/* Used memory includes cached files. The kernel drops those that were not used for long, and half
- * of the others: MemAvailable counts them in the same way for the machine. */
+/* Returns the bytes of used memory that the kernel can reclaim: all inactive cached files and half
+ * of the active ones. MemAvailable counts the machine's cached files in the same way. */
 static uint64_t read_reclaimable(const struct cgroup_kind *k, const char *dir)
 {
         char path[1300], line[256];
@@ -83,8 +83,8 @@ static void lower(struct host_memory *m, const struct cgroup_kind *k, const char
         m->available_bytes = MIN(m->available_bytes, sub_sat(limit, used));
 }
 
-/* The limits of all ancestors hold, and the root's: the root that a container sees is its own
- * cgroup. */
+/* Applies the limits of all ancestors, including the root: the root that a container sees is its
+ * own cgroup. */
 static void lower_upwards(struct host_memory *m, const struct cgroup_kind *k, char *dir)
 {
         for (;;) {
@@ -110,7 +110,7 @@ static bool names_memory(const char *controllers, size_t length)
         return false;
 }
 
-/* Lines of "NUMBER:CONTROLLERS:PATH"; version 2 has no controllers. */
+/* A line of this file is "NUMBER:CONTROLLERS:PATH"; for version 2 the CONTROLLERS are empty. */
 static void apply_cgroups(struct host_memory *m)
 {
         _cleanup_fclose_ FILE *f = fopen("/proc/self/cgroup", "re");

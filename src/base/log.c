@@ -37,7 +37,8 @@ int log_enabled(enum log_level level)
         return (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
 }
 
-/* A pipe that is not ready has less than 4096 bytes of room, and a line is shorter than that. */
+/* True if a line can be written without waiting: a pipe is ready if it has 4096 free bytes, and a
+ * line is shorter. */
 static bool can_write(int fd)
 {
         struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -61,8 +62,7 @@ static __attribute__((format(printf, 2, 0))) void write_line(const char *word, c
                 used = (int)sizeof(line) - 2;
         line[used++] = '\n';
         if (can_write(STDERR_FILENO))
-                /* Not poll() or write(): they are cancellation points, and the caller may hold
-                 * locks. */
+                /* poll() and write() are cancellation points, and the caller may hold locks. */
                 (void)syscall(SYS_write, STDERR_FILENO, line, (size_t)used);
         errno = saved;
 }

@@ -1,19 +1,18 @@
-/* log.h: one line to stderr, for programs; libraries stay quiet unless SUBLET_LOG asks.
+/* log.h: messages to stderr, one line each.
  *
- * SUBLET_LOG=error|warning|info|debug sets the level; the programs' default is warning, the preload
- * library's is warning too (its few warnings are part of its contract). One write(2) a line, so
- * that lines of several processes do not mix; a line that would have to wait is dropped.
- * Thread-safe; does not allocate. */
+ * SUBLET_LOG sets the level; the default is warning, for programs and for the preload library (its
+ * few warnings are part of its contract). One write(2) a line, so that lines of several processes
+ * do not mix; a line that would have to wait is dropped. Thread-safe; does not allocate. */
 #pragma once
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* tag: "subletd", "sublet", "libsublet"; kept, not copied. Reads SUBLET_LOG and warns if it is no
- * level. */
+/* tag: "subletd", "sublet" or "libsublet"; the pointer is kept. Reads SUBLET_LOG and warns of an
+ * invalid level. */
 void log_open(const char *tag, enum log_level default_level);
 int log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Good news, at the level of warnings. */
+/* Writes good news, at the level of warnings. */
 void log_notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_error(...)   log_write(LOG_LEVEL_ERROR, __VA_ARGS__)

@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-/* Each argument is evaluated once; the numbered names let the macros nest without shadowing. */
+/* Each argument is evaluated once. Numbers in the names let the macros nest without
+ * shadowing. */
 #define CONCAT_(a, b) a##b
 #define CONCAT(a, b)  CONCAT_(a, b)
 #define PICK_(a, b, op, x, y)        \
@@ -27,7 +28,8 @@
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 
-/* align is a power of two. Saturates at the largest aligned value instead of wrapping. */
+/* Rounds up to a multiple of align, a power of two. Saturates at the largest aligned value instead
+ * of wrapping. */
 static inline uint64_t align_up(uint64_t v, uint64_t align)
 {
         if (v > UINT64_MAX - (align - 1))
@@ -35,7 +37,7 @@ static inline uint64_t align_up(uint64_t v, uint64_t align)
         return (v + align - 1) & ~(align - 1);
 }
 
-/* a - b, or 0 where that would be negative: byte counts never wrap. */
+/* Returns a - b, or 0 where that would be negative: byte counts never wrap. */
 static inline uint64_t sub_sat(uint64_t a, uint64_t b)
 {
         return a > b ? a - b : 0;

@@ -1,5 +1,5 @@
-/* paths.c: owns the choice of the daemon's directory. Must never allocate. Must never trust a
- * directory in a place where others can write without checking its owner. */
+/* paths.c: owns the choice of the daemon's directory. Must never allocate. Must check the owner of
+ * a directory in a place where others can write, before using it. */
 #include "base/paths.h"
 #include "base/settings.h"
 
@@ -12,8 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* glibc's own stat family is GLIBC_2.33 on a current build machine, which old containers lack; the
- * kernel's structure is the same on the 64-bit machines we run on. */
+/* Not glibc's stat(): built on a current machine it needs GLIBC_2.33, which old containers lack.
+ * The kernel's structure is the same on the 64-bit machines we run on. */
 static int stat_path(const char *path, int flags, struct stat *ret)
 {
         return syscall(SYS_newfstatat, AT_FDCWD, path, ret, flags) < 0 ? -errno : 0;

@@ -1,6 +1,6 @@
 /* paths.h: which directory names the daemon.
  *
- * A daemon is named by the directory of its two sockets. The first of these that applies:
+ * A daemon is named by the directory of its sockets. The first of these kinds that applies is used:
  *   NAMED    --daemon DIR, or SUBLET_DIR
  *   SYSTEM   /run/sublet, if it is a directory; a refused connection there means wait and retry
  *   PRIVATE  $XDG_RUNTIME_DIR/sublet, or /tmp/sublet-UID where that variable is
@@ -9,7 +9,7 @@
  * A daemon may be started on demand in a PRIVATE directory, and in a NAMED one for which
  * paths_check_private() answers 0 or -ENOENT (`sublet run --sim` names one): never in a directory
  * that others can reach. Nothing here allocates or keeps state, and no glibc symbol past 2.17 is
- * used: the preload library asks the same questions. Thread-safe as far as getenv is. */
+ * used, because the preload library calls these functions. Thread-safe as far as getenv is. */
 #pragma once
 
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 #define PATHS_CLIENT_SOCKET  "client.sock"
 #define PATHS_CONTROL_SOCKET "control.sock"
-#define PATHS_STATUS_SOCKET  "status.sock" /* of a shared daemon */
+#define PATHS_STATUS_SOCKET  "status.sock" /* only a shared daemon has it */
 /* One more than the longest name whose sockets fit sockaddr_un.sun_path (108 bytes with its NUL).
  */
 #define PATHS_DIR_MAX 95
@@ -32,25 +32,26 @@ struct paths_input {
         uid_t uid;
 };
 
-/* The directory for this process. explicit_dir (--daemon) goes before SUBLET_DIR; NULL for none.
- * 0, or -ENAMETOOLONG: its sockets would not fit an address, or ret (n bytes) is too small; then
- * *ret holds as much of the name as fits, for the message. ret_kind may be NULL. */
+/* Chooses the daemon's directory for this process. explicit_dir (--daemon) overrides SUBLET_DIR;
+ * NULL: none given. 0, or -ENAMETOOLONG: its sockets would not fit an address, or ret (n bytes) is
+ * too small; *ret holds as much of the name as fits, for the message. ret_kind may be NULL. */
 int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_kind *ret_kind);
 
-/* The same from an explicit input; looks at the file system, not at the environment. */
+/* As paths_daemon_dir(), but from an explicit input; reads the file system, not the environment. */
 int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_kind *ret_kind);
 
-/* The private directory of the name "sublet" + suffix: $XDG_RUNTIME_DIR/sublet-sim for "-sim", or
- * /tmp/sublet-sim-UID. 0 or -ENAMETOOLONG. */
+/* Builds the name of the private directory "sublet" + suffix: $XDG_RUNTIME_DIR/sublet-sim for
+ * "-sim", or /tmp/sublet-sim-UID. 0 or -ENAMETOOLONG. */
 int paths_private_dir(const struct paths_input *in, const char *suffix, char *ret, size_t n);
 
-/* dir + "/" + name. 0, or -ENAMETOOLONG: it does not fit ret. */
+/* Joins dir and name with a slash. 0, or -ENAMETOOLONG: the path does not fit ret. */
 int paths_join(const char *dir, const char *name, char *ret, size_t n);
 
-/* 0: a directory (no link) of this user that no other user can enter. -ENOENT: it does not exist.
- * -ENOTDIR: it is something else. -EPERM: another user owns it. -EACCES: others may enter it. */
+/* Checks who can enter a directory. 0: it is a directory (no link) of this user, and no other user
+ * can enter. -ENOENT: it does not exist. -ENOTDIR: it is something else. -EPERM: another user owns
+ * it. -EACCES: others may enter it. */
 int paths_check_private(const char *dir, uid_t uid);
 
-/* Create dir with mode 0700, or accept it if it exists. 0, or as paths_check_private, or -errno of
- * mkdir. */
+/* Creates dir with mode 0700, or accepts it if it exists. 0, an error of paths_check_private(), or
+ * -errno of mkdir. */
 int paths_make_private(const char *dir, uid_t uid);

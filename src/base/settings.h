@@ -1,5 +1,5 @@
-/* settings.h: the variables of the environment (settings.def). Any thread. Only the program itself
- * changes them while it runs. */
+/* settings.h: the variables of the environment (settings.def). For any thread, because only the
+ * program itself changes variables while it runs. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,26 +16,27 @@ enum setting_kind { SETTING_TEXT, SETTING_CHOICE, SETTING_SWITCH };
 
 extern const struct setting_row {
         const char *name;    /* SUBLET_... */
-        const char *readers; /* who reads it */
+        const char *readers; /* which programs read it: "all", "programs" under sublet, ... */
         enum setting_kind kind;
-        const char *form;    /* what it may be */
-        const char *initial; /* its value where it is unset; "": none */
+        const char *form;    /* allowed values, as settings.def writes them */
+        const char *initial; /* the value of an unset variable; "": none */
         const char *help;
 } settings[SETTING_COUNT];
 
-/* The value; NULL: unset, or empty. */
+/* The variable's value; NULL: unset or empty. */
 const char *setting_text(enum setting s);
-/* A SWITCH: it is 1. */
+/* True if a SWITCH is on. */
 bool setting_is_on(enum setting s);
-/* A CHOICE: the place of its word in the form. Where it is unset or invalid, the place of the
- * initial word; invalid values are warned about once. */
+/* Returns the place of a CHOICE's word among the words of its form. An unset or invalid variable
+ * counts as the initial word; an invalid one is warned about once. */
 int setting_choice(enum setting s);
-/* The place of a word, from any source, in the form. -EINVAL: there is no such word. */
+/* Returns the place of this word, from any source, in the form; -EINVAL: there is no such word. */
 int setting_place(enum setting s, const char *word);
-/* "a size such as 20GiB"; of a CHOICE "off, park or move". Returns ret. */
+/* Describes the allowed values: "a size such as 20GiB", or "off, park or move" for a CHOICE.
+ * Returns ret. */
 #define SETTING_FORM_MAX 64
 const char *setting_form(enum setting s, char ret[static SETTING_FORM_MAX]);
-/* Warn that the value is invalid; once. */
+/* Warns once that text is an invalid value of this setting. */
 void setting_refuse(enum setting s, const char *text);
-/* The setting of a variable's name; SETTING_COUNT: none. */
+/* Returns the setting of the variable with this name; SETTING_COUNT: there is none. */
 enum setting setting_find(const char *name);

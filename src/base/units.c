@@ -33,7 +33,7 @@ static const struct suffix size_suffixes[] = {
         {"TB", UINT64_C(1000000000000)},
 };
 
-/* No bare number but 0: "5" could be seconds or milliseconds. */
+/* A number without a suffix is refused, except 0: "5" could be seconds or milliseconds. */
 static const struct suffix duration_suffixes[] = {
         {"ns", 1},           {"us", NSEC_PER_USEC},      {"ms", NSEC_PER_MSEC},
         {"s", NSEC_PER_SEC}, {"min", 60 * NSEC_PER_SEC}, {"h", 3600 * NSEC_PER_SEC},
@@ -44,9 +44,8 @@ static bool is_digit(char c)
         return c >= '0' && c <= '9';
 }
 
-/* number [" "] suffix, where the suffix is the rest of the `length` bytes. Digits of the fraction
- * past the ninth are dropped: they are smaller than a byte or a nanosecond in all but the largest
- * units. */
+/* Parses "NUMBER SUFFIX" or "NUMBERSUFFIX", `length` bytes long. Digits of the fraction past the
+ * ninth are dropped: they are smaller than a byte or a nanosecond in all but the largest units. */
 static int parse_scaled(const char *text, size_t length, const struct suffix *suffixes, size_t n,
                         uint64_t *ret)
 {

@@ -2,10 +2,9 @@
  *
  * Sizes: "512", "64MiB", "1.5GiB", "16k", "2GB". Binary suffixes (k, m, g, t, KiB, MiB, GiB, TiB)
  * are powers of 1024; KB, MB, GB, TB powers of 1000. Rates: a size followed by "/s". Durations:
- * "250ms", "5s", "2min", "100us". Counts: decimal digits alone, by which libsublet.so needs no
- * strtoull() and no scanf(): newer headers bind these to symbols that an older C library lacks.
- * All of them 0 or -EINVAL (malformed), -ERANGE (too large).
- * Nothing allocates; thread-safe. */
+ * "250ms", "5s", "2min", "100us". Counts are decimal digits alone: libsublet.so reads them without
+ * strtoull() and scanf(), which newer headers bind to symbols that older C libraries lack. The
+ * parsers return 0, -EINVAL (malformed) or -ERANGE (too large). Nothing allocates; thread-safe. */
 #pragma once
 
 #include <stddef.h>
@@ -18,7 +17,7 @@ int units_parse_count(const char *text, uint64_t *ret_count);
 
 #define UNITS_TEXT_MAX 32
 
-/* "41.8 GiB", "0 B", "512 MiB". Returns buf. */
+/* Writes a size: "41.8 GiB", "0 B", "512 MiB". Returns buf. */
 const char *units_format_size(uint64_t bytes, char buf[static UNITS_TEXT_MAX]);
-/* "1.2 s", "35 ms", "3 min 20 s". Returns buf. */
+/* Writes a duration: "1.2 s", "35 ms", "3 min 20 s". Returns buf. */
 const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_MAX]);

@@ -53,8 +53,8 @@ static int control_connect(const char *dir, enum paths_kind kind, const char *na
         _cleanup_close_ int fd = -EBADF;
         int r;
 
-        /* Anybody can make /tmp/sublet-UID; a daemon there is only asked if the directory is ours.
-         */
+        /* Anybody can create /tmp/sublet-UID, so a daemon is asked there only if the directory is
+         * ours. */
         if (kind == PATHS_PRIVATE) {
                 r = paths_check_private(dir, getuid());
                 if (r < 0)
@@ -95,7 +95,8 @@ static int send_line(int fd, json_t *order)
         return 0;
 }
 
-/* Reads until the newline or the end; ret is NUL-terminated and the caller's. */
+/* Reads until a newline or the end of the connection. *ret is NUL-terminated; the caller frees
+ * it. */
 static int read_line(int fd, char **ret)
 {
         _cleanup_free_ char *text = NULL;
@@ -141,7 +142,7 @@ static bool is_question(json_t *order)
         return is_order(order, "status");
 }
 
-/* What any user may order a shared daemon to do with their own programs. */
+/* True for orders that every user may give a shared daemon, for the user's own programs. */
 static bool is_public(json_t *order)
 {
         return is_question(order) || is_order(order, "pause") || is_order(order, "resume");

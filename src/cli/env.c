@@ -1,11 +1,11 @@
-/* env.c: sublet env. Owns the quoting for the shell. Must never print a line that a POSIX shell
- * would read otherwise than as one assignment. */
+/* env.c: sublet env. Owns the quoting for the shell. Every line that it prints must be one
+ * assignment to a POSIX shell. */
 #include <stdio.h>
 
 #include "cli/commands.h"
 #include "cli/launch.h"
 
-/* Inside single quotes every character is literal except the quote itself. */
+/* Prints text in single quotes, where every character is literal except the quote itself. */
 static void print_quoted(const char *text)
 {
         (void)putchar('\'');

@@ -1,4 +1,4 @@
-/* fail.c: owns how a subcommand reports a failure. Must never end the process. */
+/* fail.c: owns the message of a failed subcommand. Must never end the process. */
 #include "cli/cli.h"
 
 #include <stdarg.h>

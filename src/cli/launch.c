@@ -1,5 +1,5 @@
-/* launch.c: owns what a program's environment needs in order to share the GPU. Must never change
- * the environment itself: `env` only prints it. */
+/* launch.c: owns the environment that a program needs in order to share the GPU. Must never change
+ * its own environment, because `env` only prints the variables. */
 #include "cli/launch.h"
 
 #include <ctype.h>
@@ -70,7 +70,7 @@ static int check_size(const char *text)
         return units_parse_size(text, &bytes) == 0 && bytes > 0;
 }
 
-/* The simulated driver's variables (sim/README.md). */
+/* The four checks are for the simulated driver's variables (sim/README.md). */
 static int check_card(const char *text)
 {
         uint64_t bytes;
@@ -100,7 +100,7 @@ static int check_session(const char *text)
         return n > 0 && n <= 32;
 }
 
-/* The keys of --sim=KEY=VALUE,... */
+/* The keys that --sim=KEY=VALUE,... takes. */
 static const struct {
         const char *key, *variable;
         int (*check)(const char *text);
@@ -127,7 +127,8 @@ void launch_clear(struct launch *l)
         l->n_variables = 0;
 }
 
-/* Replaces an earlier value. Takes the value over; it may be NULL when memory ran out. */
+/* Sets a variable, also one that is set already. Takes over the value, which is NULL if memory ran
+ * out. */
 static int set_owned(struct launch *l, const char *name, char *value)
 {
         struct launch_variable *v = l->variables;
@@ -184,7 +185,7 @@ static int take_sim(struct launch *l, const char *argument)
         return r;
 }
 
-/* Handle an option that sets a variable; its value may be wrong. */
+/* Handles an option that sets a variable; good: its value is valid. */
 static int set_setting(struct launch *l, const char *option, enum setting s, const char *value,
                        bool good)
 {
@@ -256,7 +257,8 @@ int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
         return CLI_OK;
 }
 
-/* The absolute path, symbolic links kept, because the file may not exist yet. NULL: see errno. */
+/* Makes a path absolute and keeps its symbolic links: the file may not exist yet. NULL: see
+ * errno. */
 static char *absolute(const char *path)
 {
         _cleanup_free_ char *here = NULL;
@@ -285,8 +287,8 @@ static int set_daemon_dir(struct launch *l, const char *dir)
         return set_owned(l, "SUBLET_DIR", path);
 }
 
-/* Puts `first` before the variable's present items, without those for which dropped(item) is true.
- */
+/* Puts `first` before the items of the variable, and drops the items for which dropped(item) is
+ * true. */
 static int set_list(struct launch *l, const char *variable, const char *separators,
                     const char *first, int (*dropped)(const char *item, const char *first))
 {
@@ -312,7 +314,7 @@ static int set_list(struct launch *l, const char *variable, const char *separato
         return set_owned(l, variable, value);
 }
 
-/* A libsublet.so of this or another installation: only one may be loaded. */
+/* True for a libsublet.so, of this or another installation: only one may be loaded. */
 static int is_our_library(const char *item, const char *first)
 {
         const char *base = strrchr(item, '/');
@@ -331,7 +333,7 @@ static int set_library(struct launch *l)
 
         if (parts_find(PART_LIBRARY, path) < 0)
                 return cli_fail(CLI_NO_LAUNCH, "the preload library is missing: no %s", path);
-        /* ld.so(8): spaces or colons separate the items of LD_PRELOAD; there is no quoting. */
+        /* ld.so(8): spaces or colons separate the items of LD_PRELOAD, and there is no quoting. */
         if (strpbrk(path, " :"))
                 return cli_fail(CLI_NO_LAUNCH,
                                 "'%s' cannot be preloaded: its path has a space or a colon", path);
@@ -346,7 +348,7 @@ static int set_simulator(struct launch *l)
 
         if (parts_find(PART_SIMULATOR, path) < 0)
                 return cli_fail(CLI_NO_LAUNCH, "the simulated driver is missing: no %s", path);
-        /* ld.so(8): colons and semicolons separate. */
+        /* ld.so(8): colons and semicolons separate the folders of LD_LIBRARY_PATH. */
         if (strpbrk(path, ":;"))
                 return cli_fail(CLI_NO_LAUNCH,
                                 "'%s' cannot be searched: its path has a colon or a semicolon",
@@ -358,7 +360,7 @@ static int set_simulator(struct launch *l)
         return r == CLI_OK ? set(l, "SUBLET_DIR", dir) : r;
 }
 
-/* Whether the file could be written; does not create it. */
+/* True if the file could be written; does not create it. */
 static bool may_write(const char *path)
 {
         _cleanup_free_ char *dir = strdup(path);
@@ -371,7 +373,7 @@ static bool may_write(const char *path)
         return access(dir[0] ? dir : "/", W_OK | X_OK) == 0;
 }
 
-/* Empty where nothing sets it. */
+/* Returns the mode that the program will run in; "" if neither an option nor a variable sets it. */
 static const char *memory_mode(const struct launch *l)
 {
         const char *mode = launch_value(l, "SUBLET_MEMORY");
@@ -380,8 +382,7 @@ static const char *memory_mode(const struct launch *l)
         return mode ? mode : "";
 }
 
-/* A profile only makes sense in mode "overflow", so asking for one without a mode selects that
- * mode. */
+/* A profile is only for mode "overflow", so a profile without a mode selects that mode. */
 static int set_profile(struct launch *l)
 {
         const char *name = l->profile ? "profile" : "profile-file";
@@ -414,10 +415,10 @@ static int set_profile(struct launch *l)
 
 struct framework_setting {
         const char *variable, *value;
-        const char *instead; /* the same under another name; NULL: it has one alone */
+        const char *instead; /* the same setting under another name; NULL: there is no other name */
 };
 
-/* Both frameworks take most of the card at start unless told not to:
+/* JAX and TensorFlow take most of the card at start unless told not to:
  * https://docs.jax.dev/en/latest/gpu_memory_allocation.html
  * https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth */
 static const struct framework_setting framework_settings[] = {
@@ -425,7 +426,7 @@ static const struct framework_setting framework_settings[] = {
         {"TF_FORCE_GPU_ALLOW_GROWTH", "true", NULL},
 };
 
-/* --pools. PyTorch has renamed its variable: the newer name goes first where both are known.
+/* Set by --pools. PyTorch has renamed its variable; a release that knows both prefers the newer.
  * https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
  */
 static const struct framework_setting pool_settings[] = {
@@ -435,7 +436,7 @@ static const struct framework_setting pool_settings[] = {
         {"TF_GPU_ALLOCATOR", "cuda_malloc_async", NULL},
 };
 
-/* A variable that the user has set is left alone. */
+/* Sets the variables that the user has not set. */
 static int set_framework(struct launch *l, const struct framework_setting *s, size_t n)
 {
         int r = CLI_OK;

@@ -1,6 +1,6 @@
 /* launch.h: the environment in which a program shares the GPU; what `run` sets and `env` prints.
  *
- * The options of both are read here, so that the two can never differ. Owned by one thread. */
+ * The options of both commands are read here, so that the two never differ. Owned by one thread. */
 #pragma once
 
 #include "base/paths.h"
@@ -16,22 +16,23 @@ struct launch {
         int pools;                          /* --pools */
         unsigned n_variables;
         struct launch_variable {
-                const char *name; /* static */
+                const char *name; /* a string that is never freed */
                 char *value;
         } variables[LAUNCH_VARIABLES_MAX];
 };
 
-/* Takes one of launch_options (commands.def); userdata is the struct launch. */
+/* Handles an option of launch_options (commands.def); launch is the struct launch. */
 int launch_take(int option, const char *argument, void *launch);
 
-/* After the options: work out the rest. CLI_OK, or an exit status after a message. */
+/* Works out the remaining variables, after all options. CLI_OK, or an exit status after a
+ * message. */
 int launch_complete(struct launch *l);
 
-/* The variable's value for the program; NULL: it stays as it is. */
+/* Returns the value that the program gets; NULL: the variable stays as it is. */
 const char *launch_value(const struct launch *l, const char *variable);
 
 void launch_clear(struct launch *l);
 
-/* The directory of the simulator's daemon: one for each SIMCUDA_SESSION. CLI_OK, or an exit status
- * after a message. */
+/* Finds the directory of the simulator's daemon; each SIMCUDA_SESSION has one. CLI_OK, or an exit
+ * status after a message. */
 int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX]);

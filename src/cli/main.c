@@ -1,4 +1,4 @@
-/* main.c: owns the table of subcommands, and dispatch and help made from it. Must never know what a
+/* main.c: owns the table of subcommands; dispatch and help derive from it. Must never know what a
  * subcommand does. */
 #include "cli/commands.h"
 

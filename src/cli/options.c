@@ -1,4 +1,5 @@
-/* options.c: owns the reading of a subcommand's options and their help. Must never act on one. */
+/* options.c: owns the reading of a subcommand's options and their help. Must never act on an
+ * option. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@ static int find_option(const struct cli_option *options, const char *name, size_
         return -1;
 }
 
-/* Reads the option at argv[i]; returns how many words it took, or 0 after a message. */
+/* Reads the option at argv[i]. Returns how many words it took, or 0 after a message. */
 static int read_option(const struct cli_command *self, char **argv, int i, int argc,
                        int *ret_option, const char **ret_argument)
 {

@@ -1,5 +1,5 @@
-/* parts.c: owns where the other parts of sublet lie. Must never look in the working directory or in
- * PATH, because the files are loaded into other programs. */
+/* parts.c: owns the paths of the other parts of sublet. Must never look in the working directory or
+ * in PATH, because the files are loaded into other programs. */
 #include "cli/parts.h"
 
 #include <errno.h>
@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* From the folder of the binary: in the build tree, and installed (cmake/install.cmake). */
+/* Paths from the folder of the binary, in the build tree and in an installation
+ * (cmake/install.cmake). */
 static const struct {
         const char *built, *installed;
 } places[] = {

@@ -1,5 +1,5 @@
 /* pause.c: sublet pause and sublet resume. Owns the wait until a program obeys. Must never say that
- * a program stands still before the program has reported it. */
+ * a program is frozen before the program has reported it. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,19 +16,19 @@
 
 #define PIDS_MAX 1024
 #define WAIT_NS  (5 * NSEC_PER_SEC)
-#define LOOK_NS  (100 * NSEC_PER_MSEC) /* between two looks, at most */
+#define LOOK_NS  (100 * NSEC_PER_MSEC) /* longest time between two looks at the status */
 
 enum outcome { NOT_YET, DONE, FAILED };
 
 struct program {
         int pid;
         char name[64];
-        bool already; /* it had already been told */
+        bool already; /* it had the same order before */
         enum outcome outcome;
-        const char *in_the_way; /* as of the last look */
+        const char *in_the_way; /* a reason for waiting, as of the last look */
 };
 
-/* ---- what status says of one program ---- */
+/* ---- one program, as status shows it ---- */
 
 static json_t *find_client(const json_t *status, int pid)
 {
@@ -39,8 +39,8 @@ static json_t *find_client(const json_t *status, int pid)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client)
                         if (json_integer_value(json_object_get(client, "pid")) == pid &&
                             (!found || json_is_object(json_object_get(client, "frozen"))))
-                                found = client; /* prefer the entry with a connection to what an
-                                                   older connection left */
+                                found = client; /* prefer the entry that has a connection to an
+                                                   entry of an earlier connection */
         return found;
 }
 
@@ -57,7 +57,7 @@ static const char *duration(const json_t *frozen, const char *field,
         return units_format_duration(s > 0 && s < 1e9 ? (uint64_t)(s * 1e9) : 0, buf);
 }
 
-/* The reason why a program cannot be paused; NULL: it can, or has not reported one. */
+/* Returns the reason why a program cannot be paused; NULL: it has reported none. */
 static const char *objection(const json_t *client)
 {
         const char *off = json_string_value(json_object_get(client, "freeze_off"));
@@ -131,7 +131,7 @@ static void look(struct program *p, const json_t *status, bool paused)
                                 : "it does not answer; it is stopped, or waits for the driver";
 }
 
-/* ---- all of them ---- */
+/* ---- all programs ---- */
 
 static int order(const struct target *target, struct program *p, bool paused)
 {
@@ -162,7 +162,8 @@ static bool any_left(const struct program *p, size_t n)
         return false;
 }
 
-/* A daemon that does not answer, or is busy, is asked again. */
+/* Looks at the programs that have not obeyed yet. Does nothing if the daemon does not answer: the
+ * caller repeats the look. */
 static void look_at_all(const struct target *target, struct program *p, size_t n, bool paused)
 {
         json_t *question = json_pack("{s:s}", "order", "status"), *status = NULL;

@@ -1,4 +1,4 @@
-/* run.c: sublet run. Owns the way from its arguments to exec. Must print nothing when all is well:
+/* run.c: sublet run. Owns the steps from its arguments to exec. Must print nothing if all is well:
  * the terminal belongs to the program. */
 #include <errno.h>
 #include <stdlib.h>

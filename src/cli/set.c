@@ -1,5 +1,4 @@
-/* set.c: sublet set. Owns the check of a setting before it is sent. Must never know what a setting
- * does. */
+/* set.c: sublet set. Checks a setting before it is sent. Must never know what a setting does. */
 #include <string.h>
 
 #include "base/macros.h"

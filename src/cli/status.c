@@ -32,7 +32,8 @@ static int take(int option, const char *argument, void *request)
         return CLI_OK;
 }
 
-/* The terminal's width, or what a wrapper such as watch(1) sets; 0: unlimited. */
+/* Returns the width of the terminal, or the width that a wrapper such as watch(1) sets; 0:
+ * unlimited. */
 static int width_of_stdout(void)
 {
         const char *columns = getenv("COLUMNS");
@@ -46,8 +47,8 @@ static int width_of_stdout(void)
         return said > 0 ? said : 80;
 }
 
-/* The daemon reports users by number, because looking up a name may have to wait for a directory
- * service. */
+/* Returns the name of a user. The daemon reports users by number, because looking up a name may
+ * have to wait for a directory service. */
 static json_t *name_of(const json_t *uid)
 {
         char number[24];

@@ -1,5 +1,5 @@
 /* status_view.c: owns the layout of the status table. Must never show a figure that the daemon did
- * not give. */
+ * not report. */
 #include "cli/status_view.h"
 
 #include <stdbool.h>
@@ -17,8 +17,8 @@
 
 enum kind { TEXT, COUNT, SIZE, SECONDS };
 
-/* A column of the clients' table. If the table is too wide, columns with a floor are cut to it; if
- * that is not enough, other columns with a rank are left out, lowest rank first. A seldom column is
+/* The columns of the table of clients. In a table that is too wide, a column with a floor may be
+ * cut to that width, and columns with a rank are left out, lowest rank first. A seldom column is
  * shown only if some client has another value than 0. */
 static const struct column {
         const char *title, *field;
@@ -47,7 +47,8 @@ enum { RANKS = 11 };
 
 typedef char row_cells[ARRAY_SIZE(columns)][CELL_MAX];
 
-/* "41.8G": 1024 to the step, as ls -h; the unit's "iB" would cost 24 columns a line. */
+/* Formats a size like "41.8G", in steps of 1024 as ls -h; writing "iB" would cost 24 columns a
+ * line. */
 static void put_short_size(double bytes, char cell[CELL_MAX])
 {
         static const char units[] = "BKMGTPE";
@@ -60,7 +61,7 @@ static void put_short_size(double bytes, char cell[CELL_MAX])
                 (void)strcpy(cell, "0");
 }
 
-/* "3.2s", "47s", "3m20s", "2h05m", "4d11h". */
+/* Formats a duration like "3.2s", "47s", "3m20s", "2h05m", "4d11h". */
 static void put_short_seconds(double s, char cell[CELL_MAX])
 {
         unsigned long whole = s > 0 && s < 1e12 ? (unsigned long)s : 0;
@@ -77,7 +78,7 @@ static void put_short_seconds(double s, char cell[CELL_MAX])
                 (void)snprintf(cell, CELL_MAX, "%lud%02luh", whole / 86400, whole % 86400 / 3600);
 }
 
-/* Another user's program may have any name: control characters are not printed. */
+/* Copies a text without control characters: another user's program may have any name. */
 static void put_text(const char *text, char cell[CELL_MAX])
 {
         size_t i = 0;
@@ -127,7 +128,7 @@ static bool is_frozen(const json_t *client)
         return json_number_value(json_object_get(frozen_of(client), "for_s")) > 0;
 }
 
-/* A user has paused it and it stands: that is shown before what it waits for. */
+/* True if a user has paused the program and it is frozen; STATE then shows "paused" first. */
 static bool is_paused(const json_t *client)
 {
         return is_frozen(client) && is_frozen_for(client, "paused");
@@ -172,7 +173,7 @@ static const char *duration_of(const json_t *object, const char *field,
                                      buf);
 }
 
-/* "auto", or the set value in seconds. */
+/* Formats the quantum: "auto", or the set value in seconds. */
 static const char *quantum_of(const json_t *status, char buf[static UNITS_TEXT_MAX])
 {
         return json_is_string(json_object_get(status, "quantum"))
@@ -202,16 +203,16 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
                       json_is_true(json_object_get(gpu, "contested")) ? ", contested" : "");
 }
 
-/* A number of the client's; 0 where it is not known. */
+/* Returns a number of the client; 0: not known. */
 static double bytes_of(const json_t *client, const char *field)
 {
         return json_number_value(json_object_get(client, field));
 }
 
-/* Print what is known of one client below its row, in lines of this width; 0: in one line. */
+/* The notes below a client's row, in lines of this width; 0: in one line. */
 struct notes {
         FILE *out;
-        int width, used; /* columns used in this line; 0: nothing printed yet */
+        int width, used; /* used: columns used in this line; 0: nothing printed yet */
 };
 
 static void add_note(struct notes *n, const char *text)
@@ -243,7 +244,7 @@ static void note_flags(struct notes *n, const json_t *client)
         }
 }
 
-/* Of a paused client STATE and FOR show the rest. */
+/* Notes about freezing. For a paused client STATE and FOR show most of it. */
 static void note_frozen(struct notes *n, const json_t *client)
 {
         char cell[CELL_MAX], text[2 * CELL_MAX];
@@ -259,7 +260,7 @@ static void note_frozen(struct notes *n, const json_t *client)
                 add_note(n, "told to pause");
 }
 
-/* The default is not mentioned. */
+/* Notes about the memory mode, unless it is the default. */
 static void note_memory(struct notes *n, const json_t *client)
 {
         const char *mode = json_string_value(json_object_get(client, "memory"));
@@ -278,8 +279,8 @@ static void note_memory(struct notes *n, const json_t *client)
         }
 }
 
-/* Flags, whom the client waits for, how its memory is shared, what was saved: most clients have
- * none of these. */
+/* Prints the notes: flags, the client that this one waits for, the memory mode, copies that were
+ * saved. Most clients have no notes. */
 static void print_notes(const json_t *client, int width, FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
@@ -306,7 +307,7 @@ static void print_notes(const json_t *client, int width, FILE *out)
                 (void)fputc('\n', out);
 }
 
-/* A text that is cut ends in "+", as in ps and top. */
+/* Prints a cell. A text that is cut ends in "+", as in ps and top. */
 static void print_cell(const char *cell, enum kind kind, int width, int gap, FILE *out)
 {
         if (width == 0)
@@ -317,7 +318,7 @@ static void print_cell(const char *cell, enum kind kind, int width, int gap, FIL
                 (void)fprintf(out, "%*s%*s", gap, "", kind == TEXT ? -width : width, cell);
 }
 
-/* Width of the shown columns; least: with their texts cut as far as allowed. */
+/* Returns the width of the shown columns; least: with their texts cut to their floors. */
 static int table_width(const int widths[static ARRAY_SIZE(columns)], int gap, bool least)
 {
         int total = 0;
@@ -329,8 +330,9 @@ static int table_width(const int widths[static ARRAY_SIZE(columns)], int gap, bo
         return total;
 }
 
-/* Columns are as wide as their widest cell. If the sum is too wide, the gaps shrink, then columns
- * are left out, then texts are cut. A column that is left out has width 0. */
+/* Fits the columns, each as wide as its widest cell, into a limit: first the gaps shrink, next
+ * columns are left out, last texts are cut. A column that is left out gets width 0. Returns the
+ * gap. */
 static int fit_columns(int widths[static ARRAY_SIZE(columns)], int limit)
 {
         if (limit == 0 || table_width(widths, 2, false) <= limit)

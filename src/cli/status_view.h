@@ -1,7 +1,7 @@
-/* status_view.h: the daemon's state as a table.
+/* status_view.h: prints the daemon's state as a table.
  *
  * A pure function of the daemon's JSON object and the width, so that it can be tested without a
- * daemon or a terminal. What the daemon does not know (null, or a field that is not there) is shown
+ * daemon or a terminal. A figure that the daemon does not know (null, or a missing field) is shown
  * as N/A, never as 0. */
 #pragma once
 
@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Whether a field of the object, a list of texts, contains this one. */
+/* True if a field of the object, a list of texts, contains this text. */
 bool status_lists(const json_t *object, const char *field, const char *text);
 
-/* width: the most characters in a row of the table, if possible; 0: unlimited. */
+/* Prints the table. width: the most characters in a row, if possible; 0: unlimited. */
 void status_view_print(const json_t *status, int width, FILE *out);

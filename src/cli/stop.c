@@ -1,4 +1,4 @@
-/* stop.c: sublet stop. Must never signal a process: it asks the daemon to end. */
+/* stop.c: sublet stop. Must never send a signal to a process: it asks the daemon to end. */
 #include "cli/commands.h"
 #include "cli/control.h"
 

@@ -1,5 +1,5 @@
-/* unshared.c: owns the look at a program's file before it is run. Must never keep it from running,
- * nor print anything where the file tells nothing. */
+/* unshared.c: owns the look at a program's file before the program runs. Must never keep it from
+ * running, nor print anything if the file tells nothing. */
 #include "cli/unshared.h"
 
 #include <elf.h>
@@ -19,7 +19,7 @@
 #include "base/settings.h"
 #include "cli/cli.h"
 
-#define SCRIPTS_MAX 5 /* interpreters that are scripts themselves, as in the kernel */
+#define SCRIPTS_MAX 5 /* limit on scripts that run scripts, as in the kernel */
 #define HEADERS_MAX 128
 
 static bool is_program(const char *path)
@@ -29,7 +29,7 @@ static bool is_program(const char *path)
         return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Finds it as execvp() does. False: not found. */
+/* Finds the file of a command as execvp() does. False: not found. */
 static bool find_program(const char *command, char ret[static PATH_MAX])
 {
         _cleanup_free_ char *copy = NULL;
@@ -46,8 +46,8 @@ static bool find_program(const char *command, char ret[static PATH_MAX])
         return false;
 }
 
-/* The loader ignores LD_PRELOAD for a program that gets other privileges (ld.so(8),
- * "secure-execution mode"). Root gets none from a file's capabilities. */
+/* True if the program gets other privileges: the loader ignores LD_PRELOAD for such a program
+ * (ld.so(8), "secure-execution mode"). Root gets none from a file's capabilities. */
 static bool changes_privileges(int fd)
 {
         struct stat st;
@@ -90,11 +90,11 @@ static enum linking linking_of(int fd, const char *path)
                         return LINKING_NOT_KNOWN;
                 return strncmp(base_name(loader), "ld-musl", 7) == 0 ? LINKING_MUSL : LINKING_GLIBC;
         }
-        /* The loader started as a program preloads as usual. */
+        /* The dynamic loader, run as a program, preloads as usual. */
         return strncmp(base_name(path), "ld", 2) == 0 ? LINKING_NOT_KNOWN : LINKING_STATIC;
 }
 
-/* The interpreter of a script; false: it has none. */
+/* Finds the interpreter of a script. False: the file is no script. */
 static bool find_interpreter(int fd, char ret[static PATH_MAX])
 {
         char line[257];

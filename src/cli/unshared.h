@@ -1,6 +1,6 @@
-/* unshared.h: programs that the loader does not load libsublet.so into. */
+/* unshared.h: programs into which the loader does not load libsublet.so. */
 #pragma once
 
-/* Prints a sentence with the reason to stderr if `sublet run` of this command would not share the
- * GPU. Silent where that cannot be found out, and with SUBLET_QUIET=1. */
+/* If `sublet run` of this command would not share the GPU, prints a sentence with the reason to
+ * stderr. Prints nothing if that cannot be found out, or with SUBLET_QUIET=1. */
 void unshared_tell(const char *command);

@@ -1,10 +1,10 @@
 /* cuda_abi.h: the CUDA driver's binary interface, as we declare it.
  *
  * The product builds without the CUDA toolkit, so the types, layouts and numbers of the driver API
- * that we and the simulator use are declared here, under the driver's names. What only passes
- * through us stays an incomplete struct. Nothing here may differ from the toolkit's cuda.h: where
- * one is installed, a test compares sizes, offsets and values, and the compiler compares every
- * prototype of cuda_api.def (tests/unit/cuda). 64-bit only. */
+ * that we and the simulator use are declared here, under the driver's names. Types that we only
+ * pass on stay incomplete structs. Nothing here may differ from the toolkit's cuda.h: where one is
+ * installed, a test compares sizes, offsets and values, and the compiler compares every prototype
+ * of cuda_api.def (tests/unit/cuda). 64-bit only. */
 #pragma once
 
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #define CUDA_VERSION 13000
 
 /* The flags column of cuda_api.def. PTSZ: the variant for per-thread default streams, where a NULL
- * stream means the thread's. BLOCKS: must not be called with core_lock held. */
+ * stream means the thread's own stream. BLOCKS: must not be called with core_lock held. */
 #define CU_API_PTSZ        1
 #define CU_API_BLOCKS      2
 #define CU_API_PTSZ_BLOCKS (CU_API_PTSZ | CU_API_BLOCKS)
@@ -55,7 +55,7 @@ typedef struct CUasyncCallbackEntry_st *CUasyncCallbackHandle;
 typedef struct CUlogsCallbackEntry_st *CUlogsCallbackHandle;
 typedef unsigned int CUlogIterator;
 
-/* Locations of managed memory other than a device's ordinal. */
+/* Locations of managed memory that are not a device's ordinal. */
 #define CU_DEVICE_CPU     ((CUdevice)-1)
 #define CU_DEVICE_INVALID ((CUdevice)-2)
 
@@ -96,7 +96,7 @@ typedef struct CUdevprop_st {
 } CUdevprop;
 
 typedef void (*CUhostFn)(void *userData);
-typedef void *CUgraphRecaptureCallback; /* a function that is only passed on */
+typedef void *CUgraphRecaptureCallback; /* a function that we only pass on */
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 typedef struct CUasyncNotificationInfo_st CUasyncNotificationInfo;
@@ -228,7 +228,7 @@ typedef struct CUDA_MEMCPY3D_st {
         size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
-/* As CUDA_MEMCPY3D, with a context on each side in the places of the reserved words. */
+/* The same layout as CUDA_MEMCPY3D, with contexts in place of its two reserved words. */
 typedef struct CUDA_MEMCPY3D_PEER_st {
         size_t srcXInBytes, srcY, srcZ, srcLOD;
         CUmemorytype srcMemoryType;

@@ -1,6 +1,6 @@
-/* cuda_arrays.h: the driver's ABI for arrays, textures and surfaces, and for the copies that may
- * have an array at either end. Part of cuda_abi.h, which includes it; checked against cuda.h with
- * it. */
+/* cuda_arrays.h: the driver's ABI for arrays, textures and surfaces, and for copies that may have
+ * an array at either end. Part of cuda_abi.h, which includes it; the same test checks it against
+ * cuda.h. */
 #pragma once
 
 typedef struct CUDA_ARRAY_DESCRIPTOR_st {
@@ -74,8 +74,8 @@ typedef struct CUDA_RESOURCE_VIEW_DESC_st {
         unsigned int reserved[16];
 } CUDA_RESOURCE_VIEW_DESC;
 
-/* Lengths and heights count elements, whose size only the array knows; without an array they are
- * bytes. */
+/* Row lengths and layer heights count elements, whose size only the array knows; in a copy without
+ * an array they count bytes. */
 typedef struct CUmemcpy3DOperand_st {
         CUmemcpy3DOperandType type;
         union {

@@ -1,11 +1,11 @@
-/* cuda_versions.h: what the name of an exported driver function says of its version. */
+/* cuda_versions.h: separates the name of an exported driver function from its version. */
 #pragma once
 
 #include <stddef.h>
 #include <string.h>
 
-/* The length of a symbol without its version and its per-thread variant: 9 of cuMemFree_v3 and of
- * cuMemFree_v3_ptsz. */
+/* Returns the length of a symbol without its version and its per-thread suffix: 9 for cuMemFree_v3
+ * and for cuMemFree_v3_ptsz. */
 static inline size_t cuda_stem(const char *symbol)
 {
         size_t n = strlen(symbol), digits = n;

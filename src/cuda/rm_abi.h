@@ -2,10 +2,10 @@
  * as far as sublet reads or makes them.
  *
  * They are ioctl(2) requests of type 'F' on /dev/nvidiactl. Objects form a tree: a client, its
- * devices, their subdevices and channel groups, the groups' channels. Handles are the caller's
- * choice and unique within a client. Source: the open kernel modules (nvos.h, nv_escape.h,
- * ctrl2080fifo.h). Layouts hold from driver 515 to 595 but for what struct rm_layout says; what RM
- * does stands in docs/resource-manager.md. */
+ * devices, their subdevices and channel groups, and the channels of each group. The caller chooses
+ * handles, which are unique within a client. Source: the open kernel modules (nvos.h, nv_escape.h,
+ * ctrl2080fifo.h). Layouts hold from driver 515 to 595, except for the differences in struct
+ * rm_layout; docs/resource-manager.md says what RM does. */
 #pragma once
 
 #include <stddef.h>
@@ -18,11 +18,11 @@ enum rm_escape {
         RM_ESCAPE_CONTROL = 0x2a,
         RM_ESCAPE_ALLOC = 0x2b,
         RM_ESCAPE_CHECK_VERSION = 210,
-        RM_ESCAPE_WRAPPED = 211, /* one of the others, in a struct rm_wrapped */
+        RM_ESCAPE_WRAPPED = 211, /* carries another of these calls in a struct rm_wrapped */
 };
 
 enum rm_class {
-        RM_CLASS_CLIENT = 0x0, /* and its older forms, 0x1 and 0x41 */
+        RM_CLASS_CLIENT = 0x0, /* 0x1 and 0x41 are its older forms */
         RM_CLASS_CLIENT_NO_EVENTS = 0x1,
         RM_CLASS_CLIENT_USER = 0x41,
         RM_CLASS_DEVICE = 0x80,
@@ -30,7 +30,7 @@ enum rm_class {
         RM_CLASS_GROUP = 0xa06c, /* channels that the hardware schedules together */
 };
 
-/* Before 530.30.02 the question is passed over, and the text stays as it was. */
+/* Drivers before 530.30.02 ignore the query and leave the text as it was. */
 #define RM_VERSION_QUERY '2'
 
 struct rm_version {
@@ -53,13 +53,13 @@ struct rm_control {
         uint32_t params_size, status;
 };
 
-/* The call has two lengths; what they share comes first. */
+/* The call has two layouts; this is their common beginning. */
 struct rm_alloc {
         uint32_t client, parent, object, class;
         uint64_t params;
 };
 
-/* As drivers from 535 on have it. */
+/* The short layout of drivers from 535 on; older ones have no params_size. */
 struct rm_alloc_short {
         struct rm_alloc alloc;
         uint32_t params_size, status;
@@ -71,9 +71,10 @@ struct rm_alloc_long {
         uint32_t params_size, flags, status, pad;
 };
 
-/* What differs between generations of the driver: sizes and where the status stands, in bytes. */
+/* The differences between generations of the driver, in bytes: the sizes of the two layouts of
+ * struct rm_alloc and the offsets of their status. */
 struct rm_layout {
-        uint16_t first, last; /* major versions, both included */
+        uint16_t first, last; /* major versions of the driver, both included */
         uint16_t short_size, short_status;
         uint16_t long_size, long_status;
 };
@@ -104,11 +105,11 @@ struct rm_group_params {
         uint32_t error_object, ecc_error_object, address_space, engine;
 };
 
-/* Engines, as a group's parameters name them. */
-#define RM_ENGINE_GRAPHICS      1 /* computes */
+/* Engines, as struct rm_group_params names them. */
+#define RM_ENGINE_GRAPHICS      1 /* runs compute work */
 #define RM_ENGINE_GRAPHICS_LAST 8 /* one for each part of a partitioned GPU */
 
-/* What RM answers; 0: it is done. */
+/* RM's answer in the status field; 0: the call succeeded. */
 enum rm_status {
         RM_NO_PERMISSION = 0x1b,
         RM_NO_CHANNEL = 0x21,
@@ -118,8 +119,8 @@ enum rm_status {
         RM_TIMEOUT = 0x65,
 };
 
-/* On a subdevice: takes channels of the caller's off the hardware, or lets them on again. When the
- * call returns, they do not run. */
+/* A control of a subdevice: takes channels of the calling client off the hardware, or lets them on
+ * again. When the call returns, disabled channels do not run. */
 #define RM_DISABLE_CHANNELS     0x2080110bu
 #define RM_DISABLE_CHANNELS_MAX 64
 

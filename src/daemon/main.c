@@ -30,7 +30,7 @@ struct options {
 
 struct option_row {
         const char *name;
-        const char *argument; /* NULL: takes none */
+        const char *argument; /* placeholder of the value; NULL: the option takes no value */
         const char *help;
         int (*set)(struct options *o, const char *value);
 };
@@ -120,6 +120,21 @@ static const struct option_row rows[] = {
         {"help", NULL, "print this", set_help},
 };
 
+static void print_variables(void)
+{
+        (void)printf("\nVariables of the environment (and what they are unless set):\n");
+        for (unsigned s = 0; s < SETTING_COUNT; s++) {
+                const struct setting_row *row = &settings[s];
+                char form[SETTING_FORM_MAX];
+
+                if (strcmp(row->readers, "all") != 0)
+                        continue;
+                (void)printf("  %-21s %s: %s", row->name, row->help,
+                             setting_form((enum setting)s, form));
+                (void)printf(*row->initial ? " (%s)\n" : "\n", row->initial);
+        }
+}
+
 static void print_help(void)
 {
         (void)printf("usage: subletd [OPTION]...\n\n"
@@ -142,8 +157,8 @@ static void print_help(void)
         (void)printf("\nSettings, one \"key = value\" a line under [daemon] (and what they are "
                      "unless set):\n");
         config_print_help(stdout);
-        (void)printf("\nSUBLET_LOG=error|warning|info|debug says how much is logged to stderr.\n"
-                     "Exit status: 0 stopped, 1 failed or already served, 2 bad usage.\n");
+        print_variables();
+        (void)printf("\nExit status: 0 stopped, 1 failed or already served, 2 bad usage.\n");
 }
 
 static int usage_error(const char *sentence)
@@ -152,7 +167,7 @@ static int usage_error(const char *sentence)
         return EXIT_USAGE;
 }
 
-/* 0, or EXIT_USAGE after a message. */
+/* Reads the command line. 0, or EXIT_USAGE after a message. */
 static int parse_options(struct options *o, int argc, char *argv[])
 {
         char text[CONFIG_ERROR_MAX + 64];
@@ -175,7 +190,7 @@ static int parse_options(struct options *o, int argc, char *argv[])
                 if (arg[n] == '=')
                         value = arg + n + 1;
                 else if (row->argument)
-                        value = argv[++i]; /* NULL at the end */
+                        value = argv[++i]; /* NULL: the command line ends here */
                 if (row->argument ? !value : value != NULL) {
                         (void)snprintf(text, sizeof(text), "--%s %s%s", row->name,
                                        row->argument ? "needs " : "takes no value",
@@ -192,8 +207,8 @@ static int parse_options(struct options *o, int argc, char *argv[])
         return 0;
 }
 
-/* The command line overrides the file, so it is read twice: first for --config, then over the
- * file's values. */
+/* The command line overrides the file, so its options are read twice: first for --config, then over
+ * the values of the file. */
 static int load_config(struct options *o, bool system, int argc, char *argv[])
 {
         int r;
@@ -210,7 +225,7 @@ static int load_config(struct options *o, bool system, int argc, char *argv[])
         return parse_options(o, argc, argv);
 }
 
-/* A group's number, for groups that this machine does not name. */
+/* Parses a group's number, for groups that have no name on this machine. */
 static int parse_id(const char *text, gid_t *ret)
 {
         char *end;

@@ -24,7 +24,7 @@
 
 #define LOG_FILE        "subletd.log"
 #define LOG_FILE_MAX    (1024 * 1024)
-#define PROVEN_NS       (10 * NSEC_PER_SEC) /* a worker that has lived so long counts as healthy */
+#define PROVEN_NS       (10 * NSEC_PER_SEC) /* lifetime after which a worker counts as healthy */
 #define BACKOFF_MAX_NS  (5 * NSEC_PER_SEC)
 #define FAILURES_MAX    10
 #define RIVAL_WAIT_NS   (5 * NSEC_PER_SEC)
@@ -39,7 +39,7 @@ static pid_t start_worker(const struct config *config, struct place *place)
 
         if (pid != 0)
                 return pid;
-        /* Without its supervisor nobody would restart the worker: it ends, too. */
+        /* A worker ends with its supervisor, because nobody would restart it. */
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
                 _exit(SERVER_STOPPED);
@@ -52,8 +52,8 @@ static bool is_order_to_leave(int sig)
         return sig == SIGTERM || sig == SIGINT || sig == SIGQUIT;
 }
 
-/* Wait for the worker's end, or for a signal to leave, which is passed on. Returns the wait status.
- */
+/* Waits for the worker's end. A signal to leave is passed on to the worker. Returns the wait
+ * status. */
 static int await_worker(pid_t worker, const sigset_t *signals)
 {
         int status = 0;
@@ -68,7 +68,7 @@ static int await_worker(pid_t worker, const sigset_t *signals)
         }
 }
 
-/* A client connected after the worker had decided to leave. */
+/* True if a client connected after the worker had decided to leave. */
 static bool somebody_waits(const struct place *place)
 {
         struct pollfd p = {.fd = place->client_fd, .events = POLLIN};
@@ -76,7 +76,7 @@ static bool somebody_waits(const struct place *place)
         return poll(&p, 1, 0) == 1;
 }
 
-/* True: a signal to leave came meanwhile. */
+/* Waits. True: a signal to leave came in this time. */
 static bool pause_for(uint64_t ns, const sigset_t *signals)
 {
         struct timespec ts = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
@@ -90,7 +90,7 @@ static void supervise(const struct config *config, struct place *place)
         unsigned failures = 0;
         sigset_t signals;
 
-        (void)sigprocmask(SIG_BLOCK, NULL, &signals); /* waits only for blocked signals */
+        (void)sigprocmask(SIG_BLOCK, NULL, &signals); /* sigwaitinfo() takes only blocked signals */
         for (;;) {
                 uint64_t started = clock_now_ns(), wait_ns;
                 pid_t worker = start_worker(config, place);
@@ -134,7 +134,8 @@ static int open_log(const char *dir, int flags)
         return open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-/* In place, because both processes have the file open. Lines written meanwhile may be lost. */
+/* Shortens the file in place, because both processes have it open. Lines written during that may be
+ * lost. */
 void private_bound_log(const char *dir)
 {
         _cleanup_close_ int fd = open_log(dir, O_RDWR);
@@ -167,7 +168,7 @@ static void redirect_output(const char *dir)
         }
 }
 
-/* The starting program may have changed signals and descriptors. */
+/* Resets the signals and descriptors that the starting program may have changed. */
 static void forget_the_starter(void)
 {
         sigset_t none;
@@ -181,8 +182,9 @@ static void forget_the_starter(void)
         (void)umask(077);
 }
 
-/* If two start at the same moment, one gets the lock and the other waits until the first one's
- * sockets answer. The lock is tried each time, because its holder may be leaving. */
+/* Opens the place. If two daemons start at the same moment, one gets the lock, and the other waits
+ * until the first one's sockets answer. It tries the lock again each time, because the holder may
+ * be leaving. */
 static int open_or_find(const struct place_options *o, struct place *ret,
                         char error[static PLACE_ERROR_MAX])
 {
@@ -223,7 +225,7 @@ int private_start(const struct config *config, const struct place_options *o,
                 return r;
         }
         if (pid > 0) {
-                place_close(&place, false); /* the child has the listening sockets */
+                place_close(&place, false); /* the child has the listening sockets, too */
                 /* Return only when the child has left our session: a terminal that closes at our
                  * return would kill it. */
                 (void)close(ready[1]);
@@ -231,12 +233,13 @@ int private_start(const struct config *config, const struct place_options *o,
                 return 0;
         }
         (void)setsid();
-        place_sign(&place); /* done before any client is served */
+        place_sign(&place); /* before any client is served */
         redirect_output(place.dir);
         (void)close(ready[0]);
         (void)close(ready[1]);
         if (place.dir[0] == '/')
-                (void)!chdir("/"); /* keeps no mount busy; a relative name must keep its meaning */
+                (void)!chdir("/"); /* so that no mount stays busy; but a relative name must keep its
+                                      meaning */
         log_open("subletd", LOG_LEVEL_INFO);
         supervise(config, &place);
         place_keep(&place, "");

@@ -7,10 +7,10 @@
 #include "daemon/setup/config.h"
 #include "daemon/setup/place.h"
 
-/* Serve dir in the background. Returns in the caller's process once a daemon listens there: 0 (also
- * when another private daemon was faster), or -errno with a sentence in error. */
+/* Serves dir in the background. Returns in the caller's process as soon as a daemon listens there:
+ * 0 (also if another private daemon was faster), or -errno with a sentence in error. */
 int private_start(const struct config *config, const struct place_options *o,
                   char error[static PLACE_ERROR_MAX]);
-/* Shorten the log of the private daemon in this directory if it has grown too long: its older part
- * is dropped. For any process. */
+/* Shortens the log of the private daemon in this directory, if it has grown too long, by its older
+ * part. For any process. */
 void private_bound_log(const char *dir);

@@ -34,7 +34,7 @@
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
 #define MEASURE_PERIOD_US   UINT64_C(1000000)
-#define AWAY_NS             (NSEC_PER_SEC / 10) /* a timer so late: we did not run */
+#define AWAY_NS             (NSEC_PER_SEC / 10) /* a timer so late: the daemon did not run */
 #define TIMER_ACCURACY_US   1
 #define DESCRIPTORS_RESERVE 64
 
@@ -57,7 +57,7 @@ static void end_connection(struct client *c)
                 sched_client_lost(s->sched, c->id, clock_now_ns(), &s->actions);
                 event_end(s);
         }
-        /* Without a pidfd the end of the connection stands for the end of the process. */
+        /* Without a pidfd the end of the connection counts as the end of the process. */
         if (c->peer.pidfd < 0 || peer_ended(c->peer.pidfd))
                 client_check_gone(c);
 }
@@ -72,14 +72,14 @@ static void end_client(struct client *c)
                 sched_client_gone(s->sched, c->id, clock_now_ns(), &s->actions);
                 event_end(s);
                 if (s->by_slot[(uint32_t)c->id] ==
-                    c) /* a former record's descriptor number may be in use again */
+                    c) /* a newer client may have the slot of a former record */
                         s->by_slot[(uint32_t)c->id] = NULL;
                 s->n_attached--;
         }
         if (c->host)
                 session_host_back(c);
         if (c->former)
-                client_mark_gone(c->former); /* the scheduler has merged it */
+                client_mark_gone(c->former); /* the scheduler has merged the former record */
         client_free(c);
 }
 
@@ -126,7 +126,8 @@ static int on_post(sd_event_source *src, void *userdata)
         kill_point(s->n_attached > 0 && clock_now_ns() < s->return_until_ns ? "grace" : "swept");
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
         if (s->n_clients > 0 && measuring == SD_EVENT_OFF) {
-                /* Old samples are useless, and the first client must not be told an old size. */
+                /* Old samples are useless, and the first client must not be told an outdated
+                 * size. */
                 for (unsigned g = 0; g < s->gpus.n; g++)
                         s->gpus.list[g].n_foreign = 0;
                 looks_sample(s);
@@ -140,9 +141,9 @@ static int on_post(sd_event_source *src, void *userdata)
 
 /* ---- timers and signals ---- */
 
-/* While the daemon was stopped, suspended or starved it received nothing: that time must not count
- * against anybody's grace. These timers go first, before anything is judged; one of them fires each
- * second. */
+/* While the daemon was stopped, suspended or starved it received nothing: this time must not count
+ * against any client's grace. The two timers that call this run first, before any client is judged;
+ * one of them fires each second. */
 static void notice_absence(struct server *s, uint64_t due_usec)
 {
         uint64_t now = clock_now_ns(), late_ns = sub_sat(now, due_usec * NSEC_PER_USEC);
@@ -244,7 +245,7 @@ static int catch_signals(struct server *s)
         int r = 0;
 
         (void)signal(SIGPIPE, SIG_IGN);
-        (void)signal(SIGCHLD, SIG_DFL); /* the starting program may have ignored it */
+        (void)signal(SIGCHLD, SIG_DFL); /* the starting program may have ignored SIGCHLD */
         for (size_t i = 0; i < ARRAY_SIZE(caught) && r >= 0; i++)
                 r = sd_event_add_signal(s->event, NULL, caught[i].signal, caught[i].handler, s);
         return r;
@@ -309,7 +310,7 @@ static uint64_t host_budget(const struct config *c, uint64_t before)
         return host_memory_budget(&m, before);
 }
 
-/* What was set at run time in a daemon that crashed stays set. */
+/* Restores the settings that were made at run time in a daemon that crashed. */
 static void recall_settings(const struct server *s, struct sched_config *sc)
 {
         _cleanup_fclose_ FILE *file = place_kept(s->place);

@@ -6,10 +6,10 @@
 struct config;
 struct place;
 
-/* Serve until told to stop. enum server_end or -errno. place's sockets listen already. linger: end
- * some time after the last client. */
+/* Serves until told to stop; place's sockets listen already. linger: end some time after the last
+ * client. Returns an enum server_end, or -errno. */
 int server_run(const struct config *config, struct place *place, bool linger);
 
-/* Block the signals that the loop handles: from here on none of them ends the process before its
+/* Blocks the signals that the loop handles: from here on none of them ends the process before its
  * sockets are removed. */
 void server_block_signals(void);

@@ -10,8 +10,8 @@ void actions_mark(struct sched *s, struct client *c)
         if (c->dirty)
                 return;
         c->dirty = true;
-        /* A client is in the list at most once. Compacted when it is empty, the list never holds
-         * more than twice the number of clients. */
+        /* A client is in the list at most once, and actions_emit() compacts the list. So it never
+         * holds more than twice the number of clients. */
         s->dirty[s->n_dirty++] = (uint32_t)(c - s->client);
 }
 
@@ -82,8 +82,8 @@ static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct
         return true;
 }
 
-/* LIMIT goes before GRANT, so that the grant is covered; GRANT before REVOKE, which names that
- * lease. */
+/* LIMIT goes before GRANT, so that the limit covers the grant. GRANT goes before REVOKE, because
+ * REVOKE names the granted lease. */
 static bool emit_client(struct sched *s, struct client *c, struct sched_actions *out)
 {
         struct sched_action *o;
@@ -108,12 +108,12 @@ static bool emit_client(struct sched *s, struct client *c, struct sched_actions 
                         o->lease.lease = c->lease;
                         o->lease.patience_ns = c->revoke_patience_ns;
                 }
-                if (c->bound != c->bound_sent) {
+                if (c->throttle != c->throttle_sent) {
                         o = next(s, out, c, SCHED_DO_CONTESTED, 0);
                         if (!o)
                                 return false;
-                        c->bound_sent = c->bound;
-                        o->bound = c->bound;
+                        c->throttle_sent = c->throttle;
+                        o->throttle = c->throttle;
                 }
         }
         if (c->send_overdue) {

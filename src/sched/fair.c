@@ -1,17 +1,14 @@
 /* fair.c: owns how turns are shared, between users first and then between their processes.
  * Must never look at a byte count, and never let a wait of a user's own processes be reordered.
  *
- * Start-time fair queueing. Each place in the queue carries a tag: the virtual time at which its
- * turn begins. A user's next tag lies past the turns that he has booked, so ten waiting processes
- * of one user get as many turns as the one of another. A turn is booked as one quantum and
- * corrected when it is over. The virtual time is the highest tag that was ever granted: who comes
- * back from elsewhere begins there, and has neither saved anything nor owes for what nobody else
- * wanted.
- * Goyal, Vin, Cheng: Start-time Fair Queuing, 1996. */
+ * Start-time fair queueing (Goyal, Vin, Cheng, 1996). Each place in the queue carries a tag: the
+ * virtual time at which its turn begins. A user's next tag lies past the turns that this user has
+ * booked, so ten waiting processes of one user get as many turns as a single process of another. A
+ * turn is booked as one quantum and corrected when it is over. The virtual time is the highest tag
+ * that was ever granted. A user who returns begins there: absence earns no credit. */
 #include "sched/internal.h"
 
-/* A turn counts as two quanta at most: hours in which no other client wanted the card are no debt.
- */
+/* A turn counts as two quanta at most, so that hours without competition do not become a debt. */
 #define TURN_MAX 2
 
 void fair_join(struct sched *s, struct client *c, uint32_t uid)
@@ -44,7 +41,7 @@ void fair_leave(struct client *c)
         c->user = NULL;
 }
 
-/* c enters the queue for a turn. */
+/* Books a turn for c, which enters the queue. */
 void fair_book(struct sched *s, struct client *c)
 {
         struct user *u = c->user;
@@ -56,7 +53,7 @@ void fair_book(struct sched *s, struct client *c)
         u->finish_ns = add_sat(c->tag_ns, c->booked_ns);
 }
 
-/* c waits for growth and keeps its turn: that is not a second turn. */
+/* Books no second turn for c, which waits for growth and keeps its turn. */
 void fair_stay(struct sched *s, struct client *c)
 {
         c->tag_ns = MAX(s->virtual_ns, c->tag_ns);
@@ -67,7 +64,7 @@ void fair_begin(struct sched *s, struct client *c)
         s->virtual_ns = MAX(s->virtual_ns, c->tag_ns);
 }
 
-/* The booked turn is over, or was never taken. */
+/* Replaces the booked quantum by the time that the turn used; 0 if the turn was never taken. */
 void fair_settle(struct client *c, uint64_t used_ns)
 {
         uint64_t used = MIN(used_ns, TURN_MAX * c->booked_ns);

@@ -1,12 +1,12 @@
-/* foreign.c: owns what a client does that lacks bytes because foreign processes hold them. Must
- * never drive out another client for it. */
+/* foreign.c: owns the behaviour of a client that lacks bytes because foreign processes hold them.
+ * Must never evict another client for such a client. */
 #include "sched/internal.h"
 
-/* What a foreign process gives back is seen with a look at the card, seconds later. Two that give
- * back within less time would do so for ever. */
+/* A daemon notices the memory that a peer daemon gave back at its next look at the card, seconds
+ * later. Two daemons that both give back within that time would do so for ever. */
 #define GIVE_BACK_MIN_NS (5 * NSEC_PER_SEC)
 
-/* G. Marsaglia, "Xorshift RNGs" (2003). */
+/* The generator of G. Marsaglia, "Xorshift RNGs" (2003). */
 static uint64_t random_below(struct sched *s, uint64_t bound)
 {
         s->random ^= s->random << 13;
@@ -21,9 +21,9 @@ bool foreign_blocks(const struct sched *s, const struct client *c)
                !settle_fits(s, c, false) && settle_fits(s, c, true);
 }
 
-/* Two daemons' programs may each hold half of what the other needs. Neither is idle, so neither
- * gives way: after a random time, which two do not share for long, one of them gives back what it
- * holds. */
+/* Programs of two daemons may each hold half of the bytes that the other program needs. Neither is
+ * idle, so neither gives way. Each waits for a random time, and the one with the shorter time gives
+ * back its bytes. */
 void foreign_stuck(struct sched *s, struct client *c)
 {
         bool holds = false;

@@ -1,9 +1,9 @@
 /* internal.h: the scheduler's state, shared by its files and by the tests' planted bugs; no other
  * file includes it.
  *
- * Each file owns something: ledger.c every byte count (the sums of a GPU change nowhere else),
+ * Each file owns something: ledger.c every byte count (the totals of a GPU change nowhere else),
  * policy.c the order of service and the victims, fair.c the sharing of turns between users, late.c
- * who is overdue, settle.c the consequences of an event, sched.c the events, actions.c the
+ * the overdue clients, settle.c the consequences of an event, sched.c the events, actions.c the
  * messages. */
 #pragma once
 
@@ -12,20 +12,20 @@
 #include "sched/planted.h"
 #include "sched/sched.h"
 
-/* Figures of clients are clamped to their card's total, and totals to this, so that no sum of
- * 64-bit counts over all clients of all GPUs can wrap. */
+/* Byte counts of clients are clamped to their card's total, and totals to BYTES_MAX, so that no
+ * 64-bit sum over all clients of all GPUs can wrap. */
 #define BYTES_MAX (UINT64_C(1) << 50)
 
-#define CONTESTED_HOLD_NS     (2 * NSEC_PER_SEC) /* from the last wait to CONTESTED(0) */
-#define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* not asked for so long after DRAIN_FAILURES_MAX */
+#define CONTESTED_HOLD_NS     (2 * NSEC_PER_SEC)  /* time from the last wait to CONTESTED(0) */
+#define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* pause in requests after DRAIN_FAILURES_MAX */
 #define DRAIN_FAILURES_MAX    3
-#define PATIENCE_DOUBLINGS    5U /* patience grows to 32 times the configured one */
-#define RATE_GUESS            (UINT64_C(20) * 1000 * 1000 * 1000) /* bytes/s, until measured */
+#define PATIENCE_DOUBLINGS    5U /* patience grows to 32 times the configured patience */
+#define RATE_GUESS            (UINT64_C(20) * 1000 * 1000 * 1000) /* bytes/s, if not measured */
 #define RATE_MIN              (UINT64_C(100) * 1000 * 1000)
 #define RATE_MAX              (UINT64_C(1000) * 1000 * 1000 * 1000)
 #define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure the latency, not the bus */
 
-/* The high-water mark by which a client is packed halves with so much time of running. */
+/* Running time after which the high-water mark of a client has halved. */
 #define MARK_HALF_LIFE_NS (10 * NSEC_PER_SEC)
 
 struct client;
@@ -33,42 +33,43 @@ struct client;
 /* One client on one GPU. */
 struct account {
         bool attached;
-        bool run;      /* the last REQUEST has RUN and is not yet met */
+        bool run;      /* the last REQUEST has RUN, and the client still waits for it */
         bool evicting; /* backed is above the limit, or was until the next acknowledgement */
-        bool unsure; /* it was sent a lower limit: only its answer can say what it backs by then */
+        bool unsure;   /* a lower limit was sent: its acknowledgement will say how much is backed */
         bool limit_dirty; /* a LIMIT is to be sent */
-        bool silent;      /* no LIMIT yet: the attach waits for its unevictable bytes */
-        bool top_up;      /* raise the limit to the commit if no other client wants the bytes */
-        bool commit_requested; /* deferred REQUEST.commit: the ledger is incomplete after a restart
-                                */
-        bool unevictable_requested; /* waits for unevictable bytes, ... */
-        bool spare_requested;       /* ... which it can do without */
-        bool spare;                 /* it holds such bytes */
+        bool silent; /* no LIMIT is sent yet: a new client waits for its unevictable bytes first */
+        bool top_up; /* raise the limit to the commit if no other client waits for the bytes */
+        bool commit_requested;      /* the client waits for the answer to REQUEST.commit */
+        bool unevictable_requested; /* the client waits for unevictable bytes */
+        bool spare_requested;       /* the client can do without the requested unevictable bytes */
+        bool spare;                 /* the client holds unevictable bytes that it can do without */
         bool spare_dirty;           /* SPARE is to be sent */
-        bool export_requested;      /* waits for bytes to be exported */
+        bool export_requested;      /* the client waits for bytes to be exported */
         bool export_dirty;          /* EXPORTED is to be sent */
         bool refuse_commit, refuse_unevictable, refuse_export; /* refusals to be sent */
 
-        uint32_t sequence; /* of the last LIMIT sent */
+        uint32_t sequence; /* number of the last LIMIT that was sent */
         uint32_t commit_of, unevictable_of, export_of;
         uint32_t refuse_commit_of, refuse_unevictable_of, refuse_export_of;
 
         struct sched_usage usage;
-        uint64_t commit, commit_held; /* sent; the highest one not yet given back */
-        uint64_t limit, held;         /* the same for LIMIT.backed */
+        uint64_t commit;      /* bytes that the client may allocate */
+        uint64_t commit_held; /* the highest commit that the client has not given back yet */
+        uint64_t limit;       /* bytes that the client may have on the card */
+        uint64_t held;        /* the highest limit that the client has not given back yet */
         uint64_t unevictable_allowed, unevictable_measured;
         uint64_t need;
         uint64_t commit_request, unevictable_request;
         uint64_t unevictable_since_ns;
-        uint64_t spare_asked_ns; /* 0: it was not asked for bytes that it can do without */
-        uint64_t exported;       /* of its allocated bytes: they count as unevictable, and the limit
-                                    covers them */
+        uint64_t spare_asked_ns; /* when SPARE was sent; 0: it was not sent */
+        uint64_t exported;       /* allocated bytes that count as unevictable, within the limit */
         uint64_t export_request, export_since_ns;
 
-        uint64_t mark, mark_run_ns; /* the most that it held, when it had run that long */
-        uint64_t reserve;           /* waiting: its limit must reach this before its turn */
+        uint64_t mark;        /* high-water mark of the allocated bytes */
+        uint64_t mark_run_ns; /* run time of the client when the mark was set */
+        uint64_t reserve;     /* limit that a waiting client must reach before its turn */
 
-        uint64_t due_ns; /* overdue unless it makes progress before; 0: it owes nothing */
+        uint64_t due_ns; /* when the client is overdue without progress; 0: it owes nothing */
         uint64_t evict_from, evict_since_ns;
 };
 
@@ -77,8 +78,8 @@ struct user {
         bool known;
         uint32_t uid;
         unsigned clients;
-        uint64_t finish_ns; /* the virtual time at which its booked turns are over */
-        uint64_t last_ns;   /* its last tag: a user's own processes stay in ticket order */
+        uint64_t finish_ns; /* the virtual time at which the user's booked turns are over */
+        uint64_t last_ns;   /* the last tag, which keeps the user's processes in ticket order */
 };
 
 struct client {
@@ -86,50 +87,52 @@ struct client {
         uint32_t generation;
         struct user *user;
         int priority;
-        uint32_t gpus;         /* bit per attached GPU */
+        uint32_t gpus;         /* mask with one bit per attached GPU */
         sched_client previous; /* an earlier connection of the same process */
 
         bool lost, detached, poisoned, overdue;
-        bool answers; /* has acknowledged a LIMIT of this connection */
-        bool idle;    /* holds a lease, nothing in flight */
-        bool stands; /* it holds the lease while its program stands still, and cannot give way until
-                        it says otherwise */
-        bool draining; /* REVOKE sent, not answered */
-        bool yielding; /* it has just drained for another client: evict it without waiting for the
-                          idle time */
-        bool waiting;  /* in the queue to run, or to grow with the lease in hand */
+        bool answers;  /* the client has acknowledged a LIMIT of this connection */
+        bool idle;     /* the client holds a lease, and nothing is in flight */
+        bool stands;   /* the client is frozen with a lease, and cannot give way until it thaws */
+        bool draining; /* REVOKE was sent and is not answered */
+        bool yielding; /* the client has just drained for another one: no idle time precedes its
+                          eviction */
+        bool waiting;  /* the client is in the queue to run, or to grow while it has the lease */
         bool restoring;
-        bool stuck; /* waits for bytes that no client can be made to give */
+        bool stuck; /* the client waits for bytes that no client can be made to give */
 
-        uint64_t lease, granted_ns; /* granted_ns: when its turn began */
+        uint64_t lease;
+        uint64_t granted_ns; /* when the turn began */
         uint64_t last_active_ns;
-        uint64_t ticket, unevictable_ticket; /* unevictable_ticket 0: no unevictable wait */
-        uint64_t tag_ns,
-                booked_ns;    /* fair.c: its place among users, and the turn that it has booked */
-        uint64_t turn_run_ns; /* run_ns when its turn began */
+        uint64_t ticket;
+        uint64_t unevictable_ticket; /* 0: the client does not wait for unevictable bytes */
+        uint64_t tag_ns;             /* fair.c: place in the order of users */
+        uint64_t booked_ns;          /* fair.c: length of the booked turn */
+        uint64_t turn_run_ns;        /* run_ns when the turn began */
 
-        uint64_t stalled_since_ns,
-                stalled_ns;  /* the time of its turn in which it waited for growth */
-        uint64_t overrun_ns; /* how long its turns lasted past their end */
-        uint64_t cut_ns;     /* by how much this turn is shorter because of it */
+        uint64_t stalled_since_ns;
+        uint64_t stalled_ns; /* time of this turn in which the client waited for growth */
+        uint64_t overrun_ns; /* time by which earlier turns lasted past their end */
+        uint64_t cut_ns;     /* time by which the overrun shortens this turn */
 
-        uint64_t revoked_ns; /* first REVOKE of this turn; 0: none */
+        uint64_t revoked_ns; /* when the first REVOKE of this turn was sent; 0: none was */
         uint64_t revoke_due_ns;
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns, unpreemptible_until_ns;
-        uint64_t give_back_ns; /* foreign processes leave it no room: when it gives back what it
-                                  has; 0: they leave room */
+        uint64_t give_back_ns; /* when a client without room beside foreign processes gives back
+                                  its bytes; 0: no such time is set */
 
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
         uint64_t since_ns;
-        /* What the time since clock_ns is counted as. Overdue time is part of a turn. */
+        /* Counters to which the time since clock_ns will be added. Overdue time also counts as run
+         * time. */
         bool counted_run, counted_overdue, counted_wait;
         uint64_t clock_ns, run_ns, overdue_ns, waited_ns, handoffs;
 
-        /* to be told */
+        /* Messages that are to be sent to the client. */
         bool dirty, send_grant, send_revoke, send_overdue;
-        enum sched_bound bound, bound_sent;
+        enum sched_throttle throttle, throttle_sent;
         uint64_t revoke_patience_ns;
 
         struct account accounts[SCHED_GPUS_MAX];
@@ -138,7 +141,7 @@ struct client {
 struct gpu {
         bool present;
         uint64_t total, foreign;
-        uint64_t shortage; /* reported in SHORT since the foreign use was measured */
+        uint64_t shortage; /* bytes reported in SHORT since the foreign use was last measured */
         uint64_t yield;    /* bytes that idle clients still have to give up for foreign processes */
 
         /* Sums over the accounts; ledger.c alone writes them. */
@@ -146,41 +149,42 @@ struct gpu {
 
         /* Results of the last settle. */
         uint64_t immovable;    /* movable bytes of clients that cannot be asked now */
-        uint64_t over;         /* charge above the usable bytes, before anything was granted */
-        uint64_t promise_over; /* commits above what could be made resident, likewise */
-        uint64_t allocated;    /* by all attached clients, wherever the bytes lie */
-        struct client *head;   /* the first client that lacks bytes here; NULL: none */
-        bool head_unevictable;
-        uint64_t head_missing;     /* it lacks unevictable bytes; otherwise bytes up to its limit */
-        unsigned leases;           /* held by attached clients that answer */
-        bool claimed;              /* exclusive: a client waits to run here */
-        struct client *lease_head; /* exclusive: the first client that lacks only the lease */
+        uint64_t over;         /* charge above the usable bytes before anything was granted */
+        uint64_t promise_over; /* largest commit above its room before anything was granted */
+        uint64_t allocated;    /* allocated bytes of all attached clients, evicted ones included */
+        struct client *head;   /* the first client that lacks bytes here; NULL: none does */
+        bool head_unevictable; /* the head waits for unevictable or exported bytes */
+        uint64_t head_missing; /* bytes that the head lacks */
+        unsigned leases;       /* number of leases that exclusive mode waits for */
+        bool claimed;          /* exclusive mode: a client waits to run here */
+        struct client *lease_head; /* exclusive mode: the first client that lacks only the lease */
         bool contested;            /* a client waits, or did a moment ago */
         bool oversubscribed;       /* not all allocated memory fits, or did not a moment ago */
-        uint64_t contested_until_ns, oversubscribed_until_ns; /* 0: it is so still */
-        int top_priority;  /* of the clients attached to this GPU */
-        bool promise_trim; /* commits may exceed what is left of the card */
+        /* When the flag of that name ends; 0: its condition still holds. */
+        uint64_t contested_until_ns, oversubscribed_until_ns;
+        int top_priority;  /* highest priority of the clients attached to this GPU */
+        bool promise_trim; /* commits may exceed the room that is left on the card */
 
         uint64_t rate;         /* bytes/s of evictions */
-        uint64_t handoff_ns;   /* mean cost of the last hand-offs; 0: none yet */
-        uint64_t revoked_ns;   /* when the hand-off under way began; 0: none */
-        sched_client for_whom; /* its beneficiary */
+        uint64_t handoff_ns;   /* mean cost of the last hand-offs; 0: none was measured */
+        uint64_t revoked_ns;   /* when the current hand-off began; 0: there is none */
+        sched_client for_whom; /* the beneficiary of the current hand-off */
         uint64_t handoffs;
 };
 
-/* A place in the queue. A client can have two: one for unevictable bytes, one for the right to run.
- */
+/* A place in the queue. A client can have two places: one for unevictable bytes, one for the right
+ * to run. */
 struct entry {
         struct client *c;
         int priority;
-        unsigned kind;   /* smaller first within a priority: enum wait_kind */
-        uint64_t tag_ns; /* WAIT_RUN: among users */
+        unsigned kind;   /* an enum wait_kind; within a priority the smallest goes first */
+        uint64_t tag_ns; /* WAIT_RUN: the place in the order of users */
         uint64_t ticket;
 };
 
 enum wait_kind {
-        WAIT_UNEVICTABLE, /* small; a process that cannot create its context cannot even queue */
-        WAIT_GROWTH,      /* holds a lease within its quantum, which would otherwise be wasted */
+        WAIT_UNEVICTABLE, /* first: a process that cannot create its context cannot even queue */
+        WAIT_GROWTH,      /* second: the client's quantum would otherwise be wasted */
         WAIT_RUN,
 };
 
@@ -188,26 +192,26 @@ struct sched {
         struct sched_config config;
         uint64_t now_ns, next_ns;
         bool started; /* the first event has come */
-        bool again;   /* a client served in this pass lacks less now than at that time */
+        bool again;   /* another pass is due: a client that was already served now lacks less */
         uint64_t restart_until_ns;
         uint64_t leases, tickets;
-        uint64_t virtual_ns; /* fair.c */
+        uint64_t virtual_ns; /* the virtual time of fair.c */
         uint64_t random;
-        struct user *user;   /* clients_max of them */
-        uint64_t host_taken; /* host memory used for other purposes */
-        uint64_t host_over;  /* commits above the host's room, before anything was granted */
-        unsigned gpus;       /* one past the highest present */
+        struct user *user;   /* array of clients_max */
+        uint64_t host_taken; /* bytes of host memory used for other purposes than evictions */
+        uint64_t host_over;  /* bytes of commits that the host had no room for before this event */
+        unsigned gpus;       /* number of the highest present GPU, plus one */
         struct gpu gpu[SCHED_GPUS_MAX];
-        unsigned clients; /* one past the highest slot ever used */
+        unsigned clients; /* number of the highest slot ever used, plus one */
         struct client *client;
-        struct entry *order; /* 2 * clients_max */
+        struct entry *order; /* array of 2 * clients_max */
         unsigned n_order;
-        uint32_t *dirty; /* clients that need a message, by slot */
+        uint32_t *dirty; /* slots of the clients that need a message */
         unsigned n_dirty, first_dirty;
         struct sched_transitions transitions;
 };
 
-/* Every GPU that client c uses, in v, an unsigned of the caller's. */
+/* Iterates over every GPU that client c uses. The caller declares v, an unsigned. */
 #define FOR_EACH_GPU_OF(c, v)                                                                \
         for (uint32_t _left = (c)->gpus; _left && ((v) = (unsigned)__builtin_ctz(_left), 1); \
              _left &= _left - 1)
@@ -237,14 +241,14 @@ static inline bool client_unpreemptible(const struct sched *s, const struct clie
         return c->stands || s->now_ns < c->unpreemptible_until_ns;
 }
 
-/* Nothing can be had from it now: its movable bytes count as unevictable. */
+/* True if c cannot be made to give anything now: its movable bytes count as unevictable. */
 static inline bool client_immovable(const struct sched *s, const struct client *c)
 {
         return c->lost || c->overdue || client_unpreemptible(s, c);
 }
 
-/* Exclusive mode does not wait for a holder that cannot be asked for its lease, or that keeps the
- * lease while it stands still. */
+/* True if exclusive mode waits for c to return its lease: not for a client that cannot be asked, or
+ * that is frozen. */
 static inline bool client_bars(const struct client *c)
 {
         return c->lease && !c->lost && !c->overdue && !c->stands;
@@ -269,26 +273,27 @@ uint64_t gpu_headroom(const struct gpu *g);
 uint64_t gpu_usable(const struct gpu *g); /* capacity less headroom */
 uint64_t gpu_unevictable_budget(const struct sched *s, const struct gpu *g);
 uint64_t gpu_visible(const struct sched *s, const struct gpu *g);
-uint64_t account_commit(const struct account *a);          /* that may have to lie on the host */
-uint64_t account_held(const struct account *a);            /* movable and exported */
-uint64_t account_movable(const struct account *a);         /* charge less unevictable */
-uint64_t account_own_unevictable(const struct account *a); /* without what is exported */
+uint64_t account_commit(const struct account *a);          /* part that may lie on the host */
+uint64_t account_held(const struct account *a);            /* movable plus exported bytes */
+uint64_t account_movable(const struct account *a);         /* charge less unevictable bytes */
+uint64_t account_own_unevictable(const struct account *a); /* bytes without the exported ones */
 uint64_t account_unevictable(const struct account *a);
 uint64_t account_charge(const struct account *a);
 uint64_t account_need(const struct client *c, const struct account *a);
-/* As far as is certain. */
+/* True if it is certain that all needed bytes are on the card. */
 bool account_resident(const struct client *c, const struct account *a);
 uint64_t account_missing(const struct client *c, const struct account *a);
-/* What c is packed by: the most that it held, halved with each MARK_HALF_LIFE_NS of running. */
+/* Returns the high-water mark of c's bytes, halved with each MARK_HALF_LIFE_NS of running. */
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a);
 uint64_t client_run_ns(const struct sched *s, const struct client *c);
 uint64_t ledger_free(const struct gpu *g);
-/* How far a's limit may rise now: free bytes, and those that it has not given back yet. */
+/* Returns by how much the limit of a may rise now: free bytes plus those not given back yet. */
 uint64_t ledger_available(const struct gpu *g, const struct account *a);
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
                            uint64_t unevictable);
-/* The sum over all GPUs as they are now, and its bound. */
+/* Returns the sum of ledger_host_spill() over all GPUs. */
 uint64_t ledger_host_spilled(const struct sched *s);
+/* Returns the most bytes that may be spilled to the host. */
 uint64_t ledger_host_budget(const struct sched *s);
 bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct account *a,
                         uint64_t commit);
@@ -310,12 +315,12 @@ uint64_t policy_quantum(const struct sched *s, const struct gpu *g);
 uint64_t policy_client_quantum(const struct sched *s, const struct client *c);
 void policy_sort(struct sched *s);
 void policy_reclaim(struct sched *s, unsigned gpu);
-/* Idle clients give up so many bytes of this GPU, less those on their way back already. */
+/* Makes idle clients give up so many bytes of this GPU, less the bytes already being returned. */
 void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes);
 void policy_reclaim_lease(struct sched *s, unsigned gpu);
 void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct client *for_whom);
 
-/* When its turn ends; of a client that waits for growth, if the growth came now. */
+/* Returns when c's turn ends. If c waits for growth: the end if the growth came now. */
 uint64_t policy_turn_end(const struct sched *s, const struct client *c);
 void policy_turn_begins(struct sched *s, struct client *c);
 void policy_turn_is_over(struct sched *s, struct client *c);
@@ -334,18 +339,19 @@ void late_set_deadlines(struct sched *s, struct client *c);
 
 /* ---- settle.c ---- */
 void settle(struct sched *s);
-/* c no longer waits for this: with the last such wait it leaves the queue for unevictable bytes. */
+/* Clears one of c's requests for unevictable or exported bytes. Without another such request c
+ * leaves the queue for unevictable bytes. */
 void settle_unevictable_done(struct client *c, bool *wanted);
 void settle_grant(struct sched *s, struct client *c);
-/* Would there be room for c if every client that can be asked gave way (and there were no foreign
- * processes)? */
+/* True if there would be room for c once every client that can be asked gave way.
+ * without_foreign: as if there were no foreign processes. */
 bool settle_fits(const struct sched *s, const struct client *c, bool without_foreign);
 void client_update_waiting(struct sched *s, struct client *c);
 void client_new_ticket(struct sched *s, struct client *c);
 void account_answer_commit(struct sched *s, struct client *c, unsigned gpu);
 
 /* ---- foreign.c ---- */
-/* c waits, and without foreign processes there would be room for it. */
+/* True if c waits and would have room without foreign processes. */
 bool foreign_blocks(const struct sched *s, const struct client *c);
 void foreign_stuck(struct sched *s, struct client *c);
 

@@ -1,5 +1,5 @@
-/* invariants.c: checks that the state is sound, recomputed from scratch. Must never trust a sum
- * that the ledger keeps, nor change anything. */
+/* invariants.c: checks that the state is sound, with sums recomputed from scratch. Must never trust
+ * a sum that the ledger keeps, nor change anything. */
 #include "sched/internal.h"
 
 struct sums {
@@ -42,8 +42,8 @@ static const char *check_gpu(const struct sched *s, unsigned gpu)
                 return "the ledger's sums are not the sums of its accounts";
         if (r.leases != g->leases)
                 return "the number of leases on a GPU is wrong";
-        /* Overdraft that the scheduler did not cause (foreign use, figures of returning clients)
-         * was there before anything was granted; no grant may add to it. */
+        /* Foreign use and returning clients can overdraw a card without the scheduler's doing. That
+         * overdraft was there before this event granted anything, and no grant may add to it. */
         if (r.charged > gpu_usable(g) + g->over)
                 return "invariant 1: more is charged than the card has";
         if (r.commit_max + r.unevictable > gpu_usable(g) + g->promise_over &&
@@ -79,7 +79,7 @@ static const char *check_account(const struct sched *s, const struct client *c, 
         return NULL;
 }
 
-/* All that c needs is there: then it runs, or a known reason keeps it from running. */
+/* True if all that c needs is on its cards: c must run unless a known reason prevents it. */
 static bool ready(const struct sched *s, const struct client *c)
 {
         unsigned gpu;
@@ -117,8 +117,8 @@ static const char *check_client(const struct sched *s, const struct client *c)
         return NULL;
 }
 
-/* c holds bytes on this GPU that are not for h: it outranks h, or it stands before h in the queue
- * and lacks bytes on another GPU, whose head is checked in the same way. */
+/* True if c may keep its bytes although h, the head, waits: c outranks h, or c waits itself and
+ * lacks bytes, perhaps on another GPU, whose head is checked in the same way. */
 static bool may_keep(const struct sched *s, const struct client *c, const struct client *h)
 {
         unsigned gpu;
@@ -128,7 +128,7 @@ static bool may_keep(const struct sched *s, const struct client *c, const struct
         if (!c->waiting || c->lease || c->stuck)
                 return false;
         if (s->config.mode == SCHED_MODE_EXCLUSIVE)
-                return true; /* it may lack only the lease */
+                return true; /* c may lack only the lease */
         FOR_EACH_GPU_OF (c, gpu) {
                 if (account_missing(c, &c->accounts[gpu]))
                         return true;
@@ -136,8 +136,8 @@ static bool may_keep(const struct sched *s, const struct client *c, const struct
         return false;
 }
 
-/* For the head of a GPU's queue: bytes are on their way, or the time is known at which a client
- * will be asked, or the holders may keep their bytes. */
+/* Checks that the head of a GPU's queue can hope: bytes are being returned, or a time is set at
+ * which a client will be asked, or the holders may keep their bytes. */
 static const char *check_progress(const struct sched *s, unsigned gpu)
 {
         const struct gpu *g = &s->gpu[gpu];
@@ -157,9 +157,9 @@ static const char *check_progress(const struct sched *s, unsigned gpu)
         return "invariant 4: somebody waits, and nobody is making room nor will be asked to";
 }
 
-/* The next bytes of a GPU go to the client that has waited longest among those of its user that
- * lack some there, and its user has had no more turns than another waiting user. An overdrawn card
- * takes bytes from earlier ones, too. */
+/* Checks that the next bytes of a GPU go to the longest-waiting client of its user, and to a user
+ * who has had no more turns than another waiting user. An overdrawn card is exempt, because it
+ * takes bytes from clients early in the queue, too. */
 static const char *check_order(const struct sched *s, unsigned gpu)
 {
         const struct client *h = s->gpu[gpu].head;

@@ -1,16 +1,15 @@
-/* late.c: owns which clients are overdue, and by when each has to answer. Must never take anything
- * from a client that is late. */
+/* late.c: owns the decision which clients are overdue, and their deadlines. Must never take
+ * anything from a client that is late. */
 #include "sched/internal.h"
 
-/* The client owes bytes, an acknowledgement, or progress of its restore on this GPU. Of a restore,
- * less than an extent does not count unless that is all it lacks: the client may be unable to use
- * it. */
+/* True if c owes bytes, an acknowledgement, or progress of its restore on this GPU. Room for less
+ * than an extent obliges c only if it lacks no more, because c may be unable to use it. */
 static bool outstanding(const struct client *c, const struct account *a, const struct gpu *g)
 {
         uint64_t need = account_need(c, a);
 
         if (a->silent)
-                return false; /* it has been sent nothing yet */
+                return false; /* c has been sent no LIMIT yet */
         if (account_held(a) > a->limit || a->commit_held > a->commit || a->unsure || a->evicting)
                 return true;
         if (!c->waiting || c->lease || a->usage.backed >= MIN(need, a->limit))

@@ -12,13 +12,14 @@ uint64_t gpu_capacity(const struct gpu *g)
         return sub_sat(g->total, add_sat(g->foreign, g->shortage));
 }
 
-/* The unit of moves: the library's extents are no larger (src/preload/heap/heap.h). */
+/* Returns the unit in which memory moves: the library's extents are no larger
+ * (src/preload/heap/heap.h). */
 uint64_t gpu_extent(const struct gpu *g)
 {
         return clamp_u64(g->total / 16, TRANSIT_MIN, TRANSIT_MAX);
 }
 
-/* A share of the total, so that it does not change with foreign use. */
+/* The headroom is a share of the total, so that it does not change with foreign use. */
 uint64_t gpu_headroom(const struct gpu *g)
 {
         return MIN(HEADROOM_MAX, g->total / 100 * HEADROOM_PERCENT);
@@ -34,9 +35,9 @@ uint64_t gpu_unevictable_budget(const struct sched *s, const struct gpu *g)
         return g->total / 1000 * s->config.unevictable_permille;
 }
 
-/* A share of the total, not of the capacity. A program reads the size of its card once and plans
- * with it, so the size must not change with a desktop's windows. Foreign use counts where it
- * matters: when a program asks for room to allocate. */
+/* The visible size is a share of the total, not of the capacity. A program reads the size of its
+ * card once and plans with it, so the size must not change with a desktop's windows. Foreign use
+ * counts when a program asks for room to allocate. */
 uint64_t gpu_visible(const struct sched *s, const struct gpu *g)
 {
         return sub_sat(g->total, gpu_headroom(g) + gpu_unevictable_budget(s, g));
@@ -76,8 +77,8 @@ uint64_t account_charge(const struct account *a)
         return account_movable(a) + account_unevictable(a);
 }
 
-/* Bytes that must be backed before c can run on. Never above c's commit, so that the commit covers
- * them. A client that has asked to run on one GPU needs its memory on its other GPUs too. */
+/* Returns the bytes that must be backed before c can run on, at most c's commit. A client that has
+ * asked to run on one GPU needs its memory on its other GPUs, too. */
 uint64_t account_need(const struct client *c, const struct account *a)
 {
         if (a->run)
@@ -93,7 +94,7 @@ bool account_resident(const struct client *c, const struct account *a)
 
 uint64_t account_missing(const struct client *c, const struct account *a)
 {
-        /* the commit may have been lowered since the reserve was set */
+        /* The commit may have been lowered since the reserve was set. */
         return sub_sat(MAX(account_need(c, a), MIN(a->reserve, a->commit)), a->limit);
 }
 
@@ -102,7 +103,7 @@ uint64_t client_run_ns(const struct sched *s, const struct client *c)
         return c->run_ns + (c->counted_run ? s->now_ns - c->clock_ns : 0);
 }
 
-/* The mark halves with each half-life, on a straight line in between. */
+/* The mark halves with each half-life, and sinks linearly within one. */
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a)
 {
         uint64_t ns = client_run_ns(s, c) - a->mark_run_ns, halves = ns / MARK_HALF_LIFE_NS;
@@ -112,8 +113,8 @@ uint64_t account_mark(const struct sched *s, const struct client *c, const struc
         return MAX(mark, a->usage.allocated);
 }
 
-/* Only memory freed while the client does not run lowers its mark: peaks come and go while it runs.
- */
+/* Memory that a running client frees does not lower its mark, because its next peak will allocate
+ * that memory again. */
 static void update_mark(const struct sched *s, const struct client *c, struct account *a,
                         uint64_t allocated_before)
 {
@@ -140,9 +141,9 @@ uint64_t ledger_available(const struct gpu *g, const struct account *a)
         return sub_sat(add_sat(gpu_usable(g), own), g->charged);
 }
 
-/* The most bytes of this GPU that may have to lie in host memory at one time: all commits, less
- * what the card surely holds, plus one extent in transit, because a restore keeps the host copy
- * until it has ended. */
+/* Returns the most bytes of this GPU that host memory may have to hold at one time: all commits,
+ * less the bytes that surely fit the card, plus one extent in transit, because a restore keeps the
+ * host copy until it has ended. */
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
                            uint64_t unevictable)
 {
@@ -180,7 +181,8 @@ static uint64_t spill_elsewhere(const struct sched *s, unsigned gpu)
         return sum;
 }
 
-/* Unevictable bytes that clients have been told to wait for: a commit must not take their room. */
+/* Returns the unevictable bytes, plus those that clients wait for: a commit must not take their
+ * room. */
 static uint64_t unevictable_promised(const struct sched *s, unsigned gpu)
 {
         uint64_t sum = s->gpu[gpu].unevictable;
@@ -218,7 +220,7 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct accoun
         return spill <= ledger_host_budget(s) || spill == 0;
 }
 
-/* Between these two calls the account is not part of the sums and may be changed. */
+/* Between take_out() and put_in() the sums do not contain the account, so it may be changed. */
 static void take_out(struct gpu *g, const struct account *a)
 {
         g->charged -= account_charge(a);
@@ -266,7 +268,7 @@ static void measure_rate(struct gpu *g, struct account *a, uint64_t now_ns)
 
         if (bytes < RATE_SAMPLE_MIN_BYTES || ns < 1000)
                 return;
-        /* bytes is below 2^50: scale by microseconds to stay within 64 bits */
+        /* Microseconds keep the product within 64 bits, because bytes is at most 2^50. */
         rate = bytes / (ns / 1000) * 1000000;
         rate = clamp_u64(rate, RATE_MIN, RATE_MAX);
         g->rate = (3 * g->rate + rate) / 4;
@@ -281,8 +283,8 @@ static void begin_evicting(const struct sched *s, struct account *a)
         a->evict_since_ns = s->now_ns;
 }
 
-/* The client made progress, so its grace period starts anew, on all its GPUs: it may move memory of
- * one after the other. */
+/* Progress on one GPU starts the grace period anew on all of them, because a client may move the
+ * memory of its GPUs one after the other. */
 static void renew_grace(struct client *c)
 {
         unsigned gpu;
@@ -304,7 +306,7 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
         if (acknowledged) {
                 c->answers |= a->sequence > 0;
                 a->held = a->limit;
-                /* Memory allocated before the lower commit arrived stays the client's. */
+                /* The client keeps memory that it allocated before the lower commit arrived. */
                 a->commit_held = clamp_u64(a->usage.allocated, a->commit, a->commit_held);
                 if (a->commit < a->commit_held) {
                         a->commit = a->commit_held;
@@ -320,8 +322,8 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                 if (!c->lease) {
                         begin_evicting(s, a);
                 } else if (a->held == a->limit) {
-                        /* The client backed these bytes before the lower limit arrived, and it
-                         * runs: they stay. */
+                        /* A running client keeps the bytes that it backed before the lower limit
+                         * arrived. */
                         a->limit = a->held = a->usage.backed;
                         a->limit_dirty = a->unsure = true;
                 }
@@ -360,11 +362,11 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
         if (limit == a->limit)
                 return;
         take_out(&s->gpu[gpu], a);
+        /* No caller lowers the limit of a client with a lease below its backed bytes. */
         if (limit < a->usage.backed && !c->lease)
-                begin_evicting(s,
-                               a); /* with a lease the limit is never asked below what is backed */
-        /* More room is no progress. Otherwise small additions would keep an inactive client from
-         * ever being late. */
+                begin_evicting(s, a);
+        /* A raised limit keeps the deadline. Otherwise small additions would keep an inactive
+         * client from ever being late. */
         if (limit < a->limit) {
                 a->unsure = true;
                 a->due_ns = 0;

@@ -1,8 +1,8 @@
 /* planted.h: mistakes that the scheduler's own tests must notice.
  *
- * A test that never fails proves nothing. Each mistake stands where a programmer could really make
- * it. Built with -DSCHED_BUG=n the n-th is made, and the random test has to report it (tests/unit,
- * test_sched_planted). A usual build contains none of them. */
+ * A test that never fails proves nothing. Each mistake is one that a programmer could really make.
+ * A build with -DSCHED_BUG=n contains the n-th mistake, and the random test has to report it
+ * (tests/unit, test_sched_planted). A usual build contains none of them. */
 #pragma once
 
 #ifndef SCHED_BUG
@@ -11,15 +11,14 @@
 
 enum planted {
         PLANTED_NONE,
-        PLANTED_ALLOWED_NOT_CHARGED, /* unevictable bytes that are allowed and not yet used are not
-                                        charged */
+        PLANTED_ALLOWED_NOT_CHARGED, /* allowed unevictable bytes are charged only once used */
         PLANTED_HEADROOM_OFF_BY_ONE, /* one byte of the headroom is given away */
         PLANTED_PROMISED_BYTES,      /* a lowered limit frees its bytes before they are released */
-        PLANTED_GRANT_TOO_EARLY,     /* a lease is granted once its limit is raised, not restored */
+        PLANTED_GRANT_TOO_EARLY,     /* a lease is granted before its memory is restored */
         PLANTED_LOST_NOT_CHARGED,    /* a lost connection is taken for a death */
         PLANTED_TICKET_ORDER,        /* the last to ask is the first to be served */
         PLANTED_STALE_LEASE,         /* DRAINED of an old lease ends the current one */
-        PLANTED_STALE_USAGE,         /* figures sent before a LIMIT acknowledge it */
+        PLANTED_STALE_USAGE,         /* a USAGE sent before a LIMIT acknowledges that LIMIT */
         PLANTED_DRAINING_IS_GONE,    /* a lease counts as given back as soon as it is asked for */
         PLANTED_PROGRESS_IGNORED,    /* an eviction must end within the grace period */
         PLANTED_NO_WAKE,             /* no wake-up when a turn ends */

@@ -1,13 +1,13 @@
-/* policy.c: owns the order of service, the choice of victims, and how long a lease is safe. Must
- * never touch a byte count but through the ledger, and never start a second victim before the first
- * has finished. */
+/* policy.c: owns the order of service, the choice of victims, and the time for which a lease is
+ * safe. Must never change a byte count except through the ledger, and never start a second victim
+ * before the first has finished. */
 #include "sched/internal.h"
 
 /* ---- the quantum ---- */
 
 /* Hand-offs may cost handoff_permille (p) of the time, so a turn lasts (1000 - p) / p times the
- * cost of a hand-off. Before the first one is measured, the cost is a guess: half a card moved both
- * ways at once. */
+ * cost of a hand-off. Before the first hand-off is measured, the cost is a guess: half a card moves
+ * out while half a card moves in. */
 uint64_t policy_quantum(const struct sched *s, const struct gpu *g)
 {
         const struct sched_config *c = &s->config;
@@ -17,7 +17,7 @@ uint64_t policy_quantum(const struct sched *s, const struct gpu *g)
                 return c->quantum_ns;
         if (!cost)
                 cost = g->total / 2 / (g->rate / 1000000) * 1000;
-        /* a cost past the maximum ends at the clamp; bounding it first keeps the product small */
+        /* Limiting the cost first keeps the product small; the clamp would limit it anyway. */
         cost = MIN(cost, c->quantum_max_ns);
         return clamp_u64(cost / p * (1000 - p), c->quantum_min_ns, c->quantum_max_ns);
 }
@@ -37,9 +37,8 @@ static bool stalled(const struct client *c)
         return c->lease && c->waiting;
 }
 
-/* While a turn waits for growth its clock stands still, for one quantum at most: a client that
- * waits for bytes of a higher priority would otherwise keep its own for ever. stalled_ns: how long
- * the clock stood. */
+/* Time spent waiting for growth (stalled_ns) prolongs a turn, by one quantum at most. Otherwise a
+ * client that waits for bytes of a higher-priority client would keep its own bytes for ever. */
 static uint64_t turn_end(const struct sched *s, const struct client *c, uint64_t stalled_ns)
 {
         uint64_t quantum = policy_client_quantum(s, c);
@@ -52,9 +51,8 @@ uint64_t policy_turn_end(const struct sched *s, const struct client *c)
         return turn_end(s, c, c->stalled_ns + (stalled(c) ? s->now_ns - c->stalled_since_ns : 0));
 }
 
-/* The rest of an overrun is taken off the next turns, at most half a turn each. The time between
- * REVOKE and DRAINED is computing time too, so a client with longer kernels must not get more of
- * it. */
+/* An overrun shortens the next turns, each by at most half a turn. Kernels run between REVOKE and
+ * DRAINED, too; without this, a client with long kernels would get more time than others. */
 void policy_turn_begins(struct sched *s, struct client *c)
 {
         uint64_t quantum = policy_client_quantum(s, c);
@@ -79,7 +77,7 @@ void policy_turn_is_over(struct sched *s, struct client *c)
         fair_settle(c, client_run_ns(s, c) - c->turn_run_ns);
 }
 
-/* While a turn waits for growth its end moves with the clock, up to the last possible end. */
+/* A wait for growth moves the end of the turn, so the wake-up is set to the last possible end. */
 static void wake_at_turn_end(struct sched *s, const struct client *c)
 {
         if (!PLANTED(NO_WAKE))
@@ -170,33 +168,31 @@ void policy_sort(struct sched *s)
 
 /* Victims are asked in this order. */
 enum victim_class {
-        VICTIM_YIELDING,     /* has just drained for this request */
-        VICTIM_IDLE,         /* least recently active first */
-        VICTIM_WAITER,       /* behind the head, without a lease: last in the queue first */
-        VICTIM_STALLED,      /* the same with a lease, waiting for growth */
-        VICTIM_LOWER,        /* runs at a lower priority: lowest first */
-        VICTIM_EXPIRED_IDLE, /* past its quantum: largest overrun first; idle ones before busy ones
-                              */
-        VICTIM_EXPIRED,
+        VICTIM_YIELDING,     /* clients that have just drained for another client */
+        VICTIM_IDLE,         /* idle clients; the least recently active goes first */
+        VICTIM_WAITER,       /* clients behind the head, without a lease; the last goes first */
+        VICTIM_STALLED,      /* clients behind the head, with a lease, that wait for growth */
+        VICTIM_LOWER,        /* running clients of a lower priority; the lowest goes first */
+        VICTIM_EXPIRED_IDLE, /* idle clients past their quantum; the earliest end goes first */
+        VICTIM_EXPIRED,      /* busy clients past their quantum; the earliest end goes first */
         VICTIM_NONE,
 };
 
-/* What the choice of a victim depends on. */
+/* The demand for which a victim is chosen. */
 struct demand {
-        const struct client
-                *head;      /* NULL: the card is overdrawn, and no single client is the reason */
-        struct entry entry; /* the head's place */
+        const struct client *head; /* NULL: no client waits, the card is overdrawn */
+        struct entry entry;        /* the head's place in the queue */
         unsigned gpu;
         uint64_t missing;
-        bool lease_only; /* exclusive mode: no byte is needed, only the lease */
-        bool foreign;    /* for foreign processes: of idle clients alone */
+        bool lease_only; /* exclusive mode: only the lease is needed, no byte */
+        bool foreign;    /* the bytes are for foreign processes: only idle clients give way */
 };
 
 struct victim {
         struct client *c;
         enum victim_class class;
-        uint64_t key;       /* smaller first */
-        struct entry entry; /* of waiting clients; the last in the queue first */
+        uint64_t key;       /* rank within most classes: the smallest goes first */
+        struct entry entry; /* rank within classes of waiting clients: the last place goes first */
 };
 
 /* Ski rental: an idle client gives way once staying resident has cost as much as leaving and coming
@@ -215,7 +211,7 @@ static uint64_t idle_until(const struct sched *s, const struct client *v, const 
 
         if (cost == 0)
                 wait = 0;
-        /* A burst of a higher priority keeps its memory between two of its requests. */
+        /* A higher-priority client keeps its memory between two bursts of work. */
         if (d->head && client_outranks(v, d->head))
                 wait = MAX(wait, cost > g->handoff_ns ? cost : g->handoff_ns);
         return add_sat(v->last_active_ns, wait);
@@ -248,9 +244,9 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
         }
         if (d->head && client_outranks(v, d->head))
                 return r;
-        /* Within its quantum a growing lease goes before waiters without a lease. So a client
-         * behind the head is past its quantum, or it is the later of two leases that block each
-         * other. */
+        /* Within its quantum, a client that grows is served before clients without a lease. So a
+         * client behind the head is past its quantum, or it is the later of two growing clients
+         * that block each other. */
         if (v->waiting && behind(s, v, d)) {
                 r.class = VICTIM_STALLED;
                 r.entry = run_entry(s, v);
@@ -288,7 +284,7 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
         if (d->lease_only || a->limit <= a->exported)
                 return r;
         if (v->waiting && !behind(s, v, d))
-                return r; /* the head is served even if it has just drained */
+                return r; /* clients before the head keep their bytes even if they just drained */
         if (v->yielding && !d->foreign) {
                 r.class = VICTIM_YIELDING;
         } else if (v->waiting) {
@@ -353,9 +349,9 @@ void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct
 
 /* ---- making room ---- */
 
-/* Bytes below which cutting the slack of c's limit would cost work: what c backs, what a running
- * client has allocated or will allocate again (its high-water mark), and what a waiting client has
- * been given for its turn. */
+/* Returns the bytes below which a cut of c's limit would cost work: the backed bytes; for a running
+ * client also those it has allocated or will allocate again (its high-water mark); for a waiting
+ * client also those it has been given for its turn. */
 static uint64_t slack_floor(const struct sched *s, const struct client *c, const struct account *a)
 {
         uint64_t soon = 0;
@@ -382,13 +378,13 @@ static void trim(struct sched *s, struct demand *d)
                         ledger_set_limit(s, c, d->gpu, a->limit - slack);
                         d->missing -= slack;
                 }
-                /* The mark sinks while the client runs; more of its slack can be had then. */
+                /* The mark sinks while the client runs, so try again soon. */
                 if (d->missing && c->lease && !c->idle && floor > a->usage.backed)
                         wake_at(s, s->now_ns + MARK_HALF_LIFE_NS / 16);
         }
 }
 
-/* Bytes that are on their way back. ret_busy: whether a client is working on it. */
+/* Returns the bytes that clients have been told to return. ret_busy: a client is at work on it. */
 static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
 {
         uint64_t sum = 0;
@@ -427,7 +423,7 @@ void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes)
         s->gpu[gpu].yield = sub_sat(bytes, pending(s, gpu, &busy));
 }
 
-/* No client lacks bytes here: one idle client may give way to foreign processes. */
+/* Makes one idle client give way to foreign processes. No client lacks bytes on this GPU. */
 static void yield(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -460,8 +456,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
 
         if (s->config.mode == SCHED_MODE_OFF)
                 return;
-        /* The charge once all pending bytes are back. An overdrawn card is relieved before waiting
-         * clients are served. */
+        /* request is the charge after all pending bytes are back. An overdrawn card is relieved
+         * before waiting clients are served. */
         request = g->charged - pending(s, gpu, &busy);
         if (request > gpu_usable(g)) {
                 d.head = NULL;
@@ -491,8 +487,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         }
 }
 
-/* The mode has changed, or several clients came back running: all but the longest holder give way.
- */
+/* Returns the latest of several lease holders. All but the longest holder give way when the mode
+ * has changed or several clients came back running. */
 static struct client *surplus_lease(struct sched *s, unsigned gpu)
 {
         struct client *latest = NULL;
@@ -510,7 +506,7 @@ static struct client *surplus_lease(struct sched *s, unsigned gpu)
         return latest;
 }
 
-/* Exclusive mode: one lease a GPU. A resident client may lack only the lease. */
+/* Exclusive mode allows one lease per GPU, so a resident client may lack only the lease. */
 void policy_reclaim_lease(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];

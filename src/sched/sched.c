@@ -1,6 +1,6 @@
-/* sched.c: owns the events: checks the input, changes the state that it names, and lets settle()
- * draw the consequences. Must never decide anything itself, and never allocate after sched_new().
- */
+/* sched.c: owns the events. It checks an event's input, changes the state that the event names, and
+ * lets settle() draw the consequences. Must never decide anything itself, and never allocate after
+ * sched_new(). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ void sched_config_default(struct sched_config *c)
         };
 }
 
-/* Settings come from a file that a person wrote: clamp them to where the arithmetic is defined. */
+/* A person wrote the settings, so clamp them to values for which the arithmetic is defined. */
 static void config_clamp(struct sched_config *c)
 {
         const uint64_t day = 24 * 3600 * NSEC_PER_SEC;
@@ -59,7 +59,7 @@ struct sched *sched_new(const struct sched_config *config)
                 return NULL;
         }
         s->next_ns = UINT64_MAX;
-        s->random = config->seed ? config->seed : 1; /* xorshift stays at 0 */
+        s->random = config->seed ? config->seed : 1; /* xorshift would stay at 0 for ever */
         return s;
 }
 
@@ -196,7 +196,7 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
         s->clients = MAX(s->clients, slot + 1);
         c = &s->client[slot];
         generation = c->generation + 1 ? c->generation + 1 : 1;
-        dirty = c->dirty; /* the slot may still be in the list of marks */
+        dirty = c->dirty; /* the list of dirty clients may still hold this slot */
         *c = (struct client){.used = true,
                              .generation = generation,
                              .dirty = dirty,
@@ -214,8 +214,8 @@ static void request_unevictable_of(struct sched *s, struct client *c, struct acc
                                    uint64_t unevictable, bool spare, uint32_t sequence)
 {
         unevictable = MIN(unevictable, BYTES_MAX);
-        if (!a->unevictable_requested ||
-            a->unevictable_request != unevictable) /* a repeated request keeps its age */
+        /* A repeated request keeps its age. */
+        if (!a->unevictable_requested || a->unevictable_request != unevictable)
                 a->unevictable_since_ns = s->now_ns;
         a->unevictable_requested = true;
         a->spare_requested = spare;
@@ -247,7 +247,7 @@ static void drop_accounts(struct sched *s, struct client *c)
         c->gpus = 0;
 }
 
-/* Its accounts belong to no client any more. */
+/* Ends the record of a client whose accounts are gone or taken over. */
 static void forget(struct sched *s, struct client *c)
 {
         fair_settle(c, c->lease ? client_run_ns(s, c) - c->turn_run_ns : 0);
@@ -256,7 +256,7 @@ static void forget(struct sched *s, struct client *c)
         c->used = false;
 }
 
-/* Earlier records of a returning process give up their charge on this GPU. */
+/* Makes earlier records of a returning process give up their charge on this GPU. */
 static void take_over(struct sched *s, struct client *c, unsigned gpu)
 {
         sched_client *link = &c->previous;
@@ -287,7 +287,7 @@ static bool evicts(const struct client *c)
         return false;
 }
 
-/* The part of a turn that survives the connection. */
+/* The part of a turn that survives the loss of the connection. */
 struct turn {
         bool known;
         uint64_t granted_ns, stalled_ns, revoked_ns, cut_ns, overrun_ns;
@@ -304,10 +304,9 @@ static struct turn former_turn(const struct sched *s, const struct client *c)
         return (struct turn){0};
 }
 
-/* A returning client that runs has its gate open whatever the daemon says; the grant only gives the
- * lease a number. Its turn is as old as its earlier record says. Without a record the turn is over
- * and is booked on its user: otherwise a client could jump the queue, or get a new turn, by
- * connecting anew. */
+/* A client that returns running has its gate open already; the grant only numbers its lease. It
+ * continues the turn of its earlier record. Without a record its turn is booked and is over at
+ * once: otherwise a client could jump the queue, or get a new turn, by connecting anew. */
 static void come_back_running(struct sched *s, struct client *c, const struct turn *former)
 {
         fair_book(s, c);
@@ -378,7 +377,7 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
         ledger_set_usage(s, &s->gpu[gpu], c, a, u,
                          (limit_sequence == a->sequence && !a->limit_dirty) ||
                                  PLANTED(STALE_USAGE));
-        a->need = MIN(a->need, a->usage.allocated); /* freed while it waits */
+        a->need = MIN(a->need, a->usage.allocated); /* a waiting client can free memory */
         c->poisoned = flags & SCHED_POISONED;
         client_update_waiting(s, c);
         end(s, out);
@@ -417,7 +416,8 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         if (!a)
                 return -EINVAL;
         if (a->silent && !a->unevictable_requested) {
-                a->silent = false; /* refused its unevictable bytes, and attached all the same */
+                a->silent =
+                        false; /* c stays attached although its unevictable bytes were refused */
                 actions_mark(s, c);
         }
         if (w->commit)
@@ -425,19 +425,18 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         if (w->spare || (w->spare_requested && w->unevictable &&
                          w->unevictable <= account_own_unevictable(a))) {
                 a->spare = true;
-        } else if (!w->spare_requested) { /* otherwise the grant may already be on its way */
+        } else if (!w->spare_requested) { /* a grant of requested bytes may cross this message */
                 a->spare = a->spare_dirty = false;
                 a->spare_asked_ns = 0;
         }
         if (w->unevictable && a->unevictable_requested &&
             w->unevictable <= account_own_unevictable(a))
-                settle_unevictable_done(c,
-                                        &a->unevictable_requested); /* it no longer requests that */
+                settle_unevictable_done(c, &a->unevictable_requested);
         if (w->unevictable > account_own_unevictable(a)) {
                 request_unevictable_of(s, c, a, w->unevictable, w->spare_requested, w->sequence);
         } else if (w->unevictable && w->unevictable != a->unevictable_allowed) {
-                /* Less than before, or more but within its charge: it was measured, or is reported
-                 * late. */
+                /* The request is for fewer bytes, or for bytes that are charged already because
+                 * they were measured or reported before the request. */
                 ledger_set_unevictable_allowed(s, c, gpu, w->unevictable);
         } else if (w->unevictable) {
                 a->limit_dirty = true;
@@ -532,8 +531,8 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                 c->lease = 0;
                 c->draining = c->idle = c->stands = false;
                 c->drain_failures = 0;
-                /* It waited for growth. Now it waits for its turn, behind the clients that it made
-                 * way for. */
+                /* A client that waited for growth now waits for its turn, behind the clients for
+                 * which it made way. */
                 if (c->waiting)
                         client_new_ticket(s, c);
         }
@@ -547,7 +546,7 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
         struct client *c = find(s, id);
         unsigned doublings;
 
-        (void)after_ns; /* the patience that the client was given tells how long it tried */
+        (void)after_ns; /* the scheduler knows the patience that it gave the client */
         begin(s, now_ns);
         if (!c || c->lost)
                 return -ESTALE;
@@ -558,13 +557,14 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
                 c->retry_ns = s->now_ns + (s->config.patience_ns << doublings);
                 if (c->drain_failures % DRAIN_FAILURES_MAX == 0)
                         c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
-                s->gpu[c->revoke_gpu].revoked_ns = 0; /* not a measure of a hand-off */
+                s->gpu[c->revoke_gpu].revoked_ns =
+                        0; /* a failed drain does not measure a hand-off */
         }
         end(s, out);
         return 0;
 }
 
-/* Failed drains of that time say nothing about the time after it. */
+/* Thawing resets the failures: drains that failed because the client was frozen predict nothing. */
 int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
                         struct sched_actions *out)
 {
@@ -597,8 +597,8 @@ int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t 
                 return -EINVAL;
         g = &s->gpu[gpu];
         g->shortage = MIN(g->total, add_sat(g->shortage, bytes));
-        /* It first gives back what it could not back; if it has the lease, it now waits for these
-         * bytes. */
+        /* The client first gives back the bytes that it could not back. With a lease it now waits
+         * for them. */
         if (a->limit > a->usage.backed)
                 ledger_set_limit(s, c, gpu, a->usage.backed);
         if (c->lease) {
@@ -692,8 +692,8 @@ void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)
         actions_emit(s, out);
 }
 
-/* Mode off promises what the plain driver does: all allocated memory is on the card, so it must fit
- * now. */
+/* True if all allocated memory fits the card now. Mode off promises that it stays there, as with
+ * the plain driver. */
 static bool all_resident(const struct sched *s)
 {
         uint64_t more[SCHED_GPUS_MAX] = {0};

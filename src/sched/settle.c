@@ -1,5 +1,6 @@
-/* settle.c: owns the consequences of an event: who is served, who is asked to give way, the states.
- * One pass in queue order suffices: bytes become free when a client says so, in a new event. */
+/* settle.c: owns the consequences of an event: which clients are served, which are asked to give
+ * way, and the states. One pass in queue order suffices, because bytes become free only when a
+ * client says so in a new event. */
 #include "sched/internal.h"
 
 /* ---- the state before anything is given ---- */
@@ -47,7 +48,7 @@ static void survey(struct sched *s)
                         survey_gpu(s, gpu);
 }
 
-/* How far use exceeds the capacity before this event grants anything. */
+/* Notes how far use exceeds the capacity before this event grants anything. */
 static void note_excess(struct sched *s)
 {
         for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
@@ -77,7 +78,8 @@ static void refuse_commit(struct sched *s, struct client *c, struct account *a)
         actions_mark(s, c);
 }
 
-/* Answered at once: whether a commit fits does not depend on who holds the card now. */
+/* Answers requests for commit at once: whether a commit fits does not depend on which clients are
+ * on the card now. */
 static void answer_commits(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -93,7 +95,7 @@ static void answer_commits(struct sched *s, struct client *c)
 
                         ledger_set_commit(s, c, gpu, MIN(a->commit, floor));
                 } else if (a->commit_request == a->commit) {
-                        a->limit_dirty = true; /* it seems not to know */
+                        a->limit_dirty = true; /* the client seems not to know its commit */
                         actions_mark(s, c);
                 } else if (ledger_commit_fits(s, gpu, a, a->commit_request)) {
                         ledger_set_commit(s, c, gpu, a->commit_request);
@@ -104,8 +106,8 @@ static void answer_commits(struct sched *s, struct client *c)
         }
 }
 
-/* The card has become smaller, or its unevictable bytes have grown: take back commits that are not
- * yet allocated, before a client uses them. */
+/* Takes back the unallocated part of commits above cap before a client uses it: the card has become
+ * smaller, or its unevictable bytes have grown. */
 static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
 {
         for (unsigned i = 0; i < s->clients; i++) {
@@ -116,7 +118,7 @@ static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
                 if (!c->used || !a->attached || c->lost || a->commit <= floor)
                         continue;
                 ledger_set_commit(s, c, gpu, floor);
-                s->again |= c->waiting && a->reserve > floor; /* it waits for less now */
+                s->again |= c->waiting && a->reserve > floor; /* the client waits for less now */
         }
 }
 
@@ -144,8 +146,8 @@ static void refuse_unevictable(struct sched *s, struct client *c, struct account
 
 enum verdict { VERDICT_FITS, VERDICT_LATER, VERDICT_NEVER };
 
-/* A client that does not fit beside foreign processes waits for them in any case. More unevictable
- * bytes only have to leave it room once they are gone. */
+/* True if a client fits beside so many unevictable bytes. A client that waits for foreign processes
+ * anyway only has to fit once those are gone. */
 static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t unevictable,
                            uint64_t cap)
 {
@@ -154,9 +156,9 @@ static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t une
                 allocated <= sub_sat(g->total, add_sat(gpu_headroom(g), unevictable)));
 }
 
-/* Would all clients still be runnable with so many unevictable bytes on this GPU, of which `want`
- * has so many exported? Clients count with what they really hold. Commits above that are taken back
- * first, and until the clients have acknowledged it, it is too early to say. */
+/* Judges a request: could all clients still run with so many unevictable bytes on this GPU, and so
+ * many exported by the requesting account? Their allocated bytes count. VERDICT_LATER: some clients
+ * must first acknowledge that their commit above those was taken back. */
 static enum verdict verdict(struct sched *s, unsigned gpu, const struct account *request,
                             uint64_t unevictable, uint64_t exported, uint64_t since_ns)
 {
@@ -181,7 +183,7 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
         if (early)
                 return s->now_ns - since_ns >= s->config.grace_ns ? VERDICT_NEVER : VERDICT_LATER;
         if (unevictable <= gpu_unevictable_budget(s, g))
-                return VERDICT_FITS; /* host room was reserved for as much */
+                return VERDICT_FITS; /* the host budget allows for the full unevictable budget */
         for (unsigned i = 0; i < s->gpus; i++) {
                 if (s->gpu[i].present)
                         spill += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
@@ -195,8 +197,8 @@ static bool can_spare(const struct client *c, unsigned gpu)
         return c->used && !c->lost && c->accounts[gpu].attached && c->accounts[gpu].spare;
 }
 
-/* Ask clients for unevictable bytes of this GPU that they can do without, if so many could be had
- * that way. Returns until when: a late client is not asked again. */
+/* Asks clients for spare unevictable bytes of this GPU if that could make enough room. Returns the
+ * time by which they must have answered, because a late client is not asked again. 0: none. */
 static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t unevictable)
 {
         uint64_t until_ns = 0, most = 0;
@@ -231,8 +233,7 @@ static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu
         uint64_t spares_ns =
                 past && !a->spare_requested ? ask_for_spares(s, gpu, g->unevictable + more) : 0;
 
-        /* A client offers spare bytes whenever it likes: that must not move the end of a request.
-         */
+        /* A client may offer spare bytes at any time, which must not prolong the request. */
         spares_ns = MIN(spares_ns, a->unevictable_since_ns + s->config.grace_ns);
 
         if (past && a->spare_requested) {
@@ -253,7 +254,7 @@ static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu
                         wake_at(s, a->unevictable_since_ns + s->config.grace_ns);
                         return;
                 case VERDICT_FITS:
-                        a->unevictable_since_ns = s->now_ns; /* it waits for no client's answer */
+                        a->unevictable_since_ns = s->now_ns; /* no client has to answer first */
                         break;
                 }
         }
@@ -262,8 +263,8 @@ static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu
                 return;
         }
         if (more > ledger_free(g) || (more && g->head)) {
-                /* As for clients that wait to run: bytes held by clients that do not answer are not
-                 * waited for. */
+                /* The request does not wait for bytes of clients that cannot be asked, as in
+                 * settle_fits(). */
                 uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
 
                 if (!g->head &&
@@ -289,8 +290,8 @@ static void refuse_export(struct sched *s, struct client *c, struct account *a)
         actions_mark(s, c);
 }
 
-/* Memory to be exported may lie on the host now, so room is made for it as for a client that waits
- * to run. The client moves its own memory within its limit. */
+/* Serves a request to export memory. That memory may lie on the host now, so room is made for it as
+ * for a client that waits to run. The client moves its memory within its limit. */
 static void serve_export_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -344,8 +345,8 @@ static void serve_unevictable(struct sched *s, struct client *c)
 
 /* ---- room to run ---- */
 
-/* If every client that can be asked gave way, would there be room for c? If not, bytes kept for c
- * would only be kept from the others. */
+/* If there is no room for c even when every client gives way, bytes kept for c would be wasted:
+ * other clients could use them. */
 bool settle_fits(const struct sched *s, const struct client *c, bool without_foreign)
 {
         unsigned gpu;
@@ -391,7 +392,8 @@ void settle_grant(struct sched *s, struct client *c)
         }
 }
 
-/* Exclusive mode: strictly in queue order, or a resident client could overtake others for ever. */
+/* Exclusive mode grants leases strictly in queue order. Otherwise resident clients could overtake
+ * another client for ever. */
 static bool lease_is_free(struct sched *s, struct client *c)
 {
         bool is_free = true;
@@ -425,9 +427,9 @@ static bool outranked(const struct sched *s, const struct client *c)
         return false;
 }
 
-/* Clients are packed by their high-water marks: by its use of the moment, a client between two of
- * its peaks would be let in beside one that its next peak evicts. Bytes of clients that do not
- * answer are not waited for. */
+/* A client's room is measured by its high-water mark. By its present use, a client between two
+ * peaks would be admitted beside another client that its next peak evicts. The room does not count
+ * bytes of clients that cannot be asked. */
 static void set_reserve(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -444,9 +446,9 @@ static void set_reserve(struct sched *s, struct client *c)
         }
 }
 
-/* The client is overdue, and has reported that its host has no room for all that it should move
- * out. It may keep the rest, which is in its charge already. Once it has acknowledged that, it
- * waits for its moved bytes like any other client. A merely slow client gets nothing back. */
+/* Lets an overdue client keep the bytes that its host has no room for; they are in its charge
+ * already. After its acknowledgement it waits for its moved bytes like any other client. A client
+ * that is only slow gets nothing back. */
 static void keep_what_it_holds(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -468,13 +470,13 @@ static void keep_what_it_holds(struct sched *s, struct client *c)
                 if (held <= a->limit)
                         continue;
                 ledger_set_limit(s, c, gpu, held);
-                /* otherwise it would be asked for the same again before it could answer */
+                /* Otherwise c would be asked for the same bytes again before it could answer. */
                 c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
         }
 }
 
-/* Granted bytes are charged until they are given back, which takes an answer. So a client that has
- * not answered the first LIMIT of its connection gets no bytes that others may wait for. */
+/* True if c wants bytes but has never answered. Granted bytes stay charged until an answer gives
+ * them back, so a client gets no more bytes before it has acknowledged its first LIMIT. */
 static bool asks_and_never_answers(const struct client *c)
 {
         unsigned gpu;
@@ -490,7 +492,7 @@ static bool asks_and_never_answers(const struct client *c)
         return false;
 }
 
-/* Give c the bytes that are free and not kept for clients before it, and the lease once it has all
+/* Gives c the bytes that are free and not kept for clients before it, and the lease once it has all
  * that it needs. */
 static void serve_run(struct sched *s, struct client *c)
 {
@@ -556,7 +558,7 @@ void client_new_ticket(struct sched *s, struct client *c)
         }
 }
 
-/* It has what it lacked, or no longer wants it. */
+/* Ends a wait: c has the bytes that it lacked, or no longer asks for them. */
 static void stop_waiting(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -568,7 +570,7 @@ static void stop_waiting(struct sched *s, struct client *c)
         } else if (c->waiting && s->now_ns < policy_turn_end(s, c)) {
                 c->stalled_ns += s->now_ns - c->stalled_since_ns;
         } else if (c->waiting) {
-                /* It was served in queue order, like clients without a lease. */
+                /* Past its turn's end c was served in queue order, so a new turn begins. */
                 policy_turn_is_over(s, c);
                 fair_book(s, c);
                 policy_turn_begins(s, c);
@@ -596,9 +598,9 @@ void client_update_waiting(struct sched *s, struct client *c)
         }
 }
 
-/* ---- what is left to do for each ---- */
+/* ---- the last steps for each client ---- */
 
-/* No client waits for these bytes: raise the limit, so that growth within the commit needs no
+/* Raises the limit by bytes that no client waits for, so that growth within the commit needs no
  * request. */
 static void top_up(struct sched *s, struct client *c, unsigned gpu)
 {
@@ -617,7 +619,8 @@ static void top_up(struct sched *s, struct client *c, unsigned gpu)
                                  a->limit + MIN(a->commit - a->limit, ledger_available(g, a)));
 }
 
-/* True now, or true until a moment ago: the condition comes and goes with every allocation. */
+/* Keeps *held true for a moment after is_so has become false, because the condition comes and goes
+ * with every allocation. */
 static void hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
 {
         if (is_so) {
@@ -644,27 +647,26 @@ static void set_contested(struct sched *s)
         }
 }
 
-/* Work in flight must be short where a client waits. It must be short before that, too, where not
- * everything fits or a higher priority may come: work in flight when the wait begins was submitted
- * earlier. */
-static enum sched_bound bound_of(const struct sched *s, const struct client *c)
+/* Returns the throttle of c. Where a client waits, work in flight must be short. Where one may come
+ * to wait it must be limited, too: the work in flight at that moment was submitted earlier. */
+static enum sched_throttle throttle_of(const struct sched *s, const struct client *c)
 {
-        enum sched_bound bound = SCHED_UNBOUND;
+        enum sched_throttle throttle = SCHED_THROTTLE_NONE;
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
 
                 if (g->contested)
-                        return SCHED_BOUND_SHORT;
+                        return SCHED_THROTTLE_SHORT;
                 if (s->config.mode == SCHED_MODE_OFF)
                         continue;
                 if (c->priority < g->top_priority)
-                        return SCHED_BOUND_SHORT;
+                        return SCHED_THROTTLE_SHORT;
                 if (g->oversubscribed)
-                        bound = SCHED_BOUND_AHEAD;
+                        throttle = SCHED_THROTTLE_AHEAD;
         }
-        return bound;
+        return throttle;
 }
 
 static enum sched_state state_of(const struct client *c)
@@ -725,7 +727,7 @@ static void finish(struct sched *s)
 {
         for (unsigned i = 0; i < s->clients; i++) {
                 struct client *c = &s->client[i];
-                enum sched_bound bound;
+                enum sched_throttle throttle;
                 unsigned gpu;
 
                 if (!c->used)
@@ -736,9 +738,9 @@ static void finish(struct sched *s)
                         if (c->accounts[gpu].top_up)
                                 top_up(s, c, gpu);
                 }
-                bound = bound_of(s, c);
-                if (bound != c->bound) {
-                        c->bound = bound;
+                throttle = throttle_of(s, c);
+                if (throttle != c->throttle) {
+                        c->throttle = throttle;
                         if (!c->lost)
                                 actions_mark(s, c);
                 }
@@ -796,5 +798,5 @@ void settle(struct sched *s)
         note_excess(s);
         do
                 pass(s);
-        while (s->again); /* each round lowers some commit */
+        while (s->again); /* this ends, because each pass lowers some commit */
 }

@@ -1,4 +1,4 @@
-/* view.c: owns what people and the daemon may see of the state. Must never change it. */
+/* view.c: owns the views of the state for people and the daemon. Must never change the state. */
 #include <errno.h>
 #include <string.h>
 
@@ -112,7 +112,7 @@ uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
                        gpu_usable(g));
 }
 
-/* Who stands between c and the bytes it lacks on this GPU. */
+/* Returns the client that keeps c from the bytes that it lacks on this GPU. */
 static const struct client *blocker_on(const struct sched *s, const struct client *c, unsigned gpu)
 {
         const struct client *leased = NULL, *stubborn = NULL;

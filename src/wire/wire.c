@@ -1,4 +1,4 @@
-/* wire.c: owns the bytes of every message: table in, packets out, and back.
+/* wire.c: owns the conversion of messages to packets and back, as the table says.
  * Must never allocate, do I/O or trust a packet: everything a peer controls is checked here. */
 #include "wire/wire.h"
 
@@ -15,11 +15,11 @@ enum { DIRECTION_UP = WIRE_UP, DIRECTION_DOWN = WIRE_DOWN, DIRECTION_ACROSS = WI
 
 struct kind {
         const char *name;
-        uint16_t size; /* header included */
+        uint16_t size; /* bytes of a packet, header included */
         uint8_t direction;
 };
 
-/* Each field macro adds the bytes it takes: 8 +8 +4 +64 ... */
+/* Each field macro adds the field's bytes, so a list of fields is a sum: 8 +8 +4 +64 ... */
 #define U64(name)          +8
 #define U32(name)          +4
 #define TEXT(name, bytes)  +(bytes)
@@ -31,8 +31,8 @@ static const struct kind kinds[] = {
 };
 #undef WIRE
 
-/* The in-memory layout is the wire's: no padding, so every byte of a body is sent and none leaks.
- */
+/* A struct in memory has the layout of its packet's body: without padding, every byte is a
+ * field. */
 #define WIRE(name, number, direction, fields)                                              \
         _Static_assert(sizeof(struct wire_body_##number) == 0 fields, #name " is padded"); \
         _Static_assert((HEADER_SIZE fields) <= WIRE_SIZE_MAX, #name " is too large");
@@ -81,8 +81,8 @@ static uint64_t get(const uint8_t **p, unsigned bytes)
         return value;
 }
 
-/* What lies behind the NUL never leaves the process: it may be anything. A text that fills its
- * field is cut by one. */
+/* Fills the field behind the NUL with zeros: these bytes of the struct may be anything and must not
+ * leave the process. A text that fills its field loses its last character. */
 static void put_text(uint8_t **p, const char *text, size_t bytes)
 {
         size_t used = strnlen(text, bytes - 1);

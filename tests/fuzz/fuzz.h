@@ -1,6 +1,5 @@
-/* fuzz.h: what every fuzz target includes: libFuzzer's entry point, and a check that survives
- * NDEBUG. A broken check ends the process by a signal: libFuzzer and ctest both call that a
- * finding. */
+/* fuzz.h: libFuzzer's entry point, and a check that also works with NDEBUG. A broken check ends the
+ * process by a signal, which both libFuzzer and ctest report. */
 #pragma once
 
 #include <stddef.h>
@@ -8,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Called with any bytes at all, many times in one process. Always 0. */
+/* Called with arbitrary bytes, many times in one process. Always returns 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define FUZZ_CHECK(condition)                                                                  \

@@ -1,5 +1,5 @@
-/* fuzz_config.c: any configuration file: an error with a sentence and nothing changed, or settings
- * that the daemon can run with. */
+/* fuzz_config.c: any configuration file leads to an error with a sentence and unchanged settings,
+ * or to settings that the daemon can run with. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -29,11 +29,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         char error[CONFIG_ERROR_MAX] = "";
         int r;
 
-        if (size == 0) /* no stream of no bytes */
+        if (size == 0) /* fmemopen() makes no stream of no bytes */
                 return 0;
         f = fmemopen((void *)data, size, "r");
         FUZZ_CHECK(f != NULL);
-        /* Padding, too: the bytes are compared below. */
+        /* Clears the padding, too, because the bytes are compared below. */
         memset(&before, 0, sizeof(before));
         config_default(&before);
         memcpy(&c, &before, sizeof(c));

@@ -1,5 +1,5 @@
-/* fuzz_ptx.c: any text as PTX: a sentence, or a module whose kernels run, within bounds, on a small
- * memory. What a kernel does with that memory is its own business; what it does outside is not. */
+/* fuzz_ptx.c: any text as PTX leads to an error with a sentence, or to a module whose kernels run
+ * on a small memory. A kernel may change that memory as it likes, but no other memory. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -11,9 +11,9 @@
 #define MEMORY_BYTES  (UINT64_C(256) << 10)
 #define PARAMETER_MAX 4096u
 #define TEXT_MAX      (16u << 10)
-#define LOOKS         8 /* at `cancelled`; then the launch ends */
+#define LOOKS         8 /* looks at `cancelled` before the launch ends */
 #define KERNELS_MAX   4
-#define BLOCK         40u /* threads: a warp, and one that is not full */
+#define BLOCK         40u /* threads: a full warp and a partial one */
 
 static uint8_t memory[MEMORY_BYTES];
 
@@ -50,7 +50,8 @@ static bool cancelled(void *context)
         return ++m->looks > LOOKS;
 }
 
-/* False: more than the memory holds. The kernels' parameters may point to the first half. */
+/* Places the variables in the memory's second half, because the kernels' parameters may point to
+ * the first. Returns false if the memory is too small for them. */
 static bool place_variables(struct ptx_module *m)
 {
         const struct ptx_variable *v;

@@ -1,6 +1,6 @@
-/* fuzz_sched.c: bytes as events into the scheduler, every invariant after each of them.
- * Clients are whoever the bytes make them: most keep the protocol as far as figures go, because
- * what lies behind a refused message is never reached; nothing but sched_check() judges. */
+/* fuzz_sched.c: takes bytes as events for the scheduler, and checks every invariant after each
+ * event. Most clients that the bytes describe send figures that keep the protocol, because a
+ * refused message reaches no further code. Only sched_check() judges. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -43,7 +43,8 @@ static uint8_t byte(struct stage *g)
         return *g->in.data++;
 }
 
-/* Few bytes, all magnitudes: round figures, figures of the actor's own, and the edges. */
+/* Returns a figure of any magnitude from few bytes: a round figure, one of the actor's own, or a
+ * boundary value. */
 static uint64_t figure(struct stage *g, const struct actor *a, unsigned gpu)
 {
         uint8_t b = byte(g);
@@ -91,7 +92,7 @@ static void after(struct stage *g)
 {
         const char *broken;
 
-        /* A refused event settles nothing; the daemon's timer does. */
+        /* A refused event settles nothing, so the daemon's timer has to do it. */
         if (sched_next_ns(g->s) <= g->now_ns)
                 sched_tick(g->s, g->now_ns, &g->out);
         for (;;) {

@@ -1,4 +1,4 @@
-/* fuzz_wire.c: any packet, in all directions: what is accepted survives encoding and decoding. */
+/* fuzz_wire.c: any packet, in all directions: an accepted packet survives encoding and decoding. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -19,13 +19,13 @@ static void check_packet(const uint8_t *data, size_t size, enum wire_direction d
         FUZZ_CHECK(n >= 0 && (size_t)n == size);
         FUZZ_CHECK(wire_decode(packet, size, direction, &again) == 0);
         FUZZ_CHECK(memcmp(&m, &again, size) == 0);
-        /* One direction each. */
+        /* A packet is valid in one direction only. */
         FUZZ_CHECK(wire_decode(packet, size, direction == WIRE_UP ? WIRE_ACROSS : WIRE_UP, &again) <
                    0);
 }
 
-/* Any message that the daemon could hold in memory: what is encoded is a packet of its size, and
- * nothing of a text behind its NUL leaves the process. */
+/* Encodes any message that the daemon could hold in memory. The packet must have the message's
+ * size, and must not contain bytes that follow the NUL of a text. */
 static void check_message(const uint8_t *data, size_t size)
 {
         struct wire_message m;

@@ -1,5 +1,5 @@
-/* replay.c: the main() of a fuzz target without libFuzzer: runs files, and all files of folders,
- * through it. Must never pass if it found nothing to run. */
+/* replay.c: the main() of a fuzz target without libFuzzer: runs the given files, and all files of
+ * the given folders, through the target. Must never pass if there was nothing to run. */
 #include "fuzz.h"
 
 #include <dirent.h>
@@ -28,7 +28,7 @@ static int replay_file(const char *path)
         if (!f || !all)
                 return -errno;
         size = fread(all, 1, INPUT_MAX, f);
-        /* Of its exact size, so that a sanitizer sees the first byte behind it. */
+        /* The copy has the exact size, so that a sanitizer sees an access to the byte behind it. */
         exact = malloc(size ? size : 1);
         if (!exact)
                 return -ENOMEM;

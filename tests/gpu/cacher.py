@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A PyTorch process whose memory is mostly cache between two steps, as with large activations. Knows nothing of sublet.
-Each line on stdin is answered by one JSON line.
+"""A PyTorch process that frees most of its memory after every step, as with large activations. It knows nothing of
+sublet, and answers each line on stdin with one JSON line.
 
   work     one step: an activation of 1 GiB for each of --gib, kept until the end of the step, then freed
   exit
 
-Beside it --weights GiB that live, random and changed by every step. What a step computes is checked."""
+The process also keeps --weights GiB of random weights, which every step changes. It checks the result of each step."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ def say(event, **fields):
 
 
 def step(weights):
-    """The sum of all activations is known: each is a weight plus its number."""
+    """Runs a step and checks its sums: each activation is a weight plus the activation's number."""
     activations = [weights[i % len(weights)].float() + i for i in range(arguments.gib)]
     got = torch.stack([a.double().mean() - i for i, a in enumerate(activations)])
     want = torch.stack([weights[i % len(weights)].double().mean() for i in range(arguments.gib)])
@@ -41,7 +41,7 @@ parser.add_argument("--device", type=int, default=0)
 arguments = parser.parse_args()
 torch.cuda.set_device(arguments.device)
 generator = torch.Generator(device="cuda").manual_seed(1)
-# 16384 x 16384 of two bytes are half a GiB; an activation, of four bytes, 1 GiB.
+# A weight of 16384 x 16384 values of two bytes is half a GiB; an activation of four-byte values is 1 GiB.
 tensors = [torch.rand(ROWS, ROWS, generator=generator, device="cuda", dtype=torch.bfloat16)
            for _ in range(2 * arguments.weights)]
 step(tensors)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""cacher.py in JAX: weights that live and change with every step, beside activations of 1 GiB each that are kept until the end of
-a step. Whose allocator it is says the environment. Knows nothing of sublet. Each line "work" on stdin is a step, answered by
-one JSON line; what a step computes is checked."""
+"""cacher.py in JAX: random weights that every step changes, and activations of 1 GiB each that are kept until the end
+of a step. The environment chooses the allocator. It knows nothing of sublet. Each line "work" on stdin is a step, which
+is checked and answered with one JSON line."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ change = jax.jit(lambda w: (w + 1.0 / 128).astype(jnp.bfloat16), donate_argnums=
 
 
 def step(weights, count):
-    """Each activation is a weight plus its number, and so is its mean."""
+    """Runs a step and checks its means: each activation is a weight plus the activation's number."""
     want = [mean(w) for w in weights]
     activations = [activation(weights[i % len(weights)], jnp.float32(i)) for i in range(count)]
     got = [mean(a) for a in activations]
@@ -49,7 +49,7 @@ def main():
     parser.add_argument("--gib", type=int, default=40)
     parser.add_argument("--weights", type=int, default=4)
     arguments = parser.parse_args()
-    # 16384 x 16384 of two bytes are half a GiB; an activation, of four bytes, 1 GiB.
+    # A weight of 16384 x 16384 values of two bytes is half a GiB; an activation of four-byte values is 1 GiB.
     make = jax.jit(lambda key: jax.random.uniform(key, (ROWS, ROWS), jnp.bfloat16))
     weights = [make(jax.random.key(i)) for i in range(2 * arguments.weights)]
     step(weights, arguments.gib)

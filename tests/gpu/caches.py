@@ -1,5 +1,5 @@
-"""The part about memory that frameworks keep unused: five inference jobs with pauses on a card too small for all that they
-reserve. And its page."""
+"""The part about memory that frameworks keep unused, and its page: five inference jobs with pauses, on a card too small
+for all the memory that they reserve."""
 
 import os
 import statistics
@@ -62,7 +62,7 @@ PARTS = {"caches": (caches, 175)}
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in pages.py."""
+    """Returns rows of (what, measured, goal, met), as in pages.py."""
     p = parts.get("caches", {})
     names = {"keep": f"caches kept, a card of {CAPACITY_GIB} GiB", "give": f"caches given back, a card of {CAPACITY_GIB} GiB",
              "plain": "the plain driver, all of the card"}
@@ -73,11 +73,11 @@ def figures(parts):
         r, rounds = p[mode], p.get("rounds", {}).get(mode, [])
         best = p.get("keep", {}).get("iterations_per_second")
         each = f" (of each round {', '.join(str(x['iterations_per_second']) for x in rounds)})" if rounds else ""
-        taken = f"; {r['card_gib']} GiB of the card are taken in the mean, contexts and all" if "card_gib" in r else ""
-        shared = "" if mode == "plain" else (f"; the card holds {r['held_gib']} GiB of them in the mean, and"
+        taken = f". {r['card_gib']} GiB of the card are in use on average, with contexts" if "card_gib" in r else ""
+        shared = "" if mode == "plain" else (f"; {r['held_gib']} GiB of them are the detectors', and"
                                              f" {r['moved_gib_per_second']} GiB/s are moved")
-        out.append((f"{p['jobs']} detectors, {name}", f"{r['iterations_per_second']} iterations/s{each}; they reserve"
-                    f" {r['reserved_gib']} GiB and use {r['in_use_gib']} between batches{taken}{shared}",
+        out.append((f"{p['jobs']} detectors, {name}", f"{r['iterations_per_second']} iterations/s{each}; the detectors reserve"
+                    f" {r['reserved_gib']} GiB and use {r['in_use_gib']} GiB between batches{taken}{shared}",
                     "more than kept" if mode == "give" else "",
                     r["iterations_per_second"] > best if mode == "give" and best else None))
     return out
@@ -85,14 +85,14 @@ def figures(parts):
 
 def page(results):
     p = results["parts"].get("caches", {})
-    how_long = (f"for {p['seconds_each']} s, {ROUNDS} rounds of all three, each in another order; the figures are medians of the"
-                " rounds" if "seconds_each" in p else "for 20 s")
+    how_long = (f"Each row ran for {p['seconds_each']} s in each of {ROUNDS} rounds, and each round had another order. The figures are"
+                " medians of the rounds." if "seconds_each" in p else "Each row ran for 20 s.")
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
         f"`./dev gpu --only caches` runs this part (`tests/gpu/caches.py`). {JOBS} processes run Faster R-CNN in PyTorch on batches"
-        f" of four pictures of random sizes, with {PAUSE:g} s of pause after each, {how_long}. The daemon's `capacity` makes"
-        " the card small.", "", "The experiment is that of Gemini_UM. On a card of 11 GB and over Unified Memory, its authors report"
-        " 0.454 iterations a second with caches kept. With caches emptied after every iteration they report 0.962.",
+        f" of four pictures of random sizes, with a pause of {PAUSE:g} s after each. {how_long} The daemon's `capacity` makes"
+        " the card small.", "", "The experiment repeats that of Gemini_UM. Its authors used a card of 11 GB and Unified Memory."
+        " They report 0.454 iterations a second with caches kept, and 0.962 with caches emptied after every iteration.",
         "",
     ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""One inference job: a detector looks at pictures of all sizes, with a pause after each batch. Knows nothing of sublet, nor
-of what PyTorch keeps of the memory that it no longer uses. The line "go" on stdin starts it, "stop" ends it."""
+"""One inference job: a detector looks at pictures of all sizes, with a pause after each batch. It knows nothing of
+sublet, nor of the memory that PyTorch keeps unused. The line "go" on stdin starts the job, "stop" ends it."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ import time
 import torch
 import torchvision
 
-SIDES = (800, 864, 928, 992, 1056, 1120, 1216, 1333)  # as the pictures of COCO come
+SIDES = (800, 864, 928, 992, 1056, 1120, 1216, 1333)  # sizes of pictures as in COCO
 
 
 def say(event, **fields):

@@ -1,5 +1,5 @@
-"""Memory that is used from elsewhere, on a real GPU: by another GPU of the process, and by a device that is no GPU (dma-buf).
-On the plain driver, under sublet, beside a program that wants the room, and under torture. And its page."""
+"""The parts about memory that a process shares with another of its GPUs or with a device other than a GPU (dma-buf),
+and their page. They run on the plain driver, under sublet, beside a program that needs the room, and under torture."""
 
 import os
 import sys
@@ -12,11 +12,11 @@ from suite import Failure
 from torture import bytes_of, without_volatile
 
 TORTURE = "calls=10,every=10ms"
-PEERS_GIB, ROUNDS = 1, 4          # three times that: twice on the first GPU
-LARGE_GIB, OTHER_GIB = 24, 100    # beside another program, on the first GPU: together more than it has
+PEERS_GIB, ROUNDS = 1, 4          # size of each of three buffers, two of them on the first GPU; rounds of each run
+LARGE_GIB, OTHER_GIB = 24, 100    # size of each buffer, and of a rival on the first GPU, which cannot hold both
 HANDOFFS = 4
-BUFFER_GIB, RIVAL_GIB = 8, 124    # for a device; with as much private memory and a third program, more than the card
-CACHE_GIB, CACHE_CAPACITY_GIB = 8, 20  # of each of two programs, on a card that is said to be smaller than both
+BUFFER_GIB, RIVAL_GIB = 8, 124    # memory for a device, and as much private memory; a rival too large to fit beside
+CACHE_GIB, CACHE_CAPACITY_GIB = 8, 20  # cache of each of two programs, and a capacity that is too small for both
 BOTH = "0,1"
 ONE = "this machine has one GPU"
 
@@ -36,7 +36,7 @@ def sums(p):
 
 
 def touched_first(part, p, other):
-    """Waits for rounds after each of some hand-offs of the first GPU."""
+    """Makes hand-offs of the first GPU, and waits for rounds of the program after each hand-off."""
     for _ in range(HANDOFFS):
         other.say("touch")
         other.expect("done", part.deadline)
@@ -45,7 +45,7 @@ def touched_first(part, p, other):
 
 
 def two_gpus(part, result):
-    """Kernels of one GPU on the memory of another, and copies both ways."""
+    """Kernels of one GPU use memory of another, and copies go both ways."""
     if suite.Card(part).cards() < 2:
         result["skipped"] = ONE
         return
@@ -85,7 +85,7 @@ def two_gpus(part, result):
 
 
 def torch_gpus(part, result):
-    """PyTorch with two halves on two GPUs."""
+    """PyTorch with the halves of a network on two GPUs."""
     if suite.Card(part).cards() < 2:
         result["skipped"] = ONE
         return
@@ -111,7 +111,7 @@ def torch_gpus(part, result):
 
 
 def for_device(part, name, shared, between=lambda: None, **env):
-    """The answer of a program with descriptors for a device, and its pid."""
+    """Returns a program with descriptors for a device, its answers, and its largest number of unevictable bytes."""
     p = part.program("share", "--bytes", parts.size(BUFFER_GIB), "--block", parts.size(1), "--count", BUFFER_GIB, name=name,
                      shared=shared, **env)
     p.expect("filled", part.deadline)
@@ -129,7 +129,7 @@ def for_device(part, name, shared, between=lambda: None, **env):
 
 
 def dma_buf(part, result):
-    """Descriptors of memory for a device other than a GPU; that memory must stay where it is."""
+    """Descriptors of memory for a device other than a GPU; this memory must stay on the card."""
     _, want, _ = for_device(part, "plain", False)
     result["answer"] = next(r for line, r, _ in want if line == "device")
     part.daemon(quantum="300ms")
@@ -147,7 +147,7 @@ def dma_buf(part, result):
 
     _, beside, _ = for_device(part, "beside", True, touch)
     result["handoffs"] = part.gpu()["handoffs"] - before
-    result["held_gib"] = round(min(held[1:-1]) / parts.GIB, 2)  # between the orders device and free
+    result["held_gib"] = round(min(held[1:-1]) / parts.GIB, 2)  # after the order `device` and before `free`
     other.close()
     other.wait(part.deadline)
     result.update(alone=alone == want, tortured=tortured == want, beside=beside == want)
@@ -161,7 +161,7 @@ def dma_buf(part, result):
 
 
 def caches(part, result):
-    """PyTorch on the second GPU alone gives its cache back; no context appears on the first one."""
+    """PyTorch on only the second GPU gives its cache back; no context appears on the first GPU."""
     if suite.Card(part).cards() < 2:
         result["skipped"] = ONE
         return
@@ -210,19 +210,20 @@ def page(results):
     lines = pages.table(figures(found))
     r = found.get("devices-peers", {})
     if "handoffs" in r:
-        lines += ["*Two GPUs* (`programs/peers`): kernels of the second GPU add up what the first holds, and copies go both ways. Each"
-                  f" round checks every byte of both. {PEERS_GIB} GiB three times over ran plain, under sublet and under torture,"
-                  f" which moved {r['tortured_gib']} GiB out. A run of {LARGE_GIB} GiB three times over shared the first GPU with"
-                  f" a program of {OTHER_GIB} GiB: {r['handoffs']} hand-offs in {r['beside_rounds']} rounds.", ""]
+        lines += ["*Two GPUs* (`programs/peers`): kernels of the second GPU add up memory of the first, and copies go both ways. Each"
+                  f" round checks every byte of both. With three buffers of {PEERS_GIB} GiB, the program ran"
+                  f" plain, under sublet and under torture, which moved {r['tortured_gib']} GiB out. With three buffers of {LARGE_GIB} GiB,"
+                  f" it shared the first GPU with a program of {OTHER_GIB} GiB. That run had {r['handoffs']} hand-offs in"
+                  f" {r['beside_rounds']} rounds.", ""]
     r = found.get("devices-torch", {})
     if "tortured_gib" in r:
         lines += ["*PyTorch*: each of 300 steps multiplies matrices on both GPUs and sends the results across, both ways. All bits of"
                   f" both are compared. Torture moved {r['tortured_gib']} GiB out.", ""]
     r = found.get("devices-dmabuf", {})
     if "held_gib" in r:
-        given = "descriptors were given" if r["answer"] == 0 else f"the driver gives none (error {r['answer']}), with sublet or without"
-        lines += [f"*dma-buf* (`programs/share`, `cuMemGetHandleForAddressRange`): {given}. A device has {BUFFER_GIB} GiB open, and nobody"
-                  f" else has the program's other {BUFFER_GIB} GiB. It ran plain, under sublet and under torture, which moved"
-                  f" {r['tortured_gib']} GiB out. Beside a program of {RIVAL_GIB} GiB there were {r['handoffs']} hand-offs. Always"
-                  f" {r['held_gib']} GiB or more of its memory were on the card while the device had it open.", ""]
+        given = "the driver gave descriptors" if r["answer"] == 0 else f"the driver gives none (error {r['answer']}), with sublet or without"
+        lines += [f"*dma-buf* (`programs/share`, `cuMemGetHandleForAddressRange`): {given}. A device has {BUFFER_GIB} GiB of"
+                  f" the program open, and the program has {BUFFER_GIB} GiB more. The program ran plain, under sublet and under torture, which"
+                  f" moved {r['tortured_gib']} GiB out. Beside a program of {RIVAL_GIB} GiB there were {r['handoffs']} hand-offs. While the"
+                  f" device had memory open, at least {r['held_gib']} GiB of the program were on the card.", ""]
     return [*lines, *pages.unfinished(found), f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/devices.py`).", ""]

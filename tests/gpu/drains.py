@@ -1,4 +1,4 @@
-"""The parts about drains of programs with work in flight, and their page."""
+"""The parts about draining programs with work in flight, and their page."""
 
 import os
 
@@ -11,27 +11,27 @@ LENGTHS_MS = (1, 5, 20, 50)
 EACH_GIB = 72  # two of these take little more than the card, so that hand-offs are short and many
 SECONDS_EACH = 18
 BEYOND_MS = 10.0
-# Without "inside": on an H200 it waits for ever without sublet, too.
+# "inside" is left out: on an H200 it waits for ever without sublet, too.
 ENTANGLED = ("value", "write", "kernel", "host", "function", "fullhost", "full")
 ENTANGLED_SECONDS = 14
 
 
 def spread(values):
-    """Of a list: median, 99th percentile (of fewer than a hundred, the greatest), greatest."""
+    """Returns the median, the 99th percentile (the greatest of fewer than a hundred) and the greatest of a list."""
     v = sorted(values)
     return {"n": len(v), "p50": round(v[len(v) // 2], 2), "p99": round(v[min(len(v) - 1, int(len(v) * 0.99))], 2),
             "max": round(v[-1], 2)}
 
 
 def drains(part, result):
-    """How much longer than the longest kernel a drain takes, beside a program that competes."""
+    """Measures how much longer than the longest kernel a drain takes, beside a program that competes."""
     part.daemon(quantum="200ms")
     for ms in LENGTHS_MS:
         end = os.path.join(part.root, f"end-{ms}")
         until = part.left() - SECONDS_EACH
         if until < 10:
             raise Failure(f"no time left for kernels of {ms} ms")
-        # A second of work at a time: far more than may be in flight.
+        # Each program submits a second of work at a time: far more than the throttle allows in flight.
         pair = [part.program("burst", "--bytes", size(EACH_GIB), "--block", size(1), "--ms", ms, "--count",
                              max(20, 1000 // ms), "--seed", seed, "--until", end, name=f"burst-{ms}-{seed}",
                              SUBLET_FREEZE="off")
@@ -52,11 +52,11 @@ def drains(part, result):
 
 
 def entangled(part, result):
-    """Work in flight that waits for work held at the gate, and captures: programs that are frozen."""
+    """Programs with captures, or with work in flight that waits for work held at the gate, are frozen."""
     part.daemon(quantum="300ms", patience="500ms")
     programs = [("depend", 48, ("--how", how, "--ms", 50)) for how in ENTANGLED]
     programs += [("captures", 48, ("--how", how, "--count", 4, "--ms", 100)) for how in ("global", "local", "relaxed")]
-    programs += [("captures", 24, ("--how", "free", "--count", 12, "--ms", 100))]  # and as much again
+    programs += [("captures", 24, ("--how", "free", "--count", 12, "--ms", 100))]  # allocates the same bytes again
     rival_end = os.path.join(part.root, "end")
     rival = part.program("fill", "--bytes", size(100), "--block", size(1), "--seed", 9, "--until", rival_end)
     rival.expect("filled", part.deadline)
@@ -88,13 +88,13 @@ PARTS = {
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in pages.py."""
+    """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
     for name, r in parts.get("drains", {}).items():
         if isinstance(r, dict) and "beyond_ms" in r:
             b = r["beyond_ms"]
-            out.append((f"kernels of {name.replace('_', ' ')} back to back, beside a competitor, {b['n']} drains: longer than"
-                        " the longest kernel by", f"median {b['p50']} ms, p99 {b['p99']} ms, most {b['max']} ms",
+            out.append((f"kernels of {name.replace('_', ' ')} back to back, beside a competitor, {b['n']} drains: drain time beyond the longest"
+                        " kernel", f"median {b['p50']} ms, p99 {b['p99']} ms, most {b['max']} ms",
                         f"at most {BEYOND_MS:g} ms", b["p99"] <= BEYOND_MS))
     for name, r in parts.get("entangled", {}).items():
         if isinstance(r, dict):
@@ -115,8 +115,8 @@ def page(results):
         "The `depend-…` programs have work in flight that waits for later calls (`tests/programs/depend.c`). The `captures-…`"
         " programs capture graphs slowly, by several threads at once (`tests/programs/captures.c`).",
         "",
-        "The throttle learns how many submissions may be in flight from how long the last ones took. A program that goes from short"
-        " work to long kernels (here: from filling its memory to kernels of 20 or 50 ms) has about twenty of them in flight once."
-        " Each program's first drain waits for those: that is the most of its row. A program that is frozen needs no throttle.",
+        "The throttle learns from the last submissions how many may be in flight. Here, programs go from short work (filling"
+        " their memory) to kernels of 20 or 50 ms. At that moment, about twenty long kernels are in flight. Each program's first"
+        " drain waits for them, and gives the longest time of its row. A program that is frozen needs no throttle.",
         "",
     ]

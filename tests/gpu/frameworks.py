@@ -1,5 +1,5 @@
 """Real frameworks, plain against torture: each case of tests/gpu/workloads runs twice on the plain driver, once under
-sublet and once under SUBLET_TORTURE, and the results are compared."""
+sublet and once under SUBLET_TORTURE. This part compares the results."""
 
 import concurrent.futures
 import importlib.metadata
@@ -12,17 +12,17 @@ import time
 import suite
 from suite import Failure
 
-TOGETHER = 5  # cases at a time; each has three processes, except in its first run
-# One call in so many, and a moment in so many milliseconds: some dozen times a second at most.
+TOGETHER = 5  # cases at a time; each has three processes at once, except in its first run
+# Memory moves before one call in a thousand and every 20 ms: some dozen times a second at most.
 TORTURE = "calls=1000,every=20ms"
-# Cases whose two plain runs differ: how far a run may be from the first of them.
-CLOSE_FACTOR, CLOSE = 30, 1e-5 # times the distance of the plain runs, or so much; the greater of the two
-NOT_HERE = "not here: "  # how the row of a case that cannot run begins
+# A case whose two plain runs differ: the largest difference of another run from the first plain run.
+CLOSE_FACTOR, CLOSE = 30, 1e-5 # times the difference of the plain runs, or this difference; the larger counts
+NOT_HERE = "not here: "  # begins the row of a case that cannot run
 
 QUIET_JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true"
              " --xla_gpu_autotune_level=0"}
 
-# name: framework, script, case, environment, seconds that one run may take
+# name: framework, script, case, environment, limit of one run in seconds
 CASES = {
     "torch-fp32": ("PyTorch", "with_torch", "fp32", {}, 60),
     "torch-bf16": ("PyTorch", "with_torch", "bf16", {}, 60),
@@ -59,13 +59,13 @@ CASES = {
 
 
 def chosen():
-    """FRAMEWORKS=PyTorch,jax-async names frameworks or cases; without it, all."""
+    """Returns the chosen cases. FRAMEWORKS=PyTorch,jax-async names frameworks or cases; without it, all are chosen."""
     wanted = [w.lower() for w in os.environ.get("FRAMEWORKS", "").split(",") if w]
     return {n: c for n, c in CASES.items() if not wanted or n in wanted or c[0].lower() in wanted}
 
 
 class Run:
-    """One process, and its outcome."""
+    """One process of a case, and its outcome."""
 
     def __init__(self, part, name, how, torture=None, **more):
         _, script, case, env, seconds = CASES[name]
@@ -94,7 +94,7 @@ class Run:
         return self
 
     def torture(self):
-        """How often memory was evicted, and how many bytes."""
+        """Returns how often memory was evicted, and how many bytes."""
         found = []
         if os.path.exists(self.trace):
             with open(self.trace, encoding="utf-8") as f:
@@ -109,7 +109,7 @@ class Run:
 
 
 def apart(one, other):
-    """The largest relative difference of any value; 0: all bits are equal."""
+    """Returns the largest relative difference of any value; 0 if all bits are equal."""
     if set(one) != set(other):
         return float("inf")
     worst = 0.0
@@ -120,15 +120,15 @@ def apart(one, other):
         if len(a) != len(b):
             return float("inf")
         found = [abs(x - y) / (abs(x) + abs(y) + 1e-9) for x, y in zip(a, b)]
-        if any(map(math.isnan, found)):  # which max() would pass over
+        if any(map(math.isnan, found)):  # max() would ignore a NaN
             return float("inf")
         worst = max([worst, 1e-12] + found)
     return worst
 
 
 def verdict(difference, usual, error):
-    """'equal', 'close' (if plain runs are not equal either), or what is wrong. usual: infinite if there are no two plain runs
-    to compare."""
+    """Returns 'equal', 'close' (if plain runs are not equal either), or a description of the fault. usual: the
+    difference of two plain runs, infinite if there are not two."""
     if error:
         return "fails: " + error
     if difference == 0:
@@ -142,7 +142,7 @@ def verdict(difference, usual, error):
 
 
 def finite(difference):
-    """None: there is no number, because results are missing or have another shape."""
+    """Returns None if there is no number, because results are missing or have another shape."""
     return difference if math.isfinite(difference) else None
 
 

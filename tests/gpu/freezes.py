@@ -16,20 +16,20 @@ import torture
 from drains import spread
 from suite import GIB, Failure
 
-# The system tests' folder has modules of the same names as this one.
+# wireclient is loaded by its path, because the system tests' folder has modules of the same names as this folder.
 _spec = importlib.util.spec_from_file_location("wireclient", os.path.join(suite.ROOT, "tests", "system", "wireclient.py"))
 wire = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(wire)
 BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields) in wire.MESSAGES.items()}
-TIMES, TIMES_ALONE = 1000, 300  # beside another process's kernels, and without them
+TIMES, TIMES_ALONE = 1000, 300  # repetitions beside another process's kernels, and without them
 FRAMEWORKS_TORTURE = "calls=0,every=2ms"
 STANDING_S = 10
 HANDOFF_GIB = 32
-HELD_GIB = 102  # of a third program, which leaves room for one of the two
+HELD_GIB = 102  # memory of a third program, which leaves room for one of the two
 
 
 class Daemon:
-    """The daemon of one client: it grants all requests, and the client freezes when told to."""
+    """The daemon of one client: it grants all requests, and the client freezes at each REVOKE."""
 
     def __init__(self, part):
         os.mkdir(part.dir, 0o700)
@@ -60,7 +60,7 @@ class Daemon:
 
     def answer(self, m):
         if m["type"] == "HELLO":
-            self.send("WELCOME", magic=wire.MAGIC, instance=1, major=1, minor=7, version="test")
+            self.send("WELCOME", magic=wire.MAGIC, instance=1, protocol=1, version="test")
         elif m["type"] == "ATTACH":
             self.total = m["total_bytes"]
             self.limit = {"commit": m["allocated"], "backed": self.total, "unevictable": m["unevictable_requested"]}
@@ -102,7 +102,7 @@ def now():
 
 
 def stop_once(d, counter):
-    """REVOKE until DRAINED, watching the counter: (ms until its last step, ms until DRAINED)."""
+    """Sends REVOKE, watches the counter and waits for DRAINED. Returns (ms until the last step, ms until DRAINED)."""
     poll, seen, steps = select.poll(), counter.value, 0
     poll.register(d.client, select.POLLIN)
     began = last = now()
@@ -124,7 +124,7 @@ def stop_once(d, counter):
 
 
 def go_on_once(d, counter, most_s=5):
-    """GRANT until the counter moves, in ms."""
+    """Sends GRANT. Returns the ms until the counter moves."""
     seen, began = counter.value, now()
     d.grant()
     while counter.value == seen:
@@ -142,10 +142,11 @@ def stands(counter, ns):
 
 
 def latency(part, result):
-    """REVOKE to frozen and GRANT to progress, many times in one kernel that fills the GPU, copies in flight, a neighbour."""
+    """Measures the time from REVOKE to frozen and from GRANT to progress, many times, while a kernel fills the GPU,
+    copies run, and another process computes."""
     path, d = suite.build_cuda(part, "standing"), Daemon(part)
-    neighbour = part.program("burst", "--bytes", "64MiB", "--ms", 2, "--count", 50, "--seed", 2, "--until",
-                             os.path.join(part.root, "end"), name="neighbour", shared=False)
+    other = part.program("burst", "--bytes", "64MiB", "--ms", 2, "--count", 50, "--seed", 2, "--until",
+                         os.path.join(part.root, "end"), name="other", shared=False)
     file = f"/dev/shm/standing-{os.getpid()}"  # the driver cannot register pages of a file on disk
     argv = [path, "--gib", 2, "--copies", 100, "--counter", file]
     plain = part.start([*map(str, argv), "--seconds", str(STANDING_S), "--rounds", "1"], "standing-plain", False)
@@ -154,7 +155,7 @@ def latency(part, result):
     p = part.start([*map(str, argv), "--steps", str(steps["steps"]), "--until", os.path.join(part.root, "end-standing")],
                    "standing", True, SUBLET_FREEZE="move")
     d.serve(60, lambda: any(e["event"] == "ready" for e in p.events))
-    d.serve(2)  # the second context is made
+    d.serve(2)  # long enough to make the second context
     with open(file, "rb") as f:
         m = mmap.mmap(f.fileno(), 4096, mmap.MAP_SHARED, mmap.PROT_READ)
     os.unlink(file)
@@ -172,7 +173,7 @@ def latency(part, result):
         ran_on = 0
         while len(stop) < times and part.left() > 30:
             d.serve(rng.random() * 0.006)
-            if stands(counter, 2 * 10**6):  # between two kernels: nothing to see
+            if stands(counter, 2 * 10**6):  # the program is between two kernels, so a freeze would show nothing
                 d.serve(0.01)
                 continue
             one = stop_once(d, counter)
@@ -185,7 +186,7 @@ def latency(part, result):
 
     result.update(steps=steps, beside=series(TIMES))
     suite.touch(os.path.join(part.root, "end"))
-    neighbour.wait(part.deadline)
+    other.wait(part.deadline)
     result.update(without=series(TIMES_ALONE), frozen=d.frozen)
     suite.touch(os.path.join(part.root, "end-standing"))
     d.serve_to_the_end(p, max(part.left() - 5, 1))
@@ -219,10 +220,10 @@ def handoff(part, result):
     out, back, begun, frozen = [], [], [], []
     for p in pair:
         own = [e for e in events if e["pid"] == p.pid]
-        moved = min(e["t_ns"] for e in own if e["event"] == "evict_begin")  # earlier memory was new
+        moved = min(e["t_ns"] for e in own if e["event"] == "evict_begin")  # before that no hand-off moved memory
         for kind, to in (("evict", out), ("restore", back)):
             to += [b / 1e9 / ((e - s) / 1e9) for s, e, b in suite.episodes(own, p.pid, kind) if b > HANDOFF_GIB * GIB // 2 and e > moved]
-        drains = [e["t_ns"] for e in own if e["event"] == "drain_begin" and e["t_ns"] > moved]  # its kernel runs by then
+        drains = [e["t_ns"] for e in own if e["event"] == "drain_begin" and e["t_ns"] > moved]  # the kernel runs by then
         for t in drains:
             first = next((e["t_ns"] for e in own if e["event"] == "evict_begin" and e["t_ns"] > t), None)
             if first:
@@ -268,7 +269,7 @@ def shown(s, unit="ms"):
 
 
 def figures(found):
-    """(what, measured, goal, met), as in pages.py."""
+    """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
     for mode, r in found.get("freezes-alone", {}).items():
         if isinstance(r, dict) and "difference_percent" in r:
@@ -283,9 +284,9 @@ def figures(found):
         s = series["revoke_to_last_step_ms"]
         out.append((f"{where}, {series['n']} times: `REVOKE` until the kernel's last step", shown(s), "median 2 ms, p99 3 ms",
                     s["p50"] <= 2 and s["p99"] <= 3))
-        out.append(("… until the process reports that it is frozen, its second context tried", shown(series["revoke_to_drained_ms"]), "", None))
+        out.append(("… until the process reports that it is frozen, after a test of its second context", shown(series["revoke_to_drained_ms"]), "", None))
         s = series["grant_to_progress_ms"]
-        # Beside other processes the GPU's own time slices, of 2 ms, come first.
+        # Beside other processes the kernel waits for the GPU's own time slices of 2 ms.
         out.append(("… `GRANT` until the kernel's next step", shown(s), *(("p99 1 ms", s["p99"] <= 1) if key == "without" else ("", None))))
         out.append(("… the kernel went on after that report", f"{series['ran_on']} times", "never", series["ran_on"] == 0))
     r = found.get("freezes-handoff", {})
@@ -299,7 +300,7 @@ def figures(found):
                         None))
         given = r.get("bus", {}).get("given back")
         if given:
-            out.append(("… the same, where each piece goes back to the driver, which clears it (as every second time)",
+            out.append(("… the same, but each piece goes back to the driver, which clears it (in every second hand-off)",
                         f"{given['both_gb_s']} GB/s each way", "", None))
         out.append(("… the first byte after `REVOKE`", shown(r["begun_ms"]), "5 ms", r["begun_ms"]["p99"] <= 5))
         out.append(("… wrong words", f"{r['wrong']} in {r['rounds']} rounds", "0", r["wrong"] == 0))
@@ -329,7 +330,7 @@ def page(results):
         *(["## What fell short", "", *bad, ""] if bad else []),
         *pages.unfinished(results["parts"]),
         f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/freezes.py`).", "",
-        "The kernel (`tests/gpu/standing.cu`) has a block on each processor. Each thread keeps 200 values in registers, and each"
+        "The frozen kernel (`tests/gpu/standing.cu`) has a block on each processor. Each thread keeps 200 values in registers, and each"
         " block uses all the shared memory that it can have. Copies of 1 GiB and another process's kernels run beside it.",
         "",
     ]

@@ -1,4 +1,4 @@
-"""The part about Ctrl-C while a Python program waits for its turn. And its page."""
+"""The part about Ctrl-C while a Python program waits for its turn, and its page."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from suite import Failure
 from survives import spread
 
 QUANTUM = "6s"
-TIMES = 5           # of each kind of work
+TIMES = 5           # interrupts for each kind of work
 KINDS = ("multiply", "train")
 
 
@@ -24,7 +24,7 @@ def interrupted_job(part, kind, end, name):
 
 
 def interrupt(part, result):
-    """Ctrl-C in PyTorch programs that wait for their turn, behind one that does not end soon."""
+    """Ctrl-C in PyTorch programs that wait for their turn behind a program that does not end soon."""
     part.daemon(mode="exclusive", quantum=QUANTUM)
     result["quantum"] = QUANTUM
     for kind in KINDS:
@@ -37,7 +37,7 @@ def interrupt(part, result):
                 return next((p for p in jobs if states.get(p.pid) == "waiting"), None)
 
             wait_until(part, waiting, "a program that waits")
-            time.sleep(0.3)  # by now it waits at the gate, in whatever call
+            time.sleep(0.3)  # long enough for the program to wait at the gate
             p = waiting()
             if not p:
                 continue
@@ -78,4 +78,4 @@ def page(results):
     return [*pages.table(figures(results["parts"])), *pages.unfinished(results["parts"]),
             "`./dev gpu --only interrupt` runs this part (`tests/gpu/interrupt.py`): two PyTorch programs in exclusive mode with a"
             f" quantum of {results['parts'].get('interrupt', {}).get('quantum', QUANTUM)}. The waiting program gets SIGINT,"
-            " catches the exception and goes on. A product that it computes at the end is compared with the processor's.", ""]
+            " catches the exception and goes on. At the end it computes a product of matrices, which is compared with the processor's result.", ""]

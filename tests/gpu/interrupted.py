@@ -2,10 +2,10 @@
 """A PyTorch program that is interrupted while it works. It knows nothing of sublet.
 
   --train    train a small network; otherwise multiply matrices
-  --until    the file whose appearance ends it
+  --until    the file whose appearance ends the program
 
-Each KeyboardInterrupt is one JSON line with its moment; the work then goes on. The last line says whether a product that
-was computed after all interrupts is right."""
+The program prints one JSON line with the moment of each KeyboardInterrupt, and works on. The last line says whether a
+product computed after all interrupts is right."""
 
 import argparse
 import json
@@ -54,7 +54,7 @@ while not os.path.exists(arguments.until):
             steps += 1
             if steps % 50 == 0:
                 torch.cuda.synchronize()
-        except RuntimeError as e:  # the operation that was interrupted; KeyboardInterrupt follows, perhaps in here
+        except RuntimeError as e:  # the interrupted operation; KeyboardInterrupt follows, perhaps inside this handler
             say("failed", text=str(e)[:80])
     except KeyboardInterrupt:
         say("interrupted")

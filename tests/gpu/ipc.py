@@ -1,5 +1,5 @@
-"""Memory that other processes have open (CUDA IPC), on a real GPU: driver-API programs and PyTorch, against the plain
-driver, and where not everything fits the card."""
+"""Memory that other processes have open (CUDA IPC), on a real GPU: driver-API programs and PyTorch give the results of
+the plain driver, also if the programs do not fit the card together."""
 
 import os
 import sys
@@ -9,12 +9,12 @@ import parts
 import suite
 from suite import Failure
 
-SHARED_GIB, PRIVATE_GIB, OTHER_GIB = 24, 40, 86  # of each of two programs; of a third
+SHARED_GIB, PRIVATE_GIB, OTHER_GIB = 24, 40, 86  # the first two for each of two programs; the last for a third program
 TORCH_BALLAST_GIB = 60
 
 
 def ended(part):
-    """Nothing is left in the ledger."""
+    """Waits until the ledger is empty."""
     parts.wait_until(part, lambda: not part.gpu()["clients"], "empty ledger")
 
 
@@ -31,7 +31,7 @@ def order(part, p, line):
 
 
 def exchange(part, label, shared, private=0, between=lambda: None):
-    """The results of both sides in each round."""
+    """Returns both programs, and the results of both sides in each round."""
     handles = os.path.join(part.root, "handles-" + label)
     giver = share(part, "giver-" + label, SHARED_GIB, private, shared)
     taker = share(part, "taker-" + label, 1, private, shared)
@@ -54,7 +54,7 @@ def exchange(part, label, shared, private=0, between=lambda: None):
 
 
 def programs(part, result):
-    """Two driver-API programs that write to each other's memory: plain, alone under sublet, and beside a third."""
+    """Two driver-API programs write to each other's memory: plain, alone under sublet, and beside a third program."""
     def finish(*programs_):
         for p in programs_:
             p.close()
@@ -74,7 +74,7 @@ def programs(part, result):
     giver, taker, sums = exchange(part, "beside", True, PRIVATE_GIB, lambda: order(part, third, "touch"))
     result["equal_beside"] = sums == plain
     result["handoffs"] = part.gpu()["handoffs"] - before
-    # The process that made the memory is killed: the memory stays with the one that has it open, and is charged to it.
+    # The exporter is killed: its memory stays with the importer that has it open, and the importer is charged.
     giver.kill()
     parts.wait_until(part, lambda: giver.pid not in [c["pid"] for c in part.gpu()["clients"]], "end of the exporter")
     parts.wait_until(part, lambda: any(c["pid"] == taker.pid and c["unevictable"] >= SHARED_GIB * parts.GIB
@@ -92,7 +92,8 @@ def programs(part, result):
 
 
 def torch_exchange(part, result):
-    """Two PyTorch processes that send tensors to each other: plain, and under sublet beside a program that wants the room."""
+    """Two PyTorch processes send tensors to each other: plain, and under sublet beside a program that needs the
+    room."""
     def start(name, shared):
         return part.start([sys.executable, os.path.join(suite.HERE, "workloads", "with_torch_ipc.py"), "exchange"], name,
                           shared, BALLAST_GIB=str(TORCH_BALLAST_GIB))
@@ -132,18 +133,18 @@ def page(results):
     p = found.get("ipc-programs", {})
     if "charged_after_the_exporter" in p:
         lines += ["## Driver-API programs", "",
-                  f"One program shares {SHARED_GIB} GiB with another. Each checks and rewrites what the other wrote. When the"
-                  " exporter was killed, the importer went on. Its unevictable bytes were then"
+                  f"One program, the exporter, shares {SHARED_GIB} GiB with another, the importer. Each checks and rewrites what the other"
+                  " wrote. When the exporter was killed, the importer went on. The importer's unevictable bytes were then"
                   f" {p['charged_after_the_exporter']} GiB.", "",
                   "| run | hand-offs | contents as on the plain driver |", "|---|---|---|",
                   f"| alone | | {'yes' if p['equal_alone'] else '**no**'} |",
-                  f"| with {PRIVATE_GIB} GiB more of each, beside a third program of {p.get('other_gib', 90)} GiB | {p['handoffs']} |"
+                  f"| with {PRIVATE_GIB} GiB more in each program, beside a third program of {p.get('other_gib', 90)} GiB | {p['handoffs']} |"
                   f" {'yes' if p['equal_beside'] else '**no**'} |", ""]
     t = found.get("ipc-torch", {})
     if "equal" in t:
         lines += ["## PyTorch", "",
-                  f"A process sends {t['results']} tensors of 1 to 50 million numbers, and parts of them, to a second process. That"
-                  f" one changes them in place and sends others back. The first also holds {TORCH_BALLAST_GIB} GiB of random words.", "",
-                  f"Beside a program of {t.get('other_gib', 90)} GiB there were {t['handoffs']} hand-offs. Are all values, bit for"
-                  f" bit, those of an undisturbed run on the plain driver? {'Yes' if t['equal'] else '**No**'}.", ""]
+                  f"A process sends {t['results']} tensors of 1 to 50 million numbers, and parts of them, to a second process. The"
+                  f" second process changes them in place and sends others back. The first also holds {TORCH_BALLAST_GIB} GiB of random words.", "",
+                  f"Beside a program of {t.get('other_gib', 90)} GiB there were {t['handoffs']} hand-offs. Are all values equal, bit for"
+                  f" bit, to those of an undisturbed run on the plain driver? {'Yes' if t['equal'] else '**No**'}.", ""]
     return [*lines, *pages.unfinished(found), f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/ipc.py`).", ""]

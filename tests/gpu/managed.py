@@ -1,5 +1,6 @@
-"""The set-up of the work that sublet descends from (managed memory, one program at a time, a quantum in seconds, switched off
-while they run) beside the default and the plain driver: two programs that together stay well within the card. And the page."""
+"""The part that compares the set-up of an earlier scheduler with sublet's default and the plain driver, and its page.
+That scheduler, which sublet descends from, used managed memory, ran one program at a time with a quantum in seconds,
+and changed its mode while programs ran. The two programs together stay well within the card."""
 
 import os
 import subprocess
@@ -10,21 +11,21 @@ import parts
 import suite
 from suite import Failure
 
-EACH_GIB = 24   # never more managed memory than the card has free
-SECONDS = 10    # of each measurement
+EACH_GIB = 24   # memory of each program, so that the card always has more free memory than is managed
+SECONDS = 10    # length of each measurement
 QUANTUM = "1s"
-SETTLE_S = 2    # after a change of mode
-# What is measured: its name, how the programs run (None: without sublet), and the orders before it.
+SETTLE_S = 2    # pause after a change of mode
+# The measured rows: name, environment of the programs (None: without sublet), and the orders before the measurement.
 ROWS = {
     "plain": (None, ()),
     "default": ({}, ()),
     "managed, exclusive": ({"SUBLET_MEMORY": "managed"}, (("mode", "exclusive"), ("quantum", QUANTUM))),
-    "managed, auto": ({"SUBLET_MEMORY": "managed"}, (("mode", "auto"),)),  # the same programs go on
+    "managed, auto": ({"SUBLET_MEMORY": "managed"}, (("mode", "auto"),)),  # the programs of the row before go on
 }
 
 
 def order(part, *words):
-    """As a person gives the order."""
+    """Gives an order by the command line, as a person does."""
     done = subprocess.run([os.path.join(part.build, "sublet"), "set", *words], env={**os.environ, "SUBLET_DIR": part.dir},
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=max(part.left(), 5), check=False)
     if done.returncode != 0:
@@ -59,7 +60,7 @@ def measure(part, pair, shared):
 
 
 def finish(part, pair, end):
-    """Rounds whose sums were recomputed."""
+    """Ends the programs. Returns the numbers of rounds whose sums were recomputed."""
     suite.touch(end)
     for p in pair:
         p.wait(part.deadline)
@@ -67,7 +68,8 @@ def finish(part, pair, end):
 
 
 def managed(part, result):
-    """Two programs of 24 GiB: plain, in the default mode, and with managed memory in turns that are switched off at run time."""
+    """Two programs of 24 GiB: plain, in the default mode, and with managed memory in turns that are switched off as
+    they run."""
     running, pair, end = None, (), None
     for name, (env, orders) in ROWS.items():
         label = name.split(",")[0]
@@ -89,7 +91,7 @@ def managed(part, result):
     parts.wait_until(part, lambda: not part.gpu()["clients"], "empty ledger")
     if not result["managed, exclusive"]["handoffs"]:
         raise Failure("no turns in exclusive mode")
-    if result["managed, auto"]["handoffs"] > 1:  # one may have been under way
+    if result["managed, auto"]["handoffs"] > 1:  # a single hand-off may have begun before the change of mode
         raise Failure("turns, though the mode was auto and both fit")
 
 
@@ -112,12 +114,12 @@ def page(results):
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        f"`./dev gpu --only {','.join(PARTS)}` runs this part (`tests/gpu/managed.py`). `programs/fill` runs twice at the same time and"
-        f" checks and rewrites all of its memory every round. Each row took {SECONDS} s.", "",
+        f"`./dev gpu --only {','.join(PARTS)}` runs this part (`tests/gpu/managed.py`). `programs/fill` runs twice at the same time. Each"
+        f" program checks and rewrites all of its memory every round. Each row took {SECONDS} s.", "",
         "- *default*: `--memory swap`, mode *auto*.",
         f"- *managed*: `--memory managed`, first with `sublet set mode exclusive` and `sublet set quantum {QUANTUM}`. Then the same"
         " programs go on with `sublet set mode auto`.", "",
-        "Bytes are those of `sublet status`, which does not count what the driver moves of managed memory. Together the programs"
-        " take less than half of the card, so there is nothing to move.",
+        "Bytes are those of `sublet status`, which does not count managed memory that the driver moves. Together the programs"
+        " take less than half of the card, so nothing has to move.",
         "",
     ]

@@ -1,6 +1,7 @@
-/* mapped: memory of the host that is mapped at an address of the device, as SUBLET_MEMORY=overflow
- * has it, without sublet: what of CUDA works on it, and what it costs beside memory of the card.
- * One JSON line a finding. The argument is what to try: copies, bulk, atomics, graphs or speed. */
+/* mapped: tests host memory that is mapped at a device address, as SUBLET_MEMORY=overflow maps it, but
+ * without sublet: which CUDA operations work on it, and what they cost beside memory of the card.
+ * Prints one JSON line for each finding. The argument names a test: copies, bulk, atomics, graphs or
+ * speed. */
 #include "../programs/runtime/runtime.cuh"
 
 #include <cuda.h>
@@ -64,7 +65,7 @@ static void map_at(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle h)
         must(mem_set_access(at, bytes, &access, 1), "cuMemSetAccess");
 }
 
-/* Whole pages of 2 MiB; goes with the process. */
+/* Returns whole pages of 2 MiB, which live until the process ends. */
 static char *memory(int side, size_t bytes)
 {
         CUdeviceptr at;
@@ -170,7 +171,7 @@ static void copies(void)
         found("copies in three dimensions", right);
 
         TRY(cudaMemset(at, 0x5a, COPY));
-        TRY(cudaDeviceSynchronize()); /* the stream does not wait for the default one */
+        TRY(cudaDeviceSynchronize()); /* because the stream does not wait for the default one */
         TRY(cudaMemset2DAsync(at + 8192, 1024, 7, 100, 50, s));
         TRY(cudaStreamSynchronize(s));
         TRY(cudaMemcpy(b.data(), at, COPY, cudaMemcpyDeviceToHost));
@@ -190,8 +191,7 @@ static void copies(void)
         found("stream memory operations: a value written and waited for", word == 77);
 }
 
-/* ---- bulk copies between it and shared memory, as the tensor memory accelerator makes them ----
- */
+/* ---- bulk copies between mapped and shared memory, by the tensor memory accelerator ---- */
 
 enum { BULK = 16384 };
 
@@ -306,7 +306,7 @@ template <kind K> static __device__ void hit_once(uint64_t *q, unsigned t)
         }
 }
 
-enum { STRIDE = 8 }; /* words of 64 bits from one address to the next */
+enum { STRIDE = 8 }; /* distance between two addresses, in words of 64 bits */
 
 template <kind K> static __global__ void hit(uint64_t *at, unsigned spread, unsigned times)
 {
@@ -316,7 +316,7 @@ template <kind K> static __global__ void hit(uint64_t *at, unsigned spread, unsi
                 hit_once<K>(at + (size_t)(t % spread) * STRIDE, t);
 }
 
-/* What `threads` threads must leave at the address number a. */
+/* True if `got` is the value that `threads` threads must leave at address number a. */
 static bool is_right(kind k, uint64_t got, unsigned a, unsigned threads, unsigned spread,
                      unsigned times)
 {
@@ -408,8 +408,7 @@ static void atomics(void)
         atomics_of<CAS64>(at);
 }
 
-/* ---- graphs that were made while the memory lay on one side, launched while it lies on the other
- * ---- */
+/* ---- graphs made while the memory is on one side, launched while it is on the other ---- */
 
 static const size_t GRAPH = 2 * MIB, WORDS = GRAPH / 4;
 
@@ -474,7 +473,7 @@ static bool graph_right(const graph_memory &m, uint32_t turn)
         for (size_t i = 0; i < WORDS; i++) {
                 size_t from = i >= MIB / 4 && i < MIB / 4 + MIB / 8
                                       ? i - MIB / 4
-                                      : i; /* where the copy took it from */
+                                      : i; /* the value that the copy read */
 
                 if (out[i] != (from < 16 ? 0x05050505 : (uint32_t)from * 3 + turn + 1))
                         return false;
@@ -542,7 +541,7 @@ static void graphs(void)
                         graphs_of(first, captured);
 }
 
-/* ---- what it costs ---- */
+/* ---- costs ---- */
 
 static const size_t LARGE = 1024 * MIB;
 enum { GATHERS = 200 };
@@ -557,7 +556,7 @@ static __global__ void read_all(const uint4 *at, size_t n, uint32_t *sum)
 
                 s += v.x ^ v.y ^ v.z ^ v.w;
         }
-        if (s == 12345) /* so that it is read */
+        if (s == 12345) /* uses s, so that the compiler keeps the reads */
                 atomicAdd(sum, s);
 }
 
@@ -587,7 +586,7 @@ template <typename F> static double timed(F work)
 
         TRY(cudaEventCreate(&begin));
         TRY(cudaEventCreate(&end));
-        work(); /* the first time is for what is loaded */
+        work(); /* the first run loads code and is not measured */
         TRY(cudaEventRecord(begin));
         for (unsigned i = 0; i < times; i++)
                 work();

@@ -1,5 +1,5 @@
-"""What works on host memory that is mapped for the card, as the memory mode overflow has it, and what it costs beside memory of
-the card (mapped.cu, on the plain driver). And its page."""
+"""The part about host memory that is mapped for the card, as in the memory mode overflow, and its page: which
+operations work on it, and what they cost beside memory of the card (mapped.cu, on the plain driver)."""
 
 import time
 
@@ -7,12 +7,12 @@ import pages
 import suite
 from suite import Failure
 
-# What is tried, each in a process of its own, and seconds that it may take.
+# Tests of mapped.cu, each run in a process of its own, and the limit of each in seconds.
 TRIED = {"copies": 30, "bulk": 30, "atomics": 40, "graphs": 30, "speed": 40}
 
 
 def mapped(part, result):
-    """Copies, bulk copies, atomics and graphs on mapped host memory, and what they cost."""
+    """Copies, bulk copies, atomics and graphs on mapped host memory, and the cost of its use."""
     path, failed = suite.build_cuda(part, "mapped"), []
     for name, seconds in TRIED.items():
         p = part.start([path, name], name, False)
@@ -34,7 +34,7 @@ PARTS = {"mapped": (mapped, 170)}
 def figures(found):
     m = found.get("mapped", {})
     for name, what in (("copies", "copies, fills, stream memory operations"), ("bulk", "bulk copies"), ("atomics", "atomics"),
-                       ("graphs", "graphs, while the memory changes sides")):
+                       ("graphs", "graphs, while the memory moves between host and card")):
         tried = [e for e in m.get(name, []) if "right" in e]
         if tried:
             well = sum(e["right"] for e in tried)
@@ -55,13 +55,13 @@ def page(results):
         kinds.setdefault(e["kind"], {})[e["shape"]] = e
     if kinds:
         shapes = list(next(iter(kinds.values())))
-        lines += ["## Atomics", "", "Nanoseconds an operation (all of the time by all operations of all threads): on mapped host memory,"
-                  " on memory of the card.", "", f"| kind | {' | '.join(shapes)} | contents |", f"|---|{'---|' * len(shapes)}---|"]
+        lines += ["## Atomics", "", "Each cell gives nanoseconds for one operation, first on mapped host memory, then on memory of the card. The time of the"
+                  " whole run is divided by all operations of all threads.", "", f"| kind | {' | '.join(shapes)} | contents |", f"|---|{'---|' * len(shapes)}---|"]
         for kind, of in kinds.items():
             cells = [f"{of[s]['host_ns']:,.1f}, {of[s]['card_ns']:,.1f}" if s in of else "" for s in shapes]
             right = all(e["right"] for e in of.values())
             lines.append(f"| {kind} | {' | '.join(cells)} | {'right' if right else '**wrong**'} |")
         lines.append("")
     return [*lines, *pages.unfinished(results["parts"]),
-            f"`./dev gpu --only {','.join(PARTS)}` runs this part (`tests/gpu/mapped.cu`), without sublet: memory made by `cuMemCreate`"
-            " on the host's node and mapped, as `--memory overflow` does it. Rates are of 1 GiB, by the GPU's clock.", ""]
+            f"`./dev gpu --only {','.join(PARTS)}` runs this part (`tests/gpu/mapped.cu`), without sublet. `cuMemCreate` makes"
+            " memory on the host's node, which is then mapped, as with `--memory overflow`. Rates are for 1 GiB, by the GPU's clock.", ""]

@@ -1,8 +1,8 @@
-"""The parts about one process that uses more than the card: run time against the share kept on the card, for several orders
-of its buffers, and their page.
+"""The parts about one process that uses more than the card, and their page: run time against the share kept on the
+card, for several orders of its buffers.
 
-The card is large, so the share is bounded instead (SUBLET_KEEP): what is more than it lies in host memory, mapped. One row is
-of more than the card for real."""
+The card is large, so most rows limit the share instead (SUBLET_KEEP): the memory beyond it lies in host memory, mapped
+for the card. In one row the program really uses more than the card."""
 
 import math
 import os
@@ -14,37 +14,37 @@ import parts
 import suite
 from suite import Failure
 
-BUFFERS = 12     # of the two driver-API programs
-BUFFER_MIB = 512 # creating memory of the host takes 0.1 s for so much (H200)
+BUFFERS = 12     # buffers of each of the two driver-API programs
+BUFFER_MIB = 512 # an allocation of this size on the host takes 0.1 s (H200)
 HOT = 2          # buffers that are used again and again
 HOT_TIMES = 8
-JOB_MIB = 6144   # of the inference: half of it an embedding
-SHARES = (1.1, 0.75, 0.5, 0.25)  # of the program's allocations; more than all of them: none is on the host
+JOB_MIB = 6144   # memory of the inference, of which half is an embedding
+SHARES = (1.1, 0.75, 0.5, 0.25)  # shares of the program's allocations; above 1, no buffer is on the host
 PROFILE_SHARE = SHARES[-1]
-SET = ("default", "best", "worst")  # orders that the program sets by itself, one after the other
+SET = ("default", "best", "worst")  # orders of buffers that are measured in one program, one after the other
 ORDERS = ("default", "profiled", "best", "worst")
 UNITS = 3
-WHOLE_GIB = 4            # a buffer of the program that uses more than the card
-FITS, MORE = 0.8, 1.1    # of the card, without and with the host's part
-PLACED_S = 2     # longer than it takes until buffers begin to change sides
-AGREE = 0.05     # so many medians in a row settle a figure
+WHOLE_GIB = 4            # size of a buffer of the program that uses more than the card
+FITS, MORE = 0.8, 1.1    # shares of the card: without and with memory on the host
+PLACED_S = 2     # longer than the delay after which buffers begin to change sides
+AGREE = 0.05     # a figure has settled if two medians in a row differ by at most this share
 MEBIBYTE = 1 << 20
 
 
 def rehearse():
     global BUFFERS, BUFFER_MIB, HOT, HOT_TIMES, SHARES, PROFILE_SHARE, AGREE
-    BUFFERS, BUFFER_MIB, HOT, HOT_TIMES, AGREE = 4, 2, 1, 2, 1  # smaller ones share memory
+    BUFFERS, BUFFER_MIB, HOT, HOT_TIMES, AGREE = 4, 2, 1, 2, 1  # smaller buffers would share an extent
     SHARES = (1.1, 0.5)
     PROFILE_SHARE = SHARES[-1]
 
 
 class Job:
-    """A program that does units of work, and puts its buffers in another order when told to."""
+    """A program that does units of work, and changes the order of its buffers when told to."""
 
     def __init__(self, part, name, share, total_mib, argv, **env):
         self.part = part
-        if share is not None:  # else all of the card
-            # Small allocations share 2 MiB of their own, and the parts of a rehearsal are no larger.
+        if share is not None:  # without a share the program may use all of the card
+            # Small allocations have 2 MiB of their own, and the buffers of a rehearsal are no larger than that.
             env["SUBLET_KEEP"] = str((int(share * total_mib) // 2 * 2 + 2) * MEBIBYTE)
         self.p = part.start(argv, name, True, SUBLET_MEMORY="overflow", **env)
         self.p.expect("ready", part.deadline)
@@ -54,8 +54,8 @@ class Job:
         return self.p.expect("done", self.part.deadline)
 
     def settled(self):
-        """Buffers change sides some time after the last change, and no work runs meanwhile: once two medians in a row agree
-        after that, all lie where they should."""
+        """Works until the time of a unit has settled. Buffers begin to change sides some time after a change of their
+        order. Two medians that agree after that time mean that every buffer has arrived on its side."""
         began, before = time.monotonic(), self.unit()
         while self.part.left() > 3:
             now = self.unit()
@@ -65,7 +65,7 @@ class Job:
         raise Failure(f"{self.p.name}: the time of a unit does not settle")
 
     def profiled(self):
-        """Works until the profile exists. Returns seconds."""
+        """Works until the profile exists. Returns the seconds that this took."""
         began = time.monotonic()
         while "the profile is in " not in self.p.tail():
             if "no profile" in self.p.tail() or self.part.left() < 3:
@@ -79,14 +79,14 @@ class Job:
 
 
 class Buffers(Job):
-    """Streaming and whole: each buffer once a unit. Hot: a few buffers, the last ones allocated, many times."""
+    """A driver-API program. A unit uses each buffer once; if the name is "hot", it uses the last buffers many times."""
 
     def __init__(self, part, name, share, label, **env):
         self.hot = range(BUFFERS - HOT, BUFFERS) if name == "hot" else ()
         self.pairs = []
         super().__init__(part, label, share, BUFFERS * BUFFER_MIB,
                          [os.path.join(part.build, "programs", "buffers"), "--seed", "1"], **env)
-        if share is not None:  # else whole() says how many
+        if share is not None:  # otherwise whole() allocates the buffers
             self.allocate(BUFFERS, f"{BUFFER_MIB}MiB")
 
     def allocate(self, up_to, size):
@@ -110,7 +110,7 @@ class Buffers(Job):
 
 
 class Inference(Job):
-    """PyTorch: an embedding that is hardly used, and layers that are read as a whole for every token."""
+    """PyTorch: an embedding that is hardly used, and layers that are read in full for every token."""
 
     def __init__(self, part, _, share, label, **env):
         super().__init__(part, label, share, JOB_MIB,
@@ -125,7 +125,7 @@ class Inference(Job):
 
 
 def measure(part, result, name, make):
-    """One program: its profile, then each share with each order."""
+    """Measures one program: its profile, then each share with each order."""
     result = result.setdefault(name, {})
     path = os.path.join(part.root, f"{name}.profile")
     job = make(part, name, PROFILE_SHARE, f"{name}-profile", SUBLET_PROFILE=path)
@@ -155,7 +155,7 @@ def overflow(part, result):
 
 
 def inference(part, result):
-    """The same for an inference in PyTorch."""
+    """Run time of an inference in PyTorch against the share of its memory that is kept on the card."""
     part.daemon(quantum="60s")
     measure(part, result, "inference", Inference)
 
@@ -187,7 +187,7 @@ def figures(found):
             times = p.get(str(share), {})
             if times and all_there:
                 text = ", ".join(f"{o} {times[o] / all_there:.2f}" for o in ORDERS if o in times)
-                yield f"{name}, {share:.0%} of its memory on the card: run time, as a multiple of that with all of it there", text, "", None
+                yield f"{name}, {share:.0%} of its memory on the card: run time, as a multiple of the time with all memory on the card", text, "", None
         if "profile_s" in p:
             yield f"{name}: time until its profile was written", f"{p['profile_s']} s", "", None
     w = found.get("overflow-whole", {})
@@ -201,16 +201,16 @@ def figures(found):
 
 def page(results):
     names = [name for name in PARTS if name in results["parts"]]
-    whole_too = (["| *whole* | as *streaming*, without `SUBLET_KEEP`, with more memory than the card has |"]
+    whole_too = (["| *whole* | does as *streaming*, without `SUBLET_KEEP`, with more memory than the card has |"]
                  if "overflow-whole" in names else [])
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        f"`./dev gpu --only {','.join(names)}` runs these parts (`tests/gpu/overflow.py`). Figures are medians of units of work of"
-        " one process, with the given share of its memory on the card (`SUBLET_KEEP`).", "",
+        f"`./dev gpu --only {','.join(names)}` runs these parts (`tests/gpu/overflow.py`). The figures are medians over units of work of"
+        " one process. `SUBLET_KEEP` sets the share of its memory on the card.", "",
         "| program | what it does |", "|---|---|",
         f"| *streaming* | uses each of its {BUFFERS} buffers of {BUFFER_MIB} MiB once a unit |",
-        f"| *hot* | uses {HOT} of them {HOT_TIMES} times |",
+        f"| *hot* | has the same buffers, and uses {HOT} of them {HOT_TIMES} times a unit |",
         "| *inference* | PyTorch: an embedding that is hardly touched, and layers that are read whole |",
         *whole_too, "",
         "| order of the buffers | by |", "|---|---|",

@@ -1,6 +1,6 @@
-"""The inference of the part `overflow-inference`: an embedding of which a token touches a row, and 12 layers that are read
-whole and take as much together. The argument is MiB in all; a line on stdin runs some tokens ("run") or names an order of
-priorities ("best", "worst")."""
+"""The inference of the part `overflow-inference`: an embedding, of which a token reads a row, and 12 layers of the same
+size in all, which a token reads in full. The argument is the memory in MiB; a line on stdin runs some tokens ("run") or
+names an order of priorities ("best", "worst")."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ def run(embedding, layers):
             x = embedding[(token * 7919) % embedding.shape[0]].clone()  # a lookup copies the row
             for a, b in layers:
                 x = torch.tanh(x + b @ torch.tanh(a @ x))
-            x.sum().item()  # as a program that picks the next token does
+            x.sum().item()  # waits for the result, as a program does that picks the next token
         times.append((time.perf_counter() - began) * 1e3)
     return sorted(times)[len(times) // 2]
 
@@ -39,7 +39,7 @@ def run(embedding, layers):
 def main():
     half = int(sys.argv[1]) * MIB // 2
     torch.manual_seed(1)
-    # In the order in which many programs load them: the most needed ones come last.
+    # Many programs load their memory in this order: the most needed layers come last.
     embedding = torch.randn(half // (2 * WIDTH), WIDTH, dtype=torch.bfloat16, device="cuda")
     rows = half // LAYERS // 2 // (2 * WIDTH)
     layers = [(torch.randn(rows, WIDTH, dtype=torch.bfloat16, device="cuda"),

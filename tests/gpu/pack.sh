@@ -1,9 +1,10 @@
 #!/bin/sh
-# Put what the GPU suite needs into .gpu/: a release build without debug information and the shared libraries that
-# sublet and subletd need beyond libc, so that a machine with a newer glibc, no network and no packages runs them.
+# Puts the files that the GPU suite needs into .gpu/: a release build without debug information, and the shared
+# libraries that sublet and subletd need beyond libc. So a machine with a newer glibc, no network and no packages can
+# run them.
 #
-# subletd and sublet find those libraries by a run path of their own (DT_RPATH, which also holds for what the libraries
-# need in turn); the environment stays as it is, so that the programs they start see nothing of it.
+# subletd and sublet find those libraries by a run path of their own (DT_RPATH, which also applies to the libraries'
+# dependencies). The environment is unchanged, so the programs that they start do not see these libraries.
 # Usage: tests/gpu/pack.sh [BUILD-FOLDER]
 set -eu
 cd "$(dirname "$0")/../.."
@@ -14,7 +15,7 @@ limit_mib=40
 cmake -G Ninja -B "$build" -DCMAKE_BUILD_TYPE=Release -DSUBLET_SIM=OFF -DSUBLET_TESTS=ON -DSUBLET_BENCH=ON \
         -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$ORIGIN/lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags . >/dev/null
 programs=$(ninja -C "$build" -t targets all | sed -n 's|^\(programs/[a-z/]*\): .*|\1|p' | sort -u)
-# shellcheck disable=SC2086 # one word a target
+# shellcheck disable=SC2086 # each target must be a word of its own
 ninja -C "$build" sublet subletd sublet-demo-job libsublet.so bench/gate bench/bus bench/noop/libcuda.so.1 $programs
 
 rm -rf "$to"
@@ -29,7 +30,7 @@ for f in "$build/sublet" "$build/subletd"; do
         ldd "$f"
 done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r library; do
         case ${library##*/} in
-        # glibc's own come with the machine: a copy of an older one would not fit its loader
+        # These belong to glibc and come with the machine, because a copy of an older one would not fit its loader.
         libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libresolv.so.* | ld-linux*) ;;
         *) cp -L "$library" "$to/lib/" ;;
         esac

@@ -1,26 +1,26 @@
-"""Shared by the pages of docs/measurements that this suite writes. A figure is (what, measured, goal, met); met is True,
-False, OPEN, or None if there is no goal."""
+"""Functions for the pages of docs/measurements that this suite writes. A figure is (what, measured, goal, met); met is
+True, False, OPEN, or None if there is no goal."""
 
 import textwrap
 
-OPEN = "open"  # the interval holds the goal: neither met nor missed
+OPEN = "open"  # the interval contains the goal, so that the goal is neither met nor missed
 MARKS = {None: "", True: "met", False: "**short**", OPEN: "open"}
-SLOWER_PERCENT = 3  # what still counts as equally fast: medians of a few runs differ by that among themselves
+SLOWER_PERCENT = 3  # counts as equally fast: medians of a few runs differ by this much among themselves
 
 
 def within(interval, goal):
-    """Is a difference in percent at most the goal, as far as its interval can tell?"""
+    """Tells whether a difference in percent is at most the goal, as far as its interval can tell."""
     low, high = interval
     return True if high <= goal else False if low > goal else OPEN
 
 
 def no_slower(ours, other):
-    """Goal and met, of times."""
+    """Returns the goal for a time, and whether the time meets it."""
     return f"at most {SLOWER_PERCENT} % slower", ours <= other * (1 + SLOWER_PERCENT / 100)
 
 
 def wrapped(lines):
-    """Lines of at most 118 characters, but for tables."""
+    """Breaks lines longer than 118 characters, except rows of tables."""
     for line in lines:
         if line.startswith("|") or len(line) <= 118:
             yield line
@@ -37,12 +37,12 @@ def where(m):
 
 
 def head(title, file, results):
-    runs = {}  # earlier runs, and the parts kept of each
+    runs = {}  # earlier runs, each with the parts kept of it
     for name, machine in results.get("earlier", {}).items():
         runs.setdefault(where(machine), []).append(f"`{name}`")
     but = f", except those of {', '.join(n for names in runs.values() for n in names)}" if runs else ""
     return [f"# {title}", "",
-            f"{where(results['machine'])} Every figure is from this run{but}. [{file}.json]({file}.json) holds all of them.", "",
+            f"Machine: {where(results['machine'])} Every figure is from this run{but}. [{file}.json]({file}.json) contains all figures.", "",
             *(line for run, names in runs.items() for line in (f"{', '.join(names)}: {run}", ""))]
 
 
@@ -52,7 +52,7 @@ def table(figures):
 
 
 def cell(text, most=160):
-    """In a table, a line of its own that is not too long."""
+    """Returns the text as a cell of a table: on one line, and cut if it is too long."""
     text = " ".join(str(text).split()).replace("|", "/")
     return text if len(text) <= most else text[:most - 2] + " …"
 
@@ -73,6 +73,6 @@ def fell_short(figures, parts):
 
 
 def equal_or_not(parts, found, what):
-    """Figures of parts that compare results with undisturbed runs, and fail where they differ."""
+    """Returns figures of parts that compare results with undisturbed runs; a part fails if they differ."""
     return [(f"{what}, {name}", cell(found[name].get("error", "equal")), "equal, after hand-offs", "error" not in found[name])
             for name in parts if name in found]

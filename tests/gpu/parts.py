@@ -1,5 +1,5 @@
-"""The parts of the GPU suite. Each takes a suite.Part and a dictionary that it fills as it goes, so that results before a
-failure are kept; it raises suite.Failure with one sentence."""
+"""The parts of the GPU suite. Each takes a suite.Part and a dictionary that it fills while it runs, so that results
+before a failure are kept. A part that fails raises suite.Failure with one sentence."""
 
 import json
 import os
@@ -11,8 +11,7 @@ import time
 import suite
 from suite import Failure
 
-# Sizes are in GiB. A rehearsal on the simulated card, which is for trying this code and not for figures, makes MiB of
-# them.
+# Sizes are in GiB. In a rehearsal on the simulated card they are in MiB: it tries this code and measures nothing.
 UNIT, GIB = "GiB", suite.GIB
 
 
@@ -87,7 +86,7 @@ def main_job(part, result):
     """Two PyTorch processes of more than 85 GiB each, bit-identical to their undisturbed runs."""
     result["ballast_gib"] = MAIN_BALLAST_GIB
     undisturbed = {}
-    # Imports overlap; the second program uses the GPU when the first has done so.
+    # Imports overlap; the second program uses the GPU after the first.
     for seed, net in enumerate(MAIN, 1):
         undisturbed[net] = part.trainer("--net", net, "--seed", seed, "--ballast-gib", MAIN_BALLAST_GIB, "--hold",
                                         name=f"{net}-alone", shared=False)
@@ -114,7 +113,7 @@ def main_job(part, result):
     begin_ns = time.monotonic_ns()
     for p in together.values():
         p.expect("trained", part.deadline)
-    # Both were training until the first of them was done.
+    # Both programs trained until the first of them was done.
     both_ns = min(p.of("trained")[0]["t_ns"] for p in together.values())
     result["together_s"] = round(time.monotonic() - began, 2)
     events = part.traced()
@@ -153,7 +152,7 @@ def struct_float(text):
 
 
 def group_handoffs(evictions, gap_ns=300_000_000):
-    """Episodes that follow one another closely are one hand-off. Returns the bytes of each."""
+    """Joins evictions that follow one another closely into hand-offs. Returns the bytes of each hand-off."""
     groups, last_end = [], None
     for begin, end, count in evictions:
         if last_end is None or begin - last_end > gap_ns:
@@ -165,12 +164,12 @@ def group_handoffs(evictions, gap_ns=300_000_000):
 
 # ---- one hand-off, timed ----
 
-HANDOFFS = 9 # the first one, then four each way
-HANDOFF_GIB = 86  # two of these on 139.8 GiB: some 34 GiB too many
+HANDOFFS = 9 # the first hand-off, then four each way
+HANDOFF_GIB = 86  # memory of each of two programs; together some 34 GiB more than the card's 139.8 GiB
 
 
 def handoff(part, result):
-    """32 GiB or more of random data each way, the first time and once pinned."""
+    """32 GiB or more of random data each way: the first hand-off, and those with pinned memory."""
     part.daemon(quantum="100ms")
     pair = [part.program("hold", "--bytes", size(HANDOFF_GIB), "--block", size(0.5), "--seed", seed, name=f"hold-{seed}")
             for seed in (1, 2)]
@@ -207,10 +206,11 @@ def handoff(part, result):
         p.wait(part.deadline)
     if len(series) < 4:
         raise Failure(f"only {len(series)} hand-offs seen in the trace")
-    # Each side's arena grows the first time that it is evicted; the first program's was while the second one filled.
+    # A program's arena grows when it is first evicted. The first program was evicted before, while the second one
+    # filled.
     first, pinned = series[:1], series[1:]
-    # Hand-offs differ with the direction (memory handed over once is given back the next time), so the figure is all
-    # bytes over all of the time, both directions as often.
+    # The two directions differ, because a program gives back at one hand-off the memory that it got at the last one.
+    # So the figure is all bytes divided by all time, with as many hand-offs in one direction as in the other.
     pinned = pinned[:len(pinned) // 2 * 2]
     for name, some in (("first", first), ("pinned", pinned)):
         seconds = sum(s["seconds"] for s in some)
@@ -223,7 +223,7 @@ def handoff(part, result):
 
 
 def bus(part):
-    """The same bytes without sublet, by the same card in the same run: bench/bus.c."""
+    """Moves the same bytes without sublet on the same card in the same run (bench/bus.c)."""
     done = subprocess.run([os.path.join(part.build, "bench", "bus"), "--gib", "34" if UNIT == "GiB" else "1"],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=max(part.left(), 5),
                           check=False)
@@ -235,17 +235,18 @@ def bus(part):
 # ---- alone, against the plain driver ----
 
 STEPS = ("resnet50", "transformer")
-PROCESS_PAIRS = 4  # differences among processes do not show within a pair of them
-PAIRS = 10         # of measurements, of each of them: many short ones, for a shared machine stalls one now and then
-MEASURED_S = 0.25  # each
-LAUNCH_PAIRS = 40   # of each process, ...
-LAUNCH_GROUPS = 8   # ... of so many, one after the other: two that run the same code differ by up to 8 %
+PROCESS_PAIRS = 4  # several pairs of processes, because differences between processes do not show within one pair
+PAIRS = 10         # short measurements of each process: many, because a shared machine sometimes stalls one
+MEASURED_S = 0.25  # length of each measurement
+LAUNCH_PAIRS = 40   # measurements of each process
+LAUNCH_GROUPS = 8   # groups of processes, one after the other: two processes with the same code differ by up to 8 %
 LAUNCH_ROUNDS = 20
-LAUNCH_PROCESSOR = max(os.sched_getaffinity(0))  # all take turns on one: processors differ by more than the measured cost
+LAUNCH_PROCESSOR = max(os.sched_getaffinity(0))  # one for all launches, because processors differ in speed
 
 
 def launches(part, kinds):
-    """Kind -> nanoseconds a launch, of each of several processes. A kind's environment is None without sublet."""
+    """Returns {kind: nanoseconds a launch, for each of several processes}. A kind's environment is None without
+    sublet."""
     times = {kind: [] for kind in kinds}
     for n in range(LAUNCH_GROUPS):
         order_of = list(kinds)[n % len(kinds):] + list(kinds)[:n % len(kinds)]
@@ -271,12 +272,12 @@ def launches_in_turns(part, kinds, n):
 
 
 def overhead(part, result):
-    """Alone on the card, under sublet and not, in alternating pairs."""
+    """Training steps and launches of an undisturbed program, under sublet and without, in alternating pairs."""
     part.daemon()
-    # They come first: a trainer, even an idle one, is another context that the card switches to.
+    # Launches come first: a trainer is another context that the card switches to, even if it is idle.
     times = launches(part, {"plain": None, "sublet": {}})
     result["launch"] = suite.paired(times["plain"], times["sublet"])
-    times, copies = {net: [] for net in STEPS}, []  # of each pair of processes
+    times, copies = {net: [] for net in STEPS}, []  # figures of each pair of processes
     processors = {net: {False: [], True: []} for net in STEPS}
     for n in range(PROCESS_PAIRS):
         if n and part.left() < 40:
@@ -289,7 +290,8 @@ def overhead(part, result):
 
 
 def among(found, rates=False):
-    """For each pair of processes, or of groups of them: the figures of the plain ones and of the others."""
+    """Returns the figures of plain processes and of processes under sublet, also for each pair or group of
+    processes."""
     plain, shared = ([x for one in found for x in one[kind]] for kind in (False, True))
     return {**suite.paired(plain, shared, rates),
             "of_processes_percent": [round(100 * statistics.median(b / a - 1 for a, b in zip(one[False], one[True])), 3)
@@ -298,12 +300,12 @@ def among(found, rates=False):
 
 
 def ready(part, p):
-    """The gigabytes a second that it copies in."""
+    """Waits until the trainer is ready. Returns the gigabytes a second that it copies in."""
     return p.expect("ready", part.deadline)["copy_gb_s"][0]
 
 
 def steps(part, n, times, processors, copies):
-    """Steps of two processes, one under sublet and one not, in turns."""
+    """Measures steps of two processes in turns, one under sublet and one without."""
     nets = [argument for net in STEPS for argument in ("--net", net)]
     trainers = {shared: part.trainer(*nets, "--warm-up", 10, name=f"{'shared' if shared else 'plain'}-{n}", shared=shared)
                 for shared in order(n)}
@@ -316,7 +318,7 @@ def steps(part, n, times, processors, copies):
             for shared in order(pair):
                 trainers[shared].say(f"measure {net} {MEASURED_S}")
                 took = trainers[shared].expect("measured", part.deadline)
-                if pair >= 0:  # the first is for clocks and caches
+                if pair >= 0:  # the first measurement only warms up clocks and caches
                     found[shared].append(took["median_s"])
                     processors[net][shared].append(took["cpu_s"])
         times[net].append(found)
@@ -333,7 +335,7 @@ def order(pair):
 
 
 def gate(part, result):
-    """Nanoseconds a launch against a driver that does nothing."""
+    """Nanoseconds of a launch, against a driver that does nothing."""
     path = os.path.join(part.root, "gate.json")
     done = subprocess.run([sys.executable, os.path.join(suite.ROOT, "bench", "run_gate.py"), part.build, "--json", path],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=max(part.left(), 5),
@@ -344,16 +346,16 @@ def gate(part, result):
         result.update(json.load(f))
 
 
-# ---- two that fit, beside one that is evicted ----
+# ---- two programs that fit, beside one that is evicted ----
 
 
-FIT_GROUPS = 2  # of processes, one after the other
+FIT_GROUPS = 2  # groups of processes, one after the other
 FIT_PAIRS = 5
 
 
 def fit(part, result):
-    """Two trainings at once, with a third client evicted and idle, against the plain driver's two."""
-    part.daemon(capacity=size(120))  # what is left is the plain ones', whom nobody makes room for
+    """Two trainings at once, with a third client evicted and idle, against two trainings on the plain driver."""
+    part.daemon(capacity=size(120))  # leaves memory for the plain programs, for which no client makes room
     idle = part.program("hold", "--bytes", size(90), "--block", size(1), name="idle")
     idle.expect("filled", part.deadline)
     found, copies = [], []
@@ -374,10 +376,10 @@ def fit(part, result):
 
 
 def fit_group(part, n, found, copies):
-    """Two processes of each kind. Returns hand-offs of those under sublet."""
+    """Measures two processes of each kind. Returns the hand-offs of the processes under sublet."""
     groups = {}
     for shared in order(n):
-        # What the shared pair holds pushes the idle client out; the plain pair needs no ballast for its speed.
+        # The shared pair's ballast evicts the idle client; the plain pair needs no ballast for its speed.
         ballast = 32 if shared else 0
         groups[shared] = [part.trainer("--net", "resnet50", "--warm-up", 10, "--ballast-gib", ballast, "--seed", seed,
                                        name=f"fit-{'shared' if shared else 'plain'}-{n}-{seed}", shared=shared)
@@ -391,7 +393,7 @@ def fit_group(part, n, found, copies):
             for p in groups[shared]:
                 p.say("measure resnet50 2")
             answers = [p.expect("measured", part.deadline) for p in groups[shared]]
-            if pair >= 0:  # the first pair is for the clocks
+            if pair >= 0:  # the first pair only warms up the clocks
                 totals[shared].append(sum(1 / a["mean_s"] for a in answers))
     found.append(totals)
     handoffs = sum(c["handoffs"] for c in part.gpu()["clients"] if c["name"].startswith("fit-shared"))
@@ -401,10 +403,10 @@ def fit_group(part, n, found, copies):
     return handoffs
 
 
-# name -> (function, seconds it may take)
+# name -> (function, limit in seconds)
 PARTS = {
     "programs": (programs, 75),
-    "main": (main_job, 180),
+    "main": (main_job, 240),
     "handoff": (handoff, 60),
     "overhead": (overhead, 180),
     "gate": (gate, 20),

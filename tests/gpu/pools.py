@@ -1,8 +1,8 @@
 """The parts about stream-ordered memory and many small allocations, and their page.
 
-Frameworks are to be switched to pools by default only once it is shown that nothing is lost: the 95 % interval of a step's
-difference stays below PACE_PERCENT for both networks, their losses are the same, JAX's steps pass the same test, and the
-frameworks' own tests pass. Of that, only the first two are asked here, of PyTorch."""
+Frameworks may use pools by default only if nothing is lost. That means: the 95 % interval of a step's difference stays
+below PACE_PERCENT for both networks, their losses are the same, JAX's steps pass the same test, and the frameworks' own
+tests pass. These parts test only the first two conditions, for PyTorch."""
 
 import os
 import statistics
@@ -15,14 +15,14 @@ import unchanged
 from suite import GIB
 
 COUNT = 1_000_000
-PAIRS = 3  # as far as the time allows, for some drivers take minutes
+PAIRS = 3  # pairs of runs at most; fewer if time is short, because some drivers take minutes
 CACHE_GIB, WEIGHTS_GIB = 48, 4
 POOLS = {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync", "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
-# What becomes of what PyTorch keeps and does not use.
+# Treatments of the memory that PyTorch keeps unused.
 CACHES = {"keep": ({"SUBLET_CACHES": "keep"}, "which is moved"),
           "give": ({"SUBLET_CACHES": "give"}, "which is given back first"),
           "pools": (POOLS, "in pools")}
-# Likewise of JAX, which never gives anything back by itself.
+# Allocators of JAX, which never gives unused memory back by itself.
 JAX = {"own": ({}, "with its own allocator"), "pools": ({"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"}, "in pools")}
 PACE_PERCENT = 0.5
 PACE_PAIRS = 12
@@ -76,7 +76,7 @@ def cacher(part, name, **env):
 
 
 def cache(part, result):
-    """Hand-offs of a PyTorch process with a large cache: moved, given back first, and in pools."""
+    """Hand-offs of a PyTorch process whose large cache is moved, given back first, or in pools."""
     part.daemon(quantum="100ms")
     result.update({"cache_gib": CACHE_GIB, "weights_gib": WEIGHTS_GIB})
     for kind, (env, _) in CACHES.items():
@@ -91,7 +91,7 @@ def cache(part, result):
 
 
 def cache_jax(part, result):
-    """The same of a JAX process, by what `sublet status` and the steps themselves say."""
+    """Hand-offs of a JAX process with a large cache, by the figures of `sublet status` and of its steps."""
     part.daemon(quantum="100ms")
     result.update({"cache_gib": CACHE_GIB, "weights_gib": WEIGHTS_GIB})
     for kind, (env, _) in JAX.items():
@@ -109,7 +109,7 @@ def cache_jax(part, result):
             cycle.update(zip(("out_gib", "in_gib"), (round((b - a) / GIB, 2)
                                                      for a, b in zip(before, unchanged.moved(part, subject)))))
             found.append(cycle)
-        found = found[1:]  # what is allocated the first time
+        found = found[1:]  # the first cycle allocates memory
         result[kind] = {"medians": {k: round(statistics.median(c[k] for c in found), 4) for k in found[0]}, "cycles": found}
         unchanged.end(part, [subject, rival])
 
@@ -122,7 +122,7 @@ def pace(part, result):
                                  True, **env) for kind, env in (("own", {}), ("pools", POOLS))}
     for p in trainers.values():
         p.expect("ready", part.deadline)
-    # Before the measurements: they take as many steps as there is time for, which is not the same for both.
+    # Both train before the measurements: those take as many steps as time allows, so the losses could not be compared.
     for kind, p in trainers.items():
         p.say("train 20 10")
         p.expect("trained", part.deadline)
@@ -134,7 +134,7 @@ def pace(part, result):
             for kind in (("own", "pools") if pair % 2 == 0 else ("pools", "own")):
                 trainers[kind].say(f"measure {net} 0.7")
                 found = trainers[kind].expect("measured", part.deadline)["median_s"]
-                if pair:  # the first is for clocks and caches
+                if pair:  # the first measurement only warms up clocks and caches
                     times[kind].append(found)
         result[net] = suite.paired(times["own"], times["pools"])
     for p in trainers.values():
@@ -150,7 +150,7 @@ PARTS = {
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in pages.py."""
+    """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
     for how, text in (("alloc", "cuMemAlloc"), ("async", "cuMemAllocAsync")):
         if how in parts.get("small", {}):
@@ -197,7 +197,7 @@ def page(results):
         *pages.unfinished(results["parts"]),
         "Small allocations have random sizes from 1 byte to 16 KiB. *Gives way* is a hand-off to a process that"
         " holds nearly all of the card and has written nothing to it. A step with pools is given as the median of the pairs'"
-        " differences with its 95 % interval. *Open* means that the interval holds the goal, which is neither met nor missed."
-        " JAX's steps without hand-offs are not measured. No part runs the frameworks' own tests with pools.",
+        " differences, with its 95 % interval. *Open* means that the goal lies inside the interval, so it is neither met nor missed."
+        " JAX's steps without hand-offs were not measured. The frameworks' own tests were not run with pools.",
         "",
     ]

@@ -14,7 +14,8 @@ GOALS = {
 
 
 def of_processes(r):
-    """What differs from one pair of processes, or of groups of them, to the next; and where nothing was in the way."""
+    """Returns the differences of each pair or group of processes, and of the fastest quarters, which nothing
+    disturbed."""
     differ = ", ".join(f"{d:+.2f}" for d in r.get("of_processes_percent", ()))
     return ((f"; of each pair of processes {differ} %" if differ else "")
             + (f"; of the fastest quarters {r['quarter_percent']:+.2f} %" if "quarter_percent" in r else ""))
@@ -25,7 +26,7 @@ def of_processors(r):
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in pages.py."""
+    """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
     p = parts.get("programs", {})
     if "handoffs" in p:
@@ -89,22 +90,22 @@ def page(results):
         *pages.fell_short(found, results["parts"]),
         "## How it was measured",
         "",
-        "- `./dev gpu` runs `tests/gpu/run.py`. Each part has a daemon of its own and leaves nothing running. This took"
+        "- `./dev gpu` runs `tests/gpu/run.py`. Each part has a daemon of its own and leaves nothing running. The run took"
         f" {results['seconds']:.0f} s.",
-        "- Programs: each word of memory is a function of address, round and seed. A kernel checks it. Another process"
-        " recomputes the sums and compares words copied out.",
+        "- Programs: each word of memory is a function of address, round and seed. A kernel checks every word. Another process"
+        " recomputes the sums and checks words that were copied out.",
         "- Main job: `tests/gpu/trainer.py`, with deterministic algorithms and no knowledge of sublet. The transformer reads the"
         " sources of Python's standard library. ResNet-50 trains on generated pictures. The rest of the memory is *ballast*:"
-        " random words, changed every epoch. Their sum is compared with that of the epoch before and of the undisturbed run.",
-        "- Hand-off: bytes over the time from the first byte out of one process to the last byte into the other"
-        " (`SUBLET_TRACE`). Mapping is included, the drain before it is not. [README.md](README.md#where-the-time-of-a-hand-off-goes)"
+        " random words, changed every epoch. Their sum is compared with the sum of the epoch before and with that of the undisturbed run.",
+        "- Hand-off: the rate is bytes divided by time. The time runs from the first byte out of one process to the last byte"
+        " into the other (`SUBLET_TRACE`). It includes mapping, but not the drain before. [README.md](README.md#where-the-time-of-a-hand-off-goes)"
         " says where the time goes.",
         f"- Host memory touched before the first part (`--touch-host`): {touched} GiB. A virtual machine"
-        " may get its memory from its host only on first use, which is many times slower.",
-        "- Alone: one warm process under sublet and one without, measured by turns, in an order that changes from pair to"
-        " pair. The figure is the median of the pairs' relative differences, with the sign test's interval.",
+        " may get its memory from its host only on first use. That makes the first use many times slower.",
+        "- Alone: one warm process under sublet and one without are measured in turn. The order changes from pair to pair. The"
+        " figure is the median of the pairs' relative differences, with the interval of the sign test.",
         "- Fit: two processes of each kind are on the card, and each kind trains while the other waits. Then other processes do"
-        " the same, with the other kind started first. The place of a process's memory makes a difference of its own"
-        " (`copy_gb_s` in the JSON).",
+        " the same, with the other kind started first. This is needed because the speed also depends on where in the card a"
+        " process's memory lies (`copy_gb_s` in the JSON).",
         "",
     ]

@@ -6,7 +6,7 @@ GOALS = {"half_percent": 2.0, "wake_more_ms": 100.0}
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in pages.py."""
+    """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
     e = parts.get("exclusive", {})
     for name, text in (("by_status", "as `sublet status` counts"), ("by_the_programs", "by the programs' own clocks"),
@@ -33,9 +33,9 @@ def figures(parts):
             s = w[name]
             out.append((f"… {text}", f"median {s['p50']} ms, p99 {s['p99']} ms, most {s['max']} ms", "", None))
         first = [f["waited_more_than_its_restore_ms"] for f in w["the_first"] if f]
-        out.append(("… the first ones before these, which pin host memory: waited more than their restore",
+        out.append(("… the first wake-ups before these, which pin host memory: waited more than the restore",
                     ", ".join(f"{f} ms" for f in first), "", None))
-        out.append(("… restored a time", f"median {w['restored_mib']['p50'] / 1024:.1f} GiB", "", None))
+        out.append(("… restored at each wake-up", f"median {w['restored_mib']['p50'] / 1024:.1f} GiB", "", None))
     return out
 
 
@@ -47,16 +47,16 @@ def page(results):
         "## How it was measured",
         "",
         "- `./dev gpu --only exclusive,wake` runs these parts (`tests/gpu/survives.py`).",
-        "- Exclusive mode: two programs that both fit, each with one 2 ms kernel after the other (`tests/programs/turns.c`). The"
-        " kernels write when they began and ended, by the GPU's own clock. Turns, busy time and overlap are computed from"
-        " that, over whole turns, as many of one program as of the other. `sublet status` counts from the grant of a lease to its"
-        " end.",
-        "- Coming back from idle: an interactive program at normal priority rewrites and checks all of its memory, then"
+        "- Exclusive mode: two programs fit the card together. Each runs kernels of 2 ms, one after the other"
+        " (`tests/programs/turns.c`). Each kernel records its begin and end, by the GPU's own clock. Turns, busy time and overlap"
+        " are computed from these times, over whole turns, with as many turns of one program as of the other. `sublet status`"
+        " counts from the grant of a lease to its end.",
+        "- Coming back from idle: an interactive program at normal priority rewrites and checks all of its memory, and then"
         " rests. A batch job with `sublet run --priority -1` rewrites all of its memory without a pause. Together they need more"
-        " than the card has. With equal priorities the batch job's quantum would protect it. The program is woken when the"
+        " than the card has. With equal priorities the batch job's quantum would protect it. The interactive program is woken when the"
         " batch job has had the card again for 0.1 to 0.3 s.",
-        "- Waited: the time for the request, less the median time of the same request with everything on the card. Its own"
-        " restore: from the first byte in to the last (`SUBLET_TRACE`), beside the batch job's eviction.",
-        "- The 99th percentile of 50 or fewer is the greatest of them.",
+        "- Waited: the time for the request, less the median time of the same request with everything on the card. The program's"
+        " own restore lasts from the first byte in to the last (`SUBLET_TRACE`), beside the batch job's eviction.",
+        "- The 99th percentile of 50 or fewer values is the greatest value.",
         "",
     ]

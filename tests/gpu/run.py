@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The H200 list in one go: driver-API programs, the main job in PyTorch, hand-offs, overhead, the gate, two that fit.
+"""The whole list for an H200: driver-API programs, the main job in PyTorch, hand-offs, overhead, the gate, and two
+programs that fit.
 
-Needs a GPU that nobody else uses, PyTorch with torchvision for three of the parts, and the built files in --build
-(.gpu, made by pack.sh, or build). Writes h200-core.json and h200-core.md into --out after every part, so that what
-was measured before a failure is kept. All other parts are run when they are named with --only, and have pages of their own (PAGES).
-Those named devices-... use two GPUs where there are two. Exit status: 0 all parts finished, 1 some did not."""
+Needs a GPU that no other program uses, PyTorch with torchvision for three of the parts, and the built files in --build
+(.gpu, made by pack.sh, or build). Writes h200-core.json and h200-core.md into --out after every part, so that results
+before a failure are kept. All other parts run only if --only names them, and have pages of their own (PAGES). The parts
+devices-... use two GPUs if the machine has two. Exit status: 0 if all parts finished, otherwise 1."""
 
 import argparse
 import json
@@ -15,6 +16,7 @@ import tempfile
 import time
 import traceback
 
+import audit
 import caches
 import devices
 import drains
@@ -30,13 +32,13 @@ import pools
 import report
 import report_survives
 import suite
-import sums
 import survives
 import torture
 import unchanged
 import virtual
 
-# A page's file (.md, and .json with everything), its title, whose parts it shows, and how.
+# Each page: its file (.md, and .json with all results), its title, the parts that it shows, and the module that writes
+# it.
 PAGES = (
     ("h200-core", "The core on one H200", parts.PARTS, report),
     ("h200-survives", "Sharing over time on one H200", survives.PARTS, report_survives),
@@ -49,7 +51,7 @@ PAGES = (
     ("h200-overflow", "More than the card, on one H200", overflow.PARTS, overflow),
     ("h200-ipc", "Memory shared by CUDA IPC, on one H200", ipc.PARTS, ipc),
     ("h200-pools", "Pools and small allocations on one H200", pools.PARTS, pools),
-    ("h200-sums", "The library's accounts against the card, on one H200", sums.PARTS, sums),
+    ("h200-audit", "The library's accounts against the card, on one H200", audit.PARTS, audit),
     ("h200-managed", "Managed memory in turns, on one H200", managed.PARTS, managed),
     ("h200-mapped", "Host memory mapped for the card, on one H200", mapped.PARTS, mapped),
     ("h200-interrupt", "Ctrl-C while a program waits, on one H200", interrupt.PARTS, interrupt),
@@ -59,7 +61,7 @@ PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}
 
 
 def with_earlier(path, own):
-    """And what a page has of parts that are not in these results."""
+    """Adds the parts of an existing page that are not in these results."""
     if not os.path.exists(path):
         return own
     with open(path, encoding="utf-8") as f:
@@ -70,7 +72,7 @@ def with_earlier(path, own):
 
 
 def dumped(results):
-    """JSON with the innermost lists and objects on a line each."""
+    """Returns JSON with each innermost list or object on one line."""
     return re.sub(r"[{[][^][{}]*[]}]", lambda m: re.sub(r"\n *", " ", m.group()), json.dumps(results, indent=1)) + "\n"
 
 
@@ -100,7 +102,7 @@ def run_part(name, build, out, limit):
             function(part, result)
     except suite.Failure as e:
         result["error"] = str(e)
-    except Exception:  # the other parts' results are worth more than a clean end
+    except Exception:  # a part that crashes must not lose the results of the others
         result["error"] = traceback.format_exc(limit=4)
     result["seconds"] = round(time.monotonic() - began, 1)
     print(json.dumps(result)[:1500], flush=True)

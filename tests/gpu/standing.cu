@@ -1,7 +1,7 @@
-// standing.cu: a kernel that fills the whole GPU: all processors, as many registers as a thread can have, all shared memory.
-// It runs for --seconds, reads --gib of memory all the time, and counts into a file (--counter) that others may watch. Copies
-// of a gigabyte run beside it (--copies). At the end every word of the memory and what the kernel has computed are told as
-// sums: alike in every run of as many steps, whatever was done to the program meanwhile. One JSON object a line.
+// standing.cu: a kernel that fills the whole GPU: all multiprocessors, as many registers as a thread can have, all
+// shared memory. It runs for --seconds, reads --gib of memory all the time, and counts into a file (--counter) that
+// another process may watch. Copies of a gigabyte run beside it (--copies). At the end it prints sums of the memory
+// and of the kernel's result, which are the same in every run with as many steps. One JSON object a line.
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
                 stand<<<p.multiProcessorCount, THREADS, shared_bytes, standing>>>(memory, words, n, counter, sums, shared_bytes / 4);
                 TRY(cudaGetLastError());
         };
-        if (!steps) { /* how many make up the time */
+        if (!steps) { /* finds the number of steps that fill the time */
                 cudaEvent_t a, b;
                 float ms;
                 TRY(cudaEventCreate(&a));

@@ -1,4 +1,4 @@
-"""What the parts of the GPU suite share: processes that always end, a daemon a part, statistics, the machine."""
+"""Base of the GPU suite's parts: processes that always end, a daemon for each part, statistics, the machine."""
 
 import ctypes
 import json
@@ -19,17 +19,17 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 GIB = 1 << 30
-# Of a machine with several, the GPU to use is named as CUDA programs name it.
+# The GPU to use on a machine with several, named as CUDA programs name it.
 GPU = int(os.environ.get("CUDA_VISIBLE_DEVICES") or 0)
-ALWAYS = {}  # in the environment of every program under sublet, unless its part says otherwise
+ALWAYS = {}  # environment of every program under sublet, unless its part sets another value
 
 class Failure(Exception):
-    """A part's result is a sentence instead of figures."""
+    """A part's result that is a sentence instead of figures."""
 
 
 def interval_rank(n):
-    """k such that the k-th smallest and k-th largest of n values hold their median with at least 95 % probability,
-    whatever their distribution (the sign test's interval)."""
+    """Returns k such that the k-th smallest and k-th largest of n values enclose their median with at least 95 %
+    probability, whatever their distribution (the interval of the sign test)."""
     below, k = 0.0, 0
     while True:
         below += math.comb(n, k) / 2 ** n
@@ -39,14 +39,14 @@ def interval_rank(n):
 
 
 def fastest_quarter(values, rates):
-    """Its slowest."""
+    """Returns the slowest value of the fastest quarter."""
     return sorted(values, reverse=rates)[(len(values) - 1) // 4]
 
 
 def paired(plain, other, rates=False):
-    """Relative difference of pairs: median and its 95 % interval, in percent. Medians, because a shared machine now and
-    then stalls one side of a pair for reasons of its own. What is in the way of a program only makes it slower: so also by
-    how much the fastest quarters of both differ."""
+    """Returns the relative difference of pairs in percent: the median and its 95 % interval. Medians, because a shared
+    machine sometimes stalls one side of a pair. Disturbances only make a program slower, so the difference of the
+    fastest quarters is returned, too."""
     d = sorted(100.0 * (o / p - 1.0) for p, o in zip(plain, other))
     k = interval_rank(len(d))
     if k < 1:
@@ -58,7 +58,7 @@ def paired(plain, other, rates=False):
 
 
 class Process:
-    """Started in a session of its own, its stdout read line by line as JSON."""
+    """A process in a session of its own, whose stdout is read line by line as JSON."""
 
     def __init__(self, argv, env, log, name):
         self.name, self.log = name, log
@@ -96,7 +96,7 @@ class Process:
             pass
 
     def expect(self, kind, deadline):
-        """The next event of the kind."""
+        """Returns the next event of that kind."""
         while True:
             try:
                 event = self.fresh.get(timeout=max(deadline - time.monotonic(), 0.01))
@@ -115,7 +115,7 @@ class Process:
             status = self.process.wait(max(deadline - time.monotonic(), 0.01))
         except subprocess.TimeoutExpired:
             raise Failure(f"{self.name} did not end in time: {self.tail()}") from None
-        self.reader.join(2)  # what it said last; a child of it may hold the pipe
+        self.reader.join(2)  # reads the last output, but not for ever, because a child may hold the pipe open
         if status != 0:
             raise Failure(f"{self.name} ended with {status}: {self.tail()}")
 
@@ -141,7 +141,7 @@ class Process:
 
 
 class Part:
-    """One part's processes, its daemon and its deadline. Leaves nothing running."""
+    """The processes of one part, its daemon and its deadline. Leaves no process running."""
 
     def __init__(self, name, build, seconds, out):
         self.name, self.build, self.out = name, build, out
@@ -161,7 +161,7 @@ class Part:
         self.sampling.set()
         if self.sampler:
             self.sampler.join()
-        for p in reversed(self.processes):  # the daemon was first
+        for p in reversed(self.processes):  # so the daemon ends last
             p.kill()
         for name in os.listdir(self.root):
             if name.endswith((".log", ".jsonl")) and os.path.getsize(os.path.join(self.root, name)):
@@ -205,7 +205,7 @@ class Part:
         return p
 
     def status(self):
-        """What `sublet status --json` shows, without the process."""
+        """Returns the same as `sublet status --json`, without starting a process."""
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(5)
             s.connect(os.path.join(self.dir, "control.sock"))
@@ -223,7 +223,7 @@ class Part:
         return gpus[GPU] if gpus else {"clients": [], "handoffs": 0}
 
     def sample(self, period=0.5):
-        """Look at the status every so often, in the background."""
+        """Notes the status every `period` seconds in the background."""
         def run():
             while not self.sampling.wait(period):
                 try:
@@ -235,7 +235,7 @@ class Part:
         self.sampler.start()
 
     def traced(self):
-        """The swap engine's episodes, in order of time."""
+        """Returns all traced events, in order of time."""
         if not os.path.exists(self.trace):
             return []
         with open(self.trace, encoding="utf-8") as f:
@@ -248,7 +248,7 @@ class Part:
         return sorted(events, key=lambda e: e["t_ns"])
 
     def check_sums(self, process, every):
-        """The sums that the program said, recomputed by another process on the CPU."""
+        """Has another process recompute on the CPU the sums that the program printed. Returns the number of rounds."""
         lines = "".join(json.dumps(e, separators=(",", ":")) + "\n" for e in process.events)
         done = subprocess.run([os.path.join(self.build, "programs", "checker"), "--every", str(every)], input=lines,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -267,7 +267,7 @@ class Part:
 
 
 def touch(path):
-    """What programs look for with --until."""
+    """Makes the file that a program waits for with --until."""
     with open(path, "w", encoding="ascii"):
         pass
 
@@ -277,7 +277,7 @@ def rehearsing():
 
 
 class Card:
-    """What NVML says of the card, in bytes."""
+    """NVML's figures of the card, in bytes."""
 
     class Memory(ctypes.Structure):
         _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
@@ -301,7 +301,7 @@ class Card:
             raise Failure(f"{call}: NVML answers {error}")
 
     def cards(self):
-        """How many there are."""
+        """Returns the number of cards."""
         n = ctypes.c_uint()
         self._ask("nvmlDeviceGetCount_v2", ctypes.byref(n))
         return n.value
@@ -318,7 +318,7 @@ class Card:
         return self._memory().used
 
     def of_processes(self):
-        """pid -> bytes. Of a process in another pid namespace NVML may say neither."""
+        """Returns {pid: bytes}. NVML may leave out a process in another pid namespace."""
         n = ctypes.c_uint(1024)
         uses = (self.Use * n.value)()
         self._ask("nvmlDeviceGetComputeRunningProcesses_v3", self.device, ctypes.byref(n), uses)
@@ -326,7 +326,7 @@ class Card:
 
 
 def episodes(events, pid, kind):
-    """[(begin_ns, end_ns, bytes)] of a process: kind is evict, restore or drain."""
+    """Returns [(begin_ns, end_ns, bytes)] of a process. kind is evict, restore or drain."""
     found, begin = [], None
     for e in events:
         if e["pid"] != pid:
@@ -355,7 +355,7 @@ def nvcc():
 
 
 def build_cuda(part, name):
-    """The path of a program made of NAME.cu here, with the static runtime."""
+    """Builds NAME.cu of this folder with the static runtime. Returns the program's path."""
     path = os.path.join(part.root, name)
     done = subprocess.run([nvcc(), "-O2", "-std=c++17", "-arch=native", "-cudart", "static", os.path.join(HERE, name + ".cu"), "-o", path],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=max(part.left(), 1), check=False)
@@ -365,7 +365,7 @@ def build_cuda(part, name):
 
 
 def machine(build):
-    """What was measured on, as far as it can be read."""
+    """Describes the machine of the measurement, as far as it can be read."""
     cards = run_text("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader").splitlines()
     name, driver, total = (cards[GPU] if cards else ", , ").split(", ")
     commit = ""
@@ -383,7 +383,7 @@ def machine(build):
 
 
 def touch_host(gib):
-    """Write to so much memory, on all processors, and give it back."""
+    """Writes to that much memory on all processors, and gives it back."""
     n = os.cpu_count()
     script = ("import ctypes,mmap,sys; n=int(sys.argv[1]); m=mmap.mmap(-1,n,mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS);"
               "m.madvise(mmap.MADV_HUGEPAGE); ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(m)),1,n);"
@@ -391,7 +391,7 @@ def touch_host(gib):
     share = str(gib * GIB // n)
     started = [subprocess.Popen([sys.executable, "-c", script, share], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
                for _ in range(n)]
-    for p in started:  # all of them at once: pages given back early would be given out again
+    for p in started:  # waits for all, because a process that ended early would give its pages to the next
         p.stdout.readline()
     for p in started:
         p.stdin.close()

@@ -1,5 +1,5 @@
-"""The parts of the GPU suite about sharing over time: turns in exclusive mode, coming back from idle beside a batch job.
-As parts.py has it: each takes a suite.Part and fills a dictionary; report_survives.py makes the page."""
+"""The parts of the GPU suite about sharing over time: turns in exclusive mode, and waking up from idle beside a batch
+job. As in parts.py, each takes a suite.Part and fills a dictionary; report_survives.py makes the page."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from suite import Failure
 
 
 def percentile(values, percent):
-    """By nearest rank: of 50 values the 99th percentile is the greatest."""
+    """Returns the percentile by nearest rank: of 50 values the 99th percentile is the greatest."""
     ordered = sorted(values)
     return ordered[max(math.ceil(len(ordered) * percent / 100), 1) - 1]
 
@@ -24,11 +24,12 @@ def spread(values):
 # ---- exclusive mode ----
 
 EXCLUSIVE_QUANTUM = "600ms"
-EXCLUSIVE_QUANTA = 50  # of each
+EXCLUSIVE_QUANTA = 50  # quanta of each program
 
 
 def turns_of(programs):
-    """In order of time; what a program did before the other's turn is one, whatever made it pause."""
+    """Returns the turns in order of time. All that a program did before the other's turn is one turn, even with
+    pauses."""
     merged = []
     for turn in sorted(({**t, "whose": i} for i, p in enumerate(programs) for t in p.of("turn")), key=lambda t: t["begin"]):
         if merged and merged[-1]["whose"] == turn["whose"]:
@@ -41,8 +42,8 @@ def turns_of(programs):
 
 
 def exclusive(part, result):
-    """Exclusive mode: two busy programs that both fit, 50 quanta each. Freezing is off: the programs tell their turns apart by
-    the pauses between their kernels, and a kernel that is frozen spans two turns."""
+    """Exclusive mode: two busy programs that both fit, 50 quanta each. Freezing is off, because the programs tell their
+    turns apart by the pauses between their kernels, and a frozen kernel would span two turns."""
     part.daemon(mode="exclusive", quantum=EXCLUSIVE_QUANTUM, freeze="off")
     end = os.path.join(part.root, "end")
     pair = [part.program("turns", "--bytes", size(1), "--block", size(0.25), "--seed", seed, "--until", end,
@@ -61,7 +62,7 @@ def exclusive(part, result):
     for p in pair:
         p.wait(part.deadline)
     by_status = [last[p.pid] - first[p.pid] for p in pair]
-    # Their own record: whole turns only, and as many of one as of the other.
+    # Uses the programs' own records of whole turns, as many of one program as of the other.
     turns = turns_of(pair)[4:-1]
     n = min(EXCLUSIVE_QUANTA, len(turns) // 2)
     turns = turns[:2 * n]
@@ -85,11 +86,11 @@ def exclusive(part, result):
         raise Failure(f"both had kernels running for {sum(overlaps)} ns")
 
 
-# ---- coming back from idle ----
+# ---- waking up from idle ----
 
 WAKE_UPS = 50
-WARM_UPS = 3  # host memory is pinned when it is first needed
-WAKE_GIB, BATCH_GIB = 24, 120  # with two contexts some 6 GiB more than programs can have of an H200
+WARM_UPS = 3  # wake-ups before the measurement, because host memory is pinned when it is first needed
+WAKE_GIB, BATCH_GIB = 24, 120  # with two contexts some 6 GiB more than programs can have on an H200
 
 
 def wake(part, result):
@@ -117,7 +118,7 @@ def wake(part, result):
     wakes, rounds = [], len(batch.of("round"))
     for i in range(WARM_UPS + WAKE_UPS):
         wait_until(part, batch_has_it, "turn of the batch job")
-        time.sleep(0.1 + 0.01 * (i % 20))  # at another place of its rounds each time
+        time.sleep(0.1 + 0.01 * (i % 20))  # wakes up at another point of the batch job's rounds each time
         from_ns = time.monotonic_ns()
         interactive.say("touch")
         answer = interactive.expect("done", part.deadline)
@@ -145,7 +146,7 @@ def wake(part, result):
 
 
 def look_at(events, wake_up, pid, other, computes):
-    """What one wake-up waited for, in ms and MiB. None where nothing had to come back."""
+    """Returns what one wake-up waited for, in ms and MiB; None if no memory had to be restored."""
     begin, end, took = wake_up
     mine = [e for e in events if begin <= e["t_ns"] <= end]
     restores, drains = suite.episodes(mine, pid, "restore"), suite.episodes(mine, other, "drain")
@@ -159,7 +160,7 @@ def look_at(events, wake_up, pid, other, computes):
             "restored_mib": round(sum(n for _, _, n in restores) / (1 << 20), 1)}
 
 
-# name -> (function, seconds it may take)
+# name -> (function, limit in seconds)
 PARTS = {
     "exclusive": (exclusive, 95),
     "wake": (wake, 90),

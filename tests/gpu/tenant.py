@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A process that holds memory on the GPU as real ones do, and does what the lines on stdin say. Knows nothing of sublet.
+"""A process that holds memory on the GPU as real ones do, and obeys the lines on stdin. It knows nothing of sublet.
 Each answer is one JSON line.
 
   --role weights   random weights that are read and never written, and a small adapter beside them
@@ -8,14 +8,14 @@ Each answer is one JSON line.
   --role jax       JAX with as much memory preallocated (XLA_PYTHON_CLIENT_MEM_FRACTION)
                    work: one small computation
 
-At the end the weights must be what they were."""
+At the end the weights must be unchanged."""
 
 import argparse
 import json
 import sys
 import time
 
-WIDTH = 16384  # a matrix of this width, of two bytes each, is 512 MiB
+WIDTH = 16384  # a square matrix of this width, with two bytes a value, is 512 MiB
 
 
 def say(event, **fields):
@@ -23,7 +23,7 @@ def say(event, **fields):
 
 
 class Weights:
-    ADAPTER = 1 << 27  # of four bytes each: half a GiB, and two moments
+    ADAPTER = 1 << 27  # values of four bytes: half a GiB, and its two moments take as much each
 
     def __init__(self, gib):
         import torch

@@ -1,5 +1,5 @@
 """Plain against torture on a real GPU: the driver-API programs through every door, and programs of the runtime API with
-the static and the shared runtime. And the page, which shows the frameworks' part, too."""
+the static and the shared runtime. The page also shows the frameworks' part."""
 
 import concurrent.futures
 import json
@@ -21,10 +21,10 @@ sys.path.insert(0, os.path.join(suite.ROOT, "tests", "programs"))
 from families import DOORS, PROGRAMS, TANGLED, torture_of, without_volatile  # noqa: E402
 
 TOGETHER = 6
-EACH_S = 120  # what a program may take: those that are frozen keep the kernel driver from the others
+EACH_S = 120  # limit of one program: while some are frozen, the kernel driver keeps others waiting
 RUNTIME = os.path.join(suite.ROOT, "tests", "programs", "runtime")
 RUNTIME_TORTURE = "calls=20,every=5ms"
-# What came of a good run, by what its row says of the plain one; whatever else a run says is wrong.
+# The result of a good run, by the outcome of the plain run; every other result is wrong.
 GOOD = {"well": "equal", "sums recomputed": "sums right"}
 PLAIN_FAILED = "plain failed: "
 
@@ -34,7 +34,7 @@ def bytes_of(part, pid):
 
 
 def ended(part, p):
-    """None, or why not well."""
+    """Waits for the end of a program. Returns None, or the reason why it did not end well."""
     p.close()
     try:
         p.wait(min(part.deadline, time.monotonic() + EACH_S))
@@ -45,7 +45,7 @@ def ended(part, p):
 
 
 def compare(part, plain, others):
-    """name -> what came of it, and how often it was tortured."""
+    """Returns {name of the run: its result, and how often and how much torture moved}."""
     error = ended(part, plain)
     out = {"plain": error or "well"}
     for name, p in others.items():
@@ -107,8 +107,8 @@ def driver_programs(part, result, **env):
 
 
 def build(part, source, result):
-    """[(what it is called, its path)]: with the static and the shared runtime, and where it is about that, with a default
-    stream for each thread."""
+    """Builds a program with the static and the shared runtime; `threads` also with a default stream for each thread.
+    Returns [(name, path without the ending)]."""
     name, nvcc, built = os.path.splitext(source)[0], suite.nvcc(), []
     for streams in (("legacy", "per-thread") if name == "threads" else ("legacy",)):
         stem = os.path.join(part.root, f"{name}-{streams}")
@@ -146,7 +146,7 @@ def runtime_programs(part, result, **env):
 
 
 def drained(run):
-    """The part by the drain alone; freezes.py has those by freezing."""
+    """Returns the part with drains only; freezes.py has the same part with freezing."""
     def part(*arguments):
         run(*arguments, SUBLET_FREEZE="off")
     part.__doc__ = run.__doc__
@@ -161,7 +161,8 @@ PARTS = {"torture-driver": (drained(driver_programs), 150), "torture-runtime": (
 
 
 def said_of(row, run):
-    """Earlier results have "equal" of recomputed sums, too, and of runs whose plain one had failed."""
+    """Returns the result of a run. Earlier measurements say "equal" also for recomputed sums and after a failed plain
+    run."""
     if run["result"] not in GOOD.values():
         return run["result"]
     return GOOD.get(row["plain"], PLAIN_FAILED + row["plain"])
@@ -172,21 +173,21 @@ def runs_of(row):
 
 
 def programs_of(parts, name):
-    """program -> (its row, {run: what came of it}); of a program without runs, of the plain one."""
+    """Returns {program: (its row, {run: result})}; the plain run stands alone if the program has no other."""
     rows = {n: r for n, r in parts.get(name, {}).items() if isinstance(r, dict) and "plain" in r}
     return {n: (r, {w: said_of(r, x) for w, x in runs_of(r).items()}
                 or {"plain": "no runs" if r["plain"] in GOOD else r["plain"]}) for n, r in rows.items()}
 
 
 def workloads_of(parts):
-    """workload -> what came of its runs, of those that can run here."""
+    """Returns {workload: {run: result}} for the workloads that can run here."""
     rows = {n: r for n, r in parts.get("frameworks", {}).items() if n in frameworks.CASES}
     return {n: {w: r[w] for w in ("sublet", "torture")} if "torture" in r else {"plain": r.get("plain", "no runs")}
             for n, r in rows.items() if not r.get("plain", "").startswith(frameworks.NOT_HERE)}
 
 
 def wrongs(said, good=tuple(GOOD.values())):
-    """What is wrong -> the runs that say so."""
+    """Returns {fault: the runs that show it}."""
     found = {}
     for run, text in said.items():
         if text not in good:
@@ -248,7 +249,7 @@ def frameworks_table(parts):
 
 
 def not_equal(parts):
-    """Every run that is wrong, with all that is known of it."""
+    """Returns every wrong run, with all that is known of it."""
     said = [(n, wrongs(runs)) for name in ("torture-driver", "torture-runtime")
             for n, (_, runs) in sorted(programs_of(parts, name).items())]
     said += [(n, workload_wrongs(runs)) for n, runs in workloads_of(parts).items()]
@@ -256,7 +257,7 @@ def not_equal(parts):
     return ["## What is not equal", "", *lines, ""] if lines else []
 
 
-# Programs of tests/programs that the tests on the simulator torture and this suite does not.
+# Programs of tests/programs that are tortured on the simulator, but not by this suite.
 NOT_TORTURED = {
     "managed": "managed memory of its own", "edit": "contents that hardly change",
     "revive": "a primary context that is released and retained", "pair": "two processes that wait for each other",
@@ -264,12 +265,13 @@ NOT_TORTURED = {
     "leave": "threads and processes that leave", "share": "CUDA IPC", "buffers": "overflow, priorities",
 }
 ELSEWHERE = (
-    "Some programs are tortured on the simulator alone (`tests/system/test_torture.py`), and not yet on a GPU:", "",
+    "Some programs are tortured only on the simulator (`tests/system/test_torture.py`), and not yet on a GPU:", "",
     "| program | what it has |", "|---|---|", *(f"| `{n}` | {what} |" for n, what in NOT_TORTURED.items()), "",
-    "The same holds for the memory modes *overflow* and *managed*, and for torture beside hand-offs, beside crashes of the daemon"
-    " and without a daemon. This part only starts programs and compares their output. Most of those programs take orders, or"
-    " need a partner or the whole card.", "",
-    "The runtime-API programs `managed` and `ipc` and some workloads, below, have managed memory and CUDA IPC, too."
+    "The memory modes *overflow* and *managed* were tortured only on the simulator, too. Torture beside hand-offs, beside crashes"
+    " of the daemon and without a daemon ran only there. This part only starts programs and compares their output. Most programs of the"
+    " table take orders, or need a partner or the whole card.", "",
+    "Programs with managed memory and CUDA IPC were tortured on a GPU, too: the runtime-API programs `managed` and `ipc`, and some"
+    " workloads, below."
     " [The page on devices](h200-devices.md) has `peers` (two GPUs) and `share` with memory for a device (dma-buf).")
 
 
@@ -277,26 +279,26 @@ def page(results):
     parts = results["parts"]
     lines = [
         "`SUBLET_TORTURE` evicts and restores a program's memory before random calls and at random moments"
-        " ([operations.md](../operations.md#torture)). A program must compute what it computes on the plain driver.",
+        " ([operations.md](../operations.md#torture)). A program must compute the same results as on the plain driver.",
         "",
         *pages.table(figures(parts)),
     ]
     if programs_of(parts, "torture-driver"):
-        lines += ["## Driver-API programs", "", "*Equal*: its output is that on the plain driver. *Sums right*: it does not run on"
-                  " the plain driver. It compares its memory itself, and its sums are recomputed on the processor. The words after"
-                  " the colon say by which way the program reaches the driver.", "",
+        lines += ["## Driver-API programs", "", "*Equal* means that the program's output is the same as on the plain driver. *Sums right* means that the program"
+                  " does not run on the plain driver. It checks its memory itself, and its sums are recomputed on the processor. The"
+                  " words after the colon say how the program finds the driver.", "",
                   *programs_table(parts, "torture-driver"), "", *ELSEWHERE, ""]
     if programs_of(parts, "torture-runtime"):
         lines += ["## Runtime-API programs", "", *programs_table(parts, "torture-runtime"), ""]
     if "frameworks" in parts:
         versions = ", ".join(f"{k} {v}" for k, v in parts["frameworks"].get("versions", {}).items())
-        lines += ["## Frameworks", "", f"{versions}.", "", "*Equal*: all bits of all results. *Close*: two plain runs are not equal either. No compared value"
-                  f" is further from the first of them than {frameworks.CLOSE_FACTOR} times their own distance, or than"
-                  f" {frameworks.CLOSE:g} where that is more."
+        lines += ["## Frameworks", "", f"{versions}.", "", "*Equal* means that all bits of all results are equal. *Close* means that two plain runs differ, too. A value"
+                  f" differs from the first plain run by at most {frameworks.CLOSE_FACTOR} times the difference of the plain runs"
+                  f" (or {frameworks.CLOSE:g} if that is more)."
                   f"{' In brackets: how far.' if any(isinstance(r, dict) and 'apart' in r for r in parts['frameworks'].values()) else ''}",
-                  "", "Compared are, of the first 20 arrays of a result, the mean, the mean of magnitudes and the element in the middle."
-                  " A difference is taken relative to the sum of both magnitudes. Several workloads run at the same time, so the"
-                  " seconds compare only roughly.", "", *frameworks_table(parts), ""]
+                  "", "Three values of the first 20 arrays of a result are compared: the mean, the mean of magnitudes and the middle element."
+                  " A difference is relative to the sum of both magnitudes. Several workloads run at the same time, so the"
+                  " seconds can be compared only roughly.", "", *frameworks_table(parts), ""]
     return lines + [
         *not_equal(parts),
         *pages.unfinished(parts),

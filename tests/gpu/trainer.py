@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains a real network under deterministic algorithms, and does what the lines on stdin say. Knows nothing of sublet:
-it is what a user would run. Each answer is one JSON line.
+"""Trains a real network with deterministic algorithms, and obeys the lines on stdin. It knows nothing of sublet, like
+the program of any user. Each answer is one JSON line.
 
   train STEPS EPOCH      STEPS steps in epochs of EPOCH: the losses as hexadecimal float32, the ballast checked and
                          changed after every epoch
-  measure NET SECONDS    steps of one network for so long: seconds a step
-  exit                   (so does the end of stdin)
+  measure NET SECONDS    steps of one network for that many seconds: the seconds a step
+  exit                   ends the program (so does the end of stdin)
 
-Ballast is memory that is neither model nor activation: random words, made on the GPU, whose sum is taken when they are
+Ballast is memory that is neither model nor activation: random words, made on the GPU. Their sum is taken when they are
 made and again an epoch later."""
 
 import argparse
@@ -23,7 +23,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-WORDS = (1 << 30) // 8  # of one piece of ballast
+WORDS = (1 << 30) // 8  # words of one piece of ballast
 
 
 def say(event, **fields):
@@ -31,8 +31,9 @@ def say(event, **fields):
 
 
 class Pictures:
-    """ResNet-50 on pictures of ten kinds: a smooth pattern a kind, shifted and under noise. Made from the seed, since
-    no data set can be fetched; kept in pinned host memory and copied in step by step, as a loader does."""
+    """ResNet-50 on pictures of ten kinds: each kind is a smooth pattern, shifted and under noise. The pictures are made
+    from the seed, because no data set can be fetched; they lie in pinned host memory and are copied in step by step, as
+    a loader does."""
 
     COUNT, BATCH = 512, 64
 
@@ -55,7 +56,7 @@ class Pictures:
         self.n = 0
 
     def copy_gb_s(self):
-        """How fast the card reads the pictures; where they came to lie in host memory makes a difference."""
+        """Measures how fast the card reads the pictures, which depends on their place in host memory."""
         there = torch.empty_like(self.pictures, device="cuda")
         times = []
         for _ in range(5):
@@ -79,7 +80,7 @@ class Pictures:
 
 
 class Text:
-    """A transformer that learns to write Python: next byte of the standard library's sources."""
+    """A transformer that learns to write Python: it predicts the next byte of the standard library's sources."""
 
     BATCH, LENGTH, WIDTH, LAYERS, HEADS = 16, 512, 768, 8, 12
 
@@ -98,7 +99,7 @@ class Text:
 
     def __init__(self, seed):
         torch.manual_seed(seed)
-        # The fast attention kernels add up in no fixed order on the way back.
+        # The backward pass of the fast attention kernels adds up in no fixed order.
         torch.backends.cuda.enable_flash_sdp(False)
         torch.backends.cuda.enable_mem_efficient_sdp(False)
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -148,7 +149,7 @@ class Ballast:
         self.sums = self.sum()
 
     def check(self):
-        """As they were made, an epoch ago."""
+        """True if the ballast is unchanged since it was made an epoch ago."""
         return self.sum() == self.sums
 
 
@@ -172,7 +173,8 @@ def train(net, ballast, steps, epoch):
 
 
 def measure(net, seconds):
-    """Median of whole rounds of ten steps, each with one synchronise at its end; and of the processors, seconds a step."""
+    """Returns the median seconds a step of rounds of ten steps with one synchronise each, and the processors' seconds a
+    step."""
     rounds = []
     torch.cuda.synchronize()
     processors = time.process_time()

@@ -1,4 +1,4 @@
-"""The part about what is not copied at a hand-off because it is all zero or has not changed, and its page."""
+"""The part about memory that a hand-off does not copy because it is all zero or unchanged, and its page."""
 
 import os
 import statistics
@@ -10,8 +10,8 @@ import suite
 from suite import GIB, Failure
 
 WEIGHTS_GIB = 60
-RIVAL_GIB = 118  # never written to, so that what it holds itself costs nothing either way
-CYCLES = 5       # of which the first is not counted
+RIVAL_GIB = 118  # the rival never writes to its memory, so that no hand-off copies it
+CYCLES = 5       # the first cycle is not counted
 MODES = ("never", "auto")
 JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45"}
 
@@ -34,7 +34,8 @@ def moved(part, process):
 
 
 def settle(part, process, from_ns, cache):
-    """What has been traced of an eviction of the process since then, once it has come to its end."""
+    """Waits for the end of an eviction of the process. Returns the events since `from_ns`, and the eviction's
+    episodes."""
     while part.left() > 0:
         events = [e for e in part.traced() if e["t_ns"] >= from_ns]
         out = suite.episodes(events, process.pid, "evict")
@@ -48,8 +49,8 @@ def settle(part, process, from_ns, cache):
 
 
 def cycle(part, subject, rival, order, cache):
-    """The rival takes the card, and the subject takes it back. Seconds from the first byte that leaves, or is found not
-    to need to, until the other one can run."""
+    """The rival takes the card, and the subject takes it back. Measures the seconds from the first byte that leaves, or
+    is found unchanged, until the other program can run."""
     out_before, in_before = moved(part, subject)
     found = {}
     for who, old, what in ((rival, subject, "work"), (subject, rival, order)):
@@ -71,9 +72,9 @@ def cycle(part, subject, rival, order, cache):
 
 
 def cycles(part, subject, rival, order, cache=False):
-    """cache: most of what the subject has it does without. It may give that up instead of being evicted, and what it needs
-    then is new memory, which is no part of a restore: no time to come back."""
-    for _ in range(2):  # what it allocates the first time; and it has the card
+    """Runs the cycles and takes medians. cache: most of the subject's memory is cache. The subject may give it up
+    instead of being evicted. It then needs new memory, so there is no restore to measure."""
+    for _ in range(2):  # allocates all memory that the order needs, and takes the card
         work(part, subject, order)
     time.sleep(0.5)
     found = [cycle(part, subject, rival, order, cache) for _ in range(CYCLES)][1:]
@@ -92,7 +93,8 @@ def end(part, processes):
 
 
 def weights(part, result):
-    """Inference and the training of an adapter on 60 GiB of weights, everything copied and only what changed."""
+    """Inference and the training of an adapter on 60 GiB of weights: once all memory is copied, once only changed
+    memory."""
     part.daemon(quantum="100ms")
     result.update({"weights_gib": WEIGHTS_GIB, "rival_gib": RIVAL_GIB})
     for mode in MODES:
@@ -126,13 +128,13 @@ SUBJECTS = {"infer": f"inference, {WEIGHTS_GIB} GiB of weights", "train": f"an a
 
 
 def seconds(mode, key):
-    """Median, least and most."""
+    """Returns the median, the least and the greatest value as text."""
     every = [c[key] for c in mode["cycles"] if c[key] is not None]
     return f"{mode['medians'][key]:.3f} s ({min(every):.3f} to {max(every):.3f})"
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in pages.py."""
+    """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
     for part in PARTS:
         for order, modes in parts.get(part, {}).items():
@@ -152,11 +154,11 @@ def page(results):
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        "`./dev gpu --only unchanged,preallocated` runs these parts (`tests/gpu/unchanged.py`). Figures are medians of"
-        f" {CYCLES - 1} hand-offs each way (the least and the most of them), with `SUBLET_UNCHANGED=auto` against `never`. The other"
-        f" process holds {RIVAL_GIB} GiB which it never wrote to. So few hand-offs show no differences below"
+        "`./dev gpu --only unchanged,preallocated` runs these parts (`tests/gpu/unchanged.py`). The figures are medians of"
+        f" {CYCLES - 1} hand-offs each way (smallest and largest in brackets), with `SUBLET_UNCHANGED=auto` against `never`. The other"
+        f" process holds {RIVAL_GIB} GiB and has never written to them. So few hand-offs cannot show differences below"
         f" {pages.SLOWER_PERCENT} %.", "",
-        "Giving way lasts from the first extent that leaves until the other process can run; coming back likewise. Contents are"
-        " compared at the end.",
+        "Giving way lasts from the first extent that leaves until the other process can run. Coming back is measured in the same"
+        " way. Contents are compared at the end.",
         "",
     ]

@@ -1,6 +1,6 @@
-"""Programs that reserve, create and map memory themselves, on a real GPU, two at a time that do not fit together:
-driver-API programs by the size of their handles, PyTorch with expandable segments, JAX with its preallocation. What they
-compute is compared with undisturbed runs on the plain driver."""
+"""Programs that reserve, create and map memory themselves, on a real GPU, in pairs that do not fit together: driver-API
+programs with handles of several sizes, PyTorch with expandable segments, JAX with its preallocation. Their results are
+compared with undisturbed runs on the plain driver."""
 
 import os
 import statistics
@@ -11,11 +11,11 @@ import parts
 import suite
 from suite import Failure
 
-EACH_GIB = 80  # of two programs
-PAGES_GIB, PAGES_CAPACITY_GIB = 16, 24  # with handles of 2 MiB, each of which costs the driver some calls
+EACH_GIB = 80  # memory of each of two programs
+PAGES_GIB, PAGES_CAPACITY_GIB = 16, 24  # smaller, because each handle of 2 MiB costs the driver some calls
 TORCH = {"steps": 240, "epoch": 40, "ballast_gib": 84}
 JAX = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".6", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"}
-JAX_GIB = 70  # of arrays, beside the training
+JAX_GIB = 70  # memory of the arrays beside the training
 
 # name: program and its arguments
 LARGE = {
@@ -30,7 +30,7 @@ SMALL = {
 
 
 def rates(events, programs, kind):
-    """GB/s of the episodes of some size."""
+    """Returns the median GB/s of the larger episodes."""
     found = [b / (e - s) for p in programs for s, e, b in suite.episodes(events, p.pid, kind) if b > parts.GIB * 2 and e > s]
     return round(statistics.median(found), 1) if found else None
 
@@ -55,7 +55,7 @@ def compete(part, result, kinds, each_gib, **settings):
         row.update(rounds=[len(p.of("round")) for p in pair], out_gb_s=rates(events, pair, "evict"),
                    in_gb_s=rates(events, pair, "restore"),
                    moved_gib=round(sum(b for p in pair for _, _, b in suite.episodes(events, p.pid, "evict")) / parts.GIB, 1))
-        # The programs check every byte on the GPU; a round is recomputed by processors that have no part in it.
+        # The programs check every byte on the GPU; the processors recompute one round independently.
         row["recomputed"] = part.check_sums(pair[0], len(pair[0].of("round")))
         result[name] = row
         if row["handoffs"] < 2:
@@ -63,7 +63,7 @@ def compete(part, result, kinds, each_gib, **settings):
 
 
 def programs(part, result):
-    """Two driver-API programs of 80 GiB each, by how they come to their memory."""
+    """Two driver-API programs of 80 GiB each, for each way to get their memory."""
     compete(part, result, LARGE, EACH_GIB)
 
 
@@ -158,9 +158,9 @@ def page(results):
             if isinstance(r, dict)}
     if rows:
         lines += [f"## Two programs of {EACH_GIB} GiB each", "",
-                  f"Programs with pages have {PAGES_GIB} GiB each, on a card of {PAGES_CAPACITY_GIB} GiB. Every round of a program"
+                  f"The programs of the last row have {PAGES_GIB} GiB each, on a card of {PAGES_CAPACITY_GIB} GiB. Every round of a program"
                   " checks and rewrites all of its memory. Rates are medians over whole evictions and restores,"
-                  " including the time spent waiting for the other side.", "",
+                  " including the time spent waiting for the other program.", "",
                   "| memory by | hand-offs | moved out, GiB | out, GB/s | in, GB/s |", "|---|---|---|---|---|"]
         lines += [f"| {n} | {r['handoffs']} | {r['moved_gib']} | {r['out_gb_s']} | {r['in_gb_s']} |" for n, r in rows.items()]
         lines.append("")
@@ -175,7 +175,7 @@ def page(results):
     j = found.get("virtual-jax", {})
     if "equal" in j:
         lines += ["## JAX with its preallocation", "",
-                  f"Two processes each take 60 % of the card when they begin, and fill {JAX_GIB} GiB of it. There were {j['handoffs']}"
-                  f" hand-offs, and {j['moved_out_gib']} GiB moved out. Are the results those of an undisturbed run on the plain"
+                  f"Each of two processes takes 60 % of the card when it begins, and fills {JAX_GIB} GiB of it. There were {j['handoffs']}"
+                  f" hand-offs, and {j['moved_out_gib']} GiB moved out. Are the results equal to those of an undisturbed run on the plain"
                   f" driver? {'Yes' if all(j['equal']) else '**No**'}.", ""]
     return [*lines, *pages.unfinished(found), f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/virtual.py`).", ""]

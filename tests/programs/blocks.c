@@ -1,4 +1,4 @@
-/* blocks.c: the kernels, and device memory that follows the pattern. */
+/* blocks.c: launches the kernels, and keeps device memory that follows the pattern. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ void kernels_load(struct kernels *k)
                 TRY(cu.ModuleGetFunction(table[i].function, k->module, table[i].name));
 }
 
-/* Enough threads to fill any card; few where there is little to do, because a thread costs more
+/* Returns enough threads to fill any card, but few for little memory, because a thread costs more
  * than a word. */
 unsigned kernels_grid(uint64_t words)
 {
@@ -106,7 +106,7 @@ CUdeviceptr verdict_new(void)
 
         TRY(cu.MemAlloc(&v, sizeof(struct verdict)));
         TRY(cu.MemcpyHtoD(v, &verdict_clear, sizeof(verdict_clear)));
-        TRY(cu.CtxSynchronize()); /* streams that use it do not wait for the default one */
+        TRY(cu.CtxSynchronize()); /* non-blocking streams do not wait for this copy */
         return v;
 }
 

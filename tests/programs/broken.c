@@ -1,9 +1,9 @@
-/* broken: fills its memory, breaks its context with a kernel that writes where nothing is, and
- * lives on.
- * --how beside: with a second context that has as much memory. --how elsewhere: with a second GPU,
- * which is the one that fails. Lines on stdin, each answered: break [MS], the kernel, behind one
- * that takes so long; pool, what the first GPU gets from a pool of the second, and whether it works
- * on. */
+/* broken: fills its memory, breaks its context with a kernel that writes to an unmapped address,
+ * and lives on.
+ * --how beside: a second context has as much memory. --how elsewhere: a second GPU is the one that
+ * fails. Lines on stdin, each answered: break [MS] launches the failing kernel, behind a kernel
+ * that takes MS; pool prints what the first GPU gets from a pool of the second, and whether the
+ * first GPU still works. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static void world_fill(struct world *w, size_t first)
         TRY(cu.CtxSynchronize());
 }
 
-/* The answer of a context that has failed. */
+/* Prints the answers of a context that has failed. */
 static void say_answers(const struct world *w)
 {
         CUdeviceptr verdict = w->b.verdict;

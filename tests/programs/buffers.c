@@ -1,11 +1,11 @@
-/* buffers: buffers of different use, as the lines on stdin say; each is answered with a JSON line:
+/* buffers: buffers of different use. Obeys the lines on stdin and answers each with a JSON line:
  *
- *   alloc N SIZE           the buffer of number N, filled      free N
- *   priority N P           by sublet.h                          check     everything
- *   cycle UNITS N:T ...    so many units of work, each with buffer N checked and rewritten T times;
- *                          N:T:SIZE: with its first SIZE bytes checked T times
- *   until FILE N:T ...     such units until the file exists
- *   info                   what the driver says is free         end   (so does the end of stdin)
+ *   alloc N SIZE           makes and fills buffer number N       free N
+ *   priority N P           sets a priority by sublet.h           check     checks everything
+ *   cycle UNITS N:T ...    does that many units of work; each checks and rewrites buffer N T times;
+ *                          N:T:SIZE checks its first SIZE bytes T times
+ *   until FILE N:T ...     does such units until the file exists
+ *   info                   prints the driver's free bytes       end   (so does the end of stdin)
  *
  * "ms" in the answer to a cycle is the median of its units. */
 #include <stdio.h>
@@ -68,7 +68,7 @@ static void unit(char *pairs)
                         use(numbered(pair, true), n);
         }
         free(copy);
-        (void)verdict_take(verdict, 0, stream); /* as many programs print how good a step was */
+        (void)verdict_take(verdict, 0, stream); /* waits, as a program does that prints its loss */
 }
 
 static int by_value(const void *a, const void *b)
@@ -76,7 +76,7 @@ static int by_value(const void *a, const void *b)
         return *(const double *)a < *(const double *)b ? -1 : 1;
 }
 
-/* The median of the units' times in milliseconds. */
+/* Runs units of work. Returns the median of their times in milliseconds. */
 static double cycle(unsigned long units, const char *until, char *pairs)
 {
         double ms[1000], median = 0;

@@ -1,6 +1,6 @@
-/* burst: kernels of --ms each, submitted as fast as the driver takes them, --count at a time, then
- * waited for. Its memory, which nothing else touches, is checked at the end. What it is for: how
- * long a drain takes beyond the longest kernel. */
+/* burst: submits --count kernels of --ms each as fast as the driver takes them, then waits for
+ * them. At the end it checks its memory, which the kernels do not touch. A test can measure how
+ * much longer than the longest kernel a drain takes. */
 #include "base/macros.h"
 #include "program.h"
 

@@ -1,9 +1,9 @@
-/* captures: graphs captured slowly, by several threads at once, with work of another thread beside
- * them; each graph steps all of its thread's memory, and is launched.
+/* captures: several threads capture graphs slowly at the same time, while another thread works
+ * beside them. Each graph steps all of its thread's memory, and is launched.
  *
- *   global, local, relaxed   the capture's mode; --count threads; --ms in the middle of each
- * capture free                     relaxed, and memory is freed in the middle of each capture
- *   endless                  a capture that ends when everything else has ended */
+ *   global, local, relaxed   the capture's mode; --count threads; each waits --ms in its capture
+ *   free                     relaxed; memory is freed in the middle of each capture
+ *   endless                  one capture ends only when everything else has ended */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/macros.h"
 #include "program.h"
 
-#define MOST_S 120 /* nothing here lasts longer */
+#define MOST_S 120 /* limit of every wait */
 
 enum how { GLOBAL, LOCAL, RELAXED, FREE, ENDLESS };
 static const char *const names[] = {"global", "local", "relaxed", "free", "endless"};
@@ -25,14 +25,14 @@ static const CUstreamCaptureMode modes[] = {
 struct worker {
         pthread_t thread;
         struct blocks b;
-        uint64_t sum; /* of the last round */
+        uint64_t sum; /* the sum of the last round */
 };
 
 static enum how how;
-static pthread_barrier_t step; /* all workers and the main thread */
+static pthread_barrier_t step; /* waits for all workers and the main thread */
 static uint64_t round_now;
 static bool more = true;
-static _Atomic unsigned capturing; /* workers that have not ended their capture yet */
+static _Atomic unsigned capturing; /* workers whose capture has not ended yet */
 
 static void steps(struct worker *w, size_t from, size_t to)
 {
@@ -42,7 +42,7 @@ static void steps(struct worker *w, size_t from, size_t to)
                             pattern_key(options.seed, round_now + 1), w->b.verdict, w->b.stream);
 }
 
-/* A cache that grows during a capture: its thread is in relaxed mode meanwhile. */
+/* Allocates during a capture, as a growing cache does: its thread is in relaxed mode then. */
 static void allocate_as_frameworks_do(void)
 {
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -73,7 +73,7 @@ static CUgraphExec capture(struct worker *w)
         steps(w, w->b.n / 2, w->b.n);
         TRY(cu.StreamEndCapture(w->b.stream, &graph));
         atomic_fetch_sub(&capturing, 1);
-        /* Later calls would break a capture in global mode by another thread. */
+        /* Waits, because later calls would break another thread's capture in global mode. */
         (void)pthread_barrier_wait(&step);
         TRY(cu.GraphInstantiateWithFlags(&exec, graph, 0));
         TRY(cu.GraphDestroy(graph));
@@ -88,7 +88,7 @@ static void *worker_main(void *argument)
         for (;;) {
                 CUgraphExec exec;
 
-                (void)pthread_barrier_wait(&step); /* a round begins, or none */
+                (void)pthread_barrier_wait(&step); /* a round begins, or the run ends */
                 if (!more)
                         return NULL;
                 if (how == ENDLESS) {
@@ -102,7 +102,7 @@ static void *worker_main(void *argument)
                         w->sum = verdict_take(w->b.verdict, round_now, w->b.stream);
                         TRY(cu.GraphExecDestroy(exec));
                 }
-                (void)pthread_barrier_wait(&step); /* and is over */
+                (void)pthread_barrier_wait(&step); /* the round is over */
         }
 }
 

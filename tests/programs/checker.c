@@ -1,9 +1,9 @@
-/* checker: reads what another program said (its JSON lines, on stdin) or the samples it wrote, and
- * recomputes what its memory must have held. Uses no GPU and none of the program's own code but the
- * pattern.
+/* checker: reads another program's output (JSON lines, on stdin) or samples of its memory, and
+ * recomputes the contents that the memory must have had. It uses no GPU, and shares only the
+ * pattern with the other programs.
  *
- *   checker [--every N] < LINES   the sums of all rounds, or of every Nth
- *   checker --sample FILE         every word of every piece */
+ *   checker [--every N] < LINES   checks the sums of all rounds, or of every Nth
+ *   checker --sample FILE         checks every word of every piece */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "pattern.h"
 #include "program.h"
 
-/* A copy of the few lines of blocks.c, so that this program has no driver in it. */
+/* These lines are copied from blocks.c, so that this program needs no driver. */
 struct job {
         uint64_t bytes, block, key, first, step;
         uint64_t sum;
@@ -35,7 +35,7 @@ static void *sum_run(void *argument)
         return NULL;
 }
 
-/* By as many threads as there are processors: 90 GiB is a lot for one. */
+/* Computes with one thread for each processor, because the memory may be 90 GiB. */
 static uint64_t expected_sum(uint64_t bytes, uint64_t block, uint64_t key)
 {
         enum { THREADS_MAX = 32 };
@@ -95,7 +95,7 @@ static int check_samples(const char *path)
         return pieces ? 0 : 2;
 }
 
-/* "key":123 in a JSON line of one of the test programs. */
+/* Finds "key":123 in a JSON line of a test program. */
 static bool number(const char *line, const char *key, uint64_t *ret_value)
 {
         char quoted[32];

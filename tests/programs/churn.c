@@ -1,5 +1,5 @@
-/* churn: frees memory that a long kernel may still be using, allocates again, overwrites at once on
- * another stream, and checks. Bytes that are reused too early show as wrong contents. */
+/* churn: frees memory that a long kernel may still use, allocates again, overwrites the new memory
+ * at once on another stream, and checks. Bytes that are reused too early show as wrong contents. */
 #include <stdlib.h>
 
 #include "base/macros.h"
@@ -10,7 +10,7 @@ struct piece {
         uint64_t bytes, origin, round;
 };
 
-/* Sizes differ, so that freed blocks and the next allocations do not fit each other. */
+/* Allocates a random size, so that the next allocations do not fit freed blocks exactly. */
 static void piece_allocate(struct piece *p, size_t index, uint64_t *random)
 {
         p->bytes =
@@ -48,10 +48,10 @@ int main(int argc, char **argv)
                 struct piece *p = &piece[round % n];
                 uint64_t key = pattern_key(options.seed, p->round);
 
-                /* Behind a long kernel: check what is there and scribble over it. */
+                /* Behind a long kernel, checks the contents and scribbles over them. */
                 launch_spin((uint64_t)(options.ms * 1e6), counter, busy);
                 launch_step(p->at, p->bytes, p->origin, key, ~key, verdict, busy);
-                /* The kernels above have hardly begun. */
+                /* Frees the memory while the kernels above have hardly begun. */
                 TRY(cu.MemFree(p->at));
                 piece_allocate(p, round % n, &random);
                 p->round = round + 1;

@@ -1,9 +1,9 @@
-/* contexts: a context of its own beside the primary one, a little work in each, gone again.
- * --rounds times. */
+/* contexts: makes a second context beside the primary one, does a little work in each, and destroys
+ * the second. --rounds times. */
 #include "base/macros.h"
 #include "program.h"
 
-/* In whatever context is current. */
+/* Works in the current context. Returns the sum of the contents. */
 static uint64_t work(uint64_t round)
 {
         struct blocks b;

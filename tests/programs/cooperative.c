@@ -1,3 +1,3 @@
-/* cooperative: launchex.c, by cooperative launches. */
+/* cooperative: launchex.c with cooperative launches. */
 #define LAUNCH_COOPERATIVE
 #include "launchex.c"

@@ -1,12 +1,12 @@
-/* copies: every kind of copy and memset there is, between two device blocks and host memory that is
- * ordinary, pinned or registered; the CPU does the same on a model. */
+/* copies: makes every kind of copy and memset between two device blocks and host memory that is
+ * pageable, pinned or registered. The CPU does the same on a model. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
 #include "program.h"
 
-/* Two device blocks and their models; all copies are within these. */
+/* Two device blocks and their models; all copies stay within these. */
 static struct side {
         CUdeviceptr at;
         uint8_t *model;
@@ -14,7 +14,7 @@ static struct side {
 static uint64_t bytes;
 static uint64_t random_state;
 static CUstream stream;
-/* Host memory: ordinary, pinned, registered. */
+/* Host memory of three kinds: pageable, pinned, registered. */
 static uint8_t *host[3];
 
 static uint64_t pick(uint64_t bound)
@@ -76,7 +76,7 @@ static void linear_copies(uint8_t *h)
         if (memcmp(h, side[1].model + to, n) != 0)
                 program_fail(PROGRAM_EXIT_WRONG, "wrong after cuMemcpyDtoHAsync");
 
-        /* Direction by the addresses. */
+        /* These copies find their direction by the addresses. */
         host_fill(h, n);
         TRY(cu.Memcpy(side[0].at + from, (CUdeviceptr)(uintptr_t)h, n));
         memcpy(side[0].model + from, h, n);
@@ -159,7 +159,7 @@ static void pitched_copies(uint8_t *h)
 static void model_set(uint8_t *at, uint32_t value, unsigned size, uint64_t n)
 {
         for (uint64_t i = 0; i < n; i++)
-                memcpy(at + i * size, &value, size); /* little-endian, as the device */
+                memcpy(at + i * size, &value, size); /* little-endian, as on the device */
 }
 
 static void model_set_2d(uint8_t *at, uint64_t pitch, uint32_t value, unsigned size, uint64_t n,
@@ -210,7 +210,7 @@ static void sets(void)
         compare("cuMemsetD2D16Async, cuMemsetD2D32Async");
 }
 
-/* Questions about a pointer must be answered as for ordinary memory. */
+/* Checks that questions about a pointer are answered as for ordinary memory. */
 static void queries(void)
 {
         CUdeviceptr base, pitched;
@@ -228,7 +228,7 @@ static void queries(void)
                 program_fail(PROGRAM_EXIT_WRONG, "cuMemAllocPitch: pitch %zu", pitch);
         TRY(cu.MemsetD2D8(pitched, pitch, 1, 1000, 16));
         TRY(cu.MemFree(pitched));
-        /* More bytes than can be counted; on a large card neither side of it is more than that. */
+        /* The product of pitch and height overflows, but neither is more than a large card has. */
         TRY(cu.DeviceTotalMem(&size, 0));
         pitch = (size_t)1 << (63 - __builtin_clzll(size));
         if (cu.MemAllocPitch(&pitched, &pitch, pitch, UINT64_MAX / pitch + 1, 4) == CUDA_SUCCESS)

@@ -1,17 +1,17 @@
 /* counts: on each of --count GPUs a kernel counts, into memory of the card and of the host, until
- * it is told to end; behind it the step of all memory is queued. So a test sees whether the kernel
- * stands or runs, in what the host has of the count. The main thread calls the driver for `start`,
- * `end`, `fresh` and the end alone; orders on stdin:
+ * it is told to end. The step of all memory is queued behind the kernel. So a test can see in host
+ * memory whether the kernel runs or is frozen. The main thread calls the driver only for `start`,
+ * `end`, `fresh` and at the end of the program. Orders on stdin:
  *
- *   start        the kernels, and what comes behind them
- *   look         how far they have counted
- *   call NAME    another thread makes this call; it says when it has returned
- *   end          the kernels end; with what comes behind them the sum is said
- *   fresh        after the call `reset`: memory that is filled and checked
- *   gone         without any context
- *   fork         a child that ends at once
- *   become COMMAND  exec, without an answer
- *   exit         exit(), without an answer */
+ *   start        launches the kernels, and queues the steps behind them
+ *   look         prints how far the kernels have counted
+ *   call NAME    another thread makes this call, and prints a line when it has returned
+ *   end          ends the kernels, and prints the sum of the steps behind them
+ *   fresh        after the call `reset`: fills and checks new memory
+ *   gone         destroys all contexts
+ *   fork         forks a child that ends at once
+ *   become COMMAND  calls exec, without an answer
+ *   exit         calls exit(), without an answer */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -126,10 +126,10 @@ static uint64_t end(struct gpu *g)
 
 /* ---- calls beside the kernel ---- */
 
-static CUdeviceptr spare;  /* 1 in every byte; none of it is in use */
-static CUdeviceptr pooled; /* allocated in the order of `other` */
-static CUdeviceptr ticks;  /* of `tiny`; 0 before each call */
-static CUcontext second;   /* with memory in it */
+static CUdeviceptr spare;  /* memory that no kernel uses; each byte is 1 */
+static CUdeviceptr pooled; /* allocated on stream `other` */
+static CUdeviceptr ticks;  /* counter of `tiny`; 0 before each call */
+static CUcontext second;   /* another context, with memory in it */
 static CUstream other;
 static CUevent event;
 static CUmodule module;
@@ -362,7 +362,7 @@ static void fresh(void)
         blocks_free(&b);
 }
 
-/* The kernels have ended. */
+/* Destroys all contexts, after the kernels have ended. */
 static void gone(size_t n)
 {
         TRY(cu.CtxDestroy(second));

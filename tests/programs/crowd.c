@@ -1,5 +1,5 @@
-/* crowd: --count threads (8) use each GPU but the first one for the first time, all at once. They
- * have their contexts until stdin ends. */
+/* crowd: --count threads (8) first use each GPU except the first one at the same moment. They keep
+ * their contexts until stdin ends. */
 #include <pthread.h>
 #include <stdio.h>
 

@@ -1,19 +1,18 @@
 /* depend: work that waits for work submitted later. Each round queues the step of all memory behind
- * something that only a call of another thread sets free, which it makes after --ms:
+ * something that only another thread's call releases, --ms later:
  *
- *   value    a value in memory waited for by a stream; a copy on another stream writes it
- *   write    ... which another stream writes as a value
- *   kernel   a kernel that looks for a value in device memory; a fill on another stream writes it
- *   host     a kernel that looks for a value in host memory; another thread writes it when work of
- *            its own is done
- *   function a host function that waits for another thread, which has work of its own done first
- *   inside   as value, while a thread stands inside a copy that waits for it all
- *   full     as value, while a thread stands inside the driver because the stream takes no more
- *   fullhost the same, but a host thread writes the value and needs no driver for it
- *   fullfree the same, and another thread stands inside cuMemFree meanwhile while that one
- * allocates
- *   delay    a kernel that looks for a value in host memory; the same thread writes it, --ms after
- *            it has submitted all that comes behind the kernel on that stream */
+ *   value    a stream waits for a value in memory; a copy on another stream writes the value
+ *   write    the same, but cuStreamWriteValue32 on another stream writes the value
+ *   kernel   a kernel looks for a value in device memory; a fill on another stream writes it
+ *   host     a kernel looks for a value in host memory; another thread writes it when work of its
+ *            own is done
+ *   function a host function waits for another thread, which has work of its own done first
+ *   inside   as value, while a thread is inside a copy that waits for all that work
+ *   full     as value, while a thread is inside the driver because the stream's queue is full
+ *   fullhost as full, but a host thread writes the value and needs no driver for it
+ *   fullfree as fullhost, and another thread is inside cuMemFree while the writing one allocates
+ *   delay    a kernel looks for a value in host memory; the submitting thread itself writes it,
+ *            --ms after it has submitted everything behind the kernel */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -22,7 +21,7 @@
 #include "base/macros.h"
 #include "program.h"
 
-#define MOST_S  120 /* nothing here lasts longer */
+#define MOST_S  120 /* limit of every wait */
 #define MOST_NS (MOST_S * UINT64_C(1000000000))
 
 enum how { VALUE, WRITE, KERNEL, HOST, FUNCTION, INSIDE, FULL, FULLHOST, FULLFREE, DELAY };
@@ -31,13 +30,13 @@ static const char *const names[] = {"value",  "write", "kernel",   "host",     "
 
 static enum how how;
 static struct blocks b;
-static CUstream other;      /* later submissions go here */
-static CUdeviceptr flag;    /* a word on the device: the last round set free */
-static uint32_t *word;      /* the same in pinned host memory */
-static CUdeviceptr mapped;  /* ... as the device sees it */
-static CUdeviceptr counter; /* of `tiny`, and behind it that of `await` */
+static CUstream other;      /* the stream of later submissions */
+static CUdeviceptr flag;    /* a word on the device: the last round that was released */
+static uint32_t *word;      /* the same number in pinned host memory */
+static CUdeviceptr mapped;  /* the device's address of that host memory */
+static CUdeviceptr counter; /* the counter of `tiny`, and behind it the counter of `await` */
 static _Atomic uint32_t freed;
-static CUdeviceptr spare; /* allocated in one round, freed in the next */
+static CUdeviceptr spare; /* memory allocated in one round and freed in the next */
 
 static void host_function(void *round)
 {
@@ -48,7 +47,7 @@ static void host_function(void *round)
                 (void)nanosleep(&nap, NULL);
 }
 
-/* All work of the round that can be submitted before it is set free. */
+/* Submits all work of the round that can be submitted before the round is released. */
 static void hold_back(uint32_t round)
 {
         switch (how) {
@@ -119,7 +118,7 @@ static void *set_free(void *argument)
                 (void)pthread_join(thread, NULL);
                 spare = next;
                 break;
-        case DELAY: /* this is the thread that has submitted it all */
+        case DELAY: /* the calling thread has submitted all the work */
                 __atomic_store_n(word, round, __ATOMIC_RELEASE);
                 break;
         case HOST:
@@ -152,8 +151,8 @@ int main(int argc, char **argv)
         (void)alarm(MOST_S);
         blocks_allocate(&b, options.bytes, options.block, 0);
         blocks_fill(&b, 0);
-        /* Streams that wait for the default one and are waited for by it, unless one that waits for
-         * all of them stands in between. */
+        /* Makes streams that synchronise with the default stream, except beside a thread that waits
+         * for all of them. */
         TRY(cu.StreamDestroy(b.stream));
         TRY(cu.StreamCreate(&b.stream, 0));
         TRY(cu.StreamCreate(&other, how == INSIDE ? CU_STREAM_NON_BLOCKING : 0));

@@ -24,7 +24,7 @@ static const struct symbol symbols[] = {
 };
 #define SYMBOLS (sizeof(symbols) / sizeof(symbols[0]))
 
-/* The flags of cuGetProcAddress for a symbol. */
+/* The entry points of the driver, with the flags that cuGetProcAddress takes for each symbol. */
 static const struct entry_point {
         const char *base, *symbol;
         int since;
@@ -80,7 +80,7 @@ static const struct entry_point *entry_point_find(const char *symbol)
         program_fail(PROGRAM_EXIT_SETUP, "no row for %s in cuda_api.def", symbol);
 }
 
-/* per_thread: the symbol of the per-thread variant, or the symbol itself. */
+/* per_thread: the symbol of the per-thread variant, or NULL to use the symbol itself. */
 static void *by_get_proc_address(const char *symbol, const char *per_thread, bool version2)
 {
         const struct entry_point *e = entry_point_find(per_thread ? per_thread : symbol);

@@ -12,7 +12,7 @@
 
 #include "cuda/cuda_abi.h"
 
-/* The driver's own prototypes, from the one list. */
+/* The driver's prototypes come from src/cuda/cuda_api.def. */
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"
 #undef CU
@@ -27,5 +27,5 @@ struct driver {
 
 extern struct driver cu;
 
-/* per_thread_default_streams: take the symbols for which a NULL stream is the thread's own. */
+/* per_thread_default_streams: uses the symbols for which a NULL stream is the thread's own. */
 void driver_open(bool per_thread_default_streams);

@@ -1,5 +1,5 @@
-/* driver_stub.c: every symbol of the driver, so that programs can be linked by name. Calling one
- * says that the stub was loaded instead of a driver. */
+/* driver_stub.c: defines every symbol of the driver, so that programs can be linked. Each function
+ * prints that the stub was loaded instead of a driver. */
 #include "cuda/cuda_abi.h"
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \

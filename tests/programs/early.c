@@ -1,9 +1,9 @@
-/* early: forks while another thread's first call has the driver loaded. The parent's call is
- * answered as if nothing had been.
+/* early: forks while another thread's first call loads the driver. The parent's call gets its
+ * normal answer.
  *
- * Run with a driver that says on SLOW_SAYS when it is being loaded and waits for the end of
- * SLOW_WAITS (slowdriver.c), and with the library preloaded: nothing here is linked to it. The
- * child has no driver, and is told so. */
+ * A test runs it with slowdriver.c, a driver that reports on SLOW_SAYS that it is being loaded and
+ * waits for the end of SLOW_WAITS, and preloads the library, because this program is linked to
+ * none. The child has no driver, and its calls say so. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* edit: keeps a copy of its device memory on the host, changes both as the lines on stdin say, and
  * compares them:
  *
- *   random N   every byte, from seed N        poke OFFSET   one byte
- *   zero       every byte                     renew BLOCK   free one block, allocate it again,
- * zeros wake       submit something, touch none of it check      compare every byte exit check and
- * leave (so does the end of stdin)
+ *   random N   changes every byte, from seed N     poke OFFSET   changes one byte
+ *   zero       clears every byte                   renew BLOCK   frees one block, allocates zeros
+ *   wake       submits work that touches nothing   check         compares every byte
+ *   exit       checks and leaves (so does the end of stdin)
  *
- * With --rounds it takes no orders: it changes something in each round, or nothing. */
+ * With --rounds it takes no orders: each round changes some bytes, or none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

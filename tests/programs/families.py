@@ -1,6 +1,6 @@
-"""The driver-API programs, one a family of calls, with arguments for a small card: the system tests run them on the
-simulator, the suite for real GPUs there. What they say, less what differs from run to run, must be the same with sublet,
-through every door, and under torture."""
+"""The driver-API programs, one for each family of calls, with arguments for a small card. The system tests run them on
+the simulator, and the suite for real GPUs runs them on the card. Their output, except for the volatile fields, must be
+the same with sublet, through every door, and under torture."""
 
 DOORS = ("linked", "dlsym", "getproc", "getproc1")
 
@@ -24,12 +24,12 @@ PROGRAMS = {
     "late": ["--bytes", "4MiB", "--block", "1MiB"],
 }
 
-# These connect through a daemon (CUDA IPC).
+# Programs that connect through a daemon (CUDA IPC).
 NEED_A_DAEMON = ("surface",)
 
-# Programs whose work in flight waits for what comes later, or whose captures take long, or that map their memory
-# themselves. They check their memory themselves, and say sums that can be recomputed. "inside" is not among them: a real GPU does not finish it, with
-# sublet or without.
+# Programs with work in flight that waits for later work, with long captures, or with memory that they map themselves.
+# They check their memory and print sums that can be recomputed. "inside" is left out, because a real GPU never finishes
+# it, with sublet or without.
 TANGLED = {
     **{f"depend-{how}": ["depend", "--how", how, "--bytes", "16MiB", "--block", "2MiB", "--ms", "30", "--rounds", "2"]
        for how in ("value", "write", "kernel", "host", "function")},
@@ -39,11 +39,11 @@ TANGLED = {
        for how in ("segments", "pages", "sleep", "one", "export", "threads")},
 }
 
-# Torture so hard that even a short program meets it; less for programs that make thousands of calls.
+# Torture that is frequent enough for a short program; less frequent for programs that make thousands of calls.
 TORTURE = "calls=5,every=2ms"
 TORTURE_OF = {"small": "calls=50,every=2ms", "launches": "calls=50,every=2ms"}
 
-# Parts of a program's output that belong to this run alone, or to its speed.
+# Fields of a program's output that depend on the run or on its speed.
 VOLATILE = ("pid", "ms", "at", "median_ns", "p99_ns", "min_ns")
 
 

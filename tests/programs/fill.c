@@ -1,5 +1,5 @@
-/* fill: rewrites all of its memory every round and checks it before. Says each round's sum, so that
- * the checker, another process without a GPU, can compare. --ms: a pause after each round. */
+/* fill: checks all of its memory every round and rewrites it. Prints each round's sum, so that the
+ * checker, another process without a GPU, can compare. --ms: a pause after each round. */
 #include <unistd.h>
 
 #include "base/macros.h"

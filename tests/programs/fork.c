@@ -1,5 +1,5 @@
-/* fork: forks while it uses the GPU. The children run on without CUDA, one through exit() with all
- * its handlers, one through exec; the parent goes on, and its memory is what it was. */
+/* fork: forks while it uses the GPU. The children run on without CUDA: one ends through exit() with
+ * all its handlers, one through exec. The parent goes on, and its memory is unchanged. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void reap(pid_t pid, const char *which)
                 program_fail(PROGRAM_EXIT_WRONG, "%s: did not end with 0", which);
 }
 
-/* No connection of the parent, and no open descriptor except the program's own. */
+/* Checks that the child has no connection of its parent, only the program's descriptors. */
 static int child_work(void)
 {
         char *memory = malloc(1 << 20);
@@ -29,7 +29,7 @@ static int child_work(void)
                 return 1;
         memset(memory, 1, 1 << 20);
         free(memory);
-        /* A forked child's driver is unusable; it must answer, not hang or crash. */
+        /* The driver is unusable in a forked child, but its calls must return an error. */
         r = cu.DeviceGetCount(&devices);
         return r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1;
 }
@@ -46,7 +46,7 @@ int main(int argc, char **argv)
         for (; program_more(round); round++) {
                 pid_t pid;
 
-                launch_spin(2000000, b.verdict, b.stream); /* something in flight */
+                launch_spin(2000000, b.verdict, b.stream); /* work in flight during the fork */
                 (void)fflush(NULL);
                 pid = fork();
                 if (pid < 0)
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
                 }
                 reap(pid, "the child that executes");
                 TRY(cu.StreamSynchronize(b.stream));
-                /* The spin counted there. */
+                /* Clears the verdict, because the spin has counted there. */
                 TRY(cu.MemsetD8Async(b.verdict, 0, 8, b.stream));
                 program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"",
                             (unsigned long long)round, (unsigned long long)blocks_step(&b, round));

@@ -1,19 +1,20 @@
-/* graph, graphbuild: a graph of kernels, copies and a memset, captured from a stream or built by
- * hand, replayed again and again; its result depends on every replay. The CPU computes the same. */
+/* graph, graphbuild: a graph of kernels, copies and a memset, captured from a stream or built node
+ * by node, and launched again and again. Its result depends on every launch, and the CPU computes
+ * the same. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
 #include "program.h"
 
-/* One replay, on two halves A and B of equal size, a scratch block S and a pinned host block H:
+/* One launch works on two halves A and B of equal size, a scratch block S and a pinned block H:
  *   A = 3A + addend;  B += A;  S = 0x5a everywhere;  S's first half = A's beginning;  H = S
- * The built graph changes the addend from replay to replay. */
+ * The built graph changes the addend from launch to launch. */
 struct state {
         CUdeviceptr a, b, s;
         uint64_t half, scratch;
         uint8_t *h;
-        CUgraph graph; /* kept as long as its nodes are named */
+        CUgraph graph; /* kept while its nodes are used */
         CUgraphExec exec;
         CUgraphNode advance;
 };
@@ -108,7 +109,7 @@ static void graph_make(struct state *g, CUstream stream)
 }
 #endif
 
-/* Compare A and B, a piece at a time, with what the CPU makes of the same number of replays. */
+/* Compares A and B, piece by piece, with the CPU's result of the same number of launches. */
 static uint64_t check(const struct state *g, uint64_t replays)
 {
         uint64_t key = pattern_key(options.seed, 0), piece = MIN(g->half, 4 * MIB), sum = 0;

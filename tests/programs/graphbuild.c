@@ -1,3 +1,3 @@
-/* graphbuild: graph.c, with the graph built node by node. */
+/* graphbuild: graph.c with a graph that is built node by node. */
 #define GRAPH_BUILT
 #include "graph.c"

@@ -1,4 +1,4 @@
-/* hidden_stub.c: stands for the driver's library that decodes video. */
+/* hidden_stub.c: has the name of the driver's library that decodes video, and does nothing. */
 int cuvidNothing(void);
 
 __attribute__((visibility("default"))) int cuvidNothing(void)

@@ -1,16 +1,15 @@
-/* hold: fills its memory and sits idle; does what the lines on stdin say, and answers each with a
- * JSON line:
+/* hold: fills its memory and waits. Obeys the lines on stdin, and answers each with a JSON line:
  *
  *   touch      check and rewrite everything         verify     check everything
- *   info       what the driver says is free         wait FILE  until the file exists
- *   look N     check the first N blocks alone
- *   array MIB  an array of so much more; 0: none any more
- *   spin MS    one long kernel
- *   load FILE  a library
+ *   info       print the driver's free bytes        wait FILE  wait until the file exists
+ *   look N     check only the first N blocks
+ *   array MIB  replace the array by one of that size; 0: by none
+ *   spin MS    run one long kernel
+ *   load FILE  load a library
  *   exit       check and leave (so does the end of stdin)
- *   become COMMAND  exec, without an answer
+ *   become COMMAND  call exec, without an answer
  *
- * --how handles: says when SIGINT comes, and goes on. */
+ * --how handles: prints a line at SIGINT, and goes on. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +20,7 @@
 #include "base/macros.h"
 #include "program.h"
 
-/* One at a time. */
+/* Replaces the program's array by one of that size. */
 static void have_array(size_t mib)
 {
         const CUDA_ARRAY3D_DESCRIPTOR shape = {
@@ -81,7 +80,7 @@ int main(int argc, char **argv)
                 } else if (!strncmp(line, "spin ", 5)) {
                         launch_spin((uint64_t)(strtod(line + 5, NULL) * 1e6), b.verdict, b.stream);
                         TRY(cu.StreamSynchronize(b.stream));
-                        /* The spin counted there. */
+                        /* Clears the verdict, because the spin has counted there. */
                         TRY(cu.MemsetD8Async(b.verdict, 0, 8, b.stream));
                 } else if (!strncmp(line, "array ", 6)) {
                         have_array(strtoul(line + 6, NULL, 10));

@@ -1,6 +1,5 @@
-/* iodoor.c: a library in front of the driver's, with an ioctl() of its own. It passes every request
- * on to where it would have gone, and says at the end on stderr how many there were to the kernel
- * driver's resource manager. */
+/* iodoor.c: a preloaded library with an ioctl() of its own. It passes every request on unchanged,
+ * and prints at the end on stderr how many requests went to the kernel's resource manager. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdatomic.h>

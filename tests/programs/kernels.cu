@@ -1,5 +1,5 @@
-// kernels.cu: the device side of the test programs. kernels.ptx is made from it (regenerate.sh) and
-// is what is embedded; nobody needs nvcc to build the programs.
+// kernels.cu: the device side of the test programs. regenerate.sh makes kernels.ptx from it, which is
+// embedded in the programs, so that their build does not need nvcc.
 #include <stdint.h>
 
 #include "pattern.h"
@@ -20,7 +20,7 @@ static __device__ __forceinline__ void report(struct verdict *v, unsigned long l
         atomicAdd(&v->sum, sum);
 }
 
-// Write the pattern. origin: the address that the pattern takes the first word to have.
+// Writes the pattern. origin: the pattern's address of the first word.
 extern "C" __global__ void fill(uint64_t *base, uint64_t words, uint64_t origin, uint64_t key)
 {
         uint64_t step = (uint64_t)gridDim.x * blockDim.x;
@@ -29,7 +29,7 @@ extern "C" __global__ void fill(uint64_t *base, uint64_t words, uint64_t origin,
                 base[i] = pattern_word(origin + 8 * i, key);
 }
 
-// Compare with the pattern.
+// Compares memory with the pattern.
 extern "C" __global__ void verify(const uint64_t *base, uint64_t words, uint64_t origin,
                                   uint64_t key, struct verdict *v)
 {
@@ -49,7 +49,7 @@ extern "C" __global__ void verify(const uint64_t *base, uint64_t words, uint64_t
         report(v, bad, sum, first);
 }
 
-// Compare with one round's pattern and write the next one's, in one pass.
+// Compares memory with one round's pattern and writes the next round's, in one pass.
 extern "C" __global__ void step(uint64_t *base, uint64_t words, uint64_t origin,
                                 uint64_t key, uint64_t next_key, struct verdict *v)
 {
@@ -70,7 +70,7 @@ extern "C" __global__ void step(uint64_t *base, uint64_t words, uint64_t origin,
         report(v, bad, sum, first);
 }
 
-// x = 3x + addend: what is computed depends on what was there, so a launch lost or done twice shows.
+// x = 3x + addend: the result depends on the old value, so a lost or repeated launch shows.
 extern "C" __global__ void advance(uint64_t *base, uint64_t words, uint64_t addend)
 {
         uint64_t step = (uint64_t)gridDim.x * blockDim.x;
@@ -88,7 +88,7 @@ extern "C" __global__ void add(uint64_t *to, const uint64_t *from, uint64_t word
                 to[i] += from[i];
 }
 
-// Keep the GPU busy for a time, then count.
+// Keeps the GPU busy for that time, then counts.
 extern "C" __global__ void spin(uint64_t ns, unsigned long long *counter)
 {
         uint64_t start, now;
@@ -101,7 +101,7 @@ extern "C" __global__ void spin(uint64_t ns, unsigned long long *counter)
                 atomicAdd(counter, 1ull);
 }
 
-// Lasts so long, and writes when it began and ended by the GPU's clock.
+// Runs for that time, and writes when it began and ended by the GPU's clock.
 extern "C" __global__ void stamp(uint64_t ns, uint64_t *out)
 {
         uint64_t start, now;
@@ -114,8 +114,8 @@ extern "C" __global__ void stamp(uint64_t ns, uint64_t *out)
         out[1] = now;
 }
 
-// Wait for a value that somebody else writes (another stream, the host, another process), then answer
-// with one; not for ever: *late counts how often it came to nothing.
+// Waits for a value that another stream, the host or another process writes, then writes an answer. Gives
+// up after most_ns, which *late counts.
 extern "C" __global__ void await(const volatile uint32_t *flag, uint32_t value,
                                  volatile uint32_t *answer, uint32_t answer_value, uint64_t most_ns,
                                  unsigned *late)
@@ -136,15 +136,15 @@ extern "C" __global__ void await(const volatile uint32_t *flag, uint32_t value,
         }
 }
 
-// As little as a kernel can do and still be counted.
+// The smallest kernel that can still be counted.
 extern "C" __global__ void tiny(unsigned *counter)
 {
         if (threadIdx.x == 0)
                 *counter += 1;
 }
 
-// Sum, by shuffles within a warp and shared memory between them; the last block to finish adds up
-// what the blocks left in `partial`. out[0] the sum, out[1] how many words are odd. *done must be 0.
+// Adds up words by shuffles within a warp and shared memory between warps. The last block adds up the
+// blocks' results in `partial`. out[0]: the sum; out[1]: the number of odd words. *done must be 0.
 extern "C" __global__ void reduce(const uint64_t *base, uint64_t words, uint64_t *partial,
                                   unsigned *done, uint64_t *out)
 {
@@ -158,7 +158,7 @@ extern "C" __global__ void reduce(const uint64_t *base, uint64_t words, uint64_t
         if (threadIdx.x == 0)
                 odd = 0;
         __syncthreads();
-        // The loop bound is the same for a whole warp, so that all of it votes.
+        // The loop bound is the same for a whole warp, because all its threads must vote.
         for (uint64_t at = (uint64_t)blockIdx.x * blockDim.x; at < words; at += stride) {
                 uint64_t i = at + threadIdx.x;
                 uint64_t x = i < words ? base[i] : 0;

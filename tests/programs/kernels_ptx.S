@@ -1,4 +1,4 @@
-/* kernels_ptx.S: the text of kernels.ptx, as cuModuleLoadData wants it. */
+/* kernels_ptx.S: the text of kernels.ptx, with the NUL that cuModuleLoadData needs. */
         .section .rodata
         .globl kernels_ptx
         .hidden kernels_ptx

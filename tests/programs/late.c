@@ -1,7 +1,6 @@
-/* late: threads that use the GPU while they end. Each round has --count threads (4), one after the
- * other begun; each fills memory of its own, and looks at it, rewrites it and frees it in
- * destructors that run after those of the libraries. The main thread goes on meanwhile, as fill
- * does. */
+/* late: threads that use the GPU while they end. Each round starts --count threads (4). Each thread
+ * fills memory of its own; its destructors, which run after the libraries' destructors, check,
+ * rewrite and free that memory. The main thread works at the same time, as fill does. */
 #include <limits.h>
 #include <pthread.h>
 
@@ -13,12 +12,12 @@ enum { THREADS_MAX = 64, OWN_BYTES = 1 << 20 };
 struct worker {
         pthread_t thread;
         struct blocks b;
-        unsigned number, ends; /* destructors so far */
+        unsigned number, ends; /* ends: destructors that have run so far */
 };
 
 static pthread_key_t key;
 
-/* Once in every round of destructors. */
+/* Runs once in every round of destructors. */
 static void ending(void *argument)
 {
         struct worker *w = argument;
@@ -55,7 +54,7 @@ int main(int argc, char **argv)
                 &(struct options){.bytes = 32 * MIB, .block = 4 * MIB, .rounds = 3, .count = 4},
                 false);
         n = (unsigned)MIN(MAX(options.count, UINT64_C(1)), (uint64_t)THREADS_MAX);
-        /* After cuInit: the libraries' keys have lower numbers, and run first. */
+        /* Made after cuInit, so that the libraries' keys have lower numbers and run first. */
         if (pthread_key_create(&key, ending))
                 program_fail(PROGRAM_EXIT_SETUP, "cannot create a key");
         blocks_allocate(&b, options.bytes, options.block, 0);

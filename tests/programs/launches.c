@@ -1,6 +1,6 @@
-/* launches: --count tiny kernels in a row, then a synchronise; --rounds times after a warm-up. Says
- * the nanoseconds a launch; once, and once more for each line on stdin. With --bytes it holds
- * memory as well. */
+/* launches: --count tiny kernels in a row, then a synchronise; --rounds times after a warm-up.
+ * Prints the nanoseconds a launch, once at the start and once for each line on stdin. With --bytes
+ * it holds memory as well. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ static int by_value(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
-/* One measurement; returns how many kernels it launched. */
+/* Makes one measurement. Returns how many kernels it launched. */
 static uint64_t measure(CUdeviceptr counter, CUstream s, double *ns, uint64_t n)
 {
         uint64_t warm_up = n / 10 + 1;

@@ -1,6 +1,6 @@
-/* launchex, cooperative: the other ways to launch, on a reduction with shared memory, barriers,
- * shuffles and votes. launchex takes cuLaunchKernelEx and, every second time, cuLaunchKernel with
- * its parameters in a buffer; cooperative takes cuLaunchCooperativeKernel. */
+/* launchex, cooperative: the other ways to launch, used for a reduction with shared memory,
+ * barriers, shuffles and votes. launchex alternates between cuLaunchKernelEx and cuLaunchKernel
+ * with parameters in a buffer; cooperative uses cuLaunchCooperativeKernel. */
 #include <string.h>
 
 #include "base/macros.h"
@@ -12,7 +12,7 @@ struct work {
         CUdeviceptr partial, done, out;
 };
 
-/* Sum of the words, and how many are odd, as the CPU computes them. */
+/* Computes on the CPU the sum of the words, and how many are odd. */
 static void expect(const struct blocks *b, uint64_t round, size_t i, uint64_t ret[static 2])
 {
         uint64_t key = pattern_key(options.seed, round);

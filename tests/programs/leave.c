@@ -1,16 +1,15 @@
-/* leave: threads that stand at the gate when something else happens to them or to the process. It
- * fills its memory, says so, and waits for the file --sample; then --count threads submit, and
- * after
- * --ms:
+/* leave: threads that wait at the gate when they or their process end. The program fills its
+ * memory, prints a line, and waits for the file --sample. Then --count threads submit. What
+ * happens after --ms milliseconds:
  *
- *   cancel   they are cancelled, and joined; what was submitted is counted, all memory checked
+ *   cancel   they are cancelled and joined; accepted work is counted, and all memory is checked
  *   signal   they are sent signals, again and again
- *   exit     the process exits as soon as the file --until exists, freeing its memory in an exit
- *            handler
- *   join     the same, and a handler from before cuInit joins them, as destructors of static
+ *   exit     the process exits as soon as the file --until exists, and an exit handler
+ *            frees its memory
+ *   join     the same, and a handler from before cuInit joins the threads, as destructors of static
  *            objects do
- *   fork     a child is forked while other threads ask the driver, calls it, and exits; again and
- *            again */
+ *   fork     a child is forked while other threads call the driver; the child calls it and exits;
+ *            again and again */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +22,7 @@
 #include "base/macros.h"
 #include "program.h"
 
-#define MOST_S      120 /* nothing here lasts longer */
+#define MOST_S      120 /* limit of every wait */
 #define THREADS_MAX 16
 
 enum how { CANCEL, SIGNAL, EXIT, JOIN, FORK };
@@ -31,13 +30,13 @@ static const char *const names[] = {"cancel", "signal", "exit", "join", "fork"};
 
 static enum how how;
 static struct blocks b;
-static CUdeviceptr counters; /* one a thread */
+static CUdeviceptr counters; /* one counter for each thread */
 static pthread_t threads[THREADS_MAX];
 static size_t started;
 static _Atomic bool stop;
 static _Atomic unsigned launched[THREADS_MAX], signals, begun;
 
-/* The driver has shut down. */
+/* True if the driver has shut down, as it may in these modes. */
 static bool over(CUresult r)
 {
         return r == CUDA_ERROR_DEINITIALIZED && (how == EXIT || how == JOIN);
@@ -50,7 +49,7 @@ static void *submit(void *argument)
         CUresult r;
         int old;
 
-        /* Between the program's own bookkeeping and the driver's no thread is cancelled. */
+        /* No thread is cancelled between the driver's bookkeeping and the program's own. */
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
         program_thread();
         atomic_fetch_add(&begun, 1);
@@ -73,7 +72,7 @@ static void *submit(void *argument)
         return NULL;
 }
 
-/* Calls that depend on no other thread, so that forks happen in the middle of one. */
+/* Makes calls that depend on no other thread, so that a fork happens in the middle of one. */
 static void *ask(void *unused)
 {
         size_t total_bytes;
@@ -103,7 +102,7 @@ static void one_child(void)
         pid_t pid = fork();
 
         if (pid == 0) {
-                /* The driver's answer in a child does not matter, but it must come. */
+                /* Any answer of the driver is right in a child, but it must answer. */
                 (void)cu.MemGetInfo(&free_bytes, &total_bytes);
                 (void)cu.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                              b.block[0].at);

@@ -1,15 +1,15 @@
-/* managed: the evaluation program of the study of Unified Memory that test_managed.py repeats.
- * Chunks of managed memory, written by the processor first; one kernel a chunk, each thread one
- * word, in order. Does what the lines on stdin say, and answers each with a JSON line:
+/* managed: the evaluation program of the study of Unified Memory that test_managed.py repeats. The
+ * processor first writes chunks of managed memory; one kernel uses each chunk, one thread each
+ * word, in order. Obeys the lines on stdin, and answers each with a JSON line:
  *
- *   init          the processor writes all of it      check   ... compares all of it
+ *   init          the processor writes everything     check   the processor compares everything
  *   run [N]       N times (1) a kernel on each chunk, or until the file of --until exists
- *   reverse       the same once, the last chunk first
- *   prefetch      all of it to the card               home    all of it to the host
+ *   reverse       a kernel on each chunk once, the last chunk first
+ *   prefetch      everything moves to the card         home    everything moves to the host
  *   touch         the processor reads a word of each 64 KiB of the first chunk
- *   copies        fills, copies and writes values in the last chunk, by the card, and undoes it
- *   mostly        it will be read mostly: the end of the first chunk, the beginning of the second
- *   alloc SIZE    ordinary memory besides             refuse SIZE  the same, too much of it
+ *   copies        the card fills, copies and writes values in the last chunk, and undoes it
+ *   mostly        advises read-mostly for the end of the first chunk and the start of the second
+ *   alloc SIZE    allocates ordinary memory            refuse SIZE  tries to, and must be refused
  *   end           (so does the end of stdin) */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ struct chunk {
 static struct {
         struct chunk *chunk;
         size_t n;
-        uint64_t words, runs; /* of a chunk; so far */
+        uint64_t words,       /* words of a chunk */
+                runs;         /* runs over all chunks so far */
         uint64_t factor, sum; /* the runs' effect on a word: factor * word + sum */
 } mine = {.factor = 1};
 
@@ -70,8 +71,8 @@ static void check(void)
                 program_fail(PROGRAM_EXIT_WRONG, "%llu words wrong", (unsigned long long)wrong);
 }
 
-/* By the copy engine: the first half of the last chunk goes to its second half by way of pinned
- * memory, both are told apart by what is written between, and the second half comes back. */
+/* Uses the copy engine: copies the last chunk's first half to its second half through pinned
+ * memory, writes other words between, and copies the second half back. */
 static void copies(void)
 {
         struct chunk *last = &mine.chunk[mine.n - 1];
@@ -90,7 +91,7 @@ static void copies(void)
                         program_fail(PROGRAM_EXIT_WRONG, "byte %llu of a copy",
                                      (unsigned long long)i);
         TRY(cu.MemcpyHtoD(second, kept, half));
-        /* Managed memory as the host's side of a copy. */
+        /* Here managed memory is the host's side of a copy. */
         TRY(cu.MemcpyDtoH(host(last), second, half));
         TRY(cu.Memcpy((CUdeviceptr)(uintptr_t)seen, last->at, half));
         if (memcmp(seen, kept, half) != 0)

@@ -1,11 +1,11 @@
 /* many: --count small allocations of up to --block bytes, by cuMemAlloc or (--how async)
- * cuMemAllocAsync, and what each costs. Waits for a line on stdin before each of its steps, so that
- * who watches can look at the card:
+ * cuMemAllocAsync, and the cost of each. Waits for a line on stdin before each step, so that
+ * another process can look at the card:
  *
  *   (begin) take  (held) churn  (churned) free  (freed)
  *
- * A twentieth of them is freed and allocated again, and freed: with a million, some drivers take a
- * tenth of a millisecond for each. The rest ends with the context. */
+ * A twentieth of the allocations is freed and allocated again, and freed. Not all, because with a
+ * million some drivers take 0.1 ms for each. The others end with the context. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < n; i++)
                 take(&at[i], size_of(i));
         say("held", began, n);
-        launch_tiny(counter, NULL); /* now memory is behind all of it */
+        launch_tiny(counter, NULL); /* the library backs all new memory before this launch */
         TRY(cu.CtxSynchronize());
         program_say("touched", "\"allocations\":%llu", (unsigned long long)n);
 

@@ -1,6 +1,6 @@
-/* oom: allocates until the card is full, twice, and holds what the driver tells against what it
- * took: free falls by what was allocated, the refusal comes when free is used up and not before,
- * and everything is back after the frees. */
+/* oom: allocates until the card is full, twice, and compares the driver's figures with its own:
+ * free falls by the allocated bytes, the refusal comes exactly when free is used up, and all bytes
+ * are free again after the frees. */
 #include <stdlib.h>
 
 #include "base/macros.h"
@@ -35,7 +35,7 @@ int main(int argc, char **argv)
         if (device_total != total_before)
                 program_fail(PROGRAM_EXIT_WRONG, "cuDeviceTotalMem and cuMemGetInfo differ");
         block = options.block;
-        /* The bytes that the driver may round up or keep for itself. */
+        /* Bytes that the driver may round up or keep for itself. */
         slack = MAX(total_before / 64, 4 * MIB);
         for (uint64_t round = 0; program_more(round); round++) {
                 uint64_t taken = 0;

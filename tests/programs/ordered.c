@@ -1,9 +1,9 @@
-/* ordered: stream-ordered memory, from pools. What a stream has written is there until that stream
- * frees it, whoever gets the memory next. --how:
+/* ordered: stream-ordered memory, from pools. Data that a stream has written stays until that
+ * stream frees the memory, whichever stream gets the memory next. --how:
  *
- *   streams  several streams allocate, hand over and free, with slow kernels in between
- *   cache    --bytes stay allocated, and --count times --block are freed and kept by the pool;
- *            then the lines on stdin: verify, take (allocate the freed again), trim, exit
+ *   streams  several streams allocate, hand over and free, with slow kernels between
+ *   cache    --bytes stay allocated, and --count times --block are freed and kept by the pool; then
+ *            lines on stdin: verify, take (allocates the freed bytes again), trim, exit
  *   graph    a graph allocates --bytes, launched --rounds times */
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static void order(CUevent event, CUstream before, CUstream after)
         TRY(cu.StreamWaitEvent(after, event, 0));
 }
 
-/* A pool's answers about an allocation, and its refusals. */
+/* Checks a pool's answers about an allocation, and its refusals. */
 static void check_answers(CUmemoryPool pool, CUstream s)
 {
         static const CUpointer_attribute lacks[] = {
@@ -103,7 +103,7 @@ static void check_answers(CUmemoryPool pool, CUstream s)
         expect(cu.MemFree(plain), CUDA_ERROR_INVALID_VALUE, "free of what a stream has freed");
 }
 
-/* Freed with a kernel in front, and used at once by the same stream. */
+/* Frees memory behind a kernel, and uses it at once on the same stream. */
 static void check_order(CUdeviceptr verdict, CUstream s)
 {
         uint64_t bytes = 2 * MIB;
@@ -120,7 +120,7 @@ static void check_order(CUdeviceptr verdict, CUstream s)
         TRY(cu.MemFreeAsync(second, s));
 }
 
-/* Memory that belongs to a graph: allocated, filled, checked and freed in it. */
+/* Checks memory that belongs to a graph: the graph allocates, fills, checks and frees it. */
 static void check_graph(CUdeviceptr verdict, CUstream s, uint64_t bytes, uint64_t launches)
 {
         CUgraphExec exec;
@@ -178,7 +178,7 @@ static void streams(void)
         const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
         struct piece piece[SLOTS] = {0};
-        CUstream stream[STREAMS] = {0}; /* the first is the legacy one */
+        CUstream stream[STREAMS] = {0}; /* the first is the legacy stream */
         uint64_t random = options.seed + 1, sum = 0, round = 0;
         CUmemoryPool pool = pool_default(), own;
         CUdeviceptr verdict;

@@ -1,6 +1,6 @@
-/* past: as fill, but its kernels and its waits go past every entry point that anybody could catch:
- * their addresses are read from the driver's own table of symbols, and the stream is made so, too.
- * Only memory comes by the door. --ms: a pause before that. */
+/* past: as fill, but its kernels and its waits bypass every entry point that can be intercepted: it
+ * reads their addresses from the driver's own table of symbols, and also makes its stream by them.
+ * Only memory comes through the entry points. --ms: a pause before that. */
 #include <elf.h>
 #include <link.h>
 #include <string.h>
@@ -14,7 +14,7 @@ struct wanted {
         void *address;
 };
 
-/* The symbols lie before their names, with nothing between. */
+/* Finds the symbol table, which ends where the symbols' names begin. */
 static int look(struct dl_phdr_info *info, size_t size, void *userdata)
 {
         struct wanted *w = userdata;
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
         program_begin(argc, argv,
                       &(struct options){.bytes = 16 * MIB, .block = 2 * MIB, .rounds = 3}, false);
         blocks_allocate(&b, options.bytes, options.block, 0);
-        blocks_fill(&b, 0); /* by the door, which puts memory behind new allocations */
+        blocks_fill(&b, 0); /* through an entry point, so that new allocations are backed */
         (void)usleep((useconds_t)(options.ms * 1000));
         cu.LaunchKernel = past_every_door("cuLaunchKernel");
         cu.StreamSynchronize = past_every_door("cuStreamSynchronize");

@@ -1,9 +1,9 @@
-/* pattern.h: what every word of a test program's memory must be: a function of address, round and
+/* pattern.h: the contents of a test program's memory: each word is a function of address, round and
  * seed.
  *
  * Shared by the kernels (kernels.cu), the programs and the checker, which recomputes it without a
- * GPU. A bijection of the address for a given key, so that blocks that change places, stale blocks
- * and zeroed ones are all seen. */
+ * GPU. For a given key it is a bijection of the address, so that swapped, stale and zeroed blocks
+ * all show. */
 #pragma once
 
 #include <stdint.h>
@@ -14,15 +14,14 @@
 #define PATTERN_FUNCTION static inline
 #endif
 
-/* The addresses that go into the pattern are the program's own: where a program's block number i
- * begins. They are the same in every run, whatever addresses the driver gave, so that runs can be
- * compared. */
+/* The pattern does not use the driver's addresses, but those at which a program's block number i
+ * begins in the pattern. They are the same in every run, so that runs can be compared. */
 PATTERN_FUNCTION uint64_t pattern_origin(uint64_t block)
 {
         return (block + 1) << 40;
 }
 
-/* The key of a round; computed once a launch, so it may be slow. */
+/* Returns the key of a round. It is computed once a launch, so it may be slow. */
 PATTERN_FUNCTION uint64_t pattern_key(uint64_t seed, uint64_t round)
 {
         uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + round;
@@ -32,7 +31,7 @@ PATTERN_FUNCTION uint64_t pattern_key(uint64_t seed, uint64_t round)
         return x ^ (x >> 31);
 }
 
-/* The 64-bit word at an address; computed once a word, so it is cheap. */
+/* Returns the 64-bit word at an address. It is computed once a word, so it must be fast. */
 PATTERN_FUNCTION uint64_t pattern_word(uint64_t address, uint64_t key)
 {
         uint64_t x = (address ^ key) * UINT64_C(0x9fb21c651e98df25);

@@ -1,5 +1,5 @@
-/* peers: two GPUs of one process. Kernels of the second read what the first holds, allocated before
- * and after access was given; copies go both ways. Each round checks every byte of both. */
+/* peers: two GPUs of one process. Kernels of the second GPU read memory of the first, allocated
+ * before and after access was given; copies go both ways. Each round checks every byte of both. */
 #include <stdlib.h>
 
 #include "base/macros.h"
@@ -20,7 +20,7 @@ static void expect(CUresult got, CUresult wanted, const char *what)
                 program_fail(PROGRAM_EXIT_WRONG, "%s: %d, not %d", what, (int)got, (int)wanted);
 }
 
-/* The first GPU's words, added to the second's, which are made zero before. */
+/* Clears the second GPU's words, and adds the first GPU's words to them. */
 static void add_across(struct blocks *to, const struct blocks *from)
 {
         use(1);
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
                 sums[0] = blocks_verify(&second, round);
                 add_across(&second, &late);
                 sums[1] = blocks_verify(&second, round);
-                /* And by copies, which need no access: there and back. */
+                /* Copies need no access: this one goes to the second GPU and back. */
                 for (size_t i = 0; i < first.n; i++)
                         TRY(cu.MemcpyPeer(second.block[i].at, contexts[1], first.block[i].at,
                                           contexts[0], first.block[i].bytes));

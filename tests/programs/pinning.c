@@ -1,5 +1,5 @@
-/* pinning.c: a library that pins the main thread before anything of the program runs, and has it
- * scheduled as a batch job, as OpenMP's does where it is asked to (OMP_PROC_BIND). */
+/* pinning.c: a library that pins the main thread before the program runs, and makes it a batch job,
+ * as OpenMP's library does if OMP_PROC_BIND is set. */
 #include <sched.h>
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-/* program.c: options, results and the life of a test program. */
+/* program.c: the options, results and life cycle of a test program. */
 #include "program.h"
 
 #include <getopt.h>
@@ -183,7 +183,7 @@ void program_begin(int argc, char **argv, const struct options *defaults, bool p
 {
         program_options(argc, argv, defaults);
         driver_open(per_thread);
-        /* As in programs that check whether there is CUDA. */
+        /* Some programs check in this way whether CUDA is there. */
         if (getenv("PROGRAM_EARLY") &&
             cu.DevicePrimaryCtxRetain(&context, 0) != CUDA_ERROR_NOT_INITIALIZED)
                 program_fail(PROGRAM_EXIT_WRONG, "a context before cuInit");

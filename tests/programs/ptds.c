@@ -1,5 +1,5 @@
-/* ptds: two threads that name no stream and look up the per-thread default stream variants. One
- * keeps its stream busy with long kernels; the other's work must not wait for it. */
+/* ptds: two threads name no stream, and use the variants for per-thread default streams. One thread
+ * keeps its stream busy with long kernels; the other thread's work must not wait for these. */
 #include <pthread.h>
 
 #include "base/macros.h"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Make kernels.ptx from kernels.cu, for whoever changed the latter. Needs nvcc; the build does not.
+# Makes kernels.ptx from kernels.cu, after a change of the latter. This needs nvcc; the build does not.
 #
-# The ISA version that nvcc writes is its own release's; nothing here needs one newer than 6.4, and
-# drivers refuse PTX newer than themselves.
+# nvcc writes the ISA version of its own release, but drivers refuse PTX newer than themselves. So the version is
+# lowered to 6.4, which is enough for these kernels.
 set -eu
 cd "$(dirname "$0")"
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}

@@ -1,8 +1,7 @@
-/* roam: does at random what programs do with a GPU: works on some of its memory, takes more, gives
- * some back (also while it is in use), copies, launches many small kernels, does nothing for a
- * while. Checks every piece before it rewrites or frees it. Holds at most --bytes in pieces of at
- * most --block, is idle for at most --ms at a time, and says how it goes twice a second. Out of
- * memory is an answer like any other. */
+/* roam: does random work on a GPU: uses some of its memory, allocates more, frees some (also while
+ * it is in use), copies, launches many small kernels, does nothing for a while. Checks every piece
+ * before it rewrites or frees it. Holds at most --bytes in pieces of at most --block, idles for
+ * up to --ms at a time, and prints its progress twice a second. Out of memory is no failure. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -60,7 +59,7 @@ static void look_at_verdict(void)
         (void)verdict_take(roam.verdict, roam.actions, roam.stream);
 }
 
-/* ---- what it does ---- */
+/* ---- actions ---- */
 
 static void work(void)
 {
@@ -95,7 +94,7 @@ static void take(void)
         roam.n++;
 }
 
-/* Freed right behind the kernel that uses it. */
+/* Frees memory directly behind a kernel that uses it. */
 static void give_back(void)
 {
         size_t i = (size_t)below(roam.n);
@@ -108,7 +107,7 @@ static void give_back(void)
         look_at_verdict();
 }
 
-/* Checked by the processor, too. */
+/* Copies memory out, and checks it on the processor, too. */
 static void copy_out(void)
 {
         static uint64_t buffer[LOOK_BYTES / 8];
@@ -140,8 +139,8 @@ static void rest(void)
 
 static const struct {
         void (*act)(void);
-        unsigned share; /* of 100 */
-        bool waits;     /* may have to wait for the GPU */
+        unsigned share; /* how often the action is chosen, in percent */
+        bool waits;     /* true if the action may wait for the GPU */
 } acts[] = {
         {work, 45, true},     {take, 17, true},          {give_back, 10, true},
         {copy_out, 10, true}, {small_kernels, 10, true}, {rest, 8, false},
@@ -157,7 +156,7 @@ static void act(void)
         continued = 0;
         acts[i].act();
         roam.actions++;
-        /* A stopped program did not wait for the GPU. */
+        /* A program that was stopped did not wait for the GPU in that time. */
         if (acts[i].waits && !continued)
                 roam.worst_ns = MAX(roam.worst_ns, program_now_ns() - began);
 }
@@ -182,7 +181,7 @@ int main(int argc, char **argv)
                 &(struct options){.bytes = 48 * MIB, .block = 8 * MIB, .seconds = 2, .ms = 500},
                 false);
         for (roam.random = options.seed + 1; roam.serial < 16; roam.serial++)
-                (void)program_random(&roam.random); /* similar seeds begin alike */
+                (void)program_random(&roam.random); /* similar seeds begin with similar numbers */
         roam.verdict = verdict_new();
         roam.counter = verdict_new();
         TRY(cu.StreamCreate(&roam.stream, CU_STREAM_NON_BLOCKING));

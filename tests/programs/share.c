@@ -1,18 +1,18 @@
-/* share: memory that several processes have open, on orders from stdin, each answered with a line.
+/* share: memory that several processes have open. Orders come from stdin, each with an answer.
  *
- *   export FILE   handles of the memory, and of an event, to be opened by others
+ *   export FILE   write handles of the own memory, and of an event, for others to open
  *   import FILE   open them; "result" is the driver's answer to the first that failed
- *   again         open what is open once more: the same addresses
+ *   again         open the imported memory once more, at the same addresses
  *   own N         check that the own memory has round N's contents, write N+1's, record the event
- *   theirs N      the same with what was imported, after the event
- *   device        descriptors of the own memory, as for a device that is no GPU
- *   tokens        what such a device's driver asks about the own memory
- *   touch         check and rewrite --count blocks that nobody else has
- *   second        copy what was imported to the second GPU, where the process has no context yet
- *   free, close   the own memory; what was imported, once
+ *   theirs N      the same for the imported memory, after the event
+ *   device        make descriptors of the own memory for a device other than a GPU
+ *   tokens        ask about the own memory what such a device's driver asks
+ *   touch         check and rewrite the --count blocks that no other process has
+ *   second        copy the imported memory to the second GPU, where the process has no context yet
+ *   free, close   free the own memory; close the imported memory once
  *   renew         free the first block of the own memory while a capture goes on, and allocate it
  *                 again at the same address
- *   fork          leave a child behind that has all that the process has open
+ *   fork          leave a child behind that has all the process's open descriptors
  *   info, exit
  */
 #include <signal.h>
@@ -26,7 +26,7 @@
 #include "base/macros.h"
 #include "program.h"
 
-#define OTHERS 1000 /* numbers of the blocks that nobody else has */
+#define OTHERS 1000 /* the first number of the blocks that no other process has */
 
 struct shared {
         CUipcMemHandle handle;
@@ -67,7 +67,7 @@ static void export_to(const char *path)
                 struct shared s = {.bytes = own.block[i].bytes, .origin = own.block[i].origin};
                 CUipcMemHandle again;
 
-                /* Any address of an allocation stands for all of it, and has one handle. */
+                /* Each address of an allocation must give the handle of the whole allocation. */
                 TRY(cu.IpcGetMemHandle(&s.handle, own.block[i].at + s.bytes / 2));
                 TRY(cu.IpcGetMemHandle(&again, own.block[i].at));
                 if (memcmp(&again, &s.handle, sizeof(again)) != 0)
@@ -127,7 +127,7 @@ static void close_all(void)
                 TRY(cu.IpcCloseMemHandle(theirs.block[i].at));
 }
 
-/* Kept open to the end, as a device would. */
+/* Exports memory and keeps the descriptors open to the end, as a device would. */
 static CUresult export_to_device(void)
 {
         CUresult r = CUDA_SUCCESS;
@@ -141,7 +141,7 @@ static CUresult export_to_device(void)
         return r;
 }
 
-/* As programs do that are about to register the addresses. */
+/* Asks for tokens, as programs do that are about to register the addresses with a device. */
 static CUresult ask_for_tokens(void)
 {
         CUresult r = CUDA_SUCCESS;
@@ -194,7 +194,7 @@ static CUresult copy_to_second(void)
         return r;
 }
 
-/* As a library might, past all handlers of fork(). */
+/* Makes a child as a library might, without the handlers of fork(). */
 static void leave_child(void)
 {
         if (syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) != 0)

@@ -1,4 +1,4 @@
-/* slowdriver.c: a libcuda.so.1 that takes as long to load as a test wants (early.c). */
+/* slowdriver.c: a libcuda.so.1 that loads slowly, for as long as a test wants (early.c). */
 #include <stdlib.h>
 #include <unistd.h>
 

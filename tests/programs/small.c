@@ -1,5 +1,5 @@
-/* small: many small allocations, some freed and made again; no two may share a byte, each is
- * aligned and keeps its contents. */
+/* small: makes many small allocations, frees some and makes them again. No two may share a byte;
+ * each must be aligned and keep its contents. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* spin: kernels of --ms each, one after the other, with its memory checked at the end. */
+/* spin: runs kernels of --ms each, one after the other, and checks its memory at the end. */
 #include "base/macros.h"
 #include "program.h"
 

@@ -1,5 +1,5 @@
-/* surface: calls every entry point that sublet catches, and looks at what came of it. Which they
- * are is said by cuda_api.def; which are left out, and why, by tests/system/surface.txt. */
+/* surface: calls every entry point that sublet intercepts, and checks the results. cuda_api.def
+ * lists the entry points; tests/system/surface.txt lists those that are left out, and why. */
 #include "surface.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
                 {"virtual", rest_virtual},
                 {"arrays", rest_arrays},
                 {"graphs", rest_graphs},
-                {"contexts", rest_contexts}, /* last: it resets the primary one */
+                {"contexts", rest_contexts}, /* last, because it resets the primary context */
         };
 
         program_begin(argc, argv, &(struct options){.seed = 1}, false);

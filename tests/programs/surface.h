@@ -1,9 +1,8 @@
 /* surface.h: every entry point of the driver, found through the door that PROGRAM_DOOR names, and
- * what the parts of the program `surface` share.
+ * the objects that the parts of the program `surface` share.
  *
- * A part calls each entry point of its family once or more and looks at what came of it. What a
- * driver may lack, or refuse on this card, is called through MAY: absent or not supported is fine,
- * any other failure is not. */
+ * A part calls each entry point of its family once or more and checks the results. It uses MAY for
+ * entry points that a driver may lack, or refuse on this card: no other failure is accepted. */
 #pragma once
 
 #include <stddef.h>
@@ -16,10 +15,10 @@ struct surface {
 #undef CU
 };
 
-/* A member is NULL where the driver has no such entry point. */
+/* A member is NULL if the driver has no such entry point. */
 extern struct surface all;
 
-/* After driver_open(), by the same door. */
+/* Fills `all`, after driver_open() and through the same door. */
 void surface_open(void);
 
 #define MAY(symbol, args)                                                                \
@@ -31,7 +30,8 @@ void surface_open(void);
 
 #define SURFACE_BYTES ((size_t)4096)
 
-/* Two pieces of device memory, two of pinned host memory, a stream, a context: for everybody. */
+/* Objects that all parts use: two pieces of device memory, two of pinned memory, a stream, a
+ * context. */
 struct playground {
         CUcontext context;
         CUdevice device;
@@ -42,18 +42,18 @@ struct playground {
 };
 extern struct playground play;
 
-/* New contents for play.h. */
+/* Writes new contents to play.h. */
 void play_fill(void);
-/* All is done, and so many bytes there are those of play.h. */
+/* Waits for all work, and checks that as many bytes there are equal to those of play.h. */
 void play_expect(CUdeviceptr at, size_t bytes, const char *after);
-/* The word there. */
+/* Returns the word at an address. */
 uint32_t play_word(CUdeviceptr at);
 
-/* surface_submit.inc, for the ordinary entry points and for those of per-thread default streams. */
+/* Run surface_submit.inc: once with the ordinary entry points, once with the per-thread ones. */
 void submit_plain(void);
 void submit_per_thread(void);
 
-/* surface_rest.c: what has no such variants. */
+/* Call the entry points without such variants (surface_rest.c). */
 void rest_modules(void);
 void rest_memory(void);
 void rest_virtual(void);

@@ -9,7 +9,7 @@
 struct surface all;
 
 #ifdef DRIVER_LINKED
-/* Weak: a driver that lacks one can be loaded nevertheless. */
+/* Weak, so that a driver that lacks a symbol can be loaded nevertheless. */
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         extern __typeof__(symbol) symbol __attribute__((weak));
 #include "cuda/cuda_api.def"
@@ -44,8 +44,8 @@ static void open_by_dlsym(void *library)
                 table[i] = dlsym(library, rows[i].symbol);
 }
 
-/* What the driver answers may be another version than the row's, where it has dropped that: then
- * the row is left out. */
+/* If the driver has dropped the row's version it may return another version; then the row is left
+ * out. */
 static void open_by_name(void *library, bool version2)
 {
         __typeof__(cuGetProcAddress) *get1 = dlsym(library, "cuGetProcAddress");

@@ -1,5 +1,4 @@
-/* surface_per_thread.c: all that submits, through the entry points for per-thread default streams.
- */
+/* surface_per_thread.c: submits work through the entry points for per-thread default streams. */
 #include <string.h>
 
 #include "base/macros.h"

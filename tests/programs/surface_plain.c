@@ -1,4 +1,4 @@
-/* surface_plain.c: all that submits, through the ordinary entry points. */
+/* surface_plain.c: submits work through the ordinary entry points. */
 #include <string.h>
 
 #include "base/macros.h"

@@ -21,7 +21,7 @@ static void must(bool condition, const char *what)
                 program_fail(PROGRAM_EXIT_WRONG, "%s", what);
 }
 
-/* The file that cuModuleLoad and cuLibraryLoadFromFile read. */
+/* Writes the file that cuModuleLoad and cuLibraryLoadFromFile read. */
 static void text_file(char path[static 64])
 {
         FILE *f;
@@ -102,7 +102,7 @@ void rest_modules(void)
         launch_from(m);
         TRY(all.cuModuleLoadDataEx(&m, text, 0, NULL, NULL));
         launch_from(m);
-        /* Takes machine code alone from some drivers on. */
+        /* Some drivers take only machine code here. */
         if (all.cuModuleLoadFatBinary(&m, text) == CUDA_SUCCESS)
                 launch_from(m);
         TRY(all.cuLibraryLoadData(&l, text, NULL, NULL, 0, NULL, NULL, 0));
@@ -116,8 +116,8 @@ void rest_modules(void)
 
 /* ---- allocation and questions ---- */
 
-/* Answers that say what kind of memory it is; of a driver and device, the same for all that is
- * allocated alike. */
+/* Prints the driver's answers about the kind of memory. With one driver and device they are the
+ * same for all memory that was allocated in the same way. */
 static void kind(CUdeviceptr p)
 {
         static const CUpointer_attribute names[] = {
@@ -173,15 +173,14 @@ static void about(CUdeviceptr p, size_t offset, size_t bytes)
              "no room for an attribute");
 }
 
-/* Memory for other processes, which the process itself cannot open; the program `share` has some.
- */
+/* Exports memory for other processes. The exporter cannot open it; the program `share` does. */
 static void exported(void)
 {
         CUipcMemHandle handle;
         CUdeviceptr p;
         CUresult r = all.cuIpcGetMemHandle(&handle, play.a);
 
-        if (r == CUDA_ERROR_NOT_SUPPORTED) /* nobody to open it */
+        if (r == CUDA_ERROR_NOT_SUPPORTED) /* without a daemon no process can open it */
                 return;
         TRY(r);
         if (all.cuIpcOpenMemHandle)
@@ -194,10 +193,10 @@ static void exported(void)
         must(all.cuIpcCloseMemHandle(play.b) != CUDA_SUCCESS, "memory of its own closed");
 }
 
-/* Memory for a device that is no GPU; the program `share` looks at what becomes of it. */
+/* Exports memory for a device other than a GPU; the program `share` checks what happens to it. */
 static void for_devices(void)
 {
-        const size_t bytes = 4 * MIB; /* whole pages, whoever allocates */
+        const size_t bytes = 4 * MIB; /* whole pages for every allocator */
         CUdeviceptr p;
         int fd = -1;
 
@@ -207,7 +206,7 @@ static void for_devices(void)
         TRY(cu.MemFree(p));
 }
 
-/* A pool of the program's own; the calls that take a stream are in surface_submit.inc. */
+/* Tests a pool of the program itself. surface_submit.inc makes the calls that take a stream. */
 static void pool(void)
 {
         const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -248,7 +247,7 @@ void rest_memory(void)
         pool();
 }
 
-/* Memory to decompress into, where the driver knows of that. */
+/* Tests memory to decompress into, if the driver supports it. */
 static void unpacked(CUdeviceptr at, CUmemLocation on)
 {
         const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -367,7 +366,7 @@ static void expect_word(CUgraphExec exec, uint32_t want, const char *after)
                 program_fail(PROGRAM_EXIT_WRONG, "a graph wrong after %s", after);
 }
 
-/* A graph that leaves 0x66 in all bytes, inside another one. */
+/* Tests a graph inside another graph: a launch writes 0x66 to all bytes. */
 static void nested(CUgraph inner)
 {
         CUgraph copy, outer;
@@ -386,7 +385,7 @@ static void nested(CUgraph inner)
         TRY(cu.GraphDestroy(copy));
 }
 
-/* Words that a graph writes without a kernel. */
+/* Tests a graph that writes words without a kernel. */
 static void values(void)
 {
         CUstreamBatchMemOpParams word = {
@@ -413,7 +412,7 @@ static void values(void)
         TRY(cu.GraphDestroy(graph));
 }
 
-/* A fill and a copy of the filled: a word of the first value is what a launch leaves. */
+/* Tests graphs of a fill and a copy of its result: a launch leaves a word of the fill's value. */
 void rest_graphs(void)
 {
         CUDA_MEMSET_NODE_PARAMS set = {
@@ -494,7 +493,7 @@ void rest_graphs(void)
 
 /* ---- contexts ---- */
 
-/* One of the program's own: what is allocated in it dies with it, what is outside does not. */
+/* Tests a context of the program: memory allocated in it ends with it, other memory does not. */
 static void own_context(CUcontext c, CUresult (*destroy)(CUcontext))
 {
         CUdeviceptr mine, outside;
@@ -541,7 +540,8 @@ static void attached(void)
         must(all.cuMemFree_v2(p) == CUDA_ERROR_INVALID_VALUE, "memory of a detached context");
 }
 
-/* A part of the processors: work of its own, memory of the primary context. */
+/* Tests a green context: a part of the processors, with work of its own and memory of the primary
+ * one. */
 static void green(void)
 {
         CUcontext c, owner;
@@ -573,8 +573,9 @@ static void green(void)
         TRY(all.cuMemFree_v2(p));
 }
 
-/* What a reset leaves: a handle that the next retain brings to life again. The count is as it was
- * (measured), but whether that retain adds to it is not known: so there is one more. */
+/* Resets the primary context. The next retain makes the old handle valid again. The count is
+ * unchanged (measured), but it is not known whether that retain adds to it, so there is one retain
+ * more. */
 static void reset(CUresult (*reset_it)(CUdevice), CUresult (*release)(CUdevice))
 {
         CUcontext c, again;
@@ -588,7 +589,7 @@ static void reset(CUresult (*reset_it)(CUdevice), CUresult (*release)(CUdevice))
         must(cu.MemAlloc(&p, 64) == CUDA_ERROR_CONTEXT_IS_DESTROYED, "memory after a reset");
         TRY(all.cuDevicePrimaryCtxRetain(&again, play.device));
         must(again == c, "another context after a reset");
-        TRY(release(play.device)); /* the one from before the reset */
+        TRY(release(play.device)); /* undoes the retain from before the reset */
         TRY(all.cuMemAlloc_v2(&p, 2 * MIB));
         TRY(cu.MemsetD8(p, 3, 2 * MIB));
         must(play_word(p) == 0x03030303, "memory of a context that was retained in time");
@@ -612,7 +613,7 @@ void rest_contexts(void)
         }
         TRY(all.cuCtxCreate_v4(&c, &plain, 0, play.device));
         own_context(c, all.cuCtxDestroy ? all.cuCtxDestroy : all.cuCtxDestroy_v2);
-        /* Of before CUDA 3.2, with calls of that time; not beside contexts of today. */
+        /* A context of the API before CUDA 3.2; it may not work beside contexts of today. */
         if (all.cuCtxCreate && all.cuCtxCreate(&c, 0, play.device) == CUDA_SUCCESS)
                 TRY(all.cuCtxDestroy(c));
         attached();

@@ -1,5 +1,5 @@
-/* together: one thread allocates --bytes, and another one --block when a line comes on stdin; says
- * what each was answered. */
+/* together: one thread allocates --bytes; another thread allocates --block when a line comes on
+ * stdin. Prints both answers. */
 #include <pthread.h>
 #include <stdio.h>
 

@@ -1,10 +1,10 @@
-/* turns: kernels of --ms each, one after the other, as long as it may. Says when it had the GPU to
- * itself, by the GPU's own clock: a turn ends where nothing of it ran for 20 ms. Two programs'
- * turns can be compared. */
+/* turns: runs kernels of --ms each, one after the other, until it is told to end. Prints when it
+ * had the GPU to itself, by the GPU's own clock: a turn ends if no kernel of the program ran for
+ * 20 ms. So the turns of two programs can be compared. */
 #include "base/macros.h"
 #include "program.h"
 
-enum { KERNELS = 4 }; /* between two looks at the clock */
+enum { KERNELS = 4 }; /* kernels between two looks at the clock */
 
 #define PAUSE_NS UINT64_C(20000000)
 

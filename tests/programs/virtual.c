@@ -1,15 +1,15 @@
-/* virtual: memory that the program reserves, creates and maps itself, in the ways that others do.
- * Every round checks and rewrites all of it, as fill does, and changes what is mapped where.
+/* virtual: memory that the program reserves, creates and maps itself, in the ways of real programs.
+ * Every round checks and rewrites all of it, as fill does, and changes the mappings. --how:
  *
- *   --how segments  a long reservation that grows and shrinks by handles (expandable segments)
- *   --how pages     handles that are kept and wander between addresses; one page of zeros is
- *                   mapped wherever nothing else is (page tables for caches)
- *   --how sleep     everything is copied to the host and given back, and comes back at the same
- *                   addresses (sleep modes of inference servers)
- *   --how one       one handle of all the memory, let go while it is mapped, and mapped twice: the
- *                   second mapping may only be read
- *   --how threads   as pages, by four threads at the same time
- *   --how export    handles that can be shared; some are exported, and imported again beside */
+ *   segments  a long reservation that grows and shrinks by handles (expandable segments)
+ *   pages     handles that wander between addresses; one page of zeros is mapped wherever nothing
+ *             else is (page tables for caches)
+ *   sleep     everything is copied to the host and released, and restored at the same addresses
+ *             (sleep modes of inference servers)
+ *   one       one handle of all the memory, released while it is mapped; it is mapped twice,
+ *             and the second mapping is read-only
+ *   threads   as pages, by four threads at the same time
+ *   export    handles that can be shared; some are exported, and mapped a second time */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +26,8 @@ static const CUmemAccessDesc reading = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
                                         CU_MEM_ACCESS_FLAGS_PROT_READ};
 
 static struct blocks b;
-static CUdeviceptr base;                      /* of twice the memory */
-static CUmemGenericAllocationHandle *handles; /* of each block */
+static CUdeviceptr base;                      /* a reservation of twice the memory */
+static CUmemGenericAllocationHandle *handles; /* the handle of each block */
 static uint64_t random_state;
 
 static void map(CUdeviceptr at, CUmemGenericAllocationHandle h, uint64_t bytes,
@@ -65,23 +65,23 @@ static void prepare(void)
         TRY(cu.StreamCreate(&b.stream, CU_STREAM_NON_BLOCKING));
 }
 
-/* ---- what happens between two rounds; the memory has the contents of `round` ---- */
+/* ---- between two rounds; the memory has the contents of `round` ---- */
 
-/* Kernels use what is created before anything else was asked of it, as allocators do. */
+/* Recreates blocks. Kernels are the first to use a new block, as in allocators. */
 static void segments(uint64_t round)
 {
         for (size_t n = 0; n < b.n / 3 + 1; n++) {
                 size_t i = program_random(&random_state) % b.n;
                 const struct block *k = &b.block[i];
 
-                TRY(cu.StreamSynchronize(b.stream)); /* the last one may be this one */
+                TRY(cu.StreamSynchronize(b.stream)); /* the block filled last may be this one */
                 block_destroy(i);
                 block_create(i);
                 launch_fill(k->at, k->bytes, k->origin, pattern_key(options.seed, round), b.stream);
         }
 }
 
-#define WANDER_MAX 512u /* at a time, however many there are */
+#define WANDER_MAX 512u /* blocks that wander at a time at most */
 
 static CUdeviceptr *holes;
 
@@ -113,7 +113,7 @@ static void pages_begin(void)
         holes_begin();
 }
 
-/* A block changes places with a page of zeros. */
+/* Swaps the addresses of a block and a page of zeros. */
 static void wander(struct block *k, CUdeviceptr *hole)
 {
         CUdeviceptr at = k->at;
@@ -141,7 +141,7 @@ static void pages(uint64_t round)
         }
 }
 
-/* Threads with blocks of their own share the page of zeros, and look at their blocks as they go. */
+/* A thread with blocks of its own. All threads share the page of zeros, and check their blocks. */
 struct walker {
         pthread_t thread;
         size_t first, count;
@@ -216,7 +216,7 @@ static void one_begin(void)
         TRY(cu.MemRelease(h));
 }
 
-/* The mappings take turns: the one that may be written to is mapped anew. */
+/* The two mappings take turns: the next writable mapping is made anew. */
 static void one(uint64_t round)
 {
         const uint64_t bytes = b.n * options.block;
@@ -238,7 +238,7 @@ static void one(uint64_t round)
         (void)verdict_take(b.verdict, round, b.stream);
 }
 
-/* One more is exported, and its place taken by what is imported. */
+/* Exports one more block, and puts the imported block in its place. */
 static void export(uint64_t round)
 {
         const size_t i = round % b.n;

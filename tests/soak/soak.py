@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Soak: programs that come at random, grow, shrink, rest and leave; some are frozen instead of drained; some are killed,
-stopped or paused for a while, the daemon is killed now and then, its mode and quantum change. Each program keeps its memory as a function of address and round and
-checks it before it changes it. At the end the card and the daemon's ledger must be empty.
+"""Soak: programs start at random, grow, shrink, rest and end. Some of them are frozen instead of drained, and some are
+killed, stopped or paused for a while. The daemon is killed now and then, and its mode and quantum change. Each
+program's memory is a function of address and round, and the program checks it before every change. At the end card and
+ledger must be empty.
 
-On the simulated driver unless --gpu. Prints how it goes, then the figures; --json FILE keeps them. Exit status: 0 nothing
-found, 1 something found, 3 it did not end by itself within its hard limit (--minutes and some more)."""
+Runs on the simulated driver unless --gpu. Prints its progress, then the figures; --json FILE keeps the figures. Exit
+status: 0 nothing found, 1 something found, 3 no end within the hard limit (--minutes and some more)."""
 
 import argparse
 import collections
@@ -49,19 +50,19 @@ def range_of(text):
 
 
 class Job:
-    """One program, from its start until it has been collected."""
+    """One program, from its start until its exit status has been collected."""
 
     def __init__(self, process, kind, seconds):
         self.process, self.kind = process, kind
         self.ends = time.monotonic() + seconds
         self.heard, self.events = time.monotonic(), 0
-        self.continue_at = None  # stopped until then
-        self.resume_at = None  # paused until then
+        self.continue_at = None  # the moment at which a stopped program goes on
+        self.resume_at = None  # the moment at which a paused program is resumed
         self.killed = False
         self.checked = 0
 
     def listen(self):
-        """Notes its output since the last time."""
+        """Notes the program's output since the last call."""
         new = self.process.events[self.events:]
         if new:
             self.events += len(new)
@@ -70,7 +71,7 @@ class Job:
 
 
 def threads_of(pid):
-    """Where each thread is: its name, what it waits for, and its stack if there is a debugger."""
+    """Describes each thread: its name, the call in which it waits, and its stack if there is a debugger."""
     found = []
     for task in sorted(glob.glob(f"/proc/{pid}/task/*")):
         try:
@@ -89,7 +90,7 @@ class Soak:
         self.count = collections.Counter()
         self.killed_while, self.actions_ms = collections.Counter(), []
         self.daemon = self.daemon_back_at = None
-        self.instances = {}  # of the daemon -> hand-offs
+        self.instances = {}  # instance of the daemon -> hand-offs
         self.status = {"gpus": []}
         self.waits_since, self.longest_wait_s = {}, 0.0
         self.began = time.monotonic()
@@ -127,7 +128,7 @@ class Soak:
         return True
 
     def note_waits(self):
-        """How long each program that could run has been waiting for its turn, to the half second of two looks."""
+        """Notes how long each program that could run has waited for its turn. Two looks are half a second apart."""
         now, stopped = time.monotonic(), {j.process.pid for j in self.jobs
                                         if j.continue_at is not None or j.resume_at is not None or j.killed}
         waiting = {c["pid"] for c in self.clients() if c["state"] in ("waiting", "restoring")} - stopped
@@ -138,7 +139,8 @@ class Soak:
         return [c for g in self.status["gpus"] for c in g["clients"]]
 
     def footprint(self):
-        """Measured with one connection, on which the daemon has answered twice: it has seen the end of all earlier ones."""
+        """Measures the daemon after it has answered twice on one connection: by then it has closed all earlier
+        connections."""
         pid = self.daemon.pid
         with socket.socket(socket.AF_UNIX) as s, s.makefile("rb") as answers:
             s.settimeout(30)
@@ -156,7 +158,7 @@ class Soak:
         self.count["settings"] += done.returncode == 0
 
     def order(self, what, pid):
-        """None: no daemon answers."""
+        """Sends an order. Returns the answer, or None if no daemon answers."""
         try:
             with socket.socket(socket.AF_UNIX) as s, s.makefile("rb") as answers:
                 s.settimeout(30)
@@ -191,7 +193,7 @@ class Soak:
         return [j for j in self.jobs if not j.killed and j.continue_at is None and j.resume_at is None]
 
     def kill_job(self):
-        """In any state, not only in the one in which most of them are."""
+        """Kills a program of a random state, so that programs in rare states are killed, too."""
         self.look()
         states = {c["pid"]: c["state"] for c in self.clients()}
         by_state = {}
@@ -225,7 +227,7 @@ class Soak:
 
     def resume_job(self, job):
         answer = self.order("resume", job.process.pid)
-        if answer is not None:  # an error: it has ended, or the daemon does not know it yet
+        if answer is not None:  # the answer is an error if the program has ended or the daemon does not know it yet
             job.resume_at = None if "error" not in answer else time.monotonic() + 0.2
             job.heard = time.monotonic()
 
@@ -237,7 +239,7 @@ class Soak:
         self.daemon_back_at = time.monotonic() + self.random.uniform(0, 2)
 
     def forget(self, process):
-        """Its number may belong to another process from now on."""
+        """Forgets a process, because its number may belong to another process from now on."""
         self.part.processes.remove(process)
         process.close()
         if process.log.endswith(f"{process.name}.log") and process is not self.daemon:
@@ -258,7 +260,7 @@ class Soak:
 
     def collect(self, job):
         status = job.process.process.poll()
-        try:  # its last lines
+        try:  # reads the program's last lines
             while job.process.fresh.get(timeout=10) is not None:
                 pass
         except queue.Empty:
@@ -306,7 +308,7 @@ class Soak:
             self.forget(self.daemon)
             self.daemon_back_at = now
 
-    # ---- the course ----
+    # ---- the course of the run ----
 
     def soak(self, seconds):
         def after(mean):
@@ -320,11 +322,11 @@ class Soak:
             nonlocal wanted
             wanted = self.random.randint(2, max(2, self.a.programs))
 
-        # Each with the mean time between two of them, in seconds. The daemon is killed less often.
+        # Each event with the mean seconds between two of its kind. The daemon is killed less often than programs.
         events = {self.kill_job: self.a.kill_every, self.stop_job: 1.5 * self.a.kill_every,
                   self.pause_job: 1.5 * self.a.kill_every, settings: 5,
                   population: 7, self.kill_daemon: 6 * self.a.kill_every}
-        # The first of each comes early, so that a short run has some of all.
+        # The first event of each kind comes early, so that a short run has some of all kinds.
         due = {event: time.monotonic() + mean * self.random.uniform(0.3, 1) for event, mean in events.items()}
         end, looked, told = time.monotonic() + seconds, 0.0, time.monotonic()
         wanted = self.a.programs
@@ -346,7 +348,7 @@ class Soak:
             time.sleep(0.05)
 
     def finish(self):
-        """All programs may end; nothing may be left."""
+        """Ends all programs, and checks that nothing is left."""
         self.state = "ending"
         for job in self.jobs:
             if job.continue_at is not None:
@@ -409,11 +411,11 @@ class Soak:
         self.state = "soaking"
         self.soak(self.a.minutes * 60)
         self.finish()
-        # A daemon that has lived through all of it would be better, but daemons are killed now and then: one that has lived
-        # long enough.
+        # Compares the footprint of the present daemon with that of a fresh one. The present daemon has not lived
+        # through the whole run, because daemons are killed now and then, but it has lived long enough.
         used = self.footprint()
         self.kill_daemon()
-        self.count["daemons_killed"] -= 1  # not one of the faults
+        self.count["daemons_killed"] -= 1  # this kill is not one of the faults
         self.start_daemon()
         self.await_daemon()
         fresh = self.footprint()
@@ -444,7 +446,7 @@ class Soak:
                                           "daemon_rss_kib_more_than_fresh", "daemon_descriptors_more_than_fresh")},
             "seen": {k[5:]: v for k, v in self.count.items() if k.startswith("seen_")},
             "longest_wait_for_a_turn_s": round(self.longest_wait_s, 1),
-            # How long a program takes for one piece of work, including its own kernels and all turns that it took.
+            # How long a program takes for one action, including its own kernels and all waits for its turn.
             "action_ms": {"median_of_the_longest_in_half_a_second": round(statistics.median(waits), 1) if waits else None,
                           "p99": waits[(len(waits) - 1) * 99 // 100] if waits else None,
                           "longest": waits[-1] if waits else None},
@@ -452,7 +454,7 @@ class Soak:
         }
 
 
-# Further programs, with how much memory, given the least that a program has.
+# Arguments of further programs, by the least memory that a program has.
 OTHERS = {
     "churn": lambda low: ["--bytes", low, "--block", max(low // 8, 1 << 20), "--ms", 5],
     "threads": lambda low: ["--bytes", low, "--block", max(low // 8, 1 << 20)],
@@ -464,7 +466,7 @@ OTHERS = {
 
 
 def text_of(figures):
-    """The same for people."""
+    """Returns the figures as text for people."""
     def human(n):
         return f"{n / (1 << 30):.1f} GiB"
 
@@ -491,18 +493,19 @@ def text_of(figures):
 
 
 def sanitized(build):
-    """A sanitizer keeps freed memory for a while, so resident memory tells nothing."""
+    """True for a build with a sanitizer, which keeps freed memory for a while, so that resident memory tells
+    nothing."""
     with open(os.path.join(build, "subletd"), "rb") as f:
         return re.search(rb"__[at]san_init", f.read()) is not None
 
 
 def watchdog(soak, seconds, part):
-    """Ends the run, whatever happens."""
+    """Ends the run after that many seconds, whatever happens."""
     def bite():
         soak.problem(f"hard limit of {seconds:.0f} s while {soak.state}: {json.dumps(soak.status)[:4000]}")
         try:
             keep(soak.figures(), soak.a.json)
-        except Exception as e:  # what matters now is the end
+        except Exception as e:  # a failure here must not keep the run from ending
             print(f"no figures: {e!r}", flush=True)
         soak.problem = lambda text: None
         for process in list(part.processes):

@@ -1,10 +1,10 @@
-"""A program with a caching allocator that is called torch: it keeps what was freed, and torch.cuda.empty_cache() gives
-it back. Run by a Python under sublet; what it holds besides is checked at the end.
+"""A Python program whose caching allocator poses as torch: it keeps freed blocks, and torch.cuda.empty_cache() gives
+them back to the driver. It runs under sublet and checks its used blocks at the end.
 
     cached.py USED-MIB CACHED-MIB HOW END-FILE GPU
 
-HOW: sleep    sleeps in between        hold     waits at the gate with Python's interpreter lock
-     work     submits, and keeps as much again when it was given back
+HOW: sleep    sleeps between its rounds        hold     waits at the gate with Python's interpreter lock
+     work     submits, and refills its cache after every empty_cache()
      lock     waits at the gate with the allocator's own lock        raise    empty_cache() fails"""
 
 import ctypes
@@ -43,7 +43,7 @@ def use_device(gpu):
 
 
 def take_current_device():
-    """What every call of the runtime does first: the device is that of the current context, or 0, which gets a context."""
+    """Does what every call of the CUDA runtime does first: without a current context, it makes one on device 0."""
     context = ctypes.c_void_p()
     check(cuda.cuCtxGetCurrent(ctypes.byref(context)))
     if not context:

@@ -1,4 +1,4 @@
-"""Fixtures: a private world a test, and what must have been built."""
+"""Fixtures: a private world for each test, and a check that everything needed was built."""
 
 import contextlib
 import os
@@ -15,12 +15,12 @@ import world as world_module  # noqa: E402
 
 
 def pytest_configure(config):
-    # Python 3.12 warns about fork() because pytest's workers have a thread. The tests' children do not need that thread.
+    # Python 3.12 warns about fork() because pytest's workers have a thread. The tests' children do not need it.
     config.addinivalue_line("markers", "freeze(mode): SUBLET_FREEZE of all programs, also where the suite runs in another mode")
     config.addinivalue_line("filterwarnings", "ignore:.*use of fork:DeprecationWarning")
-    # A shell without job control starts background commands with SIGINT ignored, and the programs under test would inherit
-    # that.
-    if threading.current_thread() is threading.main_thread():  # a worker may have another handler
+    # A shell without job control starts background commands with SIGINT ignored, and the programs under test would
+    # inherit that setting.
+    if threading.current_thread() is threading.main_thread():  # only the main thread may set a handler
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -1,5 +1,5 @@
-"""Runs tests/programs/counts.c in a world: kernels that count until they are told to end, and a neighbour that takes the
-card."""
+"""Runs tests/programs/counts.c in a world: its kernels count until they are told to end, and a rival program takes the
+card from them."""
 
 import subprocess
 import time
@@ -12,7 +12,7 @@ QUICK = {"quantum": "150ms", "grace": "2s", "unevictable_share": "10%"}
 
 
 def counts(world, seed, *more, mib=32, **env):
-    """A program that is ready to run a kernel which counts until it is told to end."""
+    """Starts a program that is ready to run a kernel which counts until it is told to end."""
     p = world.program("counts", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, *more, stdin=subprocess.PIPE, **env)
     p.await_event("filled")
     return p
@@ -23,14 +23,14 @@ def count(program):
 
 
 def await_count(*programs, more=1000):
-    """Waits until their kernels have counted on."""
+    """Waits until the kernels of these programs have counted on."""
     goal = {p: count(p) + more for p in programs}
     wait_for(lambda: all(count(p) >= n for p, n in goal.items()), 60, "kernels to go on",
              report=lambda: "\n".join(p.report() for p in programs))
 
 
 def begin(program):
-    """Waits until its kernel runs and it can be frozen and moved, that is, until it has a second context."""
+    """Waits until the program's kernel runs and it can be frozen and moved, that is, until it has a second context."""
     program.order("start")
     await_count(program)
     world = program.world
@@ -47,31 +47,31 @@ def end(world, *programs, rounds=1):
 
 
 def important(world, mib):
-    """A neighbour with a higher priority: once it has its memory it keeps it until leave()."""
+    """Starts a rival with a higher priority: once it has its memory, it keeps that memory until leave()."""
     return world.program("spin", "--bytes", f"{mib}MiB", "--block", "4MiB", "--ms", 5, "--until", world.path("leave"),
                          SUBLET_PRIORITY="1")
 
 
 def take_the_card(world, mib=40):
-    """Starts an important neighbour and waits until it has its memory."""
+    """Starts an important rival and waits until it has its memory."""
     p = important(world, mib)
-    wait_for(lambda: p.pid in world.clients() and world.clients()[p.pid]["backed"] >= mib * MIB, 60, "the neighbour to have the card",
+    wait_for(lambda: p.pid in world.clients() and world.clients()[p.pid]["backed"] >= mib * MIB, 60, "the rival to have the card",
              report=p.report)
     return p
 
 
-def leave(world, neighbour):
+def leave(world, rival):
     touch(world.path("leave"))
-    neighbour.ok()
+    rival.ok()
 
 
 def frozen_out(world, program):
-    """True when it is frozen and some of its memory is evicted."""
+    """True when the program is frozen and some of its memory is evicted."""
     c = world.clients().get(program.pid)
     return c and c["evicted"] > 0 and c["frozen"] and "away" in c["frozen"]["why"]
 
 
-def assert_stands(program, seconds=0.1):
+def assert_frozen(program, seconds=0.1):
     before = count(program)
     time.sleep(seconds)
     assert count(program) == before, "it runs"

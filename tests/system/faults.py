@@ -1,8 +1,9 @@
-"""Seeded faults: what a seed does to a small world, and what must hold afterwards.
+"""Seeded faults: a seed describes a fault in a small world, and run() checks that every other program survives it.
 
-Three programs share a card that holds one of the large two beside the small one. The seed says who is killed or stopped, at
-which point (the simulated driver's calls: sim/session/fault_points.def and those below; the daemon's: src/daemon/setup/kill_points.def),
-and what happens meanwhile. Afterwards every survivor has gone on, with the right bytes, and nothing is left anywhere."""
+Three programs share a card that has room for the small one beside either of the large two. The seed says which process
+is killed or stopped, at which point, and what happens before it goes on. Points are the simulated driver's calls
+(sim/session/fault_points.def and those below) and the daemon's (src/daemon/setup/kill_points.def). Afterwards every
+survivor has gone on with the right bytes, and nothing is left on the card, in the ledger or on the host."""
 
 import ctypes
 import json
@@ -16,18 +17,18 @@ import time
 from wireclient import MESSAGES, order
 from world import ROOT, World, is_stopped, wait_for
 
-PATIENCE = 60  # s: far longer than any step takes, because machines may be busy
+PATIENCE = 60  # s: far longer than any step takes, because the machine may be busy
 MEMORY, LARGE, SMALL, BLOCK = "32MiB", "16MiB", "2MiB", "2MiB"
-OVER_MOST = 4  # looks, 20 ms apart
+OVER_MOST = 4  # looks at the status, 20 ms apart, that may show too high a charge
 CONFIG = {"quantum": "60ms", "grace": "300ms"}
 
 # ---- the points ----
 
-# How often a program makes each call in its first hand-offs; calls that are not named here are made all the time.
+# How often a program makes each call in its first hand-offs. Calls that are not named here are made all the time.
 _ONCE = {"cuMemHostRegister": 1, "cuDevicePrimaryCtxRetain": 1, "cuModuleLoadData": 1, "cuMemAddressReserve": 1,
          "cuStreamCreateWithPriority": 3, "cuEventCreate": 4, "cuInit": 1, "cuDeviceTotalMem": 1}
 _OFTEN = 24
-_UNKNOWN = ("cuInit", "cuDeviceTotalMem")  # the daemon does not know the client yet
+_UNKNOWN = ("cuInit", "cuDeviceTotalMem")  # calls before the daemon knows the client
 _BEFORE_ONLY = ("cuInit", "cuDeviceTotalMem", "cuModuleLoadData", "cuMemAddressReserve", "cuStreamCreateWithPriority",
                 "cuEventCreate",                 "cuEventQuery", "cuStreamQuery", "cuLaunchKernel", "cuStreamSynchronize")
 
@@ -38,14 +39,14 @@ def _rows(path, macro):
 
 
 def client_points():
-    """Pairs: the point as SIMCUDA_FAIL names it, and how often it occurs."""
+    """Returns pairs: the point as SIMCUDA_FAIL names it, and how often it occurs."""
     after = _rows("sim/session/fault_points.def", "FAULT_POINT")
     assert after
     names = [*after, *_BEFORE_ONLY, *(name + "@after" for name in after)]
     return [(name, _ONCE.get(name.split("@")[0], _OFTEN)) for name in names]
 
 
-# Messages that every hand-off brings, and how often. Messages that are not listed are rare (SHORT, BYE, DRAIN_FAILED,
+# How often each message occurs in every hand-off. Messages that are not listed are rare (SHORT, BYE, DRAIN_FAILED,
 # REFUSED).
 _MESSAGES = {"HELLO": 3, "ATTACH": 3, "USAGE": 60, "REQUEST": 20, "DRAINED": 6, "IDLE": 3, "ACTIVE": 3, "WELCOME": 3, "ATTACHED": 3,
              "LIMIT": 60, "GRANT": 6, "REVOKE": 6, "CONTESTED": 1}
@@ -54,7 +55,8 @@ _LATE = {"returning", "lost", "gone", "grace"}
 
 
 def daemon_points():
-    """Pairs for a daemon whose clients all live: the point as SUBLET_KILL_POINT names it, and how often it occurs."""
+    """Returns pairs for a daemon whose clients all live: the point as SUBLET_KILL_POINT names it, and how often it
+    occurs."""
     plain = _rows("src/daemon/setup/kill_points.def", "KILL_POINT")
     assert _LATE < set(plain)
     often = {"swept": 100, "measured": 2, "accepted": 3, "attaching": 3}
@@ -96,22 +98,22 @@ def cut_connection(pid):
 # ---- a world with a fault in it ----
 
 def brief(p):
-    """A program's state in a few lines, for the report."""
+    """Returns the program's state in a few lines, for the report."""
     return f"--- {p.pid} {p.name}: {p.process.poll()}\n" + "\n".join([*p.out().splitlines()[-1:], *p.err().splitlines()[-4:], ""])
 
 
 class FaultWorld(World):
     def __init__(self, **env):
         super().__init__(memory=MEMORY)
-        self.over = 0  # looks in a row that showed a charge above the capacity
-        self.returning = False  # clients that return to a daemon which does not know them
+        self.over = 0  # successive looks that showed a charge above the capacity
+        self.returning = False  # True: clients may return to a daemon that does not know them
         self.env.update({"SUBLET_REQUIRE": "1", **env})
 
     def daemon_up(self, point=None):
         self.returning = self.daemon is not None
         if not point:
             return self.start_daemon(config=CONFIG)
-        # It may reach its point before it can be asked.
+        # The daemon may reach its point before it answers an order, so nothing waits for that answer.
         return self.start_daemon(config=CONFIG, wait=False, binary="subletd-test", SUBLET_KILL_POINT=point)
 
     def fill(self, seed, size, fail=None, pause_ms=2):
@@ -119,8 +121,8 @@ class FaultWorld(World):
                             "--ms", str(pause_ms), SIMCUDA_FAIL=fail)
 
     def look(self):
-        """The daemon's view of the card. Σ charge never exceeds the capacity, except just after the return of a client that
-        the daemon had counted as foreign."""
+        """Returns the daemon's view of the card. The charges never exceed the capacity, except just after the return of
+        a client that the daemon had counted as foreign."""
         gpus = order(self.dir, order="status").get("gpus")
         if not gpus:
             return None
@@ -137,7 +139,7 @@ class FaultWorld(World):
             return None  # no daemon runs at the moment
 
     def go_on(self, programs, rounds=2):
-        """Waits until each of them has done so many more rounds."""
+        """Waits until each of the programs has done that many more rounds."""
         goal = {p: len(p.events("round")) + rounds for p in programs}
 
         def done():
@@ -153,7 +155,8 @@ class FaultWorld(World):
             raise AssertionError(f"{e} of {late}\n{self.status_text()}") from e
 
     def end(self, programs):
-        """They end well, every byte was right, and nothing is left on the card, in the ledger or on the host."""
+        """Checks that the programs end well with the right bytes, and leave nothing on the card, in the ledger or on
+        the host."""
         with open(self.path("end"), "w", encoding="utf-8"):
             pass
         for p in programs:
@@ -185,7 +188,7 @@ def await_kill(p):
 
 
 class Scenario:
-    """The scenario of a seed. run() raises if something does not hold."""
+    """The scenario of a seed. run() raises an exception if a check fails."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -209,7 +212,7 @@ class Scenario:
         """Returns the victim and the other programs."""
         a = world.fill("1", LARGE, None if self.second else fail)
         b = world.fill("2", LARGE, fail if self.second else None)
-        c = world.fill("3", SMALL, pause_ms=120)  # long enough to count as idle
+        c = world.fill("3", SMALL, pause_ms=120)  # a pause long enough to count as idle
         return (b, [a, c]) if self.second else (a, [b, c])
 
     def run(self):
@@ -232,11 +235,11 @@ class Scenario:
         world.end(others)
 
     def client_stopped(self, world):
-        """The client is stopped for so long that others take it for dead; then it goes on."""
+        """The client is stopped for so long that others take it for dead; then the client goes on."""
         world.daemon_up()
         victim, others = self.start(world, self.client_point + ":stop")
         await_stop(world, victim)
-        world.go_on(others[-1:])  # the small one has room in any case
+        world.go_on(others[-1:])  # the small program fits in any case
         time.sleep(self.pause)
         victim.send(signal.SIGCONT)
         world.go_on([victim, *others])
@@ -303,7 +306,7 @@ class Scenario:
         daemon.wait()
         time.sleep(self.pause)
         world.daemon_up()
-        time.sleep(self.random.choice([0, 0.5, 2.2]))  # before, during and after the time that clients have to come back
+        time.sleep(self.random.choice([0, 0.5, 2.2]))  # before, in and after the time that clients have to come back
         victim.send(signal.SIGCONT)
         world.go_on([victim, *others])
         world.end([victim, *others])
@@ -312,14 +315,14 @@ class Scenario:
         world.daemon_up()
         victim, others = self.start(world, self.client_point + ":stop")
         await_stop(world, victim)
-        cut_connection(victim.pid)  # may be 0: it had not connected yet
+        cut_connection(victim.pid)  # cuts nothing if the victim had not connected yet
         time.sleep(self.pause)
         victim.send(signal.SIGCONT)
         world.go_on([victim, *others])
         world.end([victim, *others])
 
     def client_and_daemon_killed(self, world):
-        """The daemon is killed at a point that the client's death brings about."""
+        """The daemon is killed at a point that the client's death causes."""
         point = self.random.choice(["lost:1", "gone:1"])
         while self.client_point.startswith(_UNKNOWN):
             self.choose_client_point()

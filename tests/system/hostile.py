@@ -1,5 +1,5 @@
-"""The acts of a hostile client, as functions of a socket; crowds of processes that perform them; and a bystander with a
-stopwatch. All random choices come from a seed that a failing test names."""
+"""Habits of a hostile client, as functions of a socket; crowds of processes with those habits; and an honest bystander
+that times its answers. All random choices come from a seed that a failing test names."""
 
 import array
 import os
@@ -26,14 +26,14 @@ def connect(directory, name="client.sock", kind=socket.SOCK_SEQPACKET):
 
 
 def hello(**changes):
-    return encode("HELLO", **(dict(magic=MAGIC, major=1, name="hostile", version="0.1.0") | changes))
+    return encode("HELLO", **(dict(magic=MAGIC, protocol=1, name="hostile", version="0.1.0") | changes))
 
 
 def attach(**changes):
     return encode("ATTACH", 0, **(dict(total_bytes=GIB, uuid=uuid(0)) | changes))
 
 
-# ---- what a packet can be ----
+# ---- packets ----
 
 
 def garbage(rng):
@@ -41,7 +41,7 @@ def garbage(rng):
 
 
 def valid(rng):
-    """A message of the right size with arbitrary figures."""
+    """Returns a message of the right size with arbitrary figures."""
     name = rng.choice([n for n, row in MESSAGES.items() if row[1] == "UP" and n not in ("HELLO", "BYE")])
     fields = {}
     for kind, field in MESSAGES[name][3]:
@@ -60,7 +60,7 @@ def valid(rng):
 
 
 def damaged(rng):
-    """A message that is truncated, lengthened, or has a changed byte."""
+    """Returns a message that is truncated, lengthened, or has a changed byte."""
     packet = bytearray(rng.choice((hello(), attach(), valid(rng))))
     how = rng.randrange(4)
     if how == 0:
@@ -75,7 +75,7 @@ def damaged(rng):
 
 
 def wrong_way(rng):
-    """A message that only the daemon sends, or only clients among themselves."""
+    """Returns a message that no client sends to a daemon."""
     name = rng.choice([n for n, row in MESSAGES.items() if row[1] != "UP"])
     return encode(name, rng.choice((0, NO_GPU)), rng.getrandbits(32))
 
@@ -89,7 +89,7 @@ def with_descriptors(s, packet):
         os.close(w)
 
 
-# ---- what a client can do; each returns when its connection has ended or `until` has come ----
+# ---- habits; each returns when its connection has ended or the time `until` has come ----
 
 
 def _spray(directory, rng, until, make, begin=()):
@@ -104,7 +104,7 @@ def _spray(directory, rng, until, make, begin=()):
 
 
 def floods(directory, rng, until):
-    """Sends an honest client's messages as fast as possible."""
+    """Sends an honest client's message as fast as possible."""
     usage = encode("USAGE", 0, 1, allocated=0)
     _spray(directory, rng, until, lambda _: usage, (hello(), attach()))
 
@@ -147,7 +147,7 @@ def replays(directory, rng, until):
 
 
 def crashes(directory, rng, until):
-    """Ends in the middle of a message or a conversation."""
+    """Kills its own process in the middle of a conversation."""
     s = connect(directory)
     for packet in (hello(), attach(unevictable_requested=1 << 20), encode("REQUEST", 0, 1, commit=1 << 24, need=1 << 24, flags=RUN)):
         s.send(packet)
@@ -158,7 +158,7 @@ HABITS = (floods, lies, babbles, knocks, is_deaf, smuggles, replays)
 
 
 class Crowd:
-    """So many processes, each with one habit, for so many seconds. user: another uid and gid."""
+    """`count` processes, each with one habit, for `seconds`. user: another uid and gid for them."""
 
     def __init__(self, directory, count, seconds, seed, habits=HABITS, user=None):
         self.pids = []
@@ -181,12 +181,12 @@ class Crowd:
                 try:
                     habit(directory, rng, until)
                 except OSError:
-                    pass  # dropped, refused or full: connect again
+                    pass  # the client was dropped or refused, or the socket is full: connect again
         finally:
             os._exit(0)
 
     def wait(self, timeout=60):
-        """Waits until all have ended. Kills those that hang, and then fails."""
+        """Waits until all processes have ended. Kills those that hang, and then fails."""
         end = time.monotonic() + timeout
         while self.pids and time.monotonic() < end:
             if os.waitpid(self.pids[-1], os.WNOHANG)[0]:
@@ -247,7 +247,7 @@ class Bystander:
         self.times.append(time.monotonic() - before)
 
     def ask_for(self, seconds, pause=0.005):
-        """Must never be dropped, and always be answered."""
+        """Asks for that many seconds: the bystander must never be dropped, and always be answered."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.ask()
@@ -255,7 +255,7 @@ class Bystander:
         return self
 
     def figures(self):
-        """The times in milliseconds."""
+        """Returns the number of requests and the answer times in milliseconds."""
         ordered = sorted(self.times)
         at = lambda share: round(1000 * ordered[min(int(len(ordered) * share), len(ordered) - 1)], 3)
         return {"requests": len(ordered), "p50": at(0.5), "p99": at(0.99), "max": at(1.0)}
@@ -265,7 +265,7 @@ class Bystander:
 
 
 def drain_answers(s, timeout=GENEROUS_S):
-    """Reads every message until the daemon has closed the connection; fails if it does not."""
+    """Reads every message until the daemon closes the connection; fails if the daemon does not close it."""
     messages, end = [], time.monotonic() + timeout
     while True:
         left = max(end - time.monotonic(), 0)

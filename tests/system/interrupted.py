@@ -1,13 +1,13 @@
-"""A Python program that is interrupted (SIGINT), run under sublet. It submits until END-FILE exists, says each
+"""A Python program that is interrupted (SIGINT) under sublet. It submits until END-FILE exists, prints each
 KeyboardInterrupt and each call that failed, goes on, and checks its memory at the end.
 
     interrupted.py HOW MIB GO-FILE END-FILE
 
-HOW: released  waits with the interpreter lock released      kept      waits with it
-     again     waits in C that tries again when a call fails
-     worker    another thread submits; the main thread waits for it in a call that no signal ends
+HOW: released  waits with the interpreter lock released      kept      waits with the lock held
+     again     waits in C code that calls again when a call fails
+     worker    another thread submits; the main thread waits for that thread in a call that no signal ends
      aside     another thread submits; the main thread sleeps in the interpreter
-     handler   has a handler of its own"""
+     handler   has a signal handler of its own"""
 
 import ctypes
 import json
@@ -54,7 +54,7 @@ class Program:
             self.values.append(1 + i)
 
     def submit(self, library=cuda):
-        """Fills the next block with the next value, which is noted only if the call has accepted it."""
+        """Fills the next block with the next value, and notes the value only if the call has accepted it."""
         i, value = self.rounds % len(self.blocks), self.rounds % 250
         status = library.cuMemsetD8_v2(self.blocks[i], value, ctypes.c_size_t(BLOCK))
         if status == 0:
@@ -65,8 +65,8 @@ class Program:
         return status
 
     def launch(self):
-        """bsearch() compares its key with three elements of size 0, and goes right where the result is positive: so it calls
-        cuGraphLaunch(graph, NULL) a second time if the first call fails."""
+        """Calls cuGraphLaunch(graph, NULL), and once more if that call fails. bsearch() does this: it compares its key
+        with three elements of size 0, and goes right where the result is positive."""
         libc.bsearch(self.graph, None, ctypes.c_size_t(3), ctypes.c_size_t(0), ctypes.cast(cuda.cuGraphLaunch, ctypes.c_void_p))
 
     def ended(self):

@@ -1,5 +1,5 @@
-"""A user without a program who writes to another user's daemon as if he had one, or many: `notes.py NAME UUID SECONDS NOTES`,
-for at least so long and at least so many notes. Prints how many notes were accepted."""
+"""A user without a program who writes to another user's daemon as if he had one daemon, or many: `notes.py NAME UUID
+SECONDS NOTES`, for at least that many seconds and notes. Prints how many notes were accepted."""
 
 import array
 import os
@@ -12,7 +12,7 @@ DAEMONS = 24  # more than a daemon accepts
 
 
 def packets(uuid, number):
-    def need(size, version=3):
+    def need(size, version=1):
         return struct.pack("<4sI16sQ", b"SBLN", version, uuid, size)
 
     yield need(1 << 40)
@@ -21,14 +21,14 @@ def packets(uuid, number):
     yield need(0)
     yield need(100 << 20, 2)
     yield need(100 << 20)[:-1 - number % 31]
-    yield struct.pack("<4sI16sQ", b"SBLN", 3, os.urandom(16), 1 << 30)
+    yield struct.pack("<4sI16sQ", b"SBLN", 1, os.urandom(16), 1 << 30)
     yield os.urandom(32 + number)
     yield b""
 
 
 def own_sockets():
-    """Socket names like a daemon's, and names unlike any. They hold for the whole machine, so another run of the tests needs
-    its own."""
+    """Yields sockets, some with a name like a daemon's and some with another name. Socket names are machine-wide, so
+    each run of the tests needs names of its own."""
     own = int.from_bytes(os.urandom(7), "little") << 8
     for name in [f"notes-{own}", "%016X" % (own | 0xab)] + ["%016x" % (own + number) for number in range(DAEMONS)]:
         s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""Run a command as on a kernel before Linux 6.16, which cannot refuse descriptors: CMD [ARGUMENT]..."""
+"""Runs a command as on a kernel before Linux 6.16, which cannot refuse descriptors: CMD [ARGUMENT]..."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ SO_PASSRIGHTS = 83
 
 
 def before_6_16():
-    """For the rest of this process's life setsockopt(SO_PASSRIGHTS) is unknown, as on an older kernel."""
+    """Makes setsockopt(SO_PASSRIGHTS) fail as on an older kernel, for the rest of this process's life."""
     number = {"x86_64": 54, "aarch64": 208}[platform.machine()]
     load, equal, answer = 0x20, 0x15, 0x06  # BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET | BPF_K
     allow, unknown = 0x7FFF0000, 0x00050000 | 92  # SECCOMP_RET_ERRNO, ENOPROTOOPT

@@ -1,6 +1,6 @@
-"""Other users of the machine, and the programs that tests run as them. Such a user may be unable to enter the folder of the
-sources and of the build (a clone under /root). Then the user gets a copy of what it needs, once a session. BUILD and SCRIPTS
-(this folder) are where every user finds them, copied or not."""
+"""Other users of the machine, and the programs that tests run as them. Another user may be unable to enter the folder
+of the sources and of the build (a clone under /root). Then the tests copy what that user needs, once a session. Every
+user finds BUILD and SCRIPTS (this folder), copied or not."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ NOBODY = 65534
 
 
 def _last():
-    """A high uid that is valid here: a container may have 65536 of them, or one."""
+    """Returns a high uid that is valid here: a container may have 65536 of them, or one."""
     with open("/proc/self/uid_map", encoding="ascii") as f:
         return min(1_200_000, max(int(first) + int(count) for first, _, count in map(str.split, f)) - 10)
 
@@ -24,7 +24,7 @@ LAST = _last()
 
 
 def as_user(uid, gid=None, groups=()):
-    """The prefix of a command line that runs as the user."""
+    """Returns the prefix of a command line that runs as the user."""
     gid = uid if gid is None else gid
     extra = [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
     return ["setpriv", f"--reuid={uid}", f"--regid={gid}", *extra]
@@ -44,7 +44,7 @@ def _missing():
 
 
 def seen(pid):
-    """Namespaces of another user's process are visible, but not to a root without CAP_SYS_PTRACE."""
+    """True if this process can see the namespaces of another user's process. A root without CAP_SYS_PTRACE cannot."""
     return os.access(f"/proc/{pid}/ns/pid", os.F_OK)
 
 
@@ -53,7 +53,7 @@ needed = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
 def _copy():
-    """None if nothing has to be copied."""
+    """Returns the folder of the copy, or None if nothing has to be copied."""
     if MISSING or _can("sh", "-c", 'test -x "$0" && test -r "$1"', os.path.join(world.BUILD, "subletd"), os.path.abspath(__file__)):
         return None
     copy = tempfile.mkdtemp(prefix="slt-others-", dir="/tmp")
@@ -71,7 +71,7 @@ def _readable(source, target):
     subprocess.run(["chmod", "-R", "go=u-w", target], check=True)
 
 
-# pytest's workers inherit the results of their parent.
+# The parent of pytest's workers decides, and its workers inherit the result.
 if "SUBLET_OTHERS" not in os.environ:
     os.environ["SUBLET_OTHERS"] = _copy() or ""
 _made = os.environ["SUBLET_OTHERS"]
@@ -80,6 +80,6 @@ SCRIPTS = os.path.join(_made or world.ROOT, "tests/system")
 
 
 def remove():
-    """Called at the end of the session, by the process that is no worker."""
+    """Removes the copy. The parent of pytest's workers calls this at the end of the session."""
     if _made:
         shutil.rmtree(_made)

@@ -1,5 +1,5 @@
-"""A daemon that is the test itself, with one client. The test decides each answer, so that an answer can come late or not at
-all."""
+"""A daemon with one client, played by the test itself. The test decides each answer, so that an answer can come late or
+not at all."""
 
 import os
 import select
@@ -12,7 +12,7 @@ from wireclient import MAGIC, MESSAGES, MIB, NO_GPU, RUN, encode
 from world import wait_for
 
 BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields) in MESSAGES.items()}
-KEPT_BACK = 0.4  # s: tens of extents could be moved meanwhile
+KEPT_BACK = 0.4  # s: long enough to move tens of extents
 TIMEOUT = 30
 
 
@@ -31,14 +31,14 @@ class Scripted:
         self.limit = {}
 
     def accept(self, late=False):
-        """Goes as far as ATTACH, and does not answer it."""
+        """Receives messages up to ATTACH, and does not answer ATTACH."""
         self.client, _ = self.socket.accept()
         self.client.settimeout(TIMEOUT)
         self.sequence = 0
         self.expect("HELLO")
         if late:
             self.stays_unanswered()
-        self.send("WELCOME", magic=MAGIC, instance=1, major=1, minor=1, version="test")
+        self.send("WELCOME", magic=MAGIC, instance=1, protocol=1, version="test")
         return self.expect("ATTACH")
 
     def answer(self, commit, backed, unevictable):
@@ -61,7 +61,7 @@ class Scripted:
         return {"type": name, "sequence": sequence, **{field: value for (_, field), value in zip(fields, values)}}
 
     def expect(self, wanted, test=lambda m: True):
-        """Returns the next such message; requests before it are granted."""
+        """Returns the next message of that type; grants the requests before it."""
         return self.expect_any(wanted, test=test)
 
     def expect_any(self, *wanted, test=lambda m: True):
@@ -72,7 +72,7 @@ class Scripted:
             self.grant(m)
 
     def grant(self, m):
-        """Grants a request, if the message is one."""
+        """Grants the message if it is a request."""
         if m["type"] == "REQUEST":
             self.say_limit(**{what: max(m[what], self.limit[what]) for what in ("commit", "unevictable")})
             if m["flags"] & RUN and self.grants:
@@ -95,7 +95,7 @@ class Scripted:
         return self.expect("USAGE", lambda m: m["limit_sequence"] >= sequence)
 
     def stays_unanswered(self):
-        """Gives the client time to do whatever it would do without an answer; no event marks the end of that."""
+        """Gives the client time to act without an answer; no event marks the end of that time."""
         self.client.settimeout(KEPT_BACK)
         with pytest.raises(TimeoutError):
             while True:

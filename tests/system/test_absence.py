@@ -1,4 +1,4 @@
-"""Signals to the daemon, and what becomes of clients while it does not run."""
+"""Signals to the daemon, and clients while the daemon does not run."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ def sockets(directory):
 
 
 @pytest.mark.parametrize("number", HARMLESS)
-def test_a_signal_without_a_meaning_is_named_and_ends_nothing(daemon, client, number):  # noqa: F811
+def test_the_daemon_names_a_meaningless_signal_and_goes_on(daemon, client, number):  # noqa: F811
     d = daemon(*CARD)
     d.process.send_signal(number)
     client().start()
@@ -38,7 +38,7 @@ def test_an_orderly_end_leaves_no_socket(daemon, place, number):  # noqa: F811
 
 
 @pytest.mark.parametrize("number", HARMLESS)
-def test_a_private_daemon_survives_what_has_no_meaning(private, number):  # noqa: F811
+def test_a_private_daemon_survives_meaningless_signals(private, number):  # noqa: F811
     directory = private()
     supervisor = supervisor_of(directory)
     worker = wait_for(lambda: children(supervisor), what="the worker")[0]
@@ -59,9 +59,9 @@ def test_a_private_daemon_that_is_told_to_leave_leaves_no_socket(private, number
     assert sockets(directory) == []
 
 
-def test_time_in_which_the_daemon_did_not_run_is_nobodys_grace(daemon, client, tmp_path):  # noqa: F811
-    """The daemon is stopped for longer than a client may take to give way. The client has answered meanwhile, and is not
-    killed."""
+def test_time_in_which_the_daemon_was_stopped_does_not_count_as_grace(daemon, client, tmp_path):  # noqa: F811
+    """The daemon is stopped for longer than a client may take to give way. The client answers during the stop, and is
+    not killed."""
     config = tmp_path / "conf"
     config.write_text("[daemon]\nkill_overdue = yes\ngrace = 1s\npatience = 1s\nquantum = 100ms\n")
     d = daemon(*CARD, "--config", str(config))
@@ -70,7 +70,7 @@ def test_time_in_which_the_daemon_did_not_run_is_nobodys_grace(daemon, client, t
     obey_until([holder], lambda: holder.lease)
     waiter = client("waiter").start()
     assert waiter.allocate(600 * MIB)
-    holder.expect("REVOKE")  # note: not answered yet
+    holder.expect("REVOKE")  # the client does not answer yet
     d.process.send_signal(signal.SIGSTOP)
     wait_for(lambda: is_stopped(d.process.pid), what="its stop")
     holder.react(holder.seen[-1])

@@ -1,5 +1,5 @@
-"""The library's agent thread: it sleeps when there is nothing to do, sends each report once, and accepts an answer of the
-daemon however late it comes."""
+"""The library's agent thread: it sleeps when there is nothing to do, sends each report once, and accepts an answer of
+the daemon however late the answer comes."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ OUT_OF_MEMORY = 2
 
 
 def agent_of(p):
-    """The schedstat of its agent thread."""
+    """Returns the path of the agent thread's schedstat."""
     def look():
         return next((f"{folder}/schedstat" for folder, name in threads(p.pid, "comm") if name == "sublet-agent\n"), None)
 
@@ -30,8 +30,8 @@ def processor_time(schedstat):
 
 
 def sleeps(p, for_s=1.0):
-    """A thread that polls uses all of a processor, or all that it gets of it, every second. A virtual machine's own pauses
-    show up only once."""
+    """Fails if the agent polls: a thread that polls uses all the processor time that it gets, every second. A pause of
+    the virtual machine itself shows up only once, so one idle second of five is enough."""
     schedstat = agent_of(p)
 
     def slept():
@@ -43,7 +43,7 @@ def sleeps(p, for_s=1.0):
 
 
 def stop(p):
-    """Waits until none of its threads runs any more."""
+    """Stops the program and waits until none of its threads runs any more."""
     p.send(signal.SIGSTOP)
     wait_for(lambda: is_stopped(p.pid), 20, "all its threads to stop")
 
@@ -82,7 +82,7 @@ CPUS = os.sched_getaffinity(0)
 @pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer's run time is set up before the library")
 @pytest.mark.parametrize("allowed", [CPUS, {max(CPUS)}], ids=["all", "taskset"])
 def test_the_agent_and_its_daemon_may_use_the_cpus_that_the_process_began_with(make_world, allowed):
-    """Meanwhile the thread that first calls the driver has been pinned, and has another scheduling policy."""
+    """The thread that first calls the driver is pinned by then, and has another scheduling policy."""
     world = make_world()
     os.mkdir(world.dir, 0o700)  # where the library starts a daemon
     before = ("taskset", "-c", ",".join(map(str, allowed)))
@@ -106,7 +106,7 @@ def test_the_agent_of_a_program_without_its_daemon_sleeps(scripted):
     assert p.running()
 
 
-def test_idleness_is_said_once(scripted):
+def test_the_agent_reports_idleness_once(scripted):
     world, daemon, p = scripted("hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
     idle = False
 
@@ -124,7 +124,7 @@ def test_idleness_is_said_once(scripted):
                 return
 
     daemon.serve(lambda: p.events("filled"), "it to be filled", hear)
-    for _ in range(20):  # each makes the agent check everything
+    for _ in range(20):  # each message makes the agent check everything
         daemon.say_limit()
         sequence = daemon.sequence
         expect("USAGE", lambda m: m["limit_sequence"] >= sequence)
@@ -139,7 +139,7 @@ def test_idleness_is_said_once(scripted):
 
 
 def test_room_that_is_granted_late_is_used(scripted):
-    """It is granted later than unused room is given back."""
+    """The daemon grants the room later than the library gives unused room back."""
     world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "12MiB", commit=0, stdin=subprocess.PIPE)
     wanted = daemon.expect("REQUEST", lambda m: m["commit"] >= 12 * MIB)
     time.sleep(1.5)
@@ -159,20 +159,20 @@ def test_room_that_is_taken_back_before_it_is_used_is_asked_for_again(scripted):
     daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
 
 
-def test_who_waits_for_room_while_it_runs_asks_again(scripted):
-    """The daemon may have dropped the request, and its messages do not show that."""
+def test_a_running_program_that_waits_for_room_asks_again(scripted):
+    """The daemon may have dropped the request, and its messages do not say so."""
     world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "4MiB", stdin=subprocess.PIPE)
     daemon.say_limit(backed=8 * MIB)
     daemon.serve(lambda: daemon.lease, "it to run")
     daemon.expect("USAGE", lambda m: m["backed"] >= 8 * MIB)
-    for _ in range(4):  # with the first of them it begins to wait
+    for _ in range(4):  # the program begins to wait with the first request
         daemon.expect("REQUEST", lambda m: m["flags"] & RUN and m["need"] >= 12 * MIB)
     daemon.say_limit(backed=24 * MIB)
     daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
 
 
-def test_a_refusal_is_of_those_who_asked_for_as_much(scripted):
-    """Two threads ask in one message: a refusal of the larger request says nothing about the smaller one."""
+def test_a_refused_large_request_does_not_refuse_a_smaller_one(scripted):
+    """Two threads ask in one message: a refusal of the larger request says nothing about the smaller request."""
     world, daemon, p = scripted("together", "--bytes", "24MiB", "--block", "4MiB", commit=0, stdin=subprocess.PIPE)
     daemon.expect("REQUEST", lambda m: m["commit"] >= 24 * MIB)
     p.process.stdin.write(b"now\n")
@@ -185,8 +185,8 @@ def test_a_refusal_is_of_those_who_asked_for_as_much(scripted):
     assert (answers["bytes"], answers["block"]) == (OUT_OF_MEMORY, 0)
 
 
-def test_a_daemon_that_takes_no_descriptors_is_sent_none(scripted):
-    """Before Linux 6.16 the kernel does not report it."""
+def test_a_client_sends_no_descriptors_to_a_daemon_that_refuses_them(scripted):
+    """Before Linux 6.16 the kernel does not tell the sender that descriptors were refused."""
     world, daemon, p = scripted("hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)
     daemon.serve(lambda: p.events("filled"), "it to be filled")
     daemon.send("REVOKE", lease=daemon.lease, patience_ns=10**10)

@@ -1,4 +1,4 @@
-"""Every request of a client gets its answer, whatever it and others ask, and whether or not drains succeed."""
+"""Every request of a client gets an answer, whatever other clients ask and whether or not drains succeed."""
 
 import random
 
@@ -29,18 +29,18 @@ class Asker(Client):
             self.answers[message["type"]] = message
 
     def react(self, message):
-        # Once a lease: after three failures the other clients would wait for ten seconds.
+        # Fails once a lease at most: after three failures the other clients would wait for ten seconds.
         if message["type"] == "REVOKE" and message["lease"] == self.lease != self.failed and self.dice.random() < 0.4:
             self.failed = self.lease
             self.send("DRAIN_FAILED", lease=self.lease, after_ns=1, reason=NO_PROGRESS)
         else:
             super().react(message)
 
-    # Each sends a request and returns the condition under which it is answered.
+    # Each of these functions sends a request and returns the condition under which the request is answered.
 
     def grow(self, size):
         sequence = self.send("REQUEST", 0, commit=size, need=self.allocated, flags=int(self.wants_run))
-        self.told = 0  # the highest figure; when other clients export memory, it may fall again at once
+        self.told = 0  # the highest commit limit so far; the limit may fall when other clients export memory
         return lambda: sequence in self.answers or self.told >= size
 
     def run(self):
@@ -127,7 +127,7 @@ def one_request(c, others, dice):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_request_is_answered(daemon, place, tmp_path, seed):  # noqa: F811
+def test_every_request_of_several_clients_is_answered(daemon, place, tmp_path, seed):  # noqa: F811
     conf = tmp_path / "quick.conf"
     conf.write_text("[daemon]\nquantum = 10ms\npatience = 20ms\ngrace = 30s\n")
     d = daemon(*CARD, "--config", str(conf))
@@ -137,7 +137,7 @@ def test_every_request_is_answered(daemon, place, tmp_path, seed):  # noqa: F811
         open_requests = {}
         for _ in range(STEPS):
             c = dice.choice(clients)
-            if c in open_requests:  # it waits for this answer first; the other clients obey
+            if c in open_requests:  # the client waits for this answer first, and the other clients obey
                 obey_until(clients, open_requests.pop(c))
             open_requests[c] = one_request(c, [o for o in clients if o is not c], dice)
             for each in clients:
@@ -147,7 +147,7 @@ def test_every_request_is_answered(daemon, place, tmp_path, seed):  # noqa: F811
         for c in clients:
             assert c.process.poll() is None and all(m["type"] != "closed" for m in c.seen)
 
-        # All of it goes back, and the ledger is empty.
+        # Every client gives everything back, and the ledger is empty.
         for c in clients:
             c.rest()
             c.export(0)

@@ -1,4 +1,4 @@
-"""Bad input: one sentence that names it, and a sensible exit status."""
+"""Bad input gets one sentence that names it, and an exit status that tells a failure."""
 
 import os
 import socket
@@ -61,7 +61,7 @@ SUBLET_LINES = [
 
 
 @pytest.mark.parametrize("args,names", SUBLET_LINES, ids=[" ".join(a)[:40] for a, _ in SUBLET_LINES])
-def test_sublet(shared, args, names):
+def test_sublet_names_the_bad_argument(shared, args, names):
     one_sentence(run(shared, [SUBLET, *args]), 2, *names)
 
 
@@ -86,7 +86,7 @@ DAEMON_LINES = [
 
 
 @pytest.mark.parametrize("args,names", DAEMON_LINES, ids=[" ".join(a)[:40] for a, _ in DAEMON_LINES])
-def test_subletd(world, args, names):
+def test_subletd_names_the_bad_argument(world, args, names):
     argv = [SUBLETD, *args] if "--dir" in args else [SUBLETD, "--dir", world.dir, *args]
     one_sentence(run(world, argv), 2, *names)
 
@@ -101,14 +101,14 @@ CONFIGURATIONS = [
 
 
 @pytest.mark.parametrize("text,names", CONFIGURATIONS, ids=[t.replace("\n", " ") for t, _ in CONFIGURATIONS])
-def test_the_configuration_file(world, text, names):
+def test_subletd_names_the_bad_line_of_its_configuration(world, text, names):
     path = world.path("bad.conf")
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
     one_sentence(run(world, [SUBLETD, "--dir", world.dir, "--config", path]), 2, path, *names)
 
 
-def test_a_second_daemon_on_the_same_socket(shared):
+def test_a_second_daemon_names_the_first_and_ends(shared):
     one_sentence(run(shared, [SUBLETD, "--dir", shared.dir]), 1, shared.dir, str(shared.daemon.pid))
     assert shared.daemon.running()
     assert shared.status()["gpus"] is not None
@@ -122,13 +122,13 @@ def test_a_stale_socket_is_replaced(world):
     done = run(world, [SUBLET, "status"])
     one_sentence(done, 1, world.dir)
     p = world.program("fill", "--bytes", "4MiB", "--block", "1MiB").ok()
-    assert len(p.err().splitlines()) == 1  # no daemon answers there: detached, which is said once
+    assert len(p.err().splitlines()) == 1  # no daemon answers, so the program prints one line and runs detached
     world.start([SUBLETD, "--dir", world.dir])
     p = world.program("fill", "--bytes", "4MiB", "--block", "1MiB", SUBLET_REQUIRE="1").ok()
     assert p.err() == ""
 
 
-def test_something_else_in_the_sockets_place(world):
+def test_a_file_in_the_sockets_place_is_named_and_kept(world):
     os.mkdir(world.dir, 0o700)
     path = os.path.join(world.dir, "client.sock")
     with open(path, "w", encoding="utf-8") as f:
@@ -138,14 +138,14 @@ def test_something_else_in_the_sockets_place(world):
         assert f.read() == "precious"
 
 
-def test_a_directory_that_others_may_enter(world):
+def test_subletd_refuses_a_directory_that_others_may_enter(world):
     os.mkdir(world.dir)
     os.chmod(world.dir, 0o755)
     one_sentence(run(world, [SUBLETD, "--dir", world.dir]), 2, world.dir)
 
 
 @others.needed
-def test_no_permission_to_give_orders(shared):
+def test_an_order_without_permission_says_so(shared):
     os.chmod(shared.root, 0o755)
     os.chmod(shared.dir, 0o755)
     for words, reason in ((["status"], "another user's"), (["set", "mode", "off"], "give orders"), (["stop"], "give orders")):
@@ -154,19 +154,19 @@ def test_no_permission_to_give_orders(shared):
 
 
 @others.needed
-def test_a_directory_of_somebody_else(world):
+def test_subletd_refuses_another_users_directory(world):
     os.mkdir(world.dir, 0o700)
     os.chown(world.dir, NOBODY, NOBODY)
     one_sentence(run(world, [SUBLETD, "--dir", world.dir]), 2, world.dir)
 
 
 @others.needed
-def test_no_permission_for_the_daemons_directory(world):
+def test_subletd_names_a_directory_that_it_may_not_create(world):
     os.chmod(world.root, 0o755)
     one_sentence(run(world, [SUBLETD, "--dir", os.path.join(world.root, "d")], user=NOBODY), 2, world.dir)
 
 
-def test_no_daemon(world):
+def test_an_order_without_a_daemon_names_the_directory(world):
     for order in (["status"], ["set", "mode", "auto"], ["stop"]):
         one_sentence(run(world, [SUBLET, *order]), 1, world.dir)
 
@@ -179,16 +179,16 @@ no_system_daemon = pytest.mark.skipif(SYSTEM_DAEMON is not None, reason=str(SYST
 
 
 @no_system_daemon
-def test_runtime_directory_missing(world):
-    """The library uses /tmp/sublet-UID instead."""
+def test_a_missing_runtime_directory_is_replaced_by_one_in_tmp(world):
+    """The command line uses /tmp/sublet-UID instead."""
     done = run(world, [SUBLET, "status"], **private_environment(None))
     one_sentence(done, 1, f"/tmp/sublet-{os.getuid()}")
 
 
 @no_system_daemon
 @others.needed
-def test_runtime_directory_foreign(world):
-    """As after `su`: the variable still names the other user's directory."""
+def test_another_users_runtime_directory_is_not_used(world):
+    """After `su` the variable still names the other user's directory."""
     runtime = world.path("runtime")
     os.mkdir(runtime, 0o700)
     os.chown(runtime, NOBODY, NOBODY)
@@ -198,7 +198,7 @@ def test_runtime_directory_foreign(world):
 
 
 @no_system_daemon
-def test_a_runtime_directory_too_long_for_a_socket(world):
+def test_a_runtime_directory_too_long_for_a_socket_is_not_used(world):
     """Command line and library both use /tmp/sublet-UID instead."""
     runtime = world.path("r" * 100)
     os.mkdir(runtime, 0o700)
@@ -207,25 +207,25 @@ def test_a_runtime_directory_too_long_for_a_socket(world):
     assert len(p.err().splitlines()) == 1 and f"/tmp/sublet-{os.getuid()}" in p.err(), p.err()
 
 
-def test_a_library_of_another_major_version(shared):
-    """The layout of the hello never changes; a library of an unknown version gets a sentence with both releases."""
+def test_subletd_refuses_a_library_of_another_protocol_version(shared):
+    """The layout of HELLO never changes, so the refusal can name both releases."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.settimeout(GENEROUS_S)
         s.connect(os.path.join(shared.dir, "client.sock"))
-        s.send(hello(major=99))
+        s.send(hello(protocol=99))
         answer = s.recv(4096)
     text = answer.decode("latin-1")
     assert int.from_bytes(answer[:2], "little") == 3, answer  # REFUSED
     assert "99." in text or "9.9.9" in text, text
 
 
-def hello(major):
-    """HELLO in the layout of src/wire/wire_messages.def."""
+def hello(protocol):
+    """Returns HELLO in the layout of src/wire/wire_messages.def."""
     import struct
 
     header = struct.pack("<HHI", 1, 0xFFFF, 1)
     magic = wire_magic()
-    body = struct.pack("<QQQIIII", magic, 0, 0, major, 0, os.getpid(), 0)
+    body = struct.pack("<QQQIIII", magic, 0, 0, protocol, 0, os.getpid(), 0)
     return header + body + b"test".ljust(64, b"\0") + b"9.9.9".ljust(32, b"\0")
 
 
@@ -239,7 +239,7 @@ def wire_magic():
     return int(found.group(1), 16)
 
 
-def test_a_daemon_of_another_major_version(world):
+def test_a_program_runs_unshared_under_a_daemon_of_another_protocol_version(world):
     """The library prints one message and lets the program run without sharing."""
     import struct
     import threading
@@ -256,7 +256,7 @@ def test_a_daemon_of_another_major_version(world):
                 continue
             with connection:
                 connection.recv(4096)
-                text = b"subletd 9.9.9 does not speak to libsublet of another major version"
+                text = b"subletd 9.9.9 does not speak to libsublet of another version"
                 connection.send(struct.pack("<HHI", 3, 0xFFFF, 1) +
                                 struct.pack("<QIIII", wire_magic(), 1, 1, 99, 0) + text.ljust(160, b"\0"))
 
@@ -281,9 +281,9 @@ VARIABLES = [("SUBLET_LOG", "loud"), ("SUBLET_MEMORY", "much"), ("SUBLET_KEEP", 
 
 
 @pytest.mark.parametrize("name,value", VARIABLES, ids=[n for n, _ in VARIABLES])
-def test_a_programs_variables(shared, name, value):
-    """One sentence is printed; the program runs as if the variable were not set."""
-    untold = {"SIMCUDA_TRACE": None} if name == "SUBLET_TRACE" else {}  # there is no reference for the driver's bytes
+def test_a_bad_variable_is_named_and_ignored(shared, name, value):
+    """The program prints one sentence and runs as if the variable were not set."""
+    untold = {"SIMCUDA_TRACE": None} if name == "SUBLET_TRACE" else {}  # the audit would miss the library's lines
     p = shared.program("fill", "--bytes", "4MiB", "--block", "1MiB", **{name: value}, **untold).ok()
     lines = p.err().splitlines()
     assert len(lines) == 1 and (name in lines[0] or value in lines[0]), p.err()
@@ -294,7 +294,7 @@ SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS
 
 
 @pytest.mark.parametrize("name,value", SIMULATOR, ids=[f"{n}={v}" for n, v in SIMULATOR])
-def test_the_simulators_settings(world, name, value):
+def test_the_simulator_names_a_bad_setting(world, name, value):
     p = world.program("fill", "--bytes", "4MiB", shared=False, **{name: value})
     assert p.wait() != 0
     assert name in p.err(), p.report()

@@ -1,5 +1,5 @@
-"""Before an eviction a framework's own function gives back memory that it keeps unused, and no program waits long for
-that."""
+"""Before an eviction a framework's own function gives back the memory that the framework keeps unused. No program waits
+long for that function."""
 
 import os
 import sys
@@ -38,8 +38,8 @@ def copied(world, pid):
     return next(p for p in world.card()["processes"] if p["pid"] == pid)["d2h_bytes"]
 
 
-def test_what_is_kept_unused_is_given_back_and_not_copied(shared):
-    """Where Python answers in time; on a busy machine it does not each time."""
+def test_unused_cached_memory_is_given_back_and_not_copied(shared):
+    """This holds for evictions in which Python answers in time; on a busy machine some answers are late."""
     p = cached(shared, "work")
     other = rival(shared)
 
@@ -62,7 +62,7 @@ def test_what_is_kept_unused_is_given_back_and_not_copied(shared):
 
 
 def test_a_gpu_that_the_program_does_not_use_gets_no_context(make_world):
-    """Where no context is current, the runtime makes one on the first GPU."""
+    """The runtime makes a context on the first GPU if no context is current."""
     world = make_world(gpus=2)
     world.start_daemon(config={"quantum": "200ms"})
     p, other = cached(world, "work", gpu=1), cached(world, "work", used=104, keep=0, gpu=1)
@@ -72,10 +72,10 @@ def test_a_gpu_that_the_program_does_not_use_gets_no_context(make_world):
     finish(world, p, other)
 
 
-def test_it_stays_where_that_is_requested(shared):
+def test_the_setting_keep_preserves_the_cache(shared):
     p = cached(shared, "sleep", SUBLET_CACHES="keep")
     other = rival(shared)
-    assert shared.clients()[p.pid]["name"] == "cached.py"  # as opposed to all Python programs
+    assert shared.clients()[p.pid]["name"] == "cached.py"  # the script's name, not Python's
     assert shared.clients()[p.pid]["allocated"] >= (USED + CACHED) * MIB
     assert copied(shared, p.pid) >= 48 * MIB
     finish(shared, p, other)
@@ -83,8 +83,8 @@ def test_it_stays_where_that_is_requested(shared):
 
 
 @pytest.mark.parametrize("how", ["hold", "lock", "raise"])
-def test_an_eviction_does_not_wait_for_what_cannot_be(shared, how):
-    """A thread that waits at the gate holds the interpreter's or the allocator's lock; the call fails."""
+def test_an_eviction_does_not_wait_for_a_cache_that_cannot_be_emptied(shared, how):
+    """Either a thread waits at the gate with the interpreter's or the allocator's lock, or empty_cache() fails."""
     p = cached(shared, how, USED + CACHED if how != "raise" else USED, 0 if how != "raise" else CACHED)
     other = rival(shared)
     if how != "raise":
@@ -97,7 +97,7 @@ def test_an_eviction_does_not_wait_for_what_cannot_be(shared, how):
         assert p.events("end")[0]["emptied"] == 0
 
 
-def test_a_program_without_python_is_let_be(shared):
+def test_a_program_without_python_gets_no_thread_for_caches(shared):
     p = shared.program("fill", "--bytes", "96MiB", "--block", "8MiB", "--seed", "1", "--until", shared.path("end"))
     p.await_event("round")
     other = rival(shared)
@@ -108,7 +108,7 @@ def test_a_program_without_python_is_let_be(shared):
     finish(shared, p, other)
 
 
-def test_a_request_for_caches_that_is_none_is_said(shared):
+def test_a_bad_setting_for_caches_is_named(shared):
     p = shared.program("fill", "--bytes", "8MiB", SUBLET_CACHES="some")
     p.ok()
     assert "SUBLET_CACHES is give or keep, not 'some'" in p.err()

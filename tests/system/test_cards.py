@@ -1,4 +1,5 @@
-"""A client's description of a card binds clients that give the same, and gives way to NVML's."""
+"""A client's description of a card binds only clients that give the same description, and NVML's description replaces
+it."""
 
 import os
 import pathlib
@@ -23,29 +24,29 @@ def greeted(client, name="fake", **more):  # noqa: F811
     return c
 
 
-def test_a_false_word_about_a_card_limits_nobody_else(daemon, client):  # noqa: F811
+def test_a_false_description_of_a_card_limits_no_other_client(daemon, client):  # noqa: F811
     d = daemon()
     liar = client("liar").start(total=16 * MIB)
     assert liar.attached["visible_bytes"] < 16 * MIB
     honest = [client(f"honest {n}").start(total=8 * GIB) for n in range(2)]
     assert all(c.attached["visible_bytes"] > 7 * GIB for c in honest)
-    assert [len(g["clients"]) for g in d.status()["gpus"]] == [1, 2], "who says the same shares"
+    assert [len(g["clients"]) for g in d.status()["gpus"]] == [1, 2], "clients with the same description share a card"
 
 
-def test_a_capacity_that_is_set_makes_all_words_one(daemon, client):  # noqa: F811
+def test_a_set_capacity_overrides_every_clients_description(daemon, client):  # noqa: F811
     d = daemon(*CARD)
     client("liar").start(total=16 * MIB)
     assert client("honest").start(total=8 * GIB).attached["visible_bytes"] > 900 * MIB
     assert [len(g["clients"]) for g in d.status()["gpus"]] == [2]
 
 
-def test_cards_that_nobody_holds_make_place(daemon, client):  # noqa: F811
+def test_cards_without_clients_make_room_in_the_table(daemon, client):  # noqa: F811
     d = daemon()
     first = greeted(client)
     for number in range(16):
         assert attach(first, number, GIB, bytes([number] * 16))["type"] == "ATTACHED"
     other = greeted(client)
-    assert attach(other, 0, GIB, uuid(0))["type"] == "REFUSED", "16 are held"
+    assert attach(other, 0, GIB, uuid(0))["type"] == "REFUSED", "16 cards have clients"
     first.send("BYE")
     first.expect("closed")
     wait_for(lambda: sum(len(g["clients"]) for g in d.status()["gpus"]) == 0, what="its end")
@@ -53,22 +54,23 @@ def test_cards_that_nobody_holds_make_place(daemon, client):  # noqa: F811
 
 
 @others.needed
-def test_one_user_cannot_use_up_the_table(daemon, client, place):  # noqa: F811
+def test_one_user_cannot_fill_the_table_of_cards(daemon, client, place):  # noqa: F811
     os.chmod(place, 0o755)
     daemon("--shared")
     liar = greeted(client, "liar", prefix=as_user(BOB))
     answers = [attach(liar, number, GIB, bytes([number] * 16))["type"] for number in range(16)]
     assert answers == ["ATTACHED"] * 8 + ["REFUSED"] * 8
     second = greeted(client, "of the same user", prefix=as_user(BOB))
-    assert attach(second, 0, GIB, uuid(1))["type"] == "REFUSED", "the bound is his, not his process's"
-    assert attach(second, 1, GIB, bytes(16))["type"] == "ATTACHED", "one that he has already"
+    assert attach(second, 0, GIB, uuid(1))["type"] == "REFUSED", "the limit is the user's, not the process's"
+    assert attach(second, 1, GIB, bytes(16))["type"] == "ATTACHED", "a card that the user has already"
     assert client("honest").start(total=GIB).attached["visible_bytes"] > 900 * MIB
 
 
 @pytest.fixture
 def late_driver(card, daemon, tmp_path):  # noqa: F811
-    """A daemon, a function that loads the driver under it, and the UUID of the card that it finds then."""
-    (tmp_path / "libsimcuda-there").touch()  # the loader remembers directories that do not exist, so this one must
+    """Returns a daemon, a function that loads the driver under it, and the UUID of the card that the driver shows
+    then."""
+    (tmp_path / "libsimcuda-there").touch()  # must exist, because the loader remembers missing directories
     d = daemon(**(card | {"LD_LIBRARY_PATH": str(tmp_path)}))
     assert d.status()["gpus"] == []
     other_place = tmp_path / "d"
@@ -84,7 +86,7 @@ def late_driver(card, daemon, tmp_path):  # noqa: F811
     return d, load, found
 
 
-def test_nvml_that_comes_later_replaces_what_clients_said(late_driver, client):  # noqa: F811
+def test_nvml_that_comes_later_replaces_the_clients_descriptions(late_driver, client):  # noqa: F811
     d, load, found = late_driver
     liar, teller = greeted(client, "liar"), greeted(client, "teller")
     assert attach(liar, 0, 16 * MIB, found)["visible_bytes"] < 16 * MIB
@@ -103,7 +105,7 @@ def test_nvml_that_comes_later_replaces_what_clients_said(late_driver, client): 
     assert teller.limit["visible_bytes"] > 200 * MIB
 
 
-def test_nvml_finds_place_in_a_table_full_of_words(late_driver, client):  # noqa: F811
+def test_nvml_finds_room_in_a_table_full_of_descriptions(late_driver, client):  # noqa: F811
     d, load, found = late_driver
     full = greeted(client)
     for number in range(16):

@@ -1,8 +1,9 @@
-"""The simulated driver's channels, seen by what stands in front of it: another library, libsublet, the probes of freezing.
+"""The simulated driver's channels, as seen by software above the driver: another library, libsublet, the probes of
+freezing.
 
-Parts of the probes that are left to a GPU: users and descriptors (limits foreign_user, own_descriptor), preemption modes
-(limits wfi), several movers (limits movers), output of kernels (calls, flush of printf), contexts by the thousand (calls, cuCtxCreate and
-cuCtxDestroy)."""
+A real GPU runs the other parts of the probes: users and descriptors (limits foreign_user, own_descriptor), preemption
+modes (limits wfi), several movers (limits movers), output of kernels (calls, flush of printf), thousands of contexts
+(calls, cuCtxCreate and cuCtxDestroy)."""
 
 import json
 import os
@@ -18,8 +19,8 @@ sys.path.insert(0, os.path.join(world_module.ROOT, "tests", "programs"))
 
 from families import PROGRAMS  # noqa: E402
 
-CONTEXT = 3 + 12  # groups and channels
-PROCESS = 3       # client, device, subdevice
+CONTEXT = 3 + 12  # objects of a context: groups and channels
+PROCESS = 3       # objects of a process: client, device, subdevice
 DOOR = os.path.join(BUILD, "tests", "iodoor", "libiodoor.so")
 
 
@@ -27,7 +28,7 @@ def fill(world, **how):
     return world.program("fill", *PROGRAMS["fill"], shared=False, **how)
 
 
-# ---- libraries in front ----
+# ---- preloaded libraries ----
 
 
 @pytest.mark.skipif(world_module.SANITIZER is not None, reason="a sanitizer's run time has to come first; in another build they run")
@@ -65,7 +66,7 @@ def own(world, p):
 def test_libsublet_freezes_a_program_of_each_driver_that_tells_its_version(shared, driver):
     p = idle(shared, driver)
     assert shared.sublet("pause", str(p.pid)).returncode == 0
-    wait_for(lambda: shared.clients()[p.pid]["frozen"], 60, "it to stand", report=p.report)
+    wait_for(lambda: shared.clients()[p.pid]["frozen"], 60, "the program to be frozen", report=p.report)
     counted = own(shared, p)
     assert counted["freezes"] > counted["thaws"]
     assert shared.sublet("resume", str(p.pid)).returncode == 0
@@ -101,7 +102,7 @@ def probe(world, name, *args, ends=()):
     return [line for line in lines if "ended" not in line]
 
 
-def test_scheduling_does_not_let_a_frozen_program_go(card):
+def test_scheduling_does_not_thaw_a_frozen_program(card):
     line = probe(card, "dangers", "schedule")[0]
     assert line == {"what": "schedule", "freeze": "0", "counts_frozen": 0, "schedule": "0", "counts_then": 0, "thaw": "0",
                     "counts_thawed": 1}
@@ -115,7 +116,7 @@ def test_the_diagnostic_object_says_whether_a_channel_is_enabled(card):
 
 @pytest.mark.parametrize("way", ["kill", "kill-running", "exit"])
 def test_a_program_that_ends_frozen_gives_its_memory_back(card, way):
-    assert probe(card, "dangers", way)[0]["memory_back_ms"] < 39000  # it waits for 40 s
+    assert probe(card, "dangers", way)[0]["memory_back_ms"] < 39000  # the probe itself gives up after 40 s
 
 
 def test_freezing_amid_page_faults_loses_nothing(card):
@@ -125,14 +126,15 @@ def test_freezing_amid_page_faults_loses_nothing(card):
     assert (failed["stream"], failed["thaw"], failed["thaw_again"]) == (700, "0", "0")
 
 
-def test_calls_with_pointers_while_frozen(card):
-    """Copies that take an unknown address for the host's end the process while memory is evicted, as on a card."""
+def test_a_program_stays_frozen_during_calls_with_pointers(card):
+    """A copy that takes an unknown address for a host address ends its process while memory is evicted, as on a real
+    card."""
     lines = [line for line in probe(card, "limits", "pointer_calls", ends=("cuMemcpyAsync in", "cuMemcpyAsync out")) if "call" in line]
     assert lines and all(line["stood"] == 1 for line in lines)
     assert all(line["right"] == 1 for line in lines if "right" in line)
 
 
-def test_copies_amid_page_faults_stand_too(card):
+def test_copies_amid_page_faults_are_frozen_too(card):
     line = probe(card, "limits", "copies_faulting")[0]
     assert (line["refused"], line["went_on"], line["wrong_reads"], line["wrong_pages"]) == (0, 0, 0, 0)
 

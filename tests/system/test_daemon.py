@@ -1,4 +1,4 @@
-"""subletd, driven over its real sockets by small clients that obey (or do not)."""
+"""subletd, driven over its real sockets by small clients. Some of the clients disobey."""
 
 import array
 import contextlib
@@ -81,7 +81,7 @@ class Daemon:
 
 @pytest.fixture
 def place(tmp_path_factory):
-    """A directory with a short name, because socket addresses are short."""
+    """Makes a directory with a short name, because a socket address must be short."""
     import shutil
     import tempfile
 
@@ -129,12 +129,12 @@ def test_hello_is_welcomed(daemon, client):
     daemon(*CARD)
     welcome = client().connect().hello()
     assert welcome["instance"] != 0
-    assert (welcome["major"], welcome["magic"]) == (1, MAGIC)
+    assert (welcome["protocol"], welcome["magic"]) == (1, MAGIC)
     assert welcome["version"] == "0.1.0"
 
 
 def test_every_request_is_answered(daemon, client):
-    """Whatever the request is, and whether or not it changes anything: a program waits for the answer."""
+    """The daemon answers every request, also one that changes nothing, because a program waits for the answer."""
     daemon(*CARD)
     c = client().connect()
     c.hello()
@@ -168,15 +168,15 @@ def test_every_request_is_answered(daemon, client):
         c.usage()
 
 
-def test_another_minor_is_accepted(daemon, client):
+def test_reserved_fields_are_ignored(daemon, client):
     daemon(*CARD)
-    client().connect().hello(minor=7)
+    client().connect().hello(reserved=7)
 
 
-def test_another_major_is_refused_with_both_releases(daemon, client):
+def test_another_protocol_version_is_refused_with_both_releases(daemon, client):
     daemon(*CARD)
     c = client().connect()
-    c.send("HELLO", magic=MAGIC, major=2, version="9.4.1", name="new")
+    c.send("HELLO", magic=MAGIC, protocol=2, version="9.4.1", name="new")
     refused = c.expect("REFUSED")
     assert refused["code"] == 1
     assert "9.4.1" in refused["text"] and "0.1.0" in refused["text"]
@@ -224,19 +224,19 @@ def test_a_client_that_wants_to_run_is_granted(daemon, client):
     assert seen["uid"] == os.getuid()
 
 
-def test_the_daemon_looks_no_name_of_a_user_up():
-    """A directory service may take a minute to answer, while every client would wait. The command line looks names up."""
+def test_the_daemon_looks_up_no_user_names():
+    """A directory service may take a minute to answer, and every client would wait. The command line looks names up."""
     assert b"getpw" not in SUBLETD.read_bytes()
 
 
-def test_room_that_cannot_be_is_refused_at_once(daemon, client):
+def test_an_impossible_request_for_room_is_refused_at_once(daemon, client):
     daemon(*CARD)
     c = client().start()
     assert not c.ask(2 * GIB)
     assert c.ask(512 * MIB), "a refusal costs nothing"
 
 
-def test_two_that_fit_run_together(daemon, client):
+def test_two_clients_that_fit_run_together(daemon, client):
     d = daemon(*CARD)
     a, b = client("a").start(), client("b").start()
     assert a.allocate(400 * MIB) and b.allocate(400 * MIB)
@@ -246,7 +246,7 @@ def test_two_that_fit_run_together(daemon, client):
     assert d.gpu()["handoffs"] == 0
 
 
-def test_two_that_do_not_fit_hand_the_gpu_over(daemon, client):
+def test_two_clients_that_do_not_fit_hand_the_gpu_over(daemon, client):
     d = daemon(*CARD)
     assert order(d.dir, order="set", quantum="50ms") == {}
     a, b = client("a").start(), client("b").start()
@@ -265,7 +265,7 @@ def test_two_that_do_not_fit_hand_the_gpu_over(daemon, client):
     assert d.gpu()["handoffs"] >= 3
 
 
-def test_what_was_not_copied_is_shown(daemon, client):
+def test_the_status_shows_bytes_that_were_not_copied(daemon, client):
     d = daemon(*CARD)
     c = client().start()
 
@@ -277,8 +277,9 @@ def test_what_was_not_copied_is_shown(daemon, client):
     obey_until([c], lambda: spared() == (5 * MIB, 7 * MIB))
 
 
-def test_what_a_client_says_lies_on_the_host_is_at_most_what_it_was_given(daemon, client):
-    """And the time that it has run before is at most its age. Fields that an older library does not send are unknown."""
+def test_a_client_cannot_report_more_host_memory_than_it_was_given(daemon, client):
+    """The run time that a client reports is at most its age, and fields that an older library does not send are
+    unknown."""
     d = daemon(*CARD)
     older, c = client("older").start(), client().start()
     c.send("HOST", held=0, wanted=300 * MIB)
@@ -313,9 +314,9 @@ def test_an_idle_client_gives_way(daemon, client):
 NOW, MAY = 1, 2  # enum wire_contested
 
 
-def test_work_in_flight_is_short_while_somebody_waits_and_less_so_where_somebody_may(daemon, client):
+def test_clients_learn_whether_others_wait_or_may_wait(daemon, client):
     d = daemon(*CARD)
-    assert order(d.dir, order="set", quantum="50ms") == {}  # whose turn it is when one of them has nothing to do is chance
+    assert order(d.dir, order="set", quantum="50ms") == {}  # short, because chance decides whose turn it is
     a, b = client("a").start(), client("b").start()
     a.allocate(700 * MIB)
     obey_until([a], lambda: a.lease)
@@ -324,7 +325,7 @@ def test_work_in_flight_is_short_while_somebody_waits_and_less_so_where_somebody
     obey_until([a, b], lambda: a.contested == NOW)
     a.wants_run = False
     obey_until([a, b], lambda: b.lease)
-    obey_until([a, b], lambda: a.contested == b.contested == MAY)  # some time after the last wait has ended
+    obey_until([a, b], lambda: a.contested == b.contested == MAY)  # becomes true some time after the last wait
     a.kill()
     obey_until([b], lambda: b.contested == 0)
 
@@ -400,12 +401,12 @@ def test_after_a_crash_running_clients_come_back_first(daemon, client, place):
     b.attach(flags=RUN, wait=False)
     obey_until([a, b], lambda: a.lease and b.lease)
     ran = {c["pid"]: c["gpu_time_s"] for c in d.gpu()["clients"]}
-    # By the daemon's clock, however late its clients come: it waits for 2 s from the first of them.
-    assert ran[a.process.pid] - ran[b.process.pid] > 1.9, "who ran is granted at once, others when nobody may come back"
+    # These are times by the daemon's clock, so clients that come late change nothing.
+    assert ran[a.process.pid] - ran[b.process.pid] > 1.9, "a client that ran is granted at once, others after the 2 s"
 
 
-def test_what_was_promised_outlives_a_crash(daemon, client, place):
-    """In the marker file; an unreadable one counts as absent."""
+def test_promised_host_memory_outlives_a_crash(daemon, client, place):
+    """The marker file holds the promised bytes; the daemon ignores a file that it cannot read."""
     d = daemon("--capacity", "1GiB")
     budget = d.status()["host_memory"]["budget"]
     client().start()
@@ -423,7 +424,7 @@ def test_what_was_promised_outlives_a_crash(daemon, client, place):
         d.end(signal.SIGKILL)
 
 
-def test_a_first_start_and_a_clean_one_wait_for_nobody(daemon, client, place):
+def test_a_clean_end_leaves_no_marker_of_running_clients(daemon, client, place):
     d = daemon(*CARD)
     c = client().start()
     assert os.path.exists(f"{place}/running")
@@ -440,8 +441,8 @@ def test_a_first_start_and_a_clean_one_wait_for_nobody(daemon, client, place):
 
 @pytest.fixture
 def card():
-    """The environment of a simulated card of 256 MiB, with its NVML. Named before daemon and client among a test's
-    parameters, it is removed after them: a process that still looked at the card would create it anew."""
+    """The environment of a simulated card of 256 MiB, with its NVML. A test must name this fixture before daemon and
+    client, so that the card is removed after them: a process that still looked at the card would create it anew."""
     if not (BUILD / "sim/libnvidia-ml.so.1").exists():
         pytest.skip("the simulated driver is not built; after ./dev build they run")
     session = f"daemon{os.urandom(8).hex()}"
@@ -455,7 +456,7 @@ def nvml_uuid(d):
     return bytes.fromhex(text.removeprefix("GPU-").replace("-", ""))
 
 
-def test_a_capacity_for_a_card_that_is_not_here_is_named(card, daemon):
+def test_a_capacity_for_an_absent_card_is_named(card, daemon):
     d = daemon("--capacity", "9=64MiB", "--capacity", "GPU-0=64MiB", "--capacity", "192MiB", "--capacity", "0=128MiB", **card)
     assert d.gpu()["total"] == 128 * MIB
     _, errors = d.end()
@@ -463,7 +464,7 @@ def test_a_capacity_for_a_card_that_is_not_here_is_named(card, daemon):
     assert said == [f"capacity is set for GPU {name}, which this machine does not have" for name in ("9", "GPU-0")], errors
 
 
-def test_no_more_than_the_card_has_is_promised(card, daemon):
+def test_the_daemon_promises_no_more_than_the_card_has(card, daemon):
     d = daemon("--capacity", "512MiB", **card)
     assert d.gpu()["total"] == 256 * MIB
     assert "GPU 0 has less than the capacity that is set for it: 256 MiB" in d.end()[1]
@@ -477,13 +478,14 @@ def test_nvml_names_the_card_before_any_client(card, daemon):
 
 @pytest.mark.parametrize("known", [False, True])
 def test_nvml_that_comes_later_is_found(card, daemon, client, tmp_path, known):
-    """The driver is loaded after the daemon has begun, as may happen at boot. known: a client has named the card before."""
+    """The driver is loaded after the daemon has started, as may happen at boot. known: a client has named the card
+    before."""
     real = pathlib.Path(card["LD_LIBRARY_PATH"])
-    (tmp_path / "libsimcuda-there").touch()  # the loader remembers directories that do not exist, so this one must
+    (tmp_path / "libsimcuda-there").touch()  # must exist, because the loader remembers missing directories
     d = daemon("--capacity", "9=1MiB", **(card | {"LD_LIBRARY_PATH": f"{tmp_path}"}))
     assert d.status()["gpus"] == []
-    stranger = client(env=card)
-    stranger.take(100 * MIB)
+    foreign = client(env=card)
+    foreign.take(100 * MIB)
     with contextlib.ExitStack() as ended:
         other = Daemon(ended.enter_context(tempfile.TemporaryDirectory(prefix="sublet-test-")), **card)
         ended.callback(other.end)
@@ -500,8 +502,8 @@ def test_nvml_that_comes_later_is_found(card, daemon, client, tmp_path, known):
     if not known:
         first.send("ATTACH", 0, total_bytes=256 * MIB, uuid=uuid)
         first.expect("ATTACHED")
-        assert d.gpu()["foreign"] >= 100 * MIB, "seen before anything is promised"
-    wait_for(lambda: d.gpu()["foreign"] >= 100 * MIB, what="the stranger's bytes")
+        assert d.gpu()["foreign"] >= 100 * MIB, "foreign bytes are seen before anything is promised"
+    wait_for(lambda: d.gpu()["foreign"] >= 100 * MIB, what="the foreign bytes")
     assert d.gpu()["name"] != "GPU 0" and len(d.status()["gpus"]) == 1
     _, errors = d.end()
     assert errors.count("capacity is set for GPU 9") == 1
@@ -517,20 +519,20 @@ def test_a_set_capacity_leaves_the_rest_to_others(card, daemon, client):
     assert d.gpu()["total"] == 128 * MIB and d.gpu()["foreign"] == 0
 
 
-def test_the_use_of_others_lowers_the_capacity(card, daemon, client):
+def test_foreign_processes_lower_the_capacity(card, daemon, client):
     d = daemon(**card)
     client(env=card).start()
     before = d.gpu()["capacity"]
-    stranger = client(env=card)
-    stranger.take(100 * MIB)
-    wait_for(lambda: d.gpu()["foreign"] >= 100 * MIB, what="the stranger's bytes")
+    foreign = client(env=card)
+    foreign.take(100 * MIB)
+    wait_for(lambda: d.gpu()["foreign"] >= 100 * MIB, what="the foreign bytes")
     assert d.gpu()["capacity"] <= before - 100 * MIB
-    stranger.end()
-    wait_for(lambda: d.gpu()["foreign"] == 0, what="their return")
+    foreign.end()
+    wait_for(lambda: d.gpu()["foreign"] == 0, what="the return of the foreign bytes")
 
 
 def attached_with(d, c, taken):
-    """A client that holds so much of the card by the daemon's own measurement."""
+    """Attaches a client and lets it take that many bytes; returns once the daemon has measured them."""
     c.connect()
     c.hello()
     c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d))
@@ -543,13 +545,13 @@ def attached_with(d, c, taken):
 def test_a_clients_own_overhead_is_its_unevictable_bytes(card, daemon, client):
     d = daemon(**card)
     c = attached_with(d, client(env=card), 10 * MIB)
-    assert d.gpu()["foreign"] == 0, "its bytes are not a stranger's"
+    assert d.gpu()["foreign"] == 0, "a client's own bytes are not foreign"
     c.kill()
     wait_for(lambda: not d.gpu()["clients"], what="its end")
     assert d.gpu()["charged"] == 0
 
 
-def test_clients_that_come_back_are_not_strangers(card, daemon, client):
+def test_returning_clients_do_not_count_as_foreign(card, daemon, client):
     d = daemon(**card)
     c = attached_with(d, client(env=card), 100 * MIB)
 
@@ -563,7 +565,7 @@ def test_clients_that_come_back_are_not_strangers(card, daemon, client):
         c.hello()
         c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d), unevictable=101 * MIB)
         c.expect("ATTACHED")
-        return seen if d.status()["uptime_s"] < 2 else None  # it waits no longer
+        return seen if d.status()["uptime_s"] < 2 else None  # after 2 s the daemon waits no longer
 
     seen = wait_for(crash_and_return, what="a return in time")
     wait_for(lambda: seen.append(d.gpu()["foreign"]) or d.status()["uptime_s"] > 3.2, what="three samples")
@@ -571,7 +573,7 @@ def test_clients_that_come_back_are_not_strangers(card, daemon, client):
 
 
 def test_a_lost_connection_keeps_the_charge_while_the_card_lists_the_process(card, daemon, client):
-    """For example because it is stopped: it cannot come back now."""
+    """A stopped process cannot come back, and still has its memory."""
     d = daemon(**card)
     c = attached_with(d, client(env=card), 100 * MIB)
     c.disconnect()
@@ -590,7 +592,7 @@ def garbage():
         "empty": b"",
         "short": b"\1",
         "unknown type": encode("HELLO").replace(b"\1", b"\x63", 1),
-        "no magic": encode("HELLO", major=1),
+        "no magic": encode("HELLO", protocol=1),
         "huge": b"\1" * 4096,
         "downward": encode("GRANT", lease=1),
         "before hello": encode("USAGE", 0),
@@ -616,7 +618,7 @@ def test_garbage_ends_the_connection_alone(daemon, client, packet):
         ("USAGE", dict(gpu=16)),
         ("USAGE", dict(gpu=0, flags=1 << 9)),
         ("USAGE", dict(gpu=0, allocated=1, backed=2)),
-        ("HELLO", dict(magic=MAGIC, major=1)),
+        ("HELLO", dict(magic=MAGIC, protocol=1)),
         ("ATTACH", dict(gpu=0, total_bytes=GIB, uuid=b"\xf0" * 16)),
     ],
 )
@@ -665,12 +667,12 @@ def test_the_seventeenth_card_is_refused(daemon, client):
     assert d.expect("REFUSED")["code"] == 4
 
 
-def test_descriptors_that_come_along_are_closed(daemon, place):
+def test_descriptors_sent_with_messages_are_closed(daemon, place):
     d = daemon(*CARD)
-    hello = encode("HELLO", magic=MAGIC, major=1, name="x", version="1")
+    hello = encode("HELLO", magic=MAGIC, protocol=1, name="x", version="1")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s, \
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
-        # Once it has answered a client, every file that it opens at its start is open.
+        # The first answer shows that every file which the daemon opens at its start is open.
         first.connect(f"{place}/client.sock")
         first.settimeout(GENEROUS_S)
         first.send(hello)
@@ -679,9 +681,10 @@ def test_descriptors_that_come_along_are_closed(daemon, place):
         s.connect(f"{place}/client.sock")
         s.settimeout(GENEROUS_S)
         s.send(hello)
-        assert s.recv(1000)  # until the daemon knows the client, the kernel may refuse all of them
+        assert s.recv(1000)  # until the daemon knows the client, the kernel may refuse all its descriptors
         r, w = os.pipe()
-        # After each of them a LIMIT that raises the backed bytes follows, and none of them is a USAGE that hands memory over.
+        # The daemon answers each of these with a LIMIT that raises the backed bytes; none is a USAGE that hands over
+        # memory.
         for packet in (encode("ATTACH", 0, 2, total_bytes=GIB, uuid=b"\x77" * 16),
                        encode("REQUEST", 0, 3, commit=64 * MIB, need=64 * MIB, flags=1),
                        encode("USAGE", 0, 4, allocated=64 * MIB, limit_sequence=2)):
@@ -690,7 +693,7 @@ def test_descriptors_that_come_along_are_closed(daemon, place):
         os.close(w)
         assert os.read(r, 1) == b"", "the daemon holds the other end"
         os.close(r)
-        # the connection and its process; files that the daemon opens in passing are closed again
+        # One descriptor for the connection and one for its process stay open; the others are closed soon.
         wait_for(lambda: len(os.listdir(f"/proc/{d.process.pid}/fd")) <= before + 2, what="descriptors to be closed")
 
 
@@ -704,8 +707,8 @@ def test_a_client_that_does_not_read_is_dropped(daemon, client):
     wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], what="dropping")
 
 
-def test_a_client_is_never_dropped_for_how_much_it_says(daemon, client):
-    """Its messages wait for their turn, and are all read."""
+def test_a_client_is_never_dropped_for_many_messages(daemon, client):
+    """The client's messages wait until the daemon has read all of them."""
     daemon(*CARD)
     c = client().start()
     for _ in range(25_000):
@@ -721,11 +724,11 @@ def test_too_many_connections_of_a_user_are_refused(daemon, client, tmp_path):
 
     def accepted():
         c = client().connect()
-        c.send("HELLO", magic=MAGIC, major=1, name="one", version="0.1.0")
+        c.send("HELLO", magic=MAGIC, protocol=1, name="one", version="0.1.0")
         return c if c.expect("WELCOME", "closed")["type"] == "WELCOME" else None
 
     for _ in range(3):
-        last = wait_for(accepted, what="the end of those that the start was seen by")
+        last = wait_for(accepted, what="the end of the connections that tested the start")
     late = client().connect()
     assert late.expect("REFUSED")["code"] == 5
     late.expect("closed")
@@ -765,7 +768,7 @@ def test_stop_leaves_cleanly(daemon, place):
     assert not os.path.exists(f"{place}/client.sock")
 
 
-def test_several_orders_on_one_connection(daemon, place):
+def test_one_connection_carries_several_orders(daemon, place):
     daemon(*CARD)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
         s.connect(f"{place}/control.sock")
@@ -776,9 +779,9 @@ def test_several_orders_on_one_connection(daemon, place):
         assert "error" in json.loads(lines())
 
 
-def test_who_finds_the_clients_socket_finds_a_daemon_that_takes_orders(daemon, place):
-    """It holds from the first moment: a socket name that refuses connections belongs to a killed daemon, and here there was
-    none."""
+def test_the_daemon_takes_orders_once_its_client_socket_exists(daemon, place):
+    """The client socket never exists before it takes connections: a client would take a socket that refuses them for
+    the remains of a killed daemon."""
 
     def found():
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
@@ -797,7 +800,7 @@ def test_who_finds_the_clients_socket_finds_a_daemon_that_takes_orders(daemon, p
         assert os.listdir(place) == ["lock"]
 
 
-def test_modes_of_the_sockets(daemon, place):
+def test_only_their_owner_may_use_the_sockets(daemon, place):
     daemon(*CARD)
     for name in ("client.sock", "control.sock"):
         assert stat.S_IMODE(os.stat(f"{place}/{name}").st_mode) == 0o600
@@ -823,7 +826,7 @@ def test_modes_of_the_sockets(daemon, place):
         (["--dir", "/tmp/" + "long" * 40], "too long"),
     ],
 )
-def test_bad_usage_is_one_sentence_and_status_2(options, names):
+def test_bad_usage_gets_one_sentence_and_status_2(options, names):
     result = run(*options)
     assert result.returncode == 2
     assert names in result.stderr
@@ -851,7 +854,7 @@ def test_a_bad_configuration_names_file_and_line(place, tmp_path, text, where, n
     assert f"{conf}:{where}:" in result.stderr and names in result.stderr
 
 
-def test_the_command_line_goes_over_the_file(daemon, client, tmp_path):
+def test_the_command_line_overrides_the_file(daemon, client, tmp_path):
     conf = tmp_path / "x.conf"
     conf.write_text("[daemon]\ncapacity = 2GiB\nhost_memory = 1GiB\nquantum = 2s ; a comment\n")
     d = daemon("--config", str(conf), "--capacity", "3GiB")
@@ -883,7 +886,7 @@ def test_stale_sockets_are_taken_over(daemon, place, client):
     client().start()
 
 
-def test_something_else_in_the_way_is_left_alone(place):
+def test_a_file_in_the_sockets_place_is_left_alone(place):
     pathlib.Path(place, "client.sock").write_text("mine")
     result = run("--dir", place)
     assert result.returncode == 2 and "not a socket" in result.stderr
@@ -904,7 +907,7 @@ def test_a_foreign_directory_is_refused(place):
 
 
 @others.needed
-def test_no_permission_is_said(place):
+def test_a_daemon_without_permission_says_so(place):
     result = subprocess.run([f"{others.BUILD}/subletd", "--dir", f"{place}/sub"], capture_output=True, text=True, user=NOBODY,
                             env=environment())
     assert result.returncode == 2 and f"no permission to create directory {place}/sub" in result.stderr
@@ -922,7 +925,7 @@ def test_a_shared_daemon_serves_other_users(place, client):
             if pid == 0:
                 os.setuid(NOBODY)
                 s.connect(f"{place}/client.sock")
-                s.send(encode("HELLO", magic=MAGIC, major=1, name="x", version="1"))
+                s.send(encode("HELLO", magic=MAGIC, protocol=1, name="x", version="1"))
                 os._exit(0 if s.recv(1000)[:1] == b"\2" else 1)
             assert os.waitpid(pid, 0)[1] == 0
     finally:
@@ -944,7 +947,7 @@ print(order({place!r}, order="stop"))
     assert connectable(place)
 
 
-def test_what_was_set_outlives_a_crash_and_no_order_to_stop(daemon, place, tmp_path):
+def test_settings_outlive_a_crash_but_not_an_orderly_end(daemon, place, tmp_path):
     (tmp_path / "conf").write_text("[daemon]\nquantum = 7s\n")
     options = (*CARD, "--config", tmp_path / "conf")
 
@@ -959,7 +962,7 @@ def test_what_was_set_outlives_a_crash_and_no_order_to_stop(daemon, place, tmp_p
         d = daemon(*options)
         assert settings(d) == then
     assert order(place, order="set", quantum="7s") == {}
-    assert not os.path.exists(f"{place}/settings"), "what the configuration says need not be kept"
+    assert not os.path.exists(f"{place}/settings"), "the configuration says the same, so no file is needed"
     assert order(place, order="set", mode="off") == {}
     assert d.end()[0] == 0
     d = daemon(*options)
@@ -970,8 +973,9 @@ def test_what_was_set_outlives_a_crash_and_no_order_to_stop(daemon, place, tmp_p
 
 
 @others.needed
-def test_orders_count_by_the_process_that_connected(daemon, place):
-    """Checked at once: the process may have ended since, and another may have its number."""
+def test_orders_have_the_rights_of_the_process_that_connected(daemon, place):
+    """The daemon checks the rights at once: the process may have ended since, and another process may have its
+    number."""
     d = daemon("--shared", *CARD)
     ours, theirs = socket.socketpair()
     opener = os.fork()
@@ -988,7 +992,7 @@ def test_orders_count_by_the_process_that_connected(daemon, place):
         s.settimeout(GENEROUS_S)
         s.sendall(b'{"order":"stop"}\n')
         answer = b""
-        while not answer.endswith(b"\n{}\n"):  # after the rest of the status
+        while not answer.endswith(b"\n{}\n"):  # the answer follows the rest of the status
             part = s.recv(65536)
             assert part, answer[-200:]
             answer += part
@@ -1001,7 +1005,7 @@ def test_orders_count_by_the_process_that_connected(daemon, place):
 
 
 def has_ended(pid):
-    """True also for a process that is not collected yet."""
+    """True also for a zombie that its parent has not collected yet."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
@@ -1013,7 +1017,7 @@ def children(pid):
 
 
 def serving(directory):
-    """Processes of private daemons in that directory, supervisors and workers."""
+    """Returns the processes of private daemons in that directory, supervisors and workers."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -1101,7 +1105,7 @@ def test_a_private_daemon_leaves_after_its_last_client(private, place):
     directory = f"{place}/private"
 
     def first_client():
-        """The first client before the daemon leaves again, which it does soon."""
+        """Connects the first client before the daemon leaves again, which happens after 300 ms."""
         c = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             c.connect(private("--linger", "300ms") + "/client.sock")
@@ -1111,11 +1115,11 @@ def test_a_private_daemon_leaves_after_its_last_client(private, place):
             return None
 
     with wait_for(first_client, what="a client in time") as c:
-        c.send(encode("HELLO", magic=MAGIC, major=1, name="last", version="0.1.0"))
+        c.send(encode("HELLO", magic=MAGIC, protocol=1, name="last", version="0.1.0"))
         c.settimeout(GENEROUS_S)
         assert c.recv(1000)[:1] == b"\2"
         supervisor = supervisor_of(directory)
-        time.sleep(0.6)  # longer than it lingers
+        time.sleep(0.6)  # longer than the daemon lingers
         assert not has_ended(supervisor), "a client is there"
         c.send(encode("BYE"))
     wait_for(lambda: has_ended(supervisor), what="leaving")
@@ -1123,8 +1127,9 @@ def test_a_private_daemon_leaves_after_its_last_client(private, place):
     assert not os.path.exists(f"{directory}/running")
 
 
-def test_the_log_of_a_private_daemon_has_an_end(private):
-    """The daemon may live for months, and its log is in memory (the runtime directory): only the end is kept."""
+def test_the_log_of_a_private_daemon_stays_short(private):
+    """A daemon may live for months, and its log lies in memory (the runtime directory): only the end of the log is
+    kept."""
     directory = private()
     log = pathlib.Path(directory, "subletd.log")
     with open(log, "ab") as f:
@@ -1150,7 +1155,7 @@ def test_stop_ends_supervisor_and_worker(private):
     assert not connectable(directory)
 
 
-def test_a_worker_goes_with_its_supervisor(private):
+def test_a_worker_ends_with_its_supervisor(private):
     directory = private()
     supervisor = supervisor_of(directory)
     worker = wait_for(lambda: children(supervisor), what="the worker")[0]
@@ -1159,7 +1164,7 @@ def test_a_worker_goes_with_its_supervisor(private):
     assert private() == directory
 
 
-def test_a_private_daemon_keeps_nothing_of_its_starter(private, place):
+def test_a_private_daemon_keeps_no_descriptor_of_its_starter(private, place):
     r, w = os.pipe()
     os.set_inheritable(w, True)
     directory = f"{place}/private"

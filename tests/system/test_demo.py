@@ -21,15 +21,16 @@ ROW = re.compile(r"(?P<title>.{30}) (?P<a>.{9}) (?P<b>.{9}) +(?P<s>[0-9.]+) s +(
 
 
 class Demo:
-    """A demo on the simulated card, and files of this one alone: other demos may run beside it."""
+    """A demo on the simulated card. Only the files of this demo count as its leftovers: other demos may run beside
+    it."""
 
     def __init__(self, world):
         self.program = world.start([os.path.join(BUILD, "sublet"), "demo", "--fast"], LD_LIBRARY_PATH=None, SUBLET_DIR=None)
         self.session = f"demo-{self.program.pid}"
-        self.folder = wait_for(self.find_folder, DEMO_PATIENCE, "a program of the demo's")
+        self.folder = wait_for(self.find_folder, DEMO_PATIENCE, "a program of the demo")
 
     def processes(self):
-        """The environments of the processes that it has started: pid -> {name: value}."""
+        """Returns the environments of the processes that the demo has started: pid -> {name: value}."""
         found = {}
         for path in glob.glob("/proc/[0-9]*/environ"):
             try:
@@ -57,7 +58,8 @@ def test_the_demo_ends_with_one_table_of_identical_results(world):
     rows = [ROW.match(line).groupdict() for line in said[said.index("two programs  "):].splitlines()[1:8]]
     assert [r["result"] for r in rows] == ["reference"] + 4 * ["identical"] + ["reference", "identical"]
     assert [r["b"] for r in rows] == ["completed", "no memory"] + 5 * ["completed"]
-    # Memory was moved by faults and under sublet; where both programs fit, exactly the bytes that they copy themselves.
+    # Faults and sublet moved memory in these rows. Where both programs fit, only the bytes move that they copy
+    # themselves.
     assert all("iB" in rows[i]["moved"] and "KiB" not in rows[i]["moved"] for i in (2, 3, 4)), said
     assert rows[2]["title"].strip() == "Unified Memory, unscheduled" and rows[2]["handoffs"] == "-"
     assert all(int(rows[i]["handoffs"]) > 0 for i in (3, 4)), said
@@ -83,7 +85,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(world):
 
 
 def test_a_demo_that_nobody_reads_leaves_nothing_behind(world):
-    """As with a pipe into head(1)."""
+    """The reader closes its end early, as head(1) does."""
     master, slave = os.pipe()
     demo = subprocess.Popen([os.path.join(BUILD, "sublet"), "demo", "--fast"], stdout=slave, stderr=subprocess.PIPE,
                             env={k: v for k, v in world.env.items() if k not in ("LD_LIBRARY_PATH", "SUBLET_DIR")})
@@ -113,7 +115,7 @@ def test_the_picture_fits_a_narrow_terminal(world):
         while os.read(master, 4096):
             pass
     except OSError:
-        pass  # the last demo has closed it
+        pass  # the last process of the demo has closed the terminal
     assert demo.wait(DEMO_PATIENCE) == 128 + signal.SIGINT
     picture = [line for line in seen.decode().split("\r\n") if "\033[K" in line]
     assert len(picture) >= 12 and max(len(line.split("\033[K")[1]) for line in picture) == columns - 1, picture

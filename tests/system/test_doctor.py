@@ -21,7 +21,7 @@ def test_doctor_finds_everything_of_the_simulator(shared):
         assert words in done.stdout
 
 
-def test_doctor_says_what_to_do_about_a_missing_driver(world):
+def test_doctor_gives_a_remedy_for_a_missing_driver(world):
     done = world.sublet("doctor", LD_LIBRARY_PATH=os.path.join(world.root, "empty"))
     lines = done.stdout.splitlines()
     missing = [i for i, line in enumerate(lines) if line.startswith("FAIL") and "libcuda.so.1" in line]
@@ -42,7 +42,7 @@ def test_doctor_says_why_a_driver_does_not_start(world, fault, found, remedy):
 
 
 @pytest.mark.parametrize("mode, word", [("3", "exclusive"), ("2", "prohibited")])
-def test_doctor_says_what_a_compute_mode_means(shared, mode, word):
+def test_doctor_explains_the_compute_mode(shared, mode, word):
     done = shared.sublet("doctor", "--sim", "--daemon", shared.dir, SIMCUDA_COMPUTE_MODE=mode)
     assert done.returncode == 1
     assert f"GPU 0 is in {word} compute mode" in done.stdout and "-c DEFAULT" in done.stdout
@@ -59,7 +59,7 @@ def test_doctor_names_a_variable_that_is_misspelt(shared, name, meant):
 
 
 def test_doctor_says_that_mps_runs(shared):
-    """It goes by the pid file that the control daemon leaves, and ignores a stale one."""
+    """Doctor reads the pid file that the control daemon leaves, and ignores a stale one."""
     folder = shared.path("mps")
     os.mkdir(folder)
     for pid, runs in ((os.getpid(), True), (2 ** 22 + 1, False)):
@@ -85,7 +85,8 @@ ONCE_FAILED = "a program failed right after it had been frozen"
 
 
 def freezing(world, *args, **env):
-    """The lines of doctor about freezing, each with its remedy, if there is one. Leaves nothing behind."""
+    """Returns the lines of doctor about freezing, each with its remedy, if there is one. Checks that doctor leaves
+    nothing behind."""
     before = others_of(world)
     done = world.sublet("doctor", "--sim", *args, **env)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -97,7 +98,7 @@ def freezing(world, *args, **env):
 
 
 def others_of(world):
-    """Files and processes of the world, without the file that the library writes its result to."""
+    """Returns files and processes of the world, without the file that the library writes its result to."""
     files = [str(p.relative_to(world.root)) for p in pathlib.Path(world.root).rglob("*") if "cache" not in p.parts]
     return sorted(files), world._strays()
 
@@ -109,7 +110,7 @@ def learned(world):
 
 
 def teach(world, result):
-    """Writes that file as if freezing had been tested on the world's only GPU."""
+    """Writes the library's file as if freezing had been tested on the world's only GPU with this result."""
     path = pathlib.Path(world.env["XDG_CACHE_HOME"], "sublet", "freeze")
     path.write_text(re.sub(r"^(\S+ \S+) .*", rf"\1 {result}", path.read_text()))
 
@@ -117,9 +118,9 @@ def teach(world, result):
 def test_doctor_says_that_programs_can_be_frozen(world):
     assert freezing(world) == [("ok", f"programs on GPU 0 can be frozen (driver {DRIVER}): to be paused, and to give way at once")]
     assert re.fullmatch(rf"{re.escape(DRIVER)} [0-9a-f]{{32}} works\n", learned(world))
-    assert world.card()["freezes"] == world.card()["thaws"] == 5  # it was tried
+    assert world.card()["freezes"] == world.card()["thaws"] == 5  # doctor has tried
     freezing(world)
-    assert world.card()["freezes"] == 10  # ... and is tried again, whatever the file says
+    assert world.card()["freezes"] == 10  # doctor tries again, whatever the file says
 
 
 def test_doctor_tries_each_gpu(make_world):
@@ -129,8 +130,8 @@ def test_doctor_tries_each_gpu(make_world):
     assert len(set(learned(world).splitlines())) == 3
 
 
-def test_doctor_does_not_freeze_by_what_is_set_for_programs(world):
-    """Nor does doctor wait for a daemon, or start one."""
+def test_doctor_ignores_the_settings_for_programs(world):
+    """Doctor neither waits for a daemon nor starts one."""
     lines = freezing(world, SUBLET_REQUIRE="1", SUBLET_MEMORY="overflow", SUBLET_FREEZE="park", SUBLET_TRACE="/nonexistent/trace",
                      SUBLET_DAEMON=os.path.join(BUILD, "subletd"))
     assert [line[0] for line in lines] == ["ok"] and "can be frozen" in lines[0][1]
@@ -139,7 +140,7 @@ def test_doctor_does_not_freeze_by_what_is_set_for_programs(world):
 
 @pytest.mark.parametrize("driver", ["999.1.1", "470.57.02", "525.60.13"])
 def test_doctor_says_that_a_driver_is_not_known(world, driver):
-    """The last version known says nothing of itself (sim/README.md)."""
+    """A driver before 530.30.02 does not tell its version (sim/README.md)."""
     (line,) = freezing(world, SIMCUDA_DRIVER=driver)
     shown = "unknown" if driver < "530" else driver
     assert line[:2] == ("warn", "programs on GPU 0 are not frozen: this release of sublet does not know the driver's calls "
@@ -165,7 +166,7 @@ def test_doctor_says_why_programs_are_not_frozen(world, fault, reason, remedy, r
     assert (reason in learned(world)) == remembered
 
 
-def test_doctor_lets_programs_be_frozen_again_where_it_works_now(world):
+def test_doctor_lets_programs_be_frozen_again_once_freezing_works(world):
     freezing(world)
     works = learned(world)
     teach(world, ONCE_FAILED)
@@ -181,7 +182,7 @@ def test_doctor_lets_programs_be_frozen_again_where_it_works_now(world):
     ("cuCtxCreate:1:kill", "programs on GPU 0 are not to be frozen: the process ended when it was tried: Killed"),
     ("freeze:1:kill", "programs on GPU 0 are not to be frozen: the process ended when it was tried: Killed"),
 ])
-def test_what_was_known_stays_where_doctor_could_not_tell(world, fault, said):
+def test_doctor_keeps_an_earlier_result_if_it_cannot_try(world, fault, said):
     freezing(world)
     teach(world, ONCE_FAILED)
     before = learned(world)
@@ -222,7 +223,7 @@ def test_doctor_freezes_nothing_without_the_library(world):
     assert learned(world) == ""
 
 
-# ---- the most that the daemon's configuration allows ----
+# ---- the daemon's limit on freezing ----
 
 
 def of(world, program, field):
@@ -253,8 +254,8 @@ def test_a_program_is_frozen_for_no_more_than_the_configuration_says(world, most
     program.finish()
 
 
-def test_a_limit_that_falls_takes_the_mover_along(world):
-    """With the daemon that has the limit. The mode falls at once, and the room of a second context is given back."""
+def test_the_mover_leaves_when_the_limit_falls(world):
+    """A new daemon allows only mode park. The running program changes to it, and gives back its second context."""
     daemon = world.start_daemon()
     program = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, SUBLET_FREEZE="move")
     program.await_event("filled")
@@ -275,7 +276,7 @@ def test_a_limit_that_falls_takes_the_mover_along(world):
 @pytest.mark.parametrize("most, said", [("off", "programs under the daemon there are not frozen: its configuration says freeze = off"),
                                         ("park", "programs under the daemon there can be paused, and are not frozen to give way: "
                                                  "its configuration says freeze = park")])
-def test_doctor_says_that_the_configuration_forbids_it(world, most, said):
+def test_doctor_says_that_the_configuration_limits_freezing(world, most, said):
     world.start_daemon(config={"freeze": most})
     lines = freezing(world, "--daemon", world.dir)
     assert [line[:2] for line in lines] == [

@@ -1,6 +1,6 @@
-"""Drains of programs that cannot simply be waited for: work in flight that waits for work not yet submitted, captures, full
-queues. A program that cannot be drained is left alone, with its memory as it is, and tried again. All programs end with the
-right contents."""
+"""Drains of programs whose work does not simply end: work in flight that waits for work not yet submitted, captures,
+full queues. The daemon leaves a program alone that cannot be drained, with its memory as it is, and tries again later.
+All programs end with the right contents."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ def start(world, **settings):
 
 @pytest.fixture
 def small(make_world):
-    """A card that is cheap to fill."""
+    """A card that is small and so cheap to fill."""
     return make_world(memory="64MiB")
 
 
@@ -32,7 +32,7 @@ def contested(small):
 
 
 def together_until(world, programs, condition, what, timeout=60):
-    """Lets them run until the condition holds, and then to their ends."""
+    """Lets the programs run until the condition holds, and then until their ends."""
     def look():
         for p in programs:
             if not p.running() and p.process.returncode != 0:
@@ -48,7 +48,7 @@ def together_until(world, programs, condition, what, timeout=60):
         p.ok()
 
 
-@pytest.mark.freeze("move")  # a drain of it never ends
+@pytest.mark.freeze("move")  # a drain of this program never ends
 @pytest.mark.parametrize("how", ["value", "write", "kernel", "host", "function", "inside", "full", "delay"])
 def test_work_that_waits_for_work_held_at_the_gate_is_frozen(contested, how):
     end = contested.path("end")
@@ -56,7 +56,7 @@ def test_work_that_waits_for_work_held_at_the_gate_is_frozen(contested, how):
     subject = contested.program("depend", "--how", how, "--bytes", "32MiB", "--block", "4MiB", "--ms", "100", "--rounds", 2,
                                 "--seed", "5", "--sample", sample, "--until", end)
     subject.await_event("filled")
-    # A card this small has room for one second context, and it has to be this program's.
+    # A card this small has room for one second context, and this program must get that room.
     wait_for(lambda: contested.clients()[subject.pid]["unevictable"] > 2 * MIB, 20, "its second context", report=subject.report)
     other = fill(contested, 48, "9")
 
@@ -69,21 +69,21 @@ def test_work_that_waits_for_work_held_at_the_gate_is_frozen(contested, how):
     check_contents(contested, [subject, other])
 
 
-def test_a_step_that_its_own_thread_sets_free_is_not_held_longer_each_time(contested):
-    """An idle program beside it leaves the card too small, so the throttle is on. The throttle once held each such step for a
+def test_the_throttle_does_not_delay_a_step_that_its_own_thread_releases(contested):
+    """The card is too small for both programs, so the throttle is on. The throttle once held each such step for a
     second."""
     idle = contested.program("hold", "--bytes", "48MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     idle.await_event("filled")
     subject = contested.program("depend", "--how", "delay", "--bytes", "24MiB", "--block", "24MiB", "--ms", 3, "--rounds", 40)
     subject.ok()
-    assert subject.events("end")[0]["ms"] < 40 * 500 * PATIENCE, "what 40 steps took"
+    assert subject.events("end")[0]["ms"] < 40 * 500 * PATIENCE, "the time of 40 steps"
     idle.finish()
 
 
 @pytest.mark.parametrize("driver", ["marks", "no-marks"])
-def test_a_free_that_waits_for_a_full_queue_holds_nobody_up(contested, driver):
-    """It holds up neither threads of the same program that allocate, nor its answers to the daemon. Before CUDA 12.5 the free
-    itself waits inside the driver, which accepts no event of the library then."""
+def test_a_free_that_waits_for_a_full_queue_delays_no_other_thread(contested, driver):
+    """The free delays neither other threads of its program that allocate, nor the program's answers to the daemon.
+    Before CUDA 12.5 the free waits inside the driver, which then accepts no event of the library."""
     if driver == "no-marks":
         contested.env["SIMCUDA_FAIL"] = "cuCtxRecordEvent:1+:801"
     subject = contested.program("depend", "--how", "fullfree", "--bytes", "32MiB", "--block", "4MiB", "--ms", "300", "--rounds", 3)
@@ -97,8 +97,8 @@ def test_a_free_that_waits_for_a_full_queue_holds_nobody_up(contested, driver):
 
 
 @pytest.mark.parametrize("name, args", [("ptds", []), ("depend", ["--how", "value"]), ("churn", ["--block", "1MiB", "--rounds", "6"])])
-def test_a_driver_without_events_of_whole_contexts(contested, name, args):
-    """Before CUDA 12.5: an event is recorded on each stream."""
+def test_programs_are_drained_without_events_of_whole_contexts(contested, name, args):
+    """Before CUDA 12.5 the library records an event on each stream instead."""
     contested.env["SIMCUDA_FAIL"] = "cuCtxRecordEvent:1+:801"
     other = fill(contested, 48, "9")
     subject = contested.program(name, *args, "--bytes", "16MiB", "--ms", "20")
@@ -109,9 +109,9 @@ def test_a_driver_without_events_of_whole_contexts(contested, name, args):
 
 
 @pytest.mark.parametrize("mode", ["auto", pytest.param("exclusive", marks=pytest.mark.freeze("move"))])
-def test_two_processes_that_wait_for_each_other(small, mode):
-    """Any two of the three fit. A drain of one of the pair waits for the other to run, which must not wait for it in turn.
-    Where only one process may run at a time, it is frozen."""
+def test_two_processes_that_wait_for_each_other_go_on(small, mode):
+    """Any two of the three fit. A drain of one of the pair waits until the other runs, and the other must not wait for
+    the drain in turn. In mode exclusive only one process may run, so the library freezes it."""
     contested = start(small, mode=mode, grace="500ms")
     end, page = contested.path("end"), contested.path("page")
     pair = [contested.program("pair", "--bytes", "20MiB", "--block", "4MiB", "--seed", side, "--sample", page, "--until",
@@ -133,7 +133,7 @@ def test_two_processes_that_wait_for_each_other(small, mode):
 
 
 @pytest.mark.parametrize("how", ["global", "local", "relaxed"])
-def test_captures_of_several_threads(contested, how):
+def test_captures_of_several_threads_survive_hand_offs(contested, how):
     end = contested.path("end")
     subject = contested.program("captures", "--how", how, "--bytes", "32MiB", "--block", "2MiB", "--count", 4, "--ms", 60,
                                 "--rounds", 2, "--seed", "5", "--until", end)
@@ -146,9 +146,10 @@ def test_captures_of_several_threads(contested, how):
     assert contested.check_sums(subject) >= 2
 
 
-@pytest.mark.freeze("off")  # the test is about draining
+@pytest.mark.freeze("off")  # this test is about draining
 def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
-    """Its memory stays, it runs on, and it is left alone for a while; the waiting program gets its turn in the end."""
+    """The program keeps its memory and runs on undisturbed for a while; the waiting program gets its turn in the
+    end."""
     end = contested.path("end")
     subject = contested.program("captures", "--how", "endless", "--bytes", "32MiB", "--block", "2MiB", "--rounds", 2, "--seed",
                                 "5", "--until", end)
@@ -167,13 +168,13 @@ def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
         return len(found) >= 3 and found
 
     said = wait_for(told, 30, "the daemon to say so three times")
-    why = [reason for _, reason in said]  # on a slow machine the first try can meet work from before the capture
+    why = [reason for _, reason in said]  # on a slow machine the first try may find work from before the capture
     assert "a stream capture goes on" in why[1:], contested.daemon.err()
     before = len(subject.events("round"))
     wait_for(lambda: len(subject.events("round")) > before + 2, 20, "the program to go on")
     assert contested.clients()[subject.pid]["backed"] >= 32 * MIB
     assert contested.card()["d2h_bytes"] < 32 * MIB, "its memory has not moved"
-    # Each try had twice the patience of the one before.
+    # Each try had twice the patience of the try before.
     took = [int(ms) for ms, _ in said]
     assert took[0] >= 300 and took[1] >= 600 and took[2] >= 1200, took
     touch(end)
@@ -196,7 +197,7 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
         return contested.handoffs() >= 6 and len(other.events("round")) >= 2 and len(subject.events("round")) >= 6
 
     together_until(contested, [subject, other], enough, "hand-offs, and rounds of both")
-    # Each of six rounds allocates as much again and frees it in a capture: the sum never grows.
+    # Each of six rounds allocates the same bytes again and frees them in a capture: the total never grows.
     assert max(seen) <= (16 + 2 * 16 + 8) * MIB, seen
     check_contents(contested, [other])
     assert contested.check_sums(subject) >= 2
@@ -207,14 +208,15 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
 
 @pytest.fixture
 def held(world):
-    """A card that one program keeps, also while a busy machine makes it pause: it is not taken for idle."""
+    """A card that one program keeps. Even if a busy machine makes that program pause, the daemon does not take it for
+    idle."""
     world.start_daemon(config={"quantum": "60s", "idle_release": "60s"})
     return world
 
 
 def start_holder(world):
-    """A program that runs, with all of its memory on the card, until told otherwise. Its priority takes the card from
-    others."""
+    """Starts a program that takes the card by its priority, and runs with all of its memory on the card until the file
+    `end` exists."""
     holder = world.program("spin", "--bytes", "96MiB", "--block", "8MiB", "--ms", 5, "--until", world.path("end"),
                            SUBLET_PRIORITY="1")
 
@@ -227,7 +229,7 @@ def start_holder(world):
 
 
 def evicted_and_holder(world, how):
-    """Returns a program that has filled its memory and is evicted, and one that runs instead."""
+    """Returns a program that has filled its memory and is evicted, and the program that runs instead."""
     subject = world.program("leave", "--how", how, "--bytes", "96MiB", "--block", "8MiB", "--seed", 5, "--sample",
                             world.path("go"), "--until", world.path("leave" if how in ("exit", "join") else "end"))
     subject.await_event("filled")
@@ -246,7 +248,7 @@ def leave_while_waiting(world, subject):
 
 
 @pytest.mark.parametrize("how", ["cancel", "signal"])
-def test_threads_at_the_gate_that_are_cancelled_or_sent_signals(held, how):
+def test_threads_at_the_gate_can_be_cancelled_or_sent_signals(held, how):
     subject, holder = evicted_and_holder(held, how)
     touch(held.path("go"))
     wait_for(lambda: waiting(held, subject.pid), 20, "its threads to wait")
@@ -258,7 +260,7 @@ def test_threads_at_the_gate_that_are_cancelled_or_sent_signals(held, how):
     assert held.check_sums(subject) == 1
 
 
-def test_a_process_exits_while_its_threads_wait(held):
+def test_a_process_can_exit_while_its_threads_wait(held):
     subject, holder = evicted_and_holder(held, "exit")
     leave_while_waiting(held, subject)
     assert subject.events("freed")
@@ -268,8 +270,9 @@ def test_a_process_exits_while_its_threads_wait(held):
     holder.ok()
 
 
-def test_a_process_exits_and_joins_its_threads_that_wait(held):
-    """In an exit handler that runs before the driver's: on the plain driver their calls fail then, and so the threads end."""
+def test_an_exiting_process_can_join_its_waiting_threads(held):
+    """The process joins in an exit handler that runs before the driver's. As on the plain driver, the calls of its
+    threads fail then, and so the threads end."""
     subject, holder = evicted_and_holder(held, "join")
     leave_while_waiting(held, subject)
     assert subject.events("joined")
@@ -277,8 +280,9 @@ def test_a_process_exits_and_joins_its_threads_that_wait(held):
     holder.ok()
 
 
-def test_threads_that_submit_while_they_end_are_waited_for(contested):
-    """A drain ends, and no earlier than their work: their destructors run after the library's, round by round."""
+def test_a_drain_waits_for_threads_that_submit_while_they_end(contested):
+    """The threads submit in their destructors, which run after the library's destructor. Each drain includes that
+    work, and still ends."""
     subject = contested.program("late", "--bytes", "20MiB", "--block", "4MiB", "--seed", 5, "--count", 12,
                                 "--until", contested.path("end"))
     subject.await_event("filled")
@@ -289,7 +293,7 @@ def test_threads_that_submit_while_they_end_are_waited_for(contested):
     assert not contested.traced("drain_failed")
 
 
-def test_forks_while_memory_is_moved(contested):
+def test_a_program_can_fork_while_its_memory_moves(contested):
     subject = contested.program("leave", "--how", "fork", "--bytes", "32MiB", "--block", "4MiB", "--seed", 5,
                                 "--sample", contested.path("go"), "--until", contested.path("end"))
     subject.await_event("filled")
@@ -300,8 +304,8 @@ def test_forks_while_memory_is_moved(contested):
     assert contested.check_sums(subject) == 1
 
 
-def test_who_waits_long_is_told_who_holds_the_gpu(held):
-    """One message, with pid and name, unless SUBLET_QUIET is set."""
+def test_a_program_that_waits_long_is_told_the_holder_of_the_gpu(held):
+    """The waiting program prints one message with pid and name, unless SUBLET_QUIET is set."""
     world = held
     holder = start_holder(world)
     told = world.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET=None)

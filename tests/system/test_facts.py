@@ -1,5 +1,5 @@
-"""Answers recorded from a card (tests/unit/sim/*_facts.txt), asked through libsublet.so. A program must see no difference,
-except for those listed here and in docs/operations.md."""
+"""Questions whose answers were recorded on a real card (tests/unit/sim/*_facts.txt), asked through libsublet.so. A
+program must get the same answers, except for those listed here and in docs/operations.md."""
 
 import os
 import re
@@ -8,30 +8,30 @@ import pytest
 
 from world import BUILD, LIBRARY, MIB, ROOT
 
-# Lines in which the answers differ, and why. A pool's figures of the memory that it holds are not compared: it holds pages of
-# the heap, and gives them back whole.
+# Lines in which the answers differ, and why. The bytes that a pool holds are not compared: under sublet a pool holds
+# pages of the heap, and gives them back whole.
 DIFFERENT = {
     "driver_facts": {
-        r"(after|beside)_illegal_address: cuMemAlloc_v2\(&(va2|q), 64\) = 700": "nobody has asked the context since it failed",
-        r"pointers: cuMemcpyHtoD_v2\(p, plain, 4096\) = 1": "past the end: only where nothing is",
+        r"(after|beside)_illegal_address: cuMemAlloc_v2\(&(va2|q), 64\) = 700": "the context was not asked since",
+        r"pointers: cuMemcpyHtoD_v2\(p, plain, 4096\) = 1": "a copy past the end fails only where nothing is mapped",
     },
     "ipc_facts": {
         r"alone_small exporter: same\(&a, &b\) = 1": "each allocation has a handle of its own",
     },
     "pool_facts": {
-        r"pool_frees: .*used 4194304, high (4194304|8388608)": "not used once freed",
-        r"pool_release: after: .*used 8388608, high 8388608": "not used once freed",
-        r"pool_frees: cuMem(setD8|setD8Async|cpyDtoD)(_v2)?\(p, .*\) = 1": "past the end, or freed: only where nothing is",
-        r"pool_pointers: cuMemcpyDtoH_v2\(host, p, 64\) = 1": "freed: only where nothing is",
-        r"pool_reuses: q == p = 1": "an event waited for does not make it usable",
+        r"pool_frees: .*used 4194304, high (4194304|8388608)": "freed memory does not count as used",
+        r"pool_release: after: .*used 8388608, high 8388608": "freed memory does not count as used",
+        r"pool_frees: cuMem(setD8|setD8Async|cpyDtoD)(_v2)?\(p, .*\) = 1": "a bad address fails only where nothing is mapped",
+        r"pool_pointers: cuMemcpyDtoH_v2\(host, p, 64\) = 1": "a freed address fails only where nothing is mapped",
+        r"pool_reuses: q == p = 1": "a wait for an event does not make freed memory usable",
     },
 }
-# After a failure a context answers as the driver's does, and memory created in it is in no account.
+# Groups in which a context fails. Memory that a failed context creates is in no account, so there is no audit.
 FAILS = {"after_illegal_address", "beside_illegal_address"}
 
 
 def by_group(lines):
-    """The lines of each group and process, in order."""
+    """Returns the lines of each group and process, in order."""
     groups = {}
     for line in lines:
         groups.setdefault(line.split(":")[0], []).append(re.sub(r": reserved \d+, (high \d+; )?", ": reserved, ", line))
@@ -39,7 +39,7 @@ def by_group(lines):
 
 
 @pytest.mark.parametrize("facts", DIFFERENT)
-def test_what_the_driver_answers_is_answered_under_sublet(make_world, facts):
+def test_programs_under_sublet_get_the_drivers_answers(make_world, facts):
     world = make_world(memory="1GiB")
     world.context = 4 * MIB
     world.start_daemon()

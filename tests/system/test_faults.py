@@ -1,4 +1,4 @@
-"""Faults at seeded points: clients and daemons are killed and stopped in the middle of anything (faults.py explains the
+"""Faults at seeded points: clients and daemons are killed and stopped at arbitrary moments (faults.py explains the
 seeds). FAULT_SEEDS=500 runs more seeds, FAULT_SEED=17 only one."""
 
 import contextlib
@@ -15,29 +15,29 @@ from faults import FaultWorld, Scenario
 from wireclient import MAGIC, encode, order
 from world import wait_for
 
-AT_ONCE = min(8, 2 * os.cpu_count())  # a scenario mostly waits
+AT_ONCE = min(8, 2 * os.cpu_count())  # more than the processors, because a scenario mostly waits
 SEEDS = ([int(os.environ["FAULT_SEED"])] if os.environ.get("FAULT_SEED") else
          list(range(int(os.environ.get("FAULT_SEEDS", "60")))))
 
 
 @pytest.fixture(scope="module")
 def scenarios(request):
-    """All requested scenarios; several run at a time, from the first test on."""
+    """Runs all requested scenarios, several at a time, from the first test on."""
     seeds = [item.callspec.params["seed"] for item in request.session.items
-             if item.name.startswith("test_matrix[")]
+             if item.name.startswith("test_survivors_of_a_seeded_fault_go_on[")]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {seed: pool.submit(Scenario(seed).run) for seed in seeds}
 
 
-# On one worker, because a worker that has any of them runs all of them, several at a time.
+# All on one worker, because a worker that has any of these tests runs all scenarios.
 @pytest.mark.xdist_group("matrix")
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed{seed}")
-def test_matrix(scenarios, seed):
+def test_survivors_of_a_seeded_fault_go_on(scenarios, seed):
     scenarios[seed].result()
 
 
 class OtherRelease:
-    """A daemon of another major version: it refuses every HELLO."""
+    """A daemon of another version of the protocol: it refuses every HELLO."""
 
     def __init__(self, directory):
         path = os.path.join(directory, "client.sock")
@@ -58,10 +58,10 @@ class OtherRelease:
                 connection, _ = self.socket.accept()
             except socket.timeout:
                 continue
-            with connection, contextlib.suppress(OSError):  # a client that was refused comes again
+            with connection, contextlib.suppress(OSError):  # a refused client connects again
                 connection.settimeout(10)
                 connection.recv(4096)
-                connection.send(encode("REFUSED", sequence=1, magic=MAGIC, code=1, major=99, text="use one release of both"))
+                connection.send(encode("REFUSED", sequence=1, magic=MAGIC, code=1, protocol=99, text="use one release of both"))
 
     def close(self):
         self.stop.set()
@@ -71,7 +71,8 @@ class OtherRelease:
 
 @contextlib.contextmanager
 def replaced_by_another_release(world, programs, when, what, told):
-    """The daemon is killed when the condition holds, and one of another release refuses the programs."""
+    """Kills the daemon when the condition holds, and puts one of another release in its place, which refuses the
+    programs."""
     wait_for(when, 60, what)
     world.daemon.send(signal.SIGKILL)
     world.daemon.wait()
@@ -89,7 +90,7 @@ def clients(world):
 
 
 def in_the_middle(world):
-    """True in the middle of a hand-off between the two."""
+    """True in the middle of a hand-off between the two programs."""
     found = clients(world)
     return len(found) == 2 and all(c["evicted"] for c in found)
 
@@ -100,7 +101,7 @@ def rounds(programs):
 
 @pytest.fixture
 def faults():
-    """Worlds with a daemon. With a slow SIMCUDA_BUS a test can meet a hand-off in its middle."""
+    """Makes worlds with a daemon. A slow SIMCUDA_BUS makes a hand-off long enough for a test to act in its middle."""
     with contextlib.ExitStack() as made:
         def make(**env):
             world = FaultWorld(**env)
@@ -118,7 +119,7 @@ def end_well(world, programs):
 
 
 def test_the_daemon_is_replaced_by_another_release_under_evicted_memory(faults):
-    """Running programs run on. Waiting programs get their evicted memory back before they run, as soon as the card has
+    """Running programs go on. Waiting programs get their evicted memory back before they run, as soon as the card has
     room."""
     world = faults(SUBLET_REQUIRE="0")
     programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
@@ -131,8 +132,8 @@ def test_the_daemon_is_replaced_by_another_release_under_evicted_memory(faults):
         end_well(world, programs)
 
 
-def test_two_that_another_release_catches_in_the_middle_of_a_hand_off(faults):
-    """Neither has room for all of its memory beside the other's: one gives way."""
+def test_another_release_in_the_middle_of_a_hand_off_lets_both_programs_end(faults):
+    """The card has no room for all memory of both programs, so one of them gives way."""
     world = faults(SUBLET_REQUIRE="0", SIMCUDA_BUS="40MB/s")
     programs = [world.fill(seed, "24MiB") for seed in ("1", "2")]
     with replaced_by_another_release(world, programs, lambda: in_the_middle(world), "a hand-off", "runs without sharing"):
@@ -141,7 +142,7 @@ def test_two_that_another_release_catches_in_the_middle_of_a_hand_off(faults):
         end_well(world, programs)
 
 
-def test_who_requires_a_daemon_waits_for_one_of_its_own_release(faults):
+def test_a_program_that_requires_a_daemon_waits_for_its_own_release(faults):
     world = faults(SIMCUDA_BUS="40MB/s")
     programs = [world.fill(seed, "24MiB") for seed in ("1", "2")]
     with replaced_by_another_release(world, programs, lambda: in_the_middle(world), "a hand-off", "waits for one of its own"):

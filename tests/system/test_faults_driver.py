@@ -1,4 +1,4 @@
-"""What a driver can do to a program under sublet: calls that fail, memory that others take, a card that vanishes."""
+"""Trouble with the driver for programs under sublet: failing calls, memory that others take, a card that vanishes."""
 
 import subprocess
 import sys
@@ -7,7 +7,6 @@ import pytest
 
 from world import LIBRARY, MIB, NO_PYTHON, go_on, wait_for
 
-# Calls that libsublet makes itself: a failure of these must not affect the program for longer than it lasts.
 OOM = 2
 
 
@@ -35,7 +34,7 @@ def end(world, *programs):
     "cuStreamCreateWithPriority:2:2",
     "cuEventCreate:3:2",
 ])
-def test_a_call_of_ours_that_fails_is_made_again(shared, fault):
+def test_a_failed_call_of_the_library_is_repeated(shared, fault):
     programs = [fill(shared, "1", SIMCUDA_FAIL=fault), fill(shared, "2", SIMCUDA_FAIL=fault)]
     for p in programs:
         p.await_event("filled")
@@ -51,11 +50,11 @@ def test_a_driver_call_that_runs_out_of_memory_gets_room_and_is_repeated(shared,
     shared.check_sums(p)
 
 
-def test_the_room_goes_back_when_it_is_known_what_came_of_it(shared):
+def test_unused_room_for_a_driver_call_goes_back(shared):
     p = shared.program("hold", "--bytes", "32MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL="cuModuleLoadData:1:2")
     p.await_event("filled")
     assert shared.clients()[p.pid]["unevictable"] > 32 * MIB
-    wait_for(lambda: shared.clients()[p.pid]["unevictable"] < 8 * MIB, 30, "the daemon to hear of it")
+    wait_for(lambda: shared.clients()[p.pid]["unevictable"] < 8 * MIB, 30, "the daemon to get the room back")
     p.finish()
 
 
@@ -72,60 +71,61 @@ sys.stdin.read()
 """
 
 
-def test_room_grows_until_it_is_enough(make_world):
-    """Local memory of a kernel may be gigabytes: each try asks for four times as much, and other programs give way."""
+def test_room_for_a_driver_call_grows_until_it_is_enough(make_world):
+    """A kernel's local memory may be gigabytes: each try asks for four times the bytes, and other programs give way."""
     world = make_world(memory="512MiB")
     world.start_daemon(config={"quantum": "200ms"})
     other = world.program("hold", "--bytes", "300MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     other.await_event("filled")
     p = world.program("hold", "--bytes", "200MiB", stdin=subprocess.PIPE,
                       SIMCUDA_FAIL="cuModuleLoadData:1:2,cuModuleLoadData:1:2")
-    # It goes back as soon as the daemon sees that the driver did not use it.
+    # The room goes back as soon as the daemon sees that the driver did not use it.
     wait_for(lambda: world.clients().get(p.pid, {"unevictable": 0})["unevictable"] > 4 * 32 * MIB, 30, "the room to be had")
     p.await_event("filled")
-    wait_for(lambda: world.clients()[p.pid]["unevictable"] < 8 * MIB, 30, "the daemon to hear of it")
+    wait_for(lambda: world.clients()[p.pid]["unevictable"] < 8 * MIB, 30, "the daemon to get the room back")
     for program in (p, other):
         program.order("verify")
         program.finish()
 
 
 @pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
-def test_it_is_repeated_while_there_is_room_which_goes_back(shared):
+def test_a_driver_call_is_repeated_while_there_is_room(shared):
     p = shared.start([sys.executable, "-c", REFUSED], stdin=subprocess.PIPE, LD_PRELOAD=LIBRARY,
                      SIMCUDA_FAIL="cuModuleLoadData:1+:2")
     done = p.await_event("done")
     assert done["results"] == [OOM]
-    assert done["free"] > 100 * MIB, "what was asked for in vain is the program's again"
-    wait_for(lambda: shared.clients()[p.pid]["unevictable"] < 8 * MIB, 20, "the daemon to hear of it")
+    assert done["free"] > 100 * MIB, "the program may use the room that the call did not need"
+    wait_for(lambda: shared.clients()[p.pid]["unevictable"] < 8 * MIB, 20, "the daemon to get the room back")
     p.finish()
 
 
-def test_in_a_capture_nothing_is_repeated(shared):
-    """The third launch of this program is in its capture; a second try could record it twice."""
+def test_a_failed_call_in_a_capture_is_not_repeated(shared):
+    """The third launch of this program is in its capture; a repeated call could record the launch twice."""
     plain = shared.program("graph", "--bytes", "8MiB", shared=False, SIMCUDA_FAIL="cuLaunchKernel:3:2")
     assert plain.wait() == 5, plain.report()
+    shared.program("graph", "--bytes", "8MiB").ok()  # the self-test of freezing launches kernels, once for each card
     ours = shared.program("graph", "--bytes", "8MiB", SIMCUDA_FAIL="cuLaunchKernel:3:2")
     assert ours.wait() == 5, ours.report()
     assert ours.err() == plain.err()
 
 
-@pytest.mark.freeze("park")  # the books to the byte, without a second context
-def test_a_program_without_sublet_takes_memory_and_gives_it_back(shared):
-    """The capacity follows; programs that no longer fit beside it take turns."""
+@pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
+def test_the_capacity_follows_the_memory_of_a_foreign_program(shared):
+    """The capacity shrinks by the foreign program's memory; programs that no longer fit beside it take turns."""
     programs = [fill(shared, seed, mib=40) for seed in ("1", "2")]
     for p in programs:
         p.await_event("filled")
     go_on(programs)
     before = shared.card()["d2h_bytes"]
-    stranger = shared.program("hold", "--bytes", "40MiB", shared=False, stdin=subprocess.PIPE)
-    stranger.await_event("filled")
-    wait_for(lambda: shared.status()["gpus"][0]["foreign"] >= 40 * MIB, 20, "the stranger to be seen")
+    foreign = shared.program("hold", "--bytes", "40MiB", shared=False, stdin=subprocess.PIPE)
+    foreign.await_event("filled")
+    wait_for(lambda: shared.status()["gpus"][0]["foreign"] >= 40 * MIB, 20, "the foreign bytes to be seen")
     wait_for(lambda: shared.handoffs() >= 4, 60, "turns", report=shared.status_text)
     assert shared.card()["d2h_bytes"] - before >= 4 * MIB
     go_on(programs)
-    stranger.order("verify")
-    stranger.finish()
-    wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 0, 20, "the stranger to be forgotten")
+    foreign.order("verify")
+    foreign.finish()
+    wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 0, 20, "the foreign bytes to be forgotten")
     go_on(programs)
     end(shared, *programs)
 
@@ -135,9 +135,9 @@ def test_a_program_without_sublet_takes_memory_and_gives_it_back(shared):
 @pytest.mark.parametrize("fault", [
     "cuMemcpyDtoHAsync:2:999,cuMemcpyDtoHAsync:3:999", "cuMemcpyHtoDAsync:2:999,cuMemcpyHtoDAsync:3:999",
     "cuEventRecord:2:999,cuEventRecord:5:999,cuEventRecord:6:999", "cuEventQuery:2:999,cuEventQuery:7:999"])
-def test_a_copy_of_ours_that_fails_loses_nothing(shared, fault):
-    """The context lives, and memory that could not be moved stays where it is. `hold` makes no such call before it is
-    touched."""
+def test_a_failed_copy_of_the_library_loses_no_memory(shared, fault):
+    """The context lives, and memory that could not be moved stays where it is. `hold` makes none of these calls before
+    its first touch."""
     victim = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL=fault)
     victim.await_event("filled")
     other = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", "--seed", "2", stdin=subprocess.PIPE)
@@ -150,12 +150,12 @@ def test_a_copy_of_ours_that_fails_loses_nothing(shared, fault):
         assert shared.check_sums(p) == 1
 
 
-def test_a_card_that_vanishes(shared):
-    """All programs get the driver's error, waiting ones too; none hangs, and the daemon lives."""
+def test_all_programs_get_the_drivers_error_when_their_card_vanishes(shared):
+    """All programs get the driver's error, waiting programs too; none hangs, and the daemon lives."""
     running = [fill(shared, "1", SIMCUDA_FAIL="cuLaunchKernel:60:lost"), fill(shared, "2"), fill(shared, "3")]
     for p in running:
         assert p.wait(60) == 4, p.report()
-        # 700: it was frozen, with its memory evicted
+        # 700: the program was frozen with its memory evicted
         assert any(f"({error})" in p.err() for error in (46, 700, 719)), p.err()
     wait_for(lambda: not shared.clients(), 20, "the daemon to forget them")
     late = fill(shared, "4")
@@ -164,10 +164,11 @@ def test_a_card_that_vanishes(shared):
     assert shared.sublet("status").returncode == 0
 
 
-@pytest.mark.freeze("off")  # otherwise the mover's own calls would come first
+@pytest.mark.freeze("off")  # with freezing, the mover's own calls would come first
 @pytest.mark.parametrize("call", [1, 2, 4])
-def test_a_card_that_vanishes_while_memory_is_given_back(shared, call):
-    """Memory that the card no longer takes back belongs to no program; its owner gets the error from its next call."""
+def test_a_card_that_vanishes_during_an_eviction_fails_the_owners_next_call(shared, call):
+    """Memory that the card can no longer take back belongs to no program; its owner gets the error from its next
+    call."""
     idle = shared.program("hold", "--bytes", "32MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL=f"cuMemUnmap:{call}:lost")
     idle.await_event("filled")
     other = fill(shared, "1", 100)

@@ -1,4 +1,4 @@
-"""Trouble of the host for programs under sublet: too little memory, a cgroup's limit, a frozen cgroup."""
+"""Trouble with the host for programs under sublet: too little memory, a cgroup's limit, a frozen cgroup."""
 
 import contextlib
 import os
@@ -9,8 +9,8 @@ import pytest
 from world import LIBRARY, MIB, SANITIZER, go_on, wait_for
 
 CARD = "32MiB"
-# The simulated card keeps a process's memory in that process: 18 MiB of it, some for the process itself, and no room for a
-# segment of the arena beside the margin.
+# The simulated card keeps a process's 18 MiB in that process. Beside them and the process's own memory the limit leaves
+# no room for a segment of the arena and its margin.
 TIGHT = 36 * MIB
 CONFIG = {"quantum": "100ms", "grace": "400ms"}
 
@@ -20,7 +20,7 @@ def no_cgroup(controller):
 
 
 class Cgroup:
-    """A cgroup of the test's own, below its current one. Skips the test if the machine does not allow it."""
+    """A cgroup below the test's own cgroup. Skips the test if the machine does not allow one."""
 
     def __init__(self, controller, name):
         self.v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
@@ -87,7 +87,7 @@ def cgroup():
         return made[-1]
 
     yield make
-    # The world ends after this: processes left in the cgroup are ended here.
+    # The world is closed after this fixture, so processes left in the cgroup are killed here.
     for c in made:
         for pid in c.read("cgroup.procs").split():
             with contextlib.suppress(ProcessLookupError):
@@ -103,7 +103,7 @@ def small(make_world):
 
 
 def inside(world, cgroup, program, *args, **more):
-    """Starts a program of the world that is in the cgroup from its first instruction on."""
+    """Starts a program of the world inside the cgroup from its first instruction on."""
     from world import BUILD
 
     path = os.path.join(BUILD, "programs", program)
@@ -131,8 +131,8 @@ def test_the_daemon_promises_no_host_memory_that_its_cgroup_does_not_have(make_w
     assert world.status()["host_memory"]["budget"] <= 128 * MIB
 
 
-def test_without_host_memory_a_new_allocation_fails_and_nobody_else_notices(make_world):
-    """The card holds one of them; the host has room for half of another."""
+def test_without_host_memory_only_the_new_allocation_fails(make_world):
+    """The card holds one of the programs, and the host has room for half of another."""
     world = make_world(memory=CARD)
     world.start_daemon("--host-memory", "12MiB", config=CONFIG)
     running = fill(world, "1", "20MiB")
@@ -148,7 +148,8 @@ def test_without_host_memory_a_new_allocation_fails_and_nobody_else_notices(make
 
 @pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer alone fills such a cgroup; in another build they run")
 def test_a_program_whose_cgroup_has_no_room_is_not_killed_and_keeps_its_memory(small, cgroup):
-    """Its memory cannot be moved. Programs that need its room wait for its end; others go on, and so does it."""
+    """The program's memory cannot be moved. Programs that need its room wait for its end; all others go on, and so does
+    the program itself."""
     group = cgroup("memory")
     group.limit(TIGHT)
     full = inside(small, group, "hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)
@@ -167,7 +168,7 @@ def test_a_program_whose_cgroup_has_no_room_is_not_killed_and_keeps_its_memory(s
     end(small, large, other)
 
 
-def test_room_in_a_cgroup_is_used_as_soon_as_there_is_some(small, cgroup):
+def test_an_eviction_goes_on_once_the_cgroup_has_room(small, cgroup):
     group = cgroup("memory")
     group.limit(TIGHT)
     full = inside(small, group, "hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)
@@ -182,7 +183,7 @@ def test_room_in_a_cgroup_is_used_as_soon_as_there_is_some(small, cgroup):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_frozen_program_does_not_stop_the_others(small, cgroup, killed):
+def test_a_frozen_cgroup_does_not_stop_other_programs(small, cgroup, killed):
     group = cgroup("freezer")
     frozen = inside(small, group, "hold", "--bytes", "12MiB", "--block", "2MiB", stdin=subprocess.PIPE)
     frozen.await_event("filled")
@@ -192,7 +193,7 @@ def test_a_frozen_program_does_not_stop_the_others(small, cgroup, killed):
     wait_for(lambda: "overdue" in small.clients()[frozen.pid]["flags"], 60, "the frozen one to be overdue")
     go_on(others)
     if killed:
-        frozen.send(9)  # takes effect at once, or when it is thawed: the charge stays until then
+        frozen.send(9)  # takes effect at once or at the thaw: the charge stays until that moment
         go_on(others)
     group.freeze(False)
     if killed:

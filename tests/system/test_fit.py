@@ -15,7 +15,7 @@ def run_pair(world, shared):
     return programs
 
 
-def test_two_that_fit_are_never_gated_and_nothing_is_moved(make_world):
+def test_two_programs_that_fit_never_wait_and_move_no_memory(make_world):
     plain = make_world()
     run_pair(plain, shared=False)
 
@@ -55,7 +55,7 @@ def test_the_drivers_copy_counters_are_those_of_a_plain_run(make_world):
     assert counters[0] == counters[1]
 
 
-def test_nobody_waits_when_all_fit(shared):
+def test_no_program_waits_when_all_fit(shared):
     programs = [shared.program("hold", "--bytes", "24MiB", "--block", "4MiB", stdin=subprocess.PIPE)
                 for _ in range(4)]
     for p in programs:
@@ -66,7 +66,7 @@ def test_nobody_waits_when_all_fit(shared):
             p.order("touch")
     now = shared.clients()
     for p in programs:
-        # Growing asks the daemon, but no program gives way for it; after that no call waits.
+        # A program that grows asks the daemon, but no other program gives way for it. After that no call waits.
         assert now[p.pid]["handoffs"] == 0 and now[p.pid]["moved_out"] == 0, now
         assert now[p.pid]["waited_s"] == grown[p.pid]["waited_s"], (grown, now)
     for p in programs:

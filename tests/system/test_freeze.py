@@ -1,5 +1,5 @@
-"""Freezing in place of the drain (SUBLET_FREEZE=move): a program stops in the middle of its kernels, its memory is evicted
-and restored meanwhile, and it goes on with the right results."""
+"""Freezing instead of draining (SUBLET_FREEZE=move): a program stops in the middle of its kernels, its memory is
+evicted and restored while it is frozen, and it goes on with the right results."""
 
 import itertools
 import os
@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from counting import (QUICK, assert_stands, await_count, begin, count, counts, end, frozen_out, important, leave,
+from counting import (QUICK, assert_frozen, await_count, begin, count, counts, end, frozen_out, important, leave,
                       take_the_card)
 from test_torture import check_equal, check_tangled, tortured
 from families import DOORS, PROGRAMS, TANGLED
@@ -19,15 +19,15 @@ DOOR_OF = dict(zip([*PROGRAMS, *TANGLED], itertools.cycle(DOORS)))
 
 
 def times_frozen(world, program):
-    """It was thawed each time before it was frozen again, and at the end."""
+    """Returns how often the program was frozen. Checks that it was thawed after each freeze."""
     said = [e["event"] for e in world.traced(pid=program.pid) if e["event"] in ("frozen", "thawed")]
     assert said == ["frozen", "thawed"] * (len(said) // 2), said
     return len(said) // 2
 
 
 def check_frozen(world, check, name):
-    """Before the self-test has ended a program is drained, and a drain may fail. On a busy machine a short program may end
-    before that: then it is run once more."""
+    """Runs a program until it was frozen at least once. Before the self-test has ended a program is drained, and a
+    drain may fail; on a busy machine a short program may end before its self-test, and is run once more."""
     for _ in range(5):
         run, = check(world, name, [DOOR_OF[name]], SUBLET_FREEZE="move")
         if times_frozen(world, run) > 0:
@@ -38,7 +38,7 @@ def check_frozen(world, check, name):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_equal_under_torture_that_freezes(shared, name):
+def test_results_are_equal_under_torture_by_freezing(shared, name):
     check_frozen(shared, check_equal, name)
 
 
@@ -55,7 +55,7 @@ def test_kernels_that_go_past_every_entry_point_are_frozen(shared):
 
 
 def test_no_memory_leaves_while_a_copy_looks_up_its_addresses(shared):
-    """The driver would take an address whose memory is evicted for one of the host's, and read there."""
+    """The driver would take an address whose memory is evicted for a host address, and read there."""
     for _ in range(5):
         run, = check_equal(shared, "copies", ["linked"], SUBLET_FREEZE="move", SIMCUDA_FAIL="cuMemcpyAsync:1+:slow=10")
         if shared.traced("freeze_late", run.pid):
@@ -65,7 +65,7 @@ def test_no_memory_leaves_while_a_copy_looks_up_its_addresses(shared):
 
 # ---- hand-offs ----
 
-SPARE = 2 * MIB  # that the mover keeps
+SPARE = 2 * MIB  # memory that the mover keeps
 
 
 @pytest.fixture
@@ -79,17 +79,19 @@ def small(make_world):
 
 @pytest.fixture
 def out(small):
-    """(world, a program that is frozen in the middle of its kernel with memory evicted, the neighbour that has the card)"""
+    """Returns the world, a program that is frozen in the middle of its kernel with memory evicted, and the rival that
+    has the card."""
     p = counts(small, 1)
     begin(p)
-    neighbour = take_the_card(small)
+    rival = take_the_card(small)
     wait_for(lambda: frozen_out(small, p), 60, "the program to be frozen", report=p.report)
-    return small, p, neighbour
+    return small, p, rival
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["waited for", "not waited for"])
 def test_turns_end_in_the_middle_of_kernels(small, waits):
-    """Neither kernel ends before it is told to. A program comes back without any of its threads at the gate."""
+    """Neither kernel ends before it is told to. A program gets its turn back even if none of its threads is at the
+    gate."""
     pair = [counts(small, seed) for seed in (1, 2)]
     for p in pair:
         p.order("start")
@@ -104,16 +106,16 @@ def test_turns_end_in_the_middle_of_kernels(small, waits):
     assert not small.traced("drain_failed")
 
 
-def test_a_program_at_rest_is_drained(small):
-    """The library would not notice that it wants to go on. A busy machine may take it for a working program, but not each
-    time."""
+def test_an_idle_program_is_drained(small):
+    """The library would not notice that a frozen idle program has new work. A busy machine may make an idle program
+    look busy, but not each time."""
     idle = small.program("hold", "--bytes", "32MiB", "--block", "4MiB", stdin=subprocess.PIPE)
     idle.await_event("filled")
     for _ in range(3):
         idle.order("touch")
-        neighbour = take_the_card(small)
+        rival = take_the_card(small)
         wait_for(lambda: small.clients()[idle.pid]["evicted"] > 0, 60, "its memory to leave")
-        leave(small, neighbour)
+        leave(small, rival)
         os.unlink(small.path("leave"))
     idle.order("verify")
     idle.finish()
@@ -121,8 +123,8 @@ def test_a_program_at_rest_is_drained(small):
 
 
 @pytest.mark.parametrize("mode", ["off", "park"])
-def test_other_modes_drain(make_world, mode):
-    """There is no self-test, and no second context."""
+def test_programs_are_drained_in_the_other_modes(make_world, mode):
+    """There is no self-test and no second context in these modes."""
     world = make_world(memory="64MiB")
     world.start_daemon(config=QUICK)
     pair = [world.program("burst", "--bytes", "32MiB", "--ms", 200, "--count", 2, "--rounds", 2, "--seed", seed, SUBLET_FREEZE=mode)
@@ -144,8 +146,8 @@ def test_other_modes_drain(make_world, mode):
     assert max(seen) <= one and world.handoffs() >= 2
 
 
-def test_the_second_context_is_in_the_ledger_and_leaves_with_the_last_of_the_program(small):
-    """Half of its context counts, as on a card, and the memory that it keeps."""
+def test_the_second_context_is_in_the_ledger_and_leaves_with_the_programs_last(small):
+    """The ledger counts half of the second context, as on a real card, and the memory that the second context keeps."""
     runs = {mode: counts(small, 1, mib=8, SUBLET_FREEZE=mode) for mode in ("off", "move")}
     one = small.card()["context_bytes"]
 
@@ -163,11 +165,11 @@ def test_the_second_context_is_in_the_ledger_and_leaves_with_the_last_of_the_pro
     runs["move"].order("end")
     for p in runs.values():
         p.order("gone")
-    # sums.py compares the accounts with the card
+    # The audit (audit.py) compares the accounts with the card.
     wait_for(lambda: contexts() == [0, 0], 60, "its end", report=small.status_text)
 
 
-def test_without_room_for_a_second_context_there_are_drains(small):
+def test_programs_without_room_for_a_second_context_are_drained(small):
     pair = [small.program("burst", "--bytes", "32MiB", "--ms", 200, "--count", 2, "--rounds", 2, "--seed", seed,
                           SIMCUDA_FAIL="cuCtxCreate:1+:2") for seed in (1, 2)]
     for p in pair:
@@ -177,7 +179,7 @@ def test_without_room_for_a_second_context_there_are_drains(small):
 
 
 def test_a_full_card_has_room_for_the_second_context(small):
-    """It is made while the program has its turn, in room reserved for it; no request is refused."""
+    """The second context is made while the program has its turn, in room reserved for it; no request is refused."""
     pair = [counts(small, seed, mib=44) for seed in (1, 2)]
     for p in pair:
         p.order("start")
@@ -185,8 +187,8 @@ def test_a_full_card_has_room_for_the_second_context(small):
     end(small, *pair)
 
 
-def test_a_second_context_leaves_for_what_another_program_needs(make_world):
-    """The card's share for unevictable bytes is as large as two contexts and a second one with the 2 MiB that it keeps."""
+def test_a_second_context_leaves_when_other_programs_need_its_bytes(make_world):
+    """The card's share for unevictable bytes holds two contexts and one second context with the 2 MiB that it keeps."""
     world = make_world(memory="64MiB")
     world.env["SUBLET_FREEZE"] = "move"
     world.start_daemon()
@@ -205,34 +207,34 @@ def test_a_second_context_leaves_for_what_another_program_needs(make_world):
     end(world, p)
 
 
-def test_all_gpus_stand_before_memory_leaves_one(make_world):
+def test_all_gpus_are_frozen_before_memory_leaves_one(make_world):
     world = make_world(memory="64MiB", gpus=2)
     world.env["SUBLET_FREEZE"] = "move"
     world.start_daemon(config=QUICK)
     p = counts(world, 1, "--count", 2, mib=64)
     begin(p)
-    neighbour = take_the_card(world)
+    rival = take_the_card(world)
     wait_for(lambda: frozen_out(world, p), 60, "the program to be frozen", report=p.report)
-    assert_stands(p)
+    assert_frozen(p)
     said = [e["event"] for e in world.traced(pid=p.pid) if e["event"] in ("frozen", "drain_end", "evict_begin")]
     assert said[:3] == ["frozen", "drain_end", "evict_begin"]
     for device in world.driver()["devices"]:
         of = {x["pid"]: x for x in device["processes"]}[p.pid]
         assert of["freezes"] > of["thaws"], device["index"]
-    leave(world, neighbour)
+    leave(world, rival)
     await_count(p)
     end(world, p)
     assert times_frozen(world, p) >= 1
 
 
-def test_a_turn_that_ends_while_memory_comes_back_lets_nothing_go(small):
-    """Each call that maps memory takes longer than the watchdog waits at first: the watchdog must not thaw the program while
-    memory is evicted."""
+def test_a_turn_that_ends_during_a_restore_does_not_thaw_the_program(small):
+    """Each call that maps memory takes longer than the watchdog waits at first: the watchdog must not thaw the program
+    while memory is evicted."""
     p = counts(small, 1, SIMCUDA_FAIL="cuMemMap:30+:slow=100")
     begin(p)
     for _ in range(4):
-        neighbour = take_the_card(small)
-        leave(small, neighbour)
+        rival = take_the_card(small)
+        leave(small, rival)
         os.unlink(small.path("leave"))
         wait_for(lambda: small.clients()[p.pid]["state"] != "evicted", 60, "its turn", interval=0, report=p.report)
     await_count(p)
@@ -240,19 +242,19 @@ def test_a_turn_that_ends_while_memory_comes_back_lets_nothing_go(small):
     assert times_frozen(small, p) >= 1
 
 
-def test_a_first_copy_that_takes_seconds_is_waited_for(small):
-    """The bus is busy for a while. The memory of the copy must not be unmapped before the copy has ended."""
+def test_an_eviction_waits_for_a_first_copy_that_takes_seconds(small):
+    """The bus is busy for 6 s. The memory of the copy must not be unmapped before the copy has ended."""
     p = counts(small, 1)
     begin(p)
     small.slow_bus(f"both:1B/s:6:{p.pid}")
-    neighbour = take_the_card(small)
-    leave(small, neighbour)
+    rival = take_the_card(small)
+    leave(small, rival)
     await_count(p)
     end(small, p)
     assert small.traced("freeze_late", pid=p.pid)
 
 
-# ---- what a program does while it is frozen ----
+# ---- calls of a frozen program ----
 
 
 # Calls of tests/programs/counts.c that wait for the kernel on the plain driver, or may wait.
@@ -260,12 +262,12 @@ NEED_THE_END = ("wait", "wait-all", "alloc", "free", "load", "destroy", "create"
 
 
 @pytest.mark.parametrize("call", [*NEED_THE_END, "launch", "pool", "pool-free", "info", "query", "capture", "copy", "set"])
-def test_a_call_that_begins_while_its_program_is_frozen_ends_after(out, call):
-    world, p, neighbour = out
+def test_a_call_of_a_frozen_program_ends_after_the_thaw(out, call):
+    world, p, rival = out
     p.order(f"call {call}")
     p.await_event("begun")
-    assert_stands(p, 0.3)
-    leave(world, neighbour)
+    assert_frozen(p, 0.3)
+    leave(world, rival)
     await_count(p)
     if call not in NEED_THE_END:
         p.await_event("returned")
@@ -276,12 +278,12 @@ def test_a_call_that_begins_while_its_program_is_frozen_ends_after(out, call):
     assert times_frozen(world, p) >= 1
 
 
-def test_a_primary_context_that_is_reset_while_its_program_is_frozen(out):
-    world, p, neighbour = out
+def test_a_frozen_program_can_reset_its_primary_context(out):
+    world, p, rival = out
     p.order("call reset")
     p.await_event("begun")
     time.sleep(0.3)
-    leave(world, neighbour)
+    leave(world, rival)
     p.order("end")
     p.await_event("returned")
     p.order("fresh")
@@ -290,23 +292,23 @@ def test_a_primary_context_that_is_reset_while_its_program_is_frozen(out):
     assert times_frozen(world, p) >= 1
 
 
-def test_fork_while_frozen(out):
-    world, p, neighbour = out
+def test_a_frozen_program_can_fork(out):
+    world, p, rival = out
     p.order("fork")
-    assert_stands(p)
-    leave(world, neighbour)
+    assert_frozen(p)
+    leave(world, rival)
     await_count(p)
     end(world, p)
 
 
 @pytest.mark.parametrize("how", ["exec", "exit", "SIGKILL"])
 @pytest.mark.parametrize("when", ["out", "half out"])
-def test_a_process_that_ends_while_it_is_frozen_leaves_all_to_others(small, how, when):
+def test_a_frozen_process_that_ends_leaves_all_its_memory_to_others(small, how, when):
     p = counts(small, 1)
     begin(p)
     if when == "half out":
         small.slow_bus(f"out:8MB/s:60:{p.pid}")
-    neighbour = important(small, 52)
+    rival = important(small, 52)
     wait_for(lambda: frozen_out(small, p) and small.clients()[p.pid]["evicted"] >= 4 * MIB, 60, "memory to be out", report=p.report)
     if when == "half out":
         assert small.clients()[p.pid]["backed"] > 4 * MIB
@@ -319,19 +321,19 @@ def test_a_process_that_ends_while_it_is_frozen_leaves_all_to_others(small, how,
         p.process.stdin.flush()
     p.wait()
     wait_for(lambda: p.pid not in small.clients(), 60, "the process to be forgotten")
-    wait_for(lambda: small.clients()[neighbour.pid]["backed"] >= 52 * MIB, 60, "the neighbour's memory", report=neighbour.report)
-    assert [x["pid"] for x in small.card()["processes"] if x["used"]] == [neighbour.pid]
-    leave(small, neighbour)
+    wait_for(lambda: small.clients()[rival.pid]["backed"] >= 52 * MIB, 60, "the rival's memory", report=rival.report)
+    assert [x["pid"] for x in small.card()["processes"] if x["used"]] == [rival.pid]
+    leave(small, rival)
 
 
-def test_a_frozen_program_may_be_stopped(out):
-    world, p, neighbour = out
+def test_a_frozen_program_can_be_stopped(out):
+    world, p, rival = out
     p.send(signal.SIGSTOP)
     wait_for(lambda: is_stopped(p.pid), 60, "it to stop")
-    before = world.launches(neighbour)[0]
-    wait_for(lambda: world.launches(neighbour)[0] > before + 20, 60, "the neighbour to go on", report=neighbour.report)
+    before = world.launches(rival)[0]
+    wait_for(lambda: world.launches(rival)[0] > before + 20, 60, "the rival to go on", report=rival.report)
     p.send(signal.SIGCONT)
-    leave(world, neighbour)
+    leave(world, rival)
     await_count(p)
     end(world, p)
     assert times_frozen(world, p) >= 1
@@ -339,9 +341,8 @@ def test_a_frozen_program_may_be_stopped(out):
 
 # ---- the daemon ends ----
 
-
 @pytest.mark.parametrize("moment", ["one frozen", "one frozen half out"])
-def test_a_daemon_that_is_killed_and_started_again(small, moment):
+def test_frozen_programs_survive_a_restart_of_the_daemon(small, moment):
     pair = [counts(small, seed) for seed in (1, 2)]
     for p in pair:
         p.order("start")
@@ -359,7 +360,7 @@ def test_a_daemon_that_is_killed_and_started_again(small, moment):
         times_frozen(small, p)
 
 
-def test_the_worker_of_a_private_daemon_is_killed_while_a_program_is_frozen(make_world):
+def test_a_frozen_program_survives_its_private_daemons_worker(make_world):
     world = make_world(memory="64MiB")
     subletd = world.path("subletd-with-more-unevictable-bytes")
     with open(subletd, "w", encoding="utf-8") as f:
@@ -377,14 +378,14 @@ def test_the_worker_of_a_private_daemon_is_killed_while_a_program_is_frozen(make
     end(world, *pair)
 
 
-def test_without_a_daemon_a_program_whose_memory_is_out_stands_until_one_is_back(out):
-    world, p, neighbour = out
+def test_an_evicted_program_stays_frozen_until_a_daemon_is_back(out):
+    world, p, rival = out
     world.daemon.process.kill()
     world.daemon.wait()
     p.order("call launch")
-    assert_stands(p, 12)
-    leave(world, neighbour)
-    assert_stands(p)
+    assert_frozen(p, 12)
+    leave(world, rival)
+    assert_frozen(p)
     world.start_daemon(config=QUICK)
     await_count(p)
     end(world, p)
@@ -395,7 +396,7 @@ def test_without_a_daemon_a_program_whose_memory_is_out_stands_until_one_is_back
 
 
 def known(world):
-    """The stored result of the self-test on this driver and GPU."""
+    """Returns the stored result of the self-test on this driver and GPU."""
     path = os.path.join(world.env["XDG_CACHE_HOME"], "sublet", "freeze")
     if not os.path.exists(path):
         return None
@@ -404,8 +405,8 @@ def known(world):
 
 
 def take_turns_by_drains(world, *reasons, frozen=False, rounds=2, **env):
-    """Two programs that do not fit end with the right results, at last by drains; the reason is printed once and shown in the
-    status. frozen: they may have been frozen before the reason was known."""
+    """Checks that two programs that do not fit end with the right results, at last by drains. Each reason is printed
+    once and shown in the status. frozen: the programs may have been frozen before the reason was known."""
     pair = [world.program("burst", "--bytes", "32MiB", "--ms", 200, "--count", 2, "--rounds", rounds, "--seed", seed,
                           SUBLET_LOG="info", SUBLET_QUIET=None, **env) for seed in (1, 2)]
     seen = {}
@@ -431,38 +432,38 @@ def take_turns_by_drains(world, *reasons, frozen=False, rounds=2, **env):
     return pair
 
 
-def test_a_driver_that_is_not_known(small):
+def test_programs_of_an_unknown_driver_are_drained(small):
     take_turns_by_drains(small, "this release of sublet does not know the driver's calls", SIMCUDA_DRIVER="999.1.1")
-    assert known(small) is None, "another release may know it"
+    assert known(small) is None, "another release of sublet may know the driver"
 
 
 @pytest.mark.parametrize("fault, reason", [("forbid", "the kernel driver or a sandbox does not allow it"),
                                            ("0x1b", "the kernel driver or a sandbox does not allow it"),
                                            ("0x56", "the kernel driver does not offer it"),
                                            ("part=3", "the GPU did not let go of the program in time")])
-def test_a_control_that_is_refused(small, fault, reason):
-    """The result holds for this process alone: another one may be in no sandbox."""
+def test_programs_are_drained_if_the_driver_refuses_to_freeze(small, fault, reason):
+    """The result is valid for this process alone: another process may be in no sandbox."""
     take_turns_by_drains(small, reason, SIMCUDA_FAIL=f"freeze:1+:{fault}")
     assert known(small) is None
 
 
-def test_a_control_that_is_refused_once_a_program_is_to_be_frozen(small):
+def test_programs_are_drained_if_the_driver_refuses_after_the_self_test(small):
     reason = "the GPU did not let go of the program in time"
     take_turns_by_drains(small, reason, frozen=True, SIMCUDA_FAIL="freeze:6+:part=3")
     assert known(small) == ["works"]
 
 
-def test_a_control_that_says_yes_and_does_nothing_is_found_out_and_remembered(small):
+def test_a_freeze_without_effect_is_found_and_remembered(small):
     reason = "a kernel ran on although the kernel driver had stopped it"
     take_turns_by_drains(small, reason, SIMCUDA_FAIL="freeze:1+:idle")
     assert known(small) == [reason]
     tests = len(small.traced("freeze_test"))
     assert tests >= 1
-    take_turns_by_drains(small, reason)  # from the stored result alone
+    take_turns_by_drains(small, reason)  # uses the stored result alone
     assert len(small.traced("freeze_test")) == tests
 
 
-def test_that_freezing_works_is_tested_once(small):
+def test_the_self_test_of_freezing_runs_once(small):
     for seed in (1, 2, 3):
         p = counts(small, seed, mib=8)
         begin(p)
@@ -472,7 +473,7 @@ def test_that_freezing_works_is_tested_once(small):
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_thaw_that_fails_a_few_times_is_repeated(small, times):
-    """The first thaws are those of the self-test."""
+    """The first thaws are part of the self-test."""
     pair = [counts(small, seed, SIMCUDA_FAIL=f"thaw:1-{times}:0x65") for seed in (1, 2)]
     for p in pair:
         p.order("start")
@@ -480,21 +481,21 @@ def test_a_thaw_that_fails_a_few_times_is_repeated(small, times):
     end(small, *pair)
 
 
-def test_a_driver_call_that_blocks_while_the_program_stands_lets_it_go(small):
-    """It is thawed for a moment, then frozen again."""
+def test_a_driver_call_that_blocks_thaws_the_frozen_program_for_a_moment(small):
+    """The program is thawed for a moment, then frozen again."""
     p = counts(small, 1, SIMCUDA_FAIL="cuMemUnmap:1:frozen")
     begin(p)
-    neighbour = take_the_card(small)
+    rival = take_the_card(small)
     wait_for(lambda: frozen_out(small, p), 60, "the program to be frozen", report=p.report)
-    assert_stands(p)
-    leave(small, neighbour)
+    assert_frozen(p)
+    leave(small, rival)
     await_count(p)
     end(small, p)
     assert small.traced("freeze_late", p.pid) and times_frozen(small, p) >= 1
     assert not small.traced("drain_failed")
 
 
-def test_driver_calls_that_always_block_while_the_program_stands_end_in_drains(small):
+def test_programs_are_drained_if_driver_calls_block_every_freeze(small):
     take_turns_by_drains(small, "calls of the program keep its memory from being moved", frozen=True, rounds=4,
                          SIMCUDA_FAIL="cuMemUnmap:1+:frozen")
     assert small.traced("freeze_late") and known(small) == ["works"]

@@ -1,4 +1,4 @@
-"""A card that is full of one program's memory still has room for others to begin."""
+"""A card that is full of one program's memory still has room for other programs to begin."""
 
 import subprocess
 
@@ -7,7 +7,7 @@ import pytest
 from world import MIB
 
 
-def test_others_get_their_contexts_and_run(shared):
+def test_other_programs_get_their_contexts_and_run(shared):
     first = shared.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     first.await_event("filled")
     others = [shared.program("contexts", "--bytes", "2MiB", "--rounds", "3", "--seed", str(i)) for i in range(5)]
@@ -18,8 +18,9 @@ def test_others_get_their_contexts_and_run(shared):
 
 
 def test_a_graphs_own_memory_finds_room(shared):
-    """A graph's memory does not come from our heap: the driver's launch runs out of memory, and is repeated when others have
-    given way. It takes more than the first step of room, and four times that step cannot be had."""
+    """A graph's memory does not come from our heap. The driver's launch runs out of memory, and is repeated when other
+    programs have given way. The launch needs more than the first step of room, and four times that step does not
+    fit."""
     others = [shared.program("hold", "--bytes", "54MiB", "--block", "6MiB", "--seed", str(i), stdin=subprocess.PIPE)
               for i in range(2)]
     for p in others:
@@ -30,7 +31,7 @@ def test_a_graphs_own_memory_finds_room(shared):
         p.finish()
 
 
-def test_others_hold_memory_all_together(shared):
+def test_programs_together_hold_more_memory_than_the_card(shared):
     first = shared.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     first.await_event("filled")
     others = [shared.program("hold", "--bytes", "24MiB", "--block", "4MiB", "--seed", str(i), stdin=subprocess.PIPE)
@@ -50,10 +51,10 @@ def test_a_program_alone_may_fill_the_card_and_no_more(shared):
     assert len(full) == 2
     assert full[0]["taken"] == full[1]["taken"]
     assert full[0]["taken"] >= 0.88 * (128 << 20)
-    assert full[0]["total"] < 128 << 20  # headroom and the budget for contexts are given to no program
+    assert full[0]["total"] < 128 << 20  # no program gets the headroom and the budget for contexts
 
 
-def test_what_a_program_is_told_does_not_depend_on_others(shared):
+def test_free_and_total_memory_do_not_depend_on_other_programs(shared):
     other = shared.program("hold", "--bytes", "64MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     other.await_event("filled")
     told = other.order("info")

@@ -1,5 +1,5 @@
-"""Descriptors that take long to close, on a kernel that does not refuse them (before Linux 6.16): no other client waits
-because of their sender."""
+"""Descriptors that take long to close, on a kernel that does not refuse them (before Linux 6.16): their sender delays
+no other client."""
 
 import array
 import os
@@ -20,14 +20,14 @@ from test_hostile import descriptors
 from wireclient import GIB, MIB, encode, uuid
 
 LINGER_S = 60
-STRANGER = 1002
+OTHER_USER = 1002
 
 pytestmark = others.needed
 
 
 @pytest.fixture
 def old(place, tmp_path):  # noqa: F811
-    """start(settings): root's daemon for all users, on a kernel from before Linux 6.16."""
+    """Returns start(settings): root's daemon for all users, on a kernel from before Linux 6.16."""
     started = []
     os.chmod(place, 0o755)
 
@@ -44,7 +44,7 @@ def old(place, tmp_path):  # noqa: F811
 
 
 def lingers():
-    """A TCP socket whose last close takes LINGER_S, and its other end, which reads nothing."""
+    """Returns a TCP socket whose last close takes LINGER_S, and its other end, which reads nothing."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         listener.bind(("127.0.0.1", 0))
@@ -65,12 +65,12 @@ def lingers():
 def send_lingering(s, packet, *to):
     near, far = lingers()
     s.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [near.fileno()]))], 0, *to)
-    near.close()  # not the last one: another is on its way
+    near.close()  # not the last close: the message holds another copy
     return far
 
 
 def hostile_ways(place, instance, held):
-    """Sends descriptors to every socket that a foreign user can write to. Returns the sockets that have to stay open."""
+    """Sends descriptors to every socket that another user can write to. Returns the sockets that must stay open."""
     kept = []
 
     def sends(*packets, name="client.sock", kind=socket.SOCK_SEQPACKET, end=False):
@@ -83,9 +83,9 @@ def hostile_ways(place, instance, held):
             kept.append(s)
 
     sends(hostile.hello(), hostile.attach(), encode("USAGE", 0, 1))  # in the middle of a conversation
-    sends(b"nonsense", hostile.hello())  # unread when the connection is ended
-    sends(hostile.hello(), b"", end=True)  # whose sender has gone
-    sends(*[b""] * 12)  # empty packets, which look like an end
+    sends(b"nonsense", hostile.hello())  # the second is unread when the daemon ends the connection
+    sends(hostile.hello(), b"", end=True)  # the sender has gone
+    sends(*[b""] * 12)  # empty packets look like an end
     sends(b'{"order":"status"}\n', name="status.sock", kind=socket.SOCK_STREAM)
     sends(b'{"order":', b'"status"}', name="status.sock", kind=socket.SOCK_STREAM, end=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
@@ -99,7 +99,7 @@ def hostile_ways(place, instance, held):
 
 
 def closer_of_one():
-    """A process that is the last to close such a socket."""
+    """Starts a process that is the last to close a socket of lingers()."""
     near, far = lingers()
     go, went = os.pipe()
     pid = os.fork()
@@ -121,17 +121,17 @@ def children(pid):
 
 def test_slow_closes_delay_no_other_client(old, place):  # noqa: F811
     d = old("connections_per_user = 8\n")
-    quiet = Bystander(place)
-    quiet.ask()
+    bystander = Bystander(place)
+    bystander.ask()
     held, instance = descriptors(d.process.pid), d.status()["instance"]
     told, tell = os.pipe()
-    os.kill(d.process.pid, signal.SIGSTOP)  # until the sender has closed its own copy: then the daemon's is the last
-    stranger = os.fork()
-    if stranger == 0:
+    os.kill(d.process.pid, signal.SIGSTOP)  # until the sender has closed its own copies
+    sender = os.fork()
+    if sender == 0:
         try:
             os.setgroups([])
-            os.setresgid(STRANGER, STRANGER, STRANGER)
-            os.setresuid(STRANGER, STRANGER, STRANGER)
+            os.setresgid(OTHER_USER, OTHER_USER, OTHER_USER)
+            os.setresuid(OTHER_USER, OTHER_USER, OTHER_USER)
             kept = hostile_ways(place, instance, 8)
             os.write(tell, b"x")
             time.sleep(LINGER_S)
@@ -139,18 +139,18 @@ def test_slow_closes_delay_no_other_client(old, place):  # noqa: F811
         finally:
             os._exit(1)
     os.close(tell)
-    processes = [stranger]
+    processes = [sender]
     try:
-        assert os.read(told, 1) == b"x", "it could not send them"
+        assert os.read(told, 1) == b"x", "the sender could not send its descriptors"
         slow, far = closer_of_one()
         processes.append(slow)
         os.kill(d.process.pid, signal.SIGCONT)
-        quiet.ask_for(0.3)
+        bystander.ask_for(0.3)
         assert d.status()["mode"] == "auto"
-        Bystander(place).close()  # who comes anew
-        assert quiet.reconnected == 0
-        wait_for(lambda: not children(d.process.pid), LINGER_S / 2, "those who closed them to end")
-        assert os.waitpid(slow, os.WNOHANG)[0] == 0, "to close one takes no time, so nothing has been shown"
+        Bystander(place).close()  # a new client
+        assert bystander.reconnected == 0
+        wait_for(lambda: not children(d.process.pid), LINGER_S / 2, "the children that closed the descriptors to end")
+        assert os.waitpid(slow, os.WNOHANG)[0] == 0, "a close takes no time here, so nothing has been shown"
         far.close()
     finally:
         os.close(told)
@@ -159,14 +159,14 @@ def test_slow_closes_delay_no_other_client(old, place):  # noqa: F811
             os.waitpid(process, 0)
     wait_for(lambda: descriptors(d.process.pid) <= held, what="descriptors to be closed")
     assert d.process.poll() is None
-    quiet.close()
+    bystander.close()
 
 
-def test_who_may_not_pass_memory_on_is_told(old, place):  # noqa: F811
-    """The refusal stops the client from trying again: the daemon would close descriptors that arrive after the bytes are
-    reported free."""
+def test_a_client_that_may_not_hand_memory_over_is_told(old, place):  # noqa: F811
+    """The refusal keeps the client from trying again: the daemon would close descriptors that arrive after their bytes
+    were reported free."""
     d = old()
-    c = Client(place, "stranger", prefix=others.as_user(STRANGER))
+    c = Client(place, "other user", prefix=others.as_user(OTHER_USER))
     try:
         c.connect()
         c.hello()

@@ -1,5 +1,5 @@
-"""A program that has loaded a library with work of its own (NVENC, NVDEC, OptiX) keeps its memory on the card: no drain can
-await that work."""
+"""A program keeps its memory on the card once it has loaded a library with GPU work of its own (NVENC, NVDEC, OptiX):
+no drain can await that work."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ STUB = os.path.join(BUILD, "tests", "hidden", "libnvcuvid.so.1")
 BOTH = f"{STUB}:{LIBRARY}"
 
 
-@pytest.mark.freeze("off")  # the test is about draining
+@pytest.mark.freeze("off")  # this test is about draining
 def test_a_program_with_hidden_work_keeps_its_memory_and_says_so(world):
     world.start_daemon(config={"quantum": "200ms", "patience": "300ms"}, SUBLET_LOG="info")
     keeper = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE, LD_PRELOAD=BOTH)
@@ -34,13 +34,13 @@ def test_a_program_with_hidden_work_keeps_its_memory_and_says_so(world):
     other.finish()
 
 
-def test_what_is_loaded_after_a_turn_keeps_what_is_still_on_the_card(world):
-    """A program without a turn is not asked before its memory is evicted."""
+def test_a_library_loaded_after_a_turn_keeps_the_remaining_memory_on_the_card(world):
+    """The daemon does not ask a program without a turn before its memory is evicted."""
     world.start_daemon(config={"quantum": "200ms", "patience": "300ms", "grace": "1s"})
     first, second = (world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE) for _ in range(2))
     for p in first, second:
         p.await_event("filled")
-    # the last program to have a turn keeps its memory until another asks for room
+    # The last program to have a turn keeps its memory until another program asks for room.
     keeper = wait_for(lambda: next((p for p in (first, second) if world.clients()[p.pid]["state"] == "idle"), None), 30,
                       "the end of a turn")
     other = second if keeper is first else first
@@ -57,7 +57,7 @@ def test_what_is_loaded_after_a_turn_keeps_what_is_still_on_the_card(world):
         p.finish()
 
 
-def test_a_program_with_hidden_work_that_is_frozen_gives_its_memory(world):
+def test_a_frozen_program_with_hidden_work_gives_its_memory_away(world):
     world.start_daemon(config={"quantum": "200ms", "unevictable_share": "25%"})
     hidden = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE, LD_PRELOAD=BOTH, SUBLET_FREEZE="move")
     hidden.await_event("filled")

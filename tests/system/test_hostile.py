@@ -1,5 +1,6 @@
-"""The daemon among hostile clients: it answers or drops them; it never crashes, hangs, grows without bound or forgets other
-clients. HOSTILE_SECONDS makes the crowds stay longer; HOSTILE_REPORT names a file for the figures (docs/measurements)."""
+"""The daemon among hostile clients: it answers or drops them, and never crashes, hangs, grows without bound or forgets
+other clients. HOSTILE_SECONDS makes the attacks longer; HOSTILE_REPORT names a file for the figures
+(docs/measurements)."""
 
 import array
 import json
@@ -27,7 +28,7 @@ SEED = int(os.environ.get("HOSTILE_SEED", "1"))
 
 
 def report(what, **figures):
-    """Figures for the documents; slow answers are no failure here."""
+    """Notes figures for the documents; slow answers are no failure here."""
     print(f"{what}: {figures}")
     if "HOSTILE_REPORT" in os.environ:
         with open(os.environ["HOSTILE_REPORT"], "a", encoding="utf-8") as f:
@@ -44,45 +45,46 @@ def resident(pid):
 
 
 def attack_and_measure(d, place, what, count, habits, user=None):
-    """A bystander's answers before and during the attack; afterwards the daemon is as before."""
+    """Reports a bystander's answer times before and during the attack. Checks that the daemon is afterwards as it was
+    before."""
     pid = d.process.pid
-    quiet = Bystander(place)
-    quiet.ask_for(0.5)
-    before = quiet.figures()
+    bystander = Bystander(place)
+    bystander.ask_for(0.5)
+    before = bystander.figures()
     held = descriptors(pid)
-    quiet.times.clear()
+    bystander.times.clear()
     crowd = Crowd(place, count, SECONDS, SEED, habits, user)
     try:
         most_held = most_memory = 0
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            quiet.ask_for(0.2, pause=0.02)  # below the time that each process of a user is left, however much the others send
+            bystander.ask_for(0.2, pause=0.02)  # a rate within a process's share of the daemon's time
             most_held, most_memory = max(most_held, descriptors(pid)), max(most_memory, resident(pid))
         crowd.wait()
     finally:
         crowd.end()
-    assert quiet.reconnected == 0, "the bystander kept its connection"
+    assert bystander.reconnected == 0, "the bystander kept its connection"
     assert d.process.poll() is None
     wait_for(lambda: len(d.gpu()["clients"]) == 1, what="all but the bystander to be gone")
     wait_for(lambda: descriptors(pid) <= held + 1, what="descriptors to be closed")
-    report(what, processes=count, seconds=SECONDS, before=before, during=quiet.figures(), descriptors=most_held,
+    report(what, processes=count, seconds=SECONDS, before=before, during=bystander.figures(), descriptors=most_held,
            descriptor_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0], memory_mib=most_memory // MIB)
-    quiet.close()
+    bystander.close()
     return resident(pid)
 
 
-def test_two_hundred_processes_at_full_rate(daemon, place):  # noqa: F811
-    """All are one user's, within the limits of connections, with every habit; the bystander is the same user's."""
+def test_a_bystander_is_served_during_an_attack_of_its_own_user(daemon, place):  # noqa: F811
+    """All clients belong to one user, within the limits of connections, with every habit; so does the bystander."""
     d = daemon(*CARD)
     first = attack_and_measure(d, place, "200 processes of the bystander's own user", 200, hostile.HABITS)
     second = attack_and_measure(d, place, "the same again", 200, hostile.HABITS)
-    if not SANITIZER:  # whose allocator keeps freed memory for a while
-        assert first < 96 * MIB, "it holds no more than the records of those who came"
-        assert second < first + 8 * MIB, "and does not grow with every attack"
+    if not SANITIZER:  # a sanitizer's allocator keeps freed memory for a while
+        assert first < 96 * MIB, "the daemon holds no more than the records of its clients"
+        assert second < first + 8 * MIB, "the daemon does not grow with every attack"
 
 
 @others.needed
-def test_another_users_attack(place):  # noqa: F811
+def test_a_bystander_is_served_during_an_attack_of_another_user(place):  # noqa: F811
     os.chmod(place, 0o755)
     d = Daemon(place, "--shared", *CARD)
     try:
@@ -92,7 +94,7 @@ def test_another_users_attack(place):  # noqa: F811
 
 
 @pytest.mark.parametrize("habit", hostile.HABITS, ids=lambda h: h.__name__)
-def test_one_of_a_kind(daemon, place, habit):  # noqa: F811
+def test_the_daemon_survives_each_hostile_habit(daemon, place, habit):  # noqa: F811
     d = daemon(*CARD)
     Crowd(place, 2, 0.4, SEED, [habit]).wait()
     assert d.process.poll() is None
@@ -101,7 +103,7 @@ def test_one_of_a_kind(daemon, place, habit):  # noqa: F811
 
 def test_crashing_clients_leave_nothing(daemon, place):  # noqa: F811
     d = daemon(*CARD)
-    with connect(place) as s:  # so that there is a card even if all of them end before they are let in
+    with connect(place) as s:  # makes the card known, even if all crashing clients end before the daemon accepts them
         for packet in (hostile.hello(), hostile.attach(), encode("BYE")):
             s.send(packet)
         drain_answers(s)
@@ -111,7 +113,7 @@ def test_crashing_clients_leave_nothing(daemon, place):  # noqa: F811
         for pid in crowd.pids:
             os.waitpid(pid, 0)
         crowd.pids = []
-        # An ended process may still be let in: connection and end came at the same moment.
+        # The daemon may still accept an ended process: connection and end came at the same moment.
         gpu = wait_for(lambda: [g for g in [d.gpu()] if not g["clients"]], what="records to go with their processes")[0]
         assert gpu["charged"] == 0
         before = before or descriptors(d.process.pid)
@@ -121,13 +123,13 @@ def test_crashing_clients_leave_nothing(daemon, place):  # noqa: F811
 # ---- five thousand connections ----
 
 
-def test_five_thousand_connections_at_once(daemon, place):  # noqa: F811
-    """More than a user may have: 50 processes hold 100 each. Every connection is answered or ended, other clients are served
-    meanwhile, and afterwards there is room again."""
+def test_a_bystander_is_served_beside_five_thousand_connections(daemon, place):  # noqa: F811
+    """50 processes hold 100 connections each, more than a user may have. The daemon answers or ends every connection,
+    serves other clients, and afterwards has room again."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     each = min(100, hard - 64)
     d = daemon(*CARD)
-    quiet = Bystander(place)
+    bystander = Bystander(place)
     held = descriptors(d.process.pid)
     ready_r, ready_w = os.pipe()
     go_r, go_w = os.pipe()
@@ -140,7 +142,7 @@ def test_five_thousand_connections_at_once(daemon, place):  # noqa: F811
                     os.close(go_w)
                     sockets = [connect(place) for _ in range(each)]
                     os.write(ready_w, struct.pack("<I", len(sockets)))
-                    os.read(go_r, 1)  # until the test has looked: the pipe ends then
+                    os.read(go_r, 1)  # returns when the test has looked and closes the pipe
                 finally:
                     os._exit(0)
             pids.append(pid)
@@ -149,16 +151,16 @@ def test_five_thousand_connections_at_once(daemon, place):  # noqa: F811
         end = time.monotonic() + 60
         while opened < 50 * each:
             assert time.monotonic() < end, f"{opened} connections in 60 s"
-            quiet.ask()
+            bystander.ask()
             most = max(most, descriptors(d.process.pid))
             try:
                 opened += sum(n for (n,) in struct.iter_unpack("<I", os.read(ready_r, 4096)))
             except BlockingIOError:
                 pass
-        quiet.ask_for(0.5)
-        assert quiet.reconnected == 0
+        bystander.ask_for(0.5)
+        assert bystander.reconnected == 0
         assert most - held <= 2 * 256 + 8, "the limit of a user holds"
-        report("5,000 connections at once", connections=opened, during=quiet.figures(), descriptors=most,
+        report("5,000 connections at once", connections=opened, during=bystander.figures(), descriptors=most,
                descriptor_limit=hard)
     finally:
         os.close(go_w)
@@ -170,25 +172,25 @@ def test_five_thousand_connections_at_once(daemon, place):  # noqa: F811
     late = Bystander(place)
     late.ask()
     late.close()
-    quiet.close()
+    bystander.close()
 
 
-def test_no_descriptor_left(place):  # noqa: F811
-    """With few descriptors left, connected clients are served; others wait, and are let in when there is room."""
+def test_connected_clients_are_served_when_descriptors_run_out(place):  # noqa: F811
+    """With few descriptors left, connected clients are served; others wait, and are accepted when there is room."""
     script = f"ulimit -n 40; exec {BUILD}/subletd --dir {place} {' '.join(CARD)}"
     process = subprocess.Popen(["bash", "-c", script], stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: os.path.exists(f"{place}/client.sock"), what="start")
-        quiet = Bystander(place)
+        bystander = Bystander(place)
         crowd = Crowd(place, 60, 2, SEED, [hold])
-        quiet.ask_for(1.5)
-        assert quiet.reconnected == 0
+        bystander.ask_for(1.5)
+        assert bystander.reconnected == 0
         crowd.wait()
         late = Bystander(place)
         late.ask()
         assert process.poll() is None
         late.close()
-        quiet.close()
+        bystander.close()
     finally:
         process.kill()
         process.wait()
@@ -202,7 +204,7 @@ def hold(directory, rng, until):
         time.sleep(max(until - time.monotonic(), 0))
 
 
-def test_processes_that_live_on_without_a_connection(daemon, place, tmp_path):  # noqa: F811
+def test_processes_without_a_connection_cannot_fill_the_daemon(daemon, place, tmp_path):  # noqa: F811
     """A record stays while its process lives; a user cannot fill the daemon with records."""
     conf = tmp_path / "subletd.conf"
     conf.write_text("[daemon]\nconnections_per_user = 8\nclients_max = 64\n")
@@ -249,7 +251,7 @@ def test_processes_that_live_on_without_a_connection(daemon, place, tmp_path):  
 
 
 def test_a_dropped_client_gets_a_sentence(daemon, place):  # noqa: F811
-    """Before a connection is ended a REFUSED is sent, if the client reads."""
+    """The daemon sends REFUSED before it ends a connection, if the client reads."""
     d = daemon(*CARD)
     rng = random.Random(SEED)
     for _ in range(200):
@@ -270,7 +272,7 @@ def test_a_dropped_client_gets_a_sentence(daemon, place):  # noqa: F811
 
 
 def test_descriptors_do_not_pile_up_unread(daemon, place):  # noqa: F811
-    """Thousands of them, to both sockets, before anything is read: the daemon never keeps one."""
+    """Both sockets get thousands of descriptors before the daemon reads anything: the daemon never keeps one."""
     d = daemon(*CARD)
     d.status()
     held = descriptors(d.process.pid)
@@ -295,16 +297,16 @@ def test_descriptors_do_not_pile_up_unread(daemon, place):  # noqa: F811
                 except BlockingIOError:
                     return False
 
-            wait_for(closed, what="the kernel to close what was attached")
+            wait_for(closed, what="the kernel to close the attached descriptors")
             os.close(r)
             d.status()
-            # Ended connections may stay for a moment; descriptors that came with them would be a thousand.
+            # Ended connections may stay open for a moment; the descriptors sent over them would be a thousand.
             wait_for(lambda: descriptors(d.process.pid) <= held + 4, what="connections to be closed")
     wait_for(lambda: descriptors(d.process.pid) <= held, what="descriptors to be closed")
 
 
 @pytest.mark.parametrize("line", [b'{"order":"stop"}\n', b'{"order":"set","mode":"off"}\n', b'{"order":"status"}\n'])
-def test_orders_on_the_clients_socket_are_no_orders(daemon, place, line):  # noqa: F811
+def test_orders_on_the_client_socket_are_refused(daemon, place, line):  # noqa: F811
     d = daemon(*CARD)
     with connect(place) as s:
         s.send(line)
@@ -316,7 +318,7 @@ def test_orders_on_the_clients_socket_are_no_orders(daemon, place, line):  # noq
     assert d.status()["mode"] == "auto"
 
 
-def test_messages_on_the_orders_socket_are_no_messages(daemon, place):  # noqa: F811
+def test_messages_on_the_control_socket_are_refused(daemon, place):  # noqa: F811
     d = daemon(*CARD)
     with connect(place, "control.sock", socket.SOCK_STREAM) as s:
         s.settimeout(GENEROUS_S)
@@ -336,7 +338,7 @@ def test_messages_on_the_orders_socket_are_no_messages(daemon, place):  # noqa: 
     assert d.status()["gpus"] == []
 
 
-def test_idle_orderers_do_not_lock_others_out(daemon, place):  # noqa: F811
+def test_idle_control_connections_lock_no_other_out(daemon, place):  # noqa: F811
     d = daemon(*CARD)
     held = [connect(place, "control.sock", socket.SOCK_STREAM) for _ in range(100)]
     assert d.status()["mode"] == "auto"
@@ -344,12 +346,12 @@ def test_idle_orderers_do_not_lock_others_out(daemon, place):  # noqa: F811
         s.close()
 
 
-# ---- what is replayed or comes too early ----
+# ---- replayed and early messages ----
 
 
-def test_a_process_that_comes_back_piecemeal_keeps_its_charge(daemon, client):  # noqa: F811
-    """Two GPUs; the process returns with one of them, twice, and the connection is lost each time before it names the
-    other."""
+def test_a_process_that_returns_with_one_gpu_at_a_time_keeps_its_charge(daemon, client):  # noqa: F811
+    """The process has two GPUs. It returns three times with the first of them, and loses the connection each time
+    before it names the second."""
     d = daemon("--host-memory", "4GiB")
     c = client()
     c.connect()
@@ -361,7 +363,7 @@ def test_a_process_that_comes_back_piecemeal_keeps_its_charge(daemon, client):  
         c.connect()
         c.hello()
         c.attach(gpu=0, card=0, allocated=100 * MIB, backed=100 * MIB)
-        d.status()  # the sweep has been
+        d.status()  # the daemon has swept its records by then
         assert [d.gpu(g)["charged"] for g in (0, 1)] == [100 * MIB] * 2
     c.disconnect()
     c.connect()
@@ -373,7 +375,7 @@ def test_a_process_that_comes_back_piecemeal_keeps_its_charge(daemon, client):  
     assert [len(d.gpu(g)["clients"]) for g in (0, 1)] == [1, 1]
 
 
-def test_a_whole_conversation_replayed(daemon, client):  # noqa: F811
+def test_a_replayed_conversation_has_no_effect(daemon, client):  # noqa: F811
     """Leases, sequences and instances of another connection have no effect."""
     d = daemon(*CARD)
     c = client("first").start()
@@ -392,9 +394,9 @@ def test_a_whole_conversation_replayed(daemon, client):  # noqa: F811
         replayer.send("DRAIN_FAILED", lease=lease)
     replayer.usage(limit_sequence=1 << 31)
     replayer.send("WHO")
-    replayer.expect("HOLDER")  # so the daemon has handled all of it
+    replayer.expect("HOLDER")  # the daemon has handled all messages of the replayer
     other.send("WHO")
-    other.expect("HOLDER")  # and all messages to the other one
+    other.expect("HOLDER")  # and has sent all its messages to the other client
     assert d.client(other.process.pid)["state"] == "running" and not d.client(other.process.pid)["idle"]
     assert other.revokes == 0
     assert d.client(replayer.process.pid)["flags"] == []

@@ -1,4 +1,4 @@
-"""What a client could do to others for a long time, and how long it lasts at most: ends of processes, shares of users."""
+"""Limits on the harm that a client can do to others: ends of processes, shares of users, the daemon's time."""
 
 import array
 import os
@@ -19,17 +19,18 @@ from world import OLD_KERNEL
 # ---- ends ----
 
 
-def test_the_end_of_a_process_is_seen_whoever_knocks(daemon, client, place):  # noqa: F811
-    """Its connection has ended first. Others connect as fast as they can, so that the daemon is always busy."""
+def test_the_end_of_a_process_is_seen_while_others_keep_connecting(daemon, client, place):  # noqa: F811
+    """The victim's connection has ended first. Hostile clients connect as fast as they can, so that the daemon is
+    always busy."""
     d = daemon(*CARD)
     c = client("victim").start()
     c.allocate(64 * MIB)
     obey_until([c], lambda: c.lease)
     c.disconnect()
     wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], what="the loss of its connection")
-    crowd = Crowd(place, 3, 2 * GENEROUS_S, 1, [hostile.knocks])  # for longer than the daemon waits for its end
+    crowd = Crowd(place, 3, 2 * GENEROUS_S, 1, [hostile.knocks])  # knocks for longer than the test waits for the end
     try:
-        time.sleep(0.5)  # until they are many
+        time.sleep(0.5)  # until many have connected
         c.kill()
         wait_for(lambda: not d.gpu()["clients"], what="its end to be seen")
         assert d.gpu()["charged"] == 0
@@ -38,7 +39,7 @@ def test_the_end_of_a_process_is_seen_whoever_knocks(daemon, client, place):  # 
 
 
 def run_to_its_end(body):
-    """Runs it in another process, which never returns into a test, whatever happens to it. Returns its status."""
+    """Runs body() in another process, which never returns into the test. Returns the process's exit status."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -59,14 +60,15 @@ def attached(place, name):
     return s
 
 
-def test_last_words_come_before_the_end(daemon, place):  # noqa: F811
-    """The last messages of a process are handled, and a child that goes on sending is not listened to for ever."""
+def test_the_last_messages_of_a_process_are_handled(daemon, place):  # noqa: F811
+    """The daemon handles the last messages of a process, and does not listen for ever to a child that goes on
+    sending."""
     d = daemon(*CARD)
 
     def speak_and_end():
         s = attached(place, "short")
         os.kill(d.process.pid, signal.SIGSTOP)
-        for _ in range(40):  # more than are read at a time
+        for _ in range(40):  # more messages than the daemon reads at a time
             s.send(encode("IDLE", lease=0))
         s.send(encode("BYE"))
 
@@ -78,7 +80,7 @@ def test_last_words_come_before_the_end(daemon, place):  # noqa: F811
         s = attached(place, "parent")
         if os.fork() == 0:
             s.setblocking(False)
-            while True:  # until the daemon ends it
+            while True:  # until the daemon ends the connection
                 try:
                     s.send(encode("IDLE", lease=0))
                 except BlockingIOError:
@@ -88,7 +90,7 @@ def test_last_words_come_before_the_end(daemon, place):  # noqa: F811
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert run_to_its_end(leave_a_child_that_talks) == signal.SIGKILL
-    wait_for(lambda: not d.gpu()["clients"], what="the end of the one whose child talks")
+    wait_for(lambda: not d.gpu()["clients"], what="the end of the process whose child sends on")
     _, errors = d.end()
     assert "it said BYE" in errors
 
@@ -98,7 +100,8 @@ def test_last_words_come_before_the_end(daemon, place):  # noqa: F811
 
 @pytest.fixture
 def shared(place):  # noqa: F811
-    """start(options...): root's daemon for all users, of a card of 1 GiB. bob(name): a client of another user's."""
+    """Returns start(options...): root's daemon for all users, of a card of 1 GiB; and bob(name): a client of another
+    user."""
     ended = []
     os.chmod(place, 0o755)
 
@@ -118,7 +121,7 @@ def shared(place):  # noqa: F811
 
 
 def ask_in_turn(askers, **what):
-    """Each request arrives before the next one is made, whether or not there is an answer yet."""
+    """Makes sure that each request arrives before the next one is sent, whether or not the daemon has answered it."""
     for c in askers:
         c.send("REQUEST", 0, **what)
         c.send("WHO")
@@ -126,8 +129,9 @@ def ask_in_turn(askers, **what):
 
 
 @others.needed
-def test_what_is_asked_for_on_a_full_card_is_of_the_users_share(shared, client):  # noqa: F811
-    """A user's contexts get a quarter of a card, also if three clients ask for as much each before the first one has it."""
+def test_waiting_requests_count_toward_the_users_share(shared, client):  # noqa: F811
+    """A user's contexts get a quarter of a card, even if three clients ask for that much before the first one has
+    it."""
     start, bob = shared
     d = start("--host-memory", "4GiB")
     holders = [client(f"holder {i}").start() for i in range(5)]
@@ -144,7 +148,7 @@ def test_what_is_asked_for_on_a_full_card_is_of_the_users_share(shared, client):
 
 
 @others.needed
-def test_exported_and_unevictable_bytes_are_of_one_share(shared):
+def test_exported_and_unevictable_bytes_have_one_limit(shared):
     start, bob = shared
     d = start("--host-memory", "4GiB")
     c = bob("both").start()
@@ -158,7 +162,7 @@ def test_exported_and_unevictable_bytes_are_of_one_share(shared):
 
 
 @others.needed
-def test_what_is_past_a_users_share_is_refused_by_name(shared):
+def test_a_refusal_names_the_request_beyond_the_users_share(shared):
     """A program waits for the answer to each of its requests; its connection stays."""
     start, bob = shared
     d = start("--host-memory", "2GiB")
@@ -178,8 +182,8 @@ def test_what_is_past_a_users_share_is_refused_by_name(shared):
 
 
 @others.needed
-def test_what_is_asked_for_after_a_restart_is_of_the_users_share(shared, place):  # noqa: F811
-    """Answers wait until the clients are back. Half of the host's 2 GiB belong to one user, beside a card's worth."""
+def test_requests_after_a_restart_count_toward_the_users_share(shared, place):  # noqa: F811
+    """The daemon answers once all clients are back. A user may commit the card's 1 GiB and half of the host's 2 GiB."""
     with open(f"{place}/running", "w", encoding="ascii"):
         pass
     start, bob = shared
@@ -194,7 +198,7 @@ def test_what_is_asked_for_after_a_restart_is_of_the_users_share(shared, place):
 
 
 @others.needed
-def test_mapped_host_memory_is_of_the_share_that_commits_have(shared):
+def test_mapped_host_memory_and_commits_have_one_limit(shared):
     start, bob = shared
     start("--host-memory", "2GiB")
     askers = [bob(f"asker {i}").start() for i in range(2)]
@@ -210,7 +214,7 @@ def test_mapped_host_memory_is_of_the_share_that_commits_have(shared):
 
 
 def as_user(uid, body):
-    """body() in a process of this user. Returns its pid."""
+    """Runs body() in a process of this user. Returns its pid."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -224,7 +228,7 @@ def as_user(uid, body):
 
 
 def fill_when_told(place, go, tell):
-    """A client that fills its socket when the pipe `go` ends, and reads nothing."""
+    """A client that fills its socket when the pipe `go` ends, and never reads."""
     with attached(place, "flooder") as s:
         os.write(tell, b"a")
         os.read(go, 1)
@@ -238,7 +242,7 @@ def fill_when_told(place, go, tell):
 
 
 def come_anew(place, tell):
-    """A client that sends at once all messages up to its first LIMIT."""
+    """A new client that sends at once all messages up to its first LIMIT."""
     with connect(place) as s:
         s.settimeout(GENEROUS_S)
         s.send(hostile.hello(name="newcomer"))
@@ -259,8 +263,8 @@ def read_exactly(fd, count):
 
 @others.needed
 def test_a_new_program_does_not_wait_for_the_messages_of_another_users_programs(place, tmp_path):  # noqa: F811
-    """Sixty clients of one user have filled their sockets before a client of another user connects. The daemon's log shows
-    the order in which it read them, whatever else the machine does."""
+    """Sixty clients of one user have filled their sockets before a client of another user connects. The daemon's log
+    shows in which order it read them, whatever else the machine does."""
     log = tmp_path / "log"
     os.chmod(place, 0o755)
     d = Daemon(place, "--shared", *CARD, prefix=("env", "SUBLET_LOG=debug", "bash", "-c", f'exec "$0" "$@" 2>{log}'))
@@ -283,7 +287,7 @@ def test_a_new_program_does_not_wait_for_the_messages_of_another_users_programs(
         assert read_exactly(told, 1) == b"l"
         wait_for(lambda: log.read_text().count(": IDLE") >= 10_000, what="all of the flood to be read")
         before = log.read_text().split(f"to {pids[-1]}: LIMIT")[0].count(": IDLE")
-        assert before < 2000, f"{before} of their messages were read first"
+        assert before < 2000, f"the daemon read {before} of the flood's messages first"
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -297,8 +301,8 @@ def test_a_new_program_does_not_wait_for_the_messages_of_another_users_programs(
 
 
 def test_a_note_brings_no_descriptor(daemon):  # noqa: F811
-    """Any user may write to the socket for notes. A descriptor whose close takes a minute would stop the daemon for as
-    long."""
+    """Any user may write to the socket for notes. A descriptor whose close takes a minute would stop the daemon for
+    that minute."""
     d = daemon(*CARD)
     name = "\0sublet-daemon/" + d.status()["instance"]
     r, w = os.pipe()
@@ -308,7 +312,7 @@ def test_a_note_brings_no_descriptor(daemon):  # noqa: F811
             sent = True
         except PermissionError:
             sent = False
-    with connect(d.dir) as s:  # their descriptors are refused wherever the kernel can
+    with connect(d.dir) as s:  # a kernel without this option refuses no descriptors
         try:
             s.setsockopt(socket.SOL_SOCKET, 83, 0)  # SO_PASSRIGHTS
         except OSError:

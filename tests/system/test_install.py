@@ -1,4 +1,5 @@
-"""Where `cmake --install` puts files: all of them are there, and work wherever the prefix is moved to."""
+"""The files that `cmake --install` puts into the prefix: all of them are there, and work wherever the prefix is moved
+to."""
 
 import os
 import pathlib
@@ -22,7 +23,7 @@ def prefix(tmp_path_factory):
     return destination / found[1]
 
 
-def test_a_program_runs_from_there(world, prefix):
+def test_a_program_runs_from_the_installed_prefix(world, prefix):
     doctor = subprocess.run([prefix / "bin/sublet", "doctor", "--sim"], env=world.env | {"XDG_RUNTIME_DIR": world.root},
                             stdout=subprocess.PIPE, text=True, timeout=60)
     parts = [str(p) for p in prefix.rglob("*") if p.name in ("libsublet.so", "subletd")]
@@ -33,8 +34,9 @@ def test_a_program_runs_from_there(world, prefix):
     assert os.path.exists(os.path.join(world.root, f"sublet-sim-{world.session}", "client.sock"))
 
 
-def test_what_the_demo_builds_can_be_installed():
-    """One target builds all files that `cmake --install` takes out of the build folder; otherwise it would stop half way."""
+def test_the_files_that_the_demo_builds_can_be_installed():
+    """One target builds all files that `cmake --install` takes out of the build folder; else the install would stop
+    half way."""
     def labels(*target):
         graph = subprocess.run(["ninja", "-C", BUILD, "-t", "graph", *target], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
         return set(re.findall(r'label="([^"]+)"', graph.stdout))
@@ -42,13 +44,13 @@ def test_what_the_demo_builds_can_be_installed():
     home = re.search(r"^CMAKE_CACHEFILE_DIR:\w+=(.*)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)[1]
     scripts = pathlib.Path(BUILD).rglob("cmake_install.cmake")
     installed = {name for s in scripts for name in re.findall(rf'"{re.escape(home)}/([^"]+)"', s.read_text())}
-    built = installed & labels("all")  # the rest is cmake's own
+    built = installed & labels("all")  # cmake makes the other files itself
     assert len(built) >= 7
     assert built <= labels("product")
     assert re.search(r"do_demo\(\) \{\n.*\n +build default product\n", pathlib.Path(ROOT, "dev").read_text())
 
 
-def test_the_service_starts_what_is_installed(prefix):
+def test_the_service_starts_the_installed_daemon(prefix):
     unit = (prefix / "lib/systemd/system/subletd.service").read_text()
     daemon = re.search(r"^ExecStart=(/.*)$", unit, re.M)[1]
     assert daemon.endswith("/bin/subletd") and str(prefix).endswith(os.path.dirname(os.path.dirname(daemon)))
@@ -67,7 +69,7 @@ def test_the_links_of_the_installed_documentation_lead_somewhere(prefix):
     assert checked.returncode == 0, checked.stdout
 
 
-def test_the_manual_pages_say_what_the_programs_say(prefix):
+def test_the_manual_pages_list_the_programs_options(prefix):
     pages = {name: prefix / "share/man" / f"man{name[-1]}" / name for name in ("sublet.1", "subletd.8")}
     if not os.path.exists(os.path.join(BUILD, "sublet.1")):
         pytest.skip("a build without manual pages; in one for this machine, without a sanitizer, they run")
@@ -92,13 +94,13 @@ def test_the_manual_pages_say_what_the_programs_say(prefix):
     (["run", "--freeze", ""], {"off", "park", "move"}),
     (["pa"], {"pause"}),
     (["run", "--sim", "=", "memory", "=", "1GiB", "--", "cma"], {"cmake"}),
-    (["run", "true", "--na"], set()),  # the program's own
+    (["run", "true", "--na"], set()),  # an option of the program itself
     (["set", ""], {"mode", "quantum"}),
     (["set", "mode", "e"], {"exclusive"}),
     (["status", "--"], {"--daemon", "--sim", "--json"}),
     (["help", "do"], {"doctor"}),
 ])
-def test_bash_completes(words, wanted):
+def test_bash_completes_the_words_of_sublet(words, wanted):
     script = f". {ROOT}/deploy/completion.bash; COMP_WORDS=(sublet \"$@\"); COMP_CWORD=$#; _sublet; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-c", script, "bash", *words], env={**os.environ, "PATH": f"{BUILD}:{os.environ['PATH']}"},
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)

@@ -1,5 +1,5 @@
-"""Ctrl-C while a program waits for its turn: Python raises KeyboardInterrupt as it would on the plain driver, and other
-programs are left alone."""
+"""Ctrl-C while a program waits for its turn: Python raises KeyboardInterrupt as on the plain driver, and other programs
+are left alone."""
 
 import os
 import signal
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 
 @pytest.fixture
 def held(world):
-    """A card on which waiting programs wait until the test ends."""
+    """A card on which waiting programs keep waiting until the test ends."""
     world.start_daemon(config={"quantum": "60s", "idle_release": "60s"})
     return world
 
 
 def python_at_the_gate(world, how):
-    """A Python program that waits for its turn, and the program that has the turn."""
+    """Returns a Python program that waits for its turn, and the program that has the turn."""
     p = world.start([sys.executable, os.path.join(os.path.dirname(__file__), "interrupted.py"), how, 96, world.path("go"),
                      world.path("end")], LD_PRELOAD=LIBRARY)
     p.await_event("filled")
@@ -38,12 +38,12 @@ def finish(world, *programs):
         p.ok()
 
 
-@pytest.mark.freeze("park")  # a frozen program waits before its thread does
+@pytest.mark.freeze("park")  # in mode move the program could wait frozen before its thread waits at the gate
 @pytest.mark.parametrize("how", ["released", "kept", "again"])
 def test_a_python_program_that_waits_for_its_turn_can_be_interrupted(held, how):
     p, holder = python_at_the_gate(held, how)
     handoffs = held.handoffs()
-    for n in (1, 2):  # after the first interrupt it submits again, and waits again
+    for n in (1, 2):  # after the first interrupt the program submits again, and waits again
         p.send(signal.SIGINT)
         wait_for(lambda n=n: len(p.events("interrupted")) == n, 20, "KeyboardInterrupt")
         wait_for(lambda: waiting(held, p.pid), 20, "it to wait")
@@ -52,8 +52,8 @@ def test_a_python_program_that_waits_for_its_turn_can_be_interrupted(held, how):
     assert p.events("end")[0]["interrupts"] == 2
 
 
-@pytest.mark.freeze("park")  # a frozen program waits before its thread does
-def test_a_thread_that_the_main_thread_waits_for_is_interrupted_in_its_stead(held):
+@pytest.mark.freeze("park")  # in mode move the program could wait frozen before its thread waits at the gate
+def test_an_interrupt_reaches_the_thread_that_the_main_thread_waits_for(held):
     p, holder = python_at_the_gate(held, "worker")
     p.send(signal.SIGINT)
     p.await_event("interrupted", 20)
@@ -62,7 +62,7 @@ def test_a_thread_that_the_main_thread_waits_for_is_interrupted_in_its_stead(hel
     finish(held, holder, p)
 
 
-@pytest.mark.freeze("park")  # a frozen program waits before its thread does
+@pytest.mark.freeze("park")  # in mode move the program could wait frozen before its thread waits at the gate
 def test_a_thread_that_nobody_waits_for_is_not_interrupted(held):
     """The main thread handles the signal itself."""
     p, holder = python_at_the_gate(held, "aside")

@@ -1,5 +1,5 @@
-"""Memory that other processes have open (CUDA IPC): on the plain driver and under sublet alike, also when not everything fits
-the card, whichever process ends first, and whatever happens to the daemon."""
+"""Memory that other processes have open (CUDA IPC). It works under sublet as on the plain driver, also if the programs
+exceed the card, if either process ends first, and if the daemon dies."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ import pytest
 
 from world import MIB, is_stopped, wait_for
 
-pytestmark = pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
+pytestmark = pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
 
-# The charge of a program with only its context, and with room for a few blocks; their number varies.
+# The largest charge of a program that has only its context and room for a few blocks; the number of blocks varies.
 LEAST = 12 * MIB
 
 
@@ -23,7 +23,7 @@ def share(world, mib, *more, block="4MiB", private=0, shared=True, **env):
 
 
 def pair(world, mib, *more, block="4MiB", private=(0, 0), shared=True):
-    """An exporter, an importer, and the importer's answer."""
+    """Returns an exporter that has exported its handles, and a program that can import them."""
     exporter = share(world, mib, *more, block=block, private=private[0], shared=shared)
     importer = share(world, 1, block=block, private=private[1], shared=shared)
     exporter.order("export " + world.path("handles"))
@@ -45,7 +45,7 @@ def await_unevictable(world, p, least, most, what):
 
 
 def end(world, *programs):
-    """All memory is given back, in the ledger and on the card."""
+    """Ends the programs, and checks that ledger and card are empty."""
     for p in programs:
         if p.running():
             p.finish()
@@ -67,20 +67,20 @@ def exchange(exporter, importer):
 
 
 @pytest.mark.parametrize("block", ["4MiB", "64KiB", "1000KiB"])
-def test_the_same_with_and_without_sublet(shared, block):
+def test_shared_memory_has_equal_contents_with_and_without_sublet(shared, block):
     plain = exchange(*opened(shared, 8, block=block, shared=False))
     assert exchange(*opened(shared, 8, block=block)) == plain
     assert len(set(plain)) == len(plain)
 
 
-def test_what_is_open_is_counted_once_and_stays(shared):
+def test_shared_memory_is_charged_once_and_stays_on_the_card(shared):
     exporter, importer = pair(shared, 32)
     before = unevictable(shared, exporter), unevictable(shared, importer)
     assert importer.order("import " + shared.path("handles"))["result"] == 0
     await_unevictable(shared, exporter, before[0] + 32 * MIB, before[0] + 32 * MIB, "the exporter to be charged")
     c = shared.clients()
     assert c[exporter.pid]["charge"] <= 36 * MIB and c[importer.pid]["charge"] <= 4 * MIB
-    # Another program needs nearly all of the card: memory that is open stays.
+    # Another program needs nearly all of the card: the open memory must stay.
     hold = shared.program("hold", "--bytes", "88MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
     hold.order("touch")
@@ -93,7 +93,7 @@ def test_what_is_open_is_counted_once_and_stays(shared):
     end(shared, exporter, importer, hold)
 
 
-def test_two_importers(shared):
+def test_two_importers_share_one_exporters_memory(shared):
     exporter, first = opened(shared, 8)
     second = share(shared, 1)
     assert second.order("import " + shared.path("handles"))["result"] == 0
@@ -105,13 +105,13 @@ def test_two_importers(shared):
     first.wait()
     second.order("theirs 3")
     exporter.order("free")
-    await_unevictable(shared, second, 8 * MIB, 10 * MIB, "the one that is left to be charged")
+    await_unevictable(shared, second, 8 * MIB, 10 * MIB, "the remaining importer to be charged")
     second.order("theirs 4")
     second.order("close")
     end(shared, exporter, second)
 
 
-def test_more_than_the_card_has(shared):
+def test_shared_memory_stays_right_when_programs_exceed_the_card(shared):
     exporter, importer = opened(shared, 24, private=(14, 18))
     for n in range(0, 8, 2):
         importer.order("touch")
@@ -123,7 +123,7 @@ def test_more_than_the_card_has(shared):
     end(shared, exporter, importer)
 
 
-def test_memory_that_was_moved_out_is_brought_back(shared):
+def test_evicted_memory_is_restored_when_another_process_opens_it(shared):
     exporter, importer = pair(shared, 48, private=(0, 8))
     hold = shared.program("hold", "--bytes", "64MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
@@ -131,7 +131,7 @@ def test_memory_that_was_moved_out_is_brought_back(shared):
     hold.order("touch")
     wait_for(lambda: shared.clients()[exporter.pid]["backed"] < 40 * MIB, 20, "the exporter to be moved out")
     assert importer.order("import " + shared.path("handles"))["result"] == 0
-    # The importer is answered first, then the daemon.
+    # The exporter answers the importer first, then tells the daemon.
     wait_for(lambda: shared.clients()[exporter.pid]["backed"] >= 48 * MIB, 20, "the daemon to hear of it")
     importer.order("theirs 0")
     exporter.order("own 1")
@@ -139,7 +139,7 @@ def test_memory_that_was_moved_out_is_brought_back(shared):
     end(shared, exporter, importer, hold)
 
 
-def test_many_pieces_lie_one_behind_the_other(shared):
+def test_an_import_of_many_pieces_is_contiguous(shared):
     exporter, importer = opened(shared, 80, block="80MiB")
     importer.order("theirs 0")
     exporter.order("own 1")
@@ -147,7 +147,7 @@ def test_many_pieces_lie_one_behind_the_other(shared):
     end(shared, exporter, importer)
 
 
-def test_what_would_keep_others_from_running_is_refused(shared):
+def test_an_import_that_would_keep_others_from_running_is_refused(shared):
     hold = shared.program("hold", "--bytes", "96MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
     exporter, importer = pair(shared, 48)
@@ -157,7 +157,7 @@ def test_what_would_keep_others_from_running_is_refused(shared):
     end(shared, exporter, importer, hold)
 
 
-def test_the_exporter_frees_first(shared):
+def test_an_importer_keeps_memory_that_the_exporter_frees(shared):
     exporter, importer = opened(shared, 32)
     importer.order("theirs 0")
     exporter.order("free")
@@ -168,8 +168,8 @@ def test_the_exporter_frees_first(shared):
     end(shared, exporter, importer)
 
 
-def test_what_is_freed_before_it_is_open_as_a_whole_is_nobodys(shared):
-    exporter = share(shared, 72, block="72MiB")  # nine pieces, of which a message brings eight
+def test_memory_freed_during_an_import_is_charged_to_no_program(shared):
+    exporter = share(shared, 72, block="72MiB")  # nine pieces, and a message carries eight
     exporter.order("export " + shared.path("handles"))
     importer = share(shared, 1, SIMCUDA_FAIL="cuMemImportFromShareableHandle:5:stop")
     before = importer.order("info")["free"]
@@ -181,7 +181,7 @@ def test_what_is_freed_before_it_is_open_as_a_whole_is_nobodys(shared):
     importer.send(signal.SIGCONT)
     wait_for(lambda: len(importer.events("done")) == 2, 20, "the importer's answer")
     assert importer.events("done")[1]["result"] == 400
-    assert importer.order("info")["free"] == before  # nothing of it is charged, and no more is given back
+    assert importer.order("info")["free"] == before  # the failed import is not charged, and gives back nothing else
     wait_for(lambda: shared.clients()[exporter.pid]["charge"] <= LEAST, 20, "the exporter's charge to go")
     end(shared, exporter, importer)
 
@@ -194,7 +194,7 @@ def test_a_handle_dies_with_its_memory_also_during_a_capture(shared):
 
 
 def listened_to(p):
-    """The descriptors registered with the agent's epoll."""
+    """Returns the descriptors registered with the agent's epoll."""
     fds = f"/proc/{p.pid}/fd"
     found = []
     for fd in os.listdir(fds):
@@ -203,11 +203,11 @@ def listened_to(p):
                 with open(f"/proc/{p.pid}/fdinfo/{fd}", encoding="ascii") as f:
                     found += [line for line in f if line.startswith("tfd:")]
         except FileNotFoundError:
-            pass  # closed meanwhile
+            pass  # closed since the listing
     return found
 
 
-def test_a_child_that_keeps_a_connection_open_is_not_listened_to(shared):
+def test_the_agent_does_not_listen_to_a_connection_that_a_child_keeps_open(shared):
     exporter, importer = opened(shared, 8)
     importer.order("fork")
     assert len(listened_to(importer)) == 1
@@ -217,7 +217,7 @@ def test_a_child_that_keeps_a_connection_open_is_not_listened_to(shared):
     end(shared, importer)
 
 
-def test_the_exporter_is_killed(shared):
+def test_an_importer_survives_its_exporter(shared):
     exporter, importer = opened(shared, 32)
     importer.order("theirs 0")
     exporter.send(signal.SIGKILL)
@@ -233,15 +233,15 @@ def test_the_exporter_is_killed(shared):
     end(shared, importer)
 
 
-def test_the_exporter_is_dead_before_anybody_comes(shared):
+def test_an_import_from_a_dead_exporter_fails(shared):
     exporter, importer = pair(shared, 8)
     exporter.send(signal.SIGKILL)
     exporter.wait()
-    assert importer.order("import " + shared.path("handles"))["result"] in (205, 400)  # its event, or its memory
+    assert importer.order("import " + shared.path("handles"))["result"] in (205, 400)  # the error of event or memory
     end(shared, importer)
 
 
-def test_the_importer_is_killed(shared):
+def test_an_exporter_survives_its_importer(shared):
     exporter, importer = opened(shared, 48)
     importer.order("theirs 0")
     importer.send(signal.SIGKILL)
@@ -254,7 +254,7 @@ def test_the_importer_is_killed(shared):
     end(shared, exporter, hold)
 
 
-def test_the_daemon_is_killed_in_between(world):
+def test_shared_memory_survives_the_daemon(world):
     world.start_daemon(config={"quantum": "200ms"})
     exporter, importer = opened(world, 16)
     late = share(world, 1)
@@ -272,8 +272,8 @@ def test_the_daemon_is_killed_in_between(world):
     end(world, exporter, importer, late)
 
 
-def test_memory_that_came_from_another_process_can_be_exported(shared):
-    """It was handed over by a descriptor, and the driver does not export imported memory."""
+def test_handed_over_memory_can_be_exported(shared):
+    """Another process handed this memory over as descriptors, and the driver does not export imported memory."""
     exporter = share(shared, 48, block="8MiB", private=0)
     hold = shared.program("hold", "--bytes", "96MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
@@ -291,7 +291,7 @@ def test_memory_that_came_from_another_process_can_be_exported(shared):
     end(shared, exporter, importer)
 
 
-def test_without_a_daemon_there_are_no_handles(world):
+def test_exporting_without_a_daemon_fails(world):
     p = share(world, 4, SUBLET_DIR="/nonexistent/sublet")
     p.process.stdin.write(b"export " + world.path("handles").encode() + b"\n")
     p.process.stdin.flush()

@@ -25,7 +25,7 @@ def end(world, *programs):
 
 
 @pytest.mark.parametrize("moment", ["evicting", "restoring", "running", "waiting"])
-def test_a_client_killed_at_any_moment(make_world, moment):
+def test_a_survivor_goes_on_when_a_client_is_killed_at_any_moment(make_world, moment):
     world = make_world(bus="200MB/s")  # a slow bus: evicting and restoring take long enough to be interrupted
     world.start_daemon(config={"quantum": "300ms"})
     survivor, victim = fill(world, "1"), fill(world, "2")
@@ -43,7 +43,7 @@ def test_a_client_killed_at_any_moment(make_world, moment):
     end(world, survivor)
 
 
-def test_the_daemon_killed_half_way(shared):
+def test_programs_go_on_under_a_new_daemon(shared):
     programs = [fill(shared, seed) for seed in ("1", "2")]
     wait_for(lambda: shared.handoffs() >= 4, 60, "four hand-offs")
     shared.daemon.send(signal.SIGKILL)
@@ -55,7 +55,7 @@ def test_the_daemon_killed_half_way(shared):
 
 
 def test_gpu_time_outlives_the_daemon_and_the_connection(shared):
-    """A program knows how long it had a turn and was busy; a new daemon counts on from there."""
+    """A program knows how long it had a turn and was busy; a new daemon counts on from that time."""
     programs = [fill(shared, seed) for seed in ("1", "2")]
 
     def times():
@@ -68,12 +68,12 @@ def test_gpu_time_outlives_the_daemon_and_the_connection(shared):
     shared.start_daemon(config={"quantum": "200ms"})
     wait_for(lambda: all(p.pid in shared.clients() for p in programs), 60, "both to be back")
     for then, now in zip(before, wait_for(lambda: min(t := times()) > 1 and t, 60, "what they say")):
-        assert now > 0.8 * then, "a program counts from when it hears, the daemon from when it says"
+        assert now > 0.8 * then, "program and daemon count from slightly different moments"
     end(shared, *programs)
 
 
-def test_the_worker_of_a_private_daemon_killed(world):
-    """Started on demand, it comes back by itself."""
+def test_a_private_daemon_replaces_its_killed_worker(world):
+    """A daemon that was started on demand replaces its worker by itself."""
     env = {"SUBLET_DAEMON": os.path.join(BUILD, "subletd")}
     programs = [world.program("fill", "--bytes", "96MiB", "--block", "8MiB", "--seed", seed, "--until",
                               world.path("end"), **env) for seed in ("1", "2")]
@@ -89,24 +89,24 @@ def test_the_worker_of_a_private_daemon_killed(world):
         return done.returncode == 0 and json.loads(done.stdout)["instance"] != before
 
     wait_for(back, 30, "a new worker")
-    assert world.status()["quantum"] == 0.2, "what was set holds on"
+    assert world.status()["quantum"] == 0.2, "the new worker keeps the settings"
     wait_for(lambda: world.handoffs() >= 3, 60, "three hand-offs of the new worker")
     end(world, *programs)
 
 
-def test_without_a_daemon_one_warning_and_the_right_result(world):
+def test_a_program_without_a_daemon_warns_once_and_runs(world):
     p = world.program("fill", "--bytes", "32MiB", "--block", "4MiB").ok()
     world.check_sums(p)
     assert len(p.err().splitlines()) == 1, p.err()
     assert world.dir in p.err()
 
 
-def test_without_a_daemon_a_fork_says_nothing_more(world):
+def test_a_fork_without_a_daemon_warns_no_second_time(world):
     p = world.program("fork", "--bytes", "4MiB", "--block", "1MiB").ok()
     assert len(p.err().splitlines()) == 1, p.err()
 
 
-def test_require_waits_for_a_daemon(world):
+def test_a_program_that_requires_a_daemon_waits_for_it(world):
     p = world.program("fill", "--bytes", "8MiB", "--block", "1MiB", SUBLET_REQUIRE="1")
     time.sleep(1.0)
     assert p.running(), p.report()
@@ -117,9 +117,9 @@ def test_require_waits_for_a_daemon(world):
 
 
 @pytest.mark.parametrize("seen, grace", [(True, "1h"), (False, "500ms")])
-def test_a_program_that_becomes_another_one_leaves_the_card(world, seen, grace):
-    """exec() without fork: the process lives on, and the driver has its memory back. seen: the daemon knew the program
-    before."""
+def test_a_program_that_execs_leaves_the_card(world, seen, grace):
+    """The program calls exec() without fork(): the process lives on, and the driver has its memory back. seen: the
+    daemon knew the program before."""
     world.start_daemon(config={"grace": grace})
     p = world.program("hold", "--bytes", "90MiB", "--block", "6MiB", stdin=subprocess.PIPE)
     p.await_event("filled")
@@ -130,7 +130,7 @@ def test_a_program_that_becomes_another_one_leaves_the_card(world, seen, grace):
     assert p.running() and p.pid not in world.clients()
 
 
-def test_a_program_that_becomes_another_one_of_cuda_counts_once(shared):
+def test_a_cuda_program_that_execs_another_is_counted_once(shared):
     p = shared.program("hold", "--bytes", "90MiB", "--block", "6MiB", stdin=subprocess.PIPE)
     p.await_event("filled")
     p.become(os.path.join(BUILD, "programs", "fill"), "--bytes", "60MiB", "--block", "4MiB", "--until", shared.path("end"))
@@ -148,7 +148,7 @@ def test_a_stopped_client_does_not_stop_the_others(make_world):
     world.start_daemon(config={"quantum": "200ms", "grace": "500ms"})
     stopped = world.program("hold", "--bytes", "48MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     stopped.await_event("filled")
-    wait_for(lambda: world.clients()[stopped.pid]["idle"], 20, "it to do nothing")  # nor to hold the simulated card's lock
+    wait_for(lambda: world.clients()[stopped.pid]["idle"], 20, "it to be idle")  # so it holds no lock of the card
     stopped.send(signal.SIGSTOP)
     others = [fill(world, seed, "--block", "4MiB", mib=60) for seed in ("1", "2")]
     wait_for(lambda: "overdue" in world.clients()[stopped.pid]["flags"], 30, "the stopped client to be overdue")

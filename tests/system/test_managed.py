@@ -1,9 +1,9 @@
-"""Managed memory in the simulator, against a study of Unified Memory on a P100 of 16 GiB: "Our study of Unified Memory
-in multi-process scenarios", sections 10.3 to 10.8, of the work that sublet descends from. Its programs are repeated with
-1/128 of its sizes: 8 MiB for each of its GiB. What must agree are bytes and counts, not times.
+"""Managed memory in the simulator, compared with a study of Unified Memory on a P100 of 16 GiB: "Our study of Unified
+Memory in multi-process scenarios", sections 10.3 to 10.8, of the work that sublet descends from. The tests repeat its
+programs with 1/128 of its sizes: 8 MiB for each of its GiB. Bytes and counts must agree, times need not.
 
-Its card had a little less than 16 GiB for programs, 15.6 with one process and 15.4 with two; so has the one here. Where a
-figure depends on that, it is derived from what this card has, and compared with the study's to a fifth of a GiB."""
+The study's card had a little less than 16 GiB for programs: 15.6 with one process, 15.4 with two. The card here has the
+same. A figure that depends on this is derived from the card here, and compared with the study's to a fifth of a GiB."""
 
 import random
 import signal
@@ -15,15 +15,16 @@ import pytest
 from test_oversubscription import run_until_handoffs
 from world import MIB, wait_for
 
-GIB = 8 * MIB  # of the study
+GIB = 8 * MIB  # stands for a GiB of the study
 BLOCK = 2 * MIB
-FAULTS = 6  # groups that walk through a block: 30,720 for the study's 10 GiB, of 5,120 blocks
+FAULTS = 6  # groups of faults for each block: 30,720 for the study's 10 GiB, which are 5,120 blocks
 CLOSE = GIB // 5
 
 
 @pytest.fixture
 def card(make_world):
-    """Contexts of 3 MiB: 125 MiB are left for one process, 122 for two; 62 and 61 blocks."""
+    """A card with contexts of 3 MiB: it leaves 125 MiB for one process and 122 MiB for two, that is, 62 and 61
+    blocks."""
     w = make_world(memory="128MiB")
     w.env["SIMCUDA_CONTEXT"] = "3MiB"
     return w
@@ -38,7 +39,7 @@ def start(card, gib, until=None):
 
 
 def moved(card, p):
-    """The counters of the card for one process."""
+    """Returns the card's counters for one process."""
     return next(q for q in card.card()["processes"] if q["pid"] == p.pid)
 
 
@@ -47,7 +48,7 @@ def room(processes):
 
 
 def finish(*programs):
-    """At the end the processor compares every word, so all of it comes home."""
+    """Ends the programs. At the end the processor compares every word, so all memory moves back to the host."""
     for p in programs:
         p.order("check")
         p.finish()
@@ -72,8 +73,9 @@ def test_one_process_that_fits_moves_everything_once(card):
 
 
 @pytest.mark.parametrize("second, into, out", [("run", 36, 20.365), ("reverse", 22, 6.365)])
-def test_one_process_of_18_of_16_gib_evicts_what_it_used_longest_ago(card, second, into, out):
-    """In order, each chunk has just been evicted when its turn comes; in reverse order only the last two have."""
+def test_one_process_of_18_of_16_gib_evicts_its_least_recently_used_chunks(card, second, into, out):
+    """In the same order, each chunk has just been evicted when its turn comes; in reverse order only the last two have
+    been."""
     p = start(card, 18)
     p.order("run")
     first = moved(card, p)
@@ -84,7 +86,7 @@ def test_one_process_of_18_of_16_gib_evicts_what_it_used_longest_ago(card, secon
     assert n["managed_h2d_bytes"] == into * GIB
     assert n["managed_d2h_bytes"] == into * GIB - room(1)
     assert abs(n["managed_d2h_bytes"] - out * GIB) < CLOSE
-    # Always whole blocks: "Avg Size 2.0000MB, Min 2.0000MB, Max 2.0000MB".
+    # Evictions move whole blocks: "Avg Size 2.0000MB, Min 2.0000MB, Max 2.0000MB".
     assert n["managed_d2h_bytes"] == n["evictions"] * BLOCK == n["managed_d2h_moves"] * BLOCK
     assert n["gpu_faults"] == into * GIB // BLOCK * FAULTS
     assert n["cpu_faults"] == 18 * GIB // BLOCK * FAULTS  # the study's 55,296
@@ -113,7 +115,7 @@ def test_faults_of_one_process_evict_the_other(card):
     n = moved(card, a)
     assert n["managed_h2d_bytes"] == 10 * GIB and n["managed_d2h_bytes"] == n["evictions"] * BLOCK == lost
     assert moved(card, b)["managed_d2h_bytes"] == 0
-    finish(b)  # its memory left the card with it
+    finish(b)  # its memory has left the card
     a.order("run")
     n = moved(card, a)
     assert n["managed_h2d_bytes"] == 10 * GIB + lost and n["managed_d2h_bytes"] == lost
@@ -125,8 +127,8 @@ def test_faults_of_one_process_evict_the_other(card):
 # ---- 10.7: thrashing ----
 
 def test_two_processes_at_once_thrash(card):
-    """The study stopped A after 6 rounds: 68.5 GiB in and 60.9 out, against 10 and 0 alone. Here both go on until each has
-    moved half of that, which they never would alone."""
+    """The study stopped A after 6 rounds: A had moved 68.5 GiB in and 60.9 out, against 10 and 0 alone. Here both run
+    until each has moved half of that, which neither would do alone."""
     a, b = (start(card, 10, until=card.path("enough")) for _ in range(2))
     for p in (a, b):
         p.process.stdin.write(b"run 100000\n")
@@ -174,7 +176,7 @@ def test_a_prefetch_evicts_like_a_fault(card):
 
 # ---- beyond the study ----
 
-def test_memory_comes_home_by_prefetch_and_by_touch(card):
+def test_memory_returns_to_the_host_by_prefetch_and_by_touch(card):
     p = start(card, 6)
     p.order("run")
     p.order("home")
@@ -192,14 +194,14 @@ def test_memory_comes_home_by_prefetch_and_by_touch(card):
     finish(p)
 
 
-def test_the_copy_engine_uses_managed_memory_where_it_is(card):
+def test_the_copy_engine_uses_managed_memory_in_place(card):
     p = start(card, 18)
     p.order("run")
     p.order("copies")
     finish(p)
 
 
-def test_ordinary_memory_takes_the_place_of_managed_memory(card):
+def test_ordinary_memory_evicts_managed_memory(card):
     p = start(card, 14)
     p.order("run")
     assert moved(card, p)["evictions"] == 0
@@ -210,7 +212,7 @@ def test_ordinary_memory_takes_the_place_of_managed_memory(card):
     finish(p)
 
 
-def test_a_killed_process_gives_its_place_to_the_others(card):
+def test_a_killed_process_leaves_its_room_to_other_processes(card):
     a, b = start(card, 10), start(card, 10)
     a.process.stdin.write(b"run 1000\n")
     a.process.stdin.flush()
@@ -225,8 +227,8 @@ def test_a_killed_process_gives_its_place_to_the_others(card):
     finish(b)
 
 
-def test_processes_killed_while_they_evict_cost_the_others_no_byte(card):
-    """B's blocks are pushed out by processes that are killed at any point of their work."""
+def test_processes_killed_while_they_evict_cost_other_processes_no_byte(card):
+    """Processes that are killed at any point of their work evict B's blocks."""
     b = start(card, 12)
     for n in range(5):
         a = start(card, 10)
@@ -234,7 +236,7 @@ def test_processes_killed_while_they_evict_cost_the_others_no_byte(card):
         a.process.stdin.flush()
         b.order("run 1")
         wait_for(lambda: moved(card, b)["evictions"] > 0, 30, "an eviction")
-        time.sleep(random.Random(n).random() * 0.05)  # where in its work, not whether
+        time.sleep(random.Random(n).random() * 0.05)  # varies the point of the kill
         a.process.kill()
         a.process.wait()
         b.order("run 1")
@@ -257,7 +259,7 @@ def test_the_memory_of_a_stopped_process_makes_way(card):
 # ---- under sublet: programs that use managed memory themselves ----
 
 def test_a_programs_own_managed_memory_gives_way_like_any_other(shared):
-    """It is promised, counted, and sent home in bulk when its turn ends; no fault pushes other memory out."""
+    """The memory is promised, counted, and moved to the host in bulk when a turn ends; no fault evicts other memory."""
     others = [shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--seed", n, "--until", shared.path("end"))
               for n in ("1", "2")]
     for p in others:
@@ -278,13 +280,14 @@ def test_a_programs_own_managed_memory_gives_way_like_any_other(shared):
     n = moved(shared, p)
     assert n["evictions"] == 0 and n["managed_d2h_bytes"] > 0
     p.order("prefetch")
-    wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 0, 30, "its memory to be nobody else's")
+    wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 0, 30, "its memory not to count as foreign")
     finish(p)
     assert shared.card()["peak"] <= 128 * MIB
 
 
 def test_managed_memory_that_cannot_be_promised_is_left_to_the_driver(shared):
-    """More than the card works on a card of one's own, so it works here; and it makes room for ordinary memory."""
+    """A program with the card to itself may use more managed memory than the card has. That memory also makes room
+    for ordinary memory."""
     p = shared.program("managed", "--bytes", 18 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
     p.await_event("ready")
     p.order("init")
@@ -296,7 +299,7 @@ def test_managed_memory_that_cannot_be_promised_is_left_to_the_driver(shared):
     finish(p)
 
 
-def test_managed_memory_is_not_given_up_for_what_could_never_be(shared):
+def test_managed_memory_is_not_given_up_for_an_impossible_request(shared):
     p = shared.program("managed", "--bytes", 12 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
     p.await_event("ready")
     p.order("init")
@@ -307,17 +310,17 @@ def test_managed_memory_is_not_given_up_for_what_could_never_be(shared):
     finish(p)
 
 
-def test_managed_memory_that_is_read_mostly_is_the_drivers(shared):
-    """A prefetch to the host would leave the card's copy where it is. Memory with that advice is not counted; the rest gives
-    way as before."""
+def test_read_mostly_managed_memory_is_left_to_the_driver(shared):
+    """A prefetch to the host would leave the card's copy where it is. So memory with that advice is not counted; all
+    other managed memory gives way as before."""
     p = shared.program("managed", "--bytes", 10 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
     p.await_event("ready")
     p.order("init")
     p.order("run")
-    wait_for(lambda: shared.clients()[p.pid]["allocated"] == 10 * GIB, 20, "all of it to be in the books")
+    wait_for(lambda: shared.clients()[p.pid]["allocated"] == 10 * GIB, 20, "all of it to be in the ledger")
     p.order("mostly")
-    wait_for(lambda: shared.clients()[p.pid]["allocated"] == 6 * GIB, 20, "two chunks of five to be out of the books")
-    wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 4 * GIB, 20, "them to be somebody else's")
+    wait_for(lambda: shared.clients()[p.pid]["allocated"] == 6 * GIB, 20, "two chunks of five to be out of the ledger")
+    wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 4 * GIB, 20, "these chunks to count as foreign")
     q = shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--rounds", "20").ok()
     shared.check_sums(q)
     n = moved(shared, p)
@@ -340,9 +343,10 @@ def hold(world, seed, mode, **env):
                          SUBLET_MEMORY=mode, **env)
 
 
-@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
-def test_mode_managed_keeps_every_byte_and_the_promise(small):
-    """Two programs of 40 MiB on a card of 64: bytes right, no handle made, and never more on the card than was granted."""
+@pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
+def test_mode_managed_keeps_every_byte_within_the_granted_room(small):
+    """Two programs of 40 MiB on a card of 64: the bytes are right, no handle is made, and no more is on the card than
+    granted."""
     pair = [small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", n, "--until", small.path("end"),
                           SUBLET_MEMORY="managed") for n in (1, 2)]
     run_until_handoffs(small, pair, 6, small.path("end"))
@@ -354,9 +358,9 @@ def test_mode_managed_keeps_every_byte_and_the_promise(small):
 
 
 @pytest.mark.parametrize("mode", ["exclusive", "auto"])
-def test_mode_managed_moves_what_is_touched(small, mode):
-    """Each program uses a fifth of its memory in turn. Moved as a whole, at least 17 MiB would go each way with every turn;
-    the driver moves only what was used and had to leave."""
+def test_mode_managed_moves_only_touched_memory(small, mode):
+    """Each program uses a fifth of its memory in turn. If sublet moves the programs, at least 17 MiB move each way at
+    every turn; the driver moves only memory that was used and had to leave."""
     assert small.sublet("set", "mode", mode).returncode == 0
     figures = {}
     for memory in ("swap", "managed"):
@@ -365,7 +369,7 @@ def test_mode_managed_moves_what_is_touched(small, mode):
             p.await_event("filled")
             c = wait_for(lambda p=p: (c := small.clients()[p.pid])["allocated"] >= 40 * MIB and c, 20, "its figures")
             assert c["memory"] == memory and (c["managed"] >= 40 * MIB) == (memory == "managed")
-        pair[0].order("verify")  # both have been on the card as a whole
+        pair[0].order("verify")  # from now on no program has memory that was never on the card
         pair[1].order("look 2")
         before = small.card()
         for _ in range(3):
@@ -381,9 +385,9 @@ def test_mode_managed_moves_what_is_touched(small, mode):
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_what_could_not_be_tried_at_first_is_tried_when_the_room_is_needed(small, own):
-    """Whether sending memory home frees the card is found out at its allocation, unless the card gives no clear answer then
-    (here: there is no room for the try). Unknown is not the same as no."""
+def test_a_failed_try_to_free_the_card_is_repeated_when_room_is_needed(small, own):
+    """The library tries at an allocation whether a prefetch to the host frees the card. Here the try fails for want of
+    room: the answer is still unknown, so the library tries again later."""
     if own:
         first = small.program("managed", "--bytes", "40MiB", "--block", "40MiB", stdin=subprocess.PIPE,
                               SIMCUDA_FAIL="cuMemAllocManaged:2:2")
@@ -403,9 +407,9 @@ def test_what_could_not_be_tried_at_first_is_tried_when_the_room_is_needed(small
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_managed_memory_that_may_keep_its_pages_is_not_taken_for_room(small, own):
-    """Where sending it home is not seen to free the card (an H200's driver keeps the pages), it stays counted, and programs
-    that need its room wait until it is freed: the driver is never made to take pages back."""
+def test_managed_memory_that_may_keep_its_pages_stays_counted(small, own):
+    """Memory stays counted if a prefetch to the host does not visibly free the card (an H200's driver keeps the pages).
+    Programs that need its room wait until it is freed; the driver never has to take pages back itself."""
     fails = {"SIMCUDA_FAIL": "cuMemPrefetchAsync:1+:801"}
     if own:
         first = small.program("managed", "--bytes", "40MiB", "--block", "8MiB", stdin=subprocess.PIPE, **fails)
@@ -421,16 +425,16 @@ def test_managed_memory_that_may_keep_its_pages_is_not_taken_for_room(small, own
     second = small.program("hold", "--bytes", "40MiB", "--block", "4MiB", "--seed", "2", stdin=subprocess.PIPE)
     wait_for(lambda: small.clients().get(second.pid, {}).get("state") in ("waiting", "restoring"), 30,
              "the second to wait")
-    first.order(work)  # goes on with its memory
+    first.order(work)  # the first goes on with its memory
     assert not second.events("filled")
     first.finish()
     second.await_event("filled", timeout=60)
     second.finish()
     card = small.card()
-    assert card["evictions"] == 0 and card["managed_d2h_bytes"] <= 40 * MIB  # the processor's own check at the end
+    assert card["evictions"] == 0 and card["managed_d2h_bytes"] <= 40 * MIB  # moved by the processor's check
 
 
-def test_a_mode_that_does_not_exist_is_said_and_the_default_holds(small):
+def test_a_bad_mode_is_named_and_the_default_holds(small):
     p = small.program("fill", "--bytes", "8MiB", "--block", "4MiB", "--rounds", "1", SUBLET_MEMORY="lots")
     p.ok()
     assert "SUBLET_MEMORY is swap, overflow or managed, not 'lots'" in p.err()

@@ -1,5 +1,5 @@
-"""The daemon brokers connections between processes that share memory, only between those of one user in one pid namespace,
-however they ask; and exported bytes are kept within what other programs need."""
+"""The daemon brokers connections between processes that share memory, but only between those of one user in one pid
+namespace. It limits exported bytes, so that other programs get the memory they need."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def named(c, name):
 
 
 def ask(c, name):
-    """Whether the answer to PEER is a connection."""
+    """Asks the daemon for a connection to the holder of that name. True if the answer is a connection."""
     sequence = c.send("PEER", name=name)
     answer = c.expect("PEERED", "REFUSED")
     assert answer["of"] == sequence
@@ -42,11 +42,11 @@ def test_the_holder_of_a_name_gets_the_connection(daemon, client, place):  # noq
     assert ask(b, NAMES[0])
     asked = a.expect("PEERED")
     assert asked["of"] == 0 and asked["name"] == ""
-    assert not ask(b, NAMES[2]), "nobody of this name"
-    assert not ask(b, NAMES[1]), "itself"
+    assert not ask(b, NAMES[2]), "no process has this name"
+    assert not ask(b, NAMES[1]), "the name of the asking process"
     a.kill()
     wait_for(lambda: not ask(b, NAMES[0]), what="the name to be forgotten")
-    wait_for(lambda: descriptors(d.process.pid) <= held, what="no end to be kept")
+    wait_for(lambda: descriptors(d.process.pid) <= held, what="the daemon to close its ends of the connections")
 
 
 def test_a_client_without_hello_gets_no_connection(daemon, client, place):  # noqa: F811
@@ -58,7 +58,7 @@ def test_a_client_without_hello_gets_no_connection(daemon, client, place):  # no
 
 
 @others.needed
-def test_another_user_is_nobody(place):  # noqa: F811
+def test_the_daemon_brokers_no_connection_to_another_user(place):  # noqa: F811
     os.chmod(place, 0o755)
     d = Daemon(place, "--shared", *CARD)
     as_other = others.as_user(1001)
@@ -67,12 +67,12 @@ def test_another_user_is_nobody(place):  # noqa: F811
         mine, theirs, second = (named(c, n) for c, n in zip(made, NAMES))
         assert not ask(theirs, NAMES[0]) and not ask(mine, NAMES[1])
         if others.seen(theirs.process.pid):
-            assert ask(theirs, NAMES[2]), "of a user that the daemon does not trust, too"
+            assert ask(theirs, NAMES[2]), "the daemon also brokers between processes of another user"
             assert second.expect("PEERED")["of"] == 0
         else:
-            assert not ask(theirs, NAMES[2]), "what the daemon cannot see may be another container"
+            assert not ask(theirs, NAMES[2]), "a process that the daemon cannot see may be in another container"
         mine.obey()
-        assert not [m for m in mine.seen if m["type"] == "PEERED"], "nobody was told of the other user"
+        assert not [m for m in mine.seen if m["type"] == "PEERED"], "no client is told of another user"
     finally:
         for c in made:
             c.end()
@@ -80,7 +80,7 @@ def test_another_user_is_nobody(place):  # noqa: F811
 
 
 @others.needed
-def test_another_pid_namespace_is_nobody(daemon, place):  # noqa: F811
+def test_the_daemon_brokers_no_connection_to_another_pid_namespace(daemon, place):  # noqa: F811
     alone = ["unshare", "--fork", "--pid", "--kill-child"]
     if subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip(NO_PID_NAMESPACES)
@@ -94,8 +94,8 @@ def test_another_pid_namespace_is_nobody(daemon, place):  # noqa: F811
             c.end()
 
 
-def test_one_that_does_not_read_is_not_sent_descriptors_for_ever(daemon, client, place):  # noqa: F811
-    """They count against the daemon's user until they are received."""
+def test_a_client_that_does_not_read_gets_few_descriptors(daemon, client, place):  # noqa: F811
+    """Descriptors count against the daemon's user until they are received."""
     d = daemon(*CARD)
     deaf, asking = named(client("deaf"), NAMES[0]), named(client("asking"), NAMES[1])
     deaf.stop_reading()
@@ -106,7 +106,7 @@ def test_one_that_does_not_read_is_not_sent_descriptors_for_ever(daemon, client,
         met += 1
     assert 0 < met < 50
     late = named(client("late"), NAMES[2])
-    assert ask(asking, NAMES[2]), "others are met as before"
+    assert ask(asking, NAMES[2]), "other connections are brokered as before"
     assert late.expect("PEERED")
     assert d.process.poll() is None
 
@@ -115,7 +115,7 @@ def export(c, size, flags=0):
     c.send("EXPORT", 0, bytes=size, flags=flags)
 
 
-def test_exported_bytes_are_unevictable_bytes(daemon, client, place):  # noqa: F811
+def test_exported_bytes_count_as_unevictable(daemon, client, place):  # noqa: F811
     d = daemon(*CARD)
     a, b = client("a").start(), client("b").start()
     assert a.allocate(600 * MIB)
@@ -123,13 +123,13 @@ def test_exported_bytes_are_unevictable_bytes(daemon, client, place):  # noqa: F
     export(a, 400 * MIB)
     assert a.expect("EXPORTED")["bytes"] == 400 * MIB
     wait_for(lambda: d.client(a.process.pid)["unevictable"] == 400 * MIB, what="the export to be seen")
-    assert d.client(a.process.pid)["charge"] == 600 * MIB, "nothing is counted twice"
-    # A newcomer cannot be promised memory that would not fit beside it.
+    assert d.client(a.process.pid)["charge"] == 600 * MIB, "exported bytes are not counted twice"
+    # The daemon promises a newcomer no memory that would not fit beside the exported bytes.
     assert not b.ask(700 * MIB)
     assert b.allocate(500 * MIB)
     obey_until([a, b], lambda: b.lease != 0, timeout=20)
     assert a.backed >= 400 * MIB and a.limit["backed"] >= 400 * MIB
-    # And memory that others hold cannot be kept from them.
+    # The daemon lets a client export no memory that it has promised to others.
     export(a, 590 * MIB)
     assert a.expect("REFUSED", "EXPORTED")["code"] == EXPORT_REFUSED
     export(a, 0)

@@ -1,6 +1,6 @@
-"""Modes, the quantum, priorities and idleness, end to end: the real daemon, programs that compete, changes while they run.
-The programs' own clocks show which had the card (`turns` has its kernels note when they began and ended), never sublet's
-figures."""
+"""Modes, the quantum, priorities and idleness, end to end: the real daemon and programs that compete while settings
+change. The programs' own clocks show which of them had the card, never sublet's figures: the kernels of `turns` note
+when they begin and end."""
 
 import os
 import random
@@ -17,13 +17,13 @@ from world import wait_for
 
 @pytest.fixture
 def small(make_world):
-    """A card of 64 MiB, no daemon yet."""
+    """A card of 64 MiB without a daemon."""
     return make_world(memory="64MiB")
 
 
 @pytest.fixture
 def quick(small):
-    """The same with a daemon whose quantum is short."""
+    """A card of 64 MiB with a daemon whose quantum is short."""
     small.start_daemon(config={"quantum": "200ms"})
     return small
 
@@ -57,7 +57,7 @@ def finish(world, *programs):
 
 
 def go_on(programs, rounds=2, timeout=60):
-    """Waits until each program has done so many more rounds."""
+    """Waits until each program has done that many more rounds."""
     before = [len(p.events("round")) for p in programs]
     wait_for(lambda: all(len(p.events("round")) >= n + rounds for p, n in zip(programs, before)), timeout,
              "everybody to go on")
@@ -67,7 +67,7 @@ def go_on(programs, rounds=2, timeout=60):
 
 
 def turns_of(*programs):
-    """[(begin, end, whose)] in order of time; a program's adjacent ones count as one."""
+    """Returns [(begin, end, number of the program)] in order of time; adjacent turns of a program count as one."""
     every = sorted((t["begin"], t["end"], i) for i, p in enumerate(programs) for t in p.events("turn"))
     merged = []
     for begin, end, whose in every:
@@ -79,14 +79,14 @@ def turns_of(*programs):
 
 
 def overlap_ns(turns, begin, end):
-    """For how long between two moments more than one program had a kernel running or queued."""
+    """Returns for how long between two moments more than one program had a kernel running or queued."""
     clipped = [(max(b, begin), min(e, end), who) for b, e, who in turns if e > begin and b < end]
     return sum(max(0, min(e, e2) - max(b, b2)) for i, (b, e, who) in enumerate(clipped)
                for b2, e2, who2 in clipped[i + 1:] if who != who2)
 
 
 def both_compute(world, pair):
-    """They run side by side for a while."""
+    """Waits until both programs have run side by side for a while."""
     before = world.launches(*pair)
     wait_for(lambda: all(n >= b + 100 for n, b in zip(world.launches(*pair), before)), 60, "both to compute")
 
@@ -97,8 +97,8 @@ def one_runs(world):
 
 
 @pytest.mark.freeze("off")  # a frozen program may not notice a short pause
-def test_exclusive_has_one_at_a_time_by_their_own_clocks(quick):
-    """Both fit, so in auto mode they run at the same time; the mode changes meanwhile."""
+def test_mode_exclusive_runs_one_program_at_a_time(quick):
+    """Both programs fit, so in mode auto they run at the same time; the mode changes while they run."""
     pair = [quick.program("turns", "--bytes", "8MiB", "--seed", seed, "--until", quick.path("end"))
             for seed in ("1", "2")]
     for p in pair:
@@ -115,18 +115,18 @@ def test_exclusive_has_one_at_a_time_by_their_own_clocks(quick):
     both_compute(quick, pair)
     finish(quick, *pair)
     every = [(t["begin"], t["end"], i) for i, p in enumerate(pair) for t in p.events("turn")]
-    assert overlap_ns(every, together, alone) > 0, "they never ran together: nothing was tried"
-    # A program that stopped for less than 20 ms at a change shows no pause: look at the turns in between.
+    assert overlap_ns(every, together, alone) > 0, "the programs never ran together: nothing was tried"
+    # A program that stopped for less than 20 ms at a change of mode shows no pause, so only turns well inside count.
     inside = [t for t in every if alone < t[0] and t[1] < again]
     assert overlap_ns(inside, alone, again) == 0, every
-    assert overlap_ns(every, again, time.time_ns()) > 0, "they did not come together again"
-    # They take turns, and no memory moves.
+    assert overlap_ns(every, again, time.time_ns()) > 0, "the programs did not run together again"
+    # The programs take turns, and no memory moves.
     assert len(inside) >= 8
     assert quick.card()["d2h_bytes"] < 8 * MIB
 
 
 def turns_at(world, quantum, handoffs):
-    """Between which moments there were so many turns."""
+    """Waits for that many hand-offs at that quantum. Returns the moments between which they happened."""
     setting(world, "quantum", quantum)
     begin, before = time.time_ns(), world.handoffs()
     wait_for(lambda: world.handoffs() >= before + handoffs, 60, f"{handoffs} hand-offs at {quantum}")
@@ -144,7 +144,7 @@ def test_the_quantum_is_obeyed_and_can_be_changed(quick):
     finish(quick, *pair)
     short, long, short_again = (
         statistics.median(e - b for b, e, _ in turns_of(*pair) if begin <= e <= end) for begin, end in periods)
-    # A tenth, and what a busy machine adds to each.
+    # The ratio is ten, but a busy machine adds time to each turn.
     assert long > 2 * short and long > 2 * short_again, (short, long, short_again)
     assert quick.sublet("set", "quantum", "0s").returncode != 0
     assert quick.sublet("set", "quantum", "soon").returncode != 0
@@ -153,14 +153,14 @@ def test_the_quantum_is_obeyed_and_can_be_changed(quick):
 # ---- changes under load ----
 
 
-def test_everything_changes_while_four_programs_compete(quick):
-    """No program is stuck, every byte stays right, and mode off is refused while memory is evicted."""
+def test_settings_can_change_while_four_programs_compete(quick):
+    """No program hangs, every byte stays right, and mode off is refused while memory is evicted."""
     random.seed(7)
     names = [("roam", 48), ("roam", 40), ("roam", 32)]
     programs = [quick.program(name, "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", str(i), "--ms", "200",
                                "--until", quick.path("end")) for i, (name, mib) in enumerate(names)]
     programs.append(fill(quick, 48, 9))
-    # by now they have the memory that they cannot do without: mode off does not make programs wait for room
+    # From here on each program has the memory that it cannot do without: in mode off no program waits for room.
     for p in programs:
         p.await_event("filled" if p.name == "fill" else "progress")
     refused = 0
@@ -171,7 +171,7 @@ def test_everything_changes_while_four_programs_compete(quick):
         if value == "off":
             refused += done.returncode != 0
             assert done.returncode == 0 or "evicted" in done.stderr, done.stderr
-            setting(quick, "mode", "auto")  # roamers need not fail for want of room
+            setting(quick, "mode", "auto")  # so that no roaming program fails for want of room
         else:
             assert done.returncode == 0, done.stderr
         assert all(p.running() for p in programs), [p.report() for p in programs if not p.running()]
@@ -191,7 +191,7 @@ def test_everything_changes_while_four_programs_compete(quick):
 # ---- off ----
 
 
-def test_off_is_refused_while_anything_is_evicted(quick):
+def test_mode_off_is_refused_while_memory_is_evicted(quick):
     first, second = hold(quick, 48, 1), hold(quick, 48, 2)
     for p in (first, second):
         p.await_event("filled")
@@ -209,7 +209,7 @@ def test_off_is_refused_while_anything_is_evicted(quick):
         assert quick.check_sums(p) == 1
 
 
-def test_in_off_what_does_not_fit_fails_and_nothing_is_revoked(quick):
+def test_mode_off_refuses_memory_that_does_not_fit_and_revokes_no_turn(quick):
     resident = fill(quick, 32, 1)
     resident.await_event("round")
     setting(quick, "mode", "off")
@@ -222,7 +222,7 @@ def test_in_off_what_does_not_fit_fails_and_nothing_is_revoked(quick):
     assert quick.handoffs() == 0
     shown = quick.clients()
     assert all(shown[p.pid]["evicted"] == 0 and shown[p.pid]["state"] == "running" for p in (resident, beside))
-    # Back under load: programs that did not fit a moment ago get their turns.
+    # Back in mode auto, programs that did not fit a moment ago get their turns.
     setting(quick, "mode", "auto")
     later = fill(quick, 48, 3)
     later.await_event("round")
@@ -230,7 +230,7 @@ def test_in_off_what_does_not_fit_fails_and_nothing_is_revoked(quick):
     assert quick.handoffs() > 0
 
 
-def test_the_mode_can_be_set_from_the_start(small):
+def test_the_configuration_can_set_the_mode(small):
     small.start_daemon(config={"mode": "off"})
     assert small.status()["mode"] == "off"
     first = hold(small, 32)
@@ -251,7 +251,7 @@ def test_a_priority_is_given_with_the_command(quick):
     by_option = quick.start([os.path.join(os.path.dirname(quick.daemon.argv[0]), "sublet"), "run", "--priority", "-3",
                               "--", os.path.join(os.path.dirname(quick.daemon.argv[0]), "programs", "hold"), "--bytes",
                               "4MiB"], stdin=subprocess.PIPE)
-    by_variable = hold(quick, 4, SUBLET_PRIORITY="7")  # the daemon's own user may
+    by_variable = hold(quick, 4, SUBLET_PRIORITY="7")  # the daemon's own user may raise it
     malformed = hold(quick, 4, SUBLET_PRIORITY="high")
     for p in (by_option, by_variable, malformed):
         p.await_event("filled")
@@ -268,7 +268,7 @@ def test_a_priority_is_given_with_the_command(quick):
         assert done.returncode == 2 and "--priority" in done.stderr, (value, done)
 
 
-# A client of another user: connects, attaches, and stays until its stdin ends.
+# A client of another user: it connects, attaches, and stays until its stdin ends.
 OTHER_USER = """
 import socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -281,14 +281,14 @@ sys.stdin.read()
 
 @others.needed
 @pytest.mark.parametrize("requested,given", [(5, 0), (0, 0), (-5, -5), (-1000, -20), (2**31 - 1, 0), (-2**31, -20)])
-def test_other_users_may_only_lower_themselves(world, requested, given):
+def test_other_users_may_only_lower_their_priority(world, requested, given):
     os.mkdir(world.dir)
     for path in (world.root, world.dir):
         os.chmod(path, 0o755)
     world.start_daemon("--shared", "--capacity", "64MiB")
     client = subprocess.Popen(
         ["/usr/bin/python3", "-c", OTHER_USER, os.path.join(world.dir, "client.sock"),
-         encode("HELLO", sequence=1, magic=MAGIC, major=1, name="x", version="1", priority=requested & 0xFFFFFFFF).hex(),
+         encode("HELLO", sequence=1, magic=MAGIC, protocol=1, name="x", version="1", priority=requested & 0xFFFFFFFF).hex(),
          encode("ATTACH", gpu=0, sequence=2, total_bytes=64 * MIB, uuid=uuid(1)).hex()],
         stdin=subprocess.PIPE, user=others.NOBODY)
     try:
@@ -303,13 +303,13 @@ def test_other_users_may_only_lower_themselves(world, requested, given):
 
 
 def pauses_s(orders):
-    """Between the end of each turn and the beginning of the next, by the program's own clock."""
+    """Returns the times between the end of each turn and the beginning of the next, by the program's own clock."""
     return [(b["at"] - a["at"]) / 1e9 - b["ms"] / 1e3 for a, b in zip(orders, orders[1:])]
 
 
 def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
-    """The batch job's turn would last five minutes. A slow bus: a hand-off costs far more than what is between two
-    requests of a burst, so the batch job must not get the card back in between."""
+    """The batch job's turn would last five minutes. The bus is slow: a hand-off costs far more than the pause between
+    two requests of a burst, so the batch job must not get the card during that pause."""
     world = make_world(memory="64MiB", bus="40MB/s")
     world.start_daemon(config={"quantum": "5min"})
     interactive = hold(world, 32)
@@ -322,25 +322,26 @@ def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
         before = world.clients()[interactive.pid]["handoffs"]
         orders += [interactive.order("touch") for _ in range(4)]
         lost = world.clients()[interactive.pid]["handoffs"] - before
-        # The first burst moves 22 MiB each way, half a second: a program that was kept from asking for so long was idle.
+        # A hand-off moves 22 MiB each way, half a second: a program that was kept from asking for that long counts as
+        # idle.
         burst = max([time.monotonic() - orders[-1]["at"] / 1e9, *pauses_s(orders)]) < 0.25
         assert not burst or lost == 0, (orders, lost)
         undisturbed += burst
-        go_on([batch])  # it gets the card back when the burst is over
+        go_on([batch])  # the batch job gets the card back when the burst is over
         if undisturbed == 2:
             break
-    assert undisturbed == 2, "the machine let no burst be one"
+    assert undisturbed == 2, "the machine disturbed every burst"
     assert world.clients()[batch.pid]["handoffs"] >= 2
     interactive.finish()
     finish(world, batch)
     assert world.check_sums(interactive) == 1
 
 
-# ---- the quantum that finds itself ----
+# ---- the automatic quantum ----
 
 
 def handoff_costs_s(events):
-    """From the beginning of each drain to the end of the other program's next restore."""
+    """Returns the times from the beginning of each drain to the end of the other program's next restore."""
     costs = []
     for i, e in enumerate(events):
         if e["event"] != "drain_begin":
@@ -355,7 +356,7 @@ def handoff_costs_s(events):
 
 @pytest.mark.parametrize("bus", ["200MB/s", "50MB/s"])
 def test_the_automatic_quantum_follows_the_cost_of_hand_offs(make_world, bus):
-    """Here hand-offs may take half of the time, so a turn lasts as long as one costs."""
+    """Here hand-offs may take half of the time, so a turn lasts as long as a hand-off."""
     world = make_world(memory="64MiB", bus=bus)
     world.start_daemon(config={"handoff_share": "50%", "quantum_min": "1ms"})
     pair = [fill(world, 40, seed) for seed in (1, 2)]
@@ -364,8 +365,8 @@ def test_the_automatic_quantum_follows_the_cost_of_hand_offs(make_world, bus):
     seen = []
 
     def follows():
-        """The quantum is a mean of the last costs. Where the machine stopped a process for a while the two clocks differ: the
-        daemon's starts a little before the program's and ends a little after."""
+        """The quantum is a mean of the last costs. The two clocks differ if the machine stopped a process for a while:
+        the daemon's begins a little before the program's and ends a little after."""
         quantum = world.status()["gpus"][0]["quantum_s"]
         costs = handoff_costs_s(sorted(world.traced(), key=lambda e: e["t_ns"]))[-6:]
         seen.append((quantum, costs))
@@ -385,7 +386,7 @@ def test_an_idle_program_keeps_its_memory_for_as_long_as_set_and_no_longer(small
     small.start_daemon(config={"quantum": "5min", "idle_release": "1500ms"})
     idle = hold(small, 48)
     idle.await_event("filled")
-    last = idle.order("touch")  # it cannot have been idle before it was begun
+    last = idle.order("touch")  # the program cannot have been idle before this touch began
     second = hold(small, 48, 2)
     assert second.await_event("filled")["at"] - (last["at"] - last["ms"] * 1e6) > 1.5e9
     idle.order("verify")
@@ -393,8 +394,9 @@ def test_an_idle_program_keeps_its_memory_for_as_long_as_set_and_no_longer(small
         p.finish()
 
 
-def test_who_has_been_idle_for_long_gives_way_at_once(small):
-    """As long as the hand-off costs, unless set: here that is over before another program asks. Only idleness ends a turn."""
+def test_a_program_idle_for_long_gives_way_at_once(small):
+    """By default a turn ends once its program was idle for as long as a hand-off takes. Here the program was idle for
+    longer before another program asks."""
     small.start_daemon(config={"quantum": "5min"})
     idle = hold(small, 48)
     idle.await_event("filled")
@@ -407,15 +409,15 @@ def test_who_has_been_idle_for_long_gives_way_at_once(small):
 
 
 def test_a_busy_program_is_not_idle(small):
-    """Within its quantum a working program keeps its turn, however little it does at a time."""
+    """Within its quantum a working program keeps its turn, even if it does little at a time."""
     small.start_daemon(config={"quantum": "5min", "idle_release": "1ms"})
     busy = small.program("turns", "--bytes", "40MiB", "--block", "4MiB", "--ms", "1", "--until", small.path("end"))
     busy.await_event("filled")
     turns = small.handoffs()
     second = hold(small, 48, 2)
     wait_for(lambda: second.pid in small.clients(), 30, "the second to come")
-    # It counts as idle if the machine does not let it run for a while, and is asked to give way then; so there are more
-    # tries.
+    # If the machine does not let the program run for a while, it counts as idle and is asked to give way. So there are
+    # several tries.
     for _ in range(5):
         wait_for(lambda: small.clients()[second.pid]["state"] in ("waiting", "restoring") or small.handoffs() > turns, 30,
                  "the second to wait")
@@ -425,12 +427,12 @@ def test_a_busy_program_is_not_idle(small):
             break
         second.await_event("filled")
         launched = small.launches(busy)[0]
-        wait_for(lambda: small.launches(busy)[0] >= launched + 20, 60, "the first to have it back")
+        wait_for(lambda: small.launches(busy)[0] >= launched + 20, 60, "the first to have its turn back")
         turns = small.handoffs()
         second.process.stdin.write(b"touch\n")
         second.process.stdin.flush()
     else:
-        raise AssertionError("asked to give way each time, before it had done 200 launches")
+        raise AssertionError("the first was asked to give way each time, before it had done 200 launches")
     touch(small.path("end"))
     busy.ok()
     second.await_event("filled")

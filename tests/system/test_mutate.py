@@ -1,4 +1,4 @@
-"""./dev mutate: the changes that it draws, and that it finds those that no test notices."""
+"""./dev mutate draws changes to the sources, and finds those that no test notices."""
 
 import os
 import re
@@ -18,7 +18,7 @@ add_executable(test_sum test_sum.c src/base/sum.c)
 add_test(NAME test_sum COMMAND test_sum)
 """
 
-SUM = """/* sum.c: two sums, of which one is tested. */
+SUM = """/* sum.c: two functions, of which one is tested. */
 int tested(int a, int b)
 {
         return a + b;
@@ -93,14 +93,14 @@ def no_namespaces():
 
 
 @pytest.mark.skipif(no_namespaces(), reason="needs namespaces for processes")
-def test_what_no_test_holds_survives_and_is_shown(tiny):
+def test_a_change_that_no_test_notices_survives_and_is_shown(tiny):
     said = mutate(tiny, "--seed", "1", "--count", "2")
     assert re.search(r"caught +src/base/sum.c:4 .* by test_sum", said)
     assert re.search(r"survived +src/base/sum.c:9 ", said)
     assert "-        return a - b;" in said.split("1 survived")[1]
     assert re.search(r"^wire and base +2 +1 +1 +0 +50 %$", said, flags=re.M)
     assert (tiny / "src/base/sum.c").read_text() == SUM
-    assert "[1/2]" not in mutate(tiny, "--seed", "1", "--count", "2"), "what was tried is not tried again"
+    assert "[1/2]" not in mutate(tiny, "--seed", "1", "--count", "2"), "a change is tried only once"
     (tiny / "test_sum.c").write_text("int tested(int a, int b);\nint untested(int a, int b);\n"
                                      "int main(void) { return tested(2, 3) != 5 || untested(2, 3) != -1; }\n")
     assert "0 survived" in mutate(tiny, "--seed", "1", "--count", "2", "--again")

@@ -1,4 +1,4 @@
-"""NVML that hangs, crashes or fails: no client waits for it, and no figure is used that it did not give."""
+"""NVML that hangs, crashes or fails: no client waits for it, and the daemon uses no figure that NVML did not give."""
 
 import os
 import signal
@@ -25,28 +25,28 @@ def is_served(client, card_uuid):  # noqa: F811
 
 @pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetMemoryInfo",
                                       "nvmlDeviceGetComputeRunningProcesses"])
-def test_nobody_waits_for_nvml_that_hangs_from_the_start(card, daemon, client, function):  # noqa: F811
+def test_no_client_waits_for_nvml_that_hangs_from_the_start(card, daemon, client, function):  # noqa: F811
     d = daemon(SIMCUDA_FAIL=f"{function}:1:hang", **card)
     for _ in range(3):
-        assert is_served(client, uuid(0)), "by what it says itself"
+        assert is_served(client, uuid(0)), "by the client's own description"
     assert d.gpu()["measured_s_ago"] is None and d.gpu()["total"] == 64 * MIB
     code, errors = d.end()
     assert code == 0 and errors.count(LATE) == 1
 
 
-def test_figures_hold_while_nvml_hangs_and_follow_when_it_goes_on(card, daemon, client):  # noqa: F811
+def test_the_last_figures_hold_until_nvml_answers_again(card, daemon, client):  # noqa: F811
     d = daemon(**card)
     card_uuid = nvml_uuid(d)
-    stranger = client(env=card)
-    stranger.take(100 * MIB)
+    foreign = client(env=card)
+    foreign.take(100 * MIB)
     assert is_served(client, card_uuid)
-    wait_for(lambda: d.gpu()["foreign"] >= 100 * MIB, what="the stranger's bytes")
+    wait_for(lambda: d.gpu()["foreign"] >= 100 * MIB, what="the foreign bytes")
     reader = reader_of(d)
     os.kill(reader, signal.SIGSTOP)
-    stranger.end()
+    foreign.end()
     wait_for(lambda: d.gpu()["measured_s_ago"] > 2.5, what="the figures to be old")
     assert is_served(client, card_uuid)
-    assert d.gpu()["foreign"] >= 100 * MIB, "the last figure that is known"
+    assert d.gpu()["foreign"] >= 100 * MIB, "the last known figure holds"
     os.kill(reader, signal.SIGCONT)
     wait_for(lambda: d.gpu()["foreign"] == 0 and d.gpu()["measured_s_ago"] < 2, what="new figures")
     code, errors = d.end()
@@ -58,7 +58,7 @@ def cpu_s(pid):
         return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_what_waits_for_a_look_keeps_its_order_and_nobody_else_waiting(card, daemon, client):  # noqa: F811
+def test_a_client_that_waits_for_nvml_keeps_its_order_and_delays_no_other(card, daemon, client):  # noqa: F811
     d = daemon(**card)
     card_uuid = nvml_uuid(d)
     there, waits, ended = client("there").connect(), client("waits").connect(), client("ended").connect()
@@ -75,8 +75,8 @@ def test_what_waits_for_a_look_keeps_its_order_and_nobody_else_waiting(card, dae
     waits.send("BYE")
     ended.kill()
     waits.receive(0.5)
-    assert there.ask(64 * MIB), "nobody else waits"
-    assert cpu_s(d.process.pid) - spent < 0.25, "what it says next is not looked at again and again"
+    assert there.ask(64 * MIB), "no other client waits"
+    assert cpu_s(d.process.pid) - spent < 0.25, "the daemon does not poll the messages that wait"
     os.kill(reader_of(d), signal.SIGCONT)
     while not waits.seen or waits.seen[-1]["type"] != "closed":
         waits.receive()
@@ -85,7 +85,7 @@ def test_what_waits_for_a_look_keeps_its_order_and_nobody_else_waiting(card, dae
                       (lambda m: m["type"] == "LIMIT" and m["commit"] >= 10 * MIB,
                        lambda m: m["type"] == "REFUSED" and m["of"] == sequence))
     assert given < refused
-    wait_for(lambda: len(d.gpu()["clients"]) == 1, what="the end of who waited")
+    wait_for(lambda: len(d.gpu()["clients"]) == 1, what="the end of the client that waited")
 
 
 def test_the_end_of_a_process_is_seen_while_nvml_hangs(card, daemon, client):  # noqa: F811
@@ -100,27 +100,27 @@ def test_the_end_of_a_process_is_seen_while_nvml_hangs(card, daemon, client):  #
 
 
 @pytest.mark.parametrize("how", [signal.SIGSEGV, signal.SIGKILL])
-def test_a_crash_in_nvml_is_not_the_daemons(card, daemon, client, how):  # noqa: F811
+def test_the_daemon_survives_a_crash_in_nvml(card, daemon, client, how):  # noqa: F811
     d = daemon(**card)
     card_uuid = nvml_uuid(d)
     assert is_served(client, card_uuid)
     first = reader_of(d)
     os.kill(first, how)
     assert is_served(client, card_uuid)
-    wait_for(lambda: reader_of(d) not in (None, first) and (d.gpu()["measured_s_ago"] or 9) < 2, what="another one")
+    wait_for(lambda: reader_of(d) not in (None, first) and (d.gpu()["measured_s_ago"] or 9) < 2, what="another reader")
     assert d.end()[0] == 0
 
 
 def test_a_daemon_ends_while_nvml_hangs(card, daemon):  # noqa: F811
     d = daemon(**card)
-    reader = wait_for(lambda: reader_of(d), what="the process that asks")
+    reader = wait_for(lambda: reader_of(d), what="the reader")
     os.kill(reader, signal.SIGSTOP)
     assert d.end()[0] == 0
-    wait_for(lambda: not os.path.exists(f"/proc/{reader}") or name_of(reader) != NVML_READER, what="its end, too")
+    wait_for(lambda: not os.path.exists(f"/proc/{reader}") or name_of(reader) != NVML_READER, what="the reader's end, too")
 
 
-def test_what_was_short_is_forgotten_when_nvml_begins_to_fail(card, daemon, client):  # noqa: F811
-    """NVML returns figures together with the error; they are not used."""
+def test_figures_that_nvml_returns_with_an_error_are_not_used(card, daemon, client):  # noqa: F811
+    """NVML returns figures together with the error; the daemon does not use them."""
     d = daemon(SIMCUDA_FAIL="nvmlDeviceGetMemoryInfo:4+:999", **card)
     c = client().connect()
     c.hello()
@@ -128,11 +128,11 @@ def test_what_was_short_is_forgotten_when_nvml_begins_to_fail(card, daemon, clie
     c.expect("LIMIT")
     wait_for(lambda: d.gpu()["measured_s_ago"] > 2.5, what="NVML to fail")
     whole = d.gpu()["capacity"]
-    c.usage()  # it answers: it may be given bytes to back
+    c.usage()  # the client answers, so that the daemon may give it bytes to back
     assert c.ask(200 * MIB) and c.limit["backed"] >= 100 * MIB
     c.send("SHORT", 0, bytes=100 * MIB)
     wait_for(lambda: d.gpu()["capacity"] < whole, what="the shortage")
-    stranger = client(env=card)
-    stranger.take(100 * MIB)
+    foreign = client(env=card)
+    foreign.take(100 * MIB)
     wait_for(lambda: d.gpu()["capacity"] == whole, what="the shortage to be forgotten")
     assert d.gpu()["foreign"] == 0

@@ -1,7 +1,7 @@
-"""docs/messages.md explains every message that a person can meet: those of the sources are looked up there. And
-docs/operations.md explains every setting and variable.
+"""docs/messages.md explains every message of the sources that a person can meet, and docs/operations.md explains every
+setting and variable.
 
-In the page a message stands between backticks, with a capital word or a letter for each part that varies."""
+In the page a message is in backticks, with a capital word or a letter for each part that varies."""
 
 import pathlib
 import re
@@ -10,9 +10,9 @@ from world import ROOT
 
 MESSAGES = pathlib.Path(ROOT, "docs", "messages.md")
 SETTINGS = pathlib.Path(ROOT, "docs", "operations.md")
-MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; the others are in test builds only
+MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; test builds alone have the other two
 
-# Where messages come from: a call, and the text between its parenthesis and the message.
+# The calls that print messages: folders, and the text from the call to its message.
 SOURCES = (
     ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error|notice)\(\s*"),
     ("src/daemon", r"usage_error\(\s*"),
@@ -25,12 +25,12 @@ SOURCES = (
     ("src/cli", r"print_finding\(\s*(?:WARN|FAIL),\s*"),
 )
 
-# A literal, or a macro or conversion between two of them.
+# A string literal, or a macro or conversion between two literals.
 TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([A-Za-z_]\w*)(?=\s*"))')
 
 
 def text_after(source, at):
-    """The pieces of the text that begins here, split where parts vary; None if it is no literal."""
+    """Returns the pieces of the text that begins here, split at its variable parts; None if it is no literal."""
     whole, found = "", False
     while True:
         token = TOKEN.match(source, at)
@@ -39,7 +39,7 @@ def text_after(source, at):
         found = True
         whole += "%s" if token[1] is None else token[1].replace('\\"', '"')
         at = token.end()
-    # SUBLET_VERSION and the like may also stand last.
+    # SUBLET_VERSION or another macro may also come last.
     return re.split(r"%[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j)?[a-zA-Z]", whole) if found else None
 
 
@@ -70,7 +70,7 @@ def test_every_message_is_explained():
             missing.append(f"{path}: {'…'.join(pieces)}")
     assert len(patterns) > 60, "the sources were not read"
     assert not missing, "not in docs/messages.md:\n" + "\n".join(sorted(set(missing)))
-    # And no other messages: the first cells of its tables.
+    # The page has no other messages: the first cells of its tables are checked.
     rows = re.findall(r"^\| (`.+?) \| ", MESSAGES.read_text(), re.M)
     surplus = [s for row in rows for s in spans(row) if not any(p.fullmatch(s) for p in telling)]
     assert len(rows) > 40
@@ -78,7 +78,7 @@ def test_every_message_is_explained():
 
 
 def test_every_setting_is_explained():
-    """Keys of the configuration, and variables of the environment."""
+    """Settings are keys of the configuration and variables of the environment."""
     page = SETTINGS.read_text()
     keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/setup/config.c").read_text(), re.M)
     table = pathlib.Path(ROOT, "src/base/settings.def").read_text()

@@ -1,4 +1,4 @@
-"""Programs that other users run, in tests that act as them, are where those users can reach them."""
+"""Tests run programs as other users. Those users must be able to reach the programs."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ others.remove()
 
 
 @others.needed
-def test_others_reach_what_they_run_out_of_a_clone_that_they_cannot_enter(tmp_path):
+def test_other_users_reach_programs_of_a_clone_that_they_cannot_enter(tmp_path):
     os.chmod(tmp_path, 0o700)
     for name in ("tests/system", "src/wire"):
         shutil.copytree(os.path.join(ROOT, name), tmp_path / name)
@@ -30,4 +30,4 @@ def test_others_reach_what_they_run_out_of_a_clone_that_they_cannot_enter(tmp_pa
                           stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     copy = os.path.dirname(done.stdout.splitlines()[-1])
-    assert not copy.startswith(str(tmp_path)) and not os.path.exists(copy), "and leave nothing behind"
+    assert not copy.startswith(str(tmp_path)) and not os.path.exists(copy), "the copy is elsewhere, and is removed"

@@ -1,5 +1,5 @@
-"""SUBLET_MEMORY=overflow: one process uses more than the card. The card's counter of bytes that kernels used on the host
-tells where memory lies."""
+"""SUBLET_MEMORY=overflow: one process uses more memory than the card has. The card counts the bytes of host memory that
+kernels used, which tells where a buffer lies."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ SETTINGS = {"quantum": "200ms", "host_memory": "1GiB"}
 
 @pytest.fixture
 def small(make_world):
-    """64 MiB, of which programs see 58."""
+    """A card of 64 MiB, of which programs see 58 MiB."""
     w = make_world(memory="64MiB")
     w.start_daemon(config=SETTINGS)
     return w
@@ -31,13 +31,13 @@ def buffers(world, *sizes, **env):
 
 
 def mapped(world, p):
-    """Bytes that its kernels have used of host memory, both ways."""
+    """Returns the bytes of host memory that the program's kernels have used, both ways."""
     n = next(q for q in world.card()["processes"] if q["pid"] == p.pid)
     return n["mapped_h2d_bytes"] + n["mapped_d2h_bytes"]
 
 
 def uses_of_host(world, p, n):
-    """The bytes of the buffer with this number that lie on the host."""
+    """Returns the bytes on the host of the buffer with this number."""
     before = mapped(world, p)
     p.order(f"cycle 1 {n}:1")
     return (mapped(world, p) - before) // 2
@@ -47,7 +47,7 @@ def on_host(world, p, *numbers):
     return [uses_of_host(world, p, n) // MIB for n in numbers]
 
 
-@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
+@pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
 def test_one_program_uses_more_than_the_card(small):
     p = small.program("fill", "--bytes", "100MiB", "--block", "4MiB", "--rounds", "3", **OVERFLOW)
     p.ok()
@@ -55,10 +55,10 @@ def test_one_program_uses_more_than_the_card(small):
     card = small.card()
     assert card["peak"] <= 64 * MIB
     assert card["mapped_h2d_bytes"] >= 3 * 42 * MIB
-    assert card["d2h_bytes"] - card["mapped_d2h_bytes"] < MIB  # no memory was moved to and fro
+    assert card["d2h_bytes"] - card["mapped_d2h_bytes"] < MIB  # no memory moved between card and host
 
 
-def test_the_program_is_told_of_card_and_host(small):
+def test_the_visible_size_includes_host_memory(small):
     p = buffers(small, 40, 40)
     info = p.order("info")
     assert info["total"] > 100 * MIB
@@ -68,7 +68,7 @@ def test_the_program_is_told_of_card_and_host(small):
     p.finish()
 
 
-def test_the_status_tells_what_lies_on_the_host(small):
+def test_the_status_shows_the_bytes_on_the_host(small):
     """The figures add up, and show how the program's memory is shared."""
     p = buffers(small, 40, 40, SUBLET_KEEP="50MiB")
 
@@ -76,31 +76,31 @@ def test_the_status_tells_what_lies_on_the_host(small):
         c = small.clients()[p.pid]
         return c["overflow"] >= 28 * MIB and c["allocated"] >= 80 * MIB and c
 
-    c = wait_for(figures, 20, "all of it to be told")
+    c = wait_for(figures, 20, "all of it to be reported")
     assert c["allocated"] == c["backed"] + c["evicted"] + c["overflow"]
     assert (c["memory"], c["keep"], c["managed"]) == ("overflow", 50 * MIB, 0)
     table = small.sublet("status").stdout
     assert "OVERFLOW" in table and "memory overflow, keeps to 50.0M" in table
     p.order("free 0")
     p.order("free 1")
-    wait_for(lambda: small.clients()[p.pid]["overflow"] == 0, 20, "what was freed to be told")
+    wait_for(lambda: small.clients()[p.pid]["overflow"] == 0, 20, "the freed memory to be reported")
     p.finish()
 
 
-def test_the_host_has_to_have_room(make_world):
+def test_an_allocation_fails_without_room_on_the_host(make_world):
     w = make_world(memory="64MiB")
     w.start_daemon(config={"host_memory": "40MiB"})
     p = buffers(w, 40, 30)
     p.process.stdin.write(b"alloc 2 30MiB\n")
     p.process.stdin.flush()
     assert p.wait() == 5  # out of memory
-    wait_for(lambda: w.status()["host_memory"]["committed"] == 0, 20, "what it had to be given back")
-    second = buffers(w, 40, 30)  # the room is there again
+    wait_for(lambda: w.status()["host_memory"]["committed"] == 0, 20, "its memory to be given back")
+    second = buffers(w, 40, 30)  # fits, because the first program's host memory is free
     second.finish()
 
 
-def test_the_largest_lies_on_the_host_and_priorities_say_otherwise(small):
-    p = buffers(small, 30, 20, 10, 20)  # the last one finds the card full
+def test_the_largest_buffer_lies_on_the_host_unless_priorities_differ(small):
+    p = buffers(small, 30, 20, 10, 20)  # the last buffer finds the card full
     wait_for(lambda: on_host(small, p, 1, 2, 3) == [0, 0, 0], 20, "the smaller ones to be on the card")
     assert 20 <= on_host(small, p, 0)[0] <= 26
     p.order("priority 0 1")
@@ -111,8 +111,8 @@ def test_the_largest_lies_on_the_host_and_priorities_say_otherwise(small):
     p.finish()
 
 
-def test_who_leaves_makes_room_for_others_of_the_program(make_world):
-    """After each change the share is used as a whole again, except for parts smaller than an extent."""
+def test_a_buffer_that_leaves_makes_room_for_the_programs_others(make_world):
+    """After each change the program uses its whole share again, except for parts smaller than an extent."""
     world = make_world(memory="128MiB")
     world.start_daemon()
     p = buffers(world, 12, 12, 12, 12, SUBLET_KEEP="24MiB")
@@ -124,17 +124,17 @@ def test_who_leaves_makes_room_for_others_of_the_program(make_world):
     p.finish()
 
 
-@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
-def test_room_that_comes_free_is_used(small):
+@pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
+def test_freed_room_on_the_card_is_used(small):
     p = buffers(small, 30, 30, 30)
     wait_for(lambda: on_host(small, p, 0) == [0], 20, "the first one to be on the card as a whole")
     assert sum(on_host(small, p, 1, 2)) >= 30
     p.order("free 0")
-    wait_for(lambda: sum(on_host(small, p, 1, 2)) <= 4, 20, "what is left to come to the card")
+    wait_for(lambda: sum(on_host(small, p, 1, 2)) <= 4, 20, "the other buffers to come to the card")
     p.finish()
 
 
-def test_it_takes_turns_with_others_and_keeps_every_byte(small):
+def test_a_program_in_overflow_mode_takes_turns_and_keeps_every_byte(small):
     until = ("--until", small.path("end"))
     pair = [small.program("fill", "--bytes", "90MiB", "--block", "4MiB", "--seed", 1, *until, **OVERFLOW),
             small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", 2, *until)]
@@ -143,7 +143,7 @@ def test_it_takes_turns_with_others_and_keeps_every_byte(small):
         small.check_sums(p)
 
 
-def test_two_that_keep_to_their_share_need_no_turns(small):
+def test_two_programs_that_keep_to_their_share_need_no_turns(small):
     pair = [small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", n, "--rounds", "4", SUBLET_KEEP="20MiB",
                           **OVERFLOW) for n in (1, 2)]
     for p in pair:
@@ -152,17 +152,17 @@ def test_two_that_keep_to_their_share_need_no_turns(small):
     assert small.handoffs() == 0
 
 
-def test_what_fits_lies_on_the_card_also_where_some_is_kept_for_small_buffers(make_world):
+def test_buffers_that_fit_lie_on_the_card_beside_room_for_small_buffers(make_world):
     w = make_world(memory="256MiB")
     w.start_daemon(config=SETTINGS)
     p = buffers(w, 72, 72, SUBLET_KEEP="160MiB")
     assert on_host(w, p, 0, 1) == [0, 0]
     p.order("alloc 2 40MiB")
-    wait_for(lambda: 24 <= sum(on_host(w, p, 0, 1, 2)) < 24 + 16, 20, "what is more to be on the host, in whole extents")
+    wait_for(lambda: 24 <= sum(on_host(w, p, 0, 1, 2)) < 24 + 16, 20, "the excess to be on the host, in whole extents")
     p.finish()
 
 
-def test_it_survives_the_daemon(small):
+def test_memory_on_the_host_survives_the_daemon(small):
     p = buffers(small, 40, 40)
     small.daemon.process.kill()
     small.daemon.wait()
@@ -175,7 +175,7 @@ def test_it_survives_the_daemon(small):
     p.finish()
 
 
-def test_where_the_driver_maps_no_host_memory_the_default_holds(small):
+def test_the_default_mode_holds_if_the_driver_maps_no_host_memory(small):
     p = buffers(small, 20, SIMCUDA_HOST_MEMORY="no", SUBLET_KEEP="10MiB")
     assert p.order("info")["total"] < 64 * MIB
     p.process.stdin.write(b"alloc 1 60MiB\n")
@@ -185,8 +185,8 @@ def test_where_the_driver_maps_no_host_memory_the_default_holds(small):
 
 
 @pytest.mark.parametrize("refused", ["unplaced", "full"])
-def test_where_the_gpus_node_gives_no_memory_that_of_any_other_does(small, refused):
-    """As in a container that forbids memory policies, or on a node without room."""
+def test_another_node_gives_memory_if_the_gpus_node_has_none(small, refused):
+    """A container may forbid memory policies, or the node may have no room."""
     p = small.program("fill", "--bytes", "80MiB", "--block", "4MiB", SIMCUDA_HOST_MEMORY=refused, **OVERFLOW)
     p.ok()
     small.check_sums(p)

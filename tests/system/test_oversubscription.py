@@ -1,5 +1,6 @@
-"""More memory than the card has: every program gets its turn and finds its memory as it left it. Hand-offs come only from
-competing demand. Each program rewrites all of its memory between its turns; another process recomputes it."""
+"""More memory than the card has: every program gets its turn and finds its memory unchanged. Only competing demand
+causes hand-offs. Each program rewrites all of its memory between its turns, and another process recomputes the
+contents."""
 
 import os
 import subprocess
@@ -17,7 +18,7 @@ def touch(path):
 
 
 def run_until_handoffs(world, programs, handoffs, go_on, timeout=150):
-    """Lets them compete until so many hand-offs have happened, then tells them to end."""
+    """Lets the programs compete until that many hand-offs have happened, then tells them to end."""
     def enough():
         for p in programs:
             if not p.running() and p.process.returncode != 0:
@@ -43,38 +44,38 @@ def fill(world, mib, seed, *more, block="8MiB", before=()):
                          "--sample-bytes", "1MiB", "--until", world.path("end"), *more, before=before)
 
 
-def test_two_programs_of_three_quarters_of_the_card_each(shared):
+def test_two_programs_of_three_quarters_of_the_card_take_turns(shared):
     programs = [fill(shared, 96, seed) for seed in ("1", "2")]
     run_until_handoffs(shared, programs, HANDOFFS, shared.path("end"))
     check_contents(shared, programs)
-    # Each hand-off had to move the missing bytes: 2 x 96 MiB and two contexts on 128 MiB.
+    # Each hand-off had to move the missing bytes: 2 x 96 MiB and two contexts do not fit 128 MiB.
     card = shared.card()
     assert card["d2h_bytes"] > HANDOFFS * 40 * (1 << 20)
     assert card["peak"] <= card["total"]
 
 
-def test_three_programs(shared):
+def test_three_programs_of_half_the_card_take_turns(shared):
     programs = [fill(shared, 64, seed) for seed in ("1", "2", "3")]
     run_until_handoffs(shared, programs, HANDOFFS, shared.path("end"))
     check_contents(shared, programs)
 
 
 def imported(world):
-    """Memory that was mapped without having been created: it came from another process."""
+    """Returns how often memory was mapped that the process had not created: another process handed it over."""
     card = world.card()
     return card["maps"] - card["creates"]
 
 
-def test_memory_is_passed_on_to_the_same_user(shared):
-    # Extents of 8 MiB, a 16th of the card, all equal.
+def test_memory_is_handed_over_to_the_same_user(shared):
+    # All extents are equal: 8 MiB, a 16th of the card.
     programs = [fill(shared, 96, seed) for seed in ("1", "2")]
     run_until_handoffs(shared, programs, 6, shared.path("end"))
     check_contents(shared, programs)
     assert imported(shared) > 0
 
 
-@pytest.mark.freeze("off")  # books of descriptors
-def test_memory_is_not_passed_on_between_containers(shared):
+@pytest.mark.freeze("off")  # the test counts descriptors
+def test_memory_is_not_handed_over_between_containers(shared):
     # The second program has a pid namespace of its own; both belong to one user.
     alone = ["unshare", "--fork", "--pid", "--kill-child"]
     if subprocess.run(alone + ["true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
@@ -85,8 +86,8 @@ def test_memory_is_not_passed_on_between_containers(shared):
     assert imported(shared) == 0
 
 
-def test_blocks_that_are_no_multiple_of_anything(shared):
-    # 30 blocks that take 4 MiB each of the card's 2 MiB pieces, as with the driver's own allocation.
+def test_blocks_of_odd_sizes_survive_hand_offs(shared):
+    # 30 blocks, of which each takes 4 MiB in pieces of 2 MiB, as the driver's own allocation does.
     programs = [fill(shared, 80, seed, block="3000001") for seed in ("1", "2")]
     run_until_handoffs(shared, programs, 6, shared.path("end"))
     check_contents(shared, programs)
@@ -105,8 +106,8 @@ COMPETING = {
 
 
 @pytest.mark.parametrize("name", COMPETING)
-def test_memory_survives_evictions_of(shared, name):
-    """Against a competitor that leaves it no room."""
+def test_the_memory_of_every_program_survives_evictions(shared, name):
+    """The program competes with another one that leaves it no room."""
     mib = 96 if name not in ("small",) else 112
     end = shared.path("end")
     subject = shared.program(*COMPETING[name], "--until", end, "--seed", "5")
@@ -115,21 +116,21 @@ def test_memory_survives_evictions_of(shared, name):
     check_contents(shared, [other])
 
 
-def test_four_threads_on_four_streams_against_their_like(shared):
+def test_two_programs_with_four_threads_take_turns(shared):
     end = shared.path("end")
     programs = [shared.program("threads", "--bytes", "96MiB", "--block", "4MiB", "--seed", seed, "--until", end)
                 for seed in ("1", "2")]
     run_until_handoffs(shared, programs, 10, end)
 
 
-def test_allocation_and_freeing_go_on_on_both_sides(shared):
+def test_two_programs_that_allocate_and_free_take_turns(shared):
     end = shared.path("end")
     programs = [shared.program("churn", "--bytes", "96MiB", "--block", "8MiB", "--ms", "10", "--seed", seed, "--until",
                                end) for seed in ("1", "2")]
     run_until_handoffs(shared, programs, 10, end)
 
 
-def test_an_idle_program_gives_way_and_wakes_up_whole(shared):
+def test_an_idle_program_gives_way_and_gets_its_memory_back(shared):
     import subprocess
 
     idle = shared.program("hold", "--bytes", "96MiB", "--block", "8MiB", stdin=subprocess.PIPE)
@@ -146,8 +147,8 @@ def test_an_idle_program_gives_way_and_wakes_up_whole(shared):
     assert shared.check_sums(idle) == 1
 
 
-def test_memory_freed_by_its_owner_is_never_brought_back(shared):
-    """A program that ends while it is evicted moves nothing in."""
+def test_the_memory_of_an_ended_program_is_not_restored(shared):
+    """A program that ends while it is evicted does not move its memory back in."""
     import subprocess
 
     idle = shared.program("hold", "--bytes", "96MiB", "--block", "8MiB", stdin=subprocess.PIPE)

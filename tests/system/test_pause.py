@@ -1,4 +1,4 @@
-"""sublet pause and resume: the daemon's handling of the order, for clients that obey it and for others."""
+"""sublet pause and resume: how the daemon handles the order, for clients that obey it and for clients that do not."""
 
 import contextlib
 import fcntl
@@ -16,7 +16,7 @@ import pytest
 
 import others
 from counting import QUICK as QUICK_TURNS
-from counting import assert_stands, await_count, begin, counts, end, frozen_out, leave, take_the_card
+from counting import assert_frozen, await_count, begin, counts, end, frozen_out, leave, take_the_card
 from test_daemon import CARD, client, daemon, environment, place, wait_for  # noqa: F401
 from wireclient import (BUILD, DETACHED, GENEROUS_S, IDLE, MIB, RUN, RUNNING, Client, obey_until, order)
 from world import NO_PID_NAMESPACES
@@ -29,8 +29,8 @@ STUCK = 2  # HOLDER.flags
 TOOK_NS = 900_000
 
 
-class Standing(Client):
-    """A client that stands still when told to, as the library does."""
+class Pausable(Client):
+    """A client that pauses when it is told to, as the library does."""
 
     mode, paused, obedient, refused = PARK, False, True, 0
 
@@ -45,14 +45,14 @@ class Standing(Client):
 
     def react(self, message):
         if message["type"] == "PAUSE" and self.obedient:
-            self.stand(bool(message["paused"]))
+            self.obey_pause(bool(message["paused"]))
         elif message["type"] == "REVOKE" and message["lease"] == self.lease and self.paused and self.mode == PARK:
             self.refused += 1
             self.send("DRAIN_FAILED", lease=self.lease, reason=DRAIN_PAUSED)
         else:
             super().react(message)
 
-    def stand(self, paused):
+    def obey_pause(self, paused):
         self.paused = paused
         self.frozen(PAUSED if paused else 0)
         if self.lease:
@@ -61,7 +61,7 @@ class Standing(Client):
             self.want_run()
 
     def grown(self, size):
-        """Grown to this size, with a lease."""
+        """Grows the client to this size and waits until it has a lease. Returns the client."""
         self.allocate(size)
         obey_until([self], lambda: self.lease)
         self.usage()
@@ -69,11 +69,11 @@ class Standing(Client):
 
 
 @pytest.fixture
-def standing(place):  # noqa: F811
+def pausable(place):  # noqa: F811
     made = []
 
     def make(name="fake", mode=PARK, **more):
-        c = Standing(place, name, **more)
+        c = Pausable(place, name, **more)
         c.mode = mode
         made.append(c)
         return c
@@ -96,7 +96,7 @@ def shown(d, c):
 
 
 def lose(d, c):
-    """Closes its connection; no message that came by it is read any more."""
+    """Closes the client's connection and reads all messages that came by it."""
     c.disconnect()
     wait_for(lambda: "lost" in shown(d, c)["flags"], what="the connection to be lost")
     while c.receive(0.2):
@@ -112,9 +112,9 @@ def come_back(c, *flags):
 # ---- orders ----
 
 
-def test_a_program_is_told_to_stand_still_and_to_go_on(daemon, standing, place):  # noqa: F811
+def test_the_daemon_tells_a_program_to_pause_and_to_go_on(daemon, pausable, place):  # noqa: F811
     d = daemon(*CARD)
-    c = standing("train.py").start()
+    c = pausable("train.py").start()
     assert shown(d, c)["frozen"] is None and shown(d, c)["freeze"] is None and shown(d, c)["paused"] is False
     c.frozen()
     c.grown(100 * MIB)
@@ -133,7 +133,7 @@ def test_a_program_is_told_to_stand_still_and_to_go_on(daemon, standing, place):
     assert resume(place, c) == {"name": "train.py", "already": True}
 
 
-def test_what_cannot_be_paused_is_said(daemon, standing, place):  # noqa: F811
+def test_an_impossible_pause_gets_a_reason(daemon, pausable, place):  # noqa: F811
     daemon(*CARD)
     pid = os.getpid()
     assert order(place, order="pause", pid=pid)["error"] == f"no program with pid {pid} shares a GPU under this daemon"
@@ -141,9 +141,9 @@ def test_what_cannot_be_paused_is_said(daemon, standing, place):  # noqa: F811
         assert "number of a process" in order(place, order="pause", **bad)["error"]
         assert "number of a process" in order(place, order="resume", **bad)["error"]
 
-    off = standing("off", mode=OFF).start()
+    off = pausable("off", mode=OFF).start()
     off.frozen()
-    odd = standing("odd", mode=OFF).start()
+    odd = pausable("odd", mode=OFF).start()
     odd.frozen(off="the driver 999.1 is not known")
     for c, why in ((off, "it runs with SUBLET_FREEZE=off"), (odd, "the driver 999.1 is not known")):
         wait_for(lambda: pause(place, c) == {"error": f"process {c.process.pid} cannot be paused: {why}"}, what=why)
@@ -151,38 +151,38 @@ def test_what_cannot_be_paused_is_said(daemon, standing, place):  # noqa: F811
         assert "PAUSE" not in [m["type"] for m in c.seen]
 
 
-def test_who_finds_out_too_late_that_it_cannot_is_not_paused(daemon, standing, place):  # noqa: F811
+def test_a_client_that_fails_to_pause_is_told_to_go_on(daemon, pausable, place):  # noqa: F811
     d = daemon(*CARD)
-    c = standing().start()
+    c = pausable().start()
     c.obedient = False
     assert pause(place, c)["already"] is False
     c.expect("PAUSE")
     c.frozen(PAUSED, for_ns=0, mode=OFF, off="the GPU did not stop")
-    assert c.expect("PAUSE")["paused"] == 0, "it is not held for nothing"
+    assert c.expect("PAUSE")["paused"] == 0, "the daemon lets the client go on"
     assert not shown(d, c)["paused"] and shown(d, c)["freeze_off"] == "the GPU did not stop"
     assert pause(place, c) == {"error": f"process {c.process.pid} cannot be paused: the GPU did not stop"}
 
 
-def test_a_process_that_has_ended_is_no_program(daemon, standing, place):  # noqa: F811
+def test_an_ended_process_cannot_be_paused(daemon, pausable, place):  # noqa: F811
     daemon(*CARD)
-    c = standing().start()
+    c = pausable().start()
     c.kill()
     wait_for(lambda: "error" in pause(place, c), what="the end to be seen")
     assert "no program with pid" in pause(place, c)["error"]
 
 
 @pytest.mark.parametrize("fields", [dict(why=4), dict(off="\x1b[2J"), dict(off="x" * 96)], ids=["why", "escape", "no end"])
-def test_what_a_client_may_not_say_ends_its_connection(daemon, standing, fields):  # noqa: F811
+def test_an_invalid_report_ends_the_clients_connection(daemon, pausable, fields):  # noqa: F811
     daemon(*CARD)
-    c = standing().start()
+    c = pausable().start()
     c.frozen(**fields)
     assert c.expect("REFUSED")["code"] == 6
     c.expect("closed")
 
 
-def test_figures_are_shown_as_no_older_than_the_process(daemon, standing):  # noqa: F811
+def test_figures_are_shown_as_no_older_than_the_process(daemon, pausable):  # noqa: F811
     d = daemon(*CARD)
-    c = standing().start()
+    c = pausable().start()
     most = (1 << 64) - 1
     c.frozen(AWAY, for_ns=most, times=most, lost_ns=most, took_ns=most, mode=77)
     frozen = wait_for(lambda: shown(d, c)["frozen"], what="the report")
@@ -193,9 +193,9 @@ def test_figures_are_shown_as_no_older_than_the_process(daemon, standing):  # no
 # ---- connections that end ----
 
 
-def test_a_process_that_comes_back_stays_paused(daemon, standing, place):  # noqa: F811
+def test_a_process_that_comes_back_stays_paused(daemon, pausable, place):  # noqa: F811
     d = daemon(*CARD)
-    c = standing().start().grown(100 * MIB)
+    c = pausable().start().grown(100 * MIB)
     pause(place, c)
     obey_until([c], lambda: c.paused)
     lose(d, c)
@@ -207,9 +207,9 @@ def test_a_process_that_comes_back_stays_paused(daemon, standing, place):  # noq
     assert c.expect("PAUSE")["paused"] == 0
 
 
-def test_what_is_resumed_while_it_is_away_goes_on_when_it_is_back(daemon, standing, place):  # noqa: F811
+def test_a_process_resumed_while_disconnected_goes_on_when_it_is_back(daemon, pausable, place):  # noqa: F811
     d = daemon(*CARD)
-    c = standing().start().grown(100 * MIB)
+    c = pausable().start().grown(100 * MIB)
     pause(place, c)
     obey_until([c], lambda: c.paused)
     lose(d, c)
@@ -221,9 +221,9 @@ def test_what_is_resumed_while_it_is_away_goes_on_when_it_is_back(daemon, standi
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
-def test_a_daemon_that_was_restarted_believes_a_paused_process(daemon, standing, place, how):  # noqa: F811
+def test_a_restarted_daemon_believes_a_paused_process(daemon, pausable, place, how):  # noqa: F811
     d = daemon(*CARD)
-    c = standing().start().grown(100 * MIB)
+    c = pausable().start().grown(100 * MIB)
     pause(place, c)
     obey_until([c], lambda: c.paused)
     d.end(how)
@@ -233,7 +233,7 @@ def test_a_daemon_that_was_restarted_believes_a_paused_process(daemon, standing,
     c.frozen(PAUSED)
     wait_for(lambda: shown(d, c)["paused"], what="the pause to be known")
     assert shown(d, c)["frozen"]["for_s"] > 0
-    lose(d, c)  # and it keeps it
+    lose(d, c)  # the new daemon remembers the pause, too
     come_back(c)
     assert c.expect("PAUSE")["paused"] == 1
     assert resume(place, c)["already"] is False
@@ -257,9 +257,9 @@ def obey_for(clients, seconds):
         obey_until(clients, lambda: time.monotonic() >= end, timeout=seconds + GENEROUS_S)
 
 
-def test_a_paused_program_gives_its_memory_away_in_mode_move(quick, standing, place):
+def test_a_paused_program_gives_its_memory_away_in_mode_move(quick, pausable, place):
     d = quick()
-    a, b = standing("a", MOVE).start().grown(700 * MIB), standing("b", MOVE).start()
+    a, b = pausable("a", MOVE).start().grown(700 * MIB), pausable("b", MOVE).start()
     pause(place, a)
     obey_until([a], lambda: a.paused)
     b.allocate(700 * MIB)
@@ -268,14 +268,14 @@ def test_a_paused_program_gives_its_memory_away_in_mode_move(quick, standing, pl
     wait_for(lambda: (shown(d, a)["frozen"] or {}).get("why") == ["paused", "away"], what="the report")
     assert shown(d, a)["evicted"] > 0 and not a.refused
     obey_for([a, b], 1)
-    assert b.lease and not b.revokes, "who is paused wants nothing"
+    assert b.lease and not b.revokes, "a paused client makes no request"
     resume(place, a)
     obey_until([a, b], lambda: a.lease and a.backed == 700 * MIB)
 
 
-def test_a_paused_program_keeps_its_memory_in_mode_park_and_is_asked_once(quick, standing, place):
+def test_a_paused_program_keeps_its_memory_in_mode_park_and_is_asked_once(quick, pausable, place):
     d = quick()
-    a, b = standing("a").start().grown(700 * MIB), standing("b").start()
+    a, b = pausable("a").start().grown(700 * MIB), pausable("b").start()
     pause(place, a)
     obey_until([a], lambda: a.paused)
     b.allocate(700 * MIB)
@@ -292,18 +292,18 @@ def test_a_paused_program_keeps_its_memory_in_mode_park_and_is_asked_once(quick,
     assert "unpreemptible" not in shown(d, a)["flags"] and a.refused == 1
 
 
-def test_who_refuses_without_being_paused_is_asked_again(quick, standing, place):
+def test_a_client_that_refuses_without_a_pause_is_asked_again(quick, pausable, place):
     quick()
-    a, b = standing("a").start().grown(700 * MIB), standing("b").start()
-    a.paused = True  # nobody told it
+    a, b = pausable("a").start().grown(700 * MIB), pausable("b").start()
+    a.paused = True  # the daemon has not told it to pause
     b.allocate(700 * MIB)
     obey_until([a, b], lambda: a.refused >= 2)
 
 
-def test_in_exclusive_mode_nobody_waits_for_the_lease_of_a_paused_program(quick, standing, place):
+def test_in_exclusive_mode_nobody_waits_for_the_lease_of_a_paused_program(quick, pausable, place):
     d = quick()
     assert order(place, order="set", mode="exclusive") == {}
-    a, b = standing("a").start().grown(100 * MIB), standing("b").start()
+    a, b = pausable("a").start().grown(100 * MIB), pausable("b").start()
     pause(place, a)
     obey_until([a], lambda: a.paused)
     b.allocate(100 * MIB)
@@ -314,9 +314,9 @@ def test_in_exclusive_mode_nobody_waits_for_the_lease_of_a_paused_program(quick,
     obey_until([a, b], lambda: a.revokes + b.revokes > a.refused)
 
 
-def test_who_is_paused_while_it_waits_leaves_the_queue(quick, standing, place):
+def test_a_client_paused_while_it_waits_leaves_the_queue(quick, pausable, place):
     d = quick()
-    a, b, c = (standing(name, MOVE).start() for name in "abc")
+    a, b, c = (pausable(name, MOVE).start() for name in "abc")
     a.grown(700 * MIB)
     for waiter in b, c:
         waiter.allocate(500 * MIB)
@@ -347,11 +347,11 @@ def ended(process, clients=()):
     return process.returncode, out, err
 
 
-def test_the_command_says_when_a_program_stands_still_and_when_it_goes_on(daemon, standing, place):  # noqa: F811
+def test_the_command_says_when_a_program_is_paused_and_when_it_goes_on(daemon, pausable, place):  # noqa: F811
     daemon(*CARD)
-    a, b = standing("train.py").start().grown(50 * MIB), standing("bench").start()
+    a, b = pausable("train.py").start().grown(50 * MIB), pausable("bench").start()
     pids = [str(c.process.pid) for c in (a, b)]
-    # A line each, as the programs answer.
+    # The command prints a line for each program as it answers.
     status, out, err = ended(sublet(place, "pause", *pids), [a, b])
     assert (status, err) == (0, "")
     assert sorted(out.splitlines()) == sorted([f"paused {pids[0]} (train.py): it stands still, 900 us after the order",
@@ -364,26 +364,26 @@ def test_the_command_says_when_a_program_stands_still_and_when_it_goes_on(daemon
     assert ended(sublet(place, "resume", pids[0]), [a, b]) == (0, f"resumed {pids[0]} (train.py): it was not paused\n", "")
 
 
-def test_the_command_goes_on_past_a_program_that_it_cannot_pause(daemon, standing, place):  # noqa: F811
+def test_the_command_goes_on_past_a_program_that_it_cannot_pause(daemon, pausable, place):  # noqa: F811
     daemon(*CARD)
-    a = standing("a").start()
+    a = pausable("a").start()
     status, out, err = ended(sublet(place, "pause", str(os.getpid()), str(a.process.pid)), [a])
     assert status == 1 and f"no program with pid {os.getpid()}" in err and len(err.splitlines()) == 1
     assert out == f"paused {a.process.pid} (a): it stands still, 900 us after the order\n"
 
 
-def test_the_command_tells_why_a_program_does_not_stand(daemon, standing, place):  # noqa: F811
+def test_the_command_tells_why_a_program_does_not_pause(daemon, pausable, place):  # noqa: F811
     d = daemon(*CARD)
-    a = standing("a").start()
+    a = pausable("a").start()
     a.obedient = False
     began = time.monotonic()
     assert ended(sublet(place, "pause", str(a.process.pid)), [a]) == (
         1, "", f"sublet: process {a.process.pid} (a) was told to stand still and has not within 5 s: it does not answer; it is "
                "stopped, or waits for the driver\n")
     assert time.monotonic() - began >= 5
-    assert shown(d, a)["paused"], "the order holds"
+    assert shown(d, a)["paused"], "the order stays in force"
 
-    b = standing("b").start()
+    b = pausable("b").start()
     b.obedient = False
     running = sublet(place, "pause", str(b.process.pid))
     b.expect("PAUSE")
@@ -391,14 +391,14 @@ def test_the_command_tells_why_a_program_does_not_stand(daemon, standing, place)
     status, out, err = ended(running, [b])
     assert (status, out) == (1, "") and "cannot be paused: the GPU did not stop" in err
 
-    c = standing("c").start()
+    c = pausable("c").start()
     c.obedient = False
     running = sublet(place, "pause", str(c.process.pid))
     c.expect("PAUSE")
     c.kill()
     assert "has ended" in ended(running)[2]
 
-    e = standing("e").start()
+    e = pausable("e").start()
     e.obedient = False
     running = sublet(place, "pause", str(e.process.pid))
     e.expect("PAUSE")
@@ -406,9 +406,9 @@ def test_the_command_tells_why_a_program_does_not_stand(daemon, standing, place)
     assert "was told to go on meanwhile" in ended(running)[2]
 
 
-def test_a_lost_connection_is_named(daemon, standing, place):  # noqa: F811
+def test_the_command_names_a_lost_connection(daemon, pausable, place):  # noqa: F811
     d = daemon(*CARD)
-    a = standing("a").start()
+    a = pausable("a").start()
     a.disconnect()
     wait_for(lambda: "lost" in shown(d, a)["flags"], what="the connection to be lost")
     status, _, err = ended(sublet(place, "pause", str(a.process.pid)))
@@ -424,7 +424,7 @@ def on_a_terminal(place, *args, columns=80):  # noqa: F811
     process = subprocess.Popen([BUILD / "sublet", *args, "--daemon", place], env=environment(), stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
     seen = b""
-    with contextlib.suppress(OSError):  # the last one has closed it
+    with contextlib.suppress(OSError):  # the last process has closed the terminal
         while data := os.read(master, 4096):
             seen += data
     os.close(master)
@@ -432,9 +432,9 @@ def on_a_terminal(place, *args, columns=80):  # noqa: F811
     return seen.decode().replace("\r\n", "\n")
 
 
-def test_status_shows_on_a_terminal_who_stands_still(daemon, standing, place):  # noqa: F811
+def test_status_on_a_terminal_shows_paused_programs(daemon, pausable, place):  # noqa: F811
     d = daemon(*CARD)
-    a, b, c = (standing(name).start() for name in ("parked", "moved", "told"))
+    a, b, c = (pausable(name).start() for name in ("parked", "moved", "told"))
     c.obedient = False
     for one in a, c:
         pause(place, one)
@@ -451,7 +451,7 @@ def test_status_shows_on_a_terminal_who_stands_still(daemon, standing, place):  
         assert all(len(line) <= columns for line in lines[min(rows.values()) - 1:])
 
 
-# ---- who may ----
+# ---- permissions ----
 
 
 CONTAINED = f"""
@@ -462,9 +462,9 @@ print(order(sys.argv[1], order=sys.argv[2], pid=int(sys.argv[3])))
 
 
 @others.needed
-def test_root_of_a_container_pauses_nobody_outside(daemon, standing, place):  # noqa: F811
+def test_root_of_a_container_pauses_nobody_outside(daemon, pausable, place):  # noqa: F811
     d = daemon(*CARD)
-    c = standing().start()
+    c = pausable().start()
     for what in "pause", "resume":
         done = subprocess.run(["unshare", "--pid", "--fork", sys.executable, "-c", CONTAINED, place, what, str(c.process.pid)],
                               capture_output=True, text=True)
@@ -486,7 +486,7 @@ def small(make_world):
 
 
 def told(world, what, *programs):
-    """The output of `sublet pause` or `sublet resume` for programs that all obey."""
+    """Returns the output of `sublet pause` or `sublet resume` for programs that all obey."""
     done = world.sublet(what, *(str(p.pid) for p in programs))
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
@@ -502,7 +502,7 @@ def is_paused(world, p):
 
 
 def row(world, p):
-    """Its line in the table, and the lines up to the next program's."""
+    """Returns the program's line in the table, and the lines up to the next program's."""
     lines = world.status_text().splitlines()
     at = next(i for i, line in enumerate(lines) if line.split()[:1] == [str(p.pid)])
     more = []
@@ -514,13 +514,13 @@ def row(world, p):
 
 
 @pytest.mark.parametrize("mode", ["park", "move"])
-def test_a_kernel_stands_while_its_program_is_paused(small, mode):
+def test_a_kernel_does_not_run_while_its_program_is_paused(small, mode):
     p = counts(small, 1, SUBLET_FREEZE=mode)
     p.order("start")
     await_count(p)
     for turn in (1, 2):
         assert told(small, "pause", p).startswith(f"paused {p.pid} (counts): it stands still, ")
-        assert_stands(p, 0.5)
+        assert_frozen(p, 0.5)
         assert is_paused(small, p) and of(small, p)["backed"] >= 32 * MIB and of(small, p)["frozen"]["times"] == turn - 1
         card = small.card()["processes"][0]
         assert card["freezes"] > card["thaws"]
@@ -533,13 +533,13 @@ def test_a_kernel_stands_while_its_program_is_paused(small, mode):
     assert len(small.traced("freeze_test")) == 1
 
 
-def test_what_a_program_submits_while_it_is_paused_runs_after(small):
+def test_work_submitted_during_a_pause_runs_after_it(small):
     p = counts(small, 1)
     p.order("start")
     told(small, "pause", p)
     p.order("call launch")
     p.await_event("begun")
-    assert_stands(p, 0.3)
+    assert_frozen(p, 0.3)
     assert not p.events("returned")
     told(small, "resume", p)
     p.await_event("returned")
@@ -553,22 +553,22 @@ def test_two_programs_are_paused_and_only_one_resumed(small):
     assert len(told(small, "pause", *pair).splitlines()) == 2
     assert "it has stood still for " in told(small, "pause", pair[0])
     for p in pair:
-        assert_stands(p)
+        assert_frozen(p)
     told(small, "resume", pair[1])
     await_count(pair[1])
-    assert_stands(pair[0])
+    assert_frozen(pair[0])
     told(small, "resume", pair[0])
     end(small, *pair)
 
 
-def test_a_program_is_paused_while_it_waits(small):
-    """It gets no turn before it is resumed."""
-    neighbour = take_the_card(small)
+def test_a_waiting_program_can_be_paused(small):
+    """The paused program gets no turn before it is resumed."""
+    rival = take_the_card(small)
     end_of_it = small.path("end-of-it")
     p = small.program("fill", "--bytes", "32MiB", "--block", "4MiB", "--until", end_of_it)
     await_true(lambda: p.pid in small.clients() and of(small, p)["state"] == "waiting", 60, "it to wait", report=small.status_text)
     assert "it stands still" in told(small, "pause", p)
-    leave(small, neighbour)
+    leave(small, rival)
     time.sleep(0.5)
     assert not p.events("round") and is_paused(small, p) and p.running()
     told(small, "resume", p)
@@ -577,46 +577,46 @@ def test_a_program_is_paused_while_it_waits(small):
     assert small.check_sums(p.ok()) >= 1
 
 
-def test_a_program_is_paused_while_its_memory_is_out(small):
+def test_an_evicted_program_can_be_paused(small):
     p = counts(small, 1, SUBLET_FREEZE="move")
     begin(p)
-    neighbour = take_the_card(small)
+    rival = take_the_card(small)
     await_true(lambda: frozen_out(small, p), 60, "it to be frozen")
     assert "frozen for " in row(small, p)[1] and "without its memory" in row(small, p)[1]
     assert "it stands still" in told(small, "pause", p)
     assert of(small, p)["frozen"]["why"] == ["paused", "away"]
     assert " paused " in row(small, p)[0]
-    leave(small, neighbour)
-    assert_stands(p, 0.5)
-    assert of(small, p)["evicted"] > 0, "nobody wants it back"
+    leave(small, rival)
+    assert_frozen(p, 0.5)
+    assert of(small, p)["evicted"] > 0, "a paused program does not ask for its memory"
     told(small, "resume", p)
     await_count(p)
     end(small, p)
 
 
-def test_a_program_is_paused_while_its_memory_comes_back(small):
+def test_a_program_can_be_paused_during_its_restore(small):
     p = counts(small, 1, SUBLET_FREEZE="move")
     begin(p)
-    neighbour = take_the_card(small)
+    rival = take_the_card(small)
     await_true(lambda: frozen_out(small, p), 60, "it to be frozen")
     small.slow_bus(f"in:10MB/s:60:{p.pid}")
-    leave(small, neighbour)
+    leave(small, rival)
     await_true(lambda: of(small, p)["state"] == "restoring", 60, "it to come back", interval=0, report=small.status_text)
     told(small, "pause", p)
     small.slow_bus(f"in:10MB/s:0:{p.pid}")
-    assert_stands(p, 0.5)
+    assert_frozen(p, 0.5)
     told(small, "resume", p)
     await_count(p)
     end(small, p)
 
 
-def test_a_neighbour_takes_the_memory_of_a_paused_program_in_mode_move(small):
+def test_another_program_takes_the_memory_of_a_paused_program_in_mode_move(small):
     p = counts(small, 1, SUBLET_FREEZE="move")
     begin(p)
     told(small, "pause", p)
     other = small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--rounds", 2).ok()
     assert small.check_sums(other) == 2
-    assert_stands(p)
+    assert_frozen(p)
     assert of(small, p)["evicted"] > 0 and of(small, p)["frozen"]["why"] == ["paused", "away"]
     told(small, "resume", p)
     await_count(p)
@@ -625,8 +625,8 @@ def test_a_neighbour_takes_the_memory_of_a_paused_program_in_mode_move(small):
 
 
 @pytest.mark.freeze("park")
-def test_a_neighbour_waits_for_a_paused_program_in_mode_park_and_is_told(small):
-    """The paused program keeps its memory: only its time is taken."""
+def test_another_program_waits_for_a_paused_program_in_mode_park_and_is_told(small):
+    """In mode park the paused program keeps its memory and loses only time."""
     p = counts(small, 1)
     p.order("start")
     await_count(p)
@@ -634,11 +634,11 @@ def test_a_neighbour_waits_for_a_paused_program_in_mode_park_and_is_told(small):
     other = small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--rounds", 2, SUBLET_QUIET=None)
     await_true(other.err, 60, "the notice", report=small.status_text)
     assert f"process {p.pid} (counts) holds it and cannot give way now" in other.err()
-    assert_stands(p)
+    assert_frozen(p)
     assert of(small, p)["backed"] >= 32 * MIB and not other.events("round") and not small.traced("evict_begin", p.pid)
     told(small, "resume", p)
     await_count(p)
-    p.order("end")  # in mode park a turn ends with the kernel
+    p.order("end")  # in mode park a turn lasts until its kernel ends
     assert small.check_sums(other.ok()) == 2
     p.finish()
     assert small.check_sums(p) == 1
@@ -661,8 +661,8 @@ def test_a_program_that_cannot_be_paused_goes_on_and_says_why(small, env, why):
     end(small, p)
 
 
-def test_a_program_without_a_context_is_paused(small):
-    """It makes none before it is resumed."""
+def test_a_program_without_a_context_can_be_paused(small):
+    """The paused program makes no context before it is resumed."""
     p = counts(small, 1, mib=8)
     p.order("gone")
     told(small, "pause", p)
@@ -697,7 +697,7 @@ def test_a_program_stays_paused_when_the_worker_of_its_private_daemon_is_killed(
     os.kill(world.worker(), signal.SIGKILL)
     await_true(lambda: world.sublet("status", "--json").returncode == 0 and p.pid in world.clients() and is_paused(world, p), 60,
                "the new worker to know of it", report=world.status_text)
-    assert_stands(p, 0.5)
+    assert_frozen(p, 0.5)
     told(world, "resume", p)
     await_count(p)
     end(world, p)
@@ -710,7 +710,7 @@ def test_a_paused_program_goes_on_when_there_is_no_daemon_any_more(small):
     told(small, "pause", p)
     small.daemon.process.kill()
     small.daemon.wait()
-    assert_stands(p, 3)
+    assert_frozen(p, 3)
     await_count(p)
     assert "this program, which was paused, goes on" in p.err()
     end(small, p)

@@ -1,4 +1,4 @@
-"""Memory that is used from elsewhere: by another GPU of the process, or by a device other than a GPU."""
+"""Memory that a process shares with another of its GPUs, or with a device other than a GPU."""
 
 import subprocess
 
@@ -17,20 +17,20 @@ def two(make_world):
     return w
 
 
-def test_two_gpus_of_one_process(two):
+def test_two_gpus_of_one_process_share_memory(two):
     plain = two.program(*ARGS, shared=False).ok()
     assert two.program(*ARGS).ok().result() == plain.result()
 
 
-def test_memory_in_the_host_is_mapped_for_both(two):
-    """Memory on the host, and memory that was on either side when the second GPU was first used."""
+def test_host_memory_is_mapped_for_both_gpus(two):
+    """Some memory is on the host, and some was on either side when the second GPU was first used."""
     plain = two.program(*ARGS, shared=False).ok()
     p = two.program(*ARGS, SUBLET_MEMORY="overflow", SUBLET_KEEP="24MiB")
     assert p.ok().result() == plain.result()
 
 
-def test_mappings_follow_what_comes_back(two):
-    """In each round another program needs the first GPU: restored memory is mapped for the second one again."""
+def test_restored_memory_is_mapped_for_both_gpus(two):
+    """In each round another program needs the first GPU: restored memory is mapped for the second GPU again."""
     plain = two.program(*ARGS, shared=False).ok()
     hold = two.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
@@ -50,24 +50,24 @@ def test_mappings_follow_what_comes_back(two):
 
 
 @pytest.mark.parametrize("sublet", [False, True], ids=["plain", "sublet"])
-def test_what_was_opened_before_the_second_gpu_was_used(two, sublet):
+def test_memory_opened_before_the_second_gpu_is_usable_on_it(two, sublet):
     exporter, importer = opened(two, 4, shared=sublet)
     assert importer.order("second")["result"] == 0
     importer.order("close")
     end(two, importer, exporter)
 
 
-@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
+@pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
 @pytest.mark.parametrize("how", ["device", "tokens"])
-def test_what_a_device_has_stays_until_it_is_freed(shared, how):
+def test_memory_shared_with_a_device_stays_until_it_is_freed(shared, how):
     p = share(shared, 32)
     assert p.order(how)["result"] == 0
-    await_unevictable(shared, p, 32 * MIB, 34 * MIB, "the memory to be pinned")
+    await_unevictable(shared, p, 32 * MIB, 34 * MIB, "the memory to be shared")
     hold = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
     hold.order("touch")
     assert shared.clients()[p.pid]["backed"] >= 32 * MIB
     p.order("own 0")
     p.order("free")
-    await_unevictable(shared, p, 0, 2 * MIB, "the pin to go with the memory")
+    await_unevictable(shared, p, 0, 2 * MIB, "the shared bytes to go with the memory")
     end(shared, p, hold)

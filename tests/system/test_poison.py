@@ -1,5 +1,5 @@
-"""When a context fails (a kernel writes to an unmapped address), the process's other contexts on that GPU fail too. Their
-memory is lost, and other programs are not affected."""
+"""When a context fails (a kernel writes to an unmapped address), the process's other contexts on that GPU fail too.
+Their memory is lost, and other programs are not affected."""
 
 import subprocess
 
@@ -16,7 +16,7 @@ def start(world, how, mib, **options):
     return p
 
 
-def neighbour(world, mib, seed="2"):
+def bystander(world, mib, seed="2"):
     p = world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", seed, "--until", world.path("end"), "--ms", "2")
     p.await_event("filled")
     return p
@@ -33,13 +33,13 @@ def end(world, *programs):
 
 
 def given_back(world, p):
-    """It holds no memory any more, and its state says so."""
+    """True if the program holds no memory any more and its state says so."""
     c = world.clients()[p.pid]
     return c["backed"] == c["allocated"] == 0 and "poisoned" in c["flags"]
 
 
 @pytest.mark.parametrize("how", ["alone", "beside"])
-def test_it_answers_as_the_plain_driver_does(shared, how):
+def test_a_failed_context_answers_as_on_the_plain_driver(shared, how):
     results = []
     for with_sublet in (False, True):
         p = start(shared, how, 8, shared=with_sublet)
@@ -51,9 +51,9 @@ def test_it_answers_as_the_plain_driver_does(shared, how):
 
 
 @pytest.mark.parametrize("late", ["", " 400"], ids=["at once", "during a drain"])
-def test_its_memory_is_given_back_at_once(shared, late):
-    """The neighbour no longer takes turns with it, and lost memory is not copied."""
-    broken, other = start(shared, "alone", 80), neighbour(shared, 80)
+def test_the_memory_of_a_failed_context_is_given_back_at_once(shared, late):
+    """The bystander no longer takes turns with the failed program, and lost memory is not copied."""
+    broken, other = start(shared, "alone", 80), bystander(shared, 80)
     broken.order("break" + late)
     wait_for(lambda: given_back(shared, broken), 20, "its memory to be given back")
     assert shared.card()["used"] < 100 * MIB
@@ -62,28 +62,28 @@ def test_its_memory_is_given_back_at_once(shared, late):
     before, handoffs = shared.card(), shared.handoffs()
     go_on([other], 5)
     assert shared.handoffs() == handoffs
-    assert shared.card()["d2h_bytes"] - before["d2h_bytes"] < 1 * MIB, "verdicts alone"
-    third = neighbour(shared, 24, seed="3")
+    assert shared.card()["d2h_bytes"] - before["d2h_bytes"] < 1 * MIB, "the programs copy only their verdicts"
+    third = bystander(shared, 24, seed="3")
     go_on([other, third])
     broken.finish()
     end(shared, other, third)
 
 
-def test_it_waits_for_no_turn(shared):
+def test_a_failed_context_waits_for_no_turn(shared):
     """Work submitted in a failed context gets its answer while another program has the card."""
     broken = start(shared, "alone", 80)
     broken.order("break")
     wait_for(lambda: given_back(shared, broken), 20, "its memory to be given back")
     shared.sublet("set", "mode", "exclusive")
-    other = neighbour(shared, 80)
+    other = bystander(shared, 80)
     broken.order("break")
     go_on([other])
     broken.finish()
     end(shared, other)
 
 
-def test_a_pool_of_a_gpu_that_has_failed_stops_no_other_gpu(make_world):
-    """The pool hands out the driver's memory; the process does not wait for memory behind it."""
+def test_a_pool_of_a_failed_gpu_stops_no_other_gpu(make_world):
+    """A pool of the failed GPU gets its memory from the driver, so the library does not wait for room on that GPU."""
     w = make_world(gpus=2)
     w.start_daemon()
     p = start(w, "elsewhere", 8)

@@ -1,5 +1,5 @@
-"""Stream-ordered memory: it comes from our heap, so it can be evicted like any other; memory that a pool keeps unused goes
-first and is never copied."""
+"""Stream-ordered memory comes from our heap, so it can be evicted like any other. Memory that a pool keeps unused
+leaves first and is never copied."""
 
 import subprocess
 
@@ -11,7 +11,7 @@ from world import MIB, wait_for
 
 
 def cache(world, live, freed, **env):
-    """A program with so much allocated, and so much freed memory that its pool keeps."""
+    """Starts a program with `live` MiB allocated and `freed` MiB of freed memory that its pool keeps."""
     p = world.program("ordered", "--how", "cache", "--bytes", live * MIB, "--block", 4 * MIB, "--count", freed // 4,
                       stdin=subprocess.PIPE, **env)
     p.await_event("cached")
@@ -19,14 +19,14 @@ def cache(world, live, freed, **env):
 
 
 @pytest.mark.parametrize("door", DOORS[1:])
-def test_equal_through_every_door(shared, door):
+def test_pools_give_equal_results_through_every_door(shared, door):
     args = ["ordered", *PROGRAMS["ordered"], "--seed", "5"]
     plain = shared.program(*args, shared=False).ok()
     with_sublet = shared.program(*args, door=door).ok()
     assert result(plain) == result(with_sublet)
 
 
-def test_what_a_pool_keeps_is_dropped_and_what_is_allocated_comes_back(shared):
+def test_unused_pool_memory_is_dropped_and_allocated_memory_is_restored(shared):
     a = cache(shared, live=16, freed=64)
     said = a.events("cached")[0]
     assert said["used"] == 16 * MIB and said["reserved"] >= 80 * MIB
@@ -34,7 +34,7 @@ def test_what_a_pool_keeps_is_dropped_and_what_is_allocated_comes_back(shared):
         b = shared.program("hold", "--bytes", f"{size}MiB", "--block", "2MiB", stdin=subprocess.PIPE)
         b.await_event("filled")
         c = shared.clients()[a.pid]
-        # If that memory is enough, nothing is copied; otherwise no more than the live bytes.
+        # If the unused memory is enough, nothing is copied; otherwise no more than the live bytes are copied.
         assert least <= c["moved_out"] <= most, c
         assert c["backed"] <= 34 * MIB, c
         b.finish()
@@ -44,7 +44,7 @@ def test_what_a_pool_keeps_is_dropped_and_what_is_allocated_comes_back(shared):
     a.finish()
 
 
-def test_a_pool_gives_back_what_is_over_its_threshold_when_it_rests(shared):
+def test_a_trimmed_pool_gives_its_memory_back(shared):
     a = cache(shared, live=8, freed=32)
     wait_for(lambda: shared.clients()[a.pid]["backed"] >= 40 * MIB, 20, "the daemon to hear of it")
     a.order("trim")
@@ -53,8 +53,8 @@ def test_a_pool_gives_back_what_is_over_its_threshold_when_it_rests(shared):
     a.finish()
 
 
-def test_cached_memory_makes_room_for_the_programs_own(shared):
-    """As with the driver: its pools give way before an allocation fails."""
+def test_cached_memory_makes_room_for_the_programs_allocations(shared):
+    """As with the driver, pools give way before an allocation fails."""
     a = cache(shared, live=8, freed=96)
     a.order("take")
     a.order("verify")
@@ -74,6 +74,6 @@ def test_two_programs_with_pools_take_turns(shared):
         p.finish()
 
 
-def test_without_a_daemon_memory_is_there_at_once(world):
+def test_a_program_without_a_daemon_gets_pool_memory_at_once(world):
     p = world.program("ordered", *PROGRAMS["ordered"], "--seed", "5", SUBLET_DIR=world.path("nobody")).ok()
     assert p.events("end")

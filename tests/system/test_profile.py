@@ -1,5 +1,5 @@
-"""sublet run --profile and --profile-file: one run finds by trying which buffers are worth their place on the card, the next
-run uses it. The card's counters tell where buffers lie, never speed."""
+"""sublet run --profile and --profile-file: one run tries which buffers save time on the card, and the next run uses the
+result. The card's counters tell where buffers lie; the tests never compare speed."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from world import BUILD, MIB, wait_for
 
 PART = 128 << 10
 SETTINGS = {"host_memory": "1GiB"}
-# Buffers of 2 MiB, the last one used most: by size and age it would be the first to leave. The bus is slow, so that bytes
-# over the bus decide, whatever else the machine does.
+# Buffers of 2 MiB, of which the last is used most: by size and age it would be the first to leave. The bus is slow, so
+# that bytes over the bus decide, whatever else the machine does.
 USES = {0: 1, 1: 2, 2: 8}
 STEP = " ".join(f"{n}:{times}:{PART}" for n, times in USES.items())
 
@@ -25,7 +25,7 @@ def slow(make_world):
 
 
 def start(world, *options, keep="4MiB", **env):
-    """Runs `buffers` by sublet run, with room for one of its buffers and small allocations."""
+    """Runs `buffers` under sublet run, with room on the card for one of its buffers and small allocations."""
     p = world.start([os.path.join(BUILD, "sublet"), "run", "--keep", keep, *options, "--",
                      os.path.join(BUILD, "programs", "buffers"), "--seed", 7], stdin=subprocess.PIPE, **env)
     p.await_event("ready")
@@ -35,7 +35,7 @@ def start(world, *options, keep="4MiB", **env):
 
 
 def on_host(world, p):
-    """The numbers of the buffers that kernels read over the bus."""
+    """Returns the numbers of the buffers that kernels read over the bus."""
     found = []
     for n in USES:
         def used():
@@ -58,7 +58,7 @@ def line(nth, saved, size=2 * MIB):
     return f"gpu=0 bytes={size} nth={nth} saved_ns={saved} noise_ns=10"
 
 
-def test_what_is_used_most_is_found_and_kept_by_the_next_run(slow):
+def test_the_most_used_buffer_is_found_and_kept_by_the_next_run(slow):
     path, stop = slow.path("job.profile"), slow.path("stop")
     p = start(slow, "--profile", path)
     p.process.stdin.write(f"until {stop} {STEP}\n".encode())
@@ -68,7 +68,7 @@ def test_what_is_used_most_is_found_and_kept_by_the_next_run(slow):
         pass
     p.await_event("done")
     wait_for(lambda: len(p.events("done")) == 4, 60, "it to be done")
-    wait_for(lambda: on_host(slow, p) == [0, 1], 30, "the one used most to come to the card in the same run")
+    wait_for(lambda: on_host(slow, p) == [0, 1], 30, "the most used buffer to come to the card in the same run")
     p.finish()
     assert re.search(rf": the profile is in {path}: of 3 buffers, [123] found to save time on the card\n$", p.err())
     with open(path, encoding="utf-8") as f:
@@ -80,15 +80,15 @@ def test_what_is_used_most_is_found_and_kept_by_the_next_run(slow):
     assert int(found[0][1]) > 0
 
     plain = start(slow, "--memory", "overflow")
-    wait_for(lambda: on_host(slow, plain) == [1, 2], 30, "the first to stay where nothing is known")
+    wait_for(lambda: on_host(slow, plain) == [1, 2], 30, "the first buffer to stay if nothing is known")
     plain.finish()
     again = start(slow, "--profile-file", path)
-    wait_for(lambda: on_host(slow, again) == [0, 1], 30, "the one used most to be on the card")
+    wait_for(lambda: on_host(slow, again) == [0, 1], 30, "the most used buffer to be on the card")
     again.finish()
     assert again.err() == ""
 
 
-def test_a_priority_goes_before_the_file(slow):
+def test_a_priority_overrides_the_profile(slow):
     path = write_profile(slow, "sublet profile 1", line(1, 0), line(2, 5), line(3, 9000))
     p = start(slow, "--profile-file", path)
     wait_for(lambda: on_host(slow, p) == [0, 1], 30, "the file to be followed")
@@ -100,9 +100,9 @@ def test_a_priority_goes_before_the_file(slow):
     assert p.err() == ""
 
 
-def test_what_was_found_of_no_use_leaves_before_what_is_not_known(slow):
+def test_a_buffer_of_no_use_leaves_before_an_unknown_one(slow):
     p = start(slow, "--profile-file", write_profile(slow, "sublet profile 1", line(1, 0)))
-    wait_for(lambda: on_host(slow, p) == [0, 2], 30, "the next one to be on the card")
+    wait_for(lambda: on_host(slow, p) == [0, 2], 30, "the next buffer to be on the card")
     p.finish()
     assert re.search(r"made.profile knows 1 of this program's \d buffers; the others go by size\n", p.err())
 
@@ -115,7 +115,7 @@ def test_what_was_found_of_no_use_leaves_before_what_is_not_known(slow):
     (["sublet profile 1", line(1, 9, size=3 * MIB)],
      "made.profile knows 0 of this program's 2 buffers; the others go by size"),
 ])
-def test_a_file_that_does_not_fit_costs_one_sentence(slow, lines, says):
+def test_a_profile_that_does_not_apply_gets_one_sentence(slow, lines, says):
     p = start(slow, "--profile-file", write_profile(slow, *lines))
     wait_for(lambda: len(on_host(slow, p)) == 2, 30, "one buffer to be on the card")
     p.order(f"cycle 1 {STEP}")
@@ -124,7 +124,7 @@ def test_a_file_that_does_not_fit_costs_one_sentence(slow, lines, says):
     assert p.err().count("\n") == 1
 
 
-def test_a_program_that_ends_before_anything_is_found_says_so(slow):
+def test_a_program_that_ends_before_it_repeats_itself_says_so(slow):
     path = slow.path("job.profile")
     p = start(slow, "--profile", path)
     p.finish()
@@ -135,13 +135,13 @@ def test_a_program_that_ends_before_anything_is_found_says_so(slow):
 def test_a_program_that_ends_too_soon_leaves_no_file(slow):
     path = slow.path("job.profile")
     p = start(slow, "--profile", path)
-    p.order(f"cycle 6 {STEP}")  # steps are found, and then the trial is over
+    p.order(f"cycle 6 {STEP}")  # the library finds steps, but cannot try all buffers
     p.finish()
     assert p.err().endswith("no profile: the program ended before all of its buffers were tried\n")
     assert not os.path.exists(path)
 
 
-def test_options_that_do_not_go_together(slow):
+def test_conflicting_options_are_refused(slow):
     def refused(*options, status=2, **env):
         done = slow.sublet("run", *options, "true", **env)
         assert done.returncode == status and len(done.stderr.splitlines()) == 1, done.stderr

@@ -1,4 +1,4 @@
-"""Every program gives the same result with and without sublet, by every way into the driver, alone on the card."""
+"""Every program, alone on the card, gives the same result with and without sublet, by every way into the driver."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ def result(program):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_equal_with_and_without_sublet(shared, name):
+def test_results_are_equal_with_and_without_sublet(shared, name):
     args = [name, *PROGRAMS[name], "--seed", "11"]
     plain = shared.program(*args, shared=False).ok()
     with_sublet = shared.program(*args).ok()
@@ -29,7 +29,7 @@ def test_equal_with_and_without_sublet(shared, name):
 
 @pytest.mark.parametrize("door", DOORS[1:])
 @pytest.mark.parametrize("name", ["fill", "graph", "ptds", "launchex", "copies", "contexts"])
-def test_equal_through_every_door(shared, name, door):
+def test_results_are_equal_through_every_door(shared, name, door):
     args = [name, *PROGRAMS[name], "--seed", "11"]
     linked = shared.program(*args, shared=False).ok()
     through = shared.program(*args, door=door).ok()
@@ -37,11 +37,11 @@ def test_equal_through_every_door(shared, name, door):
 
 
 def check_its_memory_is_ours(shared, *command, **how):
-    """By the daemon's figures: the program's memory is counted, and sublet can move it."""
+    """Checks by the daemon's figures that the program's memory is counted, and that sublet can move it."""
     p = shared.program(*command, "--bytes", "32MiB", "--block", "4MiB", stdin=subprocess.PIPE, **how)
     p.await_event("filled")
-    world.wait_for(lambda: shared.clients()[p.pid]["allocated"] >= 32 << 20, 30, "its memory in the books")
-    world.wait_for(lambda: shared.clients()[p.pid]["backed"] >= 32 << 20, 30, "its memory on the card, in the books")
+    world.wait_for(lambda: shared.clients()[p.pid]["allocated"] >= 32 << 20, 30, "its memory in the ledger")
+    world.wait_for(lambda: shared.clients()[p.pid]["backed"] >= 32 << 20, 30, "its memory on the card, in the ledger")
     p.finish()
 
 
@@ -53,7 +53,7 @@ def test_no_door_leads_past_the_gate(shared, door):
 @pytest.mark.skipif(world.SANITIZER is not None, reason="a sanitizer's run time does not know RTLD_DEEPBIND; in another build they run")
 @pytest.mark.parametrize("door", DOORS)
 def test_a_library_loaded_with_deepbind_does_not_pass_the_gate(shared, door):
-    """It is found by the run path of the program that loads it, as without sublet."""
+    """The program that loads the library finds it by its run path, as without sublet."""
     library = "linked" if door == "linked" else "dl"
     check_its_memory_is_ours(shared, "plugin", f"libplugin_{library}.so", PROGRAM_DOOR=door)
 
@@ -71,16 +71,16 @@ print(json.dumps({"event": "found", **found}), flush=True)
 
 
 @pytest.mark.skipif(world.NO_PYTHON is not None, reason=world.NO_PYTHON or "")
-def test_a_version_that_nobody_decided_about_is_not_handed_out(shared):
-    """A launch through it would be ungated, and a launch through the door of an older version would have arguments of another
-    ABI."""
+def test_an_unknown_version_of_an_entry_point_is_not_handed_out(shared):
+    """A launch through the unknown version would be ungated, and the entry point of an older version would expect
+    arguments of another ABI."""
     command = [sys.executable, "-c", ASKS]
     plain = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel").ok()
     with_sublet = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel",
                                LD_PRELOAD=world.LIBRARY).ok()
     assert plain.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": True}]
     assert with_sublet.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": False}]
-    # The same version of a function that has not changed since is the known one.
+    # A function that has not changed since its known version is handed out.
     unchanged = shared.start(command, LD_PRELOAD=world.LIBRARY).ok()
     assert unchanged.events("found") == plain.events("found")
 
@@ -92,7 +92,7 @@ def test_a_program_without_cuda_is_left_alone(shared):
     assert shared.clients() == {}
 
 
-def test_a_debugging_program_says_what_happens_on_stderr_alone(shared):
+def test_debug_messages_go_to_stderr_alone(shared):
     plain = shared.program("fill", *PROGRAMS["fill"], shared=False).ok()
     noisy = shared.program("fill", *PROGRAMS["fill"], SUBLET_LOG="debug").ok()
     assert result(plain) == result(noisy)

@@ -1,5 +1,5 @@
-"""A client that comes back to a daemon: from its ATTACH on it holds no more than it reported, answered or not. The daemon
-here is the test itself, so that it can hold the answer back."""
+"""A client that returns to a daemon: from its ATTACH on it holds no more than it reported, whether or not the daemon
+has answered. The test itself plays the daemon, so that it can hold the answer back."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from wireclient import MIB
 
 @pytest.fixture
 def begun(make_world):
-    """A program with a lease and all the room that it asks for, and its daemon."""
+    """A program with a lease and all the room that it asks for, and the daemon that granted them."""
     started = []
 
     def begin(*argv):
@@ -27,7 +27,7 @@ def begun(make_world):
 
 
 def test_evicted_memory_stays_out_until_the_daemon_answers(begun):
-    """The connection is lost while copies are on their way out: the bytes that they free are no longer the client's."""
+    """The connection is lost while copies to the host run: the bytes that they free no longer belong to the client."""
     _, daemon, p = begun("fill", "--bytes", "16MiB", "--block", "2MiB")
     daemon.serve(lambda: p.events("filled"), "it to be filled")
     daemon.grants = False
@@ -36,7 +36,7 @@ def test_evicted_memory_stays_out_until_the_daemon_answers(begun):
     daemon.say_limit(backed=0)
     daemon.expect("USAGE", lambda m: m["moved_out"])
     daemon.client.close()
-    said = daemon.accept(late=True)  # all copies have ended by then
+    said = daemon.accept(late=True)  # all copies have ended when the client attaches
     assert said["backed"] < 16 * MIB, said
     daemon.stays_unanswered()
     daemon.answer(commit=24 * MIB, backed=said["backed"], unevictable=said["unevictable"])

@@ -1,4 +1,4 @@
-"""sublet run: silent, transparent, and the program's environment."""
+"""sublet run: it is silent and transparent, and sets the program's environment."""
 
 import os
 import shutil
@@ -16,14 +16,14 @@ def run(world, *args, **env):
     return world.sublet("run", *args, **env)
 
 
-def test_it_prints_nothing_and_passes_the_output_on(shared):
+def test_run_prints_nothing_and_passes_the_output_on(shared):
     done = run(shared, "--", os.path.join(BUILD, "programs", "nocuda"))
     assert done.returncode == 0
     assert done.stderr == ""
     assert done.stdout == '{"event":"end","program":"nocuda","ok":true}\n'
 
 
-def test_a_cuda_program_runs_and_nothing_is_added(shared):
+def test_run_adds_nothing_to_the_output_of_a_cuda_program(shared):
     args = ["--bytes", "8MiB", "--block", "1MiB"]
     plain = shared.program("fill", *args, shared=False).ok()
     with_run = shared.start([os.path.join(BUILD, "sublet"), "run", os.path.join(BUILD, "programs", "fill"), *args]).ok()
@@ -36,18 +36,18 @@ def test_the_exit_status_is_passed_on(shared, status):
     assert run(shared, "--", "sh", "-c", f"exit {status}").returncode == status
 
 
-def test_a_signals_death_is_passed_on(shared):
+def test_a_death_by_signal_is_passed_on(shared):
     assert run(shared, "sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
 
 
-def test_a_command_that_is_not_there(shared):
+def test_a_missing_command_gets_status_127(shared):
     done = run(shared, "no-such-command-here")
     assert done.returncode == 127
     assert "no-such-command-here" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_command_that_cannot_be_executed(shared):
+def test_a_command_that_cannot_be_executed_gets_status_126(shared):
     path = shared.path("not-executable")
     with open(path, "w", encoding="utf-8"):
         pass
@@ -56,7 +56,7 @@ def test_a_command_that_cannot_be_executed(shared):
     assert path in done.stderr
 
 
-def test_the_programs_own_options_are_not_ours(shared):
+def test_the_programs_own_options_reach_the_program(shared):
     done = run(shared, "sh", "-c", "echo $0", "--name", "x")
     assert (done.returncode, done.stdout) == (0, "--name\n")
 
@@ -76,7 +76,7 @@ def test_frameworks_are_switched_to_pools_when_asked_unless_the_user_says_otherw
     assert run(shared, "--pools", *show, **own).stdout == "expandable_segments:True cuda_async bfc\n"
 
 
-def test_env_says_what_run_sets(shared):
+def test_env_prints_the_variables_that_run_sets(shared):
     done = shared.sublet("env", "--name", "it's a \"name\"")
     assert done.returncode == 0, done.stderr
     shell = subprocess.run(["sh", "-c", done.stdout + '\necho "$SUBLET_NAME"; echo "$LD_PRELOAD"'], env=shared.env,
@@ -84,7 +84,7 @@ def test_env_says_what_run_sets(shared):
     assert shell.stdout.splitlines() == ["it's a \"name\"", os.path.join(BUILD, "libsublet.so")]
 
 
-def test_the_name_is_shown(shared):
+def test_the_status_shows_the_programs_name(shared):
     p = shared.start([os.path.join(BUILD, "sublet"), "run", "--name", "first-job", os.path.join(BUILD, "programs/hold"),
                       "--bytes", "8MiB"], stdin=subprocess.PIPE)
     p.await_event("filled")
@@ -109,7 +109,7 @@ def test_sim_starts_a_daemon_of_its_own_and_leaves_none_behind(world):
 
 
 def test_a_daemon_that_cannot_start_says_why_once(world):
-    """It says so once, however often the program tries again."""
+    """The message appears once, however often the program tries again."""
     p = world.start([os.path.join(BUILD, "sublet"), "run", "--sim", "--daemon", "/no/such/dir", "--", os.path.join(BUILD, "programs", "fill"), "--bytes",
                      "4MiB", "--block", "1MiB", "--rounds", "1000000"], SUBLET_LOG="debug")
     wait_for(lambda: p.err().count("starting a private daemon in /no/such/dir: ok") >= 3, 60, "the third try")
@@ -118,7 +118,7 @@ def test_a_daemon_that_cannot_start_says_why_once(world):
 
 
 def test_two_programs_oversubscribe_under_run_alone(world):
-    """The README's promise: two commands in two terminals, no daemon started by hand."""
+    """The README promises that two commands in two terminals are enough, without a daemon started by hand."""
     runtime = world.path("runtime")
     os.mkdir(runtime, 0o700)
     env = {"SUBLET_DIR": None, "LD_LIBRARY_PATH": None, "XDG_RUNTIME_DIR": runtime}
@@ -134,13 +134,13 @@ def test_two_programs_oversubscribe_under_run_alone(world):
 
 # ---- programs that the library cannot be loaded into ----
 
-# The number of the machine type, and exit(0).
+# The number of the machine type, and the machine code of exit(0).
 MACHINE, EXIT = {"x86_64": (62, b"\xb8\x3c\x00\x00\x00\x31\xff\x0f\x05"),
                  "aarch64": (183, b"\x00\x00\x80\xd2\xa8\x0b\x80\xd2\x01\x00\x00\xd4")}[os.uname().machine]
 
 
 def elf(path, loader=None):
-    """An executable that ends at once; with a loader that does not exist it cannot be started."""
+    """Writes an executable that ends at once. With a loader that does not exist it cannot be started."""
     text = loader.encode() + b"\0" if loader else EXIT
     where = 64 + 56 * (2 if loader else 1)
     header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, MACHINE, 1, 0x400000 + where, 64, 0, 0, 64, 56,
@@ -154,7 +154,7 @@ def elf(path, loader=None):
 
 
 def told(world, *command, **env):
-    """The messages of `sublet run` before the program starts, or fails to."""
+    """Returns the messages of `sublet run` before the program starts, or fails to start."""
     lines = run(world, "--", *command, SUBLET_QUIET=None, **env).stderr.splitlines()
     return [line for line in lines if "cannot run" not in line]
 
@@ -171,7 +171,7 @@ def test_a_static_program_is_told_to_run_without_sharing(shared):
     assert (quiet.returncode, quiet.stderr) == (0, ""), "SUBLET_QUIET=1"
 
 
-def test_for_a_script_the_interpreter_is_examined(shared):
+def test_run_examines_the_interpreter_of_a_script(shared):
     interpreter = elf(shared.path("interpreter"))
     for name, first in (("one", f"#!{interpreter}\n"), ("two", f"#! {interpreter} -x\n"), ("three", "#!" + shared.path("one"))):
         with open(shared.path(name), "w", encoding="utf-8") as f:
@@ -185,7 +185,7 @@ def test_a_program_for_musl_is_told_to_need_another_build(shared):
     assert f"{path} is built for the C library musl" in told(shared, path)[0]
 
 
-def test_nothing_is_said_of_what_can_be_shared_or_is_no_program(shared):
+def test_run_is_silent_about_programs_that_can_share(shared):
     assert told(shared, "true") == []
     assert told(shared, sys.executable, "-c", "") == []
     assert told(shared, elf(shared.path("other"), "/no/such/loader")) == []
@@ -204,7 +204,7 @@ def test_a_program_with_privileges_of_its_own_is_told_to_run_without_sharing(sha
     os.chmod(path, {"setuid": 0o4755, "setgid": 0o2755}.get(how, 0o755))
     if how == "capabilities":  # cap_net_raw=ep, as setcap(8) writes it
         os.setxattr(path, "security.capability", struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0))
-        assert told(shared, path) == [], "root has them all"
+        assert told(shared, path) == [], "root has all capabilities anyway"
     os.chmod(shared.root, 0o755)
     done = subprocess.run([os.path.join(BUILD, "sublet"), "run", "--", path], env={**shared.env, "SUBLET_QUIET": ""},
                           stderr=subprocess.PIPE, text=True, timeout=30, check=False,
@@ -213,4 +213,4 @@ def test_a_program_with_privileges_of_its_own_is_told_to_run_without_sharing(sha
     assert f"{path} gets privileges from its file" in done.stderr
     os.chown(path, 0, 0)
     os.chmod(path, 0o4755)
-    assert told(shared, path) == [], "to root root's are no others"
+    assert told(shared, path) == [], "a setuid program of root gives root no other privileges"

@@ -30,7 +30,7 @@ def test_the_report_has_the_makespan_and_the_waits(tmp_path):
     handoffs = int(re.search(r"hand-offs +(\d+)", done.stdout).group(1))
     assert 100 < makespan < 120 and handoffs >= 2
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("a ")]
-    assert len(rows) == 3  # the job, and its two clients
+    assert len(rows) == 3  # one row for the job, and two for its clients
     assert float(rows[0][-1]) >= float(rows[0][-2]) >= float(rows[0][-3])  # max, p99, p50
 
 
@@ -43,7 +43,7 @@ def test_a_shipped_workload_keeps_every_invariant(name, tmp_path):
     assert int(re.search(r"events +(\d+)", done.stdout).group(1)) > 100
 
 
-def test_a_day_of_ten_thousand_clients(tmp_path):
+def test_a_day_of_ten_thousand_clients_is_simulated_in_full(tmp_path):
     with open(os.path.join(WORKLOADS, "ten-days.txt"), encoding="utf-8") as f:
         text = f.read().replace("until 10d", "until 1d")
     assert sum(int(n) for n in re.findall(r"^ *count (\d+)", text, flags=re.M)) == 10000
@@ -59,7 +59,7 @@ def test_a_day_of_ten_thousand_clients(tmp_path):
     ("card 80GiB\nbus 25GB/s\njob a\n repeat forever\n gpu 1s\n",
      "line 3: job 'a' repeats for ever, and no 'until' ends it"),
 ])
-def test_bad_input_is_one_sentence_that_names_the_line(tmp_path, text, sentence):
+def test_bad_input_gets_one_sentence_that_names_the_line(tmp_path, text, sentence):
     path = write(tmp_path, text)
     done = schedsim(path)
     assert done.returncode == 1 and done.stdout == ""
@@ -73,7 +73,7 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path):
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
 
 
-def test_a_wrong_command_line_is_told(tmp_path):
+def test_a_wrong_command_line_is_refused(tmp_path):
     assert schedsim().returncode == 2
     done = schedsim("--fast", "x")
     assert done.returncode == 2 and "'--fast' is not understood" in done.stderr

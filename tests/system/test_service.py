@@ -1,4 +1,5 @@
-"""The unit for systemd: systemd accepts it, it confines the daemon, and it leaves the daemon all that it needs."""
+"""The unit for systemd: systemd accepts it, it confines the daemon, and it allows the daemon all that the daemon
+needs."""
 
 import os
 import pathlib
@@ -25,7 +26,7 @@ def setting(name):
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze here")
-def test_the_unit_is_understood_and_confines(tmp_path):
+def test_systemd_accepts_the_unit_and_its_confinement(tmp_path):
     unit = tmp_path / "subletd.service"
     unit.write_text(re.sub(r"^ExecStart=.*$", f"ExecStart={BUILD}/subletd", UNIT.read_text(), flags=re.M))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -37,15 +38,15 @@ def test_the_unit_is_understood_and_confines(tmp_path):
 
 
 def confined():
-    """Confined as by the unit, as far as this works without systemd: capabilities, privileges, and no code made at run
-    time."""
+    """Returns a prefix that confines a command like the unit, as far as this works without systemd: capabilities,
+    privileges, and no code made at run time."""
     capabilities = ",".join("+" + name.removeprefix("CAP_").lower() for name in setting("CapabilityBoundingSet").split())
     no_new_code = "import ctypes, os, sys; ctypes.CDLL(None).prctl(65, 1, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
     return ["setpriv", f"--bounding-set=-all,{capabilities}", "--no-new-privs", "/usr/bin/python3", "-c", no_new_code]
 
 
 def allowed_calls():
-    """The system calls of the unit's filter, its groups resolved."""
+    """Returns the system calls of the unit's filter, with its groups resolved."""
     found, groups = set(), [word.strip() for word in setting("SystemCallFilter").split()]
     while groups:
         said = subprocess.run(["systemd-analyze", "syscall-filter", groups.pop()], stdout=subprocess.PIPE, text=True, check=True,
@@ -57,8 +58,9 @@ def allowed_calls():
 
 
 @others.needed
-def test_what_the_unit_leaves_is_enough(place, tmp_path, monkeypatch):  # noqa: F811
-    """A group's socket, two processes of one user that share memory, and a process of another user that is killed."""
+def test_the_daemon_works_within_the_units_confinement(place, tmp_path, monkeypatch):  # noqa: F811
+    """The test uses a group's socket, two processes of one user that share memory, and an overdue process of another
+    user."""
     monkeypatch.setenv("ASAN_OPTIONS", NO_LEAKS["ASAN_OPTIONS"])
     traced = tmp_path / "calls"
     tracing = ["strace", "-f", "-qq", "-o", str(traced)] if shutil.which("strace") else []
@@ -80,7 +82,7 @@ def test_what_the_unit_leaves_is_enough(place, tmp_path, monkeypatch):  # noqa: 
         assert holder.allocate(600 * MIB)
         obey_until([holder], lambda: holder.lease)
         importer.allocate(600 * MIB)
-        obey_until([importer], lambda: importer.lease)  # the holder sends nothing any more
+        obey_until([importer], lambda: importer.lease)  # the holder does not obey, so the daemon kills it
         assert holder.process.wait(60) == -signal.SIGKILL
     finally:
         for c in made:

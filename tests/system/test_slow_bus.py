@@ -1,5 +1,5 @@
-"""A bus that becomes slow in the middle of hand-offs: slow programs are not taken for stuck ones, and stuck ones lose
-nothing."""
+"""A bus that becomes slow in the middle of hand-offs: the daemon does not take slow programs for stuck ones, and a
+stuck program loses nothing."""
 
 import json
 import time
@@ -38,8 +38,8 @@ def look(world):
     return {c["pid"]: c for c in gpu["clients"]}
 
 
-def test_a_bus_that_becomes_slow_costs_time_and_nothing_else(slow):
-    """Every extent is progress: no program is overdue, and status shows the bytes moving."""
+def test_a_slow_bus_makes_no_program_overdue(slow):
+    """Every moved extent is progress: no program is overdue, and the status shows the bytes moving."""
     slow.start_daemon(config={"quantum": "150ms", "grace": f"{GRACE_S}s"})
     programs = [fill(slow, 40, seed) for seed in ("1", "2")]
     wait_for(lambda: slow.handoffs() >= 2, 30, "hand-offs")
@@ -52,9 +52,9 @@ def test_a_bus_that_becomes_slow_costs_time_and_nothing_else(slow):
         for pid, c in look(slow).items():
             now, figures = time.monotonic(), (c["moved_out"], c["moved_in"], c["backed"])
             if progress.get(pid, (None, 0))[0] != figures:
-                progress[pid] = figures, looked[0]  # at the earliest: this look may have come late
+                progress[pid] = figures, looked[0]  # the earliest moment, because this look may have come late
             states.add(c["state"])
-            # A program that a busy machine does not let run makes no progress, and is overdue.
+            # A program that a busy machine does not let run makes no progress, and may be overdue.
             assert "overdue" not in c["flags"] or now - progress[pid][1] > GRACE_S / 2, c
         looked[0] = began
         return slow.card()["d2h_bytes"] - before > 32 << 20 and {"evicting", "restoring"} <= states
@@ -65,9 +65,9 @@ def test_a_bus_that_becomes_slow_costs_time_and_nothing_else(slow):
     end(slow, *programs)
 
 
-def test_who_cannot_move_its_memory_in_time_is_late_and_others_go_on(slow):
-    """One process's way to the host has all but stopped. It is overdue, then left alone with the memory that it still holds,
-    and goes on when the bus is free. The extent under way counts for nothing else."""
+def test_a_program_that_cannot_move_its_memory_in_time_stops_no_other(slow):
+    """One process's way to the host has almost stopped. The process is overdue, then left alone with the memory that it
+    still holds, and goes on when the bus is free. Its extent on the way does not count as room for others."""
     slow.start_daemon(config={"quantum": "150ms", "grace": "500ms"})
     victim, other, small = fill(slow, 40, "1"), fill(slow, 40, "2"), fill(slow, 4, "3")
     slow.slow_bus(f"out:3MB/s:60:{victim.pid}")
@@ -76,7 +76,7 @@ def test_who_cannot_move_its_memory_in_time_is_late_and_others_go_on(slow):
         c = look(slow).get(victim.pid)
         return c and {"overdue", "unpreemptible"} & set(c["flags"])
 
-    wait_for(late, 60, "it to be late")
+    wait_for(late, 60, "the victim to be overdue")
     go_on([small], 4)
     assert all(p.running() for p in (victim, other))
     slow.slow_bus("out:3MB/s:0")

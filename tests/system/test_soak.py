@@ -1,4 +1,4 @@
-"""The soak in short: half a minute of what `./dev soak` does for twenty."""
+"""A short soak: half a minute of the load that `./dev soak` runs for twenty minutes."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 from world import BUILD, ROOT
 
 
-def test_half_a_minute_of_everything(tmp_path):
+def test_programs_survive_half_a_minute_of_everything(tmp_path):
     path = tmp_path / "soak.json"
     done = subprocess.run(
         [sys.executable, os.path.join(ROOT, "tests", "soak", "soak.py"), "--build", BUILD, "--minutes", "0.4", "--seed", "7",
@@ -17,6 +17,6 @@ def test_half_a_minute_of_everything(tmp_path):
     assert done.returncode == 0, done.stdout
     figures = json.loads(path.read_text())
     assert figures["state"] == "done" and figures["bytes_wrong"] == 0 and not figures["problems"]
-    # Something was done.
+    # The run moved memory, checked bytes and killed processes.
     assert figures["handoffs"] >= 3 and figures["bytes_checked"] > 1 << 27, figures
     assert figures["faults"]["programs_killed"] >= 2 and figures["faults"]["daemons_killed"] >= 1, figures

@@ -1,5 +1,5 @@
-"""Every entry point that sublet catches is called by a test. src/cuda/cuda_api.def lists them; surface.txt lists those that
-no test calls, with the reason."""
+"""Every entry point that sublet intercepts is called by a test. src/cuda/cuda_api.def lists the entry points;
+surface.txt lists those that no test calls, with the reason."""
 
 import os
 import subprocess
@@ -25,27 +25,27 @@ def unreached():
 
 
 @pytest.mark.skipif("watched" not in LIBRARY, reason="the library that counts is not built; without a sanitizer they run")
-def test_every_caught_entry_point_is_called(shared):
+def test_every_intercepted_entry_point_is_called(shared):
     path = shared.path("doors")
     for door in DOORS:
         shared.program("surface", door=door, SUBLET_DOOR_COUNT=path).ok()
     with open(path, encoding="ascii") as f:
         called = set(f.read().split())
-    caught = {symbol for symbol, behaviour, _ in api_coverage.Tables().rows if behaviour != "PASS"}
-    assert called <= caught
-    missing, listed = caught - called, unreached()
+    intercepted = {symbol for symbol, behaviour, _ in api_coverage.Tables().rows if behaviour != "PASS"}
+    assert called <= intercepted
+    missing, listed = intercepted - called, unreached()
     new, done = sorted(missing - listed), sorted(listed - missing)
-    assert not new, f"caught, and called by no test: {' '.join(new)}; call them, or say in surface.txt why not"
-    assert not done, f"called, or not caught: {' '.join(done)}; they have no place in surface.txt"
+    assert not new, f"intercepted, and called by no test: {' '.join(new)}; call them, or say in surface.txt why not"
+    assert not done, f"called, or not intercepted: {' '.join(done)}; remove them from surface.txt"
 
 
-def test_no_door_is_counted_by_the_product(shared):
+def test_the_product_counts_no_calls(shared):
     path = shared.path("doors")
     shared.program("surface", LD_PRELOAD=os.path.join(BUILD, "libsublet.so"), SUBLET_DOOR_COUNT=path).ok()
     assert not os.path.exists(path)
 
 
-@pytest.mark.freeze("park")  # the accounts are compared to the byte, without a second context
+@pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
 def test_arrays_are_counted_and_given_back(shared):
     p = shared.program("hold", "--bytes", "1MiB", stdin=subprocess.PIPE)
     p.await_event("filled")

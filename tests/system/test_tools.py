@@ -1,4 +1,4 @@
-"""The scripts that decide whether a change is good must be able to reject one."""
+"""The scripts that judge a change must be able to reject one."""
 
 import glob
 import json
@@ -35,7 +35,7 @@ def test_results_of_ctest_are_counted(tmp_path, status, child, line, good):
     assert (done.returncode == 0) == good
 
 
-def test_results_of_both_are_summed(tmp_path):
+def test_results_of_ctest_and_pytest_are_summed(tmp_path):
     one, two = tmp_path / "ctest.xml", tmp_path / "pytest.xml"
     one.write_text(CTEST.format(status="run", child=""))
     two.write_text('<testsuites><testsuite><testcase name="c"/><testcase name="d"><skipped message="why"/></testcase>'
@@ -91,7 +91,7 @@ def layers(tmp_path):
     return tmp_path
 
 
-def test_a_folder_that_uses_what_it_may_not_is_named(layers):
+def test_a_folder_that_uses_a_forbidden_folder_is_named(layers):
     source(layers, "src/daemon/d.h", "")
     source(layers, "src/base/b.h", "")
     source(layers, "src/cli/a.c", '#include "base/b.h"\n')
@@ -102,7 +102,7 @@ def test_a_folder_that_uses_what_it_may_not_is_named(layers):
     assert "src/cli/b.c:1: src/cli may not use daemon" in done.stdout
 
 
-def test_a_room_that_uses_one_above_it_is_named(layers):
+def test_a_subfolder_that_uses_one_above_it_is_named(layers):
     source(layers, "src/daemon/people/p.h", "")
     source(layers, "src/daemon/main.c", '#include "daemon/people/p.h"\n')
     assert tool("check_layers.py", layers).returncode == 0
@@ -113,7 +113,7 @@ def test_a_room_that_uses_one_above_it_is_named(layers):
 
 
 def build(root, objects):
-    """A build's objects: each file's functions, and the functions that it calls."""
+    """Compiles the objects of a build: each file's functions, and the functions that it calls."""
     for path, (has, calls) in objects.items():
         text = "".join(f"void {f}(void);\n" for f in has + calls)
         text += "".join(f"void {f}(void) {{ {' '.join(c + '();' for c in calls)} }}\n" for f in has)
@@ -124,7 +124,7 @@ def build(root, objects):
         subprocess.run(["cc", "-c", "-o", f"{made}.o", root / path], check=True)
 
 
-def test_a_symbol_of_a_room_above_and_a_circle_are_named(layers):
+def test_a_symbol_of_a_subfolder_above_and_a_circle_are_named(layers):
     build(layers, {"src/daemon/net/n.c": (["n"], ["p"]), "src/daemon/people/p.c": (["p"], [])})
     done = tool("check_layers.py", "--build", layers / "build", layers)
     assert done.returncode == 1
@@ -138,14 +138,15 @@ def test_a_symbol_of_a_room_above_and_a_circle_are_named(layers):
         assert ("4 files use one another: src/cli/0.c src/cli/1.c" in done.stdout) == bool(status)
 
 
-def test_a_build_with_nothing_in_it_is_a_failure(layers):
+def test_an_empty_build_is_a_failure(layers):
     source(layers, "src/base/b.h", "")
     assert tool("check_layers.py", "--build", layers / "build", layers).returncode == 1
 
 
 @pytest.fixture
 def locks(tmp_path):
-    """Runs check_locks.py on a file of src/preload with this text. Returns whether it found nothing, and its output."""
+    """Runs check_locks.py on a file of src/preload with this text. Returns whether it found no fault, and its
+    output."""
     if not shutil.which("clang"):
         pytest.skip("the analysis is clang's")
     for folder in ("base", "cuda", "preload/process", "preload/driver"):
@@ -169,7 +170,7 @@ def test_a_variable_used_without_its_lock_is_named(locks, body, good):
     assert fine == good and ("core_lock" in says) != good
 
 
-def test_a_call_of_the_driver_that_may_block_is_named_where_the_lock_is_held(locks):
+def test_a_driver_call_that_may_block_under_the_lock_is_named(locks):
     held = "void f(void) REQUIRES(core_lock);\nvoid f(void)\n{{\n        (void)real.{};\n}}\n"
     assert locks(held.format("cuDeviceGetCount(NULL)"))[0]
     assert "real.cuMemFree_v2" in locks(held.format("cuMemFree_v2(0)"))[1]
@@ -207,7 +208,7 @@ def test_the_toolkits_headers_are_not_used(layers):
     assert tool("check_layers.py", layers).returncode == 1
 
 
-def test_nothing_to_look_at_is_a_failure(layers):
+def test_a_tree_without_sources_is_a_failure(layers):
     assert tool("check_layers.py", layers).returncode == 1
 
 
@@ -218,7 +219,7 @@ def test_nothing_to_look_at_is_a_failure(layers):
     ("src/base/a.c", "/* a.c: owns. */\n/* " + "TO" + "DO */\n"),
     ("src/base/a.c", "/* a.c: owns. */\n" + "\n" * 900),
 ])
-def test_a_source_that_reads_wrong_is_named(tmp_path, path, text):
+def test_a_source_that_breaks_a_rule_is_named(tmp_path, path, text):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     source(tmp_path, path, text)
     done = tool("check_sources.py", tmp_path)
@@ -245,7 +246,7 @@ MEASURED = sorted(glob.glob(os.path.join(ROOT, "docs", "measurements", "h200-*.j
 
 
 @pytest.mark.parametrize("figures", MEASURED, ids=lambda path: os.path.basename(path)[:-5])
-def test_a_page_of_measurements_shows_what_its_json_holds(tmp_path, figures):
+def test_a_page_of_measurements_shows_the_figures_of_its_json(tmp_path, figures):
     done = gpu_suite("--render", figures, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     page = os.path.basename(figures)[:-5] + ".md"
@@ -258,11 +259,11 @@ MACHINE = {"gpu": "a", "gpu_memory": "b", "driver": "c", "processors": 1, "host_
 
 
 def unwrapped(page):
-    """Its text, with each paragraph, item or row of a table on one line."""
+    """Returns the page's text, with each paragraph, item or row of a table on one line."""
     return re.sub(r"(?<=[^\n|])\n(?! *[-|#\n]|$) *", " ", page.read_text())
 
 
-def test_a_page_says_which_of_its_parts_are_of_an_earlier_run(tmp_path):
+def test_a_page_names_its_parts_of_an_earlier_run(tmp_path):
     def run(commit, **parts):
         results = tmp_path / "results.json"
         results.write_text(json.dumps({"machine": {**MACHINE, "commit": commit}, "seconds": 1.0, "parts": parts}))
@@ -280,7 +281,7 @@ def test_a_page_says_which_of_its_parts_are_of_an_earlier_run(tmp_path):
 
 
 def pages_of(tmp_path, parts):
-    """The text of all pages made from such results."""
+    """Returns the text of all pages made from these results."""
     results = tmp_path / "results.json"
     results.write_text(json.dumps({"machine": MACHINE, "seconds": 1.0, "parts": parts}))
     done = gpu_suite("--render", results, "--out", tmp_path / "pages")
@@ -294,7 +295,7 @@ def test_every_part_that_failed_has_a_page_that_says_so(tmp_path):
     assert [name for name in parts if f"why {name}" not in said] == []
 
 
-def test_a_page_says_how_close_is_close(tmp_path):
+def test_a_page_says_how_far_close_results_are_apart(tmp_path):
     row = {"plain": "within 1.1e-07", "sublet": "close", "torture": "equal", "times": 1, "gib": 1.0, "seconds": {"plain": 1.0},
            "apart": {"plain": 1.1e-7, "sublet": 2.5e-6, "torture": 0.0}}
     said = pages_of(tmp_path, {"frameworks": {"torch-libraries": row}})
@@ -318,7 +319,7 @@ def test_a_program_that_never_ran_is_not_counted_as_well(tmp_path):
     assert "0 of 1 runs of 1 programs" in said and "- `a` (plain): does not build: why" in said
 
 
-def test_what_does_not_run_on_the_plain_driver_is_not_called_equal_to_it(tmp_path):
+def test_a_program_without_a_plain_run_is_not_called_equal_to_it(tmp_path):
     said = pages_of(tmp_path, {"torture-driver": {"a": {"plain": "sums recomputed", "linked": RAN}}})
     assert "| a | sums right: linked | 1 |" in said and "recomputed sums right | 1 of 1 runs of 1 programs" in said
     assert "equal to the plain driver's |" not in said and "What is not equal" not in said
@@ -333,14 +334,14 @@ def test_a_workload_that_is_wrong_in_any_of_its_runs_is_counted_and_listed(tmp_p
 
 
 def in_gpu_suite(script):
-    """The output of code that runs beside the suite's modules."""
+    """Returns the output of code that runs beside the suite's modules."""
     done = subprocess.run([sys.executable, "-c", script], cwd=os.path.join(ROOT, "tests", "gpu"), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_a_run_is_not_compared_with_a_plain_one_that_failed():
+def test_a_run_is_not_compared_with_a_failed_plain_run():
     said = in_gpu_suite("""
 import json, torture
 class Run:
@@ -361,7 +362,7 @@ print(json.dumps([torture.compare(Part(), Run(0, fails), {"linked": Run(1)})["li
     assert said == ["equal", "plain failed: why"]
 
 
-def test_nothing_is_close_to_what_cannot_be_compared():
+def test_no_result_is_close_to_an_incomparable_one():
     said = in_gpu_suite("""
 import json
 from frameworks import apart, verdict
@@ -372,7 +373,7 @@ print(json.dumps([verdict(0.0, far, None), verdict(1e-9, far, None), verdict(far
     assert all(s.startswith("differs by up to") for s in (said[1], said[2], said[4]))
 
 
-def test_the_list_of_measurements_says_at_which_commit_each_was_made():
+def test_the_list_of_measurements_names_the_commit_of_each():
     with open(os.path.join(ROOT, "docs", "measurements", "README.md"), encoding="utf-8") as f:
         rows = {m.group(1): line for line in f for m in [re.match(r"\| \[([\w-]+)\.md\]", line)] if m}
     for path in MEASURED:
@@ -386,16 +387,17 @@ def test_the_list_of_measurements_says_at_which_commit_each_was_made():
         assert rows[os.path.basename(path)[:-5]].endswith(f"| {said} |\n"), path
 
 
-def test_books_that_are_apart_from_the_card_fall_short(tmp_path):
+def test_accounts_that_differ_from_the_cards_figure_fall_short(tmp_path):
     def rests(*apart):
-        return {"sums": {"rests": {"allocations": {"p": [{"after": "x", "books_mib": 600.0 + d, "nvml_mib": 600.0} for d in apart]}}}}
+        found = [{"after": "x", "accounts_mib": 600.0 + d, "nvml_mib": 600.0} for d in apart]
+        return {"audit": {"rests": {"allocations": {"p": found}}}}
 
     assert "**short**" not in pages_of(tmp_path, rests(41, 40, 45))
     assert "-200.0 MiB | at most 128 MiB | **short** |" in pages_of(tmp_path, rests(40, -200))
     assert "20.0 MiB | at most 8 MiB | **short** |" in pages_of(tmp_path, rests(40, 60))
 
 
-def test_a_page_says_what_one_gpu_cannot_show(tmp_path):
+def test_a_page_names_the_parts_that_one_gpu_cannot_run(tmp_path):
     assert "not run: this machine has one GPU" in pages_of(tmp_path, {"devices-peers": {"skipped": "this machine has one GPU"}})
 
 

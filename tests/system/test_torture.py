@@ -1,9 +1,9 @@
-"""Torture: what a program has on the card is taken away and given back before random calls of it and at random moments.
-Every program says what it says without, through every door, with a daemon and without one.
+"""Torture: a program's memory on the card is taken away and given back before random calls of it and at random moments.
+Every program must give the same results as without torture, through every door, with a daemon and without one.
 
-Of tests/programs, not here: burst, turns, many (they say how long something takes, which torture changes), hold (idle between
-orders that others of these do, too), together (about what is promised to one thread while another one asks), early (forks
-before there is anything to take), checker and nocuda (no CUDA)."""
+Some programs are not tortured here: burst, turns, many (torture changes the times that they report), hold (idle between
+orders, as other programs that are tortured), together (tests promises to one thread while another one asks),
+early (forks before it has memory on the card), checker and nocuda (no CUDA)."""
 
 import subprocess
 
@@ -21,13 +21,13 @@ def tortured(world, name, *args, torture, **env):
 
 
 def times(world, pid=None):
-    """The bytes moved at each time."""
+    """Returns the bytes that torture moved, for each time that it moved memory."""
     return [e["bytes"] for e in world.traced("torture", pid)]
 
 
 def check_equal(world, name, doors, **env):
-    """Runs the program by all these ways at the same time, on one card; the results must be the plain ones. Returns the
-    runs."""
+    """Runs the program through all these doors at the same time, on one card. Checks that the results are those of a
+    plain run. Returns the runs."""
     args, before = [name, *PROGRAMS[name], "--seed", "11"], len(times(world))
     plain = world.program(*args, shared=False).ok()
     runs = [tortured(world, *args, door=door, torture=torture_of(name, seed), **env) for seed, door in enumerate(doors, 1)]
@@ -35,18 +35,18 @@ def check_equal(world, name, doors, **env):
         assert result(run.ok()) == result(plain)
         assert run.err() == ""
         assert sum(times(world, run.pid)) > 0
-    # A child is left alone, whatever its parent was doing.
+    # Torture leaves a forked child alone, whatever its parent was doing.
     assert len(times(world)) == before + sum(len(times(world, run.pid)) for run in runs)
     return runs
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_equal_under_torture_through_every_door(shared, name):
+def test_results_are_equal_under_torture_through_every_door(shared, name):
     check_equal(shared, name, DOORS)
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in NEED_A_DAEMON])
-def test_equal_under_torture_without_a_daemon(world, name):
+def test_results_are_equal_under_torture_without_a_daemon(world, name):
     args = [name, *PROGRAMS[name], "--seed", "11"]
     plain = world.program(*args, shared=False).ok()
     run = tortured(world, *args, torture=torture_of(name, 5), SUBLET_DAEMON="/nonexistent").ok()
@@ -54,7 +54,7 @@ def test_equal_under_torture_without_a_daemon(world, name):
     assert sum(times(world, run.pid)) > 0
 
 
-# In overflow mode, with more than may stay on the card: arguments, and the bytes that may.
+# In overflow mode: arguments that need more memory than may stay on the card, and the bytes that may stay.
 OVERFLOW = {
     "fill": (["--bytes", "24MiB", "--block", "3MiB"], "8MiB"),
     "churn": (["--bytes", "16MiB", "--block", "3MiB", "--rounds", "8", "--ms", "3"], "4MiB"),
@@ -65,8 +65,8 @@ OVERFLOW = {
 
 
 @pytest.mark.parametrize("name", OVERFLOW)
-def test_equal_under_torture_in_overflow_mode(world, name):
-    """Memory on the card is evicted and restored; memory on the host stays at its place."""
+def test_results_are_equal_under_torture_in_overflow_mode(world, name):
+    """Memory on the card is evicted and restored; memory on the host stays there."""
     world.start_daemon(config={"quantum": "200ms", "host_memory": "1GiB"})
     args, keep = OVERFLOW[name]
     plain = world.program(name, *args, "--seed", "11", shared=False).ok()
@@ -75,16 +75,16 @@ def test_equal_under_torture_in_overflow_mode(world, name):
     for run in runs:
         assert result(run.ok()) == result(plain)
         assert run.err() == ""
-    # Each has so little on the card that the random part of one may be empty.
+    # Each program has so little memory on the card that torture may move nothing of a single program.
     assert sum(sum(times(world, run.pid)) for run in runs) > 0
     for p in world.card()["processes"]:
         if p["pid"] in [run.pid for run in runs]:
-            assert p["mapped_d2h_bytes"] > 0, "nothing of it lay on the host"
+            assert p["mapped_d2h_bytes"] > 0, "some of its memory lies on the host"
 
 
-@pytest.mark.freeze("park")  # the books to the byte
-def test_buffers_that_change_sides_under_torture(world):
-    """A priority moves them to the host and to the card, while torture evicts what is there."""
+@pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
+def test_buffers_can_change_sides_under_torture(world):
+    """Priorities move buffers between host and card, while torture evicts the buffers on the card."""
     world.start_daemon(config={"quantum": "200ms", "host_memory": "1GiB"})
     p = tortured(world, "buffers", "--seed", "5", torture="5,calls=20,every=20ms", stdin=subprocess.PIPE,
                  SUBLET_MEMORY="overflow", SUBLET_KEEP="24MiB")
@@ -93,14 +93,14 @@ def test_buffers_that_change_sides_under_torture(world):
         p.order(f"alloc {n} 12MiB")
     assert on_host(world, p, 3) == [12]
     p.order("priority 3 1")
-    wait_for(lambda: on_host(world, p, 3) == [0], 60, "the last one to come to the card, and others to leave")
+    wait_for(lambda: on_host(world, p, 3) == [0], 60, "the last buffer to come to the card, and others to leave")
     p.order("check")
     p.finish()
     assert sum(times(world, p.pid)) > 0
 
 
 @pytest.mark.parametrize("name", ["churn", "threads", "copies"])
-def test_equal_under_torture_in_managed_memory(shared, name):
+def test_results_are_equal_under_torture_in_managed_memory(shared, name):
     args = [name, *PROGRAMS[name], "--seed", "11"]
     plain = shared.program(*args, shared=False).ok()
     run = tortured(shared, *args, torture=torture_of(name, 5), SUBLET_MEMORY="managed").ok()
@@ -109,7 +109,7 @@ def test_equal_under_torture_in_managed_memory(shared, name):
 
 
 def check_tangled(world, name, doors, **env):
-    """Runs them by all these ways at the same time, on one card; the sums must be right. Returns the runs."""
+    """Runs the program through all these doors at the same time, on one card. Checks its sums. Returns the runs."""
     open(world.path("end"), "wb").close()
     runs = [tortured(world, *TANGLED[name], "--seed", seed, "--until", world.path("end"), door=door,
                      torture=torture_of(name, seed), **env) for seed, door in enumerate(doors, 5)]
@@ -120,13 +120,13 @@ def check_tangled(world, name, doors, **env):
 
 
 @pytest.mark.parametrize("name", TANGLED)
-def test_work_that_cannot_just_be_waited_for(shared, name):
+def test_tangled_programs_have_right_sums_under_torture(shared, name):
     check_tangled(shared, name, DOORS)
 
 
 @pytest.mark.parametrize("doors", [DOORS[:2], DOORS[2:]], ids="-".join)
-def test_memory_that_another_process_has_open(shared, doors):
-    """It stays where it is, whatever is evicted from both of them around it."""
+def test_shared_memory_stays_right_under_torture(shared, doors):
+    """The shared memory stays on the card while other memory of both processes is evicted around it."""
     def said(**torture):
         exporter, importer = (share(shared, mib, private=2, door=door, **torture) for mib, door in zip((16, 1), doors))
         exporter.order("export " + shared.path("handles"))
@@ -144,8 +144,8 @@ def test_memory_that_another_process_has_open(shared, doors):
     assert all(sum(times(shared, pid)) > 0 for pid in pids)
 
 
-def test_two_gpus_of_one_process(make_world):
-    """The first one's memory that the second one may use is mapped for it again at every restore."""
+def test_two_gpus_of_one_process_share_memory_under_torture(make_world):
+    """Memory of the first GPU that the second may use is mapped for the second again at every restore."""
     world = make_world(gpus=2)
     world.start_daemon(config={"quantum": "200ms"})
     args = ["peers", "--bytes", "8MiB", "--block", "2MiB", "--rounds", "3", "--seed", "5"]
@@ -155,8 +155,8 @@ def test_two_gpus_of_one_process(make_world):
         assert sum(times(world, run.pid)) > 0
 
 
-def test_managed_memory_beside(shared):
-    """The driver moves managed memory as it likes, and our memory beside it is tortured; the program compares every word."""
+def test_managed_memory_stays_right_beside_tortured_memory(shared):
+    """The driver moves managed memory itself, and our memory beside it is tortured; the program compares every word."""
     runs = [tortured(shared, "managed", "--bytes", "8MiB", "--block", "2MiB", "--seed", n, door=door,
                      torture=f"{n},{TORTURE}", stdin=subprocess.PIPE) for n, door in enumerate(DOORS)]
     for p in runs:
@@ -169,8 +169,8 @@ def test_managed_memory_beside(shared):
         assert sum(times(shared, p.pid)) > 0
 
 
-def test_contents_that_hardly_change(shared):
-    """Every byte is compared; also with a fingerprint asked for each extent."""
+def test_hardly_changed_memory_stays_right_under_torture(shared):
+    """The program compares every byte, also if the library asks for a fingerprint of each extent."""
     args = ["edit", "--rounds", "8", "--bytes", "8MiB", "--block", "2MiB", "--seed", "4"]
     plain = shared.program(*args, shared=False).ok()
     for run in [tortured(shared, *args, door=door, torture=f"{n},{TORTURE}", SUBLET_UNCHANGED=("auto", "always")[n % 2])
@@ -179,8 +179,9 @@ def test_contents_that_hardly_change(shared):
         assert sum(times(shared, run.pid)) > 0
 
 
-def test_a_primary_context_that_is_released_and_retained(shared):
-    """They run until they were tortured: where everything is slow, that may be after they have filled their memory."""
+def test_a_primary_context_can_be_released_and_retained_under_torture(shared):
+    """The programs run until torture has moved their memory: on a slow machine that may be after they have filled
+    it."""
     runs = [tortured(shared, "revive", "--bytes", "8MiB", "--ms", "30", door=door, torture=f"{n},calls=1,every=2ms",
                      stdin=subprocess.PIPE) for n, door in enumerate(DOORS)]
     for run in runs:
@@ -190,8 +191,8 @@ def test_a_primary_context_that_is_released_and_retained(shared):
         assert run.err() == ""
 
 
-def test_two_processes_that_wait_for_each_other(shared):
-    """A drain of one of them ends only when the other has run; it is given up rather than waited for."""
+def test_two_processes_that_wait_for_each_other_go_on_under_torture(shared):
+    """A drain of one process ends only when the other has run; torture gives the drain up instead of waiting."""
     for doors in (DOORS[:2], DOORS[2:]):
         pair = [tortured(shared, "pair", "--bytes", "16MiB", "--block", "4MiB", "--rounds", "3", "--seed", side, "--sample",
                          shared.path("page-" + doors[0]), door=door, torture=f"{side},{TORTURE}")
@@ -202,8 +203,8 @@ def test_two_processes_that_wait_for_each_other(shared):
 
 
 @pytest.mark.parametrize("how", ["alone", "beside"])
-def test_a_context_that_fails(shared, how):
-    """Its memory is lost, and all answers are as without torture."""
+def test_a_failed_context_gives_the_same_answers_under_torture(shared, how):
+    """The memory of the context is lost, and all answers are the same as without torture."""
     args = ["broken", "--how", how, "--bytes", "8MiB", "--block", "2MiB"]
     plain = shared.program(*args, shared=False, stdin=subprocess.PIPE)
     runs = [tortured(shared, *args, door=door, torture=f"{n},{TORTURE}", stdin=subprocess.PIPE)
@@ -219,7 +220,7 @@ def test_a_context_that_fails(shared, how):
 
 
 def test_four_programs_by_four_ways_stay_right(shared):
-    """Four programs that do not fit together, each started in another way."""
+    """The four programs do not fit together, and each is started in another way."""
     for run in [tortured(shared, "roam", "--bytes", "40MiB", "--ms", "20", "--seconds", "2", "--seed", n, door=door,
                          torture=f"{n},{TORTURE}") for n, door in enumerate(DOORS)]:
         assert run.ok().events("roamed")
@@ -227,16 +228,16 @@ def test_four_programs_by_four_ways_stay_right(shared):
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_full_card(small, door):
+def test_a_full_card_refuses_at_the_same_moment_under_torture(small, door):
     """The size of the card, and the moment of refusal, are the same as without torture."""
     plain = small.program("oom", "--block", "4MiB").ok()
     run = tortured(small, "oom", "--block", "4MiB", door=door, torture="3,calls=20,every=20ms").ok()
     assert result(run) == result(plain)
-    assert sum(times(small, run.pid)) > 32 * MIB  # which moments hit it while it is full is chance
+    assert sum(times(small, run.pid)) > 32 * MIB  # chance decides whether torture finds the card full
 
 
 @pytest.mark.parametrize("how", ["cancel", "signal", "exit", "join", "fork"])
-def test_threads_and_processes_that_leave(shared, how):
+def test_threads_and_processes_can_end_under_torture(shared, how):
     for name in ("go", "end"):
         open(shared.path(name), "wb").close()
     run = tortured(shared, "leave", "--how", how, "--bytes", "64MiB", "--block", "8MiB", "--seed", "5", "--ms", "20",
@@ -245,8 +246,8 @@ def test_threads_and_processes_that_leave(shared, how):
     assert run.events("joined" if how == "join" else "freed" if how == "exit" else "end")
 
 
-def test_the_seed_decides(world):
-    """Two runs with one seed are alike; another seed differs."""
+def test_the_seed_decides_the_moved_bytes(world):
+    """Two runs with one seed move the same bytes; another seed moves others."""
     args = ["copies", "--bytes", "4MiB", "--rounds", "3", "--seed", "11"]
     said = []
     for seed in (1, 1, 2):
@@ -257,19 +258,19 @@ def test_the_seed_decides(world):
     assert said[0] != said[2]
 
 
-def test_both_switched_off_is_no_torture(shared):
+def test_torture_with_both_parts_off_moves_nothing(shared):
     run = tortured(shared, "fill", *PROGRAMS["fill"], torture="1,calls=0,every=0").ok()
     assert times(shared, run.pid) == []
 
 
 @pytest.mark.parametrize("setting", ["x", "1,calls=", "1,every=5", "1,often", "-1", "9" * 90])
-def test_a_setting_that_is_none_is_said(shared, setting):
+def test_a_bad_setting_for_torture_is_named(shared, setting):
     run = tortured(shared, "fill", *PROGRAMS["fill"], torture=setting).ok()
     assert f"SUBLET_TORTURE is SEED[,calls=N][,every=DURATION], not '{setting}'" in run.err()
     assert times(shared, run.pid) == []
 
 
-def test_how_often_is_said(shared):
+def test_the_log_counts_how_often_memory_was_moved(shared):
     run = tortured(shared, "churn", *PROGRAMS["churn"], torture=f"3,{TORTURE}", SUBLET_LOG="info").ok()
     lines = [line for line in run.err().splitlines() if "torture: " in line]
     assert len(lines) == len(times(shared, run.pid))
@@ -278,7 +279,7 @@ def test_how_often_is_said(shared):
 
 @pytest.fixture
 def small(make_world):
-    """A card that is cheap to fill, and two programs for it that do not fit."""
+    """A card that is small and so cheap to fill, for two programs that do not fit together."""
     w = make_world(memory="64MiB")
     w.start_daemon(config={"quantum": "150ms"})
     return w
@@ -297,14 +298,14 @@ def end_pair(world, pair):
         assert len(times(world, p.pid)) > 2
 
 
-def test_two_that_do_not_fit_are_tortured_while_they_take_turns(small):
+def test_two_programs_that_do_not_fit_take_turns_under_torture(small):
     pair = start_pair(small, "calls=20,every=30ms")
     wait_for(lambda: small.handoffs() > 1 and all(len(times(small, p.pid)) > 2 for p in pair), 60, "hand-offs")
     end_pair(small, pair)
 
 
-def test_the_daemon_comes_and_goes_meanwhile(small):
-    """Torture gives way to a daemon's orders: a returning program waits for its turn like all others."""
+def test_programs_under_torture_survive_a_restart_of_the_daemon(small):
+    """Torture obeys a daemon's orders: a returning program waits for its turn like all others."""
     pair = start_pair(small, "calls=10,every=5ms")
     go_on(pair, 1)
     small.daemon.process.kill()

@@ -1,4 +1,5 @@
-"""Two daemons on one card: idle programs give way to what the other's programs wait for, busy ones do not."""
+"""Two daemons on one card: idle programs give way to programs that wait under the other daemon, busy programs do
+not."""
 
 import os
 import signal
@@ -18,7 +19,7 @@ GRACE = "600ms"
 
 @pytest.fixture
 def slow(make_world):
-    """A restore of 80 MiB takes most of a second: two of them meet."""
+    """A card with a slow bus: a restore of 80 MiB takes most of a second, so that two restores overlap."""
     return make_world(bus="120MB/s")
 
 
@@ -29,7 +30,7 @@ def hold(world, directory, seed, mib=80):
 
 
 def evicted(world, directory, seed):
-    """A program whose memory was almost all evicted for another program that has ended."""
+    """Returns a program whose memory was almost all evicted for another program that has ended."""
     p = hold(world, directory, seed)
     other = hold(world, directory, seed + "9", mib=104)
     other.finish()
@@ -37,7 +38,7 @@ def evicted(world, directory, seed):
 
 
 def is_waiting(pid):
-    """Its first thread waits at the gate."""
+    """True if the process's first thread waits at the gate."""
     with open(f"/proc/{pid}/syscall", encoding="ascii") as f:
         return f.read().startswith("202 ")  # futex
 
@@ -48,7 +49,8 @@ def tell(p, line):
 
 
 def test_two_half_restored_clients_do_not_wait_for_each_other_for_ever(slow):
-    """Both come back in the same moment: each gets bytes that the other would need, and one gives them back."""
+    """Both are restored in the same moment: each gets bytes that the other would need, and one of them gives its bytes
+    back."""
     config = {"grace": GRACE, "quantum": "200ms"}
     slow.start_daemon(config=config)
     first = slow.daemon
@@ -58,10 +60,10 @@ def test_two_half_restored_clients_do_not_wait_for_each_other_for_ever(slow):
     wait_for(lambda: os.path.exists(os.path.join(elsewhere, "client.sock")), 20, "the second daemon")
     programs = [evicted(slow, d, seed) for d, seed in ((slow.dir, "1"), (elsewhere, "2"))]
     for d in (first, second):
-        d.send(signal.SIGSTOP)  # so that both get the message in the same moment
+        d.send(signal.SIGSTOP)  # so that both daemons get the message in the same moment
     for p in programs:
         tell(p, "touch")
-        wait_for(lambda p=p: is_waiting(p.pid), 20, "it to ask")
+        wait_for(lambda p=p: is_waiting(p.pid), 20, "the program to ask")
     for d in (first, second):
         d.send(signal.SIGCONT)
     ready = wait_for(lambda: [p for p in programs if p.events("done")], 60, "one of them to have all of its memory")
@@ -72,15 +74,15 @@ def test_two_half_restored_clients_do_not_wait_for_each_other_for_ever(slow):
     assert first.running() and second.running()
 
 
-# ---- what another daemon's message does ----
+# ---- the effect of another daemon's message ----
 
 
 def say(d, mib, seconds):
-    """Messages that a program of this user waits for so much, for so long."""
+    """Sends messages for that many seconds: a program of this user waits for that many MiB."""
     end = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         while time.monotonic() < end:
-            s.sendto(struct.pack("<4sI16sQ", b"SBLN", 3, uuid(0), mib * MIB), "\0sublet-daemon/" + d.status()["instance"])
+            s.sendto(struct.pack("<4sI16sQ", b"SBLN", 1, uuid(0), mib * MIB), "\0sublet-daemon/" + d.status()["instance"])
             yield
             time.sleep(0.05)
 

@@ -1,6 +1,6 @@
-"""Memory that is all zero, or unchanged since it last left the card, is not copied out again. Contents are checked byte by
-byte, and the card's counters tell what was copied. Interpreted kernels compute the fingerprints here, which is slow, so they
-are asked for with SUBLET_UNCHANGED=always."""
+"""Memory that is all zero, or unchanged since it last left the card, is not copied out again. The tests check contents
+byte by byte, and the card's counters tell which bytes were copied. Interpreted kernels compute the fingerprints here,
+which is slow, so the tests ask for fingerprints with SUBLET_UNCHANGED=always."""
 
 import subprocess
 
@@ -9,7 +9,7 @@ import pytest
 from test_oversubscription import check_contents, fill, run_until_handoffs
 from world import MIB, wait_for
 
-# the accounts are compared to the byte, and a second context would be tried with copies
+# Without a second context the accounts equal the card's figures, and no copies are made to test freezing.
 pytestmark = pytest.mark.freeze("park")
 
 EDIT_MIB = 48
@@ -23,37 +23,37 @@ def start(world, name, *args, request="always", **env):
 
 
 class Pair:
-    """A program whose memory is observed, and one that needs nearly all of the card."""
+    """A program whose memory is observed, and another program that needs nearly all of the card."""
 
     def __init__(self, world, request="always"):
         self.world = world
         self.edit = start(world, "edit", "--bytes", f"{EDIT_MIB}MiB", "--block", BLOCK, "--seed", "3", request=request)
         self.other = start(world, "hold", "--bytes", "104MiB", "--block", "8MiB", request="never")
         self.edit.order("wake")
-        self.seen = set()  # bytes that left in hand-offs without a copy
+        self.seen = set()  # numbers of bytes that left in a hand-off without any copy
 
     def copied(self):
-        """Bytes of the first program that the card has copied out and in so far."""
+        """Returns the bytes of the observed program that the card has copied out and in so far."""
         mine = next(p for p in self.world.card()["processes"] if p["pid"] == self.edit.pid)
         return mine["d2h_bytes"], mine["h2d_bytes"]
 
     def handoff(self):
-        """The other program takes the card, and gives it back. Returns the bytes that left, and the bytes that were
-        copied."""
+        """The other program takes the card, and gives it back. Returns the bytes that left, and those that were copied
+        out and in."""
         out, _ = self.copied()
         before = self.world.clients()[self.edit.pid]
         self.other.order("verify")
 
         def evicted():
-            """The other program may run before all has left and was reported. The reported bytes are those that the card
-            counted."""
+            """True once all memory has left and was reported, which may be after the other program's turn began. The
+            reported bytes must be those that the card counted."""
             after, copied_out = self.world.clients()[self.edit.pid], self.copied()[0] - out
             spared = after["evicted"] - before["evicted"] - copied_out
             return after["state"] not in ("draining", "evicting") and \
                 after["moved_out"] - before["moved_out"] == copied_out and \
                 after["spared_out"] - before["spared_out"] == spared and (after, copied_out)
 
-        after, copied_out = wait_for(evicted, 20, "what has left to be what was copied and what was spared")
+        after, copied_out = wait_for(evicted, 20, "all evicted bytes to be reported as copied or spared")
         left = EDIT_MIB * MIB - after["backed"]
         _, into = self.copied()
         self.edit.order("wake")
@@ -61,8 +61,8 @@ class Pair:
         return left, copied_out, self.copied()[1] - into
 
     def handoff_of(self, *orders):
-        """As above, for extents that have all left before, so that only bytes changed by the orders have to be copied. The
-        daemon decides how many leave at a time."""
+        """As handoff(), but only for extents that have all left before, so that only bytes changed by the orders need a
+        copy. The daemon decides how many extents leave at a time."""
         for _ in range(12):
             for order in orders:
                 self.edit.order(order)
@@ -73,7 +73,7 @@ class Pair:
                 self.seen.add(left)
             else:
                 self.handoff_of()
-        raise AssertionError("never the same twice\n" + self.edit.report())
+        raise AssertionError("no hand-off moved the same bytes twice\n" + self.edit.report())
 
 
 @pytest.fixture
@@ -81,14 +81,14 @@ def pair(shared):
     return Pair(shared)
 
 
-def test_what_has_not_changed_is_not_copied_again(pair):
+def test_unchanged_memory_is_not_copied_again(pair):
     left, out, into = pair.handoff_of()
     assert out == 0 and into >= left
     pair.edit.order("check")
     pair.edit.finish()
 
 
-# Offsets from the end of the memory, whose extents leave first.
+# Offsets from the end of the memory, because the last extents leave first.
 POKES = {
     "the last byte": [1],
     "two of one extent": [BLOCK, 3 * MIB],
@@ -122,7 +122,7 @@ def test_zeros_are_copied_neither_way(pair):
     pair.edit.finish()
 
 
-def test_what_took_the_place_of_freed_memory_is_not_mistaken_for_it(pair):
+def test_new_memory_is_not_mistaken_for_freed_memory(pair):
     pair.handoff()
     for block in (9, 10, 11):
         pair.edit.order(f"renew {block}")
@@ -136,7 +136,7 @@ def test_what_took_the_place_of_freed_memory_is_not_mistaken_for_it(pair):
     pair.edit.finish()
 
 
-def test_everything_is_copied_where_nothing_is_asked(shared):
+def test_all_memory_is_copied_without_fingerprints(shared):
     pair = Pair(shared, request="never")
     for _ in range(2):
         left, out, into = pair.handoff()
@@ -145,22 +145,22 @@ def test_everything_is_copied_where_nothing_is_asked(shared):
     pair.edit.finish()
 
 
-def test_the_main_job_with_everything_asked_about(shared):
+def test_contents_stay_right_with_fingerprints_of_everything(shared):
     shared.env["SUBLET_UNCHANGED"] = "always"
     programs = [fill(shared, 96, seed) for seed in ("1", "2")]
     run_until_handoffs(shared, programs, 8, shared.path("end"))
     check_contents(shared, programs)
 
 
-def test_random_changes_under_random_evictions(shared):
+def test_random_changes_survive_random_evictions(shared):
     p = shared.program("edit", "--rounds", "60", "--bytes", "16MiB", "--block", "2MiB", "--seed", "2",
                        SUBLET_UNCHANGED="always", SUBLET_TORTURE="2,every=5ms")
     p.ok()
     mine = next(x for x in shared.card()["processes"] if x["pid"] == p.pid)
-    assert mine["launches"] > 0, "extents were asked about: the program itself launches nothing"
+    assert mine["launches"] > 0, "the library launches fingerprints; the program itself launches nothing"
 
 
-def test_a_request_that_is_none_is_said(shared):
+def test_a_bad_setting_for_fingerprints_is_named(shared):
     p = shared.program("fill", "--bytes", "8MiB", SUBLET_UNCHANGED="sometimes")
     p.ok()
     assert "SUBLET_UNCHANGED is auto, always or never, not 'sometimes'" in p.err()

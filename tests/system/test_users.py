@@ -1,5 +1,5 @@
 """Several users on one machine: two private daemons that share one card, one daemon that several users share, directories
-that another user has planted, and users who are not who they seem."""
+that another user has planted, and users with a false identity."""
 
 import json
 import os
@@ -21,8 +21,8 @@ import world as world_module
 from others import BUILD, SCRIPTS, as_user
 from world import MIB, OLD_KERNEL, SYSTEM_DAEMON, wait_for
 
-# Uids of no user, and not those of another run of these tests: /tmp/sublet-UID has one owner. Not made from the process id,
-# which occurs again in every container.
+# Uids that no user has, and that another run of these tests does not use, because /tmp/sublet-UID has one owner. They
+# do not depend on the process id, which occurs again in every container.
 GROUP = others.LAST - 10 * random.randrange(1, 2000)
 ALICE, BOB, EVE = GROUP + 1, GROUP + 2, GROUP + 3
 
@@ -31,7 +31,7 @@ NO_USER_NAMESPACES = "no user namespaces can be made here; where the kernel lets
 
 
 class Machine(world_module.World):
-    """A world whose card every user may use."""
+    """A world with a card that every user may use."""
 
     def __init__(self, **settings):
         super().__init__(**settings)
@@ -49,7 +49,7 @@ class Machine(world_module.World):
         return path
 
     def user(self, uid, name, *args, directory=None, groups=(), **env):
-        """A test program of this user, with a private daemon unless directory names another."""
+        """Starts a test program of this user, under a private daemon unless `directory` names another daemon."""
         env = {"SUBLET_DIR": directory or self.home(uid), "LD_PRELOAD": os.path.join(BUILD, "libsublet.so")} | env
         return self.start([*as_user(uid, groups=groups), os.path.join(BUILD, "programs", name), *args], **env)
 
@@ -82,15 +82,15 @@ def fill(machine, uid, mib, seed, **env):
 
 
 def test_two_private_daemons_share_a_card(machine):
-    """Alice's program takes 48 MiB of 128, Bob's two take 40 each and have to take turns beside it. Each user has a daemon,
-    to which the other's programs are foreign. No program is promised memory that the other user holds; all go on and end
-    well."""
+    """Alice's program takes 48 MiB of 128. Bob's two programs take 40 MiB each and must take turns beside it. To each
+    user's daemon the other's programs are foreign. No daemon promises memory that the other user holds; all programs go
+    on and end well."""
     os.chmod(machine.root, 0o777)
     alice = fill(machine, ALICE, 48, "1")
     alice.await_event("filled")
     programs = [alice, fill(machine, BOB, 40, "2"), fill(machine, BOB, 40, "3")]
 
-    def audit_holds():
+    def no_daemon_overcommits():
         for uid in (ALICE, BOB):
             for gpu in machine.status_of(machine.home(uid))["gpus"]:
                 assert gpu["charged"] <= gpu["total"] - gpu["headroom"]
@@ -100,20 +100,20 @@ def test_two_private_daemons_share_a_card(machine):
 
     def all_go_on():
         assert all(p.running() for p in programs), [p.report() for p in programs if not p.running()]
-        audit_holds()
+        no_daemon_overcommits()
         return all(len(p.events("round")) >= 4 for p in programs)
 
     for p in programs:
         p.await_event("filled")
     wait_for(all_go_on, 60, "four rounds of each", interval=0.2)
 
-    # The charge of one daemon is, once measured, the other's foreign use.
+    # Once measured, the charge of one daemon is the other daemon's foreign use.
     def seen_by_the_other():
         gpus = {uid: machine.status_of(machine.home(uid))["gpus"][0] for uid in (ALICE, BOB)}
         return gpus[BOB]["foreign"] >= 48 * MIB and gpus[ALICE]["foreign"] >= 48 * MIB and \
             sum(g["capacity"] for g in gpus.values()) <= gpus[BOB]["total"] + 64 * MIB
 
-    wait_for(seen_by_the_other, 20, "each to see the other's use")
+    wait_for(seen_by_the_other, 20, "each daemon to see the other's use")
     with open(machine.path("end"), "w", encoding="utf-8"):
         pass
     for p in programs:
@@ -121,24 +121,24 @@ def test_two_private_daemons_share_a_card(machine):
         assert machine.check_sums(p) >= 4
 
 
-def test_an_idle_user_gives_way_to_another_ones_daemon(machine):
-    """Alice's program holds most of the card and is idle. Bob's comes later, with a daemon of its own, to which hers is
-    foreign: it gets its memory all the same, and hers comes back later."""
+def test_an_idle_user_gives_way_to_another_users_daemon(machine):
+    """Alice's program holds most of the card and is idle. Bob's program starts later under a daemon of its own, to
+    which Alice's program is foreign. It gets its memory all the same, and Alice's memory is restored later."""
     os.chmod(machine.root, 0o777)
     alice = machine.user(ALICE, "hold", "--bytes", "96MiB", "--seed", "1", stdin=subprocess.PIPE)
     alice.await_event("filled")
     bob = machine.user(BOB, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", "2", "--rounds", "3")
     bob.ok()
     assert machine.check_sums(bob) >= 3
-    # Her memory is free a moment before her daemon gets the figures.
-    wait_for(lambda: machine.status_of(machine.home(ALICE))["gpus"][0]["clients"][0]["moved_out"] > 0, 20, "her to have made room")
+    # Alice's memory is free a moment before her daemon gets the figures.
+    wait_for(lambda: machine.status_of(machine.home(ALICE))["gpus"][0]["clients"][0]["moved_out"] > 0, 20, "Alice to make room")
     alice.order("touch")
     alice.finish()
 
 
-def test_a_busy_user_keeps_the_card_from_another_ones_daemon(machine):
-    """Neither fits beside the other. The first one goes on undisturbed, whatever priority the other has in a daemon of its
-    own; the other has the card as soon as the first ends."""
+def test_a_busy_user_keeps_the_card_from_another_users_daemon(machine):
+    """The two programs do not fit together. The first goes on undisturbed, whatever priority the other has under a
+    daemon of its own; the other has the card as soon as the first ends."""
     os.chmod(machine.root, 0o777)
     alice = fill(machine, ALICE, 80, "1")
     alice.await_event("filled")
@@ -161,8 +161,8 @@ def test_a_busy_user_keeps_the_card_from_another_ones_daemon(machine):
 
 
 def test_messages_between_daemons_cost_no_busy_program_its_memory(machine):
-    """Eve has no program; her messages claim that one waits for the whole card. Alice's programs go on, and her daemon
-    promises no more than there is."""
+    """Eve has no program, but her messages claim that one waits for the whole card. Alice's programs go on, and her
+    daemon promises no more than the card has."""
     os.chmod(machine.root, 0o777)
     programs = [fill(machine, ALICE, 80, "1"), fill(machine, ALICE, 48, "2")]
     for p in programs:
@@ -179,8 +179,8 @@ def test_messages_between_daemons_cost_no_busy_program_its_memory(machine):
     assert eve.returncode == 0 and int(out) >= 1000
     with open(machine.path(f"home-{ALICE}/subletd.log"), encoding="utf-8") as f:
         text = f.read()
-    assert f"a program of user {EVE}, under another daemon, waits for" in text, "she was heard"
-    assert text.count("under another daemon") <= 10, "and did not fill the log"
+    assert f"a program of user {EVE}, under another daemon, waits for" in text, "Alice's daemon heard the messages"
+    assert text.count("under another daemon") <= 10, "the messages do not fill the log"
     gpu = machine.status_of(machine.home(ALICE))["gpus"][0]
     assert gpu["charged"] <= gpu["total"] - gpu["headroom"]
     assert all(c["commit"] <= gpu["total"] for c in gpu["clients"])
@@ -192,8 +192,8 @@ def test_messages_between_daemons_cost_no_busy_program_its_memory(machine):
         assert machine.check_sums(p) >= 4
 
 
-def test_the_daemons_are_their_users(machine):
-    """Each runs as its user, in a directory that no other user can enter."""
+def test_each_private_daemon_belongs_to_its_user(machine):
+    """Each private daemon runs as its user, in a directory that no other user can enter."""
     p = machine.user(ALICE, "hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
     p.await_event("filled")
     home = machine.home(ALICE)
@@ -202,7 +202,7 @@ def test_the_daemons_are_their_users(machine):
     assert machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "status", "--daemon", home]).returncode == 1
     q = machine.user(BOB, "fill", "--bytes", "8MiB", "--block", "4MiB", directory=home)
     q.ok()
-    assert len(machine.status_of(home)["gpus"][0]["clients"]) == 1, "the other's program is no client of it"
+    assert len(machine.status_of(home)["gpus"][0]["clients"]) == 1, "Bob's program is no client of Alice's daemon"
     p.finish()
 
 
@@ -211,7 +211,7 @@ def test_the_daemons_are_their_users(machine):
 
 @pytest.fixture
 def shared_daemon(machine):
-    """Alice's daemon, for the members of a group that has no name in this machine's files."""
+    """Starts Alice's daemon for the members of a group that has no name in this machine's files."""
     directory = machine.home(ALICE)
 
     def start(*options, group=GROUP):
@@ -228,8 +228,8 @@ def mode_of(path):
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
-def test_a_shared_daemon_without_root(machine, shared_daemon):
-    """Two users of one group have one daemon and take turns; a third user is not let in."""
+def test_a_shared_daemon_works_without_root(machine, shared_daemon):
+    """Two users of one group have one daemon and take turns; a third user gets no access."""
     os.chmod(machine.root, 0o777)
     directory = shared_daemon("--host-memory", "1GiB")
     for name, mode in (("client.sock", 0o660), ("status.sock", 0o660), ("control.sock", 0o600)):
@@ -246,21 +246,21 @@ def test_a_shared_daemon_without_root(machine, shared_daemon):
     for p in programs:
         p.ok()
         assert machine.check_sums(p) >= 2
-        # That the daemon takes no descriptors from them ends no connection.
+        # The daemon takes no descriptors from other users, and ends no connection over it.
         assert "lost the daemon" not in p.err(), p.err()
-    stranger = machine.user(EVE, "fill", "--bytes", "8MiB", "--block", "4MiB", directory=directory)
-    stranger.ok()
-    assert "Permission denied" in stranger.err(), stranger.err()
+    eve = machine.user(EVE, "fill", "--bytes", "8MiB", "--block", "4MiB", directory=directory)
+    eve.ok()
+    assert "Permission denied" in eve.err(), eve.err()
 
 
-def test_orders_are_the_daemons_users(machine, shared_daemon):
+def test_only_root_and_the_daemons_user_give_orders(machine, shared_daemon):
     directory = shared_daemon()
     sublet = os.path.join(BUILD, "sublet")
     for uid, groups, works in ((ALICE, (), True), (0, (), True), (BOB, (GROUP,), False), (EVE, (), False)):
         done = machine.run_as(uid, [sublet, "set", "quantum", "1s", "--daemon", directory], groups=groups)
         assert (done.returncode == 0) == works, (uid, done.stderr)
         assert works or len(done.stderr.splitlines()) == 1
-    # Also if the socket was opened to all users by mistake.
+    # The daemon refuses, even if somebody opened the socket to all users by mistake.
     os.chmod(os.path.join(directory, "control.sock"), 0o666)
     done = machine.run_as(BOB, [sublet, "stop", "--daemon", directory], groups=(GROUP,))
     assert done.returncode == 1 and "own user" in done.stderr
@@ -268,7 +268,8 @@ def test_orders_are_the_daemons_users(machine, shared_daemon):
 
 
 def test_status_hides_others_from_plain_users(machine, shared_daemon):
-    """A user sees the card and the bytes of others, but not who they are or what they run; its own programs it sees."""
+    """A user sees the card and the bytes of others, but neither their names nor their programs; the user's own programs
+    are shown."""
     directory = shared_daemon()
     held = [machine.user(uid, "hold", "--bytes", "8MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE,
                          SUBLET_NAME=f"secret-of-{uid}") for uid in (ALICE, BOB)]
@@ -284,12 +285,12 @@ def test_status_hides_others_from_plain_users(machine, shared_daemon):
         text, clients = seen_by(BOB, GROUP)
         return len(clients) == 2 and all(c["backed"] >= 8 * MIB for c in clients.values()) and (text, clients)
 
-    text, clients = wait_for(both_are_there, 30, "what both hold to be seen")
+    text, clients = wait_for(both_are_there, 30, "the bytes of both to be seen")
     assert f"secret-of-{ALICE}" not in text and str(ALICE) not in re.findall(r"\d+", text)
     others, own = clients[held[0].pid], clients[held[1].pid]
     assert others["name"] is None and others["user"] is None and others["uid"] is None
     assert others["backed"] == own["backed"] > 0
-    assert own["name"] == f"secret-of-{BOB}" and own["uid"] == BOB and own["user"] == str(BOB), "he has no name here"
+    assert own["name"] == f"secret-of-{BOB}" and own["uid"] == BOB and own["user"] == str(BOB), "Bob has no name here"
     table = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "status", "--daemon", directory], groups=(GROUP,)).stdout
     assert "N/A" in table and "secret-of-" in table
     for uid in (ALICE, 0):
@@ -328,7 +329,7 @@ def test_the_status_socket_takes_no_orders(machine, shared_daemon):
         for order in ({"order": "stop"}, {"order": "set", "mode": "off"}, {"order": "dance"}):
             assert "error" in json.loads(ask(machine, uid, path, order).stdout)
     assert json.loads(ask(machine, BOB, path, {"order": "status"}).stdout)["mode"] == "auto"
-    # A user who asks again and again uses up its own time, not that of others.
+    # A user who asks all the time uses up only that user's share of the daemon's time.
     with socket.socket(socket.AF_UNIX) as s:
         s.connect(path)
         assert machine.run_as(BOB, [sys.executable, "-c", f"""
@@ -342,7 +343,7 @@ while refused < 10 and time.monotonic() < end:
         try:
             data = s.recv(65536)
         except OSError:
-            data = b""  # of four connections at once the oldest goes
+            data = b""  # of four connections at once the daemon ends the oldest
         refused += b"too many questions" in data
 raise SystemExit(0 if refused else 1)
 """], groups=(GROUP,)).returncode == 0
@@ -355,7 +356,7 @@ def test_a_user_pauses_his_own_programs_and_the_daemons_user_all(machine, shared
     try:
         for c in clients.values():
             c.connect()
-            c.hello(minor=7)
+            c.hello()
             c.attach()
 
         def rows(status):
@@ -373,14 +374,14 @@ def test_a_user_pauses_his_own_programs_and_the_daemons_user_all(machine, shared
                 assert ordered(by, what, BOB) == {"name": f"of-{BOB}", "already": by != BOB}
                 assert clients[BOB].expect("PAUSE")["paused"] == (what == "pause")
         assert "PAUSE" not in [m["type"] for m in clients[ALICE].seen]
-        # By the command line, which finds the socket that the user may use; no program of ours stands still here.
+        # The command line finds the socket that the user may use. These clients do not obey the order.
         done = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "pause", str(pids[ALICE]), "--daemon", directory], groups=(GROUP,))
         assert done.returncode == 1 and f"process {pids[ALICE]} is another user's" in done.stderr
         done = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "pause", str(pids[BOB]), "--daemon", directory], groups=(GROUP,))
         assert done.returncode == 1 and "was told to stand still and has not within 5 s" in done.stderr
         done = machine.run_as(EVE, [os.path.join(BUILD, "sublet"), "pause", str(pids[BOB]), "--daemon", directory])
         assert done.returncode == 1 and "no permission for" in done.stderr
-        # The reason why it cannot be frozen is shown only to those who may know what it runs.
+        # The reason why a program cannot be frozen is shown only to users who may know what it runs.
         clients[ALICE].send("FROZEN", mode=2, off="its own reason")
         wait_for(lambda: "its own reason" in [r["freeze_off"] for r in rows(machine.status_of(directory))], 20, "the reason")
         seen = json.loads(ask(machine, BOB, os.path.join(directory, "status.sock"), {"order": "status"}).stdout)
@@ -430,8 +431,8 @@ os.read(0, 1)
 
 @pytest.mark.parametrize("what", ["attach", "usage", "unevictable_requested", "short"])
 def test_lies_of_one_user_leave_room_for_the_others(machine, shared_daemon, what):
-    """Seven processes of Bob claim the whole card each, in every message with a figure. Alice is the daemon's own user. Eve
-    is not, and gets her context, her memory and her turn."""
+    """Seven processes of Bob claim the whole card each, in every message with a figure. Alice is the daemon's own user.
+    Eve is another user, and her programs get context, memory and turn."""
     os.chmod(machine.root, 0o777)
     directory = shared_daemon("--host-memory", "512MiB")
     first = machine.user(EVE, "hold", "--bytes", "16MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE)
@@ -441,14 +442,14 @@ def test_lies_of_one_user_leave_room_for_the_others(machine, shared_daemon, what
                          uuid=card["uuid"].replace("GPU-", "").replace("-", ""))
     liar = machine.start([*as_user(BOB, groups=[GROUP]), sys.executable, "-c", script], stdin=subprocess.PIPE,
                          PYTHONDONTWRITEBYTECODE="1")
-    wait_for(lambda: liar.out().count("lied") == 7, 30, "the lies to be told")
+    wait_for(lambda: liar.out().count("lied") == 7, 30, "the false figures to be sent")
 
     def counted():
         return [c for c in machine.status_of(directory)["gpus"][0]["clients"] if c["uid"] == BOB]
 
     wait_for(lambda: len(counted()) == 7, 20, "the liars to be clients")
     unevictable = sum(c["unevictable"] for c in counted())
-    assert unevictable <= card["total"] // 4, f"a quarter of the card in unevictable bytes is what one user may hold, not {unevictable}"
+    assert unevictable <= card["total"] // 4, f"one user may hold a quarter of the card unevictable, not {unevictable}"
     assert first.order("touch")["order"] == "touch"
     p = machine.user(EVE, "fill", "--bytes", "64MiB", "--block", "4MiB", "--seed", "5", directory=directory, groups=[GROUP])
     p.ok(60)
@@ -459,18 +460,18 @@ def test_lies_of_one_user_leave_room_for_the_others(machine, shared_daemon, what
 
 
 def test_one_users_promises_leave_host_memory_for_the_others(machine, shared_daemon):
-    """One user's programs may count on half of the host's memory at most, however many they are."""
+    """All programs of one user together may commit at most half of the host's memory."""
     os.chmod(machine.root, 0o777)
     directory = shared_daemon("--host-memory", "200MiB")
     held, refused = [], None
-    for _ in range(8):  # 8 x 48 MiB; a card of 128 and half of 200 hold four
+    for _ in range(8):  # 8 x 48 MiB; a card of 128 MiB and half of 200 MiB hold four
         p = machine.user(BOB, "hold", "--bytes", "48MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE)
         wait_for(lambda p=p: p.events("filled") or not p.running(), 60, "memory or a refusal")
         if not p.running():
             refused = p
             break
         held.append(p)
-    assert refused and "OUT_OF_MEMORY" in refused.err() + refused.out(), "he is told as by a card that is full"
+    assert refused and "OUT_OF_MEMORY" in refused.err() + refused.out(), "the refusal looks like a full card"
     assert len(held) == 4
     p = machine.user(EVE, "fill", "--bytes", "48MiB", "--block", "4MiB", directory=directory, groups=[GROUP])
     p.ok(60)
@@ -508,7 +509,7 @@ os._exit(0)
 
 
 def test_descriptors_of_other_users_are_refused(machine, shared_daemon):
-    """A descriptor whose close takes a minute would stop the daemon for as long: it never arrives."""
+    """A descriptor whose close takes a minute would stop the daemon for that minute: the kernel refuses to send it."""
     directory = shared_daemon()
     p = machine.start([*as_user(BOB, groups=[GROUP]), sys.executable, "-u", "-c",
                        LINGERER.format(tests=SCRIPTS, directory=directory)],
@@ -521,14 +522,15 @@ def test_descriptors_of_other_users_are_refused(machine, shared_daemon):
     assert machine.status_of(directory)["mode"] == "auto"
 
 
-# ---- who is who ----
+# ---- false identities ----
 
 
 def test_root_of_a_user_namespace_is_not_root(machine, shared_daemon):
-    """uid 0 inside, a plain user outside: may be a client, may not give orders."""
+    """A process of that root has uid 0 inside and a plain user's uid outside: it may be a client, but may not give
+    orders."""
     directory = shared_daemon()
     control = os.path.join(directory, "control.sock")
-    os.chmod(control, 0o666)  # so that the daemon is the one to refuse
+    os.chmod(control, 0o666)  # so that the daemon refuses, and not the file's mode
     unshare = ["unshare", "--user", "--map-root-user"]
     probe = machine.run_as(BOB, [*unshare, "id", "-u"], groups=(GROUP,))
     if probe.returncode != 0:
@@ -537,7 +539,7 @@ def test_root_of_a_user_namespace_is_not_root(machine, shared_daemon):
     for prefix in (unshare, ["unshare", "--user"]):
         answer = json.loads(ask(machine, BOB, control, {"order": "stop"}, prefix).stdout)
         assert "own user" in answer["error"]
-    # As a client it has its uid of the outside.
+    # The daemon sees the client's uid outside the namespace.
     merged = machine.env | {"SUBLET_DIR": directory, "LD_PRELOAD": os.path.join(BUILD, "libsublet.so")}
     p = machine.start([*as_user(BOB, gid=GROUP), *unshare, os.path.join(BUILD, "programs", "hold"), "--bytes", "8MiB"],
                       stdin=subprocess.PIPE, **merged)
@@ -546,8 +548,8 @@ def test_root_of_a_user_namespace_is_not_root(machine, shared_daemon):
     p.finish()
 
 
-def test_root_in_a_user_namespace_of_roots_making_gives_no_orders(machine, shared_daemon):
-    """uid 0 outside too, but confined: like the root of a container."""
+def test_root_in_a_user_namespace_of_root_gives_no_orders(machine, shared_daemon):
+    """A process of that root has uid 0 outside, too, but is confined like the root of a container."""
     directory = shared_daemon()
     control = os.path.join(directory, "control.sock")
     os.chmod(control, 0o666)
@@ -563,8 +565,8 @@ def test_root_in_a_user_namespace_of_roots_making_gives_no_orders(machine, share
 
 @pytest.fixture
 def planted():
-    """/tmp/sublet-UID of a user that does not exist, for another user to make; removed afterwards. Named before the machine
-    among a test's parameters, it is removed after the machine's programs."""
+    """Returns the path /tmp/sublet-UID of a user that does not exist, for another user to make; removes it afterwards.
+    A test must name this fixture before the machine, so that the path is removed after the machine's programs."""
     if SYSTEM_DAEMON:
         pytest.skip(SYSTEM_DAEMON)
     path = f"/tmp/sublet-{ALICE}"
@@ -577,7 +579,7 @@ def planted():
 
 
 def listen_in(directory, heard):
-    """A fake daemon of another user's: it notes who connects."""
+    """A fake daemon of another user: it notes which of its sockets a process connects to."""
     sockets = []
     for name, kind in (("client.sock", socket.SOCK_SEQPACKET), ("control.sock", socket.SOCK_STREAM)):
         s = socket.socket(socket.AF_UNIX, kind)
@@ -626,7 +628,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("what", PLANTED)
 def test_a_planted_private_daemon_is_not_used(planted, machine, what):
-    """Neither library nor command line nor daemon uses it; each gives the reason in a sentence, and the program runs."""
+    """Library, command line and daemon do not use the directory; each says why, and the program runs."""
     make, owner, reason = PLANTED[what]
     directory = make(planted)
     os.chown(directory, owner, owner)
@@ -645,8 +647,8 @@ def test_a_planted_private_daemon_is_not_used(planted, machine, what):
         waiting = machine.user(ALICE, "fill", "--bytes", "8MiB", "--block", "4MiB", SUBLET_REQUIRE="1", **nothing)
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.process.wait(0.5)
-        assert heard == [], "nobody asked the planted daemon"
-        # Or, once nothing is in its way, it starts a daemon there.
+        assert heard == [], "no process asked the planted daemon"
+        # Once nothing is in its way, the waiting program would start a daemon there, so it is killed first.
         waiting.process.kill()
         waiting.process.wait(30)
     finally:
@@ -656,7 +658,7 @@ def test_a_planted_private_daemon_is_not_used(planted, machine, what):
         shutil.rmtree(planted + ".target", ignore_errors=True)
 
 
-def test_a_file_in_the_place_of_the_directory(planted, machine):
+def test_a_file_in_the_directorys_place_costs_one_sentence(planted, machine):
     with open(planted, "w", encoding="utf-8"):
         pass
     p = machine.user(ALICE, "fill", "--bytes", "8MiB", "--block", "4MiB", SUBLET_DIR=None, XDG_RUNTIME_DIR=None).ok()

@@ -1,5 +1,5 @@
-"""Programs that reserve, create and map memory themselves: their memory is evicted and restored like all other, wherever and
-however often it is mapped."""
+"""Programs that reserve, create and map memory themselves: their memory is evicted and restored like all other memory,
+wherever and however often it is mapped."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from world import MIB, go_on, wait_for
 
 WAYS = ("segments", "pages", "sleep", "one", "export", "threads")
 HANDOFFS = 4
-MOST = {"export": 64}  # MiB on a card of 128: exported memory stays where it is
+MOST = {"export": 64}  # MiB on a card of 128: exported memory stays on the card
 
 
 def virtual(world, how, mib, seed, *more, block="4MiB", **kinds):
@@ -39,7 +39,7 @@ def until_handoffs(world, programs, handoffs):
 
 
 def all_is_given_back(world):
-    """Nothing is left on the card or in the ledger."""
+    """Waits until nothing is left on the card or in the ledger."""
     def empty():
         gpus = world.status()["gpus"]
         return world.card()["used"] == 0 and not (gpus and gpus[0]["clients"])
@@ -48,8 +48,8 @@ def all_is_given_back(world):
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_equal_with_and_without_sublet(shared, how):
-    block = "16MiB" if how == "export" else "2MiB"  # larger and smaller than our extents of 8 MiB
+def test_mapping_programs_give_equal_results_with_and_without_sublet(shared, how):
+    block = "16MiB" if how == "export" else "2MiB"  # larger or smaller than our extents of 8 MiB
     args = (how, 32 if how == "export" else 12, "11", "--rounds", "3")
     plain = virtual(shared, *args, block=block, shared=False).ok()
     ours = virtual(shared, *args, block=block).ok()
@@ -60,8 +60,8 @@ def test_equal_with_and_without_sublet(shared, how):
 
 
 @pytest.mark.parametrize("ways", (("segments", "pages"), ("sleep", "one"), ("export", "threads")))
-def test_they_survive_evictions(shared, ways):
-    """Two programs that do not fit together; every hand-off moves memory that they have mapped."""
+def test_mapped_memory_survives_evictions(shared, ways):
+    """The two programs do not fit together; every hand-off moves memory that they have mapped."""
     end = shared.path("end")
     programs = [virtual(shared, how, MOST.get(how, 88), seed, "--until", end, block=block)
                 for how, seed, block in zip(ways, ("1", "2"), ("4MiB", "8MiB"))]
@@ -76,9 +76,9 @@ def test_they_survive_evictions(shared, ways):
     all_is_given_back(shared)
 
 
-@pytest.mark.freeze("park")  # the books to the byte, without a second context
-def test_a_page_that_is_mapped_everywhere_stays(shared):
-    """The program's page of zeros is mapped at 44 places, and every hand-off would map it there again."""
+@pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
+def test_a_page_mapped_at_many_addresses_stays_on_the_card(shared):
+    """The program maps its page of zeros at 44 addresses, and every hand-off would have to map it there again."""
     end = shared.path("end")
     programs = [virtual(shared, how, 88, seed, "--until", end, block="2MiB") for how, seed in (("pages", "1"),
                                                                                               ("segments", "2"))]
@@ -88,7 +88,7 @@ def test_a_page_that_is_mapped_everywhere_stays(shared):
         clients = shared.clients()
         return clients[programs[0].pid]["unevictable"] == clients[programs[1].pid]["unevictable"] + 2 * MIB
 
-    wait_for(stays, 20, "the page to count as what stays, once", report=shared.status_text)
+    wait_for(stays, 20, "the page to count once as unevictable", report=shared.status_text)
     touch(end)
     for p in programs:
         p.ok()
@@ -96,8 +96,8 @@ def test_a_page_that_is_mapped_everywhere_stays(shared):
     all_is_given_back(shared)
 
 
-def test_the_daemon_is_killed_between_evictions(world):
-    """Both come back with their memory, and no byte of it is lost."""
+def test_mapped_memory_survives_the_daemon(world):
+    """Both programs come back with their memory, and no byte of it is lost."""
     world.start_daemon(config={"quantum": "200ms"})
     end = world.path("end")
     programs = [virtual(world, how, 80, seed, "--until", end) for how, seed in (("pages", "1"), ("segments", "2"))]
@@ -114,7 +114,7 @@ def test_the_daemon_is_killed_between_evictions(world):
     all_is_given_back(world)
 
 
-def test_a_killed_program_leaves_nothing(shared):
+def test_a_killed_program_leaves_nothing_behind(shared):
     end = shared.path("end")
     programs = [virtual(shared, how, 80, seed, "--until", end) for how, seed in (("export", "1"), ("pages", "2"))]
     until_handoffs(shared, programs, 1)

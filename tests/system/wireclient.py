@@ -1,8 +1,8 @@
-"""A client of subletd in Python, for tests: speaks the messages of src/wire/wire_messages.def, which it reads itself, so
-that there is one list.
+"""A client of subletd in Python, for tests. It reads its messages from src/wire/wire_messages.def, so that there is one
+list.
 
-The daemon tells clients apart by process. `Client` is therefore a process of its own that relays: what the test sends goes
-out of its socket, what arrives comes back. `Client.obey()` answers as the preload library would."""
+The daemon tells clients apart by process, so each `Client` starts a process that relays: it sends the test's packets
+over its own socket, and returns the packets that arrive. `Client.obey()` answers as the preload library would."""
 
 import json
 import os
@@ -20,7 +20,7 @@ BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", SOURCE / "build"))
 NO_GPU = 0xFFFF
 RUN, RUNNING, IDLE, POISONED, DETACHED = 1, 2, 4, 8, 16
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-GENEROUS_S = 60  # as world.py's, which the relayed process does not load
+GENEROUS_S = 60  # the same as in world.py, which the relaying process does not import
 
 
 def load_messages(path=SOURCE / "src/wire/wire_messages.def"):
@@ -68,7 +68,7 @@ def uuid(number):
 
 
 class Client:
-    """One client process. Figures are those of its GPU 0."""
+    """One client process. Its figures are those of GPU 0."""
 
     def __init__(self, directory, name="fake", env=None, prefix=()):
         self.name = name
@@ -82,7 +82,7 @@ class Client:
         self.attached = None
         self.lines = b""
         self.seen = []
-        from others import SCRIPTS  # the relayed process needs none of this
+        from others import SCRIPTS  # imported here, because the relaying process does not need it
 
         self.process = subprocess.Popen([*prefix, sys.executable, os.path.join(SCRIPTS, "wireclient.py"), str(directory)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env)
@@ -93,7 +93,7 @@ class Client:
         self.process.stdin.write(json.dumps(what).encode() + b"\n")
 
     def connect(self):
-        """Connects anew. Sequences and leases of an earlier connection are void."""
+        """Makes a new connection. Sequences and leases of an earlier connection are void."""
         self.sequences, self.lease = {}, 0
         self.limit = self.limit | {"sequence": 0}
         self.command(do="connect")
@@ -111,8 +111,8 @@ class Client:
         return self.sequence
 
     def take(self, size):
-        """Make the process hold so many bytes of the simulated card itself."""
-        import pytest  # the relayed process needs neither
+        """Makes the process hold that many bytes of the simulated card itself."""
+        import pytest  # these two are imported here, because the relaying process does not need them
         from world import NO_PYTHON
 
         if NO_PYTHON:
@@ -124,7 +124,8 @@ class Client:
         self.command(do="stop_reading")
 
     def receive(self, timeout=GENEROUS_S):
-        """The next message; {"type": "closed"} when the daemon has ended the connection; None when nothing came."""
+        """Returns the next message; {"type": "closed"} if the daemon has ended the connection; None after the
+        timeout."""
         until = time.monotonic() + timeout
         while b"\n" not in self.lines:
             left = max(until - time.monotonic(), 0)
@@ -141,7 +142,7 @@ class Client:
         return message
 
     def expect(self, *types, timeout=GENEROUS_S):
-        """The next message of one of these types; others before it are noted."""
+        """Returns the next message of one of these types; notes the messages before it."""
         until = time.monotonic() + timeout
         while True:
             message = self.receive(max(until - time.monotonic(), 0))
@@ -156,7 +157,7 @@ class Client:
     # -- the library's behaviour --
 
     def hello(self, **changes):
-        fields = dict(magic=MAGIC, major=1, minor=0, pid=self.process.pid, name=self.name, version="0.1.0")
+        fields = dict(magic=MAGIC, protocol=1, pid=self.process.pid, name=self.name, version="0.1.0")
         fields.update(changes)
         self.send("HELLO", **fields)
         return self.expect("WELCOME")
@@ -192,7 +193,7 @@ class Client:
         self.send("REQUEST", 0, need=self.allocated, flags=RUN)
 
     def ask(self, size):
-        """Ask for room for so many bytes in all. True, or False: refused."""
+        """Asks for room for that many bytes in all. Returns False if the daemon refuses."""
         sequence = self.send("REQUEST", 0, commit=size, need=self.allocated, flags=RUN if self.wants_run else 0)
         while True:
             answer = self.expect("LIMIT", "REFUSED")
@@ -203,12 +204,12 @@ class Client:
                 return True
 
     def allocate(self, size):
-        """Allocate up to so many bytes in all, and ask to run with them."""
+        """Allocates up to that many bytes in all, and asks to run with them."""
         if not self.ask(size):
             return False
         self.allocated = size
         self.want_run()
-        self.move()  # as far as the limit allows already
+        self.move()  # as far as the present limit allows
         return True
 
     def note(self, message):
@@ -227,7 +228,7 @@ class Client:
             self.contested = message["contested"]
 
     def obey(self, timeout=0.0):
-        """Handle every message that has arrived as the library would. True if there was one."""
+        """Handles every message that has arrived as the library would. True if there was one."""
         any_message = False
         while True:
             message = self.receive(0 if any_message else timeout)
@@ -257,7 +258,7 @@ class Client:
             self.moved_in += target - self.backed
             self.backed = target
         elif target < self.backed and not self.lease:
-            self.usage()  # the acknowledgement, before the first byte is moved
+            self.usage()  # acknowledges the limit before the first byte moves
             self.moved_out += self.backed - target
             self.backed = target
         self.usage()
@@ -277,7 +278,7 @@ class Client:
 
 
 def obey_until(clients, condition, timeout=GENEROUS_S):
-    """Let all of them obey until condition() holds."""
+    """Lets all the clients obey until condition() holds."""
     until = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < until, "it did not happen in time: " + str(
@@ -288,7 +289,7 @@ def obey_until(clients, condition, timeout=GENEROUS_S):
 
 
 def order(directory, **what):
-    """One order at control.sock and its answer."""
+    """Sends one order to control.sock. Returns the answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
         s.settimeout(GENEROUS_S)
         s.connect(f"{directory}/control.sock")
@@ -303,7 +304,7 @@ def order(directory, **what):
 
 
 def take(size):
-    """Take a context and so many bytes of the simulated card, by this process and past sublet."""
+    """Takes a context and that many bytes of the simulated card for this process, without sublet."""
     import ctypes
 
     cuda = ctypes.CDLL("libcuda.so.1")
@@ -318,7 +319,7 @@ def take(size):
 
 
 def relay(directory):
-    """The child: commands on stdin, events on stdout, one JSON object a line."""
+    """Runs in the client's process: reads commands from stdin and prints events, one JSON object a line."""
     connection, reading, pending = None, True, b""
 
     def tell(**event):
@@ -350,7 +351,7 @@ def relay(directory):
                         try:
                             connection.send(bytes.fromhex(what["packet"]))
                         except OSError:
-                            pass  # the other end is gone: reading will show it
+                            pass  # the daemon has closed the connection: the next read will show it
             elif ready is connection:
                 try:
                     packet = connection.recv(4096)

@@ -1,8 +1,8 @@
 """A private machine for one test: a simulated card, a directory for the daemon, and the processes started in it.
 
-Nothing of it outlives the test: close() ends every process it started, the daemon too, and removes the card's shared
-memory and the directory. Then it fails if the books of a process ever said otherwise of its memory than the driver
-(sums.py). What sublet reports is read through status(); what the card itself counted through driver()."""
+Nothing of it outlives the test: close() ends every process that the world started, the daemon too, and removes the
+card's shared memory and the directory. Then close() fails if the accounts of a process ever differed from the driver's
+figures (audit.py). status() returns what sublet reports; driver() returns what the card itself counted."""
 
 import glob
 import itertools
@@ -15,7 +15,7 @@ import tempfile
 import time
 import uuid
 
-import sums
+import audit
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.abspath(os.environ.get("SUBLET_BUILD", os.path.join(ROOT, "build")))
@@ -23,7 +23,8 @@ MIB = 1 << 20
 
 
 def _library():
-    """The library that checks itself (tests/watched), where it is built; `sublet run` takes the product's."""
+    """Returns the library that checks itself (tests/watched) if it was built. `sublet run` uses the product's
+    library."""
     watched = os.path.join(BUILD, "tests", "watched", "libsublet.so")
     return watched if os.path.exists(watched) else os.path.join(BUILD, "libsublet.so")
 
@@ -34,17 +35,17 @@ with open(os.path.join(BUILD, "subletd"), "rb") as _f:
     _daemon = _f.read()
 SANITIZER = "thread" if b"__tsan_init" in _daemon else "address" if b"__asan_init" in _daemon else None
 PATIENCE = 3 if SANITIZER else 1
-# LeakSanitizer stops the threads of a process by their numbers. In a child of fork() it uses the parent's numbers, in a pid
-# namespace unknown ones, and under strace it cannot stop them.
+# LeakSanitizer stops the threads of a process by their numbers. It uses the parent's numbers in a child of fork(),
+# unknown numbers in a pid namespace, and under strace it cannot stop the threads.
 NO_LEAKS = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
-GENEROUS_S = 60  # awaited events usually come at once, but on a busy machine processes stand still for seconds
-# Why Python cannot use the simulated driver of this build; None: it can.
+GENEROUS_S = 60  # awaited events usually come at once, but a busy machine may stop processes for seconds
+# The reason why Python cannot use the simulated driver of this build; None if it can.
 NO_PYTHON = ("Python cannot load a driver that was built with the thread sanitizer; in another build they run"
              if SANITIZER == "thread" else None)
-# Why a test is skipped, and where it runs instead (tools/count_tests.py adds up by these texts).
+# Reasons why a test is skipped, and where it runs instead (tools/count_tests.py counts skips by these texts).
 NO_PID_NAMESPACES = "no pid namespaces can be made here; as root outside of a container they run"
 OLD_KERNEL = "this kernel cannot refuse descriptors; from Linux 6.16 on they run"
-# Why no program of this machine looks into /tmp for a daemon; None: programs do.
+# The reason why no program of this machine looks into /tmp for a daemon; None if programs do.
 SYSTEM_DAEMON = ("a system-wide daemon has /run/sublet; once it has left (sudo systemctl stop subletd) they run"
                  if os.path.exists("/run/sublet") else None)
 
@@ -54,13 +55,13 @@ _LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEV
 
 NVML_READER = "subletd-nvml"
 
-# Parts of a program's output that differ from run to run.
+# Fields of a program's output that differ from run to run.
 VOLATILE = ("pid", "ms", "at")
 
 
 def wait_for(condition, timeout, what, interval=0.02, report=str):
-    """The condition's first true value. Fails with `what` after `timeout` seconds (PATIENCE; GENEROUS_S at least), and after
-    no less than 20 looks, because the whole machine may have stood still. report: what else to print then."""
+    """Returns the condition's first true value. Fails with `what` after `timeout` seconds (GENEROUS_S at least, times
+    PATIENCE), but not before 20 looks, because the whole machine may have paused. report: what to print then."""
     timeout = max(timeout, GENEROUS_S) * PATIENCE
     end = time.monotonic() + timeout
     for looks in itertools.count(1):
@@ -73,13 +74,13 @@ def wait_for(condition, timeout, what, interval=0.02, report=str):
 
 
 def threads(pid, name):
-    """For each thread of a process: its folder in /proc, and the contents of its file of that name."""
+    """Yields for each thread of a process its folder in /proc, and the contents of the thread's file of that name."""
     for folder in glob.glob(f"/proc/{pid}/task/*"):
         try:
             with open(os.path.join(folder, name), encoding="ascii", errors="replace") as f:
                 text = f.read()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the thread has ended since the listing
         yield folder, text
 
 
@@ -96,12 +97,12 @@ def name_of(pid):
 
 
 def is_stopped(pid):
-    """None of its threads runs any more."""
+    """True if none of the process's threads runs any more."""
     return {stat.rsplit(")", 1)[1].split()[0] for _, stat in threads(pid, "stat")} == {"T"}
 
 
 def go_on(programs, rounds=2):
-    """Waits until each of them has done so many more rounds."""
+    """Waits until each program has done that many more rounds."""
     goal = {p: len(p.events("round")) + rounds for p in programs}
 
     def done():
@@ -144,13 +145,13 @@ class Program:
             try:
                 event = json.loads(line)
             except json.JSONDecodeError:
-                continue  # the line being written now
+                continue  # the line that is being written now
             if kind is None or event.get("event") == kind:
                 found.append(event)
         return found
 
     def result(self):
-        """Its output, without the parts that differ from run to run."""
+        """Returns the program's output, without the fields that differ from run to run."""
         return [{k: v for k, v in e.items() if k not in VOLATILE} for e in self.events()]
 
     def running(self):
@@ -158,7 +159,7 @@ class Program:
 
     def await_event(self, kind, timeout=60):
         def look():
-            running = self.running()  # before its output is read: it may print the line and end in between
+            running = self.running()  # asked first, because the program may print the line and end in between
             found = self.events(kind)
             if not found and not running:
                 raise AssertionError(f"ended before it said {kind}\n" + self.report())
@@ -174,19 +175,19 @@ class Program:
             raise AssertionError(f"did not end within {timeout} s\n" + self.report()) from None
 
     def ok(self, timeout=120):
-        """Ends with status 0, or the test fails with all its output."""
+        """Waits for the end. Fails with all output unless the program ends with status 0."""
         status = self.wait(timeout)
         assert status == 0, f"ended with {status}\n" + self.report()
         return self
 
     def order(self, line):
-        """Sends a line to the stdin of `hold`; returns its answer."""
+        """Sends a line to the stdin of `hold`. Returns its answer."""
         answers = len(self.events("done"))
         self.process.stdin.write((line + "\n").encode())
         self.process.stdin.flush()
 
         def look():
-            running = self.running()  # as above
+            running = self.running()  # asked first, as in await_event()
             found = self.events("done")
             if len(found) <= answers and not running:
                 raise AssertionError(f"ended instead of answering {line!r}\n" + self.report())
@@ -195,12 +196,12 @@ class Program:
         return wait_for(look, 90, f"{self.name} to answer {line!r}", report=self.report)[0]
 
     def become(self, *command):
-        """Has `hold` exec another program."""
+        """Makes `hold` exec another program."""
         self.process.stdin.write(("become " + " ".join(str(word) for word in command) + "\n").encode())
         self.process.stdin.flush()
 
     def finish(self):
-        """Ends stdin, then waits as ok() does."""
+        """Closes the program's stdin, then waits as ok() does."""
         self.process.stdin.close()
         return self.ok()
 
@@ -216,11 +217,11 @@ class Program:
 
 class World:
     def __init__(self, memory="128MiB", bus=None, gpus=1):
-        self.root = tempfile.mkdtemp(prefix="slt-", dir="/tmp")  # short: socket names are short
+        self.root = tempfile.mkdtemp(prefix="slt-", dir="/tmp")  # a short path, because socket names are short
         self.dir = os.path.join(self.root, "d")
         self.session = "t" + uuid.uuid4().hex[:16]
         self.programs = []
-        self.context = 0  # bytes of one context, if they are many (sums.py)
+        self.context = 0  # bytes of one context, if contexts are large (audit.py)
         self.daemon = None
         self.env = {k: v for k, v in os.environ.items()
                     if not k.startswith(_OURS) and k not in _LOADER}
@@ -231,14 +232,14 @@ class World:
             "SIMCUDA_GPUS": str(gpus),
             "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
             "SUBLET_QUIET": "1",
-            # The library stores here on which drivers and GPUs freezing works.
+            # The library stores in this folder on which drivers and GPUs freezing works.
             "XDG_CACHE_HOME": self.path("cache"),
         })
-        if "SUBLET_FREEZE" in os.environ:  # all tests in another mode than the default
+        if "SUBLET_FREEZE" in os.environ:  # makes all tests run in another mode than the default
             self.env["SUBLET_FREEZE"] = os.environ["SUBLET_FREEZE"]
         self.env["SUBLET_TRACE"] = self.env["SIMCUDA_TRACE"] = self.path("trace")
         with open(self.path("trace"), "wb"):
-            os.chmod(self.path("trace"), 0o666)  # also for other users' programs
+            os.chmod(self.path("trace"), 0o666)  # programs of other users write to it, too
         if bus:
             self.env["SIMCUDA_BUS"] = bus
 
@@ -248,14 +249,15 @@ class World:
         return os.path.join(self.root, name)
 
     def start(self, argv, stdin=subprocess.DEVNULL, **env):
-        """Any process, in the world's environment. A variable given as None is unset."""
+        """Starts any process in the world's environment. A variable given as None is unset."""
         merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
         p = Program(self, argv, merged, stdin, len(self.programs))
         self.programs.append(p)
         return p
 
     def program(self, name, *args, shared=True, door=None, before=(), stdin=subprocess.DEVNULL, **env):
-        """A test program. shared: with libsublet.so, otherwise on the plain driver. before: words before the command."""
+        """Starts a test program. shared: with libsublet.so, otherwise on the plain driver. before: words before the
+        command."""
         folder = "programs"
         if door is not None and door != "linked":
             folder, env["PROGRAM_DOOR"] = "programs/dl", door
@@ -279,14 +281,14 @@ class World:
             def listening():
                 if not daemon.running():
                     raise AssertionError("subletd ended\n" + daemon.report())
-                return self.sublet("status", "--json").returncode == 0  # a socket may be left from before
+                return self.sublet("status", "--json").returncode == 0  # because an earlier daemon's socket may be left
 
             wait_for(listening, 20, "subletd to listen")
         self.daemon = daemon
         return daemon
 
     def sublet(self, *args, timeout=GENEROUS_S, **env):
-        """Runs the command line; returns the finished process."""
+        """Runs the command line. Returns the finished process."""
         merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
         return subprocess.run([os.path.join(BUILD, "sublet"), *args], env=merged, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
@@ -296,7 +298,7 @@ class World:
     def status(self, *args):
         for _ in range(3):
             done = self.sublet("status", "--json", *args)
-            if "did not answer within" not in done.stderr:  # the whole machine may have stood still
+            if "did not answer within" not in done.stderr:  # the whole machine may have paused
                 break
         assert done.returncode == 0, f"sublet status: {done.returncode}: {done.stderr}"
         return json.loads(done.stdout)
@@ -309,36 +311,36 @@ class World:
             return f"({e})"
 
     def clients(self):
-        """pid -> its row of the status on the first GPU."""
+        """Returns {pid: the client's row of the status}, for the first GPU."""
         gpus = self.status()["gpus"]
         return {c["pid"]: c for c in gpus[0]["clients"]} if gpus else {}
 
     def handoffs(self):
-        """Hand-offs on the first GPU since the daemon began."""
+        """Returns the number of hand-offs on the first GPU since the daemon began."""
         gpus = self.status()["gpus"]
         return gpus[0]["handoffs"] if gpus else 0
 
     def worker(self):
-        """The pid that serves: the daemon's, or the worker's of a private one."""
+        """Returns the pid that serves: a private daemon's worker, or the daemon itself."""
         with open(os.path.join(self.dir, "lock"), encoding="ascii") as f:
             pid = int(f.read())
         workers = [child for child in children(pid) if name_of(child) != NVML_READER]
         return workers[0] if workers else pid
 
     def nvml_reader(self):
-        """The pid of the daemon's process that asks NVML; None: there is none now."""
+        """Returns the pid of the daemon's process that asks NVML, or None if there is none now."""
         readers = [child for child in children(self.worker()) if name_of(child) == NVML_READER]
         return readers[0] if readers else None
 
     def driver(self):
-        """The simulated card's own counters."""
+        """Returns the simulated card's own counters."""
         done = subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--json"], env=self.env,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=GENEROUS_S)
         assert done.returncode == 0, f"simcuda-stat: {done.returncode}: {done.stderr}"
         return json.loads(done.stdout)
 
     def slow_bus(self, what):
-        """As simcuda-stat --slow: in|out|both:RATE:SECONDS[:PID]."""
+        """Slows the bus. what is as for simcuda-stat --slow: in|out|both:RATE:SECONDS[:PID]."""
         subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--slow", what], env=self.env, check=True,
                        timeout=GENEROUS_S)
 
@@ -346,15 +348,15 @@ class World:
         return self.driver()["devices"][0]
 
     def launches(self, *programs):
-        """Kernels that each of them has started so far on the first GPU."""
+        """Returns the number of kernels that each program has started so far on the first GPU."""
         counted = {p["pid"]: p["launches"] for p in self.card()["processes"]}
         return [counted.get(p.pid, 0) for p in programs]
 
     def traced(self, event=None, pid=None):
-        """All events traced so far, in the order of the file."""
-        return [e for _, e in sums.lines(self.path("trace")) if event in (None, e["event"]) and pid in (None, e["pid"])]
+        """Returns all events traced so far, in the order of the file."""
+        return [e for _, e in audit.lines(self.path("trace")) if event in (None, e["event"]) and pid in (None, e["pid"])]
 
-    # ---- the contents, by another process ----
+    # ---- contents, recomputed by another process ----
 
     def check_sums(self, program):
         with open(program.out_path, "rb") as f:
@@ -381,20 +383,20 @@ class World:
             pass
         for p in self.programs:
             self._end(p)
-        # A supervisor and its worker have left their starter's process group, and one that is about to leave makes others.
-        wait_for(self._end_strays, 60, "what was started by what was started to end")
+        # Supervisors and workers have left their starters' process groups, and a starter may make more before it ends.
+        wait_for(self._end_strays, 60, "all descendants to end")
         subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--remove", "--force"], env=self.env,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=GENEROUS_S, check=False)
         for path in glob.glob(f"/dev/shm/*{self.session}*"):
             os.unlink(path)
-        wrong = self.wrong_sums()
+        wrong = self.audit()
         shutil.rmtree(self.root, ignore_errors=True)
-        assert not wrong, "books and driver do not agree (sums.py):\n" + "\n".join(wrong[:20])
+        assert not wrong, "accounts and driver do not agree (audit.py):\n" + "\n".join(wrong[:20])
 
-    def wrong_sums(self):
-        """Where a process's accounts and the driver's figures differ. Processes that ended well must have reported theirs."""
+    def audit(self):
+        """Returns sentences about differences. Processes that ended well must have reported their accounts."""
         told = [p.pid for p in self.programs if p.preloaded and p.process.returncode == 0]
-        return sums.wrong(self.path("trace"), told, self.context)
+        return audit.wrong(self.path("trace"), told, self.context)
 
     def _end(self, p):
         if p.process.stdin:
@@ -409,7 +411,7 @@ class World:
         p.process.wait()
 
     def _end_strays(self):
-        """True: none is left. Strays are all processes that inherit the world's environment."""
+        """Kills strays: all processes that inherit the world's environment. True if there was none."""
         found = self._strays()
         for pid in found:
             _kill(pid)

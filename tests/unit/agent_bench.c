@@ -1,4 +1,4 @@
-/* agent_bench.c: the daemon, the clock and the neighbours for tests of the agent. */
+/* agent_bench.c: the daemon, the clock and fakes of other modules, for the tests of the agent. */
 #include "unit.h"
 
 #include "agent_bench.h"
@@ -31,14 +31,14 @@
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
 
-struct extent *extent; /* the first of the heap's only block */
+struct extent *extent; /* first extent of the heap's only block */
 
 /* ---- the clock, and the agent's sleep ---- */
 
 uint64_t now_ns;
-uint64_t slept_ns; /* for how long the agent last wanted to sleep */
+uint64_t slept_ns; /* timeout of the agent's last sleep */
 static sem_t asleep, go;
-static const char *wrong; /* set in the agent's thread, where no test can fail */
+static const char *wrong; /* fault seen in the agent's thread, which cannot fail a test */
 
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
@@ -99,9 +99,9 @@ void one_round(const struct core_wait *w)
 struct wire_message sent[SENT_MOST], box[BOX_MOST];
 int box_fds[BOX_MOST];
 unsigned sent_count, sent_fds, box_first, box_count;
-int connects, sends; /* the result of a connection attempt */
+int connects, sends; /* results of the next connection attempts and of the next sends */
 unsigned send_tries;
-bool breaks; /* the connection, when next read from */
+bool breaks; /* the next read finds the connection lost */
 
 int link_connect(char where[static 128], int *ret_fd)
 {
@@ -185,7 +185,7 @@ void forget_sent(void)
         sent_count = 0;
 }
 
-/* ---- other neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 bool inside, steps_evict, steps_restore;
 unsigned defaults;
@@ -227,7 +227,7 @@ void quiesce_begin(struct quiesce_wait *w, bool still)
         *w = (struct quiesce_wait){.still = still};
         last_wait = w;
         if (while_it_begins)
-                while_it_begins(); /* on older drivers the lock is given up meanwhile */
+                while_it_begins(); /* with older drivers quiesce_begin() gives up the lock */
         while_it_begins = NULL;
 }
 
@@ -528,8 +528,7 @@ void welcome(void)
 
         m->WELCOME.magic = WIRE_MAGIC;
         m->WELCOME.instance = INSTANCE;
-        m->WELCOME.major = WIRE_MAJOR;
-        m->WELCOME.minor = WIRE_MINOR;
+        m->WELCOME.protocol = WIRE_VERSION;
         rounds(1);
 }
 
@@ -607,7 +606,7 @@ int begin_agent(void **state)
         (void)sem_init(&go, 0, 0);
         lock_acquire(&core_lock);
         assert_int_equal(agent_start(), 0);
-        assert_int_equal(agent_start(), 0); /* once */
+        assert_int_equal(agent_start(), 0); /* a second start does nothing */
         lock_release(&core_lock);
         while (sem_wait(&asleep) < 0)
                 ;
@@ -616,7 +615,7 @@ int begin_agent(void **state)
 
 int end_agent(void **state)
 {
-        core_lock = (struct lock){0}; /* a test that failed may hold it */
+        core_lock = (struct lock){0}; /* a test that failed may hold the lock */
         atomic_store(&core.exiter, 1);
         (void)sem_post(&go);
         agent_stop();

@@ -1,5 +1,5 @@
-/* agent_bench.h: the agent, one round of its loop at a time, with a daemon that is a list of
- * messages and a clock that is a number. The agent's thread runs only while rounds() does. */
+/* agent_bench.h: runs the agent one round of its loop at a time, with a list of messages as the
+ * daemon and a number as the clock. The agent's thread runs only during rounds(). */
 #pragma once
 
 #include "preload/agent/agent_state.h"
@@ -15,33 +15,33 @@
 #define FOR_EVER  (UINT64_MAX / 2)
 
 static struct gpu *const gpu = &core.gpus[0];
-extern struct extent *extent; /* the first of the heap's only block */
+extern struct extent *extent; /* first extent of the heap's only block */
 
-extern uint64_t now_ns, slept_ns; /* the time; for how long the agent last wanted to sleep */
-extern struct wire_message sent[SENT_MOST], box[BOX_MOST]; /* to and from the daemon */
+extern uint64_t now_ns, slept_ns; /* slept_ns: timeout of the agent's last sleep */
+extern struct wire_message sent[SENT_MOST], box[BOX_MOST]; /* messages to and from the daemon */
 extern int box_fds[BOX_MOST];
 extern unsigned sent_count, sent_fds, box_first, box_count;
-extern int connects, sends; /* the result of a connection attempt */
-extern unsigned send_tries; /* after so many the message is accepted all the same; 0: never */
-extern bool breaks;         /* the connection, when next read from */
+extern int connects, sends; /* results of the next connection attempts and of the next sends */
+extern unsigned send_tries; /* failing sends before one succeeds; 0: all fail */
+extern bool breaks;         /* the next read finds the connection lost */
 
-/* What the agent finds, and what it has asked for. */
+/* The state of the program that the agent finds, and the steps that it asked for. */
 extern bool inside, submits_at_last, steps_evict, steps_restore;
 extern unsigned defaults;
 extern uint64_t submissions, bound_now;
 extern enum quiescence quiesce_now;
 extern enum swap_progress step_now;
-extern enum swap_progress (*steps)(bool may_evict, bool restore); /* NULL: step_now */
-extern void (*while_it_begins)(void); /* once, in the next quiesce_begin() */
+extern enum swap_progress (*steps)(bool may_evict, bool restore); /* NULL: returns step_now */
+extern void (*while_it_begins)(void); /* called once, in the next quiesce_begin() */
 extern struct quiesce_wait *last_wait;
 
-/* Answers of its neighbours, and calls that they got. */
+/* Answers of the fake modules, and counts of the calls that they got. */
 extern struct beside {
         enum own_drain torture;
         bool torture_drains; /* torture began the drain */
         bool overflow_holds, overflow_moves, overflow_drains;
         bool poisoned, others_speak, caches_hold, transfers;
-        uint64_t pool_ns, unevictable_ns, torture_ns, overflow_ns; /* UINT64_MAX: never */
+        uint64_t pool_ns, unevictable_ns, torture_ns, overflow_ns; /* when due; UINT64_MAX: never */
         const char *hidden;
         int thread_fails;
 
@@ -49,25 +49,25 @@ extern struct beside {
         unsigned overflow_cancelled, room_changed, trims, audit_last;
         unsigned ipc_connected, ipc_disconnected, ipc_refused;
         uint64_t arena;
-        bool may_evict; /* as caches were asked */
+        bool may_evict; /* argument of the last call of caches_hold() */
 } beside;
 
-/* The agent's thread saw something forbidden: the test fails at the end of the round. */
+/* Notes a fault seen in the agent's thread: the test fails at the end of the round. */
 void is_wrong(const char *what);
 void rounds(unsigned n);
 bool is_kicked(void);
-/* One round, made by a thread that waits and has woken the agent. */
+/* Plays one round; fails if nothing has woken the agent. */
 void woken(void);
 void one_round(const struct core_wait *w);
 struct wire_message *tell(unsigned type);
-/* The last message of a type since forget_sent(); NULL: there was none. */
+/* Returns the last message of a type that was sent since forget_sent(); NULL: there was none. */
 const struct wire_message *said(unsigned type);
 unsigned times_said(unsigned type);
 void forget_sent(void);
 void wake(void);
-/* A thread of the program passes the gate of a client that was reported idle. */
+/* Lets a thread pass the gate of a client that was reported idle. */
 void submits(void);
-/* A thread has waited long. */
+/* Asks which process is in the way, as a thread does that has waited long. */
 void ask_holder(void);
 void put(enum extent_state state);
 void want_to_run(unsigned waiters);
@@ -76,7 +76,7 @@ void grant(void);
 void end_turn(uint64_t lease);
 void welcome(void);
 void attached(void);
-/* It waits for a turn: none of its 32 MiB is on the card. */
+/* Begins with a program that waits for a turn: none of its 32 MiB is on the card. */
 void begin_attached(void);
 void begin_running(void);
 int begin_agent(void **state);

@@ -1,5 +1,5 @@
-/* cli_bench.c: owns what the tests of subcommands' parts record: stdout, the sentences of cli_fail,
- * the parts of sublet. Must never call a real part. */
+/* cli_bench.c: owns the records of the subcommands' tests: the text on stdout, the messages of
+ * cli_fail(), and the paths of sublet's parts. Must never call a real part. */
 #include "cli_bench.h"
 
 #include "unit.h"

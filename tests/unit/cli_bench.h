@@ -1,5 +1,5 @@
-/* cli_bench.h: shared by the tests of subcommands' parts: cli_fail()'s messages are kept, stdout is
- * captured, and the parts of sublet lie where a test puts them. */
+/* cli_bench.h: shared by the tests of subcommands: it keeps the messages of cli_fail(), captures
+ * stdout, and lets a test set the paths of sublet's parts. */
 #pragma once
 
 #include <limits.h>
@@ -9,20 +9,21 @@
 #include "cli/parts.h"
 
 struct cli_bench {
-        char said[1024];                          /* the last sentence of cli_fail */
-        unsigned failures;                        /* its calls */
-        char parts[PART_SIMULATOR_STAT + 1][128]; /* their paths; "": it does not exist */
+        char said[1024];                          /* last message of cli_fail() */
+        unsigned failures;                        /* calls of cli_fail() */
+        char parts[PART_SIMULATOR_STAT + 1][128]; /* path of each part; "": it does not exist */
 };
 extern struct cli_bench cli_bench;
 
-/* For cmocka: no message yet, and each part at /parts/N. */
+/* Set-up for cmocka: there is no message yet, and part N lies at /parts/N. */
 int cli_bench_begin(void **state);
 
-/* From catch to caught, stdout is kept; the caller frees the text. */
+/* Capture stdout from cli_bench_catch() on; cli_bench_caught() returns the text, which the caller
+ * frees. */
 void cli_bench_catch(void);
 char *cli_bench_caught(void);
 
-/* NAME in the folder; valid until the next call. */
+/* Returns the path of a name in a folder; valid until the next call. */
 char *cli_bench_path(const char *folder, const char *name);
-/* A file that its owner may run. */
+/* Writes a file that its owner may run. */
 void cli_bench_write(const char *path, const char *text);

@@ -1,4 +1,5 @@
-/* contexts_bench.c: the driver and the neighbours for tests of contexts and streams. */
+/* contexts_bench.c: fakes of the driver and of other modules, for the tests of contexts and
+ * streams. */
 #include "unit.h"
 
 #include "contexts_bench.h"
@@ -31,26 +32,26 @@ uint64_t submissions;
 unsigned exits;
 unsigned kicks, discarded, parts, passed;
 _Atomic unsigned updates;
-unsigned calls; /* driver calls that fail below, and their result */
+unsigned calls; /* driver calls that return driver_says */
 CUresult driver_says;
 bool no_room, unshared;
 CUcontext bound_lost;
 CUstream bound_stream_lost, pool_stream_lost, queried;
-unsigned held;   /* by the driver's count: retains of the primary context */
-uint64_t arrays; /* bytes that end with a context */
+unsigned held;   /* the driver's count of retains of the primary context */
+uint64_t arrays; /* bytes of arrays that end with a context */
 CUcontext pools_lost;
-CUcontext other;        /* ends while another one does */
-static bool awaited;    /* pools put no events into streams from now on: a capture is counted */
-_Atomic unsigned asked; /* for room */
-bool in_line;           /* a thread may wait for another one */
-_Atomic bool waits;     /* it does */
+CUcontext other;        /* context that ends while another one ends */
+static bool awaited;    /* a capture is counted: pools put no more events into streams */
+_Atomic unsigned asked; /* requests for room */
+bool in_line;           /* a thread may wait for another thread */
+_Atomic bool waits;     /* a thread waits for another thread */
 pthread_t second;
 
-/* ---- what they ask of their neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 void core_expect_exit(void)
 {
-        assert_int_equal(calls, 1); /* of the driver, which registers its own exit first */
+        assert_int_equal(calls, 1); /* the driver has registered its own exit first */
         exits++;
 }
 
@@ -90,7 +91,8 @@ void *retain(void *unused)
 
 void (*while_it_asks)(void), (*while_it_releases)(void);
 
-/* The answer comes when another thread that wants the context waits, or has asked too. */
+/* With in_line the first request starts a second thread that retains the same context. It returns
+ * once that thread waits, or requests room as well. */
 int request_unevictable(struct gpu *g, uint64_t more)
 {
         want_lock();
@@ -261,7 +263,7 @@ static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
 CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
 {
         assert_true(awaited);
-        assert_int_equal(at_the_gate.inside, 0); /* the awaited work may wait for a drain */
+        assert_int_equal(at_the_gate.inside, 0); /* a drain can end during the wait */
         awaited = false;
         return mode == CU_STREAM_CAPTURE_MODE_GLOBAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -276,14 +278,14 @@ static CUresult fake_retain(CUcontext *ret, CUdevice device)
         return CUDA_SUCCESS;
 }
 
-/* A context that is about to end is still counted, and not reported. */
+/* Checks that a context that is about to end still counts, and that no accounts are traced. */
 static void check_end(void)
 {
         assert_int_equal(gpu->unevictable, gpu->context_bytes + arrays);
         assert_int_equal(core.unbooked, 1);
 }
 
-/* A refused release counts all the same: pool_facts.txt, green_released. */
+/* The driver counts a release that it refuses: pool_facts.txt, green_released. */
 static CUresult fake_release(CUdevice device)
 {
         if (held == 0)

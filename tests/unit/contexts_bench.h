@@ -1,6 +1,6 @@
-/* contexts_bench.h: a driver with a primary context, green contexts and streams, for tests of what
- * ends with them and which modules are informed. Each test begins with the primary context retained
- * once. */
+/* contexts_bench.h: a fake driver with a primary context, green contexts and streams. The tests
+ * check which memory ends with a context, and which modules learn of its end. Each test begins with
+ * the primary context retained once. */
 #pragma once
 
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include "preload/stream/quiesce.h"
 
 #define PRIMARY  ((CUcontext)(uintptr_t)0x1000)
-#define PART     ((CUcontext)(uintptr_t)0x2000) /* as a context */
+#define PART     ((CUcontext)(uintptr_t)0x2000) /* the context of GREEN */
 #define GREEN    ((CUgreenCtx)(uintptr_t)0x3000)
 #define OF_GL    ((CUcontext)(uintptr_t)0x5000)
 #define OF_VDPAU ((CUcontext)(uintptr_t)0x6000)
@@ -20,33 +20,32 @@
 
 static struct gpu *const gpu = &core.gpus[0];
 
-/* What was done. */
-extern unsigned kicks, discarded; /* the agent's, swap_discard() */
-extern _Atomic unsigned updates;  /* peer_update() */
-extern unsigned passed;           /* the gate */
-extern unsigned exits;            /* core_expect_exit() */
+/* Calls that the fake modules received. */
+extern unsigned kicks, discarded; /* calls of request_kick() and of swap_discard() */
+extern _Atomic unsigned updates;  /* calls of peer_update() */
+extern unsigned passed;           /* threads that passed the gate */
+extern unsigned exits;            /* calls of core_expect_exit() */
 extern struct gate_thread at_the_gate;
-extern _Atomic unsigned asked; /* for room */
+extern _Atomic unsigned asked; /* requests for room */
 extern CUcontext bound_lost, pools_lost;
 extern CUstream bound_stream_lost, pool_stream_lost;
-extern CUstream queried, capture_asked; /* queried by a drain */
+extern CUstream queried, capture_asked; /* queried: the stream that a drain queried */
 
-/* The driver. */
+/* The fake driver. */
 extern unsigned calls; /* calls that return driver_says */
 extern CUresult driver_says;
-extern unsigned parts,
-        held; /* green contexts; and by the driver's count: retains of the primary context */
+extern unsigned parts, held; /* green contexts; the driver's count of primary retains */
 extern CUstreamCaptureStatus capture_status;
 CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode);
 
-/* What happens meanwhile. */
+/* Events that a test arranges. */
 extern bool no_room, unshared;
 extern uint64_t submissions;
-extern uint64_t arrays;    /* bytes that end with a context */
-extern CUcontext other;    /* ends while another one does */
-extern bool in_line;       /* a thread may wait for another one, */
-extern _Atomic bool waits; /* it does, */
-extern pthread_t second;   /* which one */
+extern uint64_t arrays;    /* bytes of arrays that end with a context */
+extern CUcontext other;    /* context that ends while another one ends */
+extern bool in_line;       /* a thread may wait for another thread */
+extern _Atomic bool waits; /* a thread waits for another thread */
+extern pthread_t second;   /* the second thread */
 extern void (*while_it_asks)(void), (*while_it_releases)(void);
 void *retain(void *unused);
 

@@ -1,4 +1,5 @@
-/* freeze_bench.c: the freezer, the mover and the gate for tests of an agent that freezes. */
+/* freeze_bench.c: fakes of the freezer, the mover and the gate, for tests of an agent that
+ * freezes. */
 #include "unit.h"
 
 #include "freeze_bench.h"
@@ -119,7 +120,7 @@ struct freeze_figures freeze_figures(void)
         return f;
 }
 
-/* ---- its neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 void freeze_watch_begin(uint64_t most_ns, bool lets_go)
 {

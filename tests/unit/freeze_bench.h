@@ -1,5 +1,5 @@
-/* freeze_bench.h: a freezer for the tests of the agent. It checks that the agent never thaws a
- * program whose memory is away, and that no paused or frozen program passes the gate. */
+/* freeze_bench.h: a fake freezer for the tests of the agent. It checks that the agent never thaws a
+ * program with evicted memory, and never opens the gate of a paused or frozen program. */
 #pragma once
 
 #include "agent_bench.h"
@@ -8,29 +8,29 @@
 
 extern struct freezer {
         enum wire_freeze mode;
-        enum wire_freeze allowed; /* by the daemon's last order */
-        bool ready;               /* it has been tested */
-        bool begins, confirms;    /* what these answer */
+        enum wire_freeze allowed; /* the daemon's last limit on freezing */
+        bool ready;               /* the self-test has passed */
+        bool begins, confirms;    /* results of freeze_begin() and freeze_confirm() */
         bool stands;
-        bool sure;                  /* ... and calls of the mover's were seen to end */
-        enum channels_owner making; /* whose channels the agent makes now */
+        bool sure;                  /* freeze_confirm() has succeeded since freeze_begin() */
+        enum channels_owner making; /* owner of the channels that the agent makes now */
         bool again;                 /* the self-test has to be repeated */
-        bool no_mover;              /* none can be made */
+        bool no_mover;              /* a mover cannot be made */
         const char *off;
         struct freeze_figures figures;
-        unsigned begun, confirmed, ended; /* how often; ended: only those in which it was frozen */
-        unsigned prepared, needed;        /* how often asked for, and how often for a pause */
+        unsigned begun, confirmed, ended; /* ended: thaws of a program that was frozen */
+        unsigned prepared, needed;        /* calls of freeze_prepare(); those with needed set */
         unsigned movers, movers_freed;
-        unsigned watched; /* how often the agent set the watchdog */
-        void (*while_it_begins)(void), (*while_it_confirms)(void); /* core_lock is not held */
+        unsigned watched; /* times that the agent set the watchdog */
+        void (*while_it_begins)(void), (*while_it_confirms)(void); /* called without core_lock */
 } freezer;
 
-extern struct context context; /* the program's work on its GPU */
+extern struct context context; /* the program's context on the GPU */
 
-/* The state before the first context, with freezing fully allowed. */
+/* Begins before the first context, with freezing fully allowed. */
 void begin_freezer(enum wire_freeze mode);
-/* The program has its turn, a context, and, if memory is to be moved, a mover. */
+/* Begins with a program that has its turn, a context, and, in mode MOVE, a mover. */
 void begin_frozen(enum wire_freeze mode);
-/* Some of its memory is away or on its way. */
+/* True if some memory of the program is evicted or moving. */
 bool some_is_away(void);
 void pause_program(bool paused);

@@ -1,5 +1,5 @@
-/* heap_end.h: the end of a heap. The library's heaps live as long as their process; tests make one
- * each, with heap.c and slab.c. */
+/* heap_end.h: frees a heap at the end of a test. In the library a heap lives as long as its
+ * process. */
 #pragma once
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "preload/heap/heap.h"
 #include "preload/heap/slab.h"
 
-/* Frees the heap's accounts, whatever they contain, but no memory that a pool keeps in its blocks,
- * and no host memory of extents. */
+/* Frees the heap's accounts, whatever they contain. Does not free memory that a pool keeps in its
+ * blocks, or host memory of extents. */
 static inline void heap_end(struct heap *h)
 {
         struct block **const lists[] = {h->blocks, h->handles};

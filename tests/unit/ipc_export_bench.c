@@ -1,4 +1,4 @@
-/* ipc_export_bench.c: as ipc_export_bench.h says. */
+/* ipc_export_bench.c: the fakes that ipc_export_bench.h describes. */
 #include "unit.h"
 
 #include <errno.h>
@@ -28,18 +28,18 @@ struct export
 
 enum export_state state_of_exports;
 unsigned exports, given, held_again, released, replaced, of_driver;
-unsigned export_fails_at; /* the number of the piece; 0: none does */
+unsigned export_fails_at; /* number of the piece whose export fails; 0: none fails */
 unsigned exported;
-CUdeviceptr second; /* a request of another thread while the first one is replaced */
+CUdeviceptr second; /* address that another thread exports while extent_replace() runs; 0: none */
 bool inside, busy, no_daemon, no_export;
 int named, replace_error;
-CUdeviceptr freed_meanwhile; /* by another thread, while we get our name */
+CUdeviceptr freed_meanwhile; /* address that another thread frees while we get our name; 0: none */
 uint64_t clock_ns;
 
 struct sent sent[SENT_MOST];
 unsigned sent_count;
 
-/* The build gives this test's clock the name below. */
+/* The build makes the library call this function for the time. */
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
         *ret = (struct timespec){.tv_sec = (time_t)(clock_ns / NSEC_PER_SEC),
@@ -47,7 +47,7 @@ int clock_gettime(clockid_t which, struct timespec *ret)
         return 0;
 }
 
-/* ---- what it asks of its neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 void request_released(void)
 {
@@ -66,7 +66,7 @@ enum quiescence quiesce_poll(struct quiesce_wait *w)
         return busy ? QUIESCE_BUSY : QUIESCE_DONE;
 }
 
-/* Extents that became unused while marked busy are dealt with when they are no longer busy. */
+/* The library calls this for extents that became unused while busy, and only once they are idle. */
 void swap_unused(struct gpu *g, struct extent *e)
 {
         assert_ptr_equal(g, gpu);
@@ -214,8 +214,8 @@ static CUresult fake_relax(CUstreamCaptureMode *mode)
 
 struct ipc_link first = {.exporter = true}, other = {.exporter = true};
 struct ipc_handle handle;
-CUdeviceptr start;      /* of the block of the handle */
-static unsigned before; /* descriptors open */
+CUdeviceptr start;      /* start of the handle's block */
+static unsigned before; /* open descriptors when the test began */
 
 CUdeviceptr resident(uint64_t bytes)
 {
@@ -269,7 +269,7 @@ int no_allocation(void **state)
         return 0;
 }
 
-/* As the agent calls it. True: a message was answered. */
+/* Calls ipc_export_step() as the agent does. True: a message was answered. */
 bool step(void)
 {
         bool any;
@@ -280,7 +280,7 @@ bool step(void)
         return any;
 }
 
-/* It asks for pieces from this one on; all consequences are handled on return. */
+/* The peer asks for pieces from this one on; all consequences are handled on return. */
 void ask(struct ipc_link *l, uint32_t from)
 {
         struct wire_message m = {.header.type = WIRE_OPEN};

@@ -1,5 +1,5 @@
-/* locks.h: included first in all sources of a unit test that is declared with LOCKS: releasing a
- * lock that no thread holds fails the test. */
+/* locks.h: makes a test fail if it releases a lock that no thread holds. All sources of a unit test
+ * that is declared with LOCKS include this file first. */
 #pragma once
 
 #include <stdio.h>

@@ -33,7 +33,7 @@ static void check_held(void)
         assert_int_not_equal(atomic_load(&core_lock.word), 0);
 }
 
-/* The real functions give up the lock meanwhile, so the fakes do too. */
+/* The real functions give up the lock for a moment, so the fakes do too. */
 static void give_up_lock(void)
 {
         check_held();
@@ -193,7 +193,7 @@ CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool
         heap_unuse(pool_block, address, n->requested);
         suballocator_give(&suballocator, n, &suballocator.common, 0);
         bench.pool_freed = address;
-        return THE_DRIVER; /* the hook returns this result, whatever it is */
+        return THE_DRIVER; /* the hook must return the result of the pool unchanged */
 }
 
 CUmemoryPool pool_handle(const struct block *b)
@@ -251,7 +251,7 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
         return bench.keeps;
 }
 
-/* Hands out all that the daemon has; the next call fails. */
+/* Hands out all bytes that the daemon has; the next call fails. */
 int unevictable_ask_room(struct gpu *g, uint64_t *room)
 {
         check_held();
@@ -326,7 +326,7 @@ static CUresult fake_ask(void *data, CUpointer_attribute attribute, CUdeviceptr 
         return driver_says();
 }
 
-/* The library asks for one attribute of an address it knows with the lock held. */
+/* The library may hold the lock here: it asks for one attribute of an address that it knows. */
 static CUresult fake_ask_several(unsigned count, CUpointer_attribute *attributes, void **data,
                                  CUdeviceptr at)
 {

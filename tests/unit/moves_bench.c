@@ -43,7 +43,7 @@ uint32_t draw(uint32_t below)
 /* ---- fakes of other modules ---- */
 
 #ifndef SUBLET_SANITIZED   /* sanitizers have their own mmap() */
-#define SEGMENT (16 * MIB) /* of the arena, which maps one more huge page to align it */
+#define SEGMENT (16 * MIB) /* segment of the arena, mapped with a huge page more to align it */
 
 static void *spare[64];
 static unsigned spares;
@@ -64,7 +64,7 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offs
 int munmap(void *at, size_t bytes)
 {
         if (bytes == PAGE)
-                return 0; /* the rest after the alignment */
+                return 0; /* the page left over after the alignment of a segment */
         if (bytes != SEGMENT || spares == ARRAY_SIZE(spare))
                 return (int)syscall(SYS_munmap, at, bytes);
         spare[spares++] = at;
@@ -87,7 +87,7 @@ void home_find_out(struct gpu *g)
         __atomic_store_n(&g->home.answer, HOME_LEAVES, __ATOMIC_RELEASE);
 }
 
-/* A fingerprint is made of a page's words. */
+/* A question is answered with a sum of the words that the kept pages begin with. */
 static struct question {
         const struct extent *extent;
         CUdeviceptr at;
@@ -170,7 +170,7 @@ static bool on_card(const struct extent *e)
         return e->state == EXTENT_RESIDENT || e->busy;
 }
 
-void check_books(void)
+void check_accounts(void)
 {
         struct heap_cursor c = {0};
         uint64_t resident = 0, backed = 0, allocated = 0, created = 0;
@@ -209,7 +209,7 @@ enum swap_progress move(bool may_evict, bool restore)
                         assert_true(p == SWAP_MORE || p == SWAP_LATER);
                 later = gpu->heap.backed == backed ? later + (p == SWAP_LATER) : 0;
                 backed = gpu->heap.backed;
-                check_books();
+                check_accounts();
                 if (p == SWAP_COPYING)
                         (void)driver_run(1 + draw(4));
         }
@@ -242,7 +242,7 @@ void check_told(void)
         assert_int_not_equal(bell_listen(&core.changed), heard);
 }
 
-static bool a_call_failed; /* since begin_moves() */
+static bool a_call_failed; /* a driver call has failed since begin_moves() */
 
 void see_who_is_out(void)
 {
@@ -405,7 +405,7 @@ int end_moves(void **state)
         lock_acquire(&core_lock);
         swap_retire(gpu);
         lock_release(&core_lock);
-        check_books();
+        check_accounts();
         assert_int_equal(gpu->heap.allocated, 0);
         assert_int_equal(driver.streams, 0);
         assert_int_equal(driver.events, 0);

@@ -1,5 +1,5 @@
-/* moves_bench.h: all modules that move memory, a driver that has memory, and a program that writes
- * to its memory and checks that it finds the same again. */
+/* moves_bench.h: all modules that move memory, a fake driver with memory, and a program that writes
+ * to its memory and checks later that the contents are the same. */
 #pragma once
 
 #include "preload/state/core.h"
@@ -18,24 +18,24 @@ static struct gpu *const gpu = &core.gpus[0];
 struct thing {
         CUdeviceptr at;
         uint64_t pages;
-        struct block *pool;          /* the pool's block that it is part of */
-        uint64_t words[MOST];        /* 0: nothing written yet */
+        struct block *pool;          /* the pool's block that the allocation is part of */
+        uint64_t words[MOST];        /* word written to each page; 0: nothing written yet */
         bool managed, was_out[MOST]; /* was_out: the page was evicted and must be restored */
 };
 extern struct thing things[THINGS];
 extern unsigned thing_count;
-extern uint64_t last_word; /* last word that was written */
+extern uint64_t last_word; /* the last word that the program wrote */
 
 extern struct context context;
 extern uint64_t host_room; /* bytes that the host has */
 extern uint32_t random_state;
-/* asks: fingerprints are compared. surely: always, with an answer at once. */
+/* asks: fingerprints may be compared. surely: they always are, with an answer at once. */
 extern bool asks, surely, settled;
 extern unsigned forgotten, copies_told;
 
 uint32_t draw(uint32_t below);
-void check_books(void);
-/* Moves until nothing is left to do, or everything left must wait. */
+void check_accounts(void);
+/* Moves memory until nothing is left to move, or all that is left must wait. */
 enum swap_progress move(bool may_evict, bool restore);
 void evict_to(uint64_t limit);
 void restore_to(uint64_t limit);
@@ -44,17 +44,17 @@ void restore_to(uint64_t limit);
 void look_at_figures(void);
 void check_told(void);
 void see_who_is_out(void);
-/* The program runs: all its memory is resident and holds what it wrote. */
+/* Lets the program run: checks that its memory is resident and holds the words that it wrote. */
 void run_program(void);
 struct thing *add(CUdeviceptr at, uint64_t pages);
 struct thing *allocate(uint64_t pages);
 struct thing *adopt(uint64_t pages);
 struct block *block_of(const struct thing *t);
 struct extent *extent_of(const struct thing *t, uint64_t page);
-/* Ends a pool's allocation; empty extents lose their contents, or are released. */
+/* Ends an allocation of a pool; extents left empty lose their contents, or are released. */
 void unuse(struct thing *t, bool release);
 void give_back(struct thing *t);
-/* The agent continues while a thread waits for a transfer. */
+/* Lets the agent continue while a thread waits for a transfer. */
 void agent_goes_on(const struct core_wait *w);
 int begin_moves(void **state);
 /* Checks that nothing is left in the library or the driver. */

@@ -73,7 +73,7 @@ void profile_allocated(struct gpu *g, struct block *b)
 
 void agent_begin_drain(uint64_t patience_ns, bool freezes)
 {
-        assert_false(freezes); /* a drain must end between two steps */
+        assert_false(freezes); /* buffers may move only between two steps of the program */
         drains_begun++;
         agent.revoking = true;
         core.running = false;
@@ -121,7 +121,7 @@ void swap_discard(struct gpu *g, struct block *b)
 
 /* ---- scenes ---- */
 
-void check_books(void)
+void check_accounts(void)
 {
         struct heap_cursor c = {0};
         uint64_t resident = 0, mapped = 0, allocated = 0;
@@ -243,7 +243,7 @@ void drained(void)
 
 void arrange(void)
 {
-        for (unsigned i = 0; i < 5; i++) { /* a move may make room for the next round */
+        for (unsigned i = 0; i < 5; i++) { /* the moves of a round may make room for the next */
                 lock_acquire(&core_lock);
                 overflow_changed(gpu);
                 lock_release(&core_lock);
@@ -252,10 +252,10 @@ void arrange(void)
                         break;
                 drained();
                 while (overflow_move())
-                        check_books();
+                        check_accounts();
                 assert_false((overflow_own() != OWN_NONE));
         }
-        check_books();
+        check_accounts();
         check_contents();
 }
 
@@ -294,7 +294,7 @@ int begin_overflow(void **state)
         on_trial = NULL;
         memset(tried, 0, sizeof(tried));
         drains_begun = drains_ended = carried = discarded = buffer_count = 0;
-        driver.unlocked = false; /* reservations are made with the lock held */
+        driver.unlocked = false; /* addresses are reserved with the lock held */
         return 0;
 }
 
@@ -308,7 +308,7 @@ int end_overflow(void **state)
                 assert_int_equal(heap_free(&gpu->heap, buffers[--buffer_count].at, &dead), 0);
                 swap_discard(gpu, dead);
         }
-        check_books();
+        check_accounts();
         assert_int_equal(driver_handles(), 0);
         assert_int_equal(driver_mappings(), 0);
         assert_int_equal(gpu->heap.allocated, 0);

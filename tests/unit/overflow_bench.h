@@ -23,25 +23,26 @@ extern unsigned drains_begun, drains_ended, carried, discarded;
 extern CUresult carry_fails;
 extern uint64_t now_ns;
 
-/* What trials need; room 0: there are no trials. */
+/* Answers of the fake profile: room that trials need (0: there are no trials), and the buffers that
+ * it places on the card or on the host. */
 extern uint64_t trial_room;
 extern const struct block *on_trial, *tried[BUFFERS];
 extern const struct block *profiled; /* the buffer that was reported to the profile */
 extern unsigned placings;
 
-void check_books(void);
+void check_accounts(void);
 void check_contents(void);
 struct block *block_of(const struct buffer *b);
-/* NULL: host memory is short. */
+/* Allocates a buffer in host memory. NULL: host memory is short. */
 struct buffer *on_host(uint64_t bytes);
 struct buffer *on_card(uint64_t bytes);
 uint64_t bytes_on_card(const struct buffer *b);
-/* Calls overflow_step() at its time. */
+/* Lets 100 s pass and calls overflow_step(). */
 void step(void);
 void drained(void);
 /* Moves every buffer that is due to move. */
 void arrange(void);
-/* The same once, without a change being reported. */
+/* Moves buffers in one round only, without reporting a change before. */
 void move_all(void);
 int begin_overflow(void **state);
 int end_overflow(void **state);

@@ -373,7 +373,7 @@ struct pool *pool_made(unsigned number)
         return pool_limited(number, 0);
 }
 
-/* What tests have allocated; the end of a test frees what is left. */
+/* Memory that tests have allocated; the end of a test frees the rest of it. */
 static CUdeviceptr taken[256];
 static unsigned taken_count;
 

@@ -1,5 +1,5 @@
-/* pool_bench.h: the surroundings of a pool: streams whose work ends when a test says so, a daemon
- * that promises what a test has set aside, and a clock that stands still.
+/* pool_bench.h: fakes for the tests of pools: streams whose work ends when a test says so, a daemon
+ * that promises bytes that a test has set, and a clock that only tests advance.
  *
  * The tests hold core_lock. */
 #pragma once
@@ -14,16 +14,15 @@
 static struct gpu *const gpu = &core.gpus[0];
 
 extern uint64_t clock_ns;
-/* Called while an event is recorded, without the lock; and while memory is given back. */
-extern void (*recording)(void);
-extern void (*releasing)(void);
+extern void (*recording)(void); /* called while an event is recorded, without the lock */
+extern void (*releasing)(void); /* called while memory is given back */
 extern CUresult record_error, wait_error, context_error;
 extern unsigned events, events_destroyed, discarded, waits_put;
 extern unsigned asked;            /* queries of streams and events */
 extern CUmemoryPool default_pool; /* default pool of GPU 0 */
 extern cuuint64_t threshold;      /* release threshold of a new pool */
 extern int may_wait;
-/* Bytes that may be had beyond `allowed`: from the daemon's promises, or by room_grow(). */
+/* Room beyond `allowed`: bytes that the daemon may still promise, and bytes for room_grow(). */
 extern uint64_t allowed, promise_room, other_room;
 extern unsigned promises, searches;
 extern int back_answer; /* result of swap_back_block() */
@@ -31,21 +30,18 @@ extern int back_answer; /* result of swap_back_block() */
 CUmemoryPool handle_of(unsigned number);
 struct pool_stream stream_of(unsigned number);
 struct pool_stream stream_default(CUstream handle, unsigned context, unsigned thread);
-/* Submit work to a stream; finish all of it; destroy the stream. */
-void stream_put(const struct pool_stream *s);
-void stream_step(const struct pool_stream *s); /* finishes one piece of work */
-void stream_done(const struct pool_stream *s);
-void stream_end(const struct pool_stream *s);
-/* The same for every stream. */
-void all_busy(void);
-void all_done(void);
-/* Choose the context of new streams; end a context with all streams in it. */
-void context_now(unsigned context);
-void context_end(unsigned context);
+void stream_put(const struct pool_stream *s);  /* submits a piece of work to a stream */
+void stream_step(const struct pool_stream *s); /* finishes a stream's next piece of work */
+void stream_done(const struct pool_stream *s); /* finishes all work of a stream */
+void stream_end(const struct pool_stream *s);  /* destroys a stream */
+void all_busy(void);                           /* submits work to every stream */
+void all_done(void);                           /* finishes the work of every stream */
+void context_now(unsigned context);            /* sets the context of new streams */
+void context_end(unsigned context);            /* ends a context with all its streams */
 /* The stream that was last made to wait, and the stream it waits for. */
 extern struct pool_stream waiting_stream, awaited_stream;
 
-/* Pools that the program creates, without a limit or with one. */
+/* Create a pool of the program, without a limit or with one. */
 struct pool *pool_made(unsigned number);
 struct pool *pool_limited(unsigned number, uint64_t most);
 /* Allocates, and backs the memory as if the program had used it. */

@@ -1,6 +1,6 @@
-/* profile_bench.h: a program that repeats itself and runs as fast as the places of its buffers
- * allow, with fakes of the modules that the profile calls. Each test runs in a process of its own,
- * because a program has one profile. */
+/* profile_bench.h: a program that repeats its steps, whose speed depends on where its buffers are,
+ * and fakes of the modules that the profile calls. Each test runs in a process of its own, because
+ * a program has one profile. */
 #pragma once
 
 #include "unit.h"
@@ -29,7 +29,7 @@ extern char path[64]; /* path of the profile */
 extern uint64_t now_ns;
 extern uint64_t flight_ns;  /* time until submitted work ends; UINT64_MAX: never */
 extern bool captures;       /* a capture begins while the profile waits for submitted work */
-extern uint64_t card_bytes; /* bytes of a buffer on the card, at most */
+extern uint64_t card_bytes; /* the most bytes of a buffer that go to the card */
 extern bool never_arranged;
 extern unsigned arrangements, changes, waits;
 extern void (*waiting)(void); /* called while the program waits for buffers to move */
@@ -41,7 +41,7 @@ void submit(char work);
 void step(char begins_with);
 bool is_tried(void);
 bool is_over(void);
-/* The number of steps until done(), at most `most`. */
+/* Returns the number of steps until done(), at most `most`. */
 unsigned steps_until(bool (*done)(void), unsigned most);
 struct profile_list file_of(const char *name);
 void check_saved(uint64_t bytes, uint64_t nth, uint64_t ns);

@@ -74,7 +74,7 @@ static inline void machine_load(struct machine *m, const char *text, size_t byte
         for (size_t i = 0; ptx_module_variable_at(m->module, i); i++)
                 ptx_module_place(m->module, i,
                                  machine_allocate(m, ptx_module_variable_at(m->module, i)->bytes));
-        /* Walk the addresses again: the variables were allocated in this order. */
+        /* The variables were allocated in this order, so this finds the same addresses again. */
         m->used = 0;
         for (size_t i = 0; (v = ptx_module_variable_at(m->module, i)); i++) {
                 uint64_t at = machine_allocate(m, v->bytes);
@@ -109,7 +109,7 @@ static inline bool machine_cancelled(void *context)
         return m->cancelled && m->cancelled(m);
 }
 
-/* parameters: a struct with the layout of the kernel's parameters. */
+/* Runs a kernel. parameters: a struct with the layout of the kernel's parameters. */
 static inline int machine_try(struct machine *m, const char *kernel, unsigned grid, unsigned block,
                               unsigned shared, const void *parameters)
 {

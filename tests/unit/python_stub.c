@@ -1,5 +1,5 @@
-/* python_stub.c: a stand-in for libpython. Our code compares the address of its signal handler with
- * the library it lies in, so the stub is a library of its own. */
+/* python_stub.c: a stand-in for libpython. The stub is a library of its own, because our code looks
+ * up in which library a signal handler lies. */
 #include "python_stub.h"
 
 #include <errno.h>

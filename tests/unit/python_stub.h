@@ -1,4 +1,4 @@
-/* python_stub.h: what tests read and call in python_stub.c. */
+/* python_stub.h: the variables and functions of python_stub.c that tests use. */
 #pragma once
 
 #include <signal.h>

@@ -12,7 +12,7 @@
 
 #define REQUEST(number, size) _IOC(_IOC_READ | _IOC_WRITE, 'F', number, size)
 #define OBJECTS               8192u
-#define ASKS                  0xa5c00001u /* client whose making asks for the driver's version */
+#define ASKS                  0xa5c00001u /* client that libcuda makes to ask for the version */
 
 const struct rm_family families[] = {
         {"515.43.04", 32, 24, 40, 32},  {"520.61.07", 32, 24, 40, 32},
@@ -171,11 +171,11 @@ static void answer_control(int fd, void *p, unsigned size)
                 return;
         }
         assert_int_equal(word(p, 24), 536);
-        assert_int_equal(word(p, 12), 0); /* flags */
+        assert_int_equal(word(p, 12), 0); /* the call's flags */
         c.disable = params[0];
         c.count = word(params, 4);
         assert_true(c.count > 0 && c.count <= RM_DISABLE_CHANNELS_MAX);
-        /* Neither flag is set: disable scheduling only, throw away work. */
+        /* Neither "disable scheduling only" nor "throw away work" is set. */
         assert_int_equal(params[8] | params[9], 0);
         assert_null(pointer(params, 16));
         memcpy(c.channels, params + 280, c.count * sizeof(uint32_t));
@@ -418,7 +418,7 @@ int end_rm(void **state)
         family = &families[12];
         (void)say_version(family->version);
         (void)rm_thaw();
-        while (client_count > 0) { /* includes clients that RM has lost */
+        while (client_count > 0) { /* the list includes clients that RM has lost */
                 (void)made(5, 0, 0, clients[--client_count], 0x41, 0);
                 (void)freed(5, clients[client_count], clients[client_count]);
         }

@@ -11,7 +11,7 @@
 #include "preload/rm/rm.h"
 
 #define CHANNEL    0xc86fu /* class of a channel */
-#define DEVICE     0x10u   /* handles that made_client() gives */
+#define DEVICE     0x10u   /* handle of the device that made_client() makes */
 #define SUBDEVICE  0x20u
 #define CALLS_MOST 512u
 
@@ -22,7 +22,7 @@ struct rm_family {
 };
 extern const struct rm_family families[];
 extern const unsigned family_count;
-extern const struct rm_family *family; /* the family of RM and libcuda now */
+extern const struct rm_family *family; /* family of the driver that the fakes imitate now */
 
 enum rm_form { RM_SHORT, RM_LONG, RM_SHORT_WRAPPED, RM_LONG_WRAPPED, RM_FORMS };
 extern enum rm_form form; /* form of each RM_ALLOC from now on; a wrapped form wraps all calls */
@@ -41,9 +41,9 @@ extern struct rm_bench {
         unsigned count;              /* controls received, also those beyond CALLS_MOST */
         unsigned others;             /* requests that are not for RM */
         _Atomic uint32_t status;     /* result of the next RM_ALLOC */
-        uint32_t refuses, unrefuses; /* status that fails a freeze, a thaw; 0: none fails */
-        unsigned refusals;           /* controls to fail; 0: all of them */
-        int error;                   /* errno that fails the ioctl() of a control; 0: none */
+        uint32_t refuses, unrefuses; /* status of each freeze, of each thaw; 0: success */
+        unsigned refusals;           /* number of controls that fail; 0: all of them */
+        int error;                   /* errno with which the ioctl() of a control fails; 0: none */
         int closed;                  /* a descriptor that is closed; -1: none */
         /* Called within a control, before RM acts; may be NULL. */
         void (*before)(const struct rm_call *c);
@@ -52,30 +52,30 @@ extern struct rm_bench {
 /* The ioctl() that libcuda would call without sublet. */
 int rm_of_the_bench(int fd, unsigned long request, ...);
 
-/* Set the kernel driver's version, and let libcuda ask for it. Returns the status of that. */
+/* Sets the kernel driver's version, and lets libcuda ask for it. Returns the status of that. */
 int say_version(const char *version);
-/* A call of libcuda's, through the door. Returns the status, or -errno if the ioctl() failed. */
+/* libcuda makes an object, through the door. Returns the status, or -errno if ioctl() failed. */
 int made(int fd, uint32_t client, uint32_t parent, uint32_t object, uint32_t class,
          uint32_t engine);
-/* Make a client with one device and its subdevice, through that descriptor. */
+/* libcuda makes a client with one device and its subdevice, through this descriptor. */
 void made_client(int fd, uint32_t client);
-/* Make a group of that engine, with channels group + 1, group + 2 ... */
+/* libcuda makes a group of this engine, with channels group + 1, group + 2 ... */
 void made_group(int fd, uint32_t client, uint32_t group, uint32_t engine, uint32_t channels);
 int freed(int fd, uint32_t client, uint32_t object);
-/* libcuda's own control of a channel, through the door. */
+/* libcuda disables or enables a channel itself, through the door. */
 int libcuda_controls(int fd, uint32_t client, uint32_t channel, bool disable);
 
-/* RM's own view of an object. */
+/* True if the object exists in RM. */
 bool rm_has(uint32_t client, uint32_t object);
 bool rm_stands(uint32_t client, uint32_t channel); /* the channel is off the GPU */
-unsigned rm_standing(void);                        /* channels off the GPU */
-unsigned rm_known(void);                           /* all channels */
-/* End an object without telling the library. */
+unsigned rm_standing(void);                        /* number of channels off the GPU */
+unsigned rm_known(void);                           /* number of all channels */
+/* RM ends an object, and the library does not learn of it. */
 void rm_loses(uint32_t client, uint32_t object);
-/* Channels that libcuda knows of and that are on the GPU. */
+/* Returns the number of channels that libcuda knows of and that are on the GPU. */
 unsigned rm_running_told(void);
 
-/* Start with RM and the ledger empty. */
+/* Begins with an empty RM and an empty ledger. */
 int begin_rm(void **state);
 int end_rm(void **state);
 

@@ -1,8 +1,8 @@
-/* sched_bench.c: owns the bookkeeping of the scheduler's example tests. Checks all invariants after
+/* sched_bench.c: owns the records of the scheduler's example tests. Checks all invariants after
  * every event. */
 #include "sched_bench.h"
 
-/* Leave room for one action at a time: the scheduler must send the others later, in order. */
+/* Leaves room for one action, so that the scheduler must send the others later, in order. */
 #define TAKEN (SCHED_ACTIONS_MAX - 1)
 
 struct bench *bench_of(uint64_t card_bytes, void (*change)(struct sched_config *c))
@@ -70,8 +70,8 @@ static void note(struct bench *b, const struct sched_action *a)
                 t->refused_of = a->refuse.of;
                 break;
         case SCHED_DO_CONTESTED:
-                assert_int_not_equal(t->bound, a->bound);
-                t->bound = a->bound;
+                assert_int_not_equal(t->throttle, a->throttle);
+                t->throttle = a->throttle;
                 break;
         case SCHED_DO_SPARE:
                 t->spare_asked = true;

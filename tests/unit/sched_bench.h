@@ -1,7 +1,7 @@
 /* sched_bench.h: drives the scheduler one event at a time and records its actions.
  *
- * Cards of 1000 MiB: 30 MiB headroom, 50 MiB budget for unevictable bytes, 920 MiB visible, 970 MiB
- * usable. No client answers on its own: the test says what each client does. */
+ * A card has 1000 MiB: 30 MiB headroom, 50 MiB budget for unevictable bytes, 920 MiB visible, 970
+ * MiB usable. No client answers on its own: the test makes each client act. */
 #pragma once
 
 #include "unit.h"
@@ -14,7 +14,7 @@
 
 #define BENCH_CLIENTS 8
 
-/* What a client last received, and what it reports. */
+/* A client: the state that it reports, and the last messages that it received. */
 struct tenant {
         sched_client id;
         uint64_t allocated[2], backed[2], unevictable[2];
@@ -22,9 +22,9 @@ struct tenant {
         uint32_t sequence[2];
         uint64_t lease;
         bool revoked, overdue;
-        bool spare_asked; /* it received SPARE */
-        enum sched_bound bound;
-        bool stays; /* it reports that nothing of it can leave */
+        bool spare_asked; /* the client has received SPARE */
+        enum sched_throttle throttle;
+        bool stays; /* the client reports that none of its memory can be evicted */
         uint64_t patience_ns;
         int refused; /* code of the last refusal */
         uint32_t refused_of;
@@ -41,17 +41,17 @@ struct bench {
 
 #define FIXED_QUANTUM_NS NSEC_PER_SEC
 
-/* Mode auto, a quantum of a second, room in host memory. change may adapt the configuration; NULL:
- * nothing to adapt. */
+/* Create a bench with mode auto, a quantum of a second, and room in host memory. change, if not
+ * NULL, adapts the configuration. */
 struct bench *bench_new(void (*change)(struct sched_config *c));
 struct bench *bench_of(uint64_t card_bytes, void (*change)(struct sched_config *c));
 void bench_free(struct bench *b);
 
-/* Each of these is one event; the tenants record the actions that follow. */
+/* Each of these functions is one event; the tenants record the actions that follow. */
 struct tenant *join(struct bench *b, int priority);
 void attach(struct bench *b, struct tenant *t, unsigned gpu, const struct sched_attach *a);
 void usage_as_of(struct bench *b, struct tenant *t, unsigned gpu, uint32_t limit_sequence);
-void usage(struct bench *b, struct tenant *t); /* of GPU 0, acknowledging the last limit */
+void usage(struct bench *b, struct tenant *t); /* for GPU 0, acknowledging the last limit */
 void want(struct bench *b, struct tenant *t, const struct sched_request *w);
 void want_run(struct bench *b, struct tenant *t, uint64_t need);
 void request_commit_of(struct bench *b, struct tenant *t, uint64_t commit);
@@ -68,10 +68,10 @@ void yield_to(struct bench *b, uint64_t bytes);
 void tick_at(struct bench *b, uint64_t now_ns);
 void pass(struct bench *b, uint64_t ns); /* lets time pass, with every tick that is due */
 
-/* Each of these is several events, as an ordinary client sends them. */
+/* Each of these functions is several events, as an ordinary client sends them. */
 void evict_to(struct bench *b, struct tenant *t, uint64_t backed); /* acknowledges, then reports */
 void restore(struct bench *b, struct tenant *t); /* backs all that the limit allows, then reports */
-/* A tenant that holds so many bytes, all resident, and runs. The card must have the room. */
+/* Adds a running tenant with so many bytes, all resident. The card must have the room. */
 struct tenant *runner(struct bench *b, int priority, uint64_t bytes);
 
 enum sched_state state_of(struct bench *b, const struct tenant *t);

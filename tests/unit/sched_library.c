@@ -1,5 +1,5 @@
-/* sched_library.c: owns the model of the preload library: what a client does with each message, and
- * when. Must never do what docs/protocol.md forbids a client. */
+/* sched_library.c: owns the model of the preload library: how and when a client reacts to each
+ * message. Must never do what docs/protocol.md forbids a client. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,13 +206,13 @@ bool runs(const struct process *p)
         return is_open(p) && !p->paused;
 }
 
-/* Memory moves in whole extents: part of one is of no use. */
+/* Returns the size of an extent. Memory moves in whole extents. */
 static uint64_t extent(const struct world *w)
 {
         return MIN(128 * MIB, w->o.total_bytes / 16);
 }
 
-/* Backs `bytes` more; sends SHORT when the card has no room. */
+/* Backs so many more bytes; sends SHORT when the card has no room. */
 static bool back(struct world *w, struct process *p, unsigned gpu, uint64_t bytes)
 {
         struct on_gpu *g = &p->gpu[gpu];
@@ -236,7 +236,7 @@ static void start_moving(struct world *w, struct process *p)
                              below(w, (w->o.slow_bus ? 60 : 5) * NSEC_PER_MSEC);
 }
 
-/* What the library does after every change. */
+/* Does what the library's agent does after every change. */
 void agent(struct world *w, struct process *p)
 {
         bool held = p->lease != 0;
@@ -285,7 +285,7 @@ void move(struct world *w, struct process *p)
                 }
                 if (!p->lease && g->backed > MAX(g->limit, g->exported)) {
                         if (p->cramped) {
-                                send_usage(w, p, i); /* and tries again every second */
+                                send_usage(w, p, i); /* the process tries again in a second */
                                 p->move_ns = w->now_ns + NSEC_PER_SEC;
                                 return;
                         }
@@ -361,7 +361,7 @@ static void on_limit(struct world *w, struct process *p, const struct sched_acti
                 send_usage(w, p, a->gpu);
         }
         if (g->unevictable_asked && g->unevictable_allowed >= g->unevictable_asked) {
-                /* The card must have the bytes: the daemon evicted others for them. */
+                /* The card must have the bytes, because the daemon made room for them. */
                 if (g->unevictable_asked - g->unevictable > really_free(w, a->gpu) &&
                     !w->foreign_ever)
                         fail(w, "unevictable bytes were allowed that the card does not have",
@@ -383,7 +383,7 @@ static void on_refuse(struct world *w, struct process *p, const struct sched_act
 
         w->counts.refusals++;
         if (a->refuse.code == -ENOMEM && g->commit_asked && a->refuse.of == g->commit_sequence) {
-                /* A whole block was refused: ask once more, for the exact bytes. */
+                /* The daemon refused a whole block: request the exact bytes instead. */
                 if (g->commit_asked > g->commit_exact) {
                         g->commit_asked = g->commit_exact;
                         send_request(w, p, a->gpu, g->commit_exact, g->unevictable_asked);
@@ -469,7 +469,7 @@ void receive(struct world *w, struct process *p, const struct sched_action *a)
                 if (a->lease.lease == p->lease && p->lease) {
                         p->draining = true;
                         p->drain_ns = w->now_ns + below(w, 50 * NSEC_PER_MSEC);
-                } else if (a->lease.lease != p->old_lease) { /* or it was given back meanwhile */
+                } else if (a->lease.lease != p->old_lease) { /* not the lease just given back */
                         fail(w, "REVOKE of another lease", number(w, p));
                 }
                 break;

@@ -60,7 +60,7 @@ void connect_process(struct world *w, struct process *p)
                 g->request_sent = false;
                 g->need_delivered = 0;
                 push(w, &p->up, &m);
-                /* Exports that were allowed but are not backed are requested again later. */
+                /* The process requests exports that are not backed again later. */
                 g->exported = MIN(g->exported, g->backed);
                 if (g->exported)
                         send_export(w, p, i, g->exported, true);
@@ -83,8 +83,7 @@ void disconnect(struct world *w, struct process *p)
                 p->gpu[i].commit_asked = p->gpu[i].unevictable_asked = p->gpu[i].export_asked = 0;
         p->connected = p->attached = false;
         p->move_ns = NEVER;
-        if (p->draining) { /* the connection that asked for the drain is lost: the gate opens again
-                            */
+        if (p->draining) { /* the drain ends with its connection, and the gate opens again */
                 p->draining = false;
                 p->drain_ns = NEVER;
         }
@@ -134,7 +133,7 @@ void kill_process(struct world *w, struct process *p)
         p->gone_ns = w->now_ns + below(w, 3 * NSEC_PER_SEC);
 }
 
-/* The program leaves with a BYE. */
+/* Ends the program, which sends a BYE. */
 void end_process(struct world *w, struct process *p)
 {
         w->counts.ends++;
@@ -158,7 +157,7 @@ void bury(struct world *w, struct process *p)
                 sched_client_gone(w->s, id, w->now_ns, &out);
                 perform(w, &out);
         }
-        /* Another program may start in its place. */
+        /* Another program may start in place of this one. */
         p->start_ns = w->now_ns + below(w, 5 * NSEC_PER_SEC);
 }
 
@@ -206,7 +205,7 @@ static void release(struct world *w, struct process *p)
 
         if (!p->connected)
                 return;
-        /* Free unbacked memory first, so that backed and unbacked memory both get freed. */
+        /* This frees unbacked memory first, and backed memory only after that. */
         g->allocated -= bytes;
         g->backed = MIN(g->backed, g->allocated);
         send_usage(w, p, i);
@@ -225,7 +224,7 @@ static void repeat(struct world *w, struct process *p)
         send_lease(w, p, types[below(w, ARRAY_SIZE(types))], p->old_lease);
 }
 
-/* Drains and gives its lease back unasked; work waiting at the gate requests it again. */
+/* Drains and gives the lease back unasked; work waiting at the gate requests a lease again. */
 static void give_back(struct world *w, struct process *p)
 {
         if (!p->connected || !p->lease || !p->lease_known || p->draining || p->paused)
@@ -260,7 +259,7 @@ static void grow_unevictable(struct world *w, struct process *p)
                 g->commit_sequence = p->sequence;
 }
 
-/* Other processes open some of its memory, or close it. */
+/* Other processes open some of the process's memory, or close it. */
 static void export(struct world *w, struct process *p)
 {
         unsigned i = some_gpu(w, p);
@@ -281,7 +280,7 @@ static void export(struct world *w, struct process *p)
         }
 }
 
-/* The program's next choice: work, grow, free or rest. */
+/* Makes the program's next choice: to work, grow, free or rest. */
 void think(struct world *w, struct process *p)
 {
         p->think_ns = w->now_ns + below(w, chance(w, 100) ? 3 * NSEC_PER_SEC : 100 * NSEC_PER_MSEC);
@@ -295,15 +294,13 @@ void think(struct world *w, struct process *p)
         if (chance(w, 10))
                 repeat(w, p);
         if (chance(w, p->lease && p->wants_run && !runs(p) ? 200 : 20))
-                give_back(w, p); /* more often while it holds a lease but waits for growth, which is
-                                    rare */
+                give_back(w, p); /* more often with a lease that waits for growth, a rare state */
         if (chance(w, p->draining || !all_within_limits(p) ? 30 : 0)) {
                 end_process(w, p); /* the process ends while it is giving way */
                 return;
         }
         if (chance(w, p->poisoned ? 50 : 2) && p->connected) {
-                p->poisoned = !p->poisoned; /* a new context replaces the broken one, or a context
-                                               breaks */
+                p->poisoned = !p->poisoned; /* the context breaks, or a new one replaces it */
                 send_usage(w, p, some_gpu(w, p));
         }
         switch (below(w, 8)) {

@@ -1,5 +1,5 @@
-/* sched_shrink.c: owns the search for a short reproducer: delta debugging over the choices of
- * programs and fate. Must never change a choice, only leave some out, so that each candidate is a
+/* sched_shrink.c: owns the search for a short reproducer, by delta debugging of the choices of
+ * programs and fate. It leaves choices out and must never change one, so that each candidate is a
  * possible world. Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +27,8 @@ bool shrink_same(const char *a, const char *b)
         return n == strcspn(b, "(") && strncmp(a, b, n) == 0;
 }
 
-/* Plays these choices. If the same fault appears, they become the best list so far, cut at the
- * fault. */
+/* Plays these choices. If the same fault appears, the list up to the fault becomes the best so
+ * far. */
 static bool breaks(struct search *q, const struct world_choice *list, unsigned n)
 {
         struct world *w = world_replay(q->o, list, n);
@@ -56,7 +56,7 @@ static bool breaks(struct search *q, const struct world_choice *list, unsigned n
         return same;
 }
 
-/* Tries without the choices [from, from + n), or without all choices of one process. */
+/* Plays the best list without the choices [from, from + n), or without those of one process. */
 static bool without(struct search *q, unsigned from, unsigned n, int process)
 {
         struct world_choice *rest = calloc(q->best->n + 1, sizeof(*rest));
@@ -81,7 +81,7 @@ static bool without(struct search *q, unsigned from, unsigned n, int process)
 bool shrink(const struct world_options *o, const struct world_choice *list, unsigned n,
             const char *text, uint64_t until_ns, struct shrunk *ret)
 {
-        /* With fewer events, a wait that is too long may be found later. */
+        /* With fewer events the world may notice a wait that is too long only later. */
         struct search q = {
                 .o = o, .text = text, .until_ns = until_ns + 60 * NSEC_PER_SEC, .best = ret};
         bool smaller = true;

@@ -17,7 +17,7 @@ static struct process *by_id(struct world *w, sched_client id)
         return NULL;
 }
 
-/* Invariant 2, checked against what is really backed when the daemon decides. */
+/* Checks invariant 2 against the bytes that are really backed when the daemon decides. */
 static void check_grant(struct world *w, struct process *p)
 {
         for (unsigned i = 0; i < w->o.gpus; i++) {
@@ -29,8 +29,8 @@ static void check_grant(struct world *w, struct process *p)
         }
 }
 
-/* In exclusive mode nobody else on the same GPUs holds a lease, except clients that cannot be asked
- * for it. A process that reconnected while running keeps its lease in any mode. */
+/* Checks that in exclusive mode no other client on the same GPUs holds a lease. Exempt are clients
+ * that cannot be asked for it, and processes that reconnected while running. */
 static void check_alone(struct world *w, struct process *p)
 {
         struct sched_client_view v;
@@ -202,7 +202,7 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
         w->attaching = false;
 }
 
-/* Keeps the counts of a daemon that ends. */
+/* Adds the counts of a daemon that ends to the sum. */
 static void add_transitions(const struct world *w, struct sched_transitions *sum)
 {
         struct sched_transitions t;
@@ -289,7 +289,8 @@ static void change_mode(struct world *w)
         perform(w, &out);
 }
 
-/* The daemon gave the order, so a resume tells the scheduler at once that the process runs. */
+/* Pauses or resumes a process. The daemon gives the order itself, so on a resume it tells the
+ * scheduler at once that the process runs. */
 static void pause_or_resume(struct world *w, struct process *p)
 {
         struct sched_actions out = {0};
@@ -376,7 +377,7 @@ static void check_cards(struct world *w)
         }
 }
 
-/* A lease that was granted and not given back still exists. */
+/* Checks that each lease that was granted and not given back still exists. */
 static void check_leases(struct world *w)
 {
         for (unsigned i = 0; i < w->o.clients; i++) {
@@ -414,7 +415,7 @@ static uint64_t wait_limit(const struct world *w)
         return w->o.clients * (w->o.config.quantum_max_ns + handoff) * 3 + 20 * NSEC_PER_SEC;
 }
 
-/* Nothing extraordinary has happened for a while. */
+/* True if nothing extraordinary has happened for a while. */
 bool calm(const struct world *w)
 {
         return !w->ever_unordinary || w->calm_ns >= 15 * NSEC_PER_SEC;
@@ -474,7 +475,7 @@ static void consider(uint64_t at, enum what what, struct process *p, uint64_t *b
         }
 }
 
-/* What the daemon sees as foreign: the card's used bytes minus those of clients it knows. */
+/* Returns the foreign bytes as the daemon sees them: also those of clients it does not know. */
 static uint64_t foreign_as_seen(const struct world *w, unsigned gpu)
 {
         uint64_t bytes = w->foreign[gpu];
@@ -512,7 +513,7 @@ static void make_choice(struct world *w, const struct world_choice *c)
         }
 }
 
-/* The next choice and its time, when no recorded choices are played. */
+/* Returns the next choice and its time, in a world that plays no recorded choices. */
 static struct world_choice new_choice(const struct world *w)
 {
         struct world_choice c = {.at_ns = w->fate_ns, .who = CHOOSE_FATE};
@@ -612,7 +613,7 @@ static void happen(struct world *w, enum what what, struct process *p)
         }
 }
 
-/* The next event that follows from earlier choices. */
+/* Finds the next event that follows from earlier choices; returns its time. */
 static uint64_t next_event(struct world *w, enum what *ret_what, struct process **ret_who)
 {
         uint64_t best = NEVER;
@@ -688,7 +689,7 @@ void world_options_random(uint64_t seed, struct world_options *ret)
                 .slow_socket = next_random(&r) % 4 == 0,
         };
         sched_config_default(&ret->config);
-        /* Includes records of clients that have left. */
+        /* The maximum includes records of clients that have left. */
         ret->config.clients_max = 4 * WORLD_CLIENTS_MAX;
         ret->config.quantum_ns = next_random(&r) % 2 ? NSEC_PER_SEC : 0;
         ret->config.quantum_max_ns = 3 * NSEC_PER_SEC;

@@ -1,8 +1,8 @@
 /* sched_world.h: clients with random delays, work, growth and accidents around one scheduler.
  *
- * Everything follows from choices, and those from the seed. A replay of some choices computes the
- * rest (messages, delays, moves, deadlines) anew, so each replay is a possible world. The world
- * counts what each card backs itself and does not trust the scheduler's ledger. */
+ * The seed determines the choices, and the choices determine all else. A replay of some choices
+ * computes the rest (messages, delays, moves, deadlines) anew, so each replay is a possible world.
+ * The world counts the bytes on each card itself and does not trust the scheduler's ledger. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,8 +17,7 @@ struct world_options {
         uint64_t seed;
         unsigned clients, gpus;
         uint64_t total_bytes;
-        bool accidents;  /* processes die, stop, lose the connection; drains fail; the daemon
-                            restarts */
+        bool accidents;  /* deaths, stops, lost connections, failed drains, daemon restarts */
         bool foreigners; /* foreign processes use the card */
         bool priorities;
         bool modes;       /* the mode changes now and then */
@@ -34,7 +33,7 @@ struct world_counts {
         uint64_t steps, grants, revokes, restores, refusals, deaths, restarts, overdue, shorts,
                 returns, drain_failures, unevictable_growth, spares, exports, stale, given_back,
                 ends, pauses, stood, modes[3];
-        uint64_t longest_wait_ns; /* longest wait that nothing excused */
+        uint64_t longest_wait_ns; /* longest wait without an excuse */
         struct sched_transitions transitions;
 };
 
@@ -46,7 +45,7 @@ struct world_choice {
         unsigned process;
 };
 
-/* Options that depend on nothing but the seed. */
+/* Draws options that depend on the seed alone. */
 void world_options_random(uint64_t seed, struct world_options *ret);
 struct world *world_new(const struct world_options *o);
 void world_free(struct world *w);
@@ -54,12 +53,12 @@ void world_free(struct world *w);
 const char *world_step(struct world *w);
 void world_counts(const struct world *w, struct world_counts *ret);
 
-/* The choices so far; the world owns the list. */
+/* Returns the choices so far; the world owns the list. */
 const struct world_choice *world_choices(const struct world *w, unsigned *ret_n);
-/* A world in which exactly these choices are made, in this order. */
+/* Creates a world in which exactly these choices are made, in this order. */
 struct world *world_replay(const struct world_options *o, const struct world_choice *list,
                            unsigned n);
 /* Prints messages to stderr from now on. */
 void world_trace(struct world *w, bool on);
 uint64_t world_now_ns(const struct world *w);
-bool world_ended(struct world *w); /* all its choices are played and nothing is pending */
+bool world_ended(struct world *w); /* true: all choices are played and nothing is pending */

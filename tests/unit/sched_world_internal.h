@@ -1,4 +1,4 @@
-/* sched_world_internal.h: what the files of the world share: processes, messages, the cards. */
+/* sched_world_internal.h: types and functions that the files of the world share. */
 #pragma once
 
 #include "base/clock.h"
@@ -34,8 +34,8 @@ struct message {
         struct sched_action action;
 };
 
-/* First in, first out, like a socket. Each queue draws its own delays, so that they do not depend
- * on messages elsewhere. */
+/* Messages on their way, first in, first out, like in a socket. Each queue draws its own delays, so
+ * that they do not depend on other queues. */
 struct queue {
         struct message *list;
         unsigned first, n, size;
@@ -44,16 +44,15 @@ struct queue {
 
 struct on_gpu {
         bool used, known;                            /* known: the daemon has received its ATTACH */
-        uint64_t allocated, backed, unevictable;     /* what is really there */
-        uint64_t commit, limit, unevictable_allowed; /* as the daemon last sent */
+        uint64_t allocated, backed, unevictable;     /* bytes that really exist */
+        uint64_t commit, limit, unevictable_allowed; /* limits that the daemon last sent */
         uint32_t limit_sequence;
-        uint64_t commit_asked, unevictable_asked; /* request in progress; 0: none */
-        uint64_t spare;                           /* part of unevictable that it can spare */
-        bool spare_asked;      /* unevictable_asked is for bytes that it can spare */
-        uint64_t commit_exact; /* what the program really needs */
+        uint64_t commit_asked, unevictable_asked; /* totals requested; 0: no request in progress */
+        uint64_t spare;        /* part of `unevictable` that the process can spare */
+        bool spare_asked;      /* unevictable_asked is for bytes that the process can spare */
+        uint64_t commit_exact; /* bytes that the program really needs */
         uint32_t commit_sequence, unevictable_sequence, export_sequence;
-        uint64_t exported, export_asked; /* exported stays on the card; export_asked 0: no request
-                                            in progress */
+        uint64_t exported, export_asked; /* export_asked: total requested; 0: no request */
         uint64_t asked_ns;
         bool request_sent;
         uint64_t request_need;
@@ -70,14 +69,14 @@ struct process {
         bool wants_run; /* threads wait at the gate, or work is in flight */
         bool idle, poisoned, detached;
         uint64_t lease, old_lease; /* old_lease: the previous lease on this connection; 0: none */
-        bool lease_known;          /* it was granted on this connection */
+        bool lease_known;          /* the lease was granted on this connection */
         bool draining;
-        bool stubborn; /* its drains fail */
-        bool cramped;  /* its host has no room: nothing can leave the card */
-        bool paused;   /* a person's order froze it */
-        bool parks;    /* while paused, it does not give its memory away */
-        bool stands;   /* the daemon knows that it is parked */
-        uint64_t size; /* bytes that it intends to allocate */
+        bool stubborn; /* drains of the process fail */
+        bool cramped;  /* host memory is full: nothing can leave the card */
+        bool paused;   /* a person's order has frozen the process */
+        bool parks;    /* while paused, the process keeps its memory on the card */
+        bool stands;   /* the daemon knows that the process is frozen with its memory */
+        uint64_t size; /* bytes that the process intends to allocate */
 
         uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
         uint64_t excused_wait_ns, waited_ns;
@@ -87,7 +86,7 @@ struct process {
 
 struct world {
         struct world_options o;
-        uint64_t random; /* of the chooser that acts now */
+        uint64_t random; /* random state of the chooser that acts now */
         uint64_t daemon_random, now_ns;
         struct sched *s;
         bool restarted_once, traced, attaching;
@@ -99,12 +98,12 @@ struct world {
         uint64_t restart_until_ns;
         uint64_t foreign[WORLD_GPUS_MAX];
         uint64_t yields[WORLD_GPUS_MAX]; /* bytes that peer daemons report waiting for */
-        uint64_t foreign_seen_ns;        /* when the daemon learns of a change */
+        uint64_t foreign_seen_ns; /* time at which the daemon sees the foreign bytes change */
         bool foreign_pending, foreign_ever;
         struct process p[WORLD_CLIENTS_MAX];
         uint64_t fate_ns;
-        uint64_t calm_ns;     /* for how long nothing extraordinary has happened */
-        bool ever_unordinary; /* something extraordinary has happened before */
+        uint64_t calm_ns;     /* time since anything extraordinary happened */
+        bool ever_unordinary; /* something extraordinary has happened at some time */
         enum sched_mode mode;
         struct world_counts counts;
         const char *broken;

@@ -1,5 +1,5 @@
 /* stub_driver.c: a driver and an NVML in one, with the few functions that the command line calls.
- * The environment sets their answers: NAME=RESULT for a function, and GPUS. */
+ * The environment sets their answers: NAME=RESULT for each function, and the number of GPUS. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

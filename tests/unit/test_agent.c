@@ -17,14 +17,14 @@
 
 /* ---- joining ---- */
 
-static void it_says_who_it_is_and_what_it_has(void **state)
+static void hello_names_the_process_and_attach_reports_its_memory(void **state)
 {
         const struct wire_message *m = said(WIRE_HELLO);
 
         assert_non_null(m);
         assert_int_equal(m->HELLO.magic, WIRE_MAGIC);
-        assert_int_equal(m->HELLO.major, WIRE_MAJOR);
-        assert_int_equal(m->HELLO.minor, WIRE_MINOR);
+        assert_int_equal(m->HELLO.protocol, WIRE_VERSION);
+        assert_int_equal(m->HELLO.reserved, 0);
         assert_int_equal(m->HELLO.pid, getpid());
         assert_int_equal(m->HELLO.previous_instance, 0);
         assert_string_equal(m->HELLO.name, "unit");
@@ -39,7 +39,7 @@ static void it_says_who_it_is_and_what_it_has(void **state)
         assert_int_equal(m->ATTACH.arena, 5 * MIB);
         assert_int_equal(m->ATTACH.total_bytes, GIB);
         assert_false(gpu->managed);
-        /* Before the answer it may use only what it has. */
+        /* Until the daemon answers, the program may use only the memory that it has. */
         assert_int_equal(gpu->commit, 32 * MIB);
         assert_int_equal(gpu->limit, 32 * MIB);
         assert_int_equal(gpu->unevictable_allowed, 3 * MIB);
@@ -58,10 +58,10 @@ static void a_thread_that_attaches_waits_for_the_answer(void **state)
         agent_attach(gpu);
         lock_release(&core_lock);
         assert_true(gpu->managed);
-        assert_int_equal(times_said(WIRE_ATTACH), 1); /* it was requested already */
+        assert_int_equal(times_said(WIRE_ATTACH), 1); /* the agent had sent it already */
 }
 
-static void without_a_daemon_a_program_has_the_card(void **state)
+static void without_a_daemon_a_program_gets_the_whole_card(void **state)
 {
         breaks = true;
         connects = -ENOENT;
@@ -76,31 +76,31 @@ static void without_a_daemon_a_program_has_the_card(void **state)
         assert_true(core.running);
         assert_false(atomic_load(&gate_bits) & GATE_NO_LEASE);
         assert_int_equal(core.host.most, 3 * GIB);
-        /* And it shares the GPU again when there is a daemon. */
+        /* The program shares the GPU again when there is a daemon. */
         connects = 0;
         now_ns += 100 * NSEC_PER_SEC;
         rounds(1);
         welcome();
         attached();
-        assert_int_equal(gpu->limit, 0); /* what it has */
+        assert_int_equal(gpu->limit, 0); /* the resident bytes */
         assert_int_equal(gpu->commit_requested, 32 * MIB);
 }
 
 /* ---- turns ---- */
 
-static void memory_comes_back_for_whoever_waits_and_no_one_else(void **state)
+static void memory_is_restored_only_while_a_thread_waits(void **state)
 {
         begin_attached();
         assert_true(steps_restore);
         want_to_run(0);
         assert_false(steps_restore);
-        assert_true(steps_evict); /* as far as the limit allows */
+        assert_true(steps_evict); /* memory above the limit may leave */
         want_to_run(1);
         assert_true(steps_restore);
 }
 
-/* The lease has come, and half of the memory is still out: no more may leave. */
-static void nothing_leaves_while_it_holds_a_lease(void **state)
+/* A lease arrives while the memory is still evicted: from then on no more may leave. */
+static void a_program_with_a_lease_evicts_nothing(void **state)
 {
         begin_attached();
         put(EXTENT_EVICTED);
@@ -108,7 +108,7 @@ static void nothing_leaves_while_it_holds_a_lease(void **state)
         grant();
         assert_int_equal(core.lease, LEASE);
         assert_false(core.running);
-        want_to_run(0); /* the waiting program has ended */
+        want_to_run(0); /* the waiting thread has ended */
         assert_false(steps_evict);
         assert_true(steps_restore);
         put(EXTENT_RESIDENT);
@@ -118,7 +118,7 @@ static void nothing_leaves_while_it_holds_a_lease(void **state)
         assert_false(steps_evict || steps_restore);
 }
 
-static void it_runs_once_all_is_back(void **state)
+static void a_program_runs_once_all_its_memory_is_restored(void **state)
 {
         uint32_t heard;
 
@@ -140,14 +140,14 @@ static void it_runs_once_all_is_back(void **state)
         assert_true(core.running);
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_false(atomic_load(&gate_bits) & GATE_NO_LEASE);
-        assert_true(atomic_load(&gate_bits) & GATE_UNBACKED); /* new memory is missing */
+        assert_true(atomic_load(&gate_bits) & GATE_UNBACKED); /* new memory is not backed yet */
         core.running = false;
         put(EXTENT_RESIDENT);
         rounds(1);
         assert_int_equal(atomic_load(&gate_bits), 0);
 }
 
-static void a_turn_ends_when_the_work_has(void **state)
+static void a_turn_ends_when_the_submitted_work_has_ended(void **state)
 {
         begin_running();
         inside = true;
@@ -157,7 +157,7 @@ static void a_turn_ends_when_the_work_has(void **state)
         assert_false(steps_evict);
         quiesce_now = QUIESCE_DONE;
         rounds(3);
-        assert_int_equal(times_said(WIRE_DRAINED), 0); /* a thread is inside */
+        assert_int_equal(times_said(WIRE_DRAINED), 0); /* a thread is inside the driver */
         inside = false;
         quiesce_now = QUIESCE_BUSY;
         rounds(3);
@@ -174,7 +174,7 @@ static void a_turn_ends_when_the_work_has(void **state)
         assert_int_equal(trace_count("drain_end"), 1);
 }
 
-static void a_revocation_of_another_lease_means_nothing(void **state)
+static void a_revocation_of_another_lease_is_ignored(void **state)
 {
         begin_running();
         end_turn(LEASE + 1);
@@ -184,11 +184,11 @@ static void a_revocation_of_another_lease_means_nothing(void **state)
         assert_true(agent.revoking);
         rounds(1);
         now_ns += NSEC_PER_MSEC;
-        end_turn(LEASE); /* a repeated order counts from the first */
+        end_turn(LEASE); /* a repeated order keeps the time of the first one */
         assert_int_equal(agent.revoked_ns, now_ns - NSEC_PER_MSEC);
 }
 
-static void a_long_kernel_that_nobody_waits_behind_is_awaited(void **state)
+static void a_drain_awaits_a_long_kernel_while_no_thread_waits(void **state)
 {
         begin_running();
         end_turn(LEASE);
@@ -213,7 +213,7 @@ static void a_drain_without_progress_fails_while_threads_wait(void **state)
         core.waiters = 1;
         now_ns += 2 * NSEC_PER_SEC;
         rounds(2);
-        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 0); /* patience */
+        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 0); /* the patience is not over */
         now_ns++;
         heard = bell_listen(&core.changed);
         rounds(1);
@@ -233,7 +233,7 @@ static void one_goes_inside(void)
         inside = true;
 }
 
-/* A thread that captures passes at any time. */
+/* A thread that captures passes the gate at any time. */
 static void a_thread_that_goes_inside_while_a_wait_begins_is_waited_for(void **state)
 {
         begin_running();
@@ -248,7 +248,7 @@ static void a_thread_that_goes_inside_while_a_wait_begins_is_waited_for(void **s
         assert_int_equal(times_said(WIRE_DRAINED), 1);
 }
 
-static void a_drain_that_is_cancelled_while_its_wait_begins_is_over(void **state)
+static void a_drain_cancelled_while_its_wait_begins_keeps_the_turn(void **state)
 {
         begin_running();
         quiesce_now = QUIESCE_DONE;
@@ -280,8 +280,8 @@ static void progress_renews_the_patience(void **state)
         assert_int_equal(times_said(WIRE_DRAIN_FAILED), 0);
 }
 
-/* Not even if it goes on capturing. */
-static void a_capture_that_does_not_end_is_a_failed_drain(void **state)
+/* The drain fails although the capturing thread makes more calls. */
+static void a_capture_that_does_not_end_fails_the_drain(void **state)
 {
         begin_running();
         fake_capturing = true;
@@ -311,7 +311,7 @@ static void a_program_with_nothing_in_flight_is_idle_until_it_submits(void **sta
         assert_true(atomic_load(&gate_bits) & GATE_TELL);
         now_ns += TICK_NS;
         rounds(1);
-        assert_int_equal(times_said(WIRE_IDLE), 1); /* once */
+        assert_int_equal(times_said(WIRE_IDLE), 1); /* not reported again */
         submits();
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
         assert_int_equal(said(WIRE_ACTIVE)->ACTIVE.lease, LEASE);
@@ -338,7 +338,7 @@ static void a_busy_program_is_not_idle(void **state)
         assert_false(atomic_load(&gate_bits) & GATE_TELL);
 }
 
-static void whoever_submits_at_the_last_moment_is_not_idle(void **state)
+static void a_program_that_submits_at_the_last_moment_is_not_idle(void **state)
 {
         begin_running();
         quiesce_now = QUIESCE_DONE;
@@ -367,7 +367,7 @@ static void a_contested_card_keeps_work_in_flight_short(void **state)
         assert_int_equal(bound_now, 0);
 }
 
-/* ---- the daemon goes, and comes back ---- */
+/* ---- the loss and return of the daemon ---- */
 
 static void a_running_program_goes_on_without_the_daemon(void **state)
 {
@@ -381,12 +381,12 @@ static void a_running_program_goes_on_without_the_daemon(void **state)
         assert_true(core.running);
         assert_int_equal(bound_now, 0);
         assert_int_equal(gpu->limit, 64 * MIB);
-        assert_in_range(slept_ns, 1, 2 * NSEC_PER_SEC); /* it tries again */
+        assert_in_range(slept_ns, 1, 2 * NSEC_PER_SEC); /* until the next connection attempt */
         for (unsigned i = 0; i < 20; i++) {
                 now_ns += NSEC_PER_SEC;
                 rounds(1);
         }
-        assert_int_equal(gpu->limit, UINT64_MAX); /* and grows */
+        assert_int_equal(gpu->limit, UINT64_MAX); /* the program may grow */
         connects = 0;
         forget_sent();
         now_ns += 40 * NSEC_PER_SEC;
@@ -402,14 +402,14 @@ static void a_running_program_goes_on_without_the_daemon(void **state)
         gpu->usage_dirty = true;
         rounds(1);
         assert_int_equal(said(WIRE_USAGE)->USAGE.limit_sequence,
-                         0); /* it has not been told of one yet */
+                         0); /* the new daemon has sent no limit yet */
         connects = -ECONNREFUSED;
         breaks = true;
         rounds(1);
-        assert_in_range(slept_ns, 1, 100 * NSEC_PER_MSEC); /* at first it looks again soon */
+        assert_in_range(slept_ns, 1, 100 * NSEC_PER_MSEC); /* the first attempt comes soon */
 }
 
-static void a_waiting_program_stays_as_it_is_without_the_daemon(void **state)
+static void a_waiting_program_moves_nothing_without_the_daemon(void **state)
 {
         begin_attached();
         breaks = true;
@@ -459,7 +459,7 @@ static void a_daemon_that_does_not_read_is_lost(void **state)
 
 /* ---- sleep ---- */
 
-static void it_sleeps_as_long_as_there_is_nothing_to_do(void **state)
+static void the_agent_sleeps_until_memory_can_move(void **state)
 {
         begin_attached();
         want_to_run(0);
@@ -481,7 +481,7 @@ static void it_sleeps_as_long_as_there_is_nothing_to_do(void **state)
         assert_true(slept_ns > FOR_EVER);
 }
 
-static void a_drain_is_looked_at_often(void **state)
+static void the_agent_checks_a_drain_often(void **state)
 {
         begin_running();
         rounds(1);
@@ -517,7 +517,7 @@ static void the_process_in_the_way_is_named(void **state)
         begin_attached();
         ask_holder();
         rounds(1);
-        assert_int_equal(times_said(WIRE_WHO), 1); /* once */
+        assert_int_equal(times_said(WIRE_WHO), 1); /* not asked again */
         assert_false(core.holder.known);
         m = tell(WIRE_HOLDER);
         m->HOLDER.pid = 42;
@@ -550,7 +550,7 @@ static void the_process_in_the_way_is_named(void **state)
         assert_string_equal(core.holder.text, "no daemon answers");
 }
 
-static void a_create_that_failed_is_reported_now_and_then(void **state)
+static void failed_creates_are_reported_at_intervals(void **state)
 {
         begin_running();
         for (unsigned i = 0; i < 5; i++) {
@@ -567,7 +567,7 @@ static void a_create_that_failed_is_reported_now_and_then(void **state)
         assert_int_equal(times_said(WIRE_SHORT), 2);
 }
 
-static void messages_about_gpus_that_are_not_there_do_nothing(void **state)
+static void messages_about_unknown_gpus_are_ignored(void **state)
 {
         static const unsigned types[] = {WIRE_LIMIT, WIRE_ATTACHED, WIRE_EXPORTED, WIRE_REFUSED};
 
@@ -585,8 +585,7 @@ static void messages_about_gpus_that_are_not_there_do_nothing(void **state)
         assert_false(core.gpus[1].managed);
 }
 
-/* The daemon is of another release: the program runs without sharing, once evicted memory is back.
- */
+/* The program runs without sharing once its evicted memory is back. */
 static void a_daemon_of_another_release_leaves_the_program_alone(void **state)
 {
         struct wire_message *m;
@@ -602,7 +601,7 @@ static void a_daemon_of_another_release_leaves_the_program_alone(void **state)
         assert_false(core.running);
         assert_true(steps_restore);
         rounds(1);
-        assert_in_range(slept_ns, 1, 3 * NSEC_PER_SEC); /* it gives way if it gets no further */
+        assert_in_range(slept_ns, 1, 3 * NSEC_PER_SEC); /* time until it gives way */
         now_ns += 3 * NSEC_PER_SEC;
         rounds(1);
         assert_true(core.giveway.out);
@@ -617,10 +616,10 @@ static void a_daemon_of_another_release_leaves_the_program_alone(void **state)
         put(EXTENT_RESIDENT);
         rounds(1);
         assert_true(core.running);
-        assert_int_equal(times_said(WIRE_HELLO), 1); /* it is not asked again */
+        assert_int_equal(times_said(WIRE_HELLO), 1); /* the agent does not connect again */
 }
 
-static void memory_that_is_let_go_of_wakes_whoever_may_move_it(void **state)
+static void released_memory_wakes_the_agent_if_it_may_move(void **state)
 {
         uint32_t heard;
 
@@ -644,36 +643,36 @@ static void memory_that_is_let_go_of_wakes_whoever_may_move_it(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                AGENT_TEST(it_says_who_it_is_and_what_it_has),
+                AGENT_TEST(hello_names_the_process_and_attach_reports_its_memory),
                 AGENT_TEST(a_thread_that_attaches_waits_for_the_answer),
-                AGENT_TEST(without_a_daemon_a_program_has_the_card),
-                AGENT_TEST(memory_comes_back_for_whoever_waits_and_no_one_else),
-                AGENT_TEST(nothing_leaves_while_it_holds_a_lease),
-                AGENT_TEST(it_runs_once_all_is_back),
-                AGENT_TEST(a_turn_ends_when_the_work_has),
-                AGENT_TEST(a_revocation_of_another_lease_means_nothing),
-                AGENT_TEST(a_long_kernel_that_nobody_waits_behind_is_awaited),
+                AGENT_TEST(without_a_daemon_a_program_gets_the_whole_card),
+                AGENT_TEST(memory_is_restored_only_while_a_thread_waits),
+                AGENT_TEST(a_program_with_a_lease_evicts_nothing),
+                AGENT_TEST(a_program_runs_once_all_its_memory_is_restored),
+                AGENT_TEST(a_turn_ends_when_the_submitted_work_has_ended),
+                AGENT_TEST(a_revocation_of_another_lease_is_ignored),
+                AGENT_TEST(a_drain_awaits_a_long_kernel_while_no_thread_waits),
                 AGENT_TEST(a_drain_without_progress_fails_while_threads_wait),
                 AGENT_TEST(progress_renews_the_patience),
                 AGENT_TEST(a_thread_that_goes_inside_while_a_wait_begins_is_waited_for),
-                AGENT_TEST(a_drain_that_is_cancelled_while_its_wait_begins_is_over),
-                AGENT_TEST(a_capture_that_does_not_end_is_a_failed_drain),
+                AGENT_TEST(a_drain_cancelled_while_its_wait_begins_keeps_the_turn),
+                AGENT_TEST(a_capture_that_does_not_end_fails_the_drain),
                 AGENT_TEST(a_program_with_nothing_in_flight_is_idle_until_it_submits),
                 AGENT_TEST(a_busy_program_is_not_idle),
-                AGENT_TEST(whoever_submits_at_the_last_moment_is_not_idle),
+                AGENT_TEST(a_program_that_submits_at_the_last_moment_is_not_idle),
                 AGENT_TEST(a_contested_card_keeps_work_in_flight_short),
                 AGENT_TEST(a_running_program_goes_on_without_the_daemon),
-                AGENT_TEST(a_waiting_program_stays_as_it_is_without_the_daemon),
+                AGENT_TEST(a_waiting_program_moves_nothing_without_the_daemon),
                 AGENT_TEST(a_drain_for_a_daemon_that_is_gone_ends),
                 AGENT_TEST(a_daemon_that_does_not_read_is_lost),
-                AGENT_TEST(it_sleeps_as_long_as_there_is_nothing_to_do),
-                AGENT_TEST(a_drain_is_looked_at_often),
+                AGENT_TEST(the_agent_sleeps_until_memory_can_move),
+                AGENT_TEST(the_agent_checks_a_drain_often),
                 AGENT_TEST(a_kick_is_written_once_until_it_is_read),
                 AGENT_TEST(the_process_in_the_way_is_named),
-                AGENT_TEST(a_create_that_failed_is_reported_now_and_then),
-                AGENT_TEST(messages_about_gpus_that_are_not_there_do_nothing),
+                AGENT_TEST(failed_creates_are_reported_at_intervals),
+                AGENT_TEST(messages_about_unknown_gpus_are_ignored),
                 AGENT_TEST(a_daemon_of_another_release_leaves_the_program_alone),
-                AGENT_TEST(memory_that_is_let_go_of_wakes_whoever_may_move_it),
+                AGENT_TEST(released_memory_wakes_the_agent_if_it_may_move),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,8 +34,8 @@ static int begin(void **state)
 
 /* ---- a turn that ends ---- */
 
-/* Its work goes on for ever: no drain would end. */
-static void a_program_that_has_to_give_way_is_frozen_and_not_awaited(void **state)
+/* The program's work never ends, so a drain would not end either. */
+static void a_program_that_must_give_way_is_frozen_and_not_drained(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         end_turn(LEASE);
@@ -49,7 +49,7 @@ static void a_program_that_has_to_give_way_is_frozen_and_not_awaited(void **stat
         assert_true(steps_evict);
 }
 
-static void it_goes_on_when_its_memory_is_back_and_not_before(void **state)
+static void a_frozen_program_goes_on_only_when_its_memory_is_back(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         end_turn(LEASE);
@@ -59,7 +59,7 @@ static void it_goes_on_when_its_memory_is_back_and_not_before(void **state)
         grant();
         assert_true(freezer.stands && !core.running);
         assert_true(steps_restore && !steps_evict);
-        extent->busy = true; /* the last of it is on its way */
+        extent->busy = true; /* the last extent is on its way */
         put(EXTENT_RESIDENT);
         wake();
         assert_true(freezer.stands && gate_is_shut());
@@ -88,7 +88,7 @@ static void memory_moves_under_the_watchdog_and_by_the_movers_channels(void **st
         assert_int_equal(freezer.making, CHANNELS_PROGRAM);
 }
 
-static void unfinished_work_wants_a_turn_although_nobody_waits(void **state)
+static void unfinished_work_requests_a_turn_without_waiting_threads(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         end_turn(LEASE);
@@ -99,7 +99,7 @@ static void unfinished_work_wants_a_turn_although_nobody_waits(void **state)
         assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
 }
 
-static void a_program_at_rest_wants_none(void **state)
+static void a_program_without_work_requests_no_turn(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         quiesce_now = QUIESCE_DONE;
@@ -110,11 +110,11 @@ static void a_program_at_rest_wants_none(void **state)
         gpu->request_dirty = true;
         wake();
         assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
-        want_to_run(1); /* until somebody comes */
+        want_to_run(1); /* a thread wants to submit work */
         assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
 }
 
-static void work_that_is_not_seen_counts_as_work(void **state)
+static void work_that_a_drain_cannot_see_counts_as_unfinished(void **state)
 {
         for (int which = 0; which < 3; which++) {
                 begin_frozen(WIRE_FREEZE_MOVE);
@@ -130,7 +130,7 @@ static void work_that_is_not_seen_counts_as_work(void **state)
         }
 }
 
-/* ---- where it cannot be ---- */
+/* ---- drains in place of freezes ---- */
 
 static void check_plain_drain(void)
 {
@@ -143,19 +143,19 @@ static void check_plain_drain(void)
         assert_false(freezer.stands);
 }
 
-static void to_be_paused_alone_is_to_be_drained(void **state)
+static void a_program_that_may_only_be_paused_is_drained_to_give_way(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         check_plain_drain();
         assert_int_equal(freezer.begun, 0);
 }
 
-static void without_a_mover_it_is_drained(void **state)
+static void a_program_without_a_mover_is_drained(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         gpu->mover = NULL;
         gpu->mover_room = 0;
-        gpu->mover_ns = UINT64_MAX; /* not again */
+        gpu->mover_ns = UINT64_MAX; /* no mover is tried again */
         check_plain_drain();
         assert_int_equal(freezer.begun, 0);
 }
@@ -173,7 +173,7 @@ static void a_program_that_cannot_be_frozen_is_drained(void **state)
         begin_frozen(WIRE_FREEZE_MOVE);
         freezer.begins = false;
         check_plain_drain();
-        assert_int_equal(freezer.begun, 1); /* once a turn */
+        assert_int_equal(freezer.begun, 1); /* a freeze is tried once a turn */
         assert_int_equal(freezer.confirmed, 0);
 }
 
@@ -186,7 +186,7 @@ static void a_program_whose_memory_cannot_leave_is_drained(void **state)
         assert_int_equal(freezer.ended, 1);
 }
 
-static void a_neighbours_drain_does_not_freeze_what_is_to_be_whole(void **state)
+static void a_drain_for_the_overflow_does_not_freeze_the_program(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         beside.overflow_drains = true;
@@ -200,14 +200,14 @@ static void a_neighbours_drain_does_not_freeze_what_is_to_be_whole(void **state)
         assert_false(agent.revoking);
 }
 
-/* ---- called off in the middle ---- */
+/* ---- a drain called off in the middle ---- */
 
 static void call_off(void)
 {
         lock_and(agent_end_drain);
 }
 
-static void a_drain_called_off_while_it_freezes_is_let_go(void **state)
+static void a_program_is_thawed_if_its_drain_is_called_off_while_it_freezes(void **state)
 {
         for (int when = 0; when < 2; when++) {
                 begin_frozen(WIRE_FREEZE_MOVE);
@@ -221,7 +221,7 @@ static void a_drain_called_off_while_it_freezes_is_let_go(void **state)
                 assert_int_equal(times_said(WIRE_DRAINED), 0);
                 assert_int_equal(times_said(WIRE_DRAIN_FAILED), 0);
                 freezer.while_it_confirms = freezer.while_it_begins = NULL;
-                end_turn(LEASE); /* and the next one is normal again */
+                end_turn(LEASE); /* the next end of a turn is normal again */
                 assert_int_equal(times_said(WIRE_DRAINED), 1);
                 end_agent(NULL);
                 (void)begin(NULL);
@@ -230,8 +230,7 @@ static void a_drain_called_off_while_it_freezes_is_let_go(void **state)
 
 /* ---- the mover ---- */
 
-static void
-a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take(void **state)
+static void a_mover_is_made_in_a_turn_and_returns_unused_room(void **state)
 {
         begin_freezer(WIRE_FREEZE_MOVE);
         begin_attached();
@@ -239,7 +238,7 @@ a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take(void
         gpu->unevictable = 300 * MIB;
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
         wake();
-        assert_false(gpu->mover_asks); /* no program need make room before */
+        assert_false(gpu->mover_asks); /* no room is requested before the turn */
         put(EXTENT_RESIDENT);
         grant();
         rounds(2);
@@ -248,7 +247,7 @@ a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take(void
         limit(64 * MIB, 64 * MIB, 602 * MIB, 3);
         rounds(1);
         assert_int_equal(freezer.movers, 1);
-        assert_int_equal(gpu->mover_room, 152 * MIB); /* half a context's less */
+        assert_int_equal(gpu->mover_room, 152 * MIB); /* half a context, and the spare 2 MiB */
         assert_int_equal(gpu->unevictable, 452 * MIB);
         rounds(3);
         assert_int_equal(freezer.movers, 1);
@@ -263,7 +262,7 @@ static void ask_for_a_mover(void)
         wake();
 }
 
-static void a_mover_without_room_is_tried_again_later(void **state)
+static void a_mover_refused_room_is_tried_again_later(void **state)
 {
         struct wire_message *m;
         uint32_t refused;
@@ -277,7 +276,7 @@ static void a_mover_without_room_is_tried_again_later(void **state)
         m->REFUSED.of = gpu->request_sequence;
         wake();
         assert_false(gpu->mover_asks);
-        assert_int_equal(gpu->refused_unevictable.count, refused); /* no thread's request */
+        assert_int_equal(gpu->refused_unevictable.count, refused); /* it refuses no thread */
         assert_int_equal(gpu->unevictable_requested, 300 * MIB);
         wake();
         assert_false(gpu->mover_asks);
@@ -289,8 +288,7 @@ static void a_mover_without_room_is_tried_again_later(void **state)
         assert_int_equal(freezer.movers, 1);
 }
 
-static void
-a_mover_that_cannot_be_made_asks_for_more_room_at_once_up_to_twice_a_context(void **state)
+static void a_failed_mover_requests_more_room_up_to_two_contexts(void **state)
 {
         static const uint64_t more[] = {0, 75, 150, 300, 300};
         unsigned i;
@@ -315,10 +313,11 @@ a_mover_that_cannot_be_made_asks_for_more_room_at_once_up_to_twice_a_context(voi
         now_ns += 10 * NSEC_PER_SEC;
         rounds(3);
         assert_int_equal(freezer.movers, 1);
-        assert_int_equal(gpu->mover_room, 302 * MIB); /* half of both contexts', and the spare */
+        assert_int_equal(gpu->mover_room,
+                         302 * MIB); /* half of two contexts, and the spare 2 MiB */
 }
 
-static void a_refusal_of_an_earlier_request_for_a_mover_is_no_threads_refusal(void **state)
+static void an_old_refusal_for_a_mover_refuses_no_threads_request(void **state)
 {
         struct wire_message *m;
         uint32_t refused, earlier;
@@ -326,7 +325,7 @@ static void a_refusal_of_an_earlier_request_for_a_mover_is_no_threads_refusal(vo
         ask_for_a_mover();
         refused = gpu->refused_unevictable.count;
         earlier = gpu->request_sequence;
-        gpu->request_dirty = true; /* because of another figure of it */
+        gpu->request_dirty = true; /* another figure of the request has changed */
         wake();
         assert_int_not_equal(gpu->request_sequence, earlier);
         m = tell(WIRE_REFUSED);
@@ -366,7 +365,7 @@ static void a_turn_that_ends_takes_back_the_request_for_a_movers_room(void **sta
         assert_int_equal(gpu->unevictable_requested, 300 * MIB);
 }
 
-static void a_request_for_a_movers_room_is_told_from_others(void **state)
+static void a_request_for_a_movers_room_carries_its_own_flag(void **state)
 {
         ask_for_a_mover();
         assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE_REQUEST);
@@ -413,7 +412,7 @@ static void refuse_the_mover(void)
 }
 
 /* A thread used some of the room granted for the mover, and more was refused. */
-static void what_is_left_of_a_movers_grant_goes_back(void **state)
+static void a_refused_mover_returns_the_rest_of_its_grant(void **state)
 {
         ask_for_a_mover();
         gpu->unevictable = 310 * MIB;
@@ -428,7 +427,7 @@ static void what_is_left_of_a_movers_grant_goes_back(void **state)
         assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable, 310 * MIB);
 }
 
-static void who_has_nothing_to_spare_says_so(void **state)
+static void a_client_with_nothing_to_spare_answers_spare(void **state)
 {
         ask_for_a_mover();
         refuse_the_mover();
@@ -441,7 +440,7 @@ static void who_has_nothing_to_spare_says_so(void **state)
                 said(WIRE_REQUEST)->REQUEST.flags & (WIRE_FLAG_SPARE | WIRE_FLAG_SPARE_REQUEST), 0);
 }
 
-/* With a mover, because there is room for one. */
+/* Begins with a mover, for which the daemon grants room. */
 static void have_a_mover(void)
 {
         ask_for_a_mover();
@@ -461,11 +460,11 @@ static void assert_mover_went(void)
         assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE);
 }
 
-static void a_mover_whose_room_others_need_goes(void **state)
+static void a_mover_ends_when_others_need_its_room(void **state)
 {
         have_a_mover();
         tell(WIRE_SPARE)->header.gpu = 0;
-        beside.transfers = true; /* not under a copy */
+        beside.transfers = true; /* a copy is in progress */
         wake();
         assert_non_null(gpu->mover);
         beside.transfers = false;
@@ -479,8 +478,8 @@ static void a_mover_whose_room_others_need_goes(void **state)
         assert_int_equal(freezer.movers, 2);
 }
 
-/* A thread may copy in its context, to export memory. */
-static void a_mover_stays_while_a_thread_has_memory_in_its_hands(void **state)
+/* A thread that exports memory may copy in the mover's context. */
+static void a_mover_stays_while_a_thread_holds_an_extent(void **state)
 {
         have_a_mover();
         put(EXTENT_RESIDENT);
@@ -493,7 +492,7 @@ static void a_mover_stays_while_a_thread_has_memory_in_its_hands(void **state)
         assert_mover_went();
 }
 
-static void a_mover_with_memory_away_stays_until_it_is_back(void **state)
+static void a_mover_stays_until_evicted_memory_is_restored(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         end_turn(LEASE);
@@ -509,7 +508,7 @@ static void a_mover_with_memory_away_stays_until_it_is_back(void **state)
         assert_mover_went();
 }
 
-static void a_mover_that_cannot_be_made_leaves_its_room(void **state)
+static void a_mover_that_cannot_be_made_returns_its_room(void **state)
 {
         begin_freezer(WIRE_FREEZE_MOVE);
         freezer.no_mover = true;
@@ -526,14 +525,14 @@ static void a_mover_that_cannot_be_made_leaves_its_room(void **state)
 
 /* ---- PAUSE ---- */
 
-static void a_running_program_that_is_paused_stands_and_keeps_its_turn(void **state)
+static void a_paused_running_program_is_frozen_and_keeps_its_turn(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         pause_program(true);
         assert_true(freezer.stands && gate_is_shut() && !core.running);
         assert_int_equal(core.lease, LEASE);
-        assert_int_equal(times_said(WIRE_IDLE), 1); /* it does not use it */
-        assert_int_equal(freezer.confirmed, 0);     /* nothing leaves */
+        assert_int_equal(times_said(WIRE_IDLE), 1); /* the program does not use its turn */
+        assert_int_equal(freezer.confirmed, 0);     /* no memory leaves */
         rounds(3);
         assert_int_equal(freezer.begun, 1);
         assert_int_equal(times_said(WIRE_IDLE), 1);
@@ -544,7 +543,7 @@ static void a_running_program_that_is_paused_stands_and_keeps_its_turn(void **st
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
 }
 
-static void without_freezing_a_paused_program_stands_at_the_gate(void **state)
+static void without_freezing_a_paused_program_waits_at_the_gate(void **state)
 {
         begin_frozen(WIRE_FREEZE_OFF);
         pause_program(true);
@@ -554,7 +553,7 @@ static void without_freezing_a_paused_program_stands_at_the_gate(void **state)
         assert_true(core.running && !gate_is_shut());
 }
 
-static void pausing_waits_for_the_test(void **state)
+static void a_pause_waits_for_the_self_test(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         freezer.ready = false;
@@ -562,7 +561,7 @@ static void pausing_waits_for_the_test(void **state)
         pause_program(true);
         assert_true(gate_is_shut() && !freezer.stands);
         assert_true(freezer.needed > 0);
-        assert_true(slept_ns <= 10 * NSEC_PER_MSEC); /* tries again soon */
+        assert_true(slept_ns <= 10 * NSEC_PER_MSEC); /* the agent tries again soon */
         freezer.ready = true;
         rounds(1);
         assert_true(freezer.stands);
@@ -576,7 +575,7 @@ static void resumed_while_it_freezes(void)
         freezer.while_it_begins = NULL;
 }
 
-static void a_pause_that_ends_while_it_begins_leaves_nothing_standing(void **state)
+static void a_pause_that_ends_while_it_begins_leaves_nothing_frozen(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         freezer.while_it_begins = resumed_while_it_freezes;
@@ -586,7 +585,7 @@ static void a_pause_that_ends_while_it_begins_leaves_nothing_standing(void **sta
         assert_true(core.running && !gate_is_shut());
 }
 
-static void told_twice_is_told_once(void **state)
+static void a_repeated_pause_or_resume_acts_once(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         pause_program(true);
@@ -598,7 +597,7 @@ static void told_twice_is_told_once(void **state)
         assert_true(core.running);
 }
 
-static void a_program_that_waits_and_is_paused_asks_for_no_turn(void **state)
+static void a_paused_waiting_program_requests_no_turn(void **state)
 {
         begin_freezer(WIRE_FREEZE_PARK);
         begin_attached();
@@ -607,7 +606,7 @@ static void a_program_that_waits_and_is_paused_asks_for_no_turn(void **state)
         pause_program(true);
         assert_non_null(said(WIRE_REQUEST));
         assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
-        /* A grant that was on its way is kept, and not used. */
+        /* The program keeps a grant that was on its way, but does not run. */
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
         put(EXTENT_RESIDENT);
         grant();
@@ -620,7 +619,7 @@ static void a_program_that_waits_and_is_paused_asks_for_no_turn(void **state)
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
 }
 
-static void a_program_that_is_away_and_paused_stays_away_until_it_is_resumed(void **state)
+static void a_paused_evicted_program_stays_evicted_until_resumed(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         end_turn(LEASE);
@@ -678,7 +677,7 @@ static void a_paused_program_whose_memory_can_leave_gives_way(void **state)
         assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
 }
 
-static void a_program_that_drains_and_is_paused_does_not_end_its_turn(void **state)
+static void a_program_paused_during_a_drain_keeps_its_turn(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         end_turn(LEASE);
@@ -692,7 +691,7 @@ static void a_program_that_drains_and_is_paused_does_not_end_its_turn(void **sta
         assert_true(core.running && !freezer.stands);
 }
 
-static void a_program_that_cannot_move_under_its_pause_is_paused_still(void **state)
+static void a_paused_program_that_cannot_be_moved_stays_paused(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         pause_program(true);
@@ -733,7 +732,7 @@ static void a_paused_program_whose_daemon_is_gone_goes_on_after_a_while(void **s
         assert_true(core.running && !gate_is_shut() && !agent.paused);
 }
 
-static void a_paused_program_that_is_away_stays_away_without_a_daemon(void **state)
+static void a_paused_evicted_program_stays_evicted_without_a_daemon(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         end_turn(LEASE);
@@ -744,7 +743,7 @@ static void a_paused_program_that_is_away_stays_away_without_a_daemon(void **sta
         wait_for(30 * NSEC_PER_SEC);
         assert_true(freezer.stands && !core.running);
         assert_false(steps_evict);
-        assert_true(gpu->limit < 64 * MIB); /* nor does it believe that there is no daemon */
+        assert_true(gpu->limit < 64 * MIB); /* the last daemon's limit still holds */
 }
 
 static void a_paused_program_that_may_not_run_alone_stays_paused(void **state)
@@ -760,7 +759,7 @@ static void a_paused_program_that_may_not_run_alone_stays_paused(void **state)
 
 /* ---- what the daemon is told ---- */
 
-static void frozen_is_said_when_it_changes(void **state)
+static void freezing_is_reported_when_it_changes(void **state)
 {
         const struct wire_message *m;
 
@@ -797,7 +796,7 @@ static void a_paused_program_without_its_memory_reports_both(void **state)
         assert_int_equal(said(WIRE_FROZEN)->FROZEN.why, WIRE_FROZEN_AWAY | WIRE_FROZEN_PAUSED);
 }
 
-static void why_a_program_is_not_frozen_is_said(void **state)
+static void the_reason_against_freezing_is_reported(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         freezer.mode = WIRE_FREEZE_OFF;
@@ -807,7 +806,7 @@ static void why_a_program_is_not_frozen_is_said(void **state)
         assert_string_equal(said(WIRE_FROZEN)->FROZEN.off, "the kernel driver does not offer it");
 }
 
-static void a_new_daemon_is_told_anew(void **state)
+static void a_new_daemon_receives_the_freezing_state(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         breaks = true;
@@ -820,8 +819,8 @@ static void a_new_daemon_is_told_anew(void **state)
         assert_int_equal(said(WIRE_FROZEN)->FROZEN.mode, WIRE_FREEZE_PARK);
 }
 
-/* Its memory is away: nothing may be tried that could thaw it. */
-static void a_turn_that_ends_before_it_began_leaves_the_program_as_it_is(void **state)
+/* The program's memory is evicted, so the agent must try nothing that could thaw the program. */
+static void a_turn_revoked_before_it_begins_leaves_the_program_frozen(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         end_turn(LEASE);
@@ -837,8 +836,8 @@ static void a_turn_that_ends_before_it_began_leaves_the_program_as_it_is(void **
         assert_int_equal(times_said(WIRE_DRAINED), 1);
 }
 
-/* With or without freezing. */
-static void a_turn_that_nobody_ends_any_more_does_not_begin_before_memory_is_back(void **state)
+/* The same holds for a program that is frozen instead of drained. */
+static void a_lost_daemon_does_not_start_a_program_with_evicted_memory(void **state)
 {
         begin_frozen(WIRE_FREEZE_OFF);
         quiesce_now = QUIESCE_DONE;
@@ -848,13 +847,13 @@ static void a_turn_that_nobody_ends_any_more_does_not_begin_before_memory_is_bac
         grant();
         quiesce_now = QUIESCE_BUSY;
         end_turn(LEASE);
-        assert_false(agent.revoking); /* drained at once */
+        assert_false(agent.revoking); /* the program did not run, so the drain has ended at once */
         breaks = true;
         wake();
         assert_true(!core.running && gate_is_shut());
 }
 
-static void a_mover_ends_where_freezing_does(void **state)
+static void a_mover_ends_when_freezing_does_not_work(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         freezer.mode = WIRE_FREEZE_OFF;
@@ -866,7 +865,7 @@ static void a_mover_ends_where_freezing_does(void **state)
         assert_int_equal(gpu->unevictable, 300 * MIB);
 }
 
-/* Its own context restores the memory: it must not be frozen meanwhile. */
+/* The program's own context restores the memory, so it must not be frozen until that is done. */
 static void a_drained_program_without_a_mover_is_paused_without_being_frozen(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
@@ -886,7 +885,7 @@ static void a_drained_program_without_a_mover_is_paused_without_being_frozen(voi
         assert_false(freezer.stands);
 }
 
-static void a_paused_program_keeps_its_memory_when_the_daemon_is_another(void **state)
+static void a_paused_program_keeps_its_memory_with_a_new_daemon(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         pause_program(true);
@@ -902,7 +901,7 @@ static void a_paused_program_keeps_its_memory_when_the_daemon_is_another(void **
         assert_false(steps_evict);
 }
 
-static void a_paused_program_whose_daemon_speaks_otherwise_goes_on(void **state)
+static void a_paused_program_goes_on_if_a_new_daemon_is_of_another_release(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         pause_program(true);
@@ -917,8 +916,8 @@ static void a_paused_program_whose_daemon_speaks_otherwise_goes_on(void **state)
         assert_true(core.running && !gate_is_shut());
 }
 
-/* A frozen program has threads in the driver that wait unseen. */
-static void a_program_that_stands_wants_to_go_on_even_if_nothing_was_in_flight(void **state)
+/* A frozen program may have threads that wait in the driver, where the agent cannot see them. */
+static void a_frozen_program_requests_a_turn_even_without_work_in_flight(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
         quiesce_now = QUIESCE_DONE;
@@ -944,25 +943,25 @@ static void allow(enum wire_freeze most)
         rounds(1);
 }
 
-static void a_daemon_that_says_nothing_allows_all(void **state)
+static void a_daemon_that_says_nothing_allows_all_freezing(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         assert_int_equal(freezer.allowed, WIRE_FREEZE_MOVE);
 }
 
-static void what_the_daemon_allows_holds_at_once(void **state)
+static void a_daemons_limit_on_freezing_applies_at_once(void **state)
 {
         begin_freezer(WIRE_FREEZE_MOVE);
         rounds(1);
         welcome();
         allow(WIRE_FREEZE_OFF);
-        assert_int_equal(freezer.allowed, WIRE_FREEZE_OFF); /* before there is a GPU */
+        assert_int_equal(freezer.allowed, WIRE_FREEZE_OFF); /* no GPU is attached yet */
         attached();
         assert_int_equal(freezer.allowed, WIRE_FREEZE_OFF);
 }
 
-/* Until then it might still send a lower limit. */
-static void what_an_earlier_daemon_forbade_holds_until_a_new_one_attaches(void **state)
+/* Until it attaches, the new daemon may still send a limit on freezing of its own. */
+static void an_old_daemons_limit_on_freezing_holds_until_a_new_one_attaches(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         allow(WIRE_FREEZE_PARK);
@@ -977,7 +976,7 @@ static void what_an_earlier_daemon_forbade_holds_until_a_new_one_attaches(void *
         assert_int_equal(freezer.allowed, WIRE_FREEZE_MOVE);
 }
 
-static void where_memory_may_not_move_the_mover_goes(void **state)
+static void a_mover_ends_when_memory_may_no_longer_move(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         assert_non_null(gpu->mover);
@@ -989,8 +988,8 @@ static void where_memory_may_not_move_the_mover_goes(void **state)
         assert_int_equal(gpu->unevictable, 300 * MIB);
 }
 
-/* Freezing may turn out to be impossible before it was tested, too, and for good. */
-static void a_mover_goes_where_nothing_is_frozen_any_more(void **state)
+/* Freezing may also turn out to be impossible before the self-test. */
+static void a_mover_ends_when_freezing_is_turned_off(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         freezer.mode = WIRE_FREEZE_OFF;
@@ -1000,13 +999,13 @@ static void a_mover_goes_where_nothing_is_frozen_any_more(void **state)
         assert_int_equal(gpu->unevictable, 300 * MIB);
 }
 
-static void room_for_a_mover_that_is_not_to_be_is_given_back(void **state)
+static void room_for_a_mover_that_is_not_made_is_given_back(void **state)
 {
         begin_freezer(WIRE_FREEZE_PARK);
         begin_running();
         gpu->context = &context;
         gpu->unevictable = 700 * MIB;
-        gpu->mover_room = 400 * MIB; /* until a moment ago it was to be frozen */
+        gpu->mover_room = 400 * MIB; /* room from a time when freezing was allowed */
         wake();
         assert_int_equal(freezer.movers, 0);
         assert_int_equal(gpu->mover_room, 0);
@@ -1016,64 +1015,64 @@ static void room_for_a_mover_that_is_not_to_be_is_given_back(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(a_program_that_has_to_give_way_is_frozen_and_not_awaited),
-                TEST(it_goes_on_when_its_memory_is_back_and_not_before),
+                TEST(a_program_that_must_give_way_is_frozen_and_not_drained),
+                TEST(a_frozen_program_goes_on_only_when_its_memory_is_back),
                 TEST(memory_moves_under_the_watchdog_and_by_the_movers_channels),
-                TEST(unfinished_work_wants_a_turn_although_nobody_waits),
-                TEST(a_program_at_rest_wants_none),
-                TEST(work_that_is_not_seen_counts_as_work),
-                TEST(to_be_paused_alone_is_to_be_drained),
-                TEST(without_a_mover_it_is_drained),
+                TEST(unfinished_work_requests_a_turn_without_waiting_threads),
+                TEST(a_program_without_work_requests_no_turn),
+                TEST(work_that_a_drain_cannot_see_counts_as_unfinished),
+                TEST(a_program_that_may_only_be_paused_is_drained_to_give_way),
+                TEST(a_program_without_a_mover_is_drained),
                 TEST(a_program_is_drained_before_the_self_test),
                 TEST(a_program_that_cannot_be_frozen_is_drained),
                 TEST(a_program_whose_memory_cannot_leave_is_drained),
-                TEST(a_neighbours_drain_does_not_freeze_what_is_to_be_whole),
-                TEST(a_drain_called_off_while_it_freezes_is_let_go),
-                TEST(a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take),
-                TEST(a_mover_without_room_is_tried_again_later),
-                TEST(a_mover_that_cannot_be_made_asks_for_more_room_at_once_up_to_twice_a_context),
-                TEST(a_refusal_of_an_earlier_request_for_a_mover_is_no_threads_refusal),
+                TEST(a_drain_for_the_overflow_does_not_freeze_the_program),
+                TEST(a_program_is_thawed_if_its_drain_is_called_off_while_it_freezes),
+                TEST(a_mover_is_made_in_a_turn_and_returns_unused_room),
+                TEST(a_mover_refused_room_is_tried_again_later),
+                TEST(a_failed_mover_requests_more_room_up_to_two_contexts),
+                TEST(an_old_refusal_for_a_mover_refuses_no_threads_request),
                 TEST(a_request_for_a_movers_room_ends_with_the_connection),
                 TEST(a_turn_that_ends_takes_back_the_request_for_a_movers_room),
-                TEST(a_request_for_a_movers_room_is_told_from_others),
-                TEST(a_mover_whose_room_others_need_goes),
-                TEST(a_mover_with_memory_away_stays_until_it_is_back),
-                TEST(a_mover_stays_while_a_thread_has_memory_in_its_hands),
+                TEST(a_request_for_a_movers_room_carries_its_own_flag),
+                TEST(a_mover_ends_when_others_need_its_room),
+                TEST(a_mover_stays_until_evicted_memory_is_restored),
+                TEST(a_mover_stays_while_a_thread_holds_an_extent),
                 TEST(a_threads_request_does_not_wait_for_the_movers),
-                TEST(what_is_left_of_a_movers_grant_goes_back),
-                TEST(who_has_nothing_to_spare_says_so),
-                TEST(a_mover_that_cannot_be_made_leaves_its_room),
-                TEST(a_running_program_that_is_paused_stands_and_keeps_its_turn),
-                TEST(without_freezing_a_paused_program_stands_at_the_gate),
-                TEST(pausing_waits_for_the_test),
-                TEST(a_pause_that_ends_while_it_begins_leaves_nothing_standing),
-                TEST(told_twice_is_told_once),
-                TEST(a_program_that_waits_and_is_paused_asks_for_no_turn),
-                TEST(a_program_that_is_away_and_paused_stays_away_until_it_is_resumed),
+                TEST(a_refused_mover_returns_the_rest_of_its_grant),
+                TEST(a_client_with_nothing_to_spare_answers_spare),
+                TEST(a_mover_that_cannot_be_made_returns_its_room),
+                TEST(a_paused_running_program_is_frozen_and_keeps_its_turn),
+                TEST(without_freezing_a_paused_program_waits_at_the_gate),
+                TEST(a_pause_waits_for_the_self_test),
+                TEST(a_pause_that_ends_while_it_begins_leaves_nothing_frozen),
+                TEST(a_repeated_pause_or_resume_acts_once),
+                TEST(a_paused_waiting_program_requests_no_turn),
+                TEST(a_paused_evicted_program_stays_evicted_until_resumed),
                 TEST(a_turn_of_a_paused_program_whose_memory_cannot_leave_does_not_end),
                 TEST(a_paused_program_whose_memory_can_leave_gives_way),
-                TEST(a_program_that_drains_and_is_paused_does_not_end_its_turn),
-                TEST(a_program_that_cannot_move_under_its_pause_is_paused_still),
+                TEST(a_program_paused_during_a_drain_keeps_its_turn),
+                TEST(a_paused_program_that_cannot_be_moved_stays_paused),
                 TEST(a_paused_program_whose_daemon_is_gone_goes_on_after_a_while),
-                TEST(a_paused_program_that_is_away_stays_away_without_a_daemon),
+                TEST(a_paused_evicted_program_stays_evicted_without_a_daemon),
                 TEST(a_paused_program_that_may_not_run_alone_stays_paused),
-                TEST(frozen_is_said_when_it_changes),
+                TEST(freezing_is_reported_when_it_changes),
                 TEST(a_paused_program_without_its_memory_reports_both),
-                TEST(why_a_program_is_not_frozen_is_said),
-                TEST(a_new_daemon_is_told_anew),
-                TEST(a_turn_that_ends_before_it_began_leaves_the_program_as_it_is),
-                TEST(a_turn_that_nobody_ends_any_more_does_not_begin_before_memory_is_back),
-                TEST(a_mover_ends_where_freezing_does),
+                TEST(the_reason_against_freezing_is_reported),
+                TEST(a_new_daemon_receives_the_freezing_state),
+                TEST(a_turn_revoked_before_it_begins_leaves_the_program_frozen),
+                TEST(a_lost_daemon_does_not_start_a_program_with_evicted_memory),
+                TEST(a_mover_ends_when_freezing_does_not_work),
                 TEST(a_drained_program_without_a_mover_is_paused_without_being_frozen),
-                TEST(a_paused_program_keeps_its_memory_when_the_daemon_is_another),
-                TEST(a_paused_program_whose_daemon_speaks_otherwise_goes_on),
-                TEST(a_program_that_stands_wants_to_go_on_even_if_nothing_was_in_flight),
-                TEST(a_daemon_that_says_nothing_allows_all),
-                TEST(what_the_daemon_allows_holds_at_once),
-                TEST(what_an_earlier_daemon_forbade_holds_until_a_new_one_attaches),
-                TEST(where_memory_may_not_move_the_mover_goes),
-                TEST(a_mover_goes_where_nothing_is_frozen_any_more),
-                TEST(room_for_a_mover_that_is_not_to_be_is_given_back),
+                TEST(a_paused_program_keeps_its_memory_with_a_new_daemon),
+                TEST(a_paused_program_goes_on_if_a_new_daemon_is_of_another_release),
+                TEST(a_frozen_program_requests_a_turn_even_without_work_in_flight),
+                TEST(a_daemon_that_says_nothing_allows_all_freezing),
+                TEST(a_daemons_limit_on_freezing_applies_at_once),
+                TEST(an_old_daemons_limit_on_freezing_holds_until_a_new_one_attaches),
+                TEST(a_mover_ends_when_memory_may_no_longer_move),
+                TEST(a_mover_ends_when_freezing_is_turned_off),
+                TEST(room_for_a_mover_that_is_not_made_is_given_back),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
-/* test_agent_freeze_random.c: whatever a daemon orders and a program does, in whatever order: a
- * program whose memory is away is not thawed, memory does not leave under running work, and a
- * paused program does not run. When all goes well again, the program runs. *
+/* test_agent_freeze_random.c: random orders of a daemon and random acts of a program. A program
+ * with evicted memory must not be thawed, memory must not leave under running work, and a paused
+ * program must not run. When all goes well again, the program must run.
+ *
  * test_agent_freeze_random [SEED [STEPS]] */
 #include "unit.h"
 
@@ -23,10 +24,9 @@
 static uint32_t seed, first_seed = 1;
 static unsigned steps_wanted = STEPS, step;
 static bool work;      /* the program has work on the GPU */
-static uint64_t lease; /* the last one given */
+static uint64_t lease; /* the last lease granted */
 static const char *history[HISTORY];
-static unsigned moves, frozen_moves, drains, thaws,
-        pauses; /* in all; proves that the walk does something */
+static unsigned moves, frozen_moves, drains, thaws, pauses; /* totals of the whole test */
 static bool done;
 
 static uint32_t draw(uint32_t below)
@@ -66,7 +66,7 @@ static void account(void)
         }
 }
 
-/* Held: core_lock. */
+/* Caller holds core_lock. */
 static void get_memory(void)
 {
         struct extent *e;
@@ -94,15 +94,15 @@ static void check_move(bool leaves)
                 is_wrong("memory leaves before it was seen that it can");
 }
 
-/* Memory on its way arrives, or memory begins to move. */
+/* Ends the move of an extent that is on its way, or begins a move. */
 static enum swap_progress move(bool may_evict, bool restore)
 {
         struct extent *e = pick(EXTENT_RESIDENT, true);
 
-        if (e && draw(2)) { /* out */
+        if (e && draw(2)) { /* an eviction ends */
                 e->busy = false;
                 e->state = EXTENT_EVICTED;
-        } else if ((e = pick(EXTENT_EVICTED, true)) && draw(2)) { /* in */
+        } else if ((e = pick(EXTENT_EVICTED, true)) && draw(2)) { /* a restore ends */
                 e->busy = false;
                 e->state = EXTENT_RESIDENT;
         } else if (may_evict && gpu->heap.backed > gpu->limit &&
@@ -135,7 +135,7 @@ static void program(void)
                         work = true;
                 inside = draw(4) == 0;
         }
-        /* It goes on by itself, except while frozen. */
+        /* The work ends by itself, except while the program is frozen. */
         if (!freezer.stands && draw(3) == 0)
                 work = inside = false;
         quiesce_now = work ? QUIESCE_BUSY : QUIESCE_DONE;
@@ -164,8 +164,7 @@ static void say_welcome(void)
 
         m->WELCOME.magic = WIRE_MAGIC;
         m->WELCOME.instance = INSTANCE + draw(2);
-        m->WELCOME.major = WIRE_MAJOR;
-        m->WELCOME.minor = WIRE_MINOR;
+        m->WELCOME.protocol = WIRE_VERSION;
         m = tell(WIRE_ATTACHED);
         m->ATTACHED.visible_bytes = 900 * MIB;
         m->ATTACHED.context_bytes = 300 * MIB;
@@ -209,7 +208,7 @@ static void say_something(void)
                 break;
         case 5:
                 note("LIMIT");
-                /* Lower limits are for programs without a turn. */
+                /* A daemon sends lower limits only to programs without a turn. */
                 say_limit(core.lease ? MEMORY : draw(3) ? 0 : draw(5) * 32 * MIB);
                 break;
         default:
@@ -239,7 +238,7 @@ static void something_else(void)
                         agent_end_drain();
                 break;
         default:
-                sends = -EPIPE; /* a thread of the program's notices it */
+                sends = -EPIPE; /* a thread of the program finds the connection lost */
                 request_report(gpu);
                 (void)daemon_say(&m, WIRE_NAME);
                 sends = 0;
@@ -255,7 +254,7 @@ static void freezer_changes(void)
                 freezer.confirms = !freezer.confirms;
         if (draw(40) == 0)
                 freezer.ready = !freezer.ready;
-        if (draw(400) == 0) { /* for good */
+        if (draw(400) == 0) { /* freezing is turned off for good */
                 note("freezing is turned off");
                 freezer.mode = WIRE_FREEZE_OFF;
         }
@@ -292,7 +291,7 @@ static void one_step(void)
         now_ns += draw(16) ? draw(20) * NSEC_PER_MSEC : draw(12) * NSEC_PER_SEC;
         wake();
         rounds(draw(4));                   /* memory moves */
-        if (daemon_line.link == LINK_DOWN) /* otherwise it would be another walk each time */
+        if (daemon_line.link == LINK_DOWN) /* the agent's random delays must not change the walk */
                 agent.retry_ns = now_ns + draw(1000) * NSEC_PER_MSEC;
         drains += times_said(WIRE_DRAINED);
         check();
@@ -308,7 +307,7 @@ static bool wants_to_run(void)
         return r;
 }
 
-/* The daemon is there and grants everything; work ends where it may. */
+/* Lets the daemon grant everything, and lets work end unless the program is frozen. */
 static void all_is_well(void)
 {
         freezer.while_it_begins = freezer.while_it_confirms = NULL;
@@ -321,7 +320,7 @@ static void all_is_well(void)
                 step++;
                 note("all is well");
                 forget_sent();
-                /* A program that is frozen with work in flight asks for a turn by itself. */
+                /* A program that is frozen with work in flight requests a turn without waiters. */
                 core.waiters = !(work && freezer.stands);
                 if (!freezer.stands)
                         work = inside = false;
@@ -367,7 +366,7 @@ static void begin_episode(void)
         steps = move;
 }
 
-/* The steps that led to it, for the person who looks for the cause. */
+/* Prints the steps that led to a failure, for the search for its cause. */
 static int tell_how(void **state)
 {
         if (done)
@@ -382,7 +381,7 @@ static int tell_how(void **state)
         return 0;
 }
 
-static void it_is_let_go_only_when_all_is_back_and_a_paused_program_never_runs(void **state)
+static void thaws_wait_for_memory_and_paused_programs_never_run(void **state)
 {
 
         seed = first_seed;
@@ -390,7 +389,7 @@ static void it_is_let_go_only_when_all_is_back_and_a_paused_program_never_runs(v
                 begin_episode();
                 for (unsigned until = step + EPISODE; step < until; step++)
                         one_step();
-                if (daemon_line.link != LINK_REFUSED) /* for good: it waits only for room */
+                if (daemon_line.link != LINK_REFUSED) /* a refused link stays refused */
                         all_is_well();
                 thaws += freezer.ended;
                 assert_int_equal(end_agent(NULL), 0);
@@ -408,9 +407,8 @@ static void it_is_let_go_only_when_all_is_back_and_a_paused_program_never_runs(v
 int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_teardown(
-                        it_is_let_go_only_when_all_is_back_and_a_paused_program_never_runs,
-                        tell_how),
+                cmocka_unit_test_teardown(thaws_wait_for_memory_and_paused_programs_never_run,
+                                          tell_how),
         };
 
         if (argc > 1)

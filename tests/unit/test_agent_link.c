@@ -1,5 +1,5 @@
-/* test_agent_link.c: the daemon that is looked for, lost, of another release or required; the
- * program's state meanwhile, and the effect of each answer. */
+/* test_agent_link.c: a daemon that is sought, lost, required or of another release, the program's
+ * state without a daemon, and the effect of each of the daemon's answers. */
 #include "unit.h"
 
 #include "agent_bench.h"
@@ -43,7 +43,7 @@ static void refuse(unsigned code, unsigned g, uint32_t of)
         rounds(1);
 }
 
-/* ---- looking for it ---- */
+/* ---- looking for the daemon ---- */
 
 static void a_priority_is_requested_at_the_start(void **state)
 {
@@ -56,7 +56,7 @@ static void a_priority_is_requested_at_the_start(void **state)
                 assert_int_equal(setenv("SUBLET_PRIORITY", cases[i].text, 1), 0);
                 connects = 0;
                 breaks = true;
-                rounds(1); /* lost */
+                rounds(1); /* the agent finds the connection lost */
                 now_ns += 100 * NSEC_PER_SEC;
                 forget_sent();
                 rounds(1);
@@ -65,7 +65,7 @@ static void a_priority_is_requested_at_the_start(void **state)
         }
 }
 
-/* At least half of a span, and less than one and a half of it. */
+/* Checks that the next attempt comes after 0.5 to 1.5 times this span. */
 static void assert_tries_after(uint64_t backoff_ns)
 {
         assert_int_equal(agent.backoff_ns, backoff_ns);
@@ -74,12 +74,12 @@ static void assert_tries_after(uint64_t backoff_ns)
         now_ns = agent.retry_ns - 1;
         forget_sent();
         rounds(1);
-        assert_int_equal(slept_ns, 1); /* not yet */
+        assert_int_equal(slept_ns, 1); /* no attempt before its time */
         now_ns++;
         rounds(1);
 }
 
-static void a_daemon_that_was_there_is_looked_for_every_second_at_most(void **state)
+static void a_lost_daemon_is_sought_at_most_every_second(void **state)
 {
         begin_running();
         lose();
@@ -93,10 +93,10 @@ static void a_daemon_that_was_there_is_looked_for_every_second_at_most(void **st
         welcome();
         assert_int_equal(beside.ipc_connected, 2);
         lose();
-        assert_tries_after(50 * MS); /* from the beginning */
+        assert_tries_after(50 * MS); /* the span has begun anew */
 }
 
-static void a_daemon_that_never_was_is_looked_for_every_half_minute(void **state)
+static void a_daemon_never_seen_is_sought_every_half_minute(void **state)
 {
         lose();
         for (unsigned i = 0; i < 20; i++) {
@@ -106,7 +106,7 @@ static void a_daemon_that_never_was_is_looked_for_every_half_minute(void **state
         assert_tries_after(30 * NSEC_PER_SEC);
 }
 
-static void a_daemon_that_is_required_is_looked_for_every_second(void **state)
+static void a_required_daemon_is_sought_every_second(void **state)
 {
         assert_int_equal(setenv("SUBLET_REQUIRE", "1", 1), 0);
         gpu->known = true;
@@ -116,7 +116,7 @@ static void a_daemon_that_is_required_is_looked_for_every_second(void **state)
                 rounds(1);
         }
         assert_tries_after(NSEC_PER_SEC);
-        assert_false(gpu->managed || core.running || daemon_line.warned); /* it waits */
+        assert_false(gpu->managed || core.running || daemon_line.warned); /* the program waits */
         assert_true(atomic_load(&gate_bits) & GATE_NO_LEASE);
         assert_int_equal(setenv("SUBLET_REQUIRE", "yes", 1), 0);
         now_ns = agent.retry_ns;
@@ -124,11 +124,11 @@ static void a_daemon_that_is_required_is_looked_for_every_second(void **state)
         assert_true(gpu->managed && core.running);
 }
 
-/* ---- without it ---- */
+/* ---- without the daemon ---- */
 
-static void without_a_daemon_all_gpus_that_are_known_are_the_programs(void **state)
+static void without_a_daemon_a_program_gets_all_known_gpus(void **state)
 {
-        core.gpu_count = 2; /* the other one is not known */
+        core.gpu_count = 2; /* the second GPU is not known */
         connects = -ENOENT;
         breaks = true;
         gpu->visible = 0;
@@ -141,7 +141,7 @@ static void without_a_daemon_all_gpus_that_are_known_are_the_programs(void **sta
         assert_int_equal(core.host.allowed, UINT64_MAX);
         assert_false(core.gpus[1].managed);
         core.gpu_count = 1;
-        gpu->visible = 5 * MIB; /* the size that it sees stays */
+        gpu->visible = 5 * MIB; /* the visible size must stay */
         core.host.most = 7;
         lock_acquire(&core_lock);
         agent_gpu_alone(gpu);
@@ -150,7 +150,7 @@ static void without_a_daemon_all_gpus_that_are_known_are_the_programs(void **sta
         assert_int_equal(core.host.most, 7);
 }
 
-static void what_was_moved_out_comes_back_before_a_program_runs_alone(void **state)
+static void evicted_memory_is_restored_before_a_program_runs_alone(void **state)
 {
         put(EXTENT_EVICTED);
         connects = -ENOENT;
@@ -164,10 +164,10 @@ static void what_was_moved_out_comes_back_before_a_program_runs_alone(void **sta
         beside.torture = OWN_RESTORES;
         now_ns = agent.retry_ns + 11 * NSEC_PER_SEC;
         rounds(1);
-        assert_true(core.running); /* in its turn, when all is back */
+        assert_true(core.running); /* all its memory is back */
 }
 
-static void what_a_lost_daemon_had_said_is_void(void **state)
+static void the_loss_of_the_daemon_voids_its_answers(void **state)
 {
         unsigned before;
         uint32_t heard;
@@ -186,7 +186,7 @@ static void what_a_lost_daemon_had_said_is_void(void **state)
         assert_int_equal(gpu->limit, 64 * MIB); /* a running program keeps its memory */
 }
 
-static void a_drain_of_tortures_outlasts_the_daemon(void **state)
+static void a_drain_for_torture_outlasts_the_daemon(void **state)
 {
         begin_running();
         beside.torture = OWN_RESTORES;
@@ -195,7 +195,7 @@ static void a_drain_of_tortures_outlasts_the_daemon(void **state)
         lock_release(&core_lock);
         lose();
         assert_true(agent.revoking);
-        assert_int_equal(gpu->limit, 64 * MIB); /* nor is it kept from coming back */
+        assert_int_equal(gpu->limit, 64 * MIB); /* the limit still lets memory come back */
         beside.torture = OWN_NONE;
 }
 
@@ -206,7 +206,7 @@ static void a_waiting_program_keeps_its_resident_memory(void **state)
         gpu->heap.backed = 24 * MIB;
         lose();
         assert_int_equal(gpu->limit, 24 * MIB);
-        gpu->limit = UINT64_MAX; /* no daemon, since before */
+        gpu->limit = UINT64_MAX; /* the program has been without a daemon for some time */
         gpu->managed = true;
         lock_acquire(&core_lock);
         core.running = false;
@@ -234,7 +234,7 @@ static void a_daemon_that_is_slow_gets_a_second_try(void **state)
         assert_int_equal(daemon_line.link, LINK_DOWN);
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
         agent.idle_said = true;
-        submits(); /* nobody to tell */
+        submits(); /* there is no daemon to report it to */
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
 }
 
@@ -264,7 +264,7 @@ static void a_new_client_reports_all_its_memory(void **state)
         core.waiters = 0;
 }
 
-static void what_others_hold_is_said_with_the_attachment(void **state)
+static void exported_bytes_are_reported_with_the_attachment(void **state)
 {
         rounds(1);
         put(EXTENT_RESIDENT);
@@ -280,7 +280,7 @@ static void what_others_hold_is_said_with_the_attachment(void **state)
         gpu->export_granted = gpu->export_requested = 0;
 }
 
-static void what_left_the_card_meanwhile_is_held_by_nobody(void **state)
+static void an_evicted_extent_is_no_longer_exported_at_the_attachment(void **state)
 {
         rounds(1);
         put(EXTENT_EVICTED);
@@ -293,10 +293,10 @@ static void what_left_the_card_meanwhile_is_held_by_nobody(void **state)
         assert_int_equal(gpu->export_granted + gpu->export_said + gpu->export_allowed, 0);
 }
 
-static void a_thread_that_attaches_a_gpu_says_so_itself(void **state)
+static void a_thread_that_attaches_a_gpu_sends_the_message_itself(void **state)
 {
         rounds(1);
-        gpu->known = false; /* until now */
+        gpu->known = false; /* the program has not used the GPU yet */
         welcome();
         assert_int_equal(times_said(WIRE_ATTACH), 0);
         gpu->known = true;
@@ -306,7 +306,7 @@ static void a_thread_that_attaches_a_gpu_says_so_itself(void **state)
         lock_release(&core_lock);
         assert_int_equal(times_said(WIRE_ATTACH), 1);
         assert_true(gpu->managed);
-        /* Nobody to ask. */
+        /* Without a daemon the thread sends nothing. */
         gpu->managed = false;
         daemon_line.link = LINK_REFUSED;
         lock_acquire(&core_lock);
@@ -318,7 +318,7 @@ static void a_thread_that_attaches_a_gpu_says_so_itself(void **state)
         daemon_line.link = LINK_UP;
 }
 
-static void an_attachment_asks_again_for_what_was_promised(void **state)
+static void an_attachment_requests_the_earlier_commit_again(void **state)
 {
         rounds(1);
         welcome();
@@ -334,7 +334,7 @@ static void an_attachment_asks_again_for_what_was_promised(void **state)
         assert_int_equal(gpu->block_bytes, HEAP_GRANULARITY);
 }
 
-/* A program alone on its card does not wait; one that shares it does from the first moment. */
+/* A program that shares its card must wait for a turn from the first moment. */
 static void the_first_attachment_shuts_the_gate_unless_the_program_runs(void **state)
 {
         rounds(1);
@@ -343,7 +343,7 @@ static void the_first_attachment_shuts_the_gate_unless_the_program_runs(void **s
         attached();
         assert_true(atomic_load(&gate_bits) & GATE_NO_LEASE);
         atomic_store(&gate_bits, 0);
-        attached(); /* said again */
+        attached(); /* a repeated answer changes nothing */
         assert_int_equal(atomic_load(&gate_bits), 0);
         gpu->managed = false;
         core.running = true;
@@ -351,7 +351,7 @@ static void the_first_attachment_shuts_the_gate_unless_the_program_runs(void **s
         assert_int_equal(atomic_load(&gate_bits), 0);
 }
 
-/* The size of the card that the program sees depends on the host's memory. */
+/* The visible size depends on the amount of host memory. */
 static void a_gpu_that_overflows_is_not_managed_before_the_host_is_known(void **state)
 {
         struct wire_message *m;
@@ -370,12 +370,12 @@ static void a_gpu_that_overflows_is_not_managed_before_the_host_is_known(void **
         assert_true(beside.room_changed > 0);
         tell(WIRE_HOST_LIMIT)->HOST_LIMIT.most = 8 * GIB;
         rounds(1);
-        assert_int_equal(core.host.most, 9 * GIB); /* as when the process began */
+        assert_int_equal(core.host.most, 9 * GIB); /* the first figure stays */
 }
 
 /* ---- refusals ---- */
 
-static void a_refusal_counts_where_it_belongs(void **state)
+static void a_refusal_answers_only_the_request_that_it_names(void **state)
 {
         uint32_t heard;
 
@@ -385,7 +385,7 @@ static void a_refusal_counts_where_it_belongs(void **state)
         wake();
         refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->request_sequence - 1);
         assert_int_equal(gpu->unevictable_requested,
-                         400 * MIB); /* the last request has an answer of its own */
+                         400 * MIB); /* the last request is still unanswered */
         assert_int_equal(gpu->refused_unevictable.count, 0);
         heard = bell_listen(&core.changed);
         refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->request_sequence);
@@ -408,7 +408,7 @@ static void a_refusal_counts_where_it_belongs(void **state)
         assert_true(core.running);
 }
 
-static void another_release_is_waited_out_where_a_daemon_is_required(void **state)
+static void a_required_daemon_of_another_release_is_waited_out(void **state)
 {
         assert_int_equal(setenv("SUBLET_REQUIRE", "1", 1), 0);
         begin_running();
@@ -424,9 +424,8 @@ static void another_release_is_waited_out_where_a_daemon_is_required(void **stat
         assert_false(agent.refusal_said);
 }
 
-/* It ran and grew without a daemon: of several such programs none may have room for all of its
- * memory. */
-static void a_program_that_runs_makes_room_before_it_runs_alone(void **state)
+/* Several programs may have grown without a daemon, and none may have room for all its memory. */
+static void a_program_with_evicted_memory_drains_before_it_runs_alone(void **state)
 {
         begin_running();
         extent->state = EXTENT_EVICTED;
@@ -438,7 +437,7 @@ static void a_program_that_runs_makes_room_before_it_runs_alone(void **state)
         extent->state = EXTENT_RESIDENT;
 }
 
-static void a_program_all_of_which_is_there_goes_on_alone(void **state)
+static void a_program_with_all_its_memory_resident_goes_on_alone(void **state)
 {
         begin_running();
         refuse(WIRE_REFUSED_VERSION, 0, 0);
@@ -448,8 +447,8 @@ static void a_program_all_of_which_is_there_goes_on_alone(void **state)
         assert_false(daemon_may_answer());
 }
 
-/* New memory may be missing for a while. */
-static void a_program_that_runs_alone_gives_way_to_nobody(void **state)
+/* A missing extent may be new memory that is not backed yet. */
+static void a_program_that_runs_alone_gives_way_to_no_other(void **state)
 {
         begin_running();
         refuse(WIRE_REFUSED_VERSION, 0, 0);
@@ -466,9 +465,9 @@ static void a_program_that_runs_alone_gives_way_to_nobody(void **state)
         core.waiters = 0;
 }
 
-/* ---- who is there ---- */
+/* ---- the connection ---- */
 
-static void a_line_that_fails_is_lost_at_once(void **state)
+static void a_connection_that_fails_is_lost_at_once(void **state)
 {
         struct wire_message m = {0};
         uint32_t said_as;
@@ -482,12 +481,12 @@ static void a_line_that_fails_is_lost_at_once(void **state)
         assert_int_equal(said(WIRE_NAME)->header.sequence, said_as);
         sends = -EPIPE;
         connects = -ENOENT;
-        assert_int_equal(daemon_say(&m, WIRE_NAME), 0); /* lost at that */
+        assert_int_equal(daemon_say(&m, WIRE_NAME), 0); /* this send fails */
         lock_release(&core_lock);
-        assert_true(is_kicked()); /* to look for it */
+        assert_true(is_kicked()); /* the agent has to look for a daemon */
         assert_false(daemon_is_up());
         assert_int_equal(daemon_line.link, LINK_LOST);
-        assert_true(daemon_may_answer()); /* it may come back */
+        assert_true(daemon_may_answer()); /* the daemon may come back */
         rounds(1);
         assert_int_equal(daemon_line.link, LINK_DOWN);
         daemon_line.warned = true;
@@ -498,28 +497,28 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 LINK_TEST(a_priority_is_requested_at_the_start),
-                LINK_TEST(a_daemon_that_was_there_is_looked_for_every_second_at_most),
-                LINK_TEST(a_daemon_that_never_was_is_looked_for_every_half_minute),
-                LINK_TEST(a_daemon_that_is_required_is_looked_for_every_second),
-                LINK_TEST(without_a_daemon_all_gpus_that_are_known_are_the_programs),
-                LINK_TEST(what_was_moved_out_comes_back_before_a_program_runs_alone),
-                LINK_TEST(what_a_lost_daemon_had_said_is_void),
-                LINK_TEST(a_drain_of_tortures_outlasts_the_daemon),
+                LINK_TEST(a_lost_daemon_is_sought_at_most_every_second),
+                LINK_TEST(a_daemon_never_seen_is_sought_every_half_minute),
+                LINK_TEST(a_required_daemon_is_sought_every_second),
+                LINK_TEST(without_a_daemon_a_program_gets_all_known_gpus),
+                LINK_TEST(evicted_memory_is_restored_before_a_program_runs_alone),
+                LINK_TEST(the_loss_of_the_daemon_voids_its_answers),
+                LINK_TEST(a_drain_for_torture_outlasts_the_daemon),
                 LINK_TEST(a_waiting_program_keeps_its_resident_memory),
                 LINK_TEST(a_daemon_that_is_slow_gets_a_second_try),
                 LINK_TEST(a_new_client_reports_all_its_memory),
-                LINK_TEST(what_others_hold_is_said_with_the_attachment),
-                LINK_TEST(what_left_the_card_meanwhile_is_held_by_nobody),
-                LINK_TEST(a_thread_that_attaches_a_gpu_says_so_itself),
-                LINK_TEST(an_attachment_asks_again_for_what_was_promised),
+                LINK_TEST(exported_bytes_are_reported_with_the_attachment),
+                LINK_TEST(an_evicted_extent_is_no_longer_exported_at_the_attachment),
+                LINK_TEST(a_thread_that_attaches_a_gpu_sends_the_message_itself),
+                LINK_TEST(an_attachment_requests_the_earlier_commit_again),
                 LINK_TEST(the_first_attachment_shuts_the_gate_unless_the_program_runs),
                 LINK_TEST(a_gpu_that_overflows_is_not_managed_before_the_host_is_known),
-                LINK_TEST(a_refusal_counts_where_it_belongs),
-                LINK_TEST(another_release_is_waited_out_where_a_daemon_is_required),
-                LINK_TEST(a_program_that_runs_makes_room_before_it_runs_alone),
-                LINK_TEST(a_program_all_of_which_is_there_goes_on_alone),
-                LINK_TEST(a_program_that_runs_alone_gives_way_to_nobody),
-                LINK_TEST(a_line_that_fails_is_lost_at_once),
+                LINK_TEST(a_refusal_answers_only_the_request_that_it_names),
+                LINK_TEST(a_required_daemon_of_another_release_is_waited_out),
+                LINK_TEST(a_program_with_evicted_memory_drains_before_it_runs_alone),
+                LINK_TEST(a_program_with_all_its_memory_resident_goes_on_alone),
+                LINK_TEST(a_program_that_runs_alone_gives_way_to_no_other),
+                LINK_TEST(a_connection_that_fails_is_lost_at_once),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

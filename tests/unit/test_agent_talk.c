@@ -1,4 +1,4 @@
-/* test_agent_talk.c: requests to the daemon and reports to it: room, figures, memory handed over;
+/* test_agent_talk.c: requests and reports to the daemon about room, figures and memory handed over,
  * and the answers that waiting threads get. */
 #include "unit.h"
 
@@ -16,7 +16,7 @@
 
 /* ---- room ---- */
 
-static const uint64_t *asked; /* the daemon's limit, at each request */
+static const uint64_t *asked; /* the limits with which the daemon answers the next requests */
 
 static void answer_commit(const struct core_wait *w)
 {
@@ -54,7 +54,7 @@ static void room_to_allocate_is_asked_for_and_waited_for(void **state)
         begin_running();
         asked = answers;
         meanwhile = answer_commit;
-        assert_int_equal(ask_commit(64 * MIB), 0); /* is there */
+        assert_int_equal(ask_commit(64 * MIB), 0); /* granted already */
         assert_ptr_equal(asked, answers);
         assert_int_equal(ask_commit(80 * MIB), 0);
         assert_int_equal(gpu->commit, 80 * MIB);
@@ -109,13 +109,13 @@ static void answer_unevictable(const struct core_wait *w)
         rounds(1);
 }
 
-static void room_for_what_cannot_be_moved_is_taken_once_it_is_there(void **state)
+static void unevictable_room_is_taken_once_it_is_granted(void **state)
 {
         uint32_t heard;
 
         begin_running();
         lock_acquire(&core_lock);
-        assert_int_equal(request_unevictable(gpu, 300 * MIB), 0); /* is there */
+        assert_int_equal(request_unevictable(gpu, 300 * MIB), 0); /* granted already */
         assert_int_equal(gpu->unevictable, 300 * MIB);
         meanwhile = answer_unevictable;
         allows_unevictable = true;
@@ -176,7 +176,7 @@ static void host_memory_is_asked_for_before_it_is_mapped(void **state)
         assert_int_equal(request_host(10 * MIB), -ENOMEM);
         assert_int_equal(core.host.taking, 10 * MIB);
         assert_true(request_may_map(6 * MIB));
-        assert_false(request_may_map(8 * MIB)); /* is asked for */
+        assert_false(request_may_map(8 * MIB)); /* not granted, so it is requested */
         lock_release(&core_lock);
         host_allows = GIB;
         answer_host(NULL);
@@ -199,12 +199,12 @@ static void room_that_is_not_used_is_given_back_after_a_while(void **state)
         now_ns += NSEC_PER_SEC;
         gpu->commit_askers = 1;
         rounds(1);
-        assert_int_equal(gpu->commit, 512 * MIB); /* a thread is about to use it */
+        assert_int_equal(gpu->commit, 512 * MIB); /* a thread is about to use the room */
         gpu->commit_askers = 0;
         rounds(1);
-        assert_int_equal(gpu->commit, 64 * MIB); /* a block more than it uses */
+        assert_int_equal(gpu->commit, 64 * MIB); /* a block more than the program uses */
         assert_int_equal(said(WIRE_REQUEST)->REQUEST.commit, 64 * MIB);
-        /* A LIMIT that was on its way grants nothing again. */
+        /* A LIMIT that was on its way does not grant the room again. */
         limit(512 * MIB, 512 * MIB, 300 * MIB, 4);
         assert_int_equal(gpu->commit, 64 * MIB);
 }
@@ -232,7 +232,7 @@ static void a_limit_is_acknowledged_with_true_figures(void **state)
         assert_true(said(WIRE_USAGE)->USAGE.flags & WIRE_FLAG_STAYS);
 }
 
-static void figures_are_told_at_intervals_unless_somebody_waits(void **state)
+static void figures_are_reported_at_intervals_unless_a_thread_waits(void **state)
 {
         begin_running();
         now_ns += NSEC_PER_SEC;
@@ -255,8 +255,8 @@ static void figures_are_told_at_intervals_unless_somebody_waits(void **state)
         assert_int_equal(times_said(WIRE_USAGE), 3);
 }
 
-/* A grant must not come before the memory. */
-static void what_is_on_its_way_in_is_not_told_as_there(void **state)
+/* Otherwise the daemon would grant a turn before the memory is back. */
+static void memory_on_its_way_in_is_not_reported_as_backed(void **state)
 {
         begin_attached();
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
@@ -267,31 +267,31 @@ static void what_is_on_its_way_in_is_not_told_as_there(void **state)
         lock_release(&core_lock);
         rounds(1);
         assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 8 * MIB);
-        limit(64 * MIB, 16 * MIB, 300 * MIB, 3); /* it leaves */
+        limit(64 * MIB, 16 * MIB, 300 * MIB, 3); /* the memory has to leave */
         assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 32 * MIB);
         limit(64 * MIB, 64 * MIB, 300 * MIB, 4);
         assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 8 * MIB);
-        core.running = true; /* and threads wait for new memory */
+        core.running = true; /* threads of a running program wait for new memory */
         gpu->usage_dirty = true;
         rounds(1);
         assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 32 * MIB);
 }
 
-static void a_want_says_what_is_needed_to_run(void **state)
+static void a_request_to_run_states_the_bytes_needed(void **state)
 {
         begin_attached();
         assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
         assert_int_equal(said(WIRE_REQUEST)->REQUEST.need, 32 * MIB);
         forget_sent();
         rounds(3);
-        assert_int_equal(times_said(WIRE_REQUEST), 0); /* once */
+        assert_int_equal(times_said(WIRE_REQUEST), 0); /* the request is not repeated */
         gpu->heap.allocated += 2 * MIB;
         rounds(1);
         assert_int_equal(said(WIRE_REQUEST)->REQUEST.need, 34 * MIB);
         gpu->heap.allocated -= 2 * MIB;
 }
 
-static void evicted_memory_goes_along_with_the_figures(void **state)
+static void memory_to_hand_over_travels_with_the_figures(void **state)
 {
         unsigned before;
 
@@ -316,7 +316,7 @@ static void evicted_memory_goes_along_with_the_figures(void **state)
         assert_int_equal(open_descriptors(), before);
 }
 
-static void memory_that_was_passed_on_is_kept_if_it_is_of_our_size(void **state)
+static void memory_handed_over_is_kept_if_its_size_matches(void **state)
 {
         struct wire_message *m;
         unsigned before;
@@ -332,13 +332,13 @@ static void memory_that_was_passed_on_is_kept_if_it_is_of_our_size(void **state)
                 assert_int_equal(gpu->passed.count, i);
                 assert_int_equal(open_descriptors(), before + i);
         }
-        m = tell(WIRE_GRANT); /* no descriptor goes along with that */
+        m = tell(WIRE_GRANT); /* a message that must carry no descriptor */
         box_fds[box_count - 1] = driver_foreign(MIB * 2, 1);
         rounds(1);
         assert_int_equal(open_descriptors(), before + 1);
 }
 
-static void less_that_is_exported_is_said_before_the_figures_and_more_after(void **state)
+static void fewer_exported_bytes_are_reported_before_usage_and_more_after(void **state)
 {
         begin_running();
         gpu->export_requested = 8 * MIB;
@@ -361,7 +361,7 @@ static void less_that_is_exported_is_said_before_the_figures_and_more_after(void
         assert_int_equal(gpu->export_allowed, 0);
 }
 
-/* ---- answers, and what has changed meanwhile ---- */
+/* ---- answers to waiting threads ---- */
 
 static unsigned step;
 
@@ -369,10 +369,10 @@ static void refuse_then_take_then_allow(const struct core_wait *w)
 {
         switch (step++) {
         case 0:
-                gpu->refused_unevictable.bytes = 400 * MIB; /* of another thread's */
+                gpu->refused_unevictable.bytes = 400 * MIB; /* a request of another thread */
                 gpu->refused_unevictable.count++;
                 break;
-        case 1: /* a third thread takes some */
+        case 1: /* a third thread takes bytes of the room */
                 gpu->unevictable = gpu->unevictable_requested = gpu->unevictable_allowed =
                         450 * MIB;
                 break;
@@ -383,8 +383,9 @@ static void refuse_then_take_then_allow(const struct core_wait *w)
         bell_ring(&core.changed);
 }
 
-/* It was more than this thread wanted then; what it needs by now is not yet requested. */
-static void a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later(void **state)
+/* The refused request was for 400 MiB, more than this thread needed then. When the thread wakes it
+ * needs 800 MiB in all, which nobody has requested yet. */
+static void a_refusal_of_fewer_bytes_does_not_answer_a_later_need(void **state)
 {
         begin_running();
         step = 0;
@@ -395,7 +396,7 @@ static void a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later(void *
         assert_int_equal(gpu->unevictable, 800 * MIB);
         now_ns += NSEC_PER_MSEC;
         rounds(1);
-        assert_int_equal(said(WIRE_USAGE)->USAGE.unevictable, 800 * MIB); /* told by itself */
+        assert_int_equal(said(WIRE_USAGE)->USAGE.unevictable, 800 * MIB); /* reported unasked */
 }
 
 static void a_thread_of_a_process_that_ends_gets_no_room(const struct core_wait *w)
@@ -404,7 +405,7 @@ static void a_thread_of_a_process_that_ends_gets_no_room(const struct core_wait 
         bell_ring(&core.changed);
 }
 
-static void nobody_waits_for_room_in_a_bystander(void **state)
+static void no_thread_waits_for_room_in_a_bystander(void **state)
 {
         begin_running();
         meanwhile = a_thread_of_a_process_that_ends_gets_no_room;
@@ -428,7 +429,7 @@ static void nobody_waits_for_room_in_a_bystander(void **state)
 
 /* ---- more figures ---- */
 
-static void figures_say_in_what_state_the_program_is(void **state)
+static void figures_report_the_state_of_the_program(void **state)
 {
         begin_running();
         agent.last_drain_ns = 17;
@@ -447,7 +448,7 @@ static void figures_say_in_what_state_the_program_is(void **state)
         core.waiters = 0;
 }
 
-static void managed_memory_is_told_when_it_changes(void **state)
+static void managed_memory_is_reported_when_it_changes(void **state)
 {
         begin_running();
         gpu->heap.managed_bytes = 4 * MIB;
@@ -459,16 +460,16 @@ static void managed_memory_is_told_when_it_changes(void **state)
         assert_int_equal(times_said(WIRE_MANAGED), 2);
 }
 
-static void host_memory_is_told_by_whoever_uses_some(void **state)
+static void host_memory_is_reported_only_if_a_gpu_overflows(void **state)
 {
         begin_running();
         core.host.wanted = 3 * MIB;
         rounds(1);
-        assert_int_equal(times_said(WIRE_HOST), 0); /* none of its GPUs overflows */
+        assert_int_equal(times_said(WIRE_HOST), 0); /* no GPU of the program overflows */
         gpu->overflow = true;
         rounds(2);
         assert_int_equal(times_said(WIRE_HOST), 1);
-        gpu->heap.mapped = core.host.taking = 2 * MIB; /* one mapped, one to come */
+        gpu->heap.mapped = core.host.taking = 2 * MIB; /* 2 MiB mapped, 2 MiB to come */
         core.host.wanted = 4 * MIB;
         rounds(2);
         assert_int_equal(times_said(WIRE_HOST), 2);
@@ -480,7 +481,7 @@ static void host_memory_is_told_by_whoever_uses_some(void **state)
         gpu->heap.mapped = core.host.taking = 0;
 }
 
-static void a_host_limit_answers_what_was_asked_last(void **state)
+static void a_host_limit_answers_the_last_request(void **state)
 {
         struct wire_message *m;
         unsigned before = core.host.refused.count;
@@ -499,7 +500,7 @@ static void a_host_limit_answers_what_was_asked_last(void **state)
         m->HOST_LIMIT.bytes = 8 * MIB;
         m->HOST_LIMIT.of = agent.host_sequence;
         rounds(1);
-        assert_int_equal(core.host.refused.count, before); /* all of it */
+        assert_int_equal(core.host.refused.count, before); /* all bytes were granted */
         m = tell(WIRE_HOST_LIMIT);
         m->HOST_LIMIT.bytes = 7 * MIB;
         m->HOST_LIMIT.of = agent.host_sequence;
@@ -509,7 +510,7 @@ static void a_host_limit_answers_what_was_asked_last(void **state)
         assert_int_equal(core.host.wanted, 7 * MIB);
         forget_sent();
         rounds(1);
-        assert_int_equal(times_said(WIRE_HOST), 0); /* the daemon knows that */
+        assert_int_equal(times_said(WIRE_HOST), 0); /* the daemon knows the lower figure */
 }
 
 /* ---- limits ---- */
@@ -519,21 +520,21 @@ static void a_lower_limit_makes_the_program_ask_again(void **state)
         begin_attached();
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
         forget_sent();
-        limit(64 * MIB, 32 * MIB, 300 * MIB, 3); /* all of it fits */
+        limit(64 * MIB, 32 * MIB, 300 * MIB, 3); /* all memory still fits */
         assert_int_equal(times_said(WIRE_REQUEST), 0);
         limit(64 * MIB, 16 * MIB, 300 * MIB, 4);
         assert_int_equal(times_said(WIRE_REQUEST), 1);
-        limit(64 * MIB, 16 * MIB, 300 * MIB, 5); /* no less */
+        limit(64 * MIB, 16 * MIB, 300 * MIB, 5); /* not lower than before */
         assert_int_equal(times_said(WIRE_REQUEST), 1);
 }
 
-static void what_is_promised_again_is_asked_for_by_whoever_waits_for_it(void **state)
+static void a_lowered_commit_is_requested_again_only_for_a_waiting_thread(void **state)
 {
         begin_running();
         gpu->commit_requested = 128 * MIB;
         limit(128 * MIB, 64 * MIB, 300 * MIB, 3);
         assert_int_equal(gpu->commit, 128 * MIB);
-        assert_int_equal(beside.room_changed, 2); /* more than before, also at first */
+        assert_int_equal(beside.room_changed, 2); /* two higher commits: the first one and this */
         forget_sent();
         limit(96 * MIB, 64 * MIB, 300 * MIB, 4);
         assert_int_equal(times_said(WIRE_REQUEST), 0);
@@ -546,7 +547,7 @@ static void what_is_promised_again_is_asked_for_by_whoever_waits_for_it(void **s
         assert_false(gpu->arena_trims);
 }
 
-static void more_than_the_arena_may_hold_is_trimmed(void **state)
+static void an_arena_above_its_limit_is_trimmed(void **state)
 {
         begin_running();
         for (unsigned i = 0; i < 2; i++) {
@@ -562,7 +563,7 @@ static void more_than_the_arena_may_hold_is_trimmed(void **state)
 }
 
 /* The daemon ignores a request that is already granted, and may take the grant back. */
-static void memory_that_is_missed_while_it_runs_is_asked_for_every_second(void **state)
+static void a_running_program_requests_missing_memory_every_second(void **state)
 {
         begin_running();
         gpu->heap.allocated += 2 * MIB;
@@ -575,18 +576,18 @@ static void memory_that_is_missed_while_it_runs_is_asked_for_every_second(void *
         now_ns++;
         rounds(1);
         assert_int_equal(times_said(WIRE_REQUEST), 2);
-        gpu->heap.allocated -= 2 * MIB; /* nothing is missing any more */
+        gpu->heap.allocated -= 2 * MIB; /* no memory is missing any more */
         now_ns += NSEC_PER_SEC;
         rounds(2);
         assert_int_equal(times_said(WIRE_REQUEST), 2);
         core.waiters = 0;
 }
 
-static void exported_bytes_are_told_after_what_they_are_part_of(void **state)
+static void exported_bytes_are_reported_after_the_usage_that_includes_them(void **state)
 {
         begin_running();
         gpu->export_requested = 8 * MIB;
-        gpu->usage_dirty = true; /* the figure that includes it comes first */
+        gpu->usage_dirty = true; /* USAGE, which includes these bytes, has to come first */
         agent.usage_ns[0] = now_ns;
         gpu->export_said = 4 * MIB;
         rounds(1);
@@ -596,17 +597,18 @@ static void exported_bytes_are_told_after_what_they_are_part_of(void **state)
         gpu->export_requested = gpu->export_said = 0;
 }
 
-static void room_is_given_back_only_where_it_is_much_and_nobody_needs_it(void **state)
+static void only_large_unneeded_room_is_given_back(void **state)
 {
         begin_running();
         now_ns += 10 * NSEC_PER_SEC;
         for (unsigned i = 0; i < 6; i++) {
-                /* In use: 32 MiB; kept: a block more; two blocks are not worth a message. */
+                /* The program uses 32 MiB and keeps a block more. Two blocks beyond that are not
+                 * worth a message. */
                 gpu->commit = gpu->commit_requested = 128 * MIB + (i > 0);
                 gpu->commit_askers = i == 1;
                 beside.overflow_holds = i == 2;
                 gpu->commit_kept = i == 3 ? 65 * MIB : 0;
-                gpu->commit_requested += i == 4; /* it is asking for more */
+                gpu->commit_requested += i == 4; /* a request for more is under way */
                 wake();
                 assert_int_equal(gpu->commit, i == 5 ? 64 * MIB : 128 * MIB + (i > 0));
         }
@@ -623,11 +625,11 @@ static void bytes_without_a_copy_are_reported_with_the_figures(void **state)
         assert_int_equal(said(WIRE_SPARED)->SPARED.out, 3);
         assert_int_equal(said(WIRE_SPARED)->SPARED.in, 4);
         limit(64 * MIB, 64 * MIB, 300 * MIB, 5);
-        assert_int_equal(times_said(WIRE_SPARED), 1); /* has not changed */
+        assert_int_equal(times_said(WIRE_SPARED), 1); /* the figures have not changed */
         gpu->spared_in++;
         limit(64 * MIB, 64 * MIB, 300 * MIB, 6);
         assert_int_equal(times_said(WIRE_SPARED), 2);
-        breaks = true; /* another daemon knows nothing of it */
+        breaks = true; /* a new daemon does not know these figures */
         rounds(1);
         now_ns += 10 * NSEC_PER_SEC;
         rounds(1);
@@ -637,7 +639,7 @@ static void bytes_without_a_copy_are_reported_with_the_figures(void **state)
         assert_int_equal(times_said(WIRE_SPARED), 3);
 }
 
-static void how_memory_is_shared_is_told_when_it_changes(void **state)
+static void the_way_of_sharing_memory_is_reported_when_it_changes(void **state)
 {
         begin_attached();
         assert_int_equal(times_said(WIRE_SELF), 1);
@@ -653,7 +655,7 @@ static void how_memory_is_shared_is_told_when_it_changes(void **state)
         rounds(1);
         assert_int_equal(said(WIRE_SELF)->SELF.mode, WIRE_MEMORY_OVERFLOW);
         assert_int_equal(said(WIRE_SELF)->SELF.keep, 7 * MIB);
-        gpu->keep = UINT64_MAX; /* all of it */
+        gpu->keep = UINT64_MAX; /* keep all buffers on the card */
         gpu->heap.mapped = MIB;
         rounds(2);
         assert_int_equal(times_said(WIRE_SELF), 4);
@@ -662,7 +664,7 @@ static void how_memory_is_shared_is_told_when_it_changes(void **state)
         gpu->heap.mapped = 0;
 }
 
-/* Without the time in which it was stopped. */
+/* The time that the program was stopped does not count. */
 static void another_daemon_hears_how_long_the_program_has_run(void **state)
 {
         begin_running();
@@ -673,7 +675,7 @@ static void another_daemon_hears_how_long_the_program_has_run(void **state)
         }
         now_ns += 100 * NSEC_PER_SEC;
         rounds(1);
-        agent.idle_said = true; /* from here on it only holds its turn */
+        agent.idle_said = true; /* from here on the program is idle in its turn */
         rounds(1);
         now_ns += NSEC_PER_SEC;
         rounds(1);
@@ -691,30 +693,30 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 AGENT_TEST(room_to_allocate_is_asked_for_and_waited_for),
                 AGENT_TEST(the_refusal_of_an_earlier_request_is_no_answer),
-                AGENT_TEST(room_for_what_cannot_be_moved_is_taken_once_it_is_there),
+                AGENT_TEST(unevictable_room_is_taken_once_it_is_granted),
                 AGENT_TEST(host_memory_is_asked_for_before_it_is_mapped),
                 AGENT_TEST(room_that_is_not_used_is_given_back_after_a_while),
                 AGENT_TEST(a_limit_is_acknowledged_with_true_figures),
-                AGENT_TEST(figures_are_told_at_intervals_unless_somebody_waits),
-                AGENT_TEST(what_is_on_its_way_in_is_not_told_as_there),
-                AGENT_TEST(a_want_says_what_is_needed_to_run),
-                AGENT_TEST(evicted_memory_goes_along_with_the_figures),
-                AGENT_TEST(memory_that_was_passed_on_is_kept_if_it_is_of_our_size),
-                AGENT_TEST(less_that_is_exported_is_said_before_the_figures_and_more_after),
-                AGENT_TEST(a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later),
-                AGENT_TEST(nobody_waits_for_room_in_a_bystander),
-                AGENT_TEST(figures_say_in_what_state_the_program_is),
-                AGENT_TEST(managed_memory_is_told_when_it_changes),
-                AGENT_TEST(host_memory_is_told_by_whoever_uses_some),
-                AGENT_TEST(a_host_limit_answers_what_was_asked_last),
+                AGENT_TEST(figures_are_reported_at_intervals_unless_a_thread_waits),
+                AGENT_TEST(memory_on_its_way_in_is_not_reported_as_backed),
+                AGENT_TEST(a_request_to_run_states_the_bytes_needed),
+                AGENT_TEST(memory_to_hand_over_travels_with_the_figures),
+                AGENT_TEST(memory_handed_over_is_kept_if_its_size_matches),
+                AGENT_TEST(fewer_exported_bytes_are_reported_before_usage_and_more_after),
+                AGENT_TEST(a_refusal_of_fewer_bytes_does_not_answer_a_later_need),
+                AGENT_TEST(no_thread_waits_for_room_in_a_bystander),
+                AGENT_TEST(figures_report_the_state_of_the_program),
+                AGENT_TEST(managed_memory_is_reported_when_it_changes),
+                AGENT_TEST(host_memory_is_reported_only_if_a_gpu_overflows),
+                AGENT_TEST(a_host_limit_answers_the_last_request),
                 AGENT_TEST(a_lower_limit_makes_the_program_ask_again),
-                AGENT_TEST(what_is_promised_again_is_asked_for_by_whoever_waits_for_it),
-                AGENT_TEST(more_than_the_arena_may_hold_is_trimmed),
-                AGENT_TEST(memory_that_is_missed_while_it_runs_is_asked_for_every_second),
-                AGENT_TEST(exported_bytes_are_told_after_what_they_are_part_of),
-                AGENT_TEST(room_is_given_back_only_where_it_is_much_and_nobody_needs_it),
+                AGENT_TEST(a_lowered_commit_is_requested_again_only_for_a_waiting_thread),
+                AGENT_TEST(an_arena_above_its_limit_is_trimmed),
+                AGENT_TEST(a_running_program_requests_missing_memory_every_second),
+                AGENT_TEST(exported_bytes_are_reported_after_the_usage_that_includes_them),
+                AGENT_TEST(only_large_unneeded_room_is_given_back),
                 AGENT_TEST(bytes_without_a_copy_are_reported_with_the_figures),
-                AGENT_TEST(how_memory_is_shared_is_told_when_it_changes),
+                AGENT_TEST(the_way_of_sharing_memory_is_reported_when_it_changes),
                 AGENT_TEST(another_daemon_hears_how_long_the_program_has_run),
         };
 

@@ -1,5 +1,5 @@
-/* test_agent_turns.c: the agent and its neighbours in each round of its loop: who began a drain,
- * who keeps memory in place, and when to look again. */
+/* test_agent_turns.c: the agent and the other modules in each round of its loop: the module that
+ * began a drain, the modules that keep memory in place, and the time of the next round. */
 #include "unit.h"
 
 #include "agent_bench.h"
@@ -19,7 +19,7 @@
 
 /* ---- drains ---- */
 
-static void a_drain_that_a_neighbour_began_is_no_word_to_the_daemon(void **state)
+static void a_drain_begun_by_another_module_is_not_reported(void **state)
 {
         bool *const whose[] = {&beside.torture_drains, &beside.overflow_drains};
 
@@ -33,7 +33,7 @@ static void a_drain_that_a_neighbour_began_is_no_word_to_the_daemon(void **state
                 rounds(1);
                 assert_false(agent.revoking);
                 assert_int_equal(core.lease, LEASE);
-                beside.hidden = "some"; /* and one that fails */
+                beside.hidden = "some"; /* a drain that fails is not reported either */
                 agent_begin_drain(NSEC_PER_SEC, false);
                 rounds(1);
                 assert_false(agent.revoking);
@@ -43,8 +43,8 @@ static void a_drain_that_a_neighbour_began_is_no_word_to_the_daemon(void **state
         }
 }
 
-/* No event marks the end of its work. */
-static void beside_a_library_with_work_of_its_own_a_drain_fails_at_once(void **state)
+/* No event marks the end of the library's work. */
+static void a_drain_beside_a_library_with_hidden_work_fails_at_once(void **state)
 {
         begin_running();
         quiesce_now = QUIESCE_DONE;
@@ -74,7 +74,7 @@ static void finish_drain(void)
         assert_false(agent.revoking);
 }
 
-static void a_thread_that_waits_when_the_turn_ends_is_heard_of_again(void **state)
+static void a_thread_waiting_at_the_end_of_a_turn_requests_another(void **state)
 {
         core.gpu_count = 1;
         begin_running();
@@ -93,9 +93,9 @@ static void a_thread_that_waits_when_the_turn_ends_is_heard_of_again(void **stat
 
 /* ---- idleness ---- */
 
-static void a_program_that_submits_nothing_is_idle_at_the_first_look(void **state)
+static void a_program_that_submits_nothing_is_idle_at_the_first_check(void **state)
 {
-        submissions = 5; /* before it ran */
+        submissions = 5; /* submissions of earlier turns */
         begin_running();
         quiesce_now = QUIESCE_DONE;
         now_ns += TICK_NS - 1;
@@ -115,7 +115,7 @@ static void a_wait_for_idleness_begins_anew_after_a_submission(void **state)
         last_wait = NULL;
         now_ns += TICK_NS;
         rounds(1);
-        assert_null(last_wait); /* the same one goes on */
+        assert_null(last_wait); /* the same wait goes on */
         submissions++;
         now_ns += TICK_NS;
         rounds(1);
@@ -149,7 +149,7 @@ static void a_program_that_is_idle_is_active_again_with_its_next_turn(void **sta
 
 /* ---- who moves memory ---- */
 
-static void torture_takes_memory_although_the_program_holds_its_lease(void **state)
+static void torture_evicts_and_restores_memory_and_then_the_program_runs(void **state)
 {
         begin_running();
         beside.torture_restored = 0;
@@ -165,7 +165,7 @@ static void torture_takes_memory_although_the_program_holds_its_lease(void **sta
         step_now = SWAP_COPYING;
         rounds(1);
         assert_true(steps_evict && !steps_restore);
-        assert_int_equal(beside.torture_evicted, 0); /* not before all is out */
+        assert_int_equal(beside.torture_evicted, 0); /* not before all memory is out */
         step_now = SWAP_LATER;
         put(EXTENT_EVICTED);
         rounds(1);
@@ -182,7 +182,7 @@ static void torture_takes_memory_although_the_program_holds_its_lease(void **sta
         assert_true(core.running);
 }
 
-static void nothing_runs_while_buffers_change_sides(void **state)
+static void nothing_runs_while_buffers_move_between_card_and_host(void **state)
 {
         begin_attached();
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
@@ -193,7 +193,7 @@ static void nothing_runs_while_buffers_change_sides(void **state)
         beside.overflow_holds = false;
         core.lease = 0; /* so that the bench lets memory leave */
         beside.torture = OWN_EVICTS;
-        step_now = SWAP_COPYING; /* it is not done yet */
+        step_now = SWAP_COPYING; /* the eviction has not ended yet */
         rounds(1);
         assert_false(core.running);
         beside.torture = OWN_RESTORES;
@@ -202,10 +202,10 @@ static void nothing_runs_while_buffers_change_sides(void **state)
         assert_int_equal(beside.torture_restored, 1);
         beside.overflow_moves = true;
         rounds(1);
-        assert_int_equal(slept_ns, 0); /* there is more of it */
+        assert_int_equal(slept_ns, 0); /* more buffers are to be moved */
 }
 
-/* Memory that frameworks hold unused goes first. */
+/* Unused memory that frameworks cache has to be freed first. */
 static void an_eviction_waits_for_caches_and_a_restore_does_not(void **state)
 {
         begin_attached();
@@ -234,9 +234,9 @@ static void memory_of_a_gpu_that_is_not_shared_is_not_moved(void **state)
         gpu->managed = true;
 }
 
-/* ---- when to look again ---- */
+/* ---- the time of the next round ---- */
 
-static void it_looks_again_when_a_neighbour_says(void **state)
+static void the_agent_wakes_when_another_module_is_due(void **state)
 {
         uint64_t *const in[] = {&beside.pool_ns, &beside.unevictable_ns};
         uint64_t *const at[] = {&beside.torture_ns, &beside.overflow_ns};
@@ -274,10 +274,10 @@ static void it_looks_again_when_a_neighbour_says(void **state)
         beside.ipc_told = 0;
         rounds(1);
         assert_true(slept_ns > FOR_EVER);
-        assert_int_equal(beside.ipc_told, 1); /* after all reports */
+        assert_int_equal(beside.ipc_told, 1); /* ipc_told() was called, after all reports */
 }
 
-static void a_drain_is_looked_at_less_often_the_longer_it_lasts(void **state)
+static void a_drain_is_checked_less_often_the_longer_it_lasts(void **state)
 {
         begin_running();
         drain();
@@ -293,7 +293,7 @@ static void a_drain_is_looked_at_less_often_the_longer_it_lasts(void **state)
         step_now = SWAP_NOTHING;
 }
 
-static void an_idle_program_is_not_looked_at(void **state)
+static void an_idle_program_is_not_checked(void **state)
 {
         begin_running();
         quiesce_now = QUIESCE_DONE;
@@ -306,7 +306,7 @@ static void an_idle_program_is_not_looked_at(void **state)
         assert_int_equal(slept_ns, TICK_NS);
 }
 
-/* ---- its beginning and its end ---- */
+/* ---- start and end of the agent ---- */
 
 static void an_agent_that_cannot_be_started_leaves_nothing_behind(void **state)
 {
@@ -321,14 +321,14 @@ static void an_agent_that_cannot_be_started_leaves_nothing_behind(void **state)
         assert_int_equal(open_descriptors(), before);
         lock_acquire(&core_lock);
         gpu->managed = false;
-        agent_attach(gpu); /* nobody to wait for */
+        agent_attach(gpu); /* returns, as no agent will answer */
         lock_release(&core_lock);
         assert_true(core_passive());
         core.bystander = false;
         agent.started = true;
 }
 
-static void a_child_closes_what_it_has_of_its_parent(void **state)
+static void a_child_closes_its_parents_descriptors(void **state)
 {
         unsigned before;
 
@@ -337,19 +337,19 @@ static void a_child_closes_what_it_has_of_its_parent(void **state)
         passed_add(&gpu->leaving, driver_foreign(MIB * 2, 1));
         passed_add(&gpu->passed, driver_foreign(MIB * 2, 1));
         agent_forget();
-        assert_int_equal(open_descriptors(), before - 1); /* the daemon's */
+        assert_int_equal(open_descriptors(), before - 1); /* the connection to the daemon */
         assert_int_equal(beside.ipc_forgotten, 1);
         assert_int_equal(daemon_line.fd, -1);
         assert_int_equal(gpu->leaving.count + gpu->passed.count, 0);
-        agent_forget(); /* once */
+        agent_forget(); /* a second call does nothing */
         assert_int_equal(open_descriptors(), before - 1);
         request_close();
-        request_close(); /* once */
+        request_close(); /* a second call does nothing */
         assert_int_equal(open_descriptors(), before - 2);
-        request_kick(); /* to nobody */
+        request_kick(); /* must do no harm */
 }
 
-static void whatever_is_in_the_trace_at_the_end_is_told_unless_the_gpu_failed(void **state)
+static void the_last_figures_are_traced_unless_the_gpu_failed(void **state)
 {
         begin_running();
         assert_int_equal(end_agent(state), 0);
@@ -366,22 +366,22 @@ static void whatever_is_in_the_trace_at_the_end_is_told_unless_the_gpu_failed(vo
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                AGENT_TEST(a_drain_that_a_neighbour_began_is_no_word_to_the_daemon),
-                AGENT_TEST(beside_a_library_with_work_of_its_own_a_drain_fails_at_once),
-                AGENT_TEST(a_thread_that_waits_when_the_turn_ends_is_heard_of_again),
-                AGENT_TEST(a_program_that_submits_nothing_is_idle_at_the_first_look),
+                AGENT_TEST(a_drain_begun_by_another_module_is_not_reported),
+                AGENT_TEST(a_drain_beside_a_library_with_hidden_work_fails_at_once),
+                AGENT_TEST(a_thread_waiting_at_the_end_of_a_turn_requests_another),
+                AGENT_TEST(a_program_that_submits_nothing_is_idle_at_the_first_check),
                 AGENT_TEST(a_wait_for_idleness_begins_anew_after_a_submission),
                 AGENT_TEST(a_program_that_is_idle_is_active_again_with_its_next_turn),
-                AGENT_TEST(torture_takes_memory_although_the_program_holds_its_lease),
-                AGENT_TEST(nothing_runs_while_buffers_change_sides),
+                AGENT_TEST(torture_evicts_and_restores_memory_and_then_the_program_runs),
+                AGENT_TEST(nothing_runs_while_buffers_move_between_card_and_host),
                 AGENT_TEST(an_eviction_waits_for_caches_and_a_restore_does_not),
                 AGENT_TEST(memory_of_a_gpu_that_is_not_shared_is_not_moved),
-                AGENT_TEST(it_looks_again_when_a_neighbour_says),
-                AGENT_TEST(a_drain_is_looked_at_less_often_the_longer_it_lasts),
-                AGENT_TEST(an_idle_program_is_not_looked_at),
+                AGENT_TEST(the_agent_wakes_when_another_module_is_due),
+                AGENT_TEST(a_drain_is_checked_less_often_the_longer_it_lasts),
+                AGENT_TEST(an_idle_program_is_not_checked),
                 AGENT_TEST(an_agent_that_cannot_be_started_leaves_nothing_behind),
-                AGENT_TEST(a_child_closes_what_it_has_of_its_parent),
-                AGENT_TEST(whatever_is_in_the_trace_at_the_end_is_told_unless_the_gpu_failed),
+                AGENT_TEST(a_child_closes_its_parents_descriptors),
+                AGENT_TEST(the_last_figures_are_traced_unless_the_gpu_failed),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_allowance.c: how much one user's programs may hold together, with a real scheduler behind
- * it. */
+/* test_allowance.c: the memory that the programs of one user may hold together, with a real
+ * scheduler. */
 #include "unit.h"
 
 #include "base/clock.h"
@@ -19,8 +19,8 @@ static struct config config;
 static struct server server;
 static struct client clients[CLIENTS];
 static struct client *const a = &clients[0], *const b = &clients[1], *const other = &clients[2],
-                            *const fresh = &clients[3]; /* has no GPU attached */
-static uint64_t most;                                   /* NVML's figure of a client at most */
+                            *const fresh = &clients[3]; /* a client without an attached GPU */
+static uint64_t most;                                   /* the most bytes of a client by NVML */
 static const uint64_t share = CARD / 1000 * 25, host_share = 64 * GIB / 1000 * 500;
 
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
@@ -135,20 +135,20 @@ static void the_daemons_own_user_has_no_bound(void **state)
         assert_int_equal(u.unevictable, CARD);
 }
 
-static void unevictable_bytes_are_one_share_of_the_card_for_all_of_a_users_programs(void **state)
+static void a_users_programs_share_one_allowance_of_unevictable_bytes(void **state)
 {
         struct sched_export p = {.bytes = 10 * MIB};
 
         assert_int_equal(allowance_unevictable(a, 0), share);
         assert_int_equal(allowance_exported(a, 0), share);
         want(b, 0, 0, 100 * MIB);
-        want(other, 0, 0, 50 * MIB); /* another user's */
+        want(other, 0, 0, 50 * MIB); /* bytes of another user do not count */
         assert_int_equal(allowance_unevictable(a, 0), share - 100 * MIB);
         assert_int_equal(allowance_unevictable(b, 0),
-                         share); /* its own bytes are part of its request */
+                         share); /* the allowance includes the client's own bytes */
         assert_int_equal(allowance_unevictable(other, 0), share);
         assert_int_equal(allowance_unevictable(fresh, 0), share - 100 * MIB);
-        assert_int_equal(allowance_unevictable(a, 1), share); /* another card */
+        assert_int_equal(allowance_unevictable(a, 1), share); /* each card has its own share */
         /* Exported bytes and unevictable bytes share one allowance. */
         want(a, 0, 100 * MIB, 30 * MIB);
         use(a, 0, &(struct sched_usage){.allocated = 100 * MIB});
@@ -160,11 +160,11 @@ static void unevictable_bytes_are_one_share_of_the_card_for_all_of_a_users_progr
         want(b, 0, 0, share);
         assert_int_equal(allowance_unevictable(a, 0), 0);
         config.unevictable_per_user_permille = 1;
-        assert_int_equal(allowance_unevictable(a, 0), 0); /* and not below */
+        assert_int_equal(allowance_unevictable(a, 0), 0); /* never below 0 */
 }
 
-/* A card's worth is on the card; bytes beyond it may have to lie in host memory. */
-static void what_is_past_a_cards_worth_is_of_a_share_of_host_memory(void **state)
+/* Bytes beyond the visible size of the card may have to lie in host memory. */
+static void commit_beyond_the_card_is_charged_to_the_users_host_share(void **state)
 {
         uint64_t all = visible() + host_share;
 
@@ -190,12 +190,12 @@ static void what_is_past_a_cards_worth_is_of_a_share_of_host_memory(void **state
         b->request.gpu = 1;
         assert_true(allowance_commit(a, 0, all - 5 * GIB));
         b->request.gpu = 0;
-        b->request.commit = GIB / 2; /* less than it has */
+        b->request.commit = GIB / 2; /* less than the client has already */
         assert_true(allowance_commit(a, 0, all - 5 * GIB));
         assert_false(allowance_commit(a, 0, all - 5 * GIB + 1));
 }
 
-static void each_card_has_its_own_worth(void **state)
+static void each_cards_size_is_allowed_before_host_memory_is_charged(void **state)
 {
         attach(a, 1);
         attach(b, 1);
@@ -206,10 +206,10 @@ static void each_card_has_its_own_worth(void **state)
         assert_false(allowance_commit(a, 0, visible() + host_share - GIB + 1));
 }
 
-static void host_memory_is_what_the_users_others_leave(void **state)
+static void a_program_gets_the_host_memory_that_the_users_others_leave(void **state)
 {
         assert_int_equal(allowance_host(a), host_share);
-        a->host = 7 * GIB; /* it states the total */
+        a->host = 7 * GIB; /* the allowance includes the client's own bytes */
         assert_int_equal(allowance_host(a), host_share);
         b->host = 2 * GIB;
         other->host = 20 * GIB;
@@ -222,7 +222,7 @@ static void host_memory_is_what_the_users_others_leave(void **state)
         assert_int_equal(allowance_host(a), 0);
 }
 
-static void a_claim_is_bounded_by_what_can_be_true(void **state)
+static void a_claim_is_bounded_by_nvml_and_the_users_share(void **state)
 {
         struct sched_usage u = {.allocated = 3 * CARD, .backed = 2 * CARD, .unevictable = 2 * CARD};
 
@@ -230,7 +230,7 @@ static void a_claim_is_bounded_by_what_can_be_true(void **state)
         assert_int_equal(u.allocated, visible());
         assert_int_equal(u.backed, visible());
         assert_int_equal(u.unevictable, share);
-        most = 2 * GIB + 10 * MIB; /* both together, as NVML shows */
+        most = 2 * GIB + 10 * MIB; /* NVML's figure, for backed and unevictable bytes together */
         u = (struct sched_usage){.allocated = 4 * GIB, .backed = 2 * GIB, .unevictable = 20 * MIB};
         allowance_claim(fresh, 0, &u);
         assert_int_equal(u.allocated, 4 * GIB);
@@ -252,11 +252,11 @@ static void a_claim_is_bounded_by_what_can_be_true(void **state)
         assert_int_equal(u.backed, 0);
         assert_int_equal(u.unevictable, MIB);
         u = (struct sched_usage){.allocated = GIB};
-        allowance_claim(fresh, SCHED_GPUS_MAX - 1, &u); /* no card of ours */
+        allowance_claim(fresh, SCHED_GPUS_MAX - 1, &u); /* a card that the daemon does not know */
         assert_int_equal(u.allocated, GIB);
 }
 
-static void nobody_holds_more_than_it_was_allowed(void **state)
+static void reported_usage_is_bounded_by_what_was_allowed(void **state)
 {
         struct sched_usage u = {.allocated = 5 * GIB, .backed = 5 * GIB, .unevictable = CARD};
 
@@ -270,7 +270,7 @@ static void nobody_holds_more_than_it_was_allowed(void **state)
         allowance_usage(a, 0, &u);
         assert_int_equal(u.allocated, GIB);
         assert_int_equal(u.unevictable, MIB);
-        /* A program may report its memory, whatever the user's others have requested since. */
+        /* A later request of the user's other programs does not reduce reported usage. */
         u = (struct sched_usage){.unevictable = 200 * MIB};
         want(a, 0, 2 * GIB, 200 * MIB);
         use(a, 0, &u);
@@ -280,11 +280,11 @@ static void nobody_holds_more_than_it_was_allowed(void **state)
         allowance_usage(a, 0, &u);
         assert_int_equal(u.unevictable, account(a, 0).unevictable);
         u = (struct sched_usage){.allocated = 9 * GIB};
-        allowance_usage(fresh, 0, &u); /* no account: the figure is not about a card */
+        allowance_usage(fresh, 0, &u); /* a client without an account on the card */
         assert_int_equal(u.allocated, 9 * GIB);
 }
 
-static void a_user_names_half_of_the_cards_that_only_clients_know(void **state)
+static void a_user_may_name_cards_for_at_most_half_of_the_table(void **state)
 {
         struct gpu *list = server.gpus.list;
 
@@ -292,19 +292,19 @@ static void a_user_names_half_of_the_cards_that_only_clients_know(void **state)
                 assert_true(allowance_card(a));
                 list[i].present = true;
                 server.gpus.n = MAX(server.gpus.n, i + 1);
-                clients[i % 2].accounts[i].ordinal = 0; /* of either of her programs */
+                clients[i % 2].accounts[i].ordinal = 0; /* named by either of Ada's programs */
         }
         assert_false(allowance_card(a));
         assert_false(allowance_card(b));
         assert_true(allowance_card(other));
-        list[3].vouched = true; /* NVML knows it by now */
+        list[3].vouched = true; /* NVML shows the card */
         assert_true(allowance_card(a));
         list[3].vouched = false;
         list[3].present = false;
         assert_true(allowance_card(a));
         list[3].present = true;
         clients[1].accounts[3].ordinal = -1;
-        other->accounts[3].ordinal = 0; /* Bob's now */
+        other->accounts[3].ordinal = 0; /* now only Bob names the card */
         assert_true(allowance_card(a));
         fresh->accounts[3].ordinal = 1;
         assert_false(allowance_card(a));
@@ -318,14 +318,13 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 ALLOWANCE_TEST(the_daemons_own_user_has_no_bound),
-                ALLOWANCE_TEST(
-                        unevictable_bytes_are_one_share_of_the_card_for_all_of_a_users_programs),
-                ALLOWANCE_TEST(what_is_past_a_cards_worth_is_of_a_share_of_host_memory),
-                ALLOWANCE_TEST(each_card_has_its_own_worth),
-                ALLOWANCE_TEST(host_memory_is_what_the_users_others_leave),
-                ALLOWANCE_TEST(a_claim_is_bounded_by_what_can_be_true),
-                ALLOWANCE_TEST(nobody_holds_more_than_it_was_allowed),
-                ALLOWANCE_TEST(a_user_names_half_of_the_cards_that_only_clients_know),
+                ALLOWANCE_TEST(a_users_programs_share_one_allowance_of_unevictable_bytes),
+                ALLOWANCE_TEST(commit_beyond_the_card_is_charged_to_the_users_host_share),
+                ALLOWANCE_TEST(each_cards_size_is_allowed_before_host_memory_is_charged),
+                ALLOWANCE_TEST(a_program_gets_the_host_memory_that_the_users_others_leave),
+                ALLOWANCE_TEST(a_claim_is_bounded_by_nvml_and_the_users_share),
+                ALLOWANCE_TEST(reported_usage_is_bounded_by_what_was_allowed),
+                ALLOWANCE_TEST(a_user_may_name_cards_for_at_most_half_of_the_table),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

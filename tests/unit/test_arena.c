@@ -1,5 +1,5 @@
-/* test_arena.c: host memory that exists when it is handed out, is handed out once, and goes back to
- * the system whole. */
+/* test_arena.c: the arena hands out host memory once, with all pages present, and gives it back to
+ * the system in whole segments. */
 #include "unit.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ int compat_thread_start(void *(*start)(void *), void *argument)
         return 0;
 }
 
-/* As many as the machine that these tests assume has. */
+/* Returns five processors: the tests expect that many, whatever the machine has. */
 int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *ret)
 {
         CPU_ZERO(ret);
@@ -67,8 +67,7 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-        while (started_count) /* otherwise its stack goes during the next test, which would notice
-                               */
+        while (started_count) /* a stack that goes later would disturb the next test */
                 assert_int_equal(pthread_join(started[--started_count], NULL), 0);
         arena_trim(arena, 0);
         assert_int_equal(arena_bytes(arena), 0);
@@ -77,7 +76,7 @@ static int end(void **state)
         return 0;
 }
 
-/* Each page of it exists, and no other thread writes into it. */
+/* Checks that each page exists, and that no other thread writes into the room. */
 static void check_room(const struct arena_room *r, uint64_t bytes, unsigned char mark)
 {
         unsigned char there[8 * MIB / 4096];
@@ -111,7 +110,7 @@ static bool is_marked(const struct arena_room *r, unsigned char mark)
         return true;
 }
 
-static void room_is_there_and_handed_out_once(void **state)
+static void each_page_exists_and_is_handed_out_once(void **state)
 {
         struct arena_room rooms[12];
 
@@ -119,7 +118,7 @@ static void room_is_there_and_handed_out_once(void **state)
                 assert_int_equal(arena_take(arena, (1 + i % 3) * UNIT, &rooms[i]), 0);
                 check_room(&rooms[i], (1 + i % 3) * UNIT, (unsigned char)(i + 1));
         }
-        assert_int_equal(arena_bytes(arena), 48 * MIB); /* 24 units, four a segment */
+        assert_int_equal(arena_bytes(arena), 48 * MIB); /* 24 units, four in a segment */
         assert_int_equal(driver.registered, 6);
         for (unsigned i = 0; i < ARRAY_SIZE(rooms); i++) {
                 assert_true(is_marked(&rooms[i], (unsigned char)(i + 1)));
@@ -127,7 +126,7 @@ static void room_is_there_and_handed_out_once(void **state)
                 assert_int_equal(rooms[i].count, 0);
                 assert_null(rooms[i].pieces);
         }
-        assert_int_equal(arena_bytes(arena), 48 * MIB); /* kept for the next time */
+        assert_int_equal(arena_bytes(arena), 48 * MIB); /* the segments are kept for later */
 }
 
 static void room_that_was_given_back_is_used_again(void **state)
@@ -137,7 +136,7 @@ static void room_that_was_given_back_is_used_again(void **state)
         for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
                 assert_int_equal(arena_take(arena, UNIT, &all[i]), 0);
         for (unsigned round = 0; round < 3; round++) {
-                /* Of two gaps that are apart one room is made. */
+                /* Two gaps that are apart make one room of two pieces. */
                 arena_give(arena, &all[1]);
                 arena_give(arena, &all[6]);
                 assert_int_equal(arena_take(arena, 2 * UNIT, &two), 0);
@@ -150,7 +149,7 @@ static void room_that_was_given_back_is_used_again(void **state)
                 assert_ptr_not_equal(all[1].pieces[0].host, all[6].pieces[0].host);
                 assert_int_equal(arena_bytes(arena), 16 * MIB);
         }
-        /* All are taken: one more needs a segment. */
+        /* All units are taken, so one more needs a new segment. */
         assert_int_equal(arena_take(arena, UNIT, &two), 0);
         assert_int_equal(arena_bytes(arena), 24 * MIB);
         arena_give(arena, &two);
@@ -159,14 +158,14 @@ static void room_that_was_given_back_is_used_again(void **state)
                 arena_give(arena, &all[i]);
 }
 
-static void neighbours_make_one_piece(void **state)
+static void adjacent_units_form_one_piece(void **state)
 {
         struct arena_room a, b;
 
         assert_int_equal(arena_take(arena, 3 * UNIT, &a), 0);
         assert_int_equal(a.count, 1);
         assert_int_equal(arena_take(arena, 3 * UNIT, &b), 0);
-        assert_int_equal(b.count, 2); /* the last of one segment, the rest in another */
+        assert_int_equal(b.count, 2); /* the last unit of a segment, and two of another */
         arena_give(arena, &a);
         arena_give(arena, &b);
         assert_int_equal(arena_take(arena, 4 * UNIT, &a), 0);
@@ -174,7 +173,7 @@ static void neighbours_make_one_piece(void **state)
         arena_give(arena, &a);
 }
 
-/* A segment has more units than a word has bits. */
+/* Such a segment has more units than a word has bits. */
 static void a_large_request_has_a_segment_of_its_own(void **state)
 {
         struct arena_room a, b;
@@ -209,7 +208,7 @@ static void small_segments_are_whole_units(void **state)
         free(odd);
 }
 
-static void what_the_host_has_not_is_not_taken(void **state)
+static void an_arena_takes_no_more_than_the_host_has(void **state)
 {
         struct arena_room a, b;
 
@@ -219,28 +218,28 @@ static void what_the_host_has_not_is_not_taken(void **state)
         host_room = 8 * MIB;
         assert_int_equal(arena_take(arena, 3 * UNIT, &a), 0);
         host_room = 0;
-        assert_int_equal(arena_take(arena, 2 * UNIT, &b), -ENOMEM); /* half of it was there */
+        assert_int_equal(arena_take(arena, 2 * UNIT, &b), -ENOMEM); /* only one unit is free */
         assert_int_equal(arena_take(arena, UNIT, &b), 0);
         check_room(&b, UNIT, 1);
         arena_give(arena, &a);
         arena_give(arena, &b);
-        no_figures = true; /* it is tried then */
+        no_figures = true; /* without figures of the host the arena tries to map memory */
         assert_int_equal(arena_take(arena, 5 * UNIT, &a), 0);
         arena_give(arena, &a);
 }
 
-static void memory_is_touched_by_several_threads_or_by_one(void **state)
+static void new_memory_is_touched_by_several_threads_if_they_start(void **state)
 {
         struct arena_room r;
 
         assert_int_equal(arena_take(arena, 7 * UNIT, &r), 0);
-        assert_int_equal(threads, 4); /* and this one */
+        assert_int_equal(threads, 4); /* four threads beside the calling one */
         check_room(&r, 7 * UNIT, 0);
         arena_give(arena, &r);
         arena_trim(arena, 0);
         threads = 0;
         assert_int_equal(arena_take(arena, UNIT, &r), 0);
-        assert_int_equal(threads, 3); /* no part is less than a unit */
+        assert_int_equal(threads, 3); /* a thread touches at least a unit */
         arena_give(arena, &r);
         arena_trim(arena, 0);
         no_threads = true;
@@ -258,17 +257,17 @@ static void memory_that_cannot_be_pinned_serves_as_well(void **state)
         check_room(&r, UNIT, 1);
         assert_int_equal(driver.registered, 0);
         arena_give(arena, &r);
-        arena_trim(arena, 0); /* the driver is not called for it */
+        arena_trim(arena, 0); /* the driver must not be asked to unpin it */
 }
 
-static void whole_free_segments_go_back_until_it_is_enough(void **state)
+static void a_trim_returns_free_segments_until_the_limit_is_met(void **state)
 {
         struct arena_room rooms[4];
 
         for (unsigned i = 0; i < 4; i++)
                 assert_int_equal(arena_take(arena, 8 * MIB, &rooms[i]), 0);
         arena_trim(arena, 0);
-        assert_int_equal(arena_bytes(arena), 32 * MIB); /* all of it is used */
+        assert_int_equal(arena_bytes(arena), 32 * MIB); /* all segments are in use */
         arena_give(arena, &rooms[0]);
         arena_give(arena, &rooms[2]);
         arena_trim(arena, 32 * MIB);
@@ -294,13 +293,13 @@ static uint64_t mapped_bytes(void)
         return pages * 4096;
 }
 
-/* Pages mapped beyond it for alignment do not stay, either. */
-static void no_addresses_are_left_behind(void **state)
+/* Pages that were mapped beyond a segment to align it do not stay, either. */
+static void a_trim_leaves_no_addresses_behind(void **state)
 {
         struct arena_room r;
         uint64_t before;
 
-        no_threads = true; /* their stacks stay */
+        no_threads = true; /* stacks of threads would stay mapped */
         for (unsigned i = 0; i < 8; i++) {
                 if (i == 1)
                         before = mapped_bytes();
@@ -313,8 +312,8 @@ static void no_addresses_are_left_behind(void **state)
         assert_in_range(mapped_bytes(), before - MIB, before + MIB);
 }
 
-/* Neither copied by a fork nor written into a core file. */
-static void segments_are_the_processes_own(void **state)
+/* A fork does not copy segments, and a core file does not contain them. */
+static void segments_are_neither_inherited_nor_dumped(void **state)
 {
         struct arena_room r;
         FILE *f = fopen("/proc/self/smaps", "r");
@@ -344,17 +343,17 @@ static void segments_are_the_processes_own(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                ARENA_TEST(room_is_there_and_handed_out_once),
+                ARENA_TEST(each_page_exists_and_is_handed_out_once),
                 ARENA_TEST(room_that_was_given_back_is_used_again),
-                ARENA_TEST(neighbours_make_one_piece),
+                ARENA_TEST(adjacent_units_form_one_piece),
                 ARENA_TEST(a_large_request_has_a_segment_of_its_own),
                 ARENA_TEST(small_segments_are_whole_units),
-                ARENA_TEST(what_the_host_has_not_is_not_taken),
-                ARENA_TEST(memory_is_touched_by_several_threads_or_by_one),
+                ARENA_TEST(an_arena_takes_no_more_than_the_host_has),
+                ARENA_TEST(new_memory_is_touched_by_several_threads_if_they_start),
                 ARENA_TEST(memory_that_cannot_be_pinned_serves_as_well),
-                ARENA_TEST(whole_free_segments_go_back_until_it_is_enough),
-                ARENA_TEST(no_addresses_are_left_behind),
-                ARENA_TEST(segments_are_the_processes_own),
+                ARENA_TEST(a_trim_returns_free_segments_until_the_limit_is_met),
+                ARENA_TEST(a_trim_leaves_no_addresses_behind),
+                ARENA_TEST(segments_are_neither_inherited_nor_dumped),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_arrays.c: room for arrays is requested before they are made, as much as the driver will
- * take, and given back when they are gone. */
+/* test_arrays.c: room for an array is requested before it is made, as many bytes as the driver will
+ * take, and given back when the array is gone. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -15,13 +15,13 @@
 #define MIPS  ((CUmipmappedArray)(uintptr_t)0xb0)
 
 static struct gpu *const gpu = &core.gpus[0];
-static CUresult answer;      /* the driver's */
-static unsigned made;        /* calls that reached it */
-static unsigned short_calls; /* arrays that find no room at first */
+static CUresult answer;      /* the driver's answer */
+static unsigned made;        /* calls that reached the driver */
+static unsigned short_calls; /* calls that the driver fails at first for lack of memory */
 static uint64_t room;
 static bool no_gpu, no_context;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 struct gpu *core_current_gpu(void)
 {
@@ -121,7 +121,7 @@ static int end(void **state)
         return 0;
 }
 
-/* ---- how much ---- */
+/* ---- the bytes of an array ---- */
 
 static CUDA_ARRAY3D_DESCRIPTOR shape(size_t width, size_t height, size_t depth)
 {
@@ -199,7 +199,7 @@ static void rows_are_whole_tiles_of_64_bytes(void **state)
         assert_int_equal(room_of(shape(1, 0, 0)), 64);
         assert_int_equal(room_of(shape(64, 0, 0)), 64);
         assert_int_equal(room_of(shape(65, 0, 0)), 128);
-        half.Format = CU_AD_FORMAT_BC4_UNORM; /* 64 and a half bytes */
+        half.Format = CU_AD_FORMAT_BC4_UNORM; /* half a byte an element: 64.5 bytes */
         assert_int_equal(room_of(half), 128);
 }
 
@@ -222,7 +222,7 @@ static void large_arrays_have_pages_of_their_own(void **state)
         assert_int_equal(room_of(shape(4 * PAGE, 0, 0)), 4 * PAGE);
 }
 
-static void each_level_is_half_of_the_one_before(void **state)
+static void each_mipmap_level_halves_the_one_before(void **state)
 {
         CUDA_ARRAY3D_DESCRIPTOR d = shape(256, 16, 4);
 
@@ -230,7 +230,7 @@ static void each_level_is_half_of_the_one_before(void **state)
         assert_int_equal(room_of_mips(d, 1), 256 * 16 * 4);
         assert_int_equal(room_of_mips(d, 2), 256 * 16 * 4 + 128 * 8 * 2);
         assert_int_equal(room_of_mips(d, 4), 256 * 16 * 4 + 128 * 8 * 2 + 64 * 8 + 64 * 8);
-        d.Flags = CUDA_ARRAY3D_LAYERED; /* as many layers on each */
+        d.Flags = CUDA_ARRAY3D_LAYERED; /* each level has all layers */
         assert_int_equal(room_of_mips(d, 2), 256 * 16 * 4 + 128 * 8 * 4);
         d.Flags = CUDA_ARRAY3D_CUBEMAP;
         assert_int_equal(room_of_mips(d, 2), 256 * 16 * 4 + 128 * 8 * 4);
@@ -259,9 +259,9 @@ static void arrays_that_get_their_memory_later_need_no_room(void **state)
         assert_int_equal(room_of(d), 0);
 }
 
-/* ---- who answers ---- */
+/* ---- calls of the program ---- */
 
-static void what_no_card_holds_is_the_drivers_to_refuse(void **state)
+static void an_array_larger_than_the_card_goes_to_the_driver(void **state)
 {
         assert_int_equal(room_of(shape(GIB, 0, 0)), GIB);
         assert_int_equal(room_of(shape(GIB + 1, 0, 0)), 0);
@@ -271,7 +271,7 @@ static void what_no_card_holds_is_the_drivers_to_refuse(void **state)
         assert_int_equal(made, 10);
 }
 
-static void what_cannot_be_counted_is_the_drivers(void **state)
+static void an_array_that_cannot_be_counted_goes_to_the_driver(void **state)
 {
         CUarray array;
         CUmipmappedArray mips;
@@ -319,7 +319,7 @@ static void each_call_sets_the_library_up(void **state)
         }
 }
 
-static void where_there_is_no_room_the_driver_is_not_asked(void **state)
+static void without_room_the_driver_is_not_asked(void **state)
 {
         room = 63;
         for (unsigned how = 0; how < 3; how++)
@@ -327,7 +327,7 @@ static void where_there_is_no_room_the_driver_is_not_asked(void **state)
         assert_int_equal(made, 0);
 }
 
-static void what_the_driver_refuses_needs_no_room(void **state)
+static void an_array_that_the_driver_refuses_keeps_no_room(void **state)
 {
         answer = CUDA_ERROR_INVALID_VALUE;
         for (unsigned how = 0; how < 3; how++) {
@@ -367,7 +367,7 @@ static void a_bystander_counts_nothing(void **state)
         atomic_store(&core.bystander, true);
         made = 0;
         answer = CUDA_ERROR_DEINITIALIZED;
-        core.unbooked = 1; /* as the driver looks for it */
+        core.unbooked = 1; /* the fake driver expects it: the hook itself counts nothing here */
         destroy(0);
         core.unbooked = 0;
         assert_int_equal(made, 1);
@@ -386,14 +386,14 @@ int main(void)
                 ARRAY_TEST(rows_are_whole_tiles_of_64_bytes),
                 ARRAY_TEST(columns_are_tiles_of_8_rows_up_to_16_of_them),
                 ARRAY_TEST(large_arrays_have_pages_of_their_own),
-                ARRAY_TEST(each_level_is_half_of_the_one_before),
+                ARRAY_TEST(each_mipmap_level_halves_the_one_before),
                 ARRAY_TEST(a_flat_array_is_as_large_as_one_of_depth_zero),
                 ARRAY_TEST(arrays_that_get_their_memory_later_need_no_room),
-                ARRAY_TEST(what_no_card_holds_is_the_drivers_to_refuse),
-                ARRAY_TEST(what_cannot_be_counted_is_the_drivers),
+                ARRAY_TEST(an_array_larger_than_the_card_goes_to_the_driver),
+                ARRAY_TEST(an_array_that_cannot_be_counted_goes_to_the_driver),
                 ARRAY_TEST(each_call_sets_the_library_up),
-                ARRAY_TEST(where_there_is_no_room_the_driver_is_not_asked),
-                ARRAY_TEST(what_the_driver_refuses_needs_no_room),
+                ARRAY_TEST(without_room_the_driver_is_not_asked),
+                ARRAY_TEST(an_array_that_the_driver_refuses_keeps_no_room),
                 ARRAY_TEST(a_driver_that_lacks_memory_is_asked_again),
                 ARRAY_TEST(an_array_that_the_driver_keeps_stays_counted),
                 ARRAY_TEST(a_bystander_counts_nothing),

@@ -1,5 +1,5 @@
-/* test_audit.c: the accounts of the card are traced when no memory is coming or going, and contain
- * all but managed memory, whatever happens to that. */
+/* test_audit.c: the accounts of the card are traced while no memory comes or goes. They contain all
+ * memory except managed memory. */
 #include "unit.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, C
         return CUDA_SUCCESS;
 }
 
-/* As the swap engine does it. */
+/* Makes a block resident, as the swap engine does. */
 static void arrive(struct gpu *g, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++) {
@@ -92,7 +92,7 @@ static void no_figure_is_traced_while_memory_moves(void **state)
         ours->extents[0].busy = true;
         audit_tell(true);
         ours->extents[0].busy = false;
-        g->heap.resident -= MIB; /* of a block that the program has freed */
+        g->heap.resident -= MIB; /* bytes of a block that the program has freed */
         audit_tell(true);
         g->heap.resident += MIB;
         core.unbooked = 1;
@@ -105,14 +105,14 @@ static void no_figure_is_traced_while_memory_moves(void **state)
         assert_int_equal(told.lines, 2);
         assert_int_equal(told.created, 6 * MIB);
         assert_int_equal(told.on_card, 4 * MIB);
-        audit_tell(false); /* nothing has happened since */
+        audit_tell(false); /* no account has changed since the last trace */
         assert_int_equal(told.lines, 2);
         audit_tell(true);
         assert_int_equal(told.lines, 4);
 }
 
 /* A block freed while it is moved, or during a capture, stays in the accounts for a while. */
-static void managed_memory_that_was_freed_is_not_taken_for_ours(void **state)
+static void freed_managed_memory_is_not_counted_as_ours(void **state)
 {
         struct block *ours, *managed, *dead;
         struct gpu *g = begin(&ours, &managed);
@@ -125,7 +125,7 @@ static void managed_memory_that_was_freed_is_not_taken_for_ours(void **state)
         assert_int_equal(told.on_card, 4 * MIB);
 }
 
-static void what_was_freed_while_it_is_moved_is_not_told(void **state)
+static void no_figure_is_traced_while_a_freed_block_moves(void **state)
 {
         struct block *ours, *managed, *dead;
         struct gpu *g = begin(&ours, &managed);
@@ -157,8 +157,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_teardown(no_figure_is_traced_while_memory_moves, end),
-                cmocka_unit_test_teardown(what_was_freed_while_it_is_moved_is_not_told, end),
-                cmocka_unit_test_teardown(managed_memory_that_was_freed_is_not_taken_for_ours, end),
+                cmocka_unit_test_teardown(no_figure_is_traced_while_a_freed_block_moves, end),
+                cmocka_unit_test_teardown(freed_managed_memory_is_not_counted_as_ours, end),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,5 @@
-/* test_caches.c: a thread of ours gives back memory that PyTorch keeps unused before an eviction.
- * The eviction waits while that makes progress, and no program waits for a thread that does not
- * answer. */
+/* test_caches.c: before an eviction a thread of ours makes PyTorch free its unused memory. The
+ * eviction waits while that makes progress, and does not wait for a thread that does not answer. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -21,7 +20,7 @@ static struct context contexts[2] = {{.handle = (CUcontext)(uintptr_t)0xc0},
                                      {.handle = (CUcontext)(uintptr_t)0xc1}};
 static uint64_t now;
 
-/* The state of Python's side, written by our thread alone while a test waits for it. */
+/* The state of the fake Python. Only our thread writes it while a test waits for that thread. */
 static sem_t interpreter, kicked;
 static unsigned calls, references;
 static void *(*told_of_the_end)(void *, void *);
@@ -87,7 +86,7 @@ static void *import(const char *name)
 static void *item(void *in, const char *name)
 {
         assert_string_equal(name, "torch.cuda");
-        return imported ? &object : NULL; /* borrowed */
+        return imported ? &object : NULL; /* a borrowed reference */
 }
 
 static void *attribute(void *of, const char *name)
@@ -144,7 +143,7 @@ struct python python = {.there = true,
                         .Py_IncRef = reference,
                         .Py_DecRef = unreference};
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 void request_kick(void)
 {
@@ -169,7 +168,7 @@ static CUresult fake_relax(CUstreamCaptureMode *mode)
 
 /* ---- the tests ---- */
 
-/* The thread and its state are made once for a process. */
+/* Lets the program run once, so that it may be asked again. */
 static void after_a_run(void)
 {
         lock_acquire(&core_lock);
@@ -190,14 +189,14 @@ static bool hold(void)
         return held;
 }
 
-/* Our thread has finished the request. */
+/* Waits until our thread has finished the request. */
 static void await_thread(void)
 {
         while (sem_wait(&kicked) < 0)
                 ;
 }
 
-/* An eviction waits, our thread answers, and it goes on. */
+/* Checks that an eviction waits until our thread has called Python once. */
 static void asks_once(void)
 {
         unsigned before = calls;
@@ -241,22 +240,22 @@ static int begin(void **state)
         return 0;
 }
 
-static void an_eviction_waits_for_what_the_program_gives_back(void **state)
+static void an_eviction_waits_until_the_program_empties_its_cache(void **state)
 {
         asks_once();
-        assert_int_equal(gpu->commit_kept, 500); /* it is still promised to the program */
+        assert_int_equal(gpu->commit_kept, 500); /* the program keeps its commit */
         assert_int_equal(references, 0);
-        assert_false(hold()); /* once a run */
+        assert_false(hold()); /* Python is called once between two runs */
         assert_int_equal(calls, 1);
         after_a_run();
         asks_once();
 }
 
-static void who_has_a_lease_or_runs_is_not_asked_twice(void **state)
+static void a_program_is_asked_again_only_after_another_turn(void **state)
 {
         asks_once();
         lock_acquire(&core_lock);
-        (void)caches_hold(false, now); /* the program did not run in between */
+        (void)caches_hold(false, now); /* no eviction, but the program has not run either */
         lock_release(&core_lock);
         assert_false(hold());
         lock_acquire(&core_lock);
@@ -278,7 +277,7 @@ static void a_program_with_enough_room_is_not_asked(void **state)
         asks_once();
 }
 
-static void any_card_may_be_short(void **state)
+static void a_program_is_asked_if_any_card_is_short(void **state)
 {
         gpu->heap.backed = 0;
         core.gpus[1].heap.backed = 101;
@@ -291,11 +290,11 @@ static void any_card_may_be_short(void **state)
         assert_ptr_equal(current_in_call, contexts[0].handle);
         contexts[0].dying = true;
         after_a_run();
-        asks_once(); /* any context of the program's will do */
+        asks_once(); /* the call runs in any context of the program that is alive */
         assert_ptr_equal(current_in_call, contexts[1].handle);
 }
 
-static void without_a_context_nothing_is_called(void **state)
+static void without_a_context_python_is_not_called(void **state)
 {
         gpu->context = core.gpus[1].context = NULL;
         assert_true(hold());
@@ -304,7 +303,7 @@ static void without_a_context_nothing_is_called(void **state)
         assert_int_equal(calls, 0);
 }
 
-static void what_was_not_imported_is_not_called(void **state)
+static void a_program_that_has_not_imported_torch_is_not_called(void **state)
 {
         imported = false;
         assert_true(hold());
@@ -313,16 +312,16 @@ static void what_was_not_imported_is_not_called(void **state)
         assert_int_equal(calls + references, 0);
 }
 
-static void nothing_is_asked_during_a_capture(void **state)
+static void a_program_is_not_asked_during_a_capture(void **state)
 {
         fake_capturing = true;
         assert_false(hold());
         assert_int_equal(calls, 0);
 }
 
-/* Another thread has the interpreter's lock. Later hand-offs do not wait for it: twice as many each
- * time. */
-static void who_does_not_answer_is_left_alone_for_a_while(void **state)
+/* Another thread has the interpreter's lock. The next hand-offs do not wait for Python; their
+ * number doubles each time. */
+static void a_program_that_does_not_answer_is_skipped_for_a_while(void **state)
 {
         for (unsigned skips = 1; skips < 8; skips = 2 * skips + 1) {
                 (void)take_interpreter();
@@ -334,7 +333,7 @@ static void who_does_not_answer_is_left_alone_for_a_while(void **state)
                 assert_false(hold());
                 (void)sem_post(&interpreter);
                 await_thread();
-                assert_int_equal(calls, 0); /* no eviction waits for it any more */
+                assert_int_equal(calls, 0); /* no eviction waits any more, so no call is made */
                 for (unsigned i = 0; i < skips; i++) {
                         after_a_run();
                         assert_false(hold());
@@ -344,10 +343,10 @@ static void who_does_not_answer_is_left_alone_for_a_while(void **state)
         asks_once();
         calls = 0;
         after_a_run();
-        asks_once(); /* a thread that answers is asked each time again */
+        asks_once(); /* a program that answers is asked each time */
 }
 
-static void as_long_as_memory_comes_back_it_is_waited_for(void **state)
+static void an_eviction_waits_as_long_as_memory_comes_back(void **state)
 {
         (void)take_interpreter();
         assert_true(hold());
@@ -370,7 +369,7 @@ static void a_thread_still_in_python_is_not_called_again(void **state)
         now += 31 * MS;
         assert_false(hold());
         after_a_run();
-        assert_false(hold()); /* that one was to be skipped anyway */
+        assert_false(hold()); /* this hand-off was to be skipped anyway */
         after_a_run();
         assert_false(hold());
         (void)sem_post(&interpreter);
@@ -384,7 +383,7 @@ static sem_t called, go_on;
 static void stay(void)
 {
         (void)sem_post(&called);
-        (void)sem_post(&interpreter); /* as a long call does from time to time */
+        (void)sem_post(&interpreter); /* a long call gives up the lock from time to time */
         (void)sem_wait(&go_on);
         (void)take_interpreter();
 }
@@ -401,7 +400,7 @@ static void *end_python(void *ended)
         return NULL;
 }
 
-/* The last request: from then on Python is not called any more. */
+/* The last test: after this call of Python's end, Python is not called any more. */
 static void the_end_of_python_waits_for_a_call(void **state)
 {
         static _Atomic bool ended;
@@ -431,15 +430,15 @@ static void the_end_of_python_waits_for_a_call(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                CACHES_TEST(an_eviction_waits_for_what_the_program_gives_back),
-                CACHES_TEST(who_has_a_lease_or_runs_is_not_asked_twice),
+                CACHES_TEST(an_eviction_waits_until_the_program_empties_its_cache),
+                CACHES_TEST(a_program_is_asked_again_only_after_another_turn),
                 CACHES_TEST(a_program_with_enough_room_is_not_asked),
-                CACHES_TEST(any_card_may_be_short),
-                CACHES_TEST(without_a_context_nothing_is_called),
-                CACHES_TEST(what_was_not_imported_is_not_called),
-                CACHES_TEST(nothing_is_asked_during_a_capture),
-                CACHES_TEST(who_does_not_answer_is_left_alone_for_a_while),
-                CACHES_TEST(as_long_as_memory_comes_back_it_is_waited_for),
+                CACHES_TEST(a_program_is_asked_if_any_card_is_short),
+                CACHES_TEST(without_a_context_python_is_not_called),
+                CACHES_TEST(a_program_that_has_not_imported_torch_is_not_called),
+                CACHES_TEST(a_program_is_not_asked_during_a_capture),
+                CACHES_TEST(a_program_that_does_not_answer_is_skipped_for_a_while),
+                CACHES_TEST(an_eviction_waits_as_long_as_memory_comes_back),
                 CACHES_TEST(a_thread_still_in_python_is_not_called_again),
                 CACHES_TEST(the_end_of_python_waits_for_a_call),
         };

@@ -1,5 +1,5 @@
-/* test_channels.c: which channels of a process are known, and in which calls RM gets their handles.
- */
+/* test_channels.c: the ledger of a process's channels, and the calls that pass their handles to
+ * RM. */
 #include "unit.h"
 
 #include <string.h>
@@ -31,8 +31,7 @@ static void made(uint32_t client, uint32_t parent, uint32_t object, uint32_t cla
                                                         .engine = engine});
 }
 
-/* A client with one device, its subdevice, and a group of channels. The client's handle is that of
- * the call's new object. */
+/* Makes a client with one device and its subdevice. */
 static void made_client(uint32_t client)
 {
         made(0, 0, client, RM_CLASS_CLIENT_USER, 0);
@@ -118,7 +117,7 @@ static void a_call_holds_as_many_channels_as_rm_takes(void **state)
         assert_int_equal(calls[1].count, 1);
 }
 
-static void more_calls_than_there_is_room_for_are_not_all(void **state)
+static void a_list_too_short_for_all_calls_is_incomplete(void **state)
 {
         for (uint32_t client = 1; client <= CALLS; client++) {
                 made_client(client);
@@ -132,7 +131,7 @@ static void more_calls_than_there_is_room_for_are_not_all(void **state)
         assert_int_equal(n, CALLS);
 }
 
-static void a_channel_whose_subdevice_is_unknown_cannot_be_told_of(void **state)
+static void a_channel_of_an_unknown_subdevice_fails_the_list(void **state)
 {
         made(0, 0, 1, RM_CLASS_CLIENT, 0);
         made(1, 1, 0x10, RM_CLASS_DEVICE, 0);
@@ -167,7 +166,7 @@ static void the_movers_channels_are_not_the_programs(void **state)
         assert_true(listed(1, 0x901));
 }
 
-static void a_channel_is_its_groups_whichever_thread_makes_it(void **state)
+static void a_channel_has_its_groups_owner_whichever_thread_makes_it(void **state)
 {
         struct channels_call call;
 
@@ -185,7 +184,7 @@ static void a_channel_is_its_groups_whichever_thread_makes_it(void **state)
         assert_int_equal(call.subdevice, 0x20);
 }
 
-static void what_is_freed_takes_what_was_made_under_it_along(void **state)
+static void freeing_an_object_also_removes_its_children(void **state)
 {
         made_client(1);
         made_client(2);
@@ -213,7 +212,8 @@ static void a_handle_that_is_used_again_names_the_new_object(void **state)
 {
         made_client(1);
         made_group(1, 0x100, RM_ENGINE_GRAPHICS, 2);
-        made(1, 0x10, 0x100, RM_CLASS_GROUP, RM_ENGINE_GRAPHICS); /* the free was not seen */
+        /* The ledger did not see that the old group was freed. */
+        made(1, 0x10, 0x100, RM_CLASS_GROUP, RM_ENGINE_GRAPHICS);
         assert_int_equal(ledger.count, 0);
         made(1, 0x100, 0x101, COMPUTE_CHANNEL, 0);
         assert_int_equal(ledger.count, 1);
@@ -225,13 +225,13 @@ static void objects_that_hold_no_channels_are_not_kept(void **state)
 {
         made_client(1);
         for (uint32_t i = 0; i < 2 * CHANNELS_OBJECTS_MAX; i++)
-                made(1, 0x10, 0x1000 + i, 0x40, 0); /* memory */
+                made(1, 0x10, 0x1000 + i, 0x40, 0); /* an object of class memory */
         made_group(1, 0x100, RM_ENGINE_GRAPHICS, 1);
         assert_true(list(CHANNELS_PROGRAM));
         assert_int_equal(n, 1);
 }
 
-static void a_place_is_used_again(void **state)
+static void places_of_freed_objects_are_used_again(void **state)
 {
         made_client(1);
         for (uint32_t i = 0; i < 3 * CHANNELS_OBJECTS_MAX; i++) {
@@ -243,7 +243,7 @@ static void a_place_is_used_again(void **state)
         assert_true(ledger.top < 16);
 }
 
-static void with_more_objects_than_places_nothing_may_rely_on_it(void **state)
+static void a_ledger_that_overflowed_stays_incomplete(void **state)
 {
         uint32_t i = 0;
 
@@ -255,7 +255,7 @@ static void with_more_objects_than_places_nothing_may_rely_on_it(void **state)
         made(1, 0x100, 0x1000 + i, COMPUTE_CHANNEL, 0);
         assert_true(ledger.incomplete);
         channels_remove(&ledger, 1, 0x100);
-        assert_false(list(CHANNELS_PROGRAM)); /* it does not know which requests it has missed */
+        assert_false(list(CHANNELS_PROGRAM)); /* the ledger may lack channels */
 }
 
 static void channel_classes_of_all_generations_are_known(void **state)
@@ -278,15 +278,15 @@ int main(void)
                 TEST(all_groups_of_a_subdevice_share_a_call),
                 TEST(each_subdevice_and_each_client_has_calls_of_its_own),
                 TEST(a_call_holds_as_many_channels_as_rm_takes),
-                TEST(more_calls_than_there_is_room_for_are_not_all),
-                TEST(a_channel_whose_subdevice_is_unknown_cannot_be_told_of),
+                TEST(a_list_too_short_for_all_calls_is_incomplete),
+                TEST(a_channel_of_an_unknown_subdevice_fails_the_list),
                 TEST(the_movers_channels_are_not_the_programs),
-                TEST(a_channel_is_its_groups_whichever_thread_makes_it),
-                TEST(what_is_freed_takes_what_was_made_under_it_along),
+                TEST(a_channel_has_its_groups_owner_whichever_thread_makes_it),
+                TEST(freeing_an_object_also_removes_its_children),
                 TEST(a_handle_that_is_used_again_names_the_new_object),
                 TEST(objects_that_hold_no_channels_are_not_kept),
-                TEST(a_place_is_used_again),
-                TEST(with_more_objects_than_places_nothing_may_rely_on_it),
+                TEST(places_of_freed_objects_are_used_again),
+                TEST(a_ledger_that_overflowed_stays_incomplete),
                 TEST(channel_classes_of_all_generations_are_known),
         };
 

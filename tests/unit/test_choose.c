@@ -1,4 +1,5 @@
-/* test_choose.c: which extent moves next, compared with a plain walk over all of them each time. */
+/* test_choose.c: the choice of the extent that moves next, compared with a plain walk over all
+ * extents. */
 #include "unit.h"
 
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static struct block *handle(uint64_t bytes)
         return b;
 }
 
-/* The definition: a walk for each choice. */
+/* Chooses the next extent to evict by its definition, with a walk over all extents. */
 static struct extent *plain_evict(uint64_t missing)
 {
         struct extent *e, *best = NULL;
@@ -99,7 +100,7 @@ static void the_choice_equals_that_of_a_plain_walk(void **state)
                 for (unsigned k = 0; k < gpu.heap.blocks[i]->extent_count; k++)
                         gpu.heap.blocks[i]->extents[k].state = EXTENT_RESIDENT;
         missing = gpu.heap.allocated - 5 * MIB;
-        /* Almost all leave, while now and then an extent is busy or has no block living in it. */
+        /* Almost all extents leave. Now and then a block is held, so that it must stay. */
         for (unsigned n = 0; missing > 0; n++) {
                 struct extent *e = plain_evict(missing), *got;
 
@@ -117,20 +118,20 @@ static void the_choice_equals_that_of_a_plain_walk(void **state)
         }
         assert_null(plain_by_state(EXTENT_UNBACKED));
         assert_null(choose_by_state(&gpu, EXTENT_UNBACKED));
-        /* It comes back in the order of the addresses. */
+        /* The extents come back in the order of their addresses. */
         for (unsigned n = 0;; n++) {
                 struct extent *e = plain_by_state(EXTENT_EVICTED);
 
                 assert_ptr_equal(choose_by_state(&gpu, EXTENT_EVICTED), e);
                 if (!e)
                         break;
-                assert_ptr_equal(choose_by_state(&gpu, EXTENT_EVICTED), e); /* until it is taken */
+                assert_ptr_equal(choose_by_state(&gpu, EXTENT_EVICTED), e); /* same choice again */
                 e->state = EXTENT_RESIDENT;
         }
 }
 
-/* The host keeps memory for extents that left once; others would need more of it. */
-static void the_same_leave_each_time(void **state)
+/* The arena keeps memory for extents that left once; other extents would need more memory. */
+static void the_same_extents_are_evicted_each_time(void **state)
 {
         struct extent *first[40];
 
@@ -152,8 +153,8 @@ static void the_same_leave_each_time(void **state)
         }
 }
 
-/* Only a sanitizer would notice the fault here. */
-static void what_is_buried_is_never_looked_at(void **state)
+/* Only a sanitizer would notice a read of a buried block. */
+static void a_buried_block_is_never_read(void **state)
 {
         struct block *blocks[100];
         struct extent *e;
@@ -176,14 +177,14 @@ static void what_is_buried_is_never_looked_at(void **state)
         assert_null(choose_evict(&gpu, GIB));
 }
 
-/* A walk for each of tens of thousands of new extents would take longer than making them. */
-static void what_has_not_left_is_not_looked_for_twice(void **state)
+/* A walk for each of tens of thousands of new extents would take longer than creating them. */
+static void evicted_extents_are_sought_only_after_one_has_left(void **state)
 {
         struct block *b = handle(HEAP_GRANULARITY);
 
         assert_null(choose_by_state(&gpu, EXTENT_EVICTED));
         b->extents[0].state = EXTENT_EVICTED;
-        assert_null(choose_by_state(&gpu, EXTENT_EVICTED)); /* nobody has said so */
+        assert_null(choose_by_state(&gpu, EXTENT_EVICTED)); /* choose_left() was not called */
         choose_left(&gpu);
         b->held = true;
         assert_null(choose_by_state(&gpu, EXTENT_EVICTED));
@@ -209,11 +210,11 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(the_choice_equals_that_of_a_plain_walk, set_up,
                                                 tear_down),
-                cmocka_unit_test_setup_teardown(the_same_leave_each_time, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(what_has_not_left_is_not_looked_for_twice, set_up,
+                cmocka_unit_test_setup_teardown(the_same_extents_are_evicted_each_time, set_up,
                                                 tear_down),
-                cmocka_unit_test_setup_teardown(what_is_buried_is_never_looked_at, set_up,
-                                                tear_down),
+                cmocka_unit_test_setup_teardown(evicted_extents_are_sought_only_after_one_has_left,
+                                                set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_buried_block_is_never_read, set_up, tear_down),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

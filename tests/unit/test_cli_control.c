@@ -1,4 +1,4 @@
-/* test_cli_control.c: an order and its answer, with a socket that answers as a test sets it. */
+/* test_cli_control.c: an order to the daemon and its answer, which a test sets. */
 #include "unit.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 
 static char dir[] = "/tmp/sublet-control-XXXXXX";
 static struct {
-        const char *answers[3]; /* in so many pieces; then it hangs up */
-        size_t padding;         /* so many letters in the middle */
+        const char *answers[3]; /* pieces of the answer; after them the peer hangs up */
+        size_t padding;         /* number of letters after the first piece */
         char heard[256];
         int fd;
 } peer;
@@ -52,7 +52,7 @@ static void *answer(void *unused)
                         (void)send(fd, letters, peer.padding, MSG_NOSIGNAL);
                         free(letters);
                 } else {
-                        (void)usleep(2000); /* so that the pieces come apart */
+                        (void)usleep(2000); /* so that the pieces arrive one by one */
                 }
         }
         (void)close(fd);
@@ -93,7 +93,7 @@ static json_t *status_order(void)
         return json_pack("{ss}", "order", "status");
 }
 
-/* Answers as control_ask(); *ret is the answer's "n", or -1. */
+/* Calls control_ask(), which gets these pieces. *ret: the number "n" in the answer, or -1. */
 static int ask(const char *first, const char *second, const char *third, int *ret)
 {
         json_t *order = status_order(), *got = NULL;
@@ -112,7 +112,7 @@ static int ask(const char *first, const char *second, const char *third, int *re
         return r;
 }
 
-static void an_order_is_one_line_and_so_is_its_answer(void **state)
+static void an_order_and_its_answer_are_one_line_each(void **state)
 {
         int n;
 
@@ -121,13 +121,14 @@ static void an_order_is_one_line_and_so_is_its_answer(void **state)
         assert_string_equal(peer.heard, "{\"order\":\"status\"}\n");
         assert_int_equal(ask("{\"n\"", ":6}", "\n", &n), 0);
         assert_int_equal(n, 6);
-        assert_int_equal(ask("{\"n\":7}", NULL, NULL, &n), 0); /* its end is one, too */
+        assert_int_equal(ask("{\"n\":7}", NULL, NULL, &n),
+                         0); /* hanging up ends the line as well */
         assert_int_equal(n, 7);
 }
 
 static void a_long_answer_is_read_whole(void **state)
 {
-        /* Around the size of one read, and beyond it again and again. */
+        /* Lengths around the size of one read, and of several reads. */
         static const size_t paddings[] = {1,     12200,  12267,    12268,    12269, 12270,
                                           16300, 16363,  16364,    16365,    20000, 28660,
                                           32768, 200000, 5u << 20, 15u << 20};
@@ -138,7 +139,7 @@ static void a_long_answer_is_read_whole(void **state)
                 assert_int_equal(ask("{\"text\":\"", "\",\"n\":8}", "\n", &n), 0);
                 assert_int_equal(n, 8);
         }
-        peer.padding = 17u << 20; /* no daemon sends so much */
+        peer.padding = 17u << 20; /* longer than any daemon's answer */
         assert_int_equal(ask("{\"text\":\"", "\"}\n", NULL, &n), -ENOMEM);
 }
 
@@ -163,7 +164,7 @@ static int unanswered(enum paths_kind kind, const char *at)
         return r;
 }
 
-static void a_daemon_that_is_not_there_is_told_apart(void **state)
+static void each_cause_of_an_absent_daemon_has_its_own_error(void **state)
 {
         char deep[PATHS_DIR_MAX + 32];
 
@@ -180,8 +181,8 @@ static void a_daemon_that_is_not_there_is_told_apart(void **state)
         peer.fd = -1;
 }
 
-/* Any user can make /tmp/sublet-UID. */
-static void a_socket_where_others_may_enter_is_not_used(void **state)
+/* Any user can create a directory /tmp/sublet-UID of another user. */
+static void a_socket_in_a_directory_open_to_others_is_not_used(void **state)
 {
         json_t *answer_of = NULL;
         int n;
@@ -209,7 +210,7 @@ static int order_to(const char *text, const char *word, json_t **ret)
         return r;
 }
 
-static void a_refusal_is_a_failure_with_its_sentence(void **state)
+static void a_refusal_fails_with_the_daemons_sentence(void **state)
 {
         json_t *got = NULL;
 
@@ -223,7 +224,7 @@ static void a_refusal_is_a_failure_with_its_sentence(void **state)
         assert_int_equal(cli_bench.failures, 1);
 }
 
-static void every_failure_says_what_happened_at_which_daemon(void **state)
+static void every_failure_names_its_cause_and_the_daemon(void **state)
 {
         const struct target target = {.daemon = dir};
         json_t *got = NULL;
@@ -243,7 +244,7 @@ static void every_failure_says_what_happened_at_which_daemon(void **state)
         peer.fd = -1;
 }
 
-static void the_target_is_what_the_options_say(void **state)
+static void options_and_session_choose_the_daemon(void **state)
 {
         struct target t = {0};
         char at[PATHS_DIR_MAX], expected[PATHS_DIR_MAX], deep[PATHS_DIR_MAX + 1];
@@ -259,7 +260,7 @@ static void the_target_is_what_the_options_say(void **state)
         (void)setenv("SIMCUDA_SESSION", "s", 1);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         assert_non_null(strstr(at, "-sim-s-"));
-        /* A directory given by name goes before. */
+        /* A directory given by name takes precedence. */
         assert_int_equal(target_take(TARGET_DAEMON, dir, &t), CLI_OK);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         assert_string_equal(at, dir);
@@ -278,14 +279,14 @@ static void the_target_is_what_the_options_say(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                CONTROL_TEST(an_order_is_one_line_and_so_is_its_answer),
+                CONTROL_TEST(an_order_and_its_answer_are_one_line_each),
                 CONTROL_TEST(a_long_answer_is_read_whole),
                 CONTROL_TEST(an_answer_that_is_no_object_is_an_error),
-                CONTROL_TEST(a_daemon_that_is_not_there_is_told_apart),
-                CONTROL_TEST(a_socket_where_others_may_enter_is_not_used),
-                CONTROL_TEST(a_refusal_is_a_failure_with_its_sentence),
-                CONTROL_TEST(every_failure_says_what_happened_at_which_daemon),
-                CONTROL_TEST(the_target_is_what_the_options_say),
+                CONTROL_TEST(each_cause_of_an_absent_daemon_has_its_own_error),
+                CONTROL_TEST(a_socket_in_a_directory_open_to_others_is_not_used),
+                CONTROL_TEST(a_refusal_fails_with_the_daemons_sentence),
+                CONTROL_TEST(every_failure_names_its_cause_and_the_daemon),
+                CONTROL_TEST(options_and_session_choose_the_daemon),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_cli_driver.c: what the command line learns of a machine's cards from a driver and an NVML
- * set by a test, and from the simulated driver's counters. */
+/* test_cli_driver.c: the command line reads a machine's cards from a driver and an NVML that a test
+ * sets, and moved bytes from the simulated driver's counters. */
 #include "unit.h"
 
 #include <errno.h>
@@ -74,7 +74,7 @@ static void missing_figures_stay_unknown(void **state)
         set("nvmlDeviceGetComputeMode", "1");
         set("cuDeviceGetAttribute", "1");
         ask();
-        assert_int_equal(report.gpus[0].total_bytes, 2 * GIB); /* the driver's word */
+        assert_int_equal(report.gpus[0].total_bytes, 2 * GIB); /* the driver's own figure */
         assert_int_equal(report.gpus[1].total_bytes, 3 * GIB);
         assert_int_equal(report.gpus[0].used_bytes, DRIVER_UNKNOWN);
         assert_int_equal(report.gpus[0].compute_mode, -1);
@@ -135,7 +135,7 @@ static void a_driver_that_does_not_start_says_why(void **state)
         assert_string_equal(report.reason, "which has no name here");
 }
 
-static void a_driver_that_crashes_costs_the_child_alone(void **state)
+static void a_driver_that_crashes_ends_only_the_child(void **state)
 {
         set("KILL", "1");
         ask();
@@ -144,7 +144,7 @@ static void a_driver_that_crashes_costs_the_child_alone(void **state)
         assert_int_equal(report.hung, 0);
 }
 
-static void a_driver_that_is_none_is_named(void **state)
+static void a_missing_or_broken_driver_is_named(void **state)
 {
         char folder[] = "/tmp/sublet-driver-XXXXXX", path[64];
         FILE *f;
@@ -185,7 +185,7 @@ static void without_nvml_there_is_no_figure(void **state)
         assert_int_equal(demo_nvml_open("/no/folder", "0000:00:00.0", &nvml), -ENOENT);
         set("nvmlDeviceGetHandleByPciBusId_v2", "1");
         assert_int_equal(demo_nvml_open(STUB_FOLDER, "0000:01:00.0", &nvml), -ENODEV);
-        assert_string_equal(getenv("SHUT"), "1"); /* started processes are ended */
+        assert_string_equal(getenv("SHUT"), "1"); /* NVML was shut down again */
         set("nvmlInit_v2", "1");
         assert_int_equal(demo_nvml_open(STUB_FOLDER, "0000:00:00.0", &nvml), -ENOSYS);
         assert_null(nvml);
@@ -208,7 +208,7 @@ static int moved(const char *script, uint64_t *ret_in, uint64_t *ret_out)
         return r;
 }
 
-static void moved_bytes_are_the_simulated_drivers(void **state)
+static void moved_bytes_come_from_the_simulated_driver(void **state)
 {
         uint64_t in = 1, out = 2;
 
@@ -242,11 +242,11 @@ int main(void)
                 DRIVER_TEST(one_card_that_does_not_answer_hides_no_other),
                 DRIVER_TEST(more_cards_than_there_is_room_for_are_left_out),
                 DRIVER_TEST(a_driver_that_does_not_start_says_why),
-                DRIVER_TEST(a_driver_that_crashes_costs_the_child_alone),
-                DRIVER_TEST(a_driver_that_is_none_is_named),
+                DRIVER_TEST(a_driver_that_crashes_ends_only_the_child),
+                DRIVER_TEST(a_missing_or_broken_driver_is_named),
                 DRIVER_TEST(the_demo_reads_the_cards_use_from_nvml),
                 DRIVER_TEST(without_nvml_there_is_no_figure),
-                DRIVER_TEST(moved_bytes_are_the_simulated_drivers),
+                DRIVER_TEST(moved_bytes_come_from_the_simulated_driver),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

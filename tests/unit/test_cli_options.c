@@ -1,5 +1,4 @@
-/* test_cli_options.c: how the words of a command line are read, and the messages about wrong ones.
- */
+/* test_cli_options.c: the parsing of command lines, and the messages about wrong ones. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -17,7 +16,7 @@ static struct {
         unsigned n;
         int option[8];
         const char *argument[8];
-        int answer; /* of each */
+        int answer; /* result of take() for each option */
 } taken;
 
 static int take(int option, const char *argument, void *userdata)
@@ -37,7 +36,7 @@ static int begin(void **state)
 static char *line[16];
 static int words;
 
-/* The words after the command's own name, up to NULL. */
+/* Parses a command line. said: the words after the command's own name, up to NULL. */
 static int parse(int stop_at_first, const char *const *said)
 {
         int argc = 1;
@@ -63,7 +62,7 @@ static void options_are_taken_in_order_and_words_are_left(void **state)
         assert_null(taken.argument[1]);
         assert_string_equal(taken.argument[2], "b=c");
         assert_int_equal(taken.option[3], 2);
-        assert_null(taken.argument[3]); /* taken only after '=' */
+        assert_null(taken.argument[3]); /* an optional argument comes only after '=' */
         assert_string_equal(taken.argument[4], "x");
         assert_int_equal(words, 3);
         assert_string_equal(line[0], "one");
@@ -72,7 +71,7 @@ static void options_are_taken_in_order_and_words_are_left(void **state)
         assert_null(line[3]);
 }
 
-static void without_words_there_are_none(void **state)
+static void options_alone_leave_no_words(void **state)
 {
         assert_int_equal(parse(0, (const char *const[]){NULL}), CLI_OK);
         assert_int_equal(words, 0);
@@ -141,7 +140,7 @@ static void a_wrong_option_is_named_and_nothing_is_run(void **state)
         assert_int_equal(cli_bench.failures, ARRAY_SIZE(cases) - 1);
 }
 
-static void an_empty_argument_is_one(void **state)
+static void an_empty_argument_is_an_argument(void **state)
 {
         assert_int_equal(PARSE(0, "--name", "", "--name=", "--sim="), CLI_OK);
         assert_int_equal(taken.n, 3);
@@ -149,7 +148,7 @@ static void an_empty_argument_is_one(void **state)
                 assert_string_equal(taken.argument[i], "");
 }
 
-static void an_option_that_is_refused_ends_it(void **state)
+static void a_refused_option_ends_the_parsing(void **state)
 {
         taken.answer = CLI_FAILED;
         assert_int_equal(PARSE(0, "--plain", "--name", "a"), CLI_FAILED);
@@ -222,13 +221,13 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 OPTIONS_TEST(options_are_taken_in_order_and_words_are_left),
-                OPTIONS_TEST(without_words_there_are_none),
+                OPTIONS_TEST(options_alone_leave_no_words),
                 OPTIONS_TEST(two_dashes_end_the_options),
                 OPTIONS_TEST(the_first_word_ends_the_options_where_a_command_follows),
                 OPTIONS_TEST(a_dash_and_negative_numbers_are_words),
                 OPTIONS_TEST(a_wrong_option_is_named_and_nothing_is_run),
-                OPTIONS_TEST(an_empty_argument_is_one),
-                OPTIONS_TEST(an_option_that_is_refused_ends_it),
+                OPTIONS_TEST(an_empty_argument_is_an_argument),
+                OPTIONS_TEST(a_refused_option_ends_the_parsing),
                 OPTIONS_TEST(help_is_printed_and_is_no_failure),
                 OPTIONS_TEST(a_command_without_options_knows_none),
                 OPTIONS_TEST(long_options_have_a_line_of_their_own),

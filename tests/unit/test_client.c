@@ -1,5 +1,5 @@
-/* test_client.c: a client's connection with real sockets and users: what is sent and kept, what is
- * read and when not, and what is left at its end. */
+/* test_client.c: a client's connection, with real sockets and users: sending, reading, and the end
+ * of the connection. */
 #include "unit.h"
 
 #include <errno.h>
@@ -19,14 +19,14 @@
 static struct config config;
 static struct server server;
 static struct {
-        bool looks; /* a look can be had */
+        bool looks; /* NVML can be asked for a look at the cards */
         bool gone, sure;
         unsigned handled, asked, ends, no_descriptor, waits;
         struct wire_message last;
 } now;
-static int program; /* its end of the first connection */
+static int program; /* the program's end of the first connection */
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 int session_handle(struct client *c, const struct wire_message *m)
 {
@@ -64,7 +64,7 @@ bool server_may_accept(struct server *s)
         return true;
 }
 
-/* As turns.c, but at once. */
+/* In place of turns.c: handles the waiting messages of the client at once. */
 void turns_wait(struct client *c)
 {
         now.waits++;
@@ -80,12 +80,12 @@ void turns_leave(struct client *c)
 
 static int listener = -1;
 
-/* A name that the kernel has chosen: tests run beside each other. */
+/* The kernel chooses the name, because tests run at the same time. */
 static struct sockaddr_un address;
 static socklen_t address_size;
 
-/* The program's end of a new connection; the client is the first of the list, if it was accepted.
- */
+/* Returns the program's end of a new connection. If it was accepted, its client is the first in the
+ * list. */
 static int knock(void)
 {
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -125,7 +125,7 @@ static int end(void **state)
         return close(program);
 }
 
-/* The server sweeps: it ends dropped clients. */
+/* Runs the server's events until none is pending, or a client is dropped. */
 static void run(void)
 {
         while (!server.marked && sd_event_run(server.event, 0) > 0)
@@ -165,7 +165,7 @@ static struct wire_message grant(uint64_t lease)
 
 /* ---- sending ---- */
 
-static void messages_are_numbered_and_limits_by_the_scheduler(void **state)
+static void messages_are_numbered_and_limits_keep_the_schedulers_number(void **state)
 {
         struct client *c = server.clients;
         struct wire_message m = grant(5), limit = {.header = {WIRE_LIMIT, 0, 77}}, got;
@@ -183,8 +183,9 @@ static void messages_are_numbered_and_limits_by_the_scheduler(void **state)
         assert_false(hear(program, &got));
 }
 
-/* In order, behind the messages in the socket; those of a client that does not read are bounded. */
-static void what_the_socket_does_not_take_is_kept(void **state)
+/* They follow the messages in the socket, in order. A client that does not read is dropped when its
+ * queue is full. */
+static void messages_that_the_socket_does_not_take_are_kept(void **state)
 {
         struct client *c = server.clients;
         struct wire_message got;
@@ -213,7 +214,7 @@ static void what_the_socket_does_not_take_is_kept(void **state)
         }
         assert_true(c->dropped && server.marked);
         assert_int_equal(c->queue_used, CLIENT_QUEUE);
-        client_send(c, &got); /* no process is there to receive it */
+        client_send(c, &got); /* a dropped client receives nothing */
         assert_int_equal(c->queue_used, CLIENT_QUEUE);
 }
 
@@ -228,7 +229,7 @@ static void an_ended_client_is_dropped_at_the_next_message(void **state)
         program = dup(listener);
 }
 
-static void a_refusal_is_the_last_word(void **state)
+static void no_message_is_handled_after_a_refusal(void **state)
 {
         struct client *c = server.clients;
         struct wire_message got;
@@ -239,7 +240,7 @@ static void a_refusal_is_the_last_word(void **state)
         assert_int_equal(got.header.type, WIRE_REFUSED);
         assert_int_equal(got.REFUSED.magic, WIRE_MAGIC);
         assert_int_equal(got.REFUSED.code, WIRE_REFUSED_LIMIT);
-        assert_int_equal(got.REFUSED.major, WIRE_MAJOR);
+        assert_int_equal(got.REFUSED.protocol, WIRE_VERSION);
         assert_string_equal(got.REFUSED.text, "too much");
         say(program, WIRE_HELLO);
         run();
@@ -248,13 +249,13 @@ static void a_refusal_is_the_last_word(void **state)
 
 /* ---- reading ---- */
 
-static void what_comes_is_handled_in_its_order(void **state)
+static void messages_are_handled_in_their_order(void **state)
 {
         say(program, WIRE_HELLO);
         say(program, WIRE_BYE);
         run();
         assert_int_equal(now.handled, 2);
-        assert_int_equal(now.ends, 2); /* received descriptors are closed */
+        assert_int_equal(now.ends, 2); /* pass_end() closes the descriptors of each message */
         assert_int_equal(now.last.header.type, WIRE_BYE);
         assert_false(server.clients->dropped);
         run();
@@ -264,7 +265,7 @@ static void what_comes_is_handled_in_its_order(void **state)
         assert_true(server.clients->dropped);
 }
 
-static void what_is_no_message_ends_the_connection(void **state)
+static void a_malformed_message_ends_the_connection(void **state)
 {
         struct wire_message got;
 
@@ -277,7 +278,7 @@ static void what_is_no_message_ends_the_connection(void **state)
         assert_int_equal(now.handled, 0);
 }
 
-/* A client's figure of a card counts only if NVML does not know the card. */
+/* The daemon uses a client's figure of a card only if NVML does not know the card. */
 static void an_attach_waits_for_a_look_at_the_cards(void **state)
 {
         struct client *c = server.clients;
@@ -292,7 +293,7 @@ static void an_attach_waits_for_a_look_at_the_cards(void **state)
         assert_int_equal(now.asked, 1);
         assert_true(c->held.since_ns > 0);
         server.look = (const struct nvml_look *)&now;
-        server.look_ns = c->held.since_ns - 1; /* was under way */
+        server.look_ns = c->held.since_ns - 1; /* a look that began before the message */
         client_looked(c);
         assert_int_equal(now.handled, 1);
         server.look_ns = c->held.since_ns;
@@ -302,16 +303,16 @@ static void an_attach_waits_for_a_look_at_the_cards(void **state)
         assert_int_equal(now.last.header.type, WIRE_BYE);
         say(program, WIRE_ATTACH);
         run();
-        server.look = NULL; /* there will be none */
+        server.look = NULL; /* the look has failed */
         client_looked(c);
         assert_int_equal(now.handled, 4);
         now.looks = false;
         say(program, WIRE_ATTACH);
         run();
-        assert_int_equal(now.handled, 5); /* nobody to ask */
+        assert_int_equal(now.handled, 5); /* NVML cannot be asked, so the message does not wait */
 }
 
-static void before_it_has_greeted_nothing_is_looked_up_for_it(void **state)
+static void an_attach_before_the_greeting_starts_no_look_at_the_cards(void **state)
 {
         now.looks = true;
         say(program, WIRE_ATTACH);
@@ -327,7 +328,7 @@ static void a_process_has_one_connection(void **state)
         struct client *first = server.clients, *second;
         int fd;
 
-        first->id = 9; /* it holds something */
+        first->id = 9; /* the scheduler knows the first client */
         fd = knock();
         second = server.clients;
         assert_ptr_not_equal(second, first);
@@ -343,7 +344,7 @@ static void a_process_has_one_connection(void **state)
         (void)close(fd);
 }
 
-static void a_former_record_that_holds_nothing_is_none(void **state)
+static void an_empty_former_record_is_not_linked(void **state)
 {
         struct client *first = server.clients;
         int fd = knock();
@@ -368,7 +369,7 @@ static void too_many_connections_of_a_user_are_refused_with_a_reason(void **stat
         assert_non_null(strstr(got.REFUSED.text, "of this user"));
         (void)close(fds[2]);
         client_free(server.clients);
-        fds[2] = knock(); /* there is room again */
+        fds[2] = knock(); /* accepted, as one connection has ended */
         assert_int_equal(server.n_clients, 3);
         for (unsigned i = 0; i < 3; i++)
                 (void)close(fds[i]);
@@ -380,7 +381,7 @@ static void too_many_connections_in_all_are_refused(void **state)
         int fd;
 
         config.sched.clients_max = 0;
-        for (unsigned i = 0; i < 10; i++) { /* and none of them counts as the user's */
+        for (unsigned i = 0; i < 10; i++) { /* a refused connection must not count for the user */
                 fd = knock();
                 assert_true(hear(fd, &got));
                 assert_string_equal(got.REFUSED.text, "too many connections");
@@ -397,11 +398,11 @@ static void a_client_is_gone_when_its_memory_is_surely_free(void **state)
 {
         struct client *c = server.clients;
 
-        client_check_gone(c); /* the card still shows it */
+        client_check_gone(c); /* NVML still shows memory of the process */
         assert_true(c->ended && !c->gone);
         assert_int_equal(now.asked, 1);
         now.gone = true;
-        client_looked(c); /* it cannot tell, and half a second has not passed */
+        client_looked(c); /* NVML is not sure, and half a second has not passed */
         assert_false(c->gone);
         c->ended_ns -= NSEC_PER_SEC;
         client_looked(c);
@@ -419,7 +420,7 @@ static void a_client_that_nvml_no_longer_names_is_gone_at_once(void **state)
         assert_int_equal(now.asked, 0);
 }
 
-/* As after exec: the process lives, and its library does not. */
+/* After exec the process still lives, but its library is gone. */
 static void a_process_without_a_connection_may_have_left_its_memory(void **state)
 {
         struct client *c = server.clients;
@@ -427,7 +428,7 @@ static void a_process_without_a_connection_may_have_left_its_memory(void **state
         now.gone = now.sure = true;
         c->id = 9;
         client_check_left(c);
-        assert_false(c->gone); /* it has its connection */
+        assert_false(c->gone); /* the connection still exists */
         client_close(c);
         assert_int_equal(c->fd, -EBADF);
         client_close(c);
@@ -452,16 +453,16 @@ static void a_process_without_a_connection_may_have_left_its_memory(void **state
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                CLIENT_TEST(messages_are_numbered_and_limits_by_the_scheduler),
-                CLIENT_TEST(what_the_socket_does_not_take_is_kept),
+                CLIENT_TEST(messages_are_numbered_and_limits_keep_the_schedulers_number),
+                CLIENT_TEST(messages_that_the_socket_does_not_take_are_kept),
                 CLIENT_TEST(an_ended_client_is_dropped_at_the_next_message),
-                CLIENT_TEST(a_refusal_is_the_last_word),
-                CLIENT_TEST(what_comes_is_handled_in_its_order),
-                CLIENT_TEST(what_is_no_message_ends_the_connection),
+                CLIENT_TEST(no_message_is_handled_after_a_refusal),
+                CLIENT_TEST(messages_are_handled_in_their_order),
+                CLIENT_TEST(a_malformed_message_ends_the_connection),
                 CLIENT_TEST(an_attach_waits_for_a_look_at_the_cards),
-                CLIENT_TEST(before_it_has_greeted_nothing_is_looked_up_for_it),
+                CLIENT_TEST(an_attach_before_the_greeting_starts_no_look_at_the_cards),
                 CLIENT_TEST(a_process_has_one_connection),
-                CLIENT_TEST(a_former_record_that_holds_nothing_is_none),
+                CLIENT_TEST(an_empty_former_record_is_not_linked),
                 CLIENT_TEST(too_many_connections_of_a_user_are_refused_with_a_reason),
                 CLIENT_TEST(too_many_connections_in_all_are_refused),
                 CLIENT_TEST(a_client_is_gone_when_its_memory_is_surely_free),

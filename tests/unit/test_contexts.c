@@ -1,5 +1,5 @@
-/* test_contexts.c: contexts, primary and green ones: room before they are made, the memory that
- * ends with them, and releases that the driver refuses. */
+/* test_contexts.c: primary, green and other contexts: the room they need before they are made, the
+ * memory that ends with them, and releases that the driver refuses. */
 #include "unit.h"
 
 #include "contexts_bench.h"
@@ -8,7 +8,7 @@
 
 #include "base/macros.h"
 
-static void the_end_is_expected_once_the_driver_is_initialized(void **state)
+static void cuinit_registers_our_exit_after_the_drivers(void **state)
 {
         calls = core_setups = 0;
         driver_says = CUDA_ERROR_NO_DEVICE;
@@ -18,8 +18,8 @@ static void the_end_is_expected_once_the_driver_is_initialized(void **state)
         driver_says = CUDA_SUCCESS;
 }
 
-/* Both are the driver's answers, as measured. */
-static void a_release_that_is_refused_ends_nothing_but_counts(void **state)
+/* The two errors are those that a real driver returns. */
+static void a_refused_release_counts_and_ends_nothing(void **state)
 {
         CUcontext context;
         CUgreenCtx part;
@@ -29,13 +29,13 @@ static void a_release_that_is_refused_ends_nothing_but_counts(void **state)
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_NOT_PERMITTED);
         assert_non_null(quiesce_context_primary(gpu));
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
-        assert_non_null(quiesce_context_primary(gpu)); /* until it is retained and released again */
+        assert_non_null(quiesce_context_primary(gpu)); /* alive until retained and released */
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
         assert_non_null(quiesce_context_primary(gpu));
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
 }
 
-static void the_last_green_context_ends_the_primary_one_that_nobody_else_holds(void **state)
+static void the_last_green_context_ends_an_unretained_primary_context(void **state)
 {
         CUgreenCtx first, another;
 
@@ -50,15 +50,15 @@ static void the_last_green_context_ends_the_primary_one_that_nobody_else_holds(v
         assert_null(quiesce_context_primary(gpu));
 }
 
-static void what_ends_with_a_context_is_given_back_after_it(void **state)
+static void bytes_that_end_with_a_context_are_returned_after_it(void **state)
 {
         arrays = 3 * MIB;
         gpu->unevictable += arrays;
-        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS); /* check_end() */
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS); /* runs check_end() */
         assert_null(quiesce_context_primary(gpu));
 }
 
-static void threads_that_want_one_context_need_room_for_one(void **state)
+static void threads_that_retain_one_context_request_room_once(void **state)
 {
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         asked = 0;
@@ -69,11 +69,12 @@ static void threads_that_want_one_context_need_room_for_one(void **state)
         in_line = false;
         assert_int_equal(asked, 1);
         assert_int_equal(gpu->unevictable, gpu->context_bytes);
-        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS); /* of two */
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0),
+                         CUDA_SUCCESS); /* one of two retains */
         assert_non_null(quiesce_context_primary(gpu));
 }
 
-/* Work in them is waited for as in all others. */
+/* A drain must wait for work in graphics contexts as well. */
 static void contexts_of_graphics_are_known(void **state)
 {
         CUcontext c;
@@ -100,7 +101,7 @@ static void two_contexts_that_end_at_once_leave_none_of_them_behind(void **state
         assert_ptr_equal(gpu->context, quiesce_context_primary(gpu));
 }
 
-static void what_was_freed_on_streams_of_a_green_context_goes_with_it(void **state)
+static void pools_learn_of_the_end_of_a_green_context(void **state)
 {
         CUgreenCtx part;
 
@@ -109,14 +110,15 @@ static void what_was_freed_on_streams_of_a_green_context_goes_with_it(void **sta
         assert_ptr_equal(pools_lost, PART);
 }
 
-/* ---- contexts of the program's own ---- */
+/* ---- contexts that the program creates ---- */
 
-static void a_context_is_made_where_there_is_room_for_it(void **state)
+static void a_context_is_made_only_if_there_is_room(void **state)
 {
         CUcontext c;
 
         assert_int_equal(updates, 1);
-        assert_ptr_equal(gpu->context, quiesce_context_primary(gpu)); /* our copies run in it */
+        assert_ptr_equal(gpu->context,
+                         quiesce_context_primary(gpu)); /* our copies run in this one */
         calls = 0;
         no_room = true;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
@@ -124,7 +126,7 @@ static void a_context_is_made_where_there_is_room_for_it(void **state)
         no_room = false;
         driver_says = CUDA_ERROR_INVALID_VALUE;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_INVALID_VALUE);
-        assert_int_equal(gpu->unevictable, gpu->context_bytes); /* of the primary one */
+        assert_int_equal(gpu->unevictable, gpu->context_bytes); /* only the primary context */
         assert_null(quiesce_context(OF_GL));
         assert_int_equal(updates, 1);
         unshared = true;
@@ -163,7 +165,7 @@ static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, C
         return CUDA_SUCCESS;
 }
 
-static void what_a_context_owns_ends_with_it_and_nothing_else(void **state)
+static void the_end_of_a_context_frees_only_its_own_memory(void **state)
 {
         struct block *kept;
         CUcontext c;
@@ -182,15 +184,16 @@ static void what_a_context_owns_ends_with_it_and_nothing_else(void **state)
         assert_ptr_equal(pools_lost, OF_GL);
         assert_int_equal(gpu->unevictable, gpu->context_bytes);
         assert_int_equal(core.unbooked, 0);
-        assert_ptr_equal(gpu->context, quiesce_context_primary(gpu)); /* stays */
+        assert_ptr_equal(gpu->context,
+                         quiesce_context_primary(gpu)); /* our copies' context stays */
         assert_null(gpu->ended);
         arrays = 0;
         heap_bury(&gpu->heap, kept);
 }
 
-/* On all streams. Not where the GPU has failed, where work in flight never ends, nor during a
- * capture, which that would break. */
-static void work_is_waited_for_before_its_memory_goes(void **state)
+/* Exceptions: a GPU that has failed, on which work never ends, and a capture, which a wait would
+ * break. */
+static void the_end_of_a_context_awaits_its_work(void **state)
 {
         CUstream stream;
         CUcontext c;
@@ -209,7 +212,7 @@ static void work_is_waited_for_before_its_memory_goes(void **state)
         assert_int_equal(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
 }
 
-static void what_the_driver_refuses_to_destroy_lives_on(void **state)
+static void a_context_that_the_driver_refuses_to_destroy_lives_on(void **state)
 {
         CUgreenCtx part;
 
@@ -231,7 +234,7 @@ static void the_last_to_detach_ends_a_context(void **state)
 
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
         driver_says = CUDA_ERROR_INVALID_VALUE;
-        assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_ERROR_INVALID_VALUE); /* does not count */
+        assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_ERROR_INVALID_VALUE); /* must not count */
         driver_says = CUDA_SUCCESS;
         assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
@@ -239,7 +242,7 @@ static void the_last_to_detach_ends_a_context(void **state)
         assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
         assert_null(quiesce_context(OF_GL));
         assert_int_equal(gpu->unevictable, gpu->context_bytes);
-        assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_SUCCESS); /* unknown by now */
+        assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_SUCCESS); /* a context that we do not know */
         assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
 }
 
@@ -250,7 +253,7 @@ static void the_primary_context_ends_with_its_last_release(void **state)
         CUcontext c;
 
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
-        assert_int_equal(gpu->unevictable, gpu->context_bytes); /* one context */
+        assert_int_equal(gpu->unevictable, gpu->context_bytes); /* still one context */
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_non_null(quiesce_context_primary(gpu));
         assert_null(gpu->ended);
@@ -269,7 +272,8 @@ static void a_reset_ends_the_context_and_leaves_the_count(void **state)
 {
         CUcontext c;
 
-        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS); /* twice */
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0),
+                         CUDA_SUCCESS); /* the second retain */
         assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
         assert_null(quiesce_context_primary(gpu));
         assert_int_equal(gpu->unevictable, 0);
@@ -279,7 +283,7 @@ static void a_reset_ends_the_context_and_leaves_the_count(void **state)
                 assert_non_null(quiesce_context_primary(gpu));
                 assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         }
-        assert_non_null(quiesce_context_primary(gpu)); /* of three */
+        assert_non_null(quiesce_context_primary(gpu)); /* one of three retains is left */
 }
 
 static void a_reset_beside_green_contexts_ends_nothing(void **state)
@@ -295,7 +299,7 @@ static void a_reset_beside_green_contexts_ends_nothing(void **state)
         assert_non_null(quiesce_context_primary(gpu));
 }
 
-static void devices_that_are_not_ours_are_the_drivers_business(void **state)
+static void resets_of_unmanaged_devices_go_to_the_driver(void **state)
 {
         unsigned rung = bell_listen(&core.changed);
 
@@ -328,7 +332,7 @@ static void a_primary_context_that_cannot_be_made_leaves_no_trace(void **state)
         assert_int_equal(calls, 0);
         no_room = false;
         driver_says = CUDA_ERROR_UNKNOWN;
-        for (unsigned i = 0; i < 2; i++) { /* no thread is kept waiting, either */
+        for (unsigned i = 0; i < 2; i++) { /* a second try must not wait for the first */
                 assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_UNKNOWN);
                 assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_ERROR_UNKNOWN);
         }
@@ -337,7 +341,7 @@ static void a_primary_context_that_cannot_be_made_leaves_no_trace(void **state)
         driver_says = CUDA_SUCCESS;
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
-        assert_null(quiesce_context_primary(gpu)); /* none of the others counts */
+        assert_null(quiesce_context_primary(gpu)); /* failed retains do not count */
 }
 
 static void release_it(void)
@@ -369,12 +373,12 @@ static void another_thread_retains(void)
         assert_int_equal(calls, 0);
 }
 
-/* A context that the driver makes meanwhile would be taken for the one that ends. */
-static void nobody_retains_what_is_about_to_end(void **state)
+/* Otherwise the context that the driver makes for the retain would be taken for the ending one. */
+static void no_thread_retains_a_context_that_is_about_to_end(void **state)
 {
         waits = false;
         in_line = true;
-        asked = 1; /* room is there at once */
+        asked = 1; /* request_unevictable() must not start a second thread */
         while_it_releases = another_thread_retains;
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_int_equal(pthread_join(second, NULL), 0);
@@ -386,20 +390,20 @@ static void nobody_retains_what_is_about_to_end(void **state)
         assert_int_equal(gpu->unevictable, gpu->context_bytes);
 }
 
-static void a_green_context_brings_the_primary_one_to_life(void **state)
+static void a_green_context_creates_the_primary_context(void **state)
 {
         CUgreenCtx part;
 
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
-        assert_int_equal(held, 1); /* held only by the green one */
+        assert_int_equal(held, 1); /* the green context's own retain */
         assert_int_equal(gpu->unevictable, gpu->context_bytes);
         assert_non_null(quiesce_context_primary(gpu));
         assert_ptr_equal(quiesce_owner(PART), PRIMARY);
         assert_int_equal(updates, 2);
         arrays = 3 * MIB;
         gpu->unevictable += arrays;
-        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS); /* check_end() */
+        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS); /* runs check_end() */
         assert_null(quiesce_context_primary(gpu));
         assert_null(quiesce_context_green(part));
 }
@@ -407,27 +411,27 @@ static void a_green_context_brings_the_primary_one_to_life(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                CONTEXT_TEST(the_end_is_expected_once_the_driver_is_initialized),
-                CONTEXT_TEST(a_release_that_is_refused_ends_nothing_but_counts),
-                CONTEXT_TEST(the_last_green_context_ends_the_primary_one_that_nobody_else_holds),
-                CONTEXT_TEST(what_ends_with_a_context_is_given_back_after_it),
-                CONTEXT_TEST(threads_that_want_one_context_need_room_for_one),
+                CONTEXT_TEST(cuinit_registers_our_exit_after_the_drivers),
+                CONTEXT_TEST(a_refused_release_counts_and_ends_nothing),
+                CONTEXT_TEST(the_last_green_context_ends_an_unretained_primary_context),
+                CONTEXT_TEST(bytes_that_end_with_a_context_are_returned_after_it),
+                CONTEXT_TEST(threads_that_retain_one_context_request_room_once),
                 CONTEXT_TEST(contexts_of_graphics_are_known),
                 CONTEXT_TEST(two_contexts_that_end_at_once_leave_none_of_them_behind),
-                CONTEXT_TEST(what_was_freed_on_streams_of_a_green_context_goes_with_it),
-                CONTEXT_TEST(a_context_is_made_where_there_is_room_for_it),
-                CONTEXT_TEST(what_a_context_owns_ends_with_it_and_nothing_else),
-                CONTEXT_TEST(work_is_waited_for_before_its_memory_goes),
-                CONTEXT_TEST(what_the_driver_refuses_to_destroy_lives_on),
+                CONTEXT_TEST(pools_learn_of_the_end_of_a_green_context),
+                CONTEXT_TEST(a_context_is_made_only_if_there_is_room),
+                CONTEXT_TEST(the_end_of_a_context_frees_only_its_own_memory),
+                CONTEXT_TEST(the_end_of_a_context_awaits_its_work),
+                CONTEXT_TEST(a_context_that_the_driver_refuses_to_destroy_lives_on),
                 CONTEXT_TEST(the_last_to_detach_ends_a_context),
                 CONTEXT_TEST(the_primary_context_ends_with_its_last_release),
                 CONTEXT_TEST(a_reset_ends_the_context_and_leaves_the_count),
                 CONTEXT_TEST(a_reset_beside_green_contexts_ends_nothing),
-                CONTEXT_TEST(devices_that_are_not_ours_are_the_drivers_business),
+                CONTEXT_TEST(resets_of_unmanaged_devices_go_to_the_driver),
                 CONTEXT_TEST(a_primary_context_that_cannot_be_made_leaves_no_trace),
                 CONTEXT_TEST(a_release_does_not_wait_for_room),
-                CONTEXT_TEST(nobody_retains_what_is_about_to_end),
-                CONTEXT_TEST(a_green_context_brings_the_primary_one_to_life),
+                CONTEXT_TEST(no_thread_retains_a_context_that_is_about_to_end),
+                CONTEXT_TEST(a_green_context_creates_the_primary_context),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

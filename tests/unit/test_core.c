@@ -1,5 +1,5 @@
-/* test_core.c: the process as a whole: set up once, its children's rights, its exit, the message in
- * a long wait, and which GPUs are shared. */
+/* test_core.c: the library in a process: set-up, children, exit, the message in a long wait, and
+ * the GPUs that are shared. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -22,7 +22,7 @@
 
 #define FOR_EVER (UINT64_MAX / 2)
 
-static uint64_t now_ns, slept_ns; /* for how long it last wanted to sleep */
+static uint64_t now_ns, slept_ns; /* slept_ns: timeout of the last sleep */
 static _Atomic unsigned sleeps;
 
 int clock_gettime(clockid_t which, struct timespec *ret)
@@ -32,7 +32,7 @@ int clock_gettime(clockid_t which, struct timespec *ret)
         return 0;
 }
 
-/* Waits on the bell return at once; all others are the kernel's. */
+/* Waits on the bell return at once; all other calls go to the kernel. */
 long syscall(long number, ...)
 {
         long (*next)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
@@ -53,11 +53,11 @@ long syscall(long number, ...)
         ts = (const struct timespec *)a[3];
         slept_ns = ts ? (uint64_t)ts->tv_sec * NSEC_PER_SEC + (uint64_t)ts->tv_nsec : UINT64_MAX;
         if ((uint32_t)a[2] != core.changed.rings)
-                slept_ns = 0; /* it has rung */
+                slept_ns = 0; /* the bell has rung already */
         return 0;
 }
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 static char order[64]; /* one letter for each part that was set up or informed */
 static int opens;      /* the result of opening the driver */
@@ -144,7 +144,7 @@ void request_close(void)
         forgotten++;
 }
 
-/* ---- what a person reads ---- */
+/* ---- messages to the user ---- */
 
 static char log_text[512];
 
@@ -161,7 +161,7 @@ void log_write(enum log_level level, const char *format, ...)
         va_end(list);
 }
 
-/* Since the last call. */
+/* Returns the last message since the last call. */
 static const char *log_said(void)
 {
         static char text[sizeof(log_text)];
@@ -182,8 +182,8 @@ static void must(bool holds, const char *what, int line)
 }
 #define MUST(what) must(what, #what, __LINE__)
 
-/* Most of this happens once in a process: each scene has a process of its own, and ends it with
- * _exit(). */
+/* Runs a scene in a process of its own, because a process is set up only once. A scene that fails
+ * ends its process with _exit(). */
 static int in_child(void (*scene)(void))
 {
         int status;
@@ -237,7 +237,7 @@ static void set_up_without_a_driver(void)
         MUST(strcmp(order, "r") == 0);
 }
 
-static void without_a_driver_everything_passes(void **state)
+static void without_a_driver_every_call_passes_through(void **state)
 {
         IN_CHILD(set_up_without_a_driver);
 }
@@ -257,7 +257,7 @@ static void another_thread_comes(void)
         MUST(pthread_create(&other, NULL, set_up_too, NULL) == 0);
         while (!sleeps && others_answer == 1)
                 (void)sched_yield();
-        MUST(others_answer == 1); /* before it is done no thread has an answer */
+        MUST(others_answer == 1); /* no thread has an answer before the set-up is done */
 }
 
 static void two_threads_set_up(void)
@@ -307,7 +307,7 @@ static void live_as_a_child(void)
         MUST(core_passive());
         MUST(forgotten == 3);
         MUST(core_setup() == 0);
-        lock_acquire(&core_lock); /* its holder is in the parent */
+        lock_acquire(&core_lock); /* free, although a thread of the parent holds it */
 }
 
 static void fork_with_the_lock_held(void)
@@ -364,7 +364,7 @@ static void the_agent_is_stopped_before_the_driver_shuts_down(void **state)
         IN_CHILD(exit_as_bystander);
 }
 
-static void a_gpu_that_fails_wakes_all_who_wait_for_it(void **state)
+static void a_failed_gpu_wakes_all_waiting_threads(void **state)
 {
         uint32_t heard = bell_listen(&core.changed);
 
@@ -408,7 +408,7 @@ static void a_wait_is_as_long_as_asked_and_ends_with_the_bell(void **state)
         assert_int_equal(slept_ns, 0);
 }
 
-static void after_ten_seconds_a_person_is_told_who_is_in_the_way(void **state)
+static void after_ten_seconds_the_process_in_the_way_is_printed(void **state)
 {
         struct core_wait w = {.what = "its turn"};
 
@@ -427,11 +427,11 @@ static void after_ten_seconds_a_person_is_told_who_is_in_the_way(void **state)
         assert_non_null(strstr(log_said(), "its turn: process 7 (train) holds it; "));
         now_ns += 100 * NSEC_PER_SEC;
         assert_true(wait_for_long(&w, UINT64_MAX) > FOR_EVER);
-        assert_string_equal(log_said(), ""); /* once a wait */
+        assert_string_equal(log_said(), ""); /* the message comes once in a wait */
         assert_true(core.holder.asked);
 }
 
-static void without_an_answer_a_person_is_told_five_seconds_later(void **state)
+static void without_an_answer_the_message_comes_five_seconds_later(void **state)
 {
         struct core_wait w = {.what = "its turn"};
 
@@ -446,13 +446,13 @@ static void without_an_answer_a_person_is_told_five_seconds_later(void **state)
         (void)wait_for_long(&w, UINT64_MAX);
         now_ns += 10 * NSEC_PER_SEC;
         (void)wait_for_long(&w, UINT64_MAX);
-        assert_false(core.holder.known); /* an old answer does not count */
+        assert_false(core.holder.known); /* the answer of an earlier wait does not count */
         now_ns += 5 * NSEC_PER_SEC;
         assert_true(wait_for_long(&w, UINT64_MAX) > FOR_EVER);
         assert_non_null(strstr(log_said(), "for more; "));
 }
 
-static void a_person_who_wants_no_notices_gets_none(void **state)
+static void sublet_quiet_suppresses_the_message(void **state)
 {
         struct core_wait w = {.what = "its turn"}, other = {.what = "its turn"};
 
@@ -480,7 +480,7 @@ static CUresult fake_memory(size_t *ret_free, size_t *ret_total)
         return memory_says;
 }
 
-/* Another thread ends the process: no message will come any more, and the driver answers once it
+/* Another thread ends the process. No message will come any more, so the wait ends when the driver
  * has shut down. */
 static void a_wait_in_a_process_that_exits_ends_with_the_driver(void **state)
 {
@@ -506,7 +506,7 @@ static bool no_uuid, no_uuid_v2, no_vmm;
 static size_t granularity;
 static CUdevice current_device;
 static CUcontext current_context;
-static int attribute_that_is; /* of the three that a GPU may have */
+static int attribute_that_is; /* the optional attribute that the GPU has */
 
 static CUresult fake_total(size_t *ret, CUdevice device)
 {
@@ -554,7 +554,7 @@ static CUresult fake_current(CUcontext *ret)
         return CUDA_SUCCESS;
 }
 
-static void a_gpu_is_learned_once(void **state)
+static void a_gpu_is_queried_and_attached_once(void **state)
 {
         struct gpu *g = core_attach(3);
 
@@ -580,7 +580,7 @@ static void a_gpu_is_learned_once(void **state)
         assert_int_equal(atomic_load(&core_lock.word), 0);
 }
 
-static void what_a_gpu_can_do_is_asked_for(void **state)
+static void the_abilities_of_a_gpu_are_queried(void **state)
 {
         attribute_that_is = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
         assert_true(core_attach(0)->passes);
@@ -592,7 +592,7 @@ static void what_a_gpu_can_do_is_asked_for(void **state)
         assert_false(core.gpus[2].rdma);
 }
 
-static void there_are_as_many_gpus_as_the_protocol_knows(void **state)
+static void gpus_beyond_the_protocol_are_not_attached(void **state)
 {
         assert_null(core_attach(-1));
         assert_null(core_attach(GPUS_MAX));
@@ -638,7 +638,7 @@ static void a_program_that_calls_before_the_driver_is_initialized_may_call_again
         assert_non_null(core_attach(0));
 }
 
-static void a_gpu_that_is_not_attached_is_not_shared_and_asked_for_again(void **state)
+static void a_gpu_that_failed_to_attach_is_attached_again_later(void **state)
 {
         attach_fails = true;
         assert_null(core_attach(0));
@@ -664,12 +664,12 @@ static void memory_of_a_gpu_is_found_while_it_is_shared(void **state)
         assert_true(core_holds(at, 1));
         assert_false(core_holds(at - 1, 0));
         assert_false(core_holds(at - 1, 1));
-        assert_true(core_holds(at - 1, 2)); /* the last byte alone */
+        assert_true(core_holds(at - 1, 2)); /* only the last byte is ours */
         g->managed = false;
         assert_null(core_find(at, &p));
         assert_false(core_holds(at, 1));
         g->managed = true;
-        core.bystander = true; /* a child, say: the accounts are in the middle of a change */
+        core.bystander = true; /* in a child the accounts may be in the middle of a change */
         assert_null(core_find(at, &p));
         assert_false(core_holds(at, 1));
 }
@@ -685,7 +685,7 @@ static void host_memory_that_is_being_taken_counts_as_mapped(void **state)
         assert_int_equal(core_host_mapped(), 6043);
 }
 
-static void the_gpu_of_a_context_that_has_ended_is_nobodys(void **state)
+static void an_ended_context_has_no_current_gpu(void **state)
 {
         CUcontext const ended = (CUcontext)&attaches;
         struct gpu *g;
@@ -744,26 +744,26 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 CORE_TEST(a_process_is_set_up_once),
-                CORE_TEST(without_a_driver_everything_passes),
+                CORE_TEST(without_a_driver_every_call_passes_through),
                 CORE_TEST(a_thread_that_comes_during_the_set_up_waits_for_it),
                 CORE_TEST(a_child_made_during_the_set_up_passes_through),
                 CORE_TEST(a_child_passes_through_and_needs_no_lock_of_its_parent),
                 CORE_TEST(the_agent_is_stopped_before_the_driver_shuts_down),
-                CORE_TEST(a_gpu_that_fails_wakes_all_who_wait_for_it),
+                CORE_TEST(a_failed_gpu_wakes_all_waiting_threads),
                 CORE_TEST(a_wait_is_as_long_as_asked_and_ends_with_the_bell),
-                CORE_TEST(after_ten_seconds_a_person_is_told_who_is_in_the_way),
-                CORE_TEST(without_an_answer_a_person_is_told_five_seconds_later),
-                CORE_TEST(a_person_who_wants_no_notices_gets_none),
+                CORE_TEST(after_ten_seconds_the_process_in_the_way_is_printed),
+                CORE_TEST(without_an_answer_the_message_comes_five_seconds_later),
+                CORE_TEST(sublet_quiet_suppresses_the_message),
                 CORE_TEST(a_wait_in_a_process_that_exits_ends_with_the_driver),
-                CORE_TEST(a_gpu_is_learned_once),
-                CORE_TEST(what_a_gpu_can_do_is_asked_for),
-                CORE_TEST(there_are_as_many_gpus_as_the_protocol_knows),
+                CORE_TEST(a_gpu_is_queried_and_attached_once),
+                CORE_TEST(the_abilities_of_a_gpu_are_queried),
+                CORE_TEST(gpus_beyond_the_protocol_are_not_attached),
                 CORE_TEST(a_gpu_that_cannot_be_shared_is_not_asked_again),
                 CORE_TEST(a_program_that_calls_before_the_driver_is_initialized_may_call_again),
-                CORE_TEST(a_gpu_that_is_not_attached_is_not_shared_and_asked_for_again),
+                CORE_TEST(a_gpu_that_failed_to_attach_is_attached_again_later),
                 CORE_TEST(memory_of_a_gpu_is_found_while_it_is_shared),
                 CORE_TEST(host_memory_that_is_being_taken_counts_as_mapped),
-                CORE_TEST(the_gpu_of_a_context_that_has_ended_is_nobodys),
+                CORE_TEST(an_ended_context_has_no_current_gpu),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_daemon_config.c: what a configuration may contain, and the messages about a wrong one. */
+/* test_daemon_config.c: the keys and values of a configuration, and messages about wrong ones. */
 #include "unit.h"
 
 #include <errno.h>
@@ -145,11 +145,11 @@ static void a_file_is_read_whole(void **state)
         assert_int_equal(load("", &c, error, path), 0);
 }
 
-static void a_range_without_a_number_in_it_is_refused(void **state)
+static void an_empty_range_is_refused(void **state)
 {
         static const char *const bad[] = {
                 "[daemon]\nquantum_min = 5s\nquantum_max = 1s\n",
-                "[daemon]\nquantum_max = 1ms\n", /* below the other's initial value */
+                "[daemon]\nquantum_max = 1ms\n", /* below the initial value of quantum_min */
         };
         char error[CONFIG_ERROR_MAX], path[64];
 
@@ -163,7 +163,7 @@ static void a_range_without_a_number_in_it_is_refused(void **state)
         }
 }
 
-static void a_wrong_file_is_named_with_its_first_wrong_line_and_applied_in_no_part(void **state)
+static void a_wrong_file_is_named_with_its_first_wrong_line_and_not_applied(void **state)
 {
         static const struct {
                 const char *text;
@@ -191,7 +191,7 @@ static void a_wrong_file_is_named_with_its_first_wrong_line_and_applied_in_no_pa
         }
 }
 
-static void a_file_that_is_not_there_is_an_error(void **state)
+static void a_missing_file_is_an_error(void **state)
 {
         char error[CONFIG_ERROR_MAX];
         struct config c;
@@ -204,14 +204,13 @@ static void a_file_that_is_not_there_is_an_error(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_range_without_a_number_in_it_is_refused),
+                cmocka_unit_test(an_empty_range_is_refused),
                 cmocka_unit_test(every_key_takes_what_its_help_says),
                 cmocka_unit_test(a_malformed_value_changes_nothing_and_is_quoted),
                 cmocka_unit_test(the_last_capacity_that_matches_a_gpu_counts),
                 cmocka_unit_test(a_file_is_read_whole),
-                cmocka_unit_test(
-                        a_wrong_file_is_named_with_its_first_wrong_line_and_applied_in_no_part),
-                cmocka_unit_test(a_file_that_is_not_there_is_an_error),
+                cmocka_unit_test(a_wrong_file_is_named_with_its_first_wrong_line_and_not_applied),
+                cmocka_unit_test(a_missing_file_is_an_error),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static void the_host_budget_is_half_but_never_the_margin(void **state)
         assert_int_equal(host_memory_budget(&small, 0), GIB);
 }
 
-/* Its clients' evicted memory is in use, and is part of what was promised. */
+/* The clients' evicted memory is in use, but it is part of what the earlier daemon promised. */
 static void a_restarted_daemon_promises_as_much_as_the_one_before(void **state)
 {
         struct host_memory tight = {128 * GIB, 20 * GIB};
@@ -36,7 +36,7 @@ static void a_restarted_daemon_promises_as_much_as_the_one_before(void **state)
         assert_int_equal(host_memory_budget(&tight, UINT64_MAX), 64 * GIB);
 }
 
-static void this_machine_has_memory(void **state)
+static void reading_this_machine_gives_plausible_figures(void **state)
 {
         struct host_memory m;
 
@@ -107,7 +107,7 @@ static void a_user_that_has_used_more_time_has_less_credit(void **state)
         users_free(u);
 }
 
-static void time_pays_a_users_debt_and_coming_back_does_not(void **state)
+static void time_pays_a_users_debt_and_reconnecting_does_not(void **state)
 {
         const uint64_t start = 5 * NSEC_PER_SEC;
         struct users *u = users_new(2);
@@ -147,8 +147,8 @@ static void neither_debt_nor_credit_grows_without_bound(void **state)
         users_free(u);
 }
 
-/* Work for a user without a connection, as for a note of another daemon, is charged as well. */
-static void work_is_charged_to_whoever_caused_it(void **state)
+/* A user without a connection is charged as well, as for a note of another daemon. */
+static void work_is_charged_to_the_user_that_caused_it(void **state)
 {
         const uint64_t start = 5 * NSEC_PER_SEC, end = start + 2 * NSEC_PER_MSEC;
         struct users *u = users_new(2);
@@ -165,8 +165,8 @@ static void work_is_charged_to_whoever_caused_it(void **state)
         users_free(u);
 }
 
-/* Uids are cheap: the account of a uid that is gone is not kept for ever. */
-static void a_user_in_debt_is_remembered_until_it_is_paid(void **state)
+/* The account of a uid that is gone is not kept for ever, because uids are cheap to make. */
+static void a_user_in_debt_is_remembered_until_the_debt_is_paid(void **state)
 {
         const uint64_t start = 5 * NSEC_PER_SEC;
         struct users *u = users_new(2);
@@ -186,7 +186,7 @@ static void a_user_in_debt_is_remembered_until_it_is_paid(void **state)
         users_free(u);
 }
 
-/* A lost connection leaves a record while its process lives: records are bounded, too. */
+/* A lost connection leaves a record while its process lives, so records must be limited. */
 static void records_without_a_connection_are_counted(void **state)
 {
         struct users *u = users_new(2);
@@ -203,7 +203,7 @@ static void records_without_a_connection_are_counted(void **state)
         users_free(u);
 }
 
-static void the_kernel_says_who_a_peer_is_and_when_it_ends(void **state)
+static void the_kernel_identifies_a_peer_and_reports_its_end(void **state)
 {
         struct peer peer;
         int pair[2];
@@ -223,7 +223,7 @@ static void the_kernel_says_who_a_peer_is_and_when_it_ends(void **state)
         if (child == 0) {
                 int own[2];
 
-                /* A pair made by the child names the child. */
+                /* The peer of a pair that the child makes is the child. */
                 if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, own) < 0 ||
                     peer_identify(own[0], &peer) < 0 || peer.pid != getpid())
                         _exit(1);
@@ -240,8 +240,8 @@ static void the_kernel_says_who_a_peer_is_and_when_it_ends(void **state)
         assert_int_equal(close(pair[1]), 0);
 }
 
-/* Roots of all containers have one uid. */
-static void root_of_a_container_pauses_only_what_is_in_it(void **state)
+/* The roots of all containers have the same uid. */
+static void root_in_a_container_pauses_no_process_outside(void **state)
 {
         const struct peer user = {.uid = 1000, .pid_namespace = 1};
         const struct peer same_user_elsewhere = {.uid = 1000, .pid_namespace = 2};
@@ -262,8 +262,8 @@ static void root_of_a_container_pauses_only_what_is_in_it(void **state)
         assert_false(peer_may_pause(&unseen, &unseen));
 }
 
-/* It would be taken for a process whose end cannot be seen. */
-static void without_a_descriptor_nobody_is_identified(void **state)
+/* Otherwise the peer would be taken for a process whose end cannot be seen. */
+static void without_a_descriptor_no_peer_is_identified(void **state)
 {
         struct rlimit before, none;
         struct peer peer;
@@ -286,19 +286,19 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_host_budget_is_half_but_never_the_margin),
                 cmocka_unit_test(a_restarted_daemon_promises_as_much_as_the_one_before),
-                cmocka_unit_test(this_machine_has_memory),
+                cmocka_unit_test(reading_this_machine_gives_plausible_figures),
                 cmocka_unit_test(uuids_survive_being_written_and_read),
                 cmocka_unit_test(malformed_uuids_are_refused),
                 cmocka_unit_test(a_users_connections_are_counted),
                 cmocka_unit_test(a_user_that_has_used_more_time_has_less_credit),
-                cmocka_unit_test(time_pays_a_users_debt_and_coming_back_does_not),
+                cmocka_unit_test(time_pays_a_users_debt_and_reconnecting_does_not),
                 cmocka_unit_test(neither_debt_nor_credit_grows_without_bound),
-                cmocka_unit_test(work_is_charged_to_whoever_caused_it),
-                cmocka_unit_test(a_user_in_debt_is_remembered_until_it_is_paid),
+                cmocka_unit_test(work_is_charged_to_the_user_that_caused_it),
+                cmocka_unit_test(a_user_in_debt_is_remembered_until_the_debt_is_paid),
                 cmocka_unit_test(records_without_a_connection_are_counted),
-                cmocka_unit_test(the_kernel_says_who_a_peer_is_and_when_it_ends),
-                cmocka_unit_test(root_of_a_container_pauses_only_what_is_in_it),
-                cmocka_unit_test(without_a_descriptor_nobody_is_identified),
+                cmocka_unit_test(the_kernel_identifies_a_peer_and_reports_its_end),
+                cmocka_unit_test(root_in_a_container_pauses_no_process_outside),
+                cmocka_unit_test(without_a_descriptor_no_peer_is_identified),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

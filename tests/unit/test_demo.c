@@ -1,5 +1,5 @@
-/* test_demo.c: sublet demo on a card that a test makes up: which card it takes, how large the
- * programs are, and how it judges their results. */
+/* test_demo.c: sublet demo on a card that a test makes up: the choice of the card, the size of the
+ * programs, and the verdict on their results. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -17,19 +17,19 @@
 enum { REFERENCE, PLAIN, MANAGED, SHARED, KILLED, SMALL_REFERENCE, SMALL };
 
 static struct {
-        int asks; /* the answer of driver_ask */
+        int asks; /* result of driver_ask() */
         struct driver_report gpu, sim;
-        struct demo_stage stage; /* of the last row */
+        struct demo_stage stage; /* the stage of the last row */
         struct demo_row rows[ROWS];
         unsigned n_rows, tables, opened, closed, shared_rows;
-        int fails_at;     /* the row that cannot be run; -1 */
-        int incomplete;   /* the row of which a program fails; -1 */
-        int different;    /* the row with other results; -1 */
-        int not_replaced; /* the daemon */
+        int fails_at;     /* the row that cannot be run; -1: none */
+        int incomplete;   /* the row in which a program fails; -1: none */
+        int different;    /* the row with other results; -1: none */
+        int not_replaced; /* 1: the killed daemon is not replaced */
         int signal;
 } now;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 int driver_ask(const char *folder, struct driver_report *ret)
 {
@@ -67,7 +67,7 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
         now.stage = *stage;
         now.rows[now.n_rows++] = *row;
         if (at == 0) {
-                /* As a daemon's directory. */
+                /* A directory as a daemon would leave it. */
                 (void)snprintf(path, sizeof(path), "%s/1", stage->folder);
                 assert_int_equal(mkdir(path, 0700), 0);
                 (void)snprintf(path, sizeof(path), "%s/1/lock", stage->folder);
@@ -129,7 +129,7 @@ static int demo(const char *option, const char *more)
         r = demo_main(&self, 1 + !!option + !!more, argv);
         printed = cli_bench_caught();
         if (now.n_rows)
-                assert_int_equal(access(now.stage.folder, F_OK), -1); /* nothing is left */
+                assert_int_equal(access(now.stage.folder, F_OK), -1); /* the folder was removed */
         return r;
 }
 
@@ -142,7 +142,7 @@ static int end(void **state)
 
 /* ---- the tests ---- */
 
-static void on_a_gpu_nothing_runs_that_could_hang_it(void **state)
+static void on_a_gpu_the_demo_leaves_out_managed_memory(void **state)
 {
         assert_int_equal(demo(NULL, NULL), CLI_OK);
         assert_false(now.stage.simulated);
@@ -151,7 +151,8 @@ static void on_a_gpu_nothing_runs_that_could_hang_it(void **state)
         for (unsigned i = 0; i < now.n_rows; i++)
                 assert_false(now.rows[i].managed);
         assert_int_equal(now.stage.card_bytes, 2 * GIB);
-        assert_int_equal(now.stage.job_bytes, GIB + GIB / 4); /* 64 %, in quarters of a GiB */
+        assert_int_equal(now.stage.job_bytes,
+                         GIB + GIB / 4); /* 64 % of it, rounded down to GiB / 4 */
         assert_int_equal(now.stage.small_bytes, 3 * (GIB / 4));
         assert_string_equal(now.stage.quantum, "2s");
         assert_int_equal(now.opened, 1);
@@ -184,7 +185,7 @@ static void every_row_does_the_rounds_of_the_first(void **state)
         }
 }
 
-static void without_a_gpu_the_card_is_simulated_and_that_is_said(void **state)
+static void without_a_gpu_the_demo_says_that_its_card_is_simulated(void **state)
 {
         now.asks = -EIO;
         assert_int_equal(demo(NULL, NULL), CLI_OK);
@@ -227,7 +228,7 @@ static void a_gpu_is_left_alone_if_it_cannot_be_shared(void **state)
         gpu->compute_mode = 1;
         assert_int_equal(demo("--gpu", NULL), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "compute mode"));
-        gpu->compute_mode = -1; /* unknown */
+        gpu->compute_mode = -1; /* the mode is unknown */
         assert_int_equal(demo("--gpu", NULL), CLI_OK);
         assert_false(now.stage.simulated);
         *gpu = before;
@@ -238,7 +239,7 @@ static void a_gpu_is_left_alone_if_it_cannot_be_shared(void **state)
         assert_true(now.stage.simulated);
 }
 
-static void somebodys_gpu_is_taken_only_when_that_is_said(void **state)
+static void a_gpu_in_use_is_taken_only_on_request(void **state)
 {
         struct driver_gpu *gpu = &now.gpu.gpus[0];
 
@@ -247,7 +248,7 @@ static void somebodys_gpu_is_taken_only_when_that_is_said(void **state)
         assert_int_equal(demo(NULL, NULL), CLI_OK);
         assert_false(now.stage.simulated);
         assert_int_equal(now.stage.card_bytes, 4 * GIB);
-        assert_int_equal(now.stage.job_bytes, 7 * (GIB / 4)); /* of what is free */
+        assert_int_equal(now.stage.job_bytes, 7 * (GIB / 4)); /* a part of the free bytes */
         gpu->used_bytes = GIB + 1;
         assert_int_equal(demo(NULL, NULL), CLI_OK);
         assert_true(now.stage.simulated);
@@ -259,7 +260,7 @@ static void somebodys_gpu_is_taken_only_when_that_is_said(void **state)
         assert_true(now.stage.simulated);
         assert_int_equal(demo("--gpu", NULL), CLI_OK);
         assert_false(now.stage.simulated);
-        assert_int_equal(now.stage.job_bytes, 5 * (GIB / 2)); /* 64 % of all of it */
+        assert_int_equal(now.stage.job_bytes, 5 * (GIB / 2)); /* 64 % of the whole card */
 }
 
 static void a_wrong_result_under_sublet_is_a_failure(void **state)
@@ -286,8 +287,8 @@ static void a_wrong_result_under_sublet_is_a_failure(void **state)
         assert_non_null(strstr(cli_bench.said, "was not replaced"));
 }
 
-/* It is the reason for the rest. */
-static void a_program_that_does_not_run_alone_ends_it(void **state)
+/* A program that fails alone explains all failures in later rows. */
+static void a_program_that_fails_alone_ends_the_demo(void **state)
 {
         now.incomplete = REFERENCE;
         assert_int_equal(demo(NULL, NULL), CLI_FAILED);
@@ -320,7 +321,7 @@ static void without_the_simulator_there_is_no_demo(void **state)
         assert_int_equal(now.n_rows, 0);
 }
 
-static void a_simulated_card_that_stays_is_named(void **state)
+static void a_simulated_card_that_is_left_behind_is_named(void **state)
 {
         now.asks = -EIO;
         (void)strcpy(cli_bench.parts[PART_SIMULATOR_STAT], "/bin/false");
@@ -334,16 +335,16 @@ static void a_simulated_card_that_stays_is_named(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                DEMO_TEST(on_a_gpu_nothing_runs_that_could_hang_it),
+                DEMO_TEST(on_a_gpu_the_demo_leaves_out_managed_memory),
                 DEMO_TEST(every_row_does_the_rounds_of_the_first),
-                DEMO_TEST(without_a_gpu_the_card_is_simulated_and_that_is_said),
+                DEMO_TEST(without_a_gpu_the_demo_says_that_its_card_is_simulated),
                 DEMO_TEST(a_gpu_is_left_alone_if_it_cannot_be_shared),
-                DEMO_TEST(somebodys_gpu_is_taken_only_when_that_is_said),
+                DEMO_TEST(a_gpu_in_use_is_taken_only_on_request),
                 DEMO_TEST(a_wrong_result_under_sublet_is_a_failure),
-                DEMO_TEST(a_program_that_does_not_run_alone_ends_it),
+                DEMO_TEST(a_program_that_fails_alone_ends_the_demo),
                 DEMO_TEST(an_interrupted_demo_says_that_nothing_is_left),
                 DEMO_TEST(without_the_simulator_there_is_no_demo),
-                DEMO_TEST(a_simulated_card_that_stays_is_named),
+                DEMO_TEST(a_simulated_card_that_is_left_behind_is_named),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_demo_run.c: one row of the demo with shell scripts as its programs and its daemon: which is
- * started when, what is received of each, and that nothing is left. */
+/* test_demo_run.c: one row of the demo, with shell scripts as programs and daemon: the order of
+ * starts, the reports of the programs, and that no process is left behind. */
 #include "unit.h"
 
 #include <errno.h>
@@ -21,15 +21,15 @@ static struct demo_result result;
 static struct {
         unsigned status, stops, drawn, begun, ended, cleared;
         char quantum[24];
-        int refuses; /* orders: -errno */
-        int moved;   /* the answer of demo_moved */
+        int refuses; /* result of each order, -errno; 0: orders succeed */
+        int moved;   /* result of demo_moved() */
         uint64_t in, out;
-        uint64_t handoffs[8]; /* of the answers to status; the last one is repeated */
+        uint64_t handoffs[8]; /* hand-offs in the answers to "status"; the last is repeated */
         unsigned n_handoffs;
         unsigned interrupt_at; /* the picture at which Ctrl-C is pressed */
 } now;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 static char *path_of(const char *name)
 {
@@ -68,7 +68,7 @@ void launch_clear(struct launch *l)
         now.cleared++;
 }
 
-/* The daemon's answers. For status: the bytes that each program has backed, and so on. */
+/* Answers in place of the daemon. The answer to "status" has figures of both programs. */
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
         const char *word = json_string_value(json_object_get(order, "order"));
@@ -82,7 +82,7 @@ int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **r
         if (strcmp(word, "stop") == 0) {
                 now.stops++;
                 if (sscanf(read_file("supervisor"), "%d", &supervisor) == 1)
-                        (void)kill(-supervisor, SIGKILL); /* with its worker */
+                        (void)kill(-supervisor, SIGKILL); /* the supervisor and its worker */
         }
         if (now.refuses)
                 return now.refuses;
@@ -106,7 +106,7 @@ int demo_moved(const struct demo_stage *s, uint64_t *ret_to_card, uint64_t *ret_
 {
         *ret_to_card = now.in;
         *ret_to_host = now.out;
-        now.in += 100; /* until the next question */
+        now.in += 100; /* bytes moved until the next call */
         now.out += 10;
         return now.moved;
 }
@@ -176,13 +176,13 @@ static int end(void **state)
         assert_int_equal(system(command), 0);
         for (unsigned k = 0; k < DEMO_JOBS; k++)
                 assert_true(result.jobs[k].pid <= 0 ||
-                            waitpid(result.jobs[k].pid, NULL, WNOHANG) < 0); /* not left behind */
+                            waitpid(result.jobs[k].pid, NULL, WNOHANG) < 0); /* no child is left */
         assert_true(result.jobs[0].fd < 0 && result.jobs[1].fd < 0);
         assert_int_equal(descriptors(), descriptors_before);
         return 0;
 }
 
-/* Runs the row with this as the programs; $1 .. are their arguments, $D is the folder. */
+/* Runs the row with this script as both programs. $1 .. are its arguments, $D is the folder. */
 static int run(const struct demo_row *row, const char *script)
 {
         char text[1024];
@@ -194,7 +194,7 @@ static int run(const struct demo_row *row, const char *script)
 
 #define LOG(words) "echo \"$SUBLET_NAME " words "\" >> $D/log\n"
 
-static void programs_are_heard_to_their_end(void **state)
+static void all_reports_of_both_programs_are_read(void **state)
 {
         const struct demo_row row = {.bytes = 4096, .rounds = 7};
 
@@ -212,12 +212,12 @@ static void programs_are_heard_to_their_end(void **state)
                 assert_int_equal(job->mismatches, 2);
                 assert_int_equal(job->backed, DEMO_UNKNOWN);
         }
-        /* Each has contents of its own. */
+        /* Each program has contents of its own. */
         assert_string_equal(result.jobs[0].digest, "digest24301");
         assert_string_equal(result.jobs[1].digest, "digest24302");
         assert_non_null(strstr(read_file("log"), "A 4096 24301 7 1.5\n"));
         assert_non_null(strstr(read_file("log"), "B 4096 24302 7 1.5\n"));
-        assert_string_equal(read_file("daemon-args"), ""); /* they do not share */
+        assert_string_equal(read_file("daemon-args"), ""); /* no daemon: the row is not shared */
         assert_int_equal(result.to_card, DEMO_UNKNOWN);
         assert_int_equal(result.handoffs, 0);
         assert_int_equal(now.status + now.stops, 0);
@@ -225,19 +225,19 @@ static void programs_are_heard_to_their_end(void **state)
         assert_true(result.seconds > 0);
 }
 
-static void the_second_begins_when_the_first_has_ended(void **state)
+static void the_second_program_starts_after_the_first_has_ended(void **state)
 {
         const struct demo_row row = {.bytes = 1, .one_after_the_other = 1};
 
         assert_int_equal(
                 run(&row, LOG("begins, $3") "echo allocated 1\n" LOG("ends") "echo done 5 0 x"),
                 CLI_OK);
-        /* It does as many rounds as the first. */
+        /* The second program does as many rounds as the first. */
         assert_string_equal(read_file("log"), "A begins, 0\nA ends\nB begins, 5\nB ends\n");
         assert_int_equal(result.jobs[1].rounds, 5);
 }
 
-static void the_second_begins_when_the_first_has_its_memory(void **state)
+static void the_second_program_starts_when_the_first_has_its_memory(void **state)
 {
         const struct demo_row row = {.bytes = 1, .rounds = 1};
 
@@ -268,7 +268,7 @@ static void programs_that_meet_begin_their_rounds_together(void **state)
         }
 }
 
-static void one_that_ends_before_it_is_filled_keeps_nobody(void **state)
+static void a_program_that_ends_before_filling_holds_up_no_other(void **state)
 {
         const struct demo_row row = {.bytes = 9, .rounds = 1, .meet = 1};
 
@@ -282,7 +282,7 @@ static void one_that_ends_before_it_is_filled_keeps_nobody(void **state)
         assert_string_equal(result.jobs[1].trouble, "");
 }
 
-static void how_a_program_failed_is_said(void **state)
+static void the_cause_of_a_failed_program_is_reported(void **state)
 {
         static const struct {
                 const char *script, *trouble;
@@ -305,7 +305,7 @@ static void how_a_program_failed_is_said(void **state)
         }
 }
 
-static void lines_are_heard_whole_however_they_come(void **state)
+static void lines_are_read_whole_however_they_arrive(void **state)
 {
         const struct demo_row row = {.bytes = 1, .rounds = 1};
 
@@ -342,7 +342,7 @@ static void programs_that_share_have_a_daemon_and_the_library(void **state)
         assert_non_null(strstr(read_file("log"), args));
         assert_string_equal(now.quantum, "200ms");
         assert_int_equal(now.stops, 1);
-        /* Never the same directory twice: a daemon may still be leaving. */
+        /* The next row uses another directory, because the first daemon may still be ending. */
         assert_int_equal(run(&row, "echo done 1 0 x"), CLI_OK);
         assert_null(strstr(read_file("daemon-args"), dir));
 }
@@ -356,8 +356,8 @@ static void programs_that_do_not_share_have_no_library(void **state)
         assert_non_null(strstr(read_file("log"), "A"));
 }
 
-/* A daemon that was restarted counts from its own start. */
-static void the_daemons_figures_are_those_of_the_two(void **state)
+/* A daemon that was restarted counts from 0 again. */
+static void a_result_adds_the_daemons_figures_of_both_programs(void **state)
 {
         const struct demo_row row = {.bytes = 1, .rounds = 1, .shared = 1};
         static const uint64_t handoffs[] = {3, 5, 5, 1, 2};
@@ -381,7 +381,7 @@ static void the_daemons_figures_are_those_of_the_two(void **state)
         assert_int_equal(result.to_host, 2 + 5);
 }
 
-static void what_the_driver_counts_is_of_this_row(void **state)
+static void a_row_counts_only_its_own_bytes_of_the_driver(void **state)
 {
         const struct demo_row row = {.bytes = 1, .rounds = 1, .shared = 1};
 
@@ -395,7 +395,7 @@ static void what_the_driver_counts_is_of_this_row(void **state)
         assert_int_equal(result.to_host, result.to_card / 10);
 }
 
-static void a_daemon_that_is_killed_midway_is_seen_to_be_another(void **state)
+static void a_daemon_killed_midway_is_seen_to_be_replaced(void **state)
 {
         const struct demo_row row = {.bytes = 1, .rounds = 4, .shared = 1, .kill_daemon = 1};
 
@@ -408,7 +408,7 @@ static void a_daemon_that_is_killed_midway_is_seen_to_be_another(void **state)
                                    "echo done 4 0 x"),
                          CLI_OK);
         assert_true(result.daemon_killed);
-        /* Not before half of the rounds are done. */
+        /* The daemon is not killed before half of the rounds are done. */
         now.status = 0;
         assert_int_equal(unlink(path_of("enough")), 0);
         assert_int_equal(run(&row, "echo allocated 1; echo round 1\n"
@@ -418,7 +418,7 @@ static void a_daemon_that_is_killed_midway_is_seen_to_be_another(void **state)
         assert_false(result.daemon_killed);
 }
 
-static void without_its_parts_nothing_is_started(void **state)
+static void without_its_parts_the_demo_starts_nothing(void **state)
 {
         const struct demo_row row = {.bytes = 1, .rounds = 1, .shared = 1};
 
@@ -433,7 +433,7 @@ static void without_its_parts_nothing_is_started(void **state)
         assert_int_equal(run(&row, LOG("")), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "the daemon is missing"));
         assert_int_equal(now.begun, 0);
-        assert_int_equal(now.stops, 3); /* whatever exists of it */
+        assert_int_equal(now.stops, 3); /* each failed start stops what may have started */
         cli_bench.parts[PART_DEMO_JOB][0] = 0;
         assert_int_equal(demo_run(&stage, &(struct demo_row){.bytes = 1}, &result), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "program is missing"));
@@ -441,7 +441,7 @@ static void without_its_parts_nothing_is_started(void **state)
         assert_int_equal(now.cleared, 4);
 }
 
-/* The last test: it stays interrupted. */
+/* This test is the last one, because the process stays interrupted. */
 static void an_interrupt_ends_both_programs(void **state)
 {
         const struct demo_row row = {.bytes = 1, .rounds = 1};
@@ -460,19 +460,19 @@ static void an_interrupt_ends_both_programs(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                DEMO_TEST(programs_are_heard_to_their_end),
-                DEMO_TEST(the_second_begins_when_the_first_has_ended),
-                DEMO_TEST(the_second_begins_when_the_first_has_its_memory),
+                DEMO_TEST(all_reports_of_both_programs_are_read),
+                DEMO_TEST(the_second_program_starts_after_the_first_has_ended),
+                DEMO_TEST(the_second_program_starts_when_the_first_has_its_memory),
                 DEMO_TEST(programs_that_meet_begin_their_rounds_together),
-                DEMO_TEST(one_that_ends_before_it_is_filled_keeps_nobody),
-                DEMO_TEST(how_a_program_failed_is_said),
-                DEMO_TEST(lines_are_heard_whole_however_they_come),
+                DEMO_TEST(a_program_that_ends_before_filling_holds_up_no_other),
+                DEMO_TEST(the_cause_of_a_failed_program_is_reported),
+                DEMO_TEST(lines_are_read_whole_however_they_arrive),
                 DEMO_TEST(programs_that_share_have_a_daemon_and_the_library),
                 DEMO_TEST(programs_that_do_not_share_have_no_library),
-                DEMO_TEST(the_daemons_figures_are_those_of_the_two),
-                DEMO_TEST(what_the_driver_counts_is_of_this_row),
-                DEMO_TEST(a_daemon_that_is_killed_midway_is_seen_to_be_another),
-                DEMO_TEST(without_its_parts_nothing_is_started),
+                DEMO_TEST(a_result_adds_the_daemons_figures_of_both_programs),
+                DEMO_TEST(a_row_counts_only_its_own_bytes_of_the_driver),
+                DEMO_TEST(a_daemon_killed_midway_is_seen_to_be_replaced),
+                DEMO_TEST(without_its_parts_the_demo_starts_nothing),
                 DEMO_TEST(an_interrupt_ends_both_programs),
         };
 

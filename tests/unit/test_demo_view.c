@@ -17,7 +17,7 @@ static struct demo_screen screen;
 
 static int begin(void **state)
 {
-        stage = (struct demo_stage){.card_bytes = 50 * MIB}; /* a MiB a cell */
+        stage = (struct demo_stage){.card_bytes = 50 * MIB}; /* a cell of the bar is a MiB */
         row = (struct demo_row){.title = "together", .bytes = 30 * MIB};
         result = (struct demo_result){.to_card = DEMO_UNKNOWN, .to_host = DEMO_UNKNOWN};
         for (unsigned k = 0; k < DEMO_JOBS; k++)
@@ -41,7 +41,7 @@ static void has(const char *text, const char *part)
                 fail_msg("no '%s' in: %s", part, text);
 }
 
-static void where_nothing_can_be_drawn_over_there_is_a_line_now_and_then(void **state)
+static void without_a_terminal_a_line_is_printed_at_intervals(void **state)
 {
         char *text;
 
@@ -78,7 +78,7 @@ static void where_nothing_can_be_drawn_over_there_is_a_line_now_and_then(void **
         free(text);
 }
 
-static void the_picture_shows_whose_the_cards_memory_is(void **state)
+static void the_picture_shows_which_program_holds_the_cards_memory(void **state)
 {
         char *text, bar[64];
 
@@ -91,8 +91,8 @@ static void the_picture_shows_whose_the_cards_memory_is(void **state)
         result.handoffs = 7;
         text = drawn(35 * MIB + MIB / 2, 1.25);
         memset(bar, 'A', 10);
-        memset(bar + 10, 'B', 21); /* half a cell more is one */
-        memset(bar + 31, '#', 4);  /* half a cell and no more is none */
+        memset(bar + 10, 'B', 21); /* more than half a cell is rounded up */
+        memset(bar + 31, '#', 4);  /* half a cell is rounded down */
         memset(bar + 35, '.', 15);
         bar[50] = 0;
         has(text, bar);
@@ -102,7 +102,7 @@ static void the_picture_shows_whose_the_cards_memory_is(void **state)
         has(text, "  1.2 s, 7 hand-offs\n");
         assert_null(strstr(text, "\033[4A"));
         free(text);
-        /* The next picture overwrites it. */
+        /* The next picture overwrites the last one. */
         result.to_card = 5 * MIB;
         result.to_host = 6 * MIB;
         result.daemon_killed = 1;
@@ -123,13 +123,13 @@ static void the_picture_shows_whose_the_cards_memory_is(void **state)
         free(text);
 }
 
-static void without_sublet_the_bar_is_the_cards_sum(void **state)
+static void without_sublet_the_bar_shows_the_total_use_of_the_card(void **state)
 {
         char *text, bar[64];
 
         screen = (struct demo_screen){.terminal = 1};
         stage.simulated = 0;
-        result.jobs[0].backed = 10 * MIB; /* of an earlier row, say */
+        result.jobs[0].backed = 10 * MIB; /* a figure left from an earlier row */
         result.to_card = MIB;
         result.to_host = MIB;
         result.jobs[0].outcome = DEMO_FAILED;
@@ -142,12 +142,12 @@ static void without_sublet_the_bar_is_the_cards_sum(void **state)
         has(text, bar);
         has(text, "  A  failed: killed by signal 9\n");
         has(text, "  B  out of memory\n");
-        has(text, "  1.0 s\n"); /* a GPU's driver counts nothing */
+        has(text, "  1.0 s\n"); /* no bytes: the driver of a GPU does not count them */
         free(text);
 }
 
-/* A line that wraps is two, and the next picture would miss it. */
-static void a_line_ends_where_the_terminal_does(void **state)
+/* A line that wraps would take two lines, which the next picture would not overwrite. */
+static void a_line_is_cut_at_the_width_of_the_terminal(void **state)
 {
         struct winsize size = {.ws_row = 24, .ws_col = 20};
         int master = posix_openpt(O_RDWR | O_NOCTTY), slave = -1, before;
@@ -170,7 +170,7 @@ static void a_line_ends_where_the_terminal_does(void **state)
         for (text[0] = 0; !strstr(text, "  1.0 s"); text[used += (size_t)n] = 0)
                 if ((n = read(master, text + used, sizeof(text) - 1 - used)) <= 0)
                         break;
-        /* A terminal on which nothing can be drawn over is none. */
+        /* A terminal that cannot be drawn over counts as none. */
         assert_true(screen.terminal);
         demo_screen_begin(&screen, &row, &stage);
         (void)fflush(stdout);
@@ -200,7 +200,7 @@ static struct demo_result done(const char *a, const char *b)
         return r;
 }
 
-static void results_are_the_same_if_each_that_both_have_is(void **state)
+static void results_are_the_same_if_all_common_digests_are(void **state)
 {
         struct demo_result whole = done("x", "y"), one = done("x", NULL), none = done(NULL, NULL),
                            other = done("x", "z"), swapped = done("y", "x"), wrong = done("x", "y");
@@ -208,7 +208,7 @@ static void results_are_the_same_if_each_that_both_have_is(void **state)
         assert_true(demo_same_results(&whole, &whole));
         assert_true(demo_same_results(&one, &whole));
         assert_true(demo_same_results(&whole, &one));
-        assert_false(demo_same_results(&none, &whole)); /* nothing was compared */
+        assert_false(demo_same_results(&none, &whole)); /* there is no common digest */
         assert_false(demo_same_results(&whole, &none));
         assert_false(demo_same_results(&other, &whole));
         assert_false(demo_same_results(&swapped, &whole));
@@ -217,7 +217,7 @@ static void results_are_the_same_if_each_that_both_have_is(void **state)
         assert_false(demo_same_results(&whole, &wrong));
 }
 
-static void the_table_has_a_row_for_each_that_was_run(void **state)
+static void the_table_has_a_line_for_each_row_that_was_run(void **state)
 {
         const struct demo_row rows[] = {{.title = "reference"},
                                         {.title = "plain"},
@@ -263,12 +263,12 @@ static void the_table_has_a_row_for_each_that_was_run(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                VIEW_TEST(where_nothing_can_be_drawn_over_there_is_a_line_now_and_then),
-                VIEW_TEST(the_picture_shows_whose_the_cards_memory_is),
-                VIEW_TEST(without_sublet_the_bar_is_the_cards_sum),
-                VIEW_TEST(a_line_ends_where_the_terminal_does),
-                VIEW_TEST(results_are_the_same_if_each_that_both_have_is),
-                VIEW_TEST(the_table_has_a_row_for_each_that_was_run),
+                VIEW_TEST(without_a_terminal_a_line_is_printed_at_intervals),
+                VIEW_TEST(the_picture_shows_which_program_holds_the_cards_memory),
+                VIEW_TEST(without_sublet_the_bar_shows_the_total_use_of_the_card),
+                VIEW_TEST(a_line_is_cut_at_the_width_of_the_terminal),
+                VIEW_TEST(results_are_the_same_if_all_common_digests_are),
+                VIEW_TEST(the_table_has_a_line_for_each_row_that_was_run),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

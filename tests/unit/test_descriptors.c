@@ -1,5 +1,5 @@
-/* test_descriptors.c: descriptors that travel with a message: all that were sent arrive, and none
- * is written where there is no room for it. */
+/* test_descriptors.c: descriptors that travel with a message: all that were sent arrive, and the
+ * receiver writes none beyond its array. */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static int closed(void **state)
         return 0;
 }
 
-/* Returns how many descriptors descriptors_take() says that it took. */
+/* Sends n descriptors and receives at most `most`. Returns the result of descriptors_take(). */
 static unsigned pass(unsigned n, unsigned most)
 {
         char byte = 'x', received;
@@ -63,7 +63,7 @@ static void check_same_file(int a, int b)
         assert_int_equal(sa.st_dev, sb.st_dev);
 }
 
-static void all_that_were_sent_arrive_in_their_order(void **state)
+static void all_descriptors_sent_arrive_in_order(void **state)
 {
         for (unsigned n = 0; n <= DESCRIPTORS_MAX; n++) {
                 assert_int_equal(pass(n, DESCRIPTORS_MAX), n);
@@ -77,7 +77,7 @@ static void all_that_were_sent_arrive_in_their_order(void **state)
         }
 }
 
-static void no_more_are_taken_than_there_is_room_for(void **state)
+static void no_more_descriptors_are_taken_than_there_is_room_for(void **state)
 {
         for (unsigned most = 0; most <= DESCRIPTORS_MAX; most++) {
                 assert_int_equal(pass(DESCRIPTORS_MAX, most), most);
@@ -90,7 +90,7 @@ static void no_more_are_taken_than_there_is_room_for(void **state)
         }
 }
 
-/* The kernel may tell who has sent it (SO_PASSCRED) in the same place. */
+/* The kernel may put the sender's credentials (SO_PASSCRED) into the same buffer. */
 static void other_control_data_is_no_descriptor(void **state)
 {
         union {
@@ -114,7 +114,7 @@ static void other_control_data_is_no_descriptor(void **state)
         assert_int_equal(got[0], 70);
         assert_int_equal(got[1], 71);
         assert_int_equal(got[2], GUARD);
-        c->cmsg_level = IPPROTO_IP; /* of the same number elsewhere */
+        c->cmsg_level = IPPROTO_IP; /* the same type number on another level */
         assert_int_equal(descriptors_take(&h, DESCRIPTORS_MAX, got), 0);
 }
 
@@ -123,8 +123,8 @@ static void other_control_data_is_no_descriptor(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                DESCRIPTORS_TEST(all_that_were_sent_arrive_in_their_order),
-                DESCRIPTORS_TEST(no_more_are_taken_than_there_is_room_for),
+                DESCRIPTORS_TEST(all_descriptors_sent_arrive_in_order),
+                DESCRIPTORS_TEST(no_more_descriptors_are_taken_than_there_is_room_for),
                 DESCRIPTORS_TEST(other_control_data_is_no_descriptor),
         };
 

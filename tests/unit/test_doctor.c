@@ -19,21 +19,21 @@
 
 static char dir[] = "/tmp/sublet-doctor-XXXXXX";
 static struct {
-        int asks; /* the answer of driver_ask */
+        int asks; /* result of driver_ask() */
         struct driver_report report;
-        int tries; /* the answer of freeze_ask, */
+        int tries; /* result of freeze_ask() */
         struct freeze_report freezing;
-        unsigned gpus; /* ... and how it must be called */
-        const char *folder;
-        int daemon;       /* the answer of control_ask */
-        const char *most; /* that daemon's freeze */
+        unsigned gpus;      /* GPUs for which freeze_ask() must be called */
+        const char *folder; /* folder with which freeze_ask() must be called */
+        int daemon;         /* result of control_ask() */
+        const char *most;   /* `freeze` in the daemon's configuration */
         const char *version;
         int hidden;
         int status; /* doctor's exit status */
         char out[8192];
 } now;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 int driver_ask(const char *folder, struct driver_report *ret)
 {
@@ -61,7 +61,7 @@ void programs_hidden(void (*found)(int pid, const char *library, const char *wha
                 found(now.hidden, "libfoo", "foo");
 }
 
-/* Stands beside the real one, which is not linked: the daemon's status. */
+/* Replaces the real function, which is not linked, and answers with the daemon's status. */
 int control_ask(const char *at, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
         assert_string_equal(json_string_value(json_object_get(order, "order")), "status");
@@ -108,7 +108,7 @@ static struct freeze_tried can_be_frozen(void)
         return (struct freeze_tried){.stage = FREEZE_ANSWERED, .answer.driver = "580.1"};
 }
 
-/* All is well, but no daemon runs. */
+/* Begins with a machine without problems, on which no daemon runs. */
 static int begin(void **state)
 {
         Dl_info library;
@@ -127,9 +127,9 @@ static int begin(void **state)
         now.gpus = 1;
         now.freezing.gpus[0] = can_be_frozen();
         (void)unsetenv("SUBLET_FREEZE");
-        (void)unsetenv("SUBLET_BUILD"); /* of the tests */
+        (void)unsetenv("SUBLET_BUILD"); /* set for the tests themselves */
         (void)unsetenv("SUBLET_SOURCE");
-        /* Any library can be preloaded. */
+        /* Any library will do as the preload library. */
         assert_int_not_equal(dladdr((void *)(uintptr_t)_cmocka_run_group_tests, &library), 0);
         (void)snprintf(cli_bench.parts[PART_LIBRARY], sizeof(cli_bench.parts[0]), "%s",
                        library.dli_fname);
@@ -146,7 +146,7 @@ static int end(void **state)
         return rmdir(dir);
 }
 
-/* In a process of its own: the worst finding is kept to the end. */
+/* Runs the doctor in a process of its own, because it keeps the worst finding in a variable. */
 static void see(const char *option, const char *argument)
 {
         const struct cli_command self = {"doctor", doctor_main, "", "", doctor_options};
@@ -199,7 +199,7 @@ static void does_not_say(const char *part)
                 fail_msg("'%s' in: %s", part, now.out);
 }
 
-static void a_machine_that_lacks_nothing_is_said_to_be_well(void **state)
+static void a_machine_without_problems_gets_no_warning(void **state)
 {
         char line[256];
 
@@ -234,7 +234,7 @@ static void a_machine_that_lacks_nothing_is_said_to_be_well(void **state)
         finds(CLI_OK, "ok    NVIDIA driver for CUDA 13.1, 2 GPUs\n", NULL);
         finds(CLI_OK, "ok    GPU 1, b, 1 GiB\n", NULL); /* unknown figures are not shown */
         finds(CLI_OK, "ok    programs on GPU 1 can be frozen (driver 580.1)", NULL);
-        now.folder = dir; /* where it finds the driver */
+        now.folder = dir; /* the doctor finds the driver there */
         (void)snprintf(cli_bench.parts[PART_SIMULATOR], sizeof(cli_bench.parts[0]), "%s", dir);
         see("--sim", NULL);
         assert_int_equal(now.status, CLI_OK);
@@ -269,7 +269,7 @@ static void a_driver_that_does_not_answer_is_a_failure(void **state)
         does_not_say("frozen");
 }
 
-static void each_error_of_a_start_has_its_remedy(void **state)
+static void each_error_of_cuinit_has_its_remedy(void **state)
 {
         static const struct {
                 int error;
@@ -305,7 +305,7 @@ static void a_gpu_that_cannot_be_shared_is_a_failure(void **state)
         finds(CLI_OK, "ok    GPU 0, a card", NULL);
 }
 
-static void what_is_less_than_it_could_be_is_a_warning(void **state)
+static void problems_that_stop_no_program_are_warnings(void **state)
 {
         now.report.nvml = 0;
         finds(CLI_OK, "warn  NVML (libnvidia-ml.so.1) does not answer", "nvidia-smi");
@@ -323,7 +323,7 @@ static void what_is_less_than_it_could_be_is_a_warning(void **state)
         finds(CLI_OK, "warn  process 77 has loaded libfoo (foo)", "wait until it ends");
 }
 
-/* Freezing does not work, for a reason of the library's. */
+/* Checks the remedy when the library reports that freezing does not work. */
 static void fails_with(int error, const char *remedy)
 {
         now.freezing.gpus[0].result = error;
@@ -333,7 +333,7 @@ static void fails_with(int error, const char *remedy)
         does_not_say("can be frozen");
 }
 
-static void why_programs_are_not_frozen_is_said_with_what_to_do(void **state)
+static void each_reason_against_freezing_has_its_remedy(void **state)
 {
         static const struct {
                 int error;
@@ -407,9 +407,9 @@ static void a_gpu_on_which_freezing_cannot_be_tried_is_named(void **state)
         finds(CLI_OK, "warn  whether programs can be frozen is not known: Resource temp", "again");
 }
 
-static void nothing_is_tried_where_freezing_is_off(void **state)
+static void freezing_is_not_tried_if_it_is_off(void **state)
 {
-        now.gpus = 0; /* it must not be called at all */
+        now.gpus = 0; /* freeze_ask() must not be called */
         (void)setenv("SUBLET_FREEZE", "off", 1);
         finds(CLI_OK, "warn  programs started here are not frozen: SUBLET_FREEZE is off\n",
               "unset");
@@ -441,25 +441,25 @@ static void a_daemon_that_limits_freezing_is_named(void **state)
               "configuration");
 }
 
-static void a_server_of_mps_that_runs_is_named(void **state)
+static void a_running_mps_server_is_named(void **state)
 {
         char text[32];
 
         (void)snprintf(text, sizeof(text), "%d\n", (int)getpid());
         write_file("nvidia-cuda-mps-control.pid", text);
         finds(CLI_OK, "warn  MPS runs here", "CUDA_MPS_PIPE_DIRECTORY");
-        write_file("nvidia-cuda-mps-control.pid", "0\n"); /* no process */
+        write_file("nvidia-cuda-mps-control.pid", "0\n"); /* not the number of a process */
         see(NULL, NULL);
         does_not_say("MPS runs");
         write_file("nvidia-cuda-mps-control.pid", "word\n");
         see(NULL, NULL);
         does_not_say("MPS runs");
-        write_file("nvidia-cuda-mps-control.pid", "4194305\n"); /* more than there can be */
+        write_file("nvidia-cuda-mps-control.pid", "4194305\n"); /* above the largest pid */
         see(NULL, NULL);
         does_not_say("MPS runs");
 }
 
-static void parts_that_are_missing_or_others_are_failures(void **state)
+static void missing_parts_and_those_of_another_release_are_failures(void **state)
 {
         char library[128];
 
@@ -481,7 +481,7 @@ static void parts_that_are_missing_or_others_are_failures(void **state)
         finds(CLI_FAILED, "FAIL  the daemon is missing", "install sublet again");
 }
 
-static void a_daemon_that_runs_is_of_this_release_or_is_named(void **state)
+static void a_running_daemon_of_another_release_is_named(void **state)
 {
         now.daemon = 0;
         now.version = SUBLET_VERSION;
@@ -505,7 +505,7 @@ static void a_daemon_that_runs_is_of_this_release_or_is_named(void **state)
         assert_int_equal(now.status, CLI_OK);
 }
 
-static void a_directory_that_is_not_ones_own_is_a_failure(void **state)
+static void a_directory_open_to_others_is_a_failure(void **state)
 {
         assert_int_equal(chmod(dir, 0755), 0);
         finds(CLI_FAILED, "FAIL  /tmp/sublet-doctor-", "chmod 700 it");
@@ -557,20 +557,20 @@ static void limits_of_memory_are_shown(void **state)
 int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
-                DOCTOR_TEST(a_machine_that_lacks_nothing_is_said_to_be_well),
+                DOCTOR_TEST(a_machine_without_problems_gets_no_warning),
                 DOCTOR_TEST(a_driver_that_does_not_answer_is_a_failure),
-                DOCTOR_TEST(each_error_of_a_start_has_its_remedy),
+                DOCTOR_TEST(each_error_of_cuinit_has_its_remedy),
                 DOCTOR_TEST(a_gpu_that_cannot_be_shared_is_a_failure),
-                DOCTOR_TEST(what_is_less_than_it_could_be_is_a_warning),
-                DOCTOR_TEST(why_programs_are_not_frozen_is_said_with_what_to_do),
+                DOCTOR_TEST(problems_that_stop_no_program_are_warnings),
+                DOCTOR_TEST(each_reason_against_freezing_has_its_remedy),
                 DOCTOR_TEST(an_earlier_result_of_the_self_test_counts),
                 DOCTOR_TEST(a_gpu_on_which_freezing_cannot_be_tried_is_named),
-                DOCTOR_TEST(nothing_is_tried_where_freezing_is_off),
+                DOCTOR_TEST(freezing_is_not_tried_if_it_is_off),
                 DOCTOR_TEST(a_daemon_that_limits_freezing_is_named),
-                DOCTOR_TEST(a_server_of_mps_that_runs_is_named),
-                DOCTOR_TEST(parts_that_are_missing_or_others_are_failures),
-                DOCTOR_TEST(a_daemon_that_runs_is_of_this_release_or_is_named),
-                DOCTOR_TEST(a_directory_that_is_not_ones_own_is_a_failure),
+                DOCTOR_TEST(a_running_mps_server_is_named),
+                DOCTOR_TEST(missing_parts_and_those_of_another_release_are_failures),
+                DOCTOR_TEST(a_running_daemon_of_another_release_is_named),
+                DOCTOR_TEST(a_directory_open_to_others_is_a_failure),
                 DOCTOR_TEST(a_runtime_directory_that_is_not_used_is_named),
                 DOCTOR_TEST(limits_of_memory_are_shown),
         };

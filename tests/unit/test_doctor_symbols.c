@@ -39,7 +39,7 @@ void cuDeviceGetName_v7(void)
 
 int cuNoFunction = 1;
 
-static void what_no_release_knows_is_named(void **state)
+static void functions_that_no_release_knows_are_named(void **state)
 {
         struct driver_symbols s;
 
@@ -50,7 +50,7 @@ static void what_no_release_knows_is_named(void **state)
         assert_non_null(strstr(s.names, "cuDeviceGetName_v7"));
 }
 
-static void versions_of_caught_functions_are_named_apart(void **state)
+static void new_versions_of_intercepted_functions_are_named_apart(void **state)
 {
         struct driver_symbols s;
 
@@ -72,7 +72,7 @@ static void a_driver_of_this_release_has_nothing_unknown(void **state)
         assert_string_equal(s.names, "");
 }
 
-static void what_does_not_fit_is_said_to_be_more(void **state)
+static void names_that_do_not_fit_become_an_ellipsis(void **state)
 {
         struct driver_symbols s = {0};
 
@@ -90,10 +90,10 @@ static void what_does_not_fit_is_said_to_be_more(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_no_release_knows_is_named),
-                cmocka_unit_test(versions_of_caught_functions_are_named_apart),
+                cmocka_unit_test(functions_that_no_release_knows_are_named),
+                cmocka_unit_test(new_versions_of_intercepted_functions_are_named_apart),
                 cmocka_unit_test(a_driver_of_this_release_has_nothing_unknown),
-                cmocka_unit_test(what_does_not_fit_is_said_to_be_more),
+                cmocka_unit_test(names_that_do_not_fit_become_an_ellipsis),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_export.c: extents that stay on the card because others have them open: the requests to the
- * daemon, its grants, and that bytes count as long as they are open anywhere, freed or not. */
+/* test_export.c: extents that stay on the card because other processes have them open: the requests
+ * to the daemon and its grants. Bytes count as long as they are open anywhere, freed or not. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -13,7 +13,7 @@
 #define EXPORTS 8u
 
 static struct gpu *const gpu = &core.gpus[0];
-static struct block *block; /* of four extents */
+static struct block *block; /* a block of four extents */
 
 static int begin(void **state)
 {
@@ -55,7 +55,7 @@ static struct export *take(unsigned first, unsigned count)
         return p;
 }
 
-/* Threads that wait for an export are woken, and the agent is kicked. */
+/* Checks that a call wakes threads that wait for an export, and kicks the agent. */
 #define CHECK_WAKES(call)                                        \
         do {                                                     \
                 uint32_t rung = bell_listen(&core.changed);      \
@@ -87,7 +87,7 @@ static void the_extents_that_hold_the_bytes_are_exported(void **state)
         }
 }
 
-static void a_export_waits_for_the_daemons_word(void **state)
+static void an_export_waits_for_the_daemons_answer(void **state)
 {
         struct export *p;
         uint32_t heard;
@@ -99,7 +99,7 @@ static void a_export_waits_for_the_daemons_word(void **state)
         assert_int_equal(gpu->export_requested, 2 * EXTENT);
         assert_int_equal(gpu->export_granted, 0);
         assert_false(block->extents[0].exported);
-        export_allowed(gpu, EXTENT); /* the answer to an earlier request */
+        export_allowed(gpu, EXTENT); /* the answer to an earlier, smaller request */
         assert_int_equal(export_state(p), EXPORT_WAITING);
         assert_int_equal(gpu->export_granted, 0);
         heard = bell_listen(&core.changed);
@@ -115,7 +115,7 @@ static void a_export_waits_for_the_daemons_word(void **state)
         assert_false(block->extents[0].exported || block->extents[0].stay);
 }
 
-static void what_is_allowed_already_is_granted_at_once(void **state)
+static void an_export_that_is_allowed_already_is_granted_at_once(void **state)
 {
         struct export *a, *b;
 
@@ -126,14 +126,14 @@ static void what_is_allowed_already_is_granted_at_once(void **state)
         assert_int_equal(export_state(b), EXPORT_WAITING);
         export_release(a);
         export_release(b);
-        /* Without a daemon no memory ever moves. */
+        /* Without a daemon no memory moves, so an export needs no grant. */
         gpu->limit = UINT64_MAX;
         a = take(0, 4);
         assert_int_equal(export_state(a), EXPORT_READY);
         export_release(a);
 }
 
-static void a_refusal_lets_go_of_what_was_not_granted(void **state)
+static void a_refusal_ends_exports_that_were_not_granted(void **state)
 {
         struct export *a, *b;
         uint32_t heard;
@@ -154,7 +154,7 @@ static void a_refusal_lets_go_of_what_was_not_granted(void **state)
         export_release(a);
 }
 
-static void memory_has_to_be_there_and_in_nobodys_hands(void **state)
+static void an_export_waits_until_its_extents_are_resident_and_not_busy(void **state)
 {
         struct export *p;
 
@@ -173,7 +173,7 @@ static void memory_has_to_be_there_and_in_nobodys_hands(void **state)
         export_release(p);
 }
 
-static void what_two_have_exported_stays_for_the_second(void **state)
+static void an_extent_exported_twice_stays_until_both_are_released(void **state)
 {
         struct export *a, *b, *c;
 
@@ -195,7 +195,7 @@ static void what_two_have_exported_stays_for_the_second(void **state)
         assert_int_equal(gpu->export_granted, 0);
 }
 
-/* Called when its memory is released: swap.c subtracts the extent's own bytes after that. */
+/* Releases the memory of an extent as swap.c does, which then subtracts the extent's own bytes. */
 static void die(unsigned i)
 {
         struct extent *e = &block->extents[i];
@@ -207,7 +207,7 @@ static void die(unsigned i)
         heap_settle(&gpu->heap, e);
 }
 
-static void bytes_that_others_have_count_until_they_let_go(void **state)
+static void freed_bytes_that_others_have_open_count_until_released(void **state)
 {
         struct export *p;
 
@@ -225,7 +225,7 @@ static void bytes_that_others_have_count_until_they_let_go(void **state)
         assert_null(block->extents[0].stay);
         gpu->usage_dirty = false;
         CHECK_WAKES(export_release(p));
-        assert_true(gpu->usage_dirty); /* others may have the room */
+        assert_true(gpu->usage_dirty); /* the daemon may give the room to other programs */
         assert_int_equal(gpu->export_ghosts, 0);
         assert_int_equal(gpu->heap.allocated, 3 * EXTENT);
         assert_int_equal(gpu->heap.backed, 3 * EXTENT);
@@ -234,7 +234,7 @@ static void bytes_that_others_have_count_until_they_let_go(void **state)
         assert_int_equal(gpu->export_requested, 0);
 }
 
-static void bytes_that_nobody_has_yet_are_gone_when_they_are_freed(void **state)
+static void freed_bytes_that_no_process_has_open_are_gone_at_once(void **state)
 {
         struct export *p;
 
@@ -247,7 +247,7 @@ static void bytes_that_nobody_has_yet_are_gone_when_they_are_freed(void **state)
         assert_int_equal(gpu->export_granted, EXTENT);
         export_release(p);
         assert_int_equal(gpu->export_granted, 0);
-        /* Given, but not granted any more: it may have been evicted. */
+        /* An export may be open but no longer granted, because its memory was evicted. */
         p = take(1, 1);
         export_given(p);
         gpu->export_granted -= EXTENT;
@@ -259,14 +259,14 @@ static void bytes_that_nobody_has_yet_are_gone_when_they_are_freed(void **state)
         export_release(p);
 }
 
-static void what_a_device_has_stays_until_it_is_freed(void **state)
+static void memory_exported_to_a_device_stays_until_it_is_freed(void **state)
 {
         struct export *p;
 
         export_allowed(gpu, 4 * EXTENT);
         export_for_good(take(0, 1));
         assert_true(block->extents[0].exported);
-        export_for_good(take(0, 2)); /* once more is once */
+        export_for_good(take(0, 2)); /* a second export counts an extent only once */
         assert_int_equal(gpu->export_requested, 2 * EXTENT);
         p = take(0, 1);
         export_given(p);
@@ -277,11 +277,11 @@ static void what_a_device_has_stays_until_it_is_freed(void **state)
         die(1);
         assert_int_equal(gpu->export_requested, 0);
         assert_int_equal(gpu->export_granted, 0);
-        die(2); /* one that has none */
+        die(2); /* an extent without an export */
 }
 
-/* It comes back to the daemon, which counts only bytes that are on the card. */
-static void what_is_not_on_the_card_is_asked_for_again(void **state)
+/* A program that connects to a daemon again reports only exported bytes on the card. */
+static void exports_of_evicted_memory_are_requested_again(void **state)
 {
         struct export *p;
 
@@ -302,8 +302,8 @@ static void what_is_not_on_the_card_is_asked_for_again(void **state)
         export_release(p);
 }
 
-/* Any number of exports over any extents: the union of them is requested. */
-static void the_figures_are_those_of_the_extents_that_anybody_has(void **state)
+/* Exports may overlap: the bytes of their union are requested. */
+static void the_figures_count_each_exported_extent_once(void **state)
 {
         struct {
                 struct export *export;
@@ -356,16 +356,16 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 EXPORT_TEST(the_extents_that_hold_the_bytes_are_exported),
-                EXPORT_TEST(a_export_waits_for_the_daemons_word),
-                EXPORT_TEST(what_is_allowed_already_is_granted_at_once),
-                EXPORT_TEST(a_refusal_lets_go_of_what_was_not_granted),
-                EXPORT_TEST(memory_has_to_be_there_and_in_nobodys_hands),
-                EXPORT_TEST(what_two_have_exported_stays_for_the_second),
-                EXPORT_TEST(bytes_that_others_have_count_until_they_let_go),
-                EXPORT_TEST(bytes_that_nobody_has_yet_are_gone_when_they_are_freed),
-                EXPORT_TEST(what_a_device_has_stays_until_it_is_freed),
-                EXPORT_TEST(what_is_not_on_the_card_is_asked_for_again),
-                EXPORT_TEST(the_figures_are_those_of_the_extents_that_anybody_has),
+                EXPORT_TEST(an_export_waits_for_the_daemons_answer),
+                EXPORT_TEST(an_export_that_is_allowed_already_is_granted_at_once),
+                EXPORT_TEST(a_refusal_ends_exports_that_were_not_granted),
+                EXPORT_TEST(an_export_waits_until_its_extents_are_resident_and_not_busy),
+                EXPORT_TEST(an_extent_exported_twice_stays_until_both_are_released),
+                EXPORT_TEST(freed_bytes_that_others_have_open_count_until_released),
+                EXPORT_TEST(freed_bytes_that_no_process_has_open_are_gone_at_once),
+                EXPORT_TEST(memory_exported_to_a_device_stays_until_it_is_freed),
+                EXPORT_TEST(exports_of_evicted_memory_are_requested_again),
+                EXPORT_TEST(the_figures_count_each_exported_extent_once),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_extent.c: the memory behind an extent: how it is made, where it is mapped and for whom, and
- * that a failing driver call leaves nothing behind. */
+/* test_extent.c: the memory behind an extent: its creation, its mappings, the GPUs that may access
+ * it, and that a failing driver call leaves nothing behind. */
 #include "unit.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #define AT    UINT64_C(0x7f0000000000)
 #define FD    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
-static struct gpu *const gpu = &core.gpus[2]; /* its ordinal is not 0 */
+static struct gpu *const gpu = &core.gpus[2]; /* a GPU whose ordinal is not 0 */
 static struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
 static struct block block;
 static struct extent extent;
@@ -54,7 +54,7 @@ static const CUmemAllocationProp *prop(void)
         return driver_prop(extent.handle);
 }
 
-static void it_is_made_where_it_belongs_and_mapped_for_its_gpu(void **state)
+static void an_extent_is_created_on_its_gpu_and_mapped_for_it(void **state)
 {
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
         assert_int_equal(prop()->location.type, CU_MEM_LOCATION_TYPE_DEVICE);
@@ -71,7 +71,7 @@ static void it_is_made_where_it_belongs_and_mapped_for_its_gpu(void **state)
         assert_int_equal(driver.used, 0);
 }
 
-static void other_gpus_reach_it_where_its_gpu_says_so(void **state)
+static void other_gpus_reach_an_extent_only_if_its_gpu_allows_them(void **state)
 {
         gpu->peers = 1 << 0 | 1 << 3;
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
@@ -83,7 +83,7 @@ static void other_gpus_reach_it_where_its_gpu_says_so(void **state)
                 assert_int_equal(driver_word(AT, g) != NULL, g != 0);
         assert_int_equal(extent.peers, 1 << 1 | 1 << 3);
         extent_unmap(&extent);
-        /* And the host's copy of it. */
+        /* The same GPUs reach the extent while it lies in host memory. */
         assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
         assert_int_equal(extent.peers, gpu->peers);
         for (unsigned g = 0; g < 4; g++)
@@ -91,7 +91,7 @@ static void other_gpus_reach_it_where_its_gpu_says_so(void **state)
         extent_unmap(&extent);
 }
 
-static void what_the_card_can_do_the_memory_is_made_for(void **state)
+static void memory_is_created_for_all_abilities_of_the_card(void **state)
 {
         gpu->rdma = gpu->unpacks = gpu->passes = true;
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
@@ -99,13 +99,14 @@ static void what_the_card_can_do_the_memory_is_made_for(void **state)
         assert_int_equal(prop()->allocFlags.usage, CU_MEM_CREATE_USAGE_HW_DECOMPRESS);
         assert_int_equal(prop()->requestedHandleTypes, FD);
         extent_unmap(&extent);
-        extent.bytes = PAGE; /* this kind is not handed over, but may be opened */
+        extent.bytes =
+                PAGE; /* a small extent is not handed over, but other processes may open it */
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
         assert_int_equal(prop()->requestedHandleTypes, FD);
         extent_unmap(&extent);
 }
 
-static void managed_memory_is_the_drivers_to_map(void **state)
+static void managed_memory_is_neither_mapped_nor_handed_over(void **state)
 {
         extent.managed = true;
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
@@ -116,7 +117,7 @@ static void managed_memory_is_the_drivers_to_map(void **state)
         assert_false(extent_may_adopt(gpu, &extent));
 }
 
-static void memory_of_a_special_kind_is_not_exchanged(void **state)
+static void memory_of_a_special_kind_is_not_handed_over(void **state)
 {
         struct handle h = {.bytes = BYTES};
 
@@ -149,7 +150,7 @@ static void memory_of_a_special_kind_is_not_exchanged(void **state)
         assert_false(extent_may_leave(gpu, &extent));
 }
 
-static void memory_of_another_process_is_taken_and_its_descriptor_closed(void **state)
+static void memory_handed_over_is_adopted_and_its_descriptor_closed(void **state)
 {
         unsigned before = open_descriptors();
         int fd = driver_foreign(BYTES, 42);
@@ -159,9 +160,9 @@ static void memory_of_another_process_is_taken_and_its_descriptor_closed(void **
         assert_true(extent.adopted);
         assert_int_equal(*driver_word(AT, 2), 42);
         assert_int_equal(open_descriptors(), before);
-        assert_int_equal(extent_export(&extent), -EBADF); /* the driver exports it only once */
+        assert_int_equal(extent_export(&extent), -EBADF); /* the driver exports memory only once */
         extent_unmap(&extent);
-        /* Handed-over memory that the driver does not import is closed, and memory is created. */
+        /* A descriptor that the driver does not import is closed, and new memory is created. */
         assert_int_equal(extent_map(gpu, &extent, open("/dev/null", O_RDONLY)), CUDA_SUCCESS);
         assert_false(extent.adopted);
         assert_int_equal(open_descriptors(), before);
@@ -171,7 +172,7 @@ static void memory_of_another_process_is_taken_and_its_descriptor_closed(void **
         extent_unmap(&extent);
 }
 
-static void host_memory_is_the_nodes_or_any(void **state)
+static void host_memory_lies_on_the_gpus_node_if_possible(void **state)
 {
         assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
         assert_int_equal(prop()->location.type, CU_MEM_LOCATION_TYPE_HOST_NUMA);
@@ -186,7 +187,7 @@ static void host_memory_is_the_nodes_or_any(void **state)
         extent_unmap(&extent);
 }
 
-/* ---- of handles of the program's ---- */
+/* ---- extents of the program's own handles ---- */
 
 static struct handle *handle;
 
@@ -222,10 +223,10 @@ static void forget_handle(void)
         free(handle);
 }
 
-static void it_is_mapped_wherever_the_program_has_mapped_it(void **state)
+static void an_extent_is_mapped_wherever_the_program_mapped_its_handle(void **state)
 {
         make_handle();
-        gpu->peers = 1 << 3; /* of the heap's own memory */
+        gpu->peers = 1 << 3; /* concerns only the heap's own memory */
         (void)map_for(AT, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         (void)map_for(AT + 16 * BYTES, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         (void)map_for(AT + 32 * BYTES, 0, 0);
@@ -233,7 +234,7 @@ static void it_is_mapped_wherever_the_program_has_mapped_it(void **state)
         assert_int_equal(extent.peers, 0);
         assert_int_equal(driver_mappings(), 3);
         for (unsigned g = 0; g < 4; g++) {
-                assert_null(driver_word(AT, g)); /* the other half's */
+                assert_null(driver_word(AT, g)); /* the handle's other extent lies there */
                 assert_int_equal(driver_word(AT + BYTES, g) != NULL, g == 2);
                 assert_int_equal(driver_word(AT + 17 * BYTES, g) != NULL, g == 1);
                 assert_null(driver_word(AT + 33 * BYTES, g));
@@ -243,7 +244,7 @@ static void it_is_mapped_wherever_the_program_has_mapped_it(void **state)
         forget_handle();
 }
 
-static void what_its_gpu_cannot_write_to_is_copied_through_a_window(void **state)
+static void an_extent_that_its_gpu_cannot_write_is_copied_through_a_window(void **state)
 {
         CUdeviceptr at, another;
 
@@ -254,7 +255,7 @@ static void what_its_gpu_cannot_write_to_is_copied_through_a_window(void **state
         assert_int_equal(at, AT + BYTES);
         extent_close(&extent, &at);
         assert_int_equal(at, 0);
-        extent_close(&extent, &at); /* does nothing then */
+        extent_close(&extent, &at); /* a second close does nothing */
         assert_non_null(driver_word(AT + BYTES, 2));
         extent_unmap(&extent);
         virtual_unmap(handle->mappings);
@@ -269,7 +270,7 @@ static void what_its_gpu_cannot_write_to_is_copied_through_a_window(void **state
         extent_close(&extent, &at);
         extent_close(&extent, &another);
         assert_int_equal(driver_mappings(), 0);
-        block.handle = NULL; /* the program has released it */
+        block.handle = NULL; /* the program has released the handle */
         assert_int_equal(extent_open(gpu, &extent, 0, &at), CUDA_SUCCESS);
         extent_close(&extent, &at);
         extent_unmap(&extent);
@@ -277,7 +278,7 @@ static void what_its_gpu_cannot_write_to_is_copied_through_a_window(void **state
         forget_handle();
 }
 
-/* ---- whichever call fails ---- */
+/* ---- driver calls that fail ---- */
 
 static CUresult map_own(void)
 {
@@ -310,29 +311,29 @@ static void check_tries(CUresult (*try)(void), unsigned calls)
                 if (!driver.failed)
                         break;
         }
-        assert_int_equal(n, calls + 1); /* each of them was tried */
+        assert_int_equal(n, calls + 1); /* each call has failed once */
 }
 
 static void a_call_that_fails_leaves_nothing_behind(void **state)
 {
-        check_tries(map_own, 3); /* create, map, access */
+        check_tries(map_own, 3); /* calls: create, map, access */
         check_tries(map_host, 3);
-        check_tries(map_foreign, 3); /* import instead */
+        check_tries(map_foreign, 3); /* calls: import, map, access */
         make_handle();
         (void)map_for(AT, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         (void)map_for(AT + 16 * BYTES, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         (void)map_for(AT + 32 * BYTES, 0, 0);
-        check_tries(map_own, 6); /* one GPU cannot be given access */
+        check_tries(map_own, 6); /* one of the three mappings gives no GPU access */
         forget_handle();
 }
 
-static void a_window_that_fails_is_none(void **state)
+static void a_failed_window_leaves_no_mapping(void **state)
 {
         CUdeviceptr at = 1;
 
         make_handle();
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
-        for (unsigned n = 1; n <= 3; n++) { /* reserve, map, access */
+        for (unsigned n = 1; n <= 3; n++) { /* calls: reserve, map, access */
                 driver_fail(n == 1 ? 1 : n, CUDA_ERROR_UNKNOWN);
                 gpu->windows = 0;
                 assert_int_equal(extent_open(gpu, &extent, 2, &at), CUDA_ERROR_UNKNOWN);
@@ -344,7 +345,7 @@ static void a_window_that_fails_is_none(void **state)
         forget_handle();
 }
 
-/* ---- memory in the place of other memory ---- */
+/* ---- replacing memory ---- */
 
 static void fill(CUdeviceptr at, uint64_t word)
 {
@@ -387,7 +388,7 @@ static void replaced_memory_has_the_same_contents_and_can_be_exported(void **sta
                 if (!driver.failed)
                         break;
         }
-        /* create, reserve, map, access, push, stream, copy, map, access */
+        /* The calls: create, reserve, map, access, push, stream, copy, map, access. */
         assert_int_equal(n, 10);
         driver_fail(0, CUDA_SUCCESS);
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
@@ -396,7 +397,7 @@ static void replaced_memory_has_the_same_contents_and_can_be_exported(void **sta
         extent_unmap(&extent);
 }
 
-static void memory_aside_takes_the_place_of_the_old(void **state)
+static void memory_mapped_aside_replaces_an_extents_memory(void **state)
 {
         struct extent aside = {.address = AT + 64 * BYTES, .bytes = BYTES, .block = &block};
 
@@ -416,7 +417,7 @@ static void memory_aside_takes_the_place_of_the_old(void **state)
         extent_unmap(&extent);
 }
 
-static void memory_that_cannot_take_a_place_is_gone_and_the_old_one_is_there(void **state)
+static void a_failed_exchange_keeps_the_old_memory(void **state)
 {
         for (unsigned n = 1; n <= 2; n++) {
                 struct extent aside = {.address = AT + 64 * BYTES, .bytes = BYTES, .block = &block};
@@ -441,20 +442,20 @@ static void memory_that_cannot_take_a_place_is_gone_and_the_old_one_is_there(voi
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                EXTENT_TEST(it_is_made_where_it_belongs_and_mapped_for_its_gpu),
-                EXTENT_TEST(other_gpus_reach_it_where_its_gpu_says_so),
-                EXTENT_TEST(what_the_card_can_do_the_memory_is_made_for),
-                EXTENT_TEST(managed_memory_is_the_drivers_to_map),
-                EXTENT_TEST(memory_of_a_special_kind_is_not_exchanged),
-                EXTENT_TEST(memory_of_another_process_is_taken_and_its_descriptor_closed),
-                EXTENT_TEST(host_memory_is_the_nodes_or_any),
-                EXTENT_TEST(it_is_mapped_wherever_the_program_has_mapped_it),
-                EXTENT_TEST(what_its_gpu_cannot_write_to_is_copied_through_a_window),
+                EXTENT_TEST(an_extent_is_created_on_its_gpu_and_mapped_for_it),
+                EXTENT_TEST(other_gpus_reach_an_extent_only_if_its_gpu_allows_them),
+                EXTENT_TEST(memory_is_created_for_all_abilities_of_the_card),
+                EXTENT_TEST(managed_memory_is_neither_mapped_nor_handed_over),
+                EXTENT_TEST(memory_of_a_special_kind_is_not_handed_over),
+                EXTENT_TEST(memory_handed_over_is_adopted_and_its_descriptor_closed),
+                EXTENT_TEST(host_memory_lies_on_the_gpus_node_if_possible),
+                EXTENT_TEST(an_extent_is_mapped_wherever_the_program_mapped_its_handle),
+                EXTENT_TEST(an_extent_that_its_gpu_cannot_write_is_copied_through_a_window),
                 EXTENT_TEST(a_call_that_fails_leaves_nothing_behind),
-                EXTENT_TEST(a_window_that_fails_is_none),
+                EXTENT_TEST(a_failed_window_leaves_no_mapping),
                 EXTENT_TEST(replaced_memory_has_the_same_contents_and_can_be_exported),
-                EXTENT_TEST(memory_aside_takes_the_place_of_the_old),
-                EXTENT_TEST(memory_that_cannot_take_a_place_is_gone_and_the_old_one_is_there),
+                EXTENT_TEST(memory_mapped_aside_replaces_an_extents_memory),
+                EXTENT_TEST(a_failed_exchange_keeps_the_old_memory),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

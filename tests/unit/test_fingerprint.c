@@ -1,6 +1,6 @@
-/* test_fingerprint.c: the kernel, run by our interpreter, computes the polynomial that
- * fingerprint.h defines, compared with arithmetic that shares no code with it; and what follows for
- * changed bytes. */
+/* test_fingerprint.c: the kernel, run by our interpreter, must compute the polynomial that
+ * fingerprint.h defines. The tests compare it with arithmetic that shares no code with it, and
+ * check that changed bytes change the fingerprint. */
 #include "ptx_machine.h"
 
 #include "preload/heap/fingerprint.h"
@@ -17,7 +17,7 @@ struct number {
         uint64_t digit[3];
 };
 
-/* (a * b) modulo 2^130 - 5; 2^132 is 20. */
+/* Returns (a * b) modulo 2^130 - 5, where 2^132 equals 20. */
 static struct number times(struct number a, struct number b)
 {
         u128 d0 = (u128)a.digit[0] * b.digit[0] + (u128)a.digit[1] * (20 * b.digit[2]) +
@@ -42,8 +42,7 @@ static struct number word_number(const uint8_t *bytes, unsigned n)
 {
         struct number r = {{0}};
 
-        for (unsigned bit = 0; bit < 8 * n && bit < 130;
-             bit++) /* the key is a number below 2^130 */
+        for (unsigned bit = 0; bit < 8 * n && bit < 130; bit++) /* a key has 130 bits */
                 r.digit[bit / 44] |= (uint64_t)(bytes[bit / 8] >> bit % 8 & 1) << bit % 44;
         return r;
 }
@@ -102,7 +101,7 @@ static void bench_open_with(struct bench *b, const uint8_t key[17])
                         memcpy(machine_at(&b->m, at), powers, bytes);
                         powers = NULL;
                 }
-                at += (v->bytes + 511) & ~UINT64_C(511); /* as machine_load() has placed them */
+                at += (v->bytes + 511) & ~UINT64_C(511); /* the layout of machine_load() */
         }
         assert_null(powers);
         b->result = machine_allocate(&b->m, FINGERPRINT_SUMS * sizeof(uint64_t));
@@ -157,7 +156,7 @@ static struct fingerprint kernel(struct bench *b, unsigned chunks)
         return kernel_of(b, chunks, 1);
 }
 
-static void the_kernel_gives_what_is_defined(void **state)
+static void the_kernel_computes_the_defined_polynomial(void **state)
 {
         for (unsigned chunks = 1; chunks <= 4; chunks++) {
                 struct fingerprint have, want;
@@ -168,7 +167,7 @@ static void the_kernel_gives_what_is_defined(void **state)
                 want = defined(b.key, data_of(&b), chunks * FINGERPRINT_CHUNK);
                 have = kernel(&b, chunks);
                 assert_true(fingerprint_equal(&have, &want));
-                have = kernel(&b, chunks); /* nothing is left behind */
+                have = kernel(&b, chunks); /* a second run must give the same */
                 assert_true(fingerprint_equal(&have, &want));
                 bench_close(&b);
         }
@@ -203,8 +202,8 @@ static void only_zeros_give_zero(void **state)
         bench_close(&b);
 }
 
-/* Each bit of a word, and words at the borders of a load, a thread, a round and a chunk. */
-static void every_change_shows(void **state)
+/* Changes each bit of a word, and words at the borders of a load, a thread, a round and a chunk. */
+static void every_change_of_a_byte_changes_the_fingerprint(void **state)
 {
         static const uint64_t words[] = {0,
                                          1,
@@ -243,7 +242,7 @@ static void every_change_shows(void **state)
         bench_close(&b);
 }
 
-/* Sums that ignore the place would miss these. */
+/* A sum that ignores positions would miss swapped contents. */
 static void swapped_contents_change_the_sum(void **state)
 {
         static const uint64_t distance[] = {1, 256, 1024, WORDS, 2 * WORDS};
@@ -270,7 +269,7 @@ static void swapped_contents_change_the_sum(void **state)
 }
 
 /* Pages that are left out count as zeros, whatever they contain. */
-static void pages_can_be_left_out(void **state)
+static void pages_left_out_count_as_zeros(void **state)
 {
         const unsigned page = FINGERPRINT_PAGE / FINGERPRINT_CHUNK, chunks = 2 * page + 1;
         struct fingerprint have, want;
@@ -290,7 +289,7 @@ static void pages_can_be_left_out(void **state)
         bench_close(&b);
 }
 
-static void keys_are_random_and_matter(void **state)
+static void keys_are_random_and_change_the_fingerprint(void **state)
 {
         struct fingerprint_key *one = fingerprint_key_draw(), *two = fingerprint_key_draw();
         struct fingerprint a, b;
@@ -313,7 +312,7 @@ static void keys_are_random_and_matter(void **state)
         bench_close(&y);
 }
 
-static void a_value_has_one_form(void **state)
+static void each_value_modulo_the_prime_has_one_form(void **state)
 {
         const uint64_t p[] = {0x3fffffb, 0x3ffffff, 0x3ffffff, 0x3ffffff, 0x3ffffff};
         uint8_t bytes[17];
@@ -337,22 +336,22 @@ static void a_value_has_one_form(void **state)
 
         memset(bytes, 0xff, sizeof(bytes));
         bytes[16] = 3;
-        assert_null(fingerprint_key_from(bytes)); /* 2^130 - 1 */
+        assert_null(fingerprint_key_from(bytes)); /* the key 2^130 - 1 is too large */
         bytes[0] = 0xfb;
-        assert_null(fingerprint_key_from(bytes)); /* the field's size */
+        assert_null(fingerprint_key_from(bytes)); /* the prime 2^130 - 5 is too large */
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(the_kernel_gives_what_is_defined),
+                cmocka_unit_test(the_kernel_computes_the_defined_polynomial),
                 cmocka_unit_test(limbs_that_are_full_do_not_overflow),
                 cmocka_unit_test(only_zeros_give_zero),
-                cmocka_unit_test(every_change_shows),
+                cmocka_unit_test(every_change_of_a_byte_changes_the_fingerprint),
                 cmocka_unit_test(swapped_contents_change_the_sum),
-                cmocka_unit_test(pages_can_be_left_out),
-                cmocka_unit_test(keys_are_random_and_matter),
-                cmocka_unit_test(a_value_has_one_form),
+                cmocka_unit_test(pages_left_out_count_as_zeros),
+                cmocka_unit_test(keys_are_random_and_change_the_fingerprint),
+                cmocka_unit_test(each_value_modulo_the_prime_has_one_form),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_frees.c: memory that a program frees is given back once no work uses it any more, also when
- * it is freed during a capture, when no stream can be asked. */
+/* test_frees.c: memory that a program frees is given back once no work uses it any more. During a
+ * capture no stream can be queried, so the memory is given back later. */
 #include "unit.h"
 
 #include "memory_bench.h"
@@ -19,7 +19,7 @@ static void it_is_still_there(void)
         waited_for = 0;
 }
 
-static void memory_is_given_back_after_what_uses_it(void **state)
+static void memory_is_freed_after_the_work_that_uses_it(void **state)
 {
         waited_for = allocate(12 * MIB);
         bench.waiting = it_is_still_there;
@@ -29,12 +29,12 @@ static void memory_is_given_back_after_what_uses_it(void **state)
         assert_int_equal(waited_for, 0);
         assert_int_equal(bench.discarded, 1);
         assert_int_not_equal(bench.export_freed, 0);
-        assert_int_equal(bench.changes, 1); /* others may lie on the card now */
+        assert_int_equal(bench.changes, 1); /* buffers in host memory may move to the card now */
         assert_int_equal(request_kicks, 1);
         assert_int_equal(bench.passed, 0);
 }
 
-static void a_piece_of_a_slab_changes_nothing_but_the_slab(void **state)
+static void freeing_one_piece_changes_only_its_slab(void **state)
 {
         CUdeviceptr a = allocate(1000), b = allocate(1000);
 
@@ -47,7 +47,7 @@ static void a_piece_of_a_slab_changes_nothing_but_the_slab(void **state)
         assert_int_equal(request_kicks, 1);
 }
 
-static void only_what_begins_there_is_freed(void **state)
+static void only_the_start_of_an_allocation_is_freed(void **state)
 {
         CUdeviceptr at = allocate(12 * MIB);
 
@@ -73,7 +73,7 @@ static void another_thread_frees_it(void)
         lock_acquire(&core_lock);
 }
 
-static void of_two_threads_that_free_the_same_one_hears_of_it(void **state)
+static void one_of_two_threads_freeing_the_same_memory_gets_an_error(void **state)
 {
         static const uint64_t sizes[] = {12 * MIB, 1000};
 
@@ -92,7 +92,7 @@ static void the_gpu_fails(void)
         gpu->error = CUDA_ERROR_LAUNCH_FAILED;
 }
 
-static void what_a_gpu_fails_on_meanwhile_is_not_given_back(void **state)
+static void memory_is_not_freed_if_the_gpu_fails_meanwhile(void **state)
 {
         CUdeviceptr at = allocate(12 * MIB);
 
@@ -110,7 +110,7 @@ static void a_piece_of_a_pool_is_freed_by_the_pool(void **state)
 {
         CUdeviceptr a = allocate_from_pool(MIB), b = allocate_from_pool(MIB);
 
-        assert_int_equal(hook_cuMemFree_v2(b), THE_DRIVER); /* what the pool says */
+        assert_int_equal(hook_cuMemFree_v2(b), THE_DRIVER); /* the result of the pool */
         assert_int_equal(bench.pool_freed, b);
         assert_int_equal(bench.passed, 0);
         assert_int_equal(hook_cuMemFree_v2(a + 512), CUDA_ERROR_INVALID_VALUE);
@@ -118,9 +118,9 @@ static void a_piece_of_a_pool_is_freed_by_the_pool(void **state)
         assert_int_equal(bench.pool_freed, a);
 }
 
-/* ---- to free during a capture ---- */
+/* ---- frees during a capture ---- */
 
-/* Work may use it: there is memory behind it. */
+/* Allocates memory that work may use, because it is backed. */
 static CUdeviceptr allocate_used(uint64_t bytes)
 {
         CUdeviceptr at = allocate(bytes);
@@ -133,7 +133,7 @@ static CUdeviceptr allocate_used(uint64_t bytes)
         return at;
 }
 
-static void what_nothing_can_have_used_goes_at_once(void **state)
+static void memory_that_no_work_can_have_used_is_freed_at_once(void **state)
 {
         CUdeviceptr at = allocate(12 * MIB);
 
@@ -146,7 +146,7 @@ static void what_nothing_can_have_used_goes_at_once(void **state)
         assert_int_equal(bench.discarded, 1);
 }
 
-static void what_is_freed_during_a_capture_goes_after_it(void **state)
+static void memory_freed_during_a_capture_goes_after_it(void **state)
 {
         CUdeviceptr large = allocate_used(12 * MIB), small = allocate(1000), other = allocate(1000),
                     piece = allocate_from_pool(MIB);
@@ -161,10 +161,10 @@ static void what_is_freed_during_a_capture_goes_after_it(void **state)
         assert_int_equal(bench.export_freed, small);
         release(piece);
         assert_int_equal(bench.discarded, 0);
-        assert_true(heap_find(&gpu->heap, large, &p)); /* it moves with the rest */
+        assert_true(heap_find(&gpu->heap, large, &p)); /* still moved like other memory */
         assert_true(heap_find(&gpu->heap, small, &p));
         assert_int_equal(bench.pool_freed, 0);
-        assert_false(reap()); /* no stream can be asked now */
+        assert_false(reap()); /* no stream can be queried during the capture */
         assert_int_equal(bench.looks, 0);
         fake_capturing = false;
         bench.quiet = QUIESCE_BUSY;
@@ -184,9 +184,9 @@ static void what_is_freed_during_a_capture_goes_after_it(void **state)
         release(other);
 }
 
-/* The wait did not include work submitted since. Nor does it begin anew each time: a program that
- * always captures would never get its memory back. */
-static void each_free_is_waited_for_from_its_own_moment_on(void **state)
+/* A wait does not cover work submitted after it began. It must not begin anew with each free
+ * either, or a program that always captures would never get its memory back. */
+static void each_late_free_awaits_the_work_submitted_before_it(void **state)
 {
         CUdeviceptr at[] = {allocate_used(12 * MIB), allocate_used(12 * MIB), allocate(1000),
                             allocate(1000)};
@@ -209,10 +209,10 @@ static void each_free_is_waited_for_from_its_own_moment_on(void **state)
         bench.quiet = QUIESCE_DONE;
         assert_false(reap());
         assert_int_equal(bench.looks, 2);
-        assert_int_equal(bench.discarded, 3); /* the slab with its last piece */
+        assert_int_equal(bench.discarded, 3); /* two large blocks and the slab */
 }
 
-static void our_own_copies_are_not_disturbed_by_a_late_free(void **state)
+static void a_late_free_waits_for_our_own_copies(void **state)
 {
         CUdeviceptr at = allocate_used(12 * MIB), other = allocate_used(12 * MIB);
         struct block *b = block_at(at);
@@ -229,18 +229,18 @@ static void our_own_copies_are_not_disturbed_by_a_late_free(void **state)
         assert_int_equal(bench.discarded, 2);
 }
 
-/* Freed twice, or freed by the end of its context meanwhile: the address may hold another block
- * now. */
-static void a_late_free_takes_nothing_that_came_after_it(void **state)
+/* Memory may be freed twice, or end with its context before the late free. The address may then
+ * hold another block. */
+static void a_late_free_spares_a_later_allocation_at_its_address(void **state)
 {
         CUdeviceptr at = allocate(1000), again;
         struct block *dead;
 
         fake_capturing = true;
         release(at);
-        assert_int_equal(hook_cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE); /* twice */
+        assert_int_equal(hook_cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE); /* the second free */
         fake_capturing = false;
-        assert_int_equal(heap_free(&gpu->heap, at, &dead), 0); /* with its context */
+        assert_int_equal(heap_free(&gpu->heap, at, &dead), 0); /* the end of the context */
         heap_bury(&gpu->heap, dead);
         again = allocate(100 * 1000);
         assert_int_equal(again, at);
@@ -250,7 +250,7 @@ static void a_late_free_takes_nothing_that_came_after_it(void **state)
         release(again);
 }
 
-static void what_lies_before_the_address_of_a_late_free_stays(void **state)
+static void a_late_free_spares_an_allocation_that_covers_its_address(void **state)
 {
         CUdeviceptr low = allocate(512), at = allocate(512), last = allocate(512);
         struct block *dead;
@@ -260,7 +260,7 @@ static void what_lies_before_the_address_of_a_late_free_stays(void **state)
         fake_capturing = false;
         assert_int_equal(heap_free(&gpu->heap, at, &dead), 0);
         assert_int_equal(heap_free(&gpu->heap, low, &dead), 0);
-        assert_int_equal(allocate(1024), low); /* it covers both */
+        assert_int_equal(allocate(1024), low); /* covers both old pieces */
         assert_false(reap());
         release(low);
         release(last);
@@ -284,8 +284,8 @@ static void many_late_frees_are_all_remembered(void **state)
         assert_int_equal(gpu->heap.allocated, 0);
 }
 
-/* For hooks of other modules that free on behalf of a program. */
-static void what_others_free_for_the_program_waits_likewise(void **state)
+/* Hooks of other modules call late_free() to free memory of the program. */
+static void memory_freed_by_other_modules_waits_as_well(void **state)
 {
         CUdeviceptr large = allocate_used(12 * MIB), small = allocate(1000);
         struct heap_place p;
@@ -308,20 +308,20 @@ static void what_others_free_for_the_program_waits_likewise(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                MEMORY_TEST(memory_is_given_back_after_what_uses_it),
-                MEMORY_TEST(a_piece_of_a_slab_changes_nothing_but_the_slab),
-                MEMORY_TEST(only_what_begins_there_is_freed),
-                MEMORY_TEST(of_two_threads_that_free_the_same_one_hears_of_it),
-                MEMORY_TEST(what_a_gpu_fails_on_meanwhile_is_not_given_back),
+                MEMORY_TEST(memory_is_freed_after_the_work_that_uses_it),
+                MEMORY_TEST(freeing_one_piece_changes_only_its_slab),
+                MEMORY_TEST(only_the_start_of_an_allocation_is_freed),
+                MEMORY_TEST(one_of_two_threads_freeing_the_same_memory_gets_an_error),
+                MEMORY_TEST(memory_is_not_freed_if_the_gpu_fails_meanwhile),
                 MEMORY_TEST(a_piece_of_a_pool_is_freed_by_the_pool),
-                MEMORY_TEST(what_nothing_can_have_used_goes_at_once),
-                MEMORY_TEST(what_is_freed_during_a_capture_goes_after_it),
-                MEMORY_TEST(each_free_is_waited_for_from_its_own_moment_on),
-                MEMORY_TEST(our_own_copies_are_not_disturbed_by_a_late_free),
-                MEMORY_TEST(a_late_free_takes_nothing_that_came_after_it),
-                MEMORY_TEST(what_lies_before_the_address_of_a_late_free_stays),
+                MEMORY_TEST(memory_that_no_work_can_have_used_is_freed_at_once),
+                MEMORY_TEST(memory_freed_during_a_capture_goes_after_it),
+                MEMORY_TEST(each_late_free_awaits_the_work_submitted_before_it),
+                MEMORY_TEST(a_late_free_waits_for_our_own_copies),
+                MEMORY_TEST(a_late_free_spares_a_later_allocation_at_its_address),
+                MEMORY_TEST(a_late_free_spares_an_allocation_that_covers_its_address),
                 MEMORY_TEST(many_late_frees_are_all_remembered),
-                MEMORY_TEST(what_others_free_for_the_program_waits_likewise),
+                MEMORY_TEST(memory_freed_by_other_modules_waits_as_well),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

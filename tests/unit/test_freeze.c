@@ -1,7 +1,7 @@
-/* test_freeze.c: whether a program may be frozen, when it stands, and the outcome of a freeze that
- * goes wrong. The tables of channels, the file and the watchdog are real; the self-test and the
- * mover answer as a test sets them. Each test is a process of its own: freezing that is turned off
- * stays so. */
+/* test_freeze.c: the conditions for freezing a program, freezing and thawing, and the outcome of a
+ * freeze that goes wrong. The tables of channels, the file of results and the watchdog are real; a
+ * test sets the answers of the self-test and the mover. Each test is a process of its own, because
+ * freezing that is turned off stays off. */
 #include "unit.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static struct context contexts[2] = {{.handle = (CUcontext)(uintptr_t)0xc0},
 static char folder[64], log_text[8192];
 static FILE *log_file;
 static int true_stderr;
-static _Atomic uint64_t skew_ns; /* how far the clock is ahead */
+static _Atomic uint64_t skew_ns; /* time by which the fake clock is ahead */
 
 /* The results of the self-test and the canaries. */
 static enum freeze_result test_results[2];
@@ -42,9 +42,9 @@ static int test_error;
 static unsigned tests_run, kept;
 static bool context_ends;
 static CUresult canary_error;
-static unsigned canaries, waits; /* so many canaries wait until the program is thawed */
+static unsigned canaries, waits; /* waits: number of canaries that wait for a thaw */
 static void (*in_canary)(void);
-static unsigned looks; /* how often a thread is found looking up addresses */
+static unsigned looks; /* number of checks that find a thread looking up addresses */
 
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
@@ -62,7 +62,7 @@ static void want_no_lock(void)
                 fail_msg("the driver is called with the lock held");
 }
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 bool core_keep_context(struct gpu *g)
 {
@@ -99,7 +99,7 @@ CUresult mover_canary(struct mover *m, void (*told)(const char *call))
         told("cuMemUnmap");
         if (in_canary)
                 in_canary();
-        if (waits > 0) { /* for a lock of libcuda's that a thread of the program has */
+        if (waits > 0) { /* a thread of the frozen program holds a lock of libcuda */
                 waits--;
                 while (rm_is_frozen())
                         (void)nanosleep(&nap, NULL);
@@ -153,7 +153,7 @@ static const char *said(void)
 
 static int end(void **state)
 {
-        (void)dup2(true_stderr, STDERR_FILENO); /* cmocka may have output buffered */
+        (void)dup2(true_stderr, STDERR_FILENO); /* cmocka may still have buffered output */
         return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -164,7 +164,7 @@ static void begin_mode(const char *mode)
         give_context(0);
 }
 
-/* Tested already, in another process. */
+/* Begins with a GPU that another process has tested with success. */
 static void begin_ready(const char *mode)
 {
         begin_mode(mode);
@@ -203,15 +203,15 @@ static void check_off(const char *why)
         assert_false(freeze_begin());
         assert_false(freeze_stands());
         assert_int_equal(rm_standing(), 0);
-        /* Where freezing replaces the drain the reason is printed once; otherwise the person who
-         * pauses the program gets it. */
+        /* In mode "move" the reason is printed once. In other modes the person who pauses the
+         * program is told the reason. */
         assert_int_equal(times_said("this program is not frozen on the GPU"), is_mode("move"));
         assert_int_equal(times_said(why), is_mode("move"));
 }
 
 /* ---- what the user requests ---- */
 
-static void without_a_word_a_program_is_frozen_to_give_way(void **state)
+static void by_default_a_program_is_frozen_to_give_way(void **state)
 {
         assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
         (void)unsetenv("SUBLET_FREEZE");
@@ -224,7 +224,7 @@ static void without_a_word_a_program_is_frozen_to_give_way(void **state)
         assert_string_equal(said(), "");
 }
 
-static void who_has_not_asked_to_be_frozen_is_not_told_that_it_is_not(void **state)
+static void freezing_that_was_not_requested_is_turned_off_silently(void **state)
 {
         (void)setenv("SUBLET_FREEZE", "", 1);
         (void)setenv("CUDA_INJECTION64_PATH", "/lib/libprofiler.so", 1);
@@ -235,7 +235,7 @@ static void who_has_not_asked_to_be_frozen_is_not_told_that_it_is_not(void **sta
         (void)unsetenv("CUDA_INJECTION64_PATH");
 }
 
-static void each_word_is_a_mode(void **state)
+static void each_word_of_the_variable_sets_its_mode(void **state)
 {
         (void)setenv("SUBLET_FREEZE", "move", 1);
         freeze_setup();
@@ -246,11 +246,11 @@ static void each_word_is_a_mode(void **state)
         (void)setenv("SUBLET_FREEZE", "off", 1);
         freeze_setup();
         assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
-        assert_string_equal(freeze_off(), ""); /* no reason against it */
+        assert_string_equal(freeze_off(), ""); /* off on request needs no reason */
         assert_string_equal(said(), "");
 }
 
-static void another_word_is_said_to_be_none(void **state)
+static void an_unknown_word_is_reported_and_the_default_holds(void **state)
 {
         (void)setenv("SUBLET_FREEZE", "Move", 1);
         freeze_setup();
@@ -283,12 +283,12 @@ static void the_owner_of_the_machine_may_allow_less(void **state)
         assert_false(freeze_is_ready());
         assert_false(freeze_prepare(true));
         assert_false(freeze_begin());
-        freeze_allow(WIRE_FREEZE_MOVE); /* and more again: it is not for good */
+        freeze_allow(WIRE_FREEZE_MOVE); /* the daemon may raise its limit again */
         assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
         assert_string_equal(freeze_off(), "");
         assert_true(freeze_begin());
         freeze_allow(WIRE_FREEZE_OFF);
-        assert_true(freeze_stands()); /* it goes on when its memory is back */
+        assert_true(freeze_stands()); /* the program stays frozen until its memory is back */
         freeze_end();
         assert_int_equal(rm_standing(), 0);
         assert_string_equal(said(), "");
@@ -301,7 +301,7 @@ static void no_more_is_allowed_than_is_requested(void **state)
         assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
         begin_mode("off");
         freeze_allow(WIRE_FREEZE_OFF);
-        assert_string_equal(freeze_off(), ""); /* it requests it so */
+        assert_string_equal(freeze_off(), ""); /* the user has turned freezing off */
 }
 
 /* ---- for sublet doctor ---- */
@@ -316,7 +316,7 @@ static int ask_now(unsigned i, struct freeze_answer *ret)
         return r;
 }
 
-static void only_a_process_for_it_tests_when_asked(void **state)
+static void only_a_process_in_test_mode_tests_when_asked(void **state)
 {
         struct freeze_answer a;
 
@@ -324,8 +324,8 @@ static void only_a_process_for_it_tests_when_asked(void **state)
         assert_int_equal(ask_now(0, &a), -EPERM);
         assert_int_equal(tests_run, 0);
         begin_mode("test");
-        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF); /* the agent does not thaw it */
-        assert_int_equal(ask_now(1, &a), -ENXIO);         /* no context there */
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF); /* the agent must not freeze or thaw */
+        assert_int_equal(ask_now(1, &a), -ENXIO);         /* GPU 1 has no context */
         assert_int_equal(ask_now(GPUS_MAX, &a), -ENXIO);
         assert_int_equal(tests_run, 0);
         assert_int_equal(ask_now(0, &a), 0);
@@ -344,7 +344,7 @@ static void doctor_tests_although_a_result_is_known(void **state)
         assert_string_equal(a.why, "");
         assert_int_equal(a.known, FREEZE_FAILS);
         assert_string_equal(a.known_why, "it had failed");
-        assert_int_equal(known(0), FREEZE_WORKS); /* and forgets it */
+        assert_int_equal(known(0), FREEZE_WORKS); /* the new result replaces the old one */
         test_results[0] = FREEZE_TEST_RAN_ON;
         assert_int_equal(ask_now(0, &a), -EIO);
         assert_string_equal(a.why, "a kernel ran on although the kernel driver had stopped it");
@@ -392,7 +392,7 @@ static void a_program_without_a_context_needs_no_test(void **state)
         assert_false(freeze_begin());
 }
 
-static void a_test_is_made_when_it_is_needed(void **state)
+static void the_self_test_runs_when_it_is_needed(void **state)
 {
         begin_mode("park");
         assert_false(freeze_prepare(false));
@@ -406,7 +406,7 @@ static void a_test_is_made_when_it_is_needed(void **state)
         assert_int_equal(known(0), FREEZE_WORKS);
 }
 
-static void where_freezing_replaces_the_drain_the_test_is_made_before(void **state)
+static void the_self_test_runs_early_if_freezing_replaces_the_drain(void **state)
 {
         begin_mode("move");
         assert_false(freeze_prepare(false));
@@ -414,7 +414,7 @@ static void where_freezing_replaces_the_drain_the_test_is_made_before(void **sta
         assert_true(freeze_is_ready());
 }
 
-static void what_another_process_has_learned_is_not_tried_again(void **state)
+static void a_result_of_another_process_is_not_tested_again(void **state)
 {
         begin_ready("move");
         assert_int_equal(trace_count("freeze_test"), 0);
@@ -440,7 +440,7 @@ static void each_gpu_is_tested(void **state)
         assert_int_equal(known(1), FREEZE_WORKS);
 }
 
-static void one_gpu_that_fails_is_enough(void **state)
+static void one_gpu_that_fails_turns_freezing_off(void **state)
 {
         core.gpu_count = 2;
         begin_mode("move");
@@ -452,7 +452,7 @@ static void one_gpu_that_fails_is_enough(void **state)
         assert_int_equal(known(1), FREEZE_NOT_KNOWN);
 }
 
-static void a_busy_gpu_is_asked_again_but_not_at_once(void **state)
+static void a_busy_gpu_is_tested_again_but_not_at_once(void **state)
 {
         begin_mode("park");
         test_results[0] = FREEZE_TEST_BUSY;
@@ -461,7 +461,7 @@ static void a_busy_gpu_is_asked_again_but_not_at_once(void **state)
         assert_true(freeze_prepare(true));
         assert_int_equal(tests_run, 1);
         assert_false(freeze_is_ready());
-        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK); /* nothing is known yet */
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK); /* there is no result yet */
         skew_ns = 3 * NSEC_PER_SEC;
         test_results[0] = FREEZE_TEST_PASSED;
         assert_false(freeze_prepare(true));
@@ -469,7 +469,7 @@ static void a_busy_gpu_is_asked_again_but_not_at_once(void **state)
         assert_true(freeze_is_ready());
 }
 
-static void a_context_that_ends_is_not_tested_in(void **state)
+static void no_self_test_runs_in_a_context_that_ends(void **state)
 {
         begin_mode("park");
         context_ends = true;
@@ -504,7 +504,7 @@ static void a_kernel_that_did_not_go_on_is_remembered(void **state)
                      FREEZE_FAILS);
 }
 
-/* These results are the process's or the sandbox's: another process may get better ones. */
+/* Such results depend on the process or its sandbox, so another process may get better ones. */
 static void a_kernel_that_cannot_be_run_is_not_remembered(void **state)
 {
         check_result(FREEZE_TEST_NO_KERNEL, 0, "the kernel of the self-test could not be run",
@@ -523,9 +523,9 @@ static void a_sandbox_that_refuses_is_not_remembered(void **state)
                      "the kernel driver or a sandbox does not allow it", FREEZE_NOT_KNOWN);
 }
 
-/* ---- standing ---- */
+/* ---- freezing and thawing ---- */
 
-static void a_program_stands_until_it_is_let_go(void **state)
+static void a_program_stays_frozen_until_it_is_thawed(void **state)
 {
         const struct timespec nap = {.tv_nsec = 2 * NSEC_PER_MSEC};
         struct freeze_figures f;
@@ -537,7 +537,7 @@ static void a_program_stands_until_it_is_let_go(void **state)
         assert_true(freeze_stands() && rm_is_frozen());
         assert_int_equal(rm_standing(), 8);
         assert_true(freeze_begin());
-        assert_int_equal(rm_bench.count, 1); /* it stood already */
+        assert_int_equal(rm_bench.count, 1); /* the program was frozen already */
         (void)nanosleep(&nap, NULL);
         f = freeze_figures();
         assert_true(f.for_ns >= NSEC_PER_MSEC && f.took_ns > 0);
@@ -556,7 +556,7 @@ static void a_program_stands_until_it_is_let_go(void **state)
         assert_string_equal(said(), "");
 }
 
-static void while_it_stands_nothing_is_tested(void **state)
+static void no_self_test_runs_in_a_frozen_program(void **state)
 {
         begin_ready("move");
         assert_true(freeze_begin());
@@ -572,26 +572,26 @@ static void check_refusal(uint32_t status, const char *why)
         rm_bench.refuses = status;
         assert_false(freeze_begin());
         rm_bench.refuses = 0;
-        assert_false(rm_bench.calls[rm_bench.count - 1].disable); /* stopped channels go on */
+        assert_false(rm_bench.calls[rm_bench.count - 1].disable); /* the last call was a thaw */
         check_off(why);
 }
 
-static void a_freeze_that_is_not_offered_turns_it_off(void **state)
+static void a_driver_that_offers_no_freeze_turns_freezing_off(void **state)
 {
         check_refusal(0x56, "the kernel driver does not offer it");
 }
 
-static void a_freeze_that_takes_too_long_turns_it_off(void **state)
+static void a_freeze_that_takes_too_long_turns_freezing_off(void **state)
 {
         check_refusal(0x65, "the GPU did not let go of the program in time");
 }
 
-static void a_freeze_that_fails_turns_it_off(void **state)
+static void a_freeze_that_fails_turns_freezing_off(void **state)
 {
         check_refusal(0x40, "the kernel driver refused it");
 }
 
-static void a_driver_that_is_not_known_turns_it_off(void **state)
+static void an_unknown_driver_turns_freezing_off(void **state)
 {
         begin_ready("move");
         (void)say_version("999.1");
@@ -611,7 +611,7 @@ static void a_thaw_is_tried_until_it_works(void **state)
         assert_string_equal(said(), "");
 }
 
-static void a_program_that_cannot_go_on_says_so(void **state)
+static void a_program_that_cannot_be_thawed_prints_a_message(void **state)
 {
         begin_ready("park");
         assert_true(freeze_begin());
@@ -625,7 +625,7 @@ static void a_program_that_cannot_go_on_says_so(void **state)
 
 /* ---- canaries ---- */
 
-static void memory_may_leave_when_the_movers_calls_end(void **state)
+static void memory_may_leave_when_the_movers_calls_have_ended(void **state)
 {
         core.gpu_count = 2;
         begin_ready("move");
@@ -633,13 +633,13 @@ static void memory_may_leave_when_the_movers_calls_end(void **state)
         assert_false(freeze_prepare(true));
         assert_true(freeze_begin());
         assert_true(freeze_confirm());
-        assert_true(canaries >= 2); /* on each GPU */
+        assert_true(canaries >= 2); /* at least one canary on each GPU */
         assert_true(freeze_stands() && rm_standing() == 8);
         freeze_end();
         assert_int_equal(rm_standing(), 0);
 }
 
-static void a_call_that_waits_for_the_program_gets_it_for_a_moment(void **state)
+static void a_canary_that_waits_for_the_program_has_it_thawed_briefly(void **state)
 {
         begin_ready("move");
         assert_true(freeze_begin());
@@ -653,8 +653,8 @@ static void a_call_that_waits_for_the_program_gets_it_for_a_moment(void **state)
         assert_string_equal(said(), "");
 }
 
-/* The calls that block the canary are unknown: each try may take twice as long as the last. */
-static void calls_that_wait_for_it_longer_and_longer_have_it_drained(void **state)
+/* The library cannot tell which calls block a canary, so each try lasts twice as long. */
+static void canaries_that_keep_waiting_have_the_program_drained(void **state)
 {
         uint64_t began = clock_now_ns();
 
@@ -675,10 +675,11 @@ static void calls_that_wait_for_it_longer_and_longer_have_it_drained(void **stat
                 }
         }
         check_off("calls of the program keep its memory from being moved");
-        assert_int_equal(known(0), FREEZE_WORKS); /* the cause is in the program */
+        assert_int_equal(known(0), FREEZE_WORKS); /* the program is the cause, not the GPU */
 }
 
-/* The fake gate's thread is in a call that takes an address it does not know for the host's. */
+/* The fake gate reports a thread in a driver call that looks up addresses. Such a call would take
+ * the address of absent memory for a host address. */
 static void memory_stays_while_a_call_looks_up_addresses(void **state)
 {
         begin_ready("move");
@@ -695,7 +696,7 @@ static void memory_stays_while_a_call_looks_up_addresses(void **state)
         assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
 }
 
-static void a_copy_that_goes_on_is_waited_for_while_the_program_runs(void **state)
+static void a_canarys_copy_is_awaited_while_the_program_runs(void **state)
 {
         begin_ready("move");
         assert_true(freeze_begin());
@@ -710,7 +711,7 @@ static void a_copy_that_goes_on_is_waited_for_while_the_program_runs(void **stat
         assert_true(freeze_confirm());
 }
 
-static void a_call_that_fails_turns_it_off(void **state)
+static void a_canary_that_fails_turns_freezing_off(void **state)
 {
         begin_ready("move");
         assert_true(freeze_begin());
@@ -724,7 +725,7 @@ static void refuse_from_now_on(void)
         rm_bench.refuses = 0x65;
 }
 
-static void a_program_that_does_not_stand_again_runs_on(void **state)
+static void a_program_that_cannot_be_frozen_again_runs_on(void **state)
 {
         begin_ready("move");
         assert_true(freeze_begin());
@@ -742,7 +743,7 @@ static void call_off(void)
         lock_release(&core_lock);
 }
 
-static void called_off_in_the_middle_it_runs_on(void **state)
+static void a_freeze_called_off_in_the_middle_leaves_the_program_running(void **state)
 {
         begin_ready("move");
         for (unsigned late = 0; late < 2; late++) {
@@ -768,7 +769,7 @@ static void call_off_when_it_is_late(void)
         call_off();
 }
 
-static void called_off_when_it_is_late_it_is_not_frozen_again(void **state)
+static void a_freeze_called_off_late_does_not_freeze_again(void **state)
 {
         begin_ready("move");
         assert_true(freeze_begin());
@@ -779,13 +780,13 @@ static void called_off_when_it_is_late_it_is_not_frozen_again(void **state)
         assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
 }
 
-/* ---- calls that met memory which was away ---- */
+/* ---- calls that met absent memory ---- */
 
 static bool again(CUresult r)
 {
         bool once = false, more, result;
 
-        lock_release(&core_lock); /* of any thread */
+        lock_release(&core_lock); /* threads of the program do not hold it */
         result = freeze_call_again(r, &once);
         assert_int_equal(result, once);
         more = freeze_call_again(r, &once);
@@ -794,12 +795,12 @@ static bool again(CUresult r)
         return result;
 }
 
-static void a_call_is_made_again_where_memory_had_left_under_it(void **state)
+static void a_call_that_met_absent_memory_is_repeated(void **state)
 {
         begin_ready("move");
         assert_false(again(CUDA_ERROR_INVALID_VALUE));
         assert_true(freeze_begin());
-        assert_false(again(CUDA_ERROR_INVALID_VALUE)); /* nothing has left yet */
+        assert_false(again(CUDA_ERROR_INVALID_VALUE)); /* no memory has left yet */
         assert_true(freeze_confirm());
         assert_true(again(CUDA_ERROR_INVALID_VALUE));
         freeze_end();
@@ -810,14 +811,14 @@ static void a_call_is_made_again_where_memory_had_left_under_it(void **state)
         assert_false(again(CUDA_ERROR_OUT_OF_MEMORY));
         assert_false(again(CUDA_ERROR_NOT_READY));
         assert_false(again(CUDA_ERROR_LAUNCH_FAILED));
-        assert_false(again(CUDA_ERROR_ILLEGAL_ADDRESS)); /* the GPU's, and the program's own */
+        assert_false(again(CUDA_ERROR_ILLEGAL_ADDRESS)); /* an error of a kernel of the program */
         skew_ns = 500 * NSEC_PER_MSEC;
         assert_true(again(CUDA_ERROR_INVALID_VALUE));
         skew_ns = 1500 * NSEC_PER_MSEC;
         assert_false(again(CUDA_ERROR_INVALID_VALUE));
 }
 
-static void where_memory_never_moves_no_call_is_made_again(void **state)
+static void no_call_is_repeated_if_memory_never_moves(void **state)
 {
         begin_ready("park");
         assert_true(freeze_begin());
@@ -828,10 +829,10 @@ static void where_memory_never_moves_no_call_is_made_again(void **state)
 
 /* ---- a context that failed ---- */
 
-static void a_failure_long_after_is_not_blamed_on_freezing(void **state)
+static void a_failure_long_after_a_freeze_is_not_blamed_on_it(void **state)
 {
         begin_ready("park");
-        freeze_blame(&core.gpus[0], CUDA_ERROR_LAUNCH_FAILED); /* never frozen */
+        freeze_blame(&core.gpus[0], CUDA_ERROR_LAUNCH_FAILED); /* the program was never frozen */
         assert_true(freeze_begin());
         freeze_end();
         skew_ns = 1500 * NSEC_PER_MSEC;
@@ -841,7 +842,7 @@ static void a_failure_long_after_is_not_blamed_on_freezing(void **state)
         assert_string_equal(said(), "");
 }
 
-static void a_failure_right_after_turns_it_off_for_all(void **state)
+static void a_failure_right_after_a_freeze_turns_freezing_off_for_all(void **state)
 {
         begin_ready("park");
         assert_true(freeze_begin());
@@ -854,19 +855,19 @@ static void a_failure_right_after_turns_it_off_for_all(void **state)
         check_off("a program failed right after it had been frozen");
 }
 
-static void a_failure_while_it_stands_lets_it_go_all_the_same(void **state)
+static void a_program_that_fails_while_frozen_is_thawed_all_the_same(void **state)
 {
         begin_ready("park");
         assert_true(freeze_begin());
         freeze_blame(&core.gpus[0], CUDA_ERROR_ILLEGAL_ADDRESS);
         assert_int_equal(known(0), FREEZE_FAILS);
         assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
-        assert_true(freeze_stands()); /* its memory may be away */
+        assert_true(freeze_stands()); /* the program's memory may be evicted */
         freeze_end();
         assert_int_equal(rm_standing(), 0);
 }
 
-static void part_of_it_does_not_stay_frozen(void **state)
+static void no_part_of_a_program_stays_frozen_after_a_failed_freeze(void **state)
 {
         begin_ready("park");
         made_client(6, CLIENT + 1);
@@ -879,53 +880,53 @@ static void part_of_it_does_not_stay_frozen(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 static const struct CMUnitTest tests[] = {
-        TEST(without_a_word_a_program_is_frozen_to_give_way),
-        TEST(who_has_not_asked_to_be_frozen_is_not_told_that_it_is_not),
-        TEST(each_word_is_a_mode),
-        TEST(another_word_is_said_to_be_none),
+        TEST(by_default_a_program_is_frozen_to_give_way),
+        TEST(freezing_that_was_not_requested_is_turned_off_silently),
+        TEST(each_word_of_the_variable_sets_its_mode),
+        TEST(an_unknown_word_is_reported_and_the_default_holds),
         TEST(with_freezing_off_there_is_no_test_and_no_freeze),
         TEST(the_owner_of_the_machine_may_allow_less),
         TEST(no_more_is_allowed_than_is_requested),
-        TEST(only_a_process_for_it_tests_when_asked),
+        TEST(only_a_process_in_test_mode_tests_when_asked),
         TEST(doctor_tests_although_a_result_is_known),
         TEST(a_test_that_tells_nothing_changes_nothing),
         TEST(a_program_without_a_context_needs_no_test),
-        TEST(a_test_is_made_when_it_is_needed),
-        TEST(where_freezing_replaces_the_drain_the_test_is_made_before),
-        TEST(what_another_process_has_learned_is_not_tried_again),
+        TEST(the_self_test_runs_when_it_is_needed),
+        TEST(the_self_test_runs_early_if_freezing_replaces_the_drain),
+        TEST(a_result_of_another_process_is_not_tested_again),
         TEST(freezing_that_failed_in_another_process_is_off),
         TEST(each_gpu_is_tested),
-        TEST(one_gpu_that_fails_is_enough),
-        TEST(a_busy_gpu_is_asked_again_but_not_at_once),
-        TEST(a_context_that_ends_is_not_tested_in),
+        TEST(one_gpu_that_fails_turns_freezing_off),
+        TEST(a_busy_gpu_is_tested_again_but_not_at_once),
+        TEST(no_self_test_runs_in_a_context_that_ends),
         TEST(a_kernel_that_ran_on_is_remembered),
         TEST(a_kernel_that_did_not_go_on_is_remembered),
         TEST(a_kernel_that_cannot_be_run_is_not_remembered),
         TEST(a_process_without_channels_is_not_remembered),
         TEST(a_sandbox_that_refuses_is_not_remembered),
-        TEST(a_program_stands_until_it_is_let_go),
-        TEST(while_it_stands_nothing_is_tested),
-        TEST(a_freeze_that_is_not_offered_turns_it_off),
-        TEST(a_freeze_that_takes_too_long_turns_it_off),
-        TEST(a_freeze_that_fails_turns_it_off),
-        TEST(a_driver_that_is_not_known_turns_it_off),
+        TEST(a_program_stays_frozen_until_it_is_thawed),
+        TEST(no_self_test_runs_in_a_frozen_program),
+        TEST(a_driver_that_offers_no_freeze_turns_freezing_off),
+        TEST(a_freeze_that_takes_too_long_turns_freezing_off),
+        TEST(a_freeze_that_fails_turns_freezing_off),
+        TEST(an_unknown_driver_turns_freezing_off),
         TEST(a_thaw_is_tried_until_it_works),
-        TEST(a_program_that_cannot_go_on_says_so),
-        TEST(memory_may_leave_when_the_movers_calls_end),
-        TEST(a_call_that_waits_for_the_program_gets_it_for_a_moment),
-        TEST(calls_that_wait_for_it_longer_and_longer_have_it_drained),
+        TEST(a_program_that_cannot_be_thawed_prints_a_message),
+        TEST(memory_may_leave_when_the_movers_calls_have_ended),
+        TEST(a_canary_that_waits_for_the_program_has_it_thawed_briefly),
+        TEST(canaries_that_keep_waiting_have_the_program_drained),
         TEST(memory_stays_while_a_call_looks_up_addresses),
-        TEST(a_copy_that_goes_on_is_waited_for_while_the_program_runs),
-        TEST(a_call_that_fails_turns_it_off),
-        TEST(a_program_that_does_not_stand_again_runs_on),
-        TEST(called_off_in_the_middle_it_runs_on),
-        TEST(called_off_when_it_is_late_it_is_not_frozen_again),
-        TEST(a_call_is_made_again_where_memory_had_left_under_it),
-        TEST(where_memory_never_moves_no_call_is_made_again),
-        TEST(a_failure_long_after_is_not_blamed_on_freezing),
-        TEST(a_failure_right_after_turns_it_off_for_all),
-        TEST(a_failure_while_it_stands_lets_it_go_all_the_same),
-        TEST(part_of_it_does_not_stay_frozen),
+        TEST(a_canarys_copy_is_awaited_while_the_program_runs),
+        TEST(a_canary_that_fails_turns_freezing_off),
+        TEST(a_program_that_cannot_be_frozen_again_runs_on),
+        TEST(a_freeze_called_off_in_the_middle_leaves_the_program_running),
+        TEST(a_freeze_called_off_late_does_not_freeze_again),
+        TEST(a_call_that_met_absent_memory_is_repeated),
+        TEST(no_call_is_repeated_if_memory_never_moves),
+        TEST(a_failure_long_after_a_freeze_is_not_blamed_on_it),
+        TEST(a_failure_right_after_a_freeze_turns_freezing_off_for_all),
+        TEST(a_program_that_fails_while_frozen_is_thawed_all_the_same),
+        TEST(no_part_of_a_program_stays_frozen_after_a_failed_freeze),
 };
 
 int main(void)

@@ -1,5 +1,5 @@
-/* test_freeze_known.c: the result for a driver and a GPU is known to the next process, and no file,
- * whatever it contains, blocks a process or makes it fail. */
+/* test_freeze_known.c: the next process knows the stored result for a driver and a GPU, and no
+ * file, whatever it contains, blocks a process or makes it fail. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -42,7 +42,7 @@ static int end(void **state)
         return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The whole file; "" where there is none. */
+/* Returns the text of the file; "": there is no file. */
 static const char *content(void)
 {
         int fd = open(file, O_RDONLY | O_CLOEXEC);
@@ -83,7 +83,7 @@ static unsigned files(void)
         return n;
 }
 
-/* These two and no other, in either order. */
+/* Checks that the file has these two lines and no other, in either order. */
 static void check_lines(const char *a, const char *b)
 {
         assert_int_equal(strlen(content()), strlen(a) + strlen(b));
@@ -91,7 +91,7 @@ static void check_lines(const char *a, const char *b)
         assert_non_null(strstr(text, b));
 }
 
-/* ---- */
+/* ---- results ---- */
 
 static void nothing_is_known_at_first(void **state)
 {
@@ -112,12 +112,12 @@ static void a_stored_result_is_read_back(void **state)
         assert_string_equal(why, "the kernel ran on");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
         check_lines(DRIVER " " FIRST " works\n", DRIVER " " SECOND " the kernel ran on\n");
-        assert_int_equal(files(), 1); /* nothing else is left */
+        assert_int_equal(files(), 1); /* no temporary file is left */
         assert_int_equal(stat(file, &st), 0);
         assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-static void drivers_are_told_apart(void **state)
+static void results_of_different_drivers_are_kept_apart(void **state)
 {
         freeze_learn(DRIVER, first, "");
         assert_int_equal(freeze_known("580.159", first, why), FREEZE_NOT_KNOWN);
@@ -141,9 +141,9 @@ static void a_new_result_replaces_the_old_one(void **state)
         check_lines(DRIVER " " FIRST " works\n", DRIVER " " SECOND " c\n");
 }
 
-/* ---- where ---- */
+/* ---- the path of the file ---- */
 
-static void without_a_home_nothing_is_kept(void **state)
+static void without_an_absolute_cache_path_no_result_is_kept(void **state)
 {
         static const char *const caches[] = {NULL, "", "relative/path"};
 
@@ -187,7 +187,7 @@ static void a_folder_that_cannot_be_made_is_no_error(void **state)
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
 }
 
-static void a_path_that_is_too_long_is_none(void **state)
+static void a_path_that_is_too_long_keeps_no_result(void **state)
 {
         char *path = malloc(PATH_MAX + 64);
 
@@ -203,7 +203,7 @@ static void a_path_that_is_too_long_is_none(void **state)
         free(path);
 }
 
-/* ---- what may be in the file ---- */
+/* ---- the contents of the file ---- */
 
 static void broken_lines_are_not_known_and_do_no_harm(void **state)
 {
@@ -226,7 +226,8 @@ static void broken_lines_are_not_known_and_do_no_harm(void **state)
                 assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_FAILS);
                 assert_string_equal(why, "x");
         }
-        write_file(DRIVER " " FIRST " works", strlen(DRIVER " " FIRST " works")); /* no newline */
+        write_file(DRIVER " " FIRST " works",
+                   strlen(DRIVER " " FIRST " works")); /* no newline at the end */
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
 }
 
@@ -241,7 +242,7 @@ static void a_long_reason_is_cut(void **state)
         assert_int_equal(strlen(why), FREEZE_WHY_MAX - 1);
 }
 
-static void a_huge_file_costs_no_more_than_its_beginning(void **state)
+static void only_the_beginning_of_a_huge_file_is_read(void **state)
 {
         const size_t n = 4u << 20;
         char *data = malloc(n);
@@ -266,14 +267,14 @@ static void a_path_that_is_no_file_does_not_block(void **state)
         assert_int_equal(unlink(file), 0);
         assert_int_equal(mkfifo(file, 0600), 0);
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
-        freeze_learn(DRIVER, first, ""); /* takes its place */
+        freeze_learn(DRIVER, first, ""); /* a file replaces the pipe */
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
 
         assert_int_equal(unlink(file), 0);
         assert_int_equal(mkdir(file, 0700), 0);
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
         freeze_learn(DRIVER, first, "");
-        assert_int_equal(files(), 1); /* its own is taken away again */
+        assert_int_equal(files(), 1); /* the temporary file was removed again */
         assert_int_equal(rmdir(file), 0);
 
         (void)snprintf(other, sizeof(other), "%s/other", folder);
@@ -292,7 +293,7 @@ static void a_file_that_may_not_be_read_is_not_known(void **state)
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
 }
 
-/* When the file is full its oldest lines go; the newest results are known. */
+/* When the file is full its oldest lines go, and the newest results stay known. */
 static void the_newest_results_survive_a_full_file(void **state)
 {
         char driver[32];
@@ -310,15 +311,15 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(nothing_is_known_at_first),
                 TEST(a_stored_result_is_read_back),
-                TEST(drivers_are_told_apart),
+                TEST(results_of_different_drivers_are_kept_apart),
                 TEST(a_new_result_replaces_the_old_one),
-                TEST(without_a_home_nothing_is_kept),
+                TEST(without_an_absolute_cache_path_no_result_is_kept),
                 TEST(folders_are_made_in_the_home),
                 TEST(a_folder_that_cannot_be_made_is_no_error),
-                TEST(a_path_that_is_too_long_is_none),
+                TEST(a_path_that_is_too_long_keeps_no_result),
                 TEST(broken_lines_are_not_known_and_do_no_harm),
                 TEST(a_long_reason_is_cut),
-                TEST(a_huge_file_costs_no_more_than_its_beginning),
+                TEST(only_the_beginning_of_a_huge_file_is_read),
                 TEST(a_path_that_is_no_file_does_not_block),
                 TEST(a_file_that_may_not_be_read_is_not_known),
                 TEST(the_newest_results_survive_a_full_file),

@@ -1,5 +1,5 @@
-/* test_freeze_watch.c: a call that blocks a frozen program too long has it thawed, and one that
- * returns in time does not. */
+/* test_freeze_watch.c: the watchdog thaws a frozen program if a driver call takes too long, and
+ * does nothing if the call returns in time. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -85,9 +85,9 @@ static int end(void **state)
         return 0;
 }
 
-/* ---- first, for it needs a process without the thread ---- */
+/* ---- the first test: it needs a process without the watchdog's thread ---- */
 
-static void without_a_thread_nothing_is_watched_and_it_is_tried_again(void **state)
+static void a_watchdog_that_cannot_start_is_started_later(void **state)
 {
         no_thread = 11;
         freeze_watch_begin(1, true);
@@ -100,7 +100,7 @@ static void without_a_thread_nothing_is_watched_and_it_is_tried_again(void **sta
         assert_int_equal(atomic_load(&thaws), 0);
 }
 
-static void a_call_that_takes_too_long_has_the_program_let_go_once(void **state)
+static void a_call_that_takes_too_long_has_the_program_thawed_once(void **state)
 {
         freeze_watch_begin(SHORT_NS, true);
         freeze_watch_call("cuMemUnmap");
@@ -108,11 +108,11 @@ static void a_call_that_takes_too_long_has_the_program_let_go_once(void **state)
         sleep_ns(4 * SHORT_NS);
         assert_int_equal(atomic_load(&thaws), 1);
         assert_true(freeze_watch_end());
-        assert_string_equal(said(), ""); /* it does not concern the user */
+        assert_string_equal(said(), ""); /* the user need not know of a thaw */
         assert_int_equal(threads_made, 1);
 }
 
-static void a_call_that_returns_in_time_does_not(void **state)
+static void a_call_that_returns_in_time_thaws_nothing(void **state)
 {
         freeze_watch_begin(LONG_NS, true);
         assert_false(freeze_watch_end());
@@ -122,7 +122,7 @@ static void a_call_that_returns_in_time_does_not(void **state)
         }
         freeze_watch_begin(SHORT_NS, true);
         if (freeze_watch_end())
-                return; /* this thread did not run for so long: see another test */
+                return; /* this thread did not run in time, so the limit passed */
         sleep_ns(4 * SHORT_NS);
         assert_int_equal(atomic_load(&thaws), 0);
         assert_false(freeze_watch_end());
@@ -134,12 +134,12 @@ static void each_limit_counts_from_its_own_beginning(void **state)
                 freeze_watch_begin(SHORT_NS << i, true);
                 wait_for_thaws(i);
                 assert_true(freeze_watch_end());
-                freeze_watch_begin(LONG_NS, true); /* that the last call was late is forgotten */
+                freeze_watch_begin(LONG_NS, true); /* the lateness of the last call is forgotten */
                 assert_false(freeze_watch_end());
         }
 }
 
-/* The watchdog sleeps for the earlier limit: a shorter one has to wake it. */
+/* The watchdog sleeps until the earlier, longer limit, so the shorter one has to wake it. */
 static void a_short_limit_after_a_long_one_is_kept(void **state)
 {
         uint64_t began;
@@ -154,7 +154,7 @@ static void a_short_limit_after_a_long_one_is_kept(void **state)
         assert_true(freeze_watch_end());
 }
 
-static void while_memory_is_away_the_program_is_not_let_go_and_the_call_is_named(void **state)
+static void with_memory_away_a_late_call_is_named_and_nothing_is_thawed(void **state)
 {
         freeze_watch_begin(SHORT_NS, false);
         freeze_watch_call("cuMemcpyDtoHAsync");
@@ -162,14 +162,14 @@ static void while_memory_is_away_the_program_is_not_let_go_and_the_call_is_named
                 sleep_ns(NSEC_PER_MSEC);
         assert_non_null(strstr(said(), "cuMemcpyDtoHAsync has not returned for"));
         sleep_ns(4 * SHORT_NS);
-        assert_ptr_equal(strchr(said(), '\n'), said() + strlen(said()) - 1); /* once */
+        assert_ptr_equal(strchr(said(), '\n'), said() + strlen(said()) - 1); /* a single line */
         assert_int_equal(atomic_load(&thaws), 0);
         assert_false(freeze_watch_end());
 }
 
-static void a_call_that_has_no_name_yet_is_a_driver_call(void **state)
+static void a_late_call_without_a_name_is_reported_as_a_driver_call(void **state)
 {
-        freeze_watch_call("cuMemUnmap"); /* of the last time */
+        freeze_watch_call("cuMemUnmap"); /* the name of an earlier call */
         freeze_watch_begin(SHORT_NS, false);
         for (unsigned i = 0; i < 10000 && !*said(); i++)
                 sleep_ns(NSEC_PER_MSEC);
@@ -177,7 +177,8 @@ static void a_call_that_has_no_name_yet_is_a_driver_call(void **state)
         assert_false(freeze_watch_end());
 }
 
-/* A hand-off begins a watch for each step: the thread has to sleep through all of them. */
+/* Returns how often the other threads went to sleep. A hand-off begins a watch for each step, and
+ * the watchdog's thread must not wake for each of them. */
 static long switches(void)
 {
         DIR *tasks = opendir("/proc/self/task");
@@ -203,7 +204,7 @@ static long switches(void)
         return sum;
 }
 
-static void a_far_limit_that_is_set_again_and_again_wakes_nobody(void **state)
+static void repeated_far_limits_do_not_wake_the_watchdog(void **state)
 {
         long before;
 
@@ -221,7 +222,7 @@ static void a_far_limit_that_is_set_again_and_again_wakes_nobody(void **state)
         assert_true(switches() - before < 20);
 }
 
-static void in_a_child_it_begins_anew(void **state)
+static void a_child_starts_its_own_watchdog(void **state)
 {
         freeze_watch_forget();
         freeze_watch_begin(SHORT_NS, true);
@@ -234,15 +235,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
         const struct CMUnitTest tests[] = {
-                TEST(without_a_thread_nothing_is_watched_and_it_is_tried_again),
-                TEST(a_call_that_takes_too_long_has_the_program_let_go_once),
-                TEST(a_call_that_returns_in_time_does_not),
+                TEST(a_watchdog_that_cannot_start_is_started_later),
+                TEST(a_call_that_takes_too_long_has_the_program_thawed_once),
+                TEST(a_call_that_returns_in_time_thaws_nothing),
                 TEST(each_limit_counts_from_its_own_beginning),
                 TEST(a_short_limit_after_a_long_one_is_kept),
-                TEST(while_memory_is_away_the_program_is_not_let_go_and_the_call_is_named),
-                TEST(a_call_that_has_no_name_yet_is_a_driver_call),
-                TEST(a_far_limit_that_is_set_again_and_again_wakes_nobody),
-                TEST(in_a_child_it_begins_anew),
+                TEST(with_memory_away_a_late_call_is_named_and_nothing_is_thawed),
+                TEST(a_late_call_without_a_name_is_reported_as_a_driver_call),
+                TEST(repeated_far_limits_do_not_wake_the_watchdog),
+                TEST(a_child_starts_its_own_watchdog),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

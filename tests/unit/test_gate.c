@@ -1,6 +1,7 @@
-/* test_gate.c: a thread that has passed the gate may use what it guards until it leaves; the thread
- * that shut it may take that away once no thread is inside. Many threads pass while one shuts and
- * opens; the guarded thing is a flag that must never be seen down from inside. */
+/* test_gate.c: a thread that has passed the gate may use memory until it leaves. The thread that
+ * shuts the gate may take memory away once no thread is inside. Here many threads pass while one
+ * shuts and opens the gate; in place of memory there is a flag, which no thread inside may see
+ * down. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -31,7 +32,7 @@ static _Atomic bool resource = true;
 static _Atomic bool stop;
 static _Atomic unsigned violations, passes, waits;
 
-/* ---- what the gate asks of its neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 int core_setup(void)
 {
@@ -76,12 +77,12 @@ bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
         bool ends = atomic_load(&interrupted);
 
         *ret_timeout_ns = UINT64_MAX;
-        if (atomic_exchange(&turn_comes, false)) { /* the real one gives core_lock up */
+        if (atomic_exchange(&turn_comes, false)) { /* a turn comes while core_lock is given up */
                 core.running = true;
                 gate_open(GATE_NO_LEASE);
                 bell_ring(&core.changed);
         }
-        if (atomic_exchange(&signal_comes, false)) { /* it has just looked */
+        if (atomic_exchange(&signal_comes, false)) { /* a signal comes after the check */
                 atomic_store(&interrupted, true);
                 bell_ring(&core.changed);
         }
@@ -157,13 +158,13 @@ static unsigned waiters(void)
         return n;
 }
 
-/* until_waited: the gate stays shut until a thread waits at it. */
+/* Shuts the gate for a moment; with until_waited, until a thread waits at it. */
 static void shut_and_open(bool until_waited)
 {
         unsigned seen = atomic_load(&passes);
 
-        /* Threads that have just been woken take the slow way, past full fences: let them get up to
-         * speed. */
+        /* Threads that have just been woken pass the slow way, with full fences. Wait until they
+         * pass the fast way again. */
         while (atomic_load_explicit(&passes, memory_order_relaxed) - seen < 100)
                 (void)sched_yield();
         lock_acquire(&core_lock);
@@ -203,13 +204,13 @@ static void hammer(unsigned rounds)
         assert_false(gate_anybody_inside());
 }
 
-static void nobody_is_inside_once_the_gate_is_shut(void **state)
+static void no_thread_is_inside_once_the_gate_is_shut(void **state)
 {
         hammer(ROUNDS);
         assert_true(atomic_load(&waits) > 0);
 }
 
-/* A sandbox without membarrier, as some container runtimes have it. */
+/* Forbids membarrier from now on, as the sandboxes of some container runtimes do. */
 static int refuse_membarrier(void)
 {
         struct sock_filter filter[] = {
@@ -225,7 +226,7 @@ static int refuse_membarrier(void)
         return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-static void it_also_holds_where_membarrier_is_refused(void **state)
+static void the_gate_holds_without_membarrier(void **state)
 {
         int status;
         pid_t child = fork();
@@ -243,13 +244,12 @@ static void it_also_holds_where_membarrier_is_refused(void **state)
         }
         assert_int_equal(waitpid(child, &status, 0), child);
         if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-                skip(); /* no seccomp: emulated */
+                skip(); /* there is no seccomp, as under an emulator */
         assert_int_equal(status, 0);
 }
 
-/* A program sandboxes itself once it is set up. Threads that pass at full speed know nothing of it.
- */
-static void it_also_holds_where_membarrier_is_refused_later(void **state)
+/* A program may sandbox itself after its set-up. Threads that pass the fast way do not notice. */
+static void the_gate_holds_if_membarrier_is_refused_later(void **state)
 {
         int status;
         pid_t child = fork();
@@ -296,8 +296,8 @@ static void *come_through(void *unused)
         return NULL;
 }
 
-/* With a lease, too: memory that is being replaced must not be used. */
-static void nobody_passes_while_memory_is_held(void **state)
+/* Not even a program with a lease may use memory that is being replaced. */
+static void no_thread_passes_while_memory_is_held(void **state)
 {
         pthread_t thread;
 
@@ -333,7 +333,8 @@ static void jump(int number)
         siglongjmp(away, number);
 }
 
-/* Jumps out of its wait, and then waits again (how NULL) or ends. */
+/* Waits at the gate until a signal handler jumps out of the wait, and then waits again (how NULL)
+ * or ends. */
 static void *jumper(void *how)
 {
         if (sigsetjmp(away, 1) == 0 || !how)
@@ -354,7 +355,7 @@ static void jump_out(bool ends)
         assert_int_equal(pthread_create(&thread, NULL, jumper, ends ? &away : NULL), 0);
         while (waiters() == 0)
                 (void)usleep(1000);
-        /* While this thread holds the lock, the jumping thread does not. */
+        /* This thread holds the lock, so that the other thread does not hold it when it jumps. */
         lock_acquire(&core_lock);
         assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
         while (!atomic_load(&jumped))
@@ -363,7 +364,7 @@ static void jump_out(bool ends)
         if (ends)
                 assert_int_equal(pthread_join(thread, NULL), 0);
         while (!ends && atomic_load(&waits) < 2 && waiters() < 2)
-                (void)usleep(1000); /* it waits again */
+                (void)usleep(1000); /* until the thread waits again */
         assert_int_equal(waiters(), ends ? 0 : 1);
         lock_acquire(&core_lock);
         core.running = true;
@@ -381,12 +382,12 @@ static void a_signal_handler_may_jump_out_of_a_wait(void **state)
         jump_out(true);
 }
 
-static pthread_key_t late_key; /* made after the gate's: its destructor runs after the gate's */
+static pthread_key_t late_key; /* newer than the gate's key, so its destructor runs later */
 static _Atomic unsigned late_rounds;
 static struct gate_thread *_Atomic late_record;
 static _Atomic bool late_goes_on;
 
-/* A destructor that submits, and that is due again in every round except the last one. */
+/* A destructor that submits work. It sets its key again, so that it runs in every round. */
 static void submit_late(void *value)
 {
         struct gate_thread *t = gate_enter(NULL, 0);
@@ -415,7 +416,7 @@ static void *take_record(void *ret)
         return NULL;
 }
 
-static void a_thread_that_submits_while_it_ends_shares_its_record_with_nobody(void **state)
+static void a_thread_that_submits_while_it_ends_keeps_its_own_record(void **state)
 {
         struct gate_thread *other = NULL;
         pthread_t ending, thread;
@@ -441,7 +442,7 @@ static void *end_inside(void *ret)
         pthread_exit(NULL);
 }
 
-static void a_thread_that_ends_inside_is_inside_no_more(void **state)
+static void a_thread_that_ends_inside_no_longer_counts_as_inside(void **state)
 {
         struct gate_thread *inside = NULL, *next = NULL;
         pthread_t thread;
@@ -452,7 +453,7 @@ static void a_thread_that_ends_inside_is_inside_no_more(void **state)
         assert_ptr_equal(atomic_load(&forgotten), inside);
         assert_int_equal(pthread_create(&thread, NULL, take_record, &next), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
-        assert_ptr_equal(next, inside); /* it is used again */
+        assert_ptr_equal(next, inside); /* the record is used again */
 }
 
 static struct gate_thread *_Atomic passed_as;
@@ -485,7 +486,7 @@ static void an_interrupted_thread_has_not_passed_and_waits_no_more(void **state)
         assert_int_equal(pthread_join(ends, NULL), 0);
         assert_ptr_equal(atomic_load(&passed_as), &gate_interrupted);
         assert_false(gate_anybody_inside());
-        assert_int_equal(waiters(), 1); /* whose call must not fail */
+        assert_int_equal(waiters(), 1); /* the thread whose call must not fail still waits */
         assert_false(atomic_load(&through));
         atomic_store(&interrupted, false);
         lock_acquire(&core_lock);
@@ -496,7 +497,8 @@ static void an_interrupted_thread_has_not_passed_and_waits_no_more(void **state)
         assert_int_equal(pthread_join(stays, NULL), 0);
 }
 
-/* By a thread that waits for its turn. NULL: it still waits. */
+/* Starts a thread that waits for its turn. Returns the record with which it passes; NULL: it still
+ * waits after 10 s. */
 static struct gate_thread *passes_as(pthread_t *ret)
 {
         core.running = false;
@@ -534,7 +536,7 @@ static void a_signal_that_comes_just_before_the_wait_is_not_missed(void **state)
         gate_open(GATE_NO_LEASE);
 }
 
-static void an_idle_client_tells_once_and_goes_on(void **state)
+static void an_idle_client_reports_its_submission_and_goes_on(void **state)
 {
         core.submits = false;
         gate_shut(GATE_TELL);
@@ -543,7 +545,7 @@ static void an_idle_client_tells_once_and_goes_on(void **state)
         assert_true(core.submits);
 }
 
-static void a_bystander_passes_unmarked(void **state)
+static void a_bystander_passes_without_being_counted(void **state)
 {
         uint64_t before = gate_submissions();
 
@@ -560,19 +562,19 @@ static void a_bystander_passes_unmarked(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(nobody_is_inside_once_the_gate_is_shut),
-                cmocka_unit_test(it_also_holds_where_membarrier_is_refused),
-                cmocka_unit_test(it_also_holds_where_membarrier_is_refused_later),
+                cmocka_unit_test(no_thread_is_inside_once_the_gate_is_shut),
+                cmocka_unit_test(the_gate_holds_without_membarrier),
+                cmocka_unit_test(the_gate_holds_if_membarrier_is_refused_later),
                 cmocka_unit_test(a_thread_inside_passes_again_while_the_gate_is_shut),
-                cmocka_unit_test(nobody_passes_while_memory_is_held),
+                cmocka_unit_test(no_thread_passes_while_memory_is_held),
                 cmocka_unit_test(a_signal_handler_may_jump_out_of_a_wait),
-                cmocka_unit_test(a_thread_that_submits_while_it_ends_shares_its_record_with_nobody),
-                cmocka_unit_test(a_thread_that_ends_inside_is_inside_no_more),
+                cmocka_unit_test(a_thread_that_submits_while_it_ends_keeps_its_own_record),
+                cmocka_unit_test(a_thread_that_ends_inside_no_longer_counts_as_inside),
                 cmocka_unit_test(an_interrupted_thread_has_not_passed_and_waits_no_more),
                 cmocka_unit_test(a_turn_that_comes_while_python_is_asked_is_not_missed),
                 cmocka_unit_test(a_signal_that_comes_just_before_the_wait_is_not_missed),
-                cmocka_unit_test(an_idle_client_tells_once_and_goes_on),
-                cmocka_unit_test(a_bystander_passes_unmarked),
+                cmocka_unit_test(an_idle_client_reports_its_submission_and_goes_on),
+                cmocka_unit_test(a_bystander_passes_without_being_counted),
         };
 
         core.running = true;

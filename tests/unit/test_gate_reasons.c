@@ -1,6 +1,5 @@
-/* test_gate_reasons.c: why a thread waits at the gate or passes it, one reason at a time and
- * together: a lease, memory, captures. The fakes' core_wait() reports waits, and opens the gate
- * meanwhile. */
+/* test_gate_reasons.c: the reasons for which a thread waits at the gate or passes it, alone and
+ * together: a lease, memory, captures. The fake core_wait() counts waits and opens the gate. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -30,8 +29,8 @@ static CUresult poisoned;
 
 /* ---- the kernel ---- */
 
-static bool there;                      /* membarrier(2), when the process began */
-static bool membarrier_refused, frozen; /* the clock is now_ns */
+static bool there;                      /* membarrier(2) worked when the process began */
+static bool membarrier_refused, frozen; /* frozen: the clock stands at now_ns */
 static unsigned barriers;
 static uint64_t now_ns;
 
@@ -66,13 +65,14 @@ long syscall(long number, ...)
         }
         if (number == SYS_nanosleep && frozen) {
                 assert_true(atomic_load(&gate_bits) & GATE_FENCE);
-                now_ns += (uint64_t)((const struct timespec *)a[0])->tv_nsec / 2 + 1; /* a signal */
+                /* A signal ends the sleep early. */
+                now_ns += (uint64_t)((const struct timespec *)a[0])->tv_nsec / 2 + 1;
                 return 0;
         }
         return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 static unsigned setups;
 
@@ -87,7 +87,7 @@ int core_setup(void)
 static void back_new(uint64_t work)
 {
         backed++;
-        assert_false(gate_anybody_inside()); /* memory may come and go meanwhile */
+        assert_false(gate_anybody_inside()); /* memory may move while this function runs */
         gate_open(GATE_UNBACKED);
 }
 
@@ -137,7 +137,7 @@ static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
         return CUDA_SUCCESS;
 }
 
-/* ---- what happens while a thread waits ---- */
+/* ---- events while a thread waits ---- */
 
 static void count_wait(void)
 {
@@ -193,7 +193,7 @@ static void pass(CUstream stream)
 
         assert_non_null(t);
         assert_true(gate_anybody_inside());
-        assert_int_equal(core.waiters, 0); /* it waits no more */
+        assert_int_equal(core.waiters, 0); /* this thread no longer counts as waiting */
         gate_leave(t);
         assert_false(gate_anybody_inside());
 }
@@ -205,7 +205,7 @@ static void without_a_lease_a_thread_waits_for_it(void **state)
         gate_shut(GATE_NO_LEASE);
         pass(PLAIN);
         assert_int_equal(waits, 1);
-        assert_int_equal(request_kicks, 1); /* the agent is told of the first */
+        assert_int_equal(request_kicks, 1); /* the first waiting thread kicks the agent */
 }
 
 /* Captured work does not run now, and the capture has to end before a drain can. */
@@ -215,11 +215,11 @@ static void a_capturing_stream_passes_without_a_lease(void **state)
         gate_shut(GATE_NO_LEASE);
         pass(CAPTURED);
         assert_int_equal(waits, 0);
-        pass(PLAIN); /* another one does not */
+        pass(PLAIN); /* a stream that does not capture waits */
         assert_int_equal(waits, 1);
 }
 
-/* Memory may be away: a captured call uses addresses, too. */
+/* A captured call uses addresses as well, and memory of a frozen program may be evicted. */
 static void a_capturing_stream_waits_while_the_program_is_frozen(void **state)
 {
         fake_capturing = true;
@@ -264,14 +264,14 @@ static void only_a_thread_inside_counts_as_looking_up_addresses(void **state)
         gate_leave(in);
 }
 
-static void capturing_is_asked_only_where_there_is_a_capture(void **state)
+static void the_driver_is_asked_about_captures_only_during_one(void **state)
 {
         gate_shut(GATE_NO_LEASE);
-        pass(CAPTURED); /* the driver's answer concerns another program's library */
+        pass(CAPTURED); /* waits: no capture was begun through our hooks */
         assert_int_equal(waits, 1);
 }
 
-/* A graph may hold addresses, so memory has to be behind them. */
+/* A graph may hold addresses, so the memory at these addresses has to be backed. */
 static void a_capturing_stream_waits_for_memory(void **state)
 {
         fake_capturing = true;
@@ -285,7 +285,7 @@ static void a_capturing_stream_waits_for_memory(void **state)
         assert_int_equal(backed, 2);
 }
 
-static void memory_comes_after_the_lease(void **state)
+static void a_thread_waits_for_the_lease_before_memory(void **state)
 {
         gate_shut(GATE_NO_LEASE | GATE_UNBACKED);
         pass(PLAIN);
@@ -294,7 +294,7 @@ static void memory_comes_after_the_lease(void **state)
         assert_int_equal(atomic_load(&gate_bits), 0);
 }
 
-static void memory_that_is_replaced_is_waited_for(void **state)
+static void a_thread_waits_while_memory_is_replaced(void **state)
 {
         meanwhile = hold_ends;
         gate_shut(GATE_HELD);
@@ -302,7 +302,7 @@ static void memory_that_is_replaced_is_waited_for(void **state)
         assert_int_equal(waits, 1);
 }
 
-/* The driver refuses it there. */
+/* The driver itself fails the calls of such a thread. */
 static void a_thread_whose_context_has_failed_waits_for_nothing(void **state)
 {
         poisoned = CUDA_ERROR_LAUNCH_FAILED;
@@ -318,7 +318,7 @@ static void the_process_ends(const struct core_wait *w)
         bell_ring(&core.changed);
 }
 
-static void whoever_waits_while_the_gpu_fails_goes_on_unmarked(void **state)
+static void a_thread_waiting_while_the_gpu_fails_passes_uncounted(void **state)
 {
         static const uint32_t why[] = {GATE_NO_LEASE, GATE_HELD};
 
@@ -336,7 +336,7 @@ static void whoever_waits_while_the_gpu_fails_goes_on_unmarked(void **state)
         }
 }
 
-static void too_much_in_flight_is_waited_for_outside(void **state)
+static void a_throttled_thread_waits_outside_the_driver(void **state)
 {
         gate_shut(GATE_THROTTLE);
         pass(PLAIN);
@@ -351,8 +351,8 @@ static void too_much_in_flight_is_waited_for_outside(void **state)
         bound_refuses = 0;
 }
 
-/* A thread held back by the throttle finds the gate as it is by then. */
-static void a_lease_that_is_lost_meanwhile_is_waited_for(void **state)
+/* A thread that the throttle held back looks at the gate again before it passes. */
+static void a_throttled_thread_waits_for_a_lease_lost_meanwhile(void **state)
 {
         gate_shut(GATE_THROTTLE | GATE_NO_LEASE);
         bound_refuses = 1;
@@ -362,7 +362,7 @@ static void a_lease_that_is_lost_meanwhile_is_waited_for(void **state)
         gate_open(GATE_THROTTLE);
 }
 
-static void a_check_at_each_call_looks_once(void **state)
+static void each_call_is_checked_once(void **state)
 {
         gate_shut(GATE_TORTURE | GATE_PROFILE | GATE_TELL | GATE_NO_LEASE);
         pass(PLAIN);
@@ -376,7 +376,7 @@ static void a_check_at_each_call_looks_once(void **state)
         assert_false(core.submits);
 }
 
-static void calls_inside_a_call_are_looked_at_no_more(void **state)
+static void calls_inside_a_call_are_not_checked(void **state)
 {
         struct gate_thread *outer = gate_enter(PLAIN, WORK);
 
@@ -402,7 +402,7 @@ static void submissions_and_default_streams_are_remembered(void **state)
         pass(NULL);
         assert_true(gate_default_streams() & 1u);
         gate_shut(GATE_NO_LEASE);
-        pass(PLAIN); /* also the slow way */
+        pass(PLAIN); /* counts also on the slow way */
         assert_int_equal(gate_submissions(), before + 5);
 }
 
@@ -436,7 +436,7 @@ static void the_record_of_a_thread_that_ended_is_used_again(void **state)
 
         assert_ptr_not_equal(first, gate_self);
         assert_ptr_equal(pass_in_a_thread(), first);
-        assert_int_equal(gate_submissions(), before + 1); /* earlier counts stay */
+        assert_int_equal(gate_submissions(), before + 1); /* the ended thread still counts */
         assert_null(ended);
         assert_ptr_equal(forgotten, first);
         fake_capturing = true;
@@ -452,8 +452,8 @@ static void *pass_and_become_a_bystander(void *unused)
         return NULL;
 }
 
-/* A child's accounts are its parent's in the middle of a change. */
-static void a_bystanders_threads_end_without_a_word(void **state)
+/* The accounts of a child are a copy of its parent's, perhaps in the middle of a change. */
+static void the_end_of_a_bystanders_thread_is_not_reported(void **state)
 {
         pthread_t thread;
 
@@ -473,7 +473,7 @@ static void the_first_call_sets_the_process_up(void **state)
         assert_int_equal(waits, 1);
 }
 
-/* ---- who is there ---- */
+/* ---- threads inside ---- */
 
 static _Atomic bool is_in, may_go;
 
@@ -503,8 +503,8 @@ static void a_child_has_none_of_its_parents_threads(void **state)
         assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-/* The last test: a process that has lost it does not get it back. */
-static void without_membarrier_whoever_shuts_waits_a_moment(void **state)
+/* This test is the last one, because a process that has lost membarrier does not use it again. */
+static void without_membarrier_the_first_shutting_waits_a_moment(void **state)
 {
         uint64_t began;
 
@@ -521,7 +521,7 @@ static void without_membarrier_whoever_shuts_waits_a_moment(void **state)
         assert_in_range(now_ns - began, 10 * NSEC_PER_MSEC, 11 * NSEC_PER_MSEC);
         assert_true(atomic_load(&gate_bits) & GATE_FENCE);
         began = now_ns;
-        gate_shut(GATE_NO_LEASE); /* and no more */
+        gate_shut(GATE_NO_LEASE); /* the next shutting must not wait */
         assert_int_equal(barriers, 2);
         assert_int_equal(now_ns, began);
         pass(PLAIN);
@@ -539,22 +539,22 @@ int main(void)
                 REASON_TEST(a_capturing_stream_waits_while_the_program_is_frozen),
                 REASON_TEST(a_capturing_stream_passes_when_the_program_is_drained_instead),
                 REASON_TEST(only_a_thread_inside_counts_as_looking_up_addresses),
-                REASON_TEST(capturing_is_asked_only_where_there_is_a_capture),
+                REASON_TEST(the_driver_is_asked_about_captures_only_during_one),
                 REASON_TEST(a_capturing_stream_waits_for_memory),
-                REASON_TEST(memory_comes_after_the_lease),
-                REASON_TEST(memory_that_is_replaced_is_waited_for),
+                REASON_TEST(a_thread_waits_for_the_lease_before_memory),
+                REASON_TEST(a_thread_waits_while_memory_is_replaced),
                 REASON_TEST(a_thread_whose_context_has_failed_waits_for_nothing),
-                REASON_TEST(whoever_waits_while_the_gpu_fails_goes_on_unmarked),
-                REASON_TEST(too_much_in_flight_is_waited_for_outside),
-                REASON_TEST(a_lease_that_is_lost_meanwhile_is_waited_for),
-                REASON_TEST(a_check_at_each_call_looks_once),
-                REASON_TEST(calls_inside_a_call_are_looked_at_no_more),
+                REASON_TEST(a_thread_waiting_while_the_gpu_fails_passes_uncounted),
+                REASON_TEST(a_throttled_thread_waits_outside_the_driver),
+                REASON_TEST(a_throttled_thread_waits_for_a_lease_lost_meanwhile),
+                REASON_TEST(each_call_is_checked_once),
+                REASON_TEST(calls_inside_a_call_are_not_checked),
                 REASON_TEST(submissions_and_default_streams_are_remembered),
                 REASON_TEST(the_record_of_a_thread_that_ended_is_used_again),
-                REASON_TEST(a_bystanders_threads_end_without_a_word),
+                REASON_TEST(the_end_of_a_bystanders_thread_is_not_reported),
                 REASON_TEST(the_first_call_sets_the_process_up),
                 REASON_TEST(a_child_has_none_of_its_parents_threads),
-                REASON_TEST(without_membarrier_whoever_shuts_waits_a_moment),
+                REASON_TEST(without_membarrier_the_first_shutting_waits_a_moment),
         };
 
         gate_setup();

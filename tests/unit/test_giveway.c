@@ -1,5 +1,5 @@
-/* test_giveway.c: of two programs that have half of what each needs, one gives way and the other
- * gets all, whatever numbers are drawn. */
+/* test_giveway.c: if several programs each have only a part of their memory, some give way and one
+ * gets all of its memory, whatever random numbers are drawn. */
 #include "unit.h"
 
 #include "base/clock.h"
@@ -19,8 +19,8 @@ static void a_program_that_makes_progress_stays(void **state)
         assert_true(giveway_step(&w, true, backed, now + 200 * MS, 0));
 }
 
-/* Giving way takes time, too; each time the program stays away longer, but not for ever. */
-static void who_moved_out_comes_back_later_each_time(void **state)
+/* The time away begins when all memory is out. It doubles each time, up to 16 s. */
+static void a_program_stays_away_longer_each_time_it_gives_way(void **state)
 {
         static const uint64_t seconds[] = {1, 2, 4, 8, 16, 16, 16};
         struct giveway w = {0};
@@ -39,7 +39,7 @@ static void who_moved_out_comes_back_later_each_time(void **state)
         }
 }
 
-/* If no daemon sees it come in, the one that starts then must not wait for the end of a pause. */
+/* When the first thread waits, the program comes back at once, without the rest of a pause. */
 static void without_waiting_threads_memory_stays_evicted(void **state)
 {
         struct giveway w = {0};
@@ -61,7 +61,7 @@ struct side {
         uint64_t has;
 };
 
-/* One step of one of them, every 10 ms: it takes or gives back what the bus moves in that time. */
+/* Plays 10 ms of one program: it takes or gives back the bytes that the bus moves in that time. */
 static bool move(struct side *s, uint64_t needs, uint64_t *free_bytes, uint64_t now,
                  uint32_t random)
 {
@@ -77,7 +77,7 @@ static bool move(struct side *s, uint64_t needs, uint64_t *free_bytes, uint64_t 
         return s->has == needs;
 }
 
-static void one_of_several_gets_all(void **state)
+static void one_of_several_programs_gets_all_its_memory(void **state)
 {
         enum { SIDES = 4, CARD = 100, NEEDS = 60 };
 
@@ -94,7 +94,7 @@ static void one_of_several_gets_all(void **state)
                                 done = move(&s[i], NEEDS, &free_bytes, now,
                                             (uint32_t)(random >> 32));
                         }
-                assert_true(done); /* within a minute */
+                assert_true(done); /* one program got all its memory within a minute */
         }
 }
 
@@ -102,9 +102,9 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_program_that_makes_progress_stays),
-                cmocka_unit_test(who_moved_out_comes_back_later_each_time),
+                cmocka_unit_test(a_program_stays_away_longer_each_time_it_gives_way),
                 cmocka_unit_test(without_waiting_threads_memory_stays_evicted),
-                cmocka_unit_test(one_of_several_gets_all),
+                cmocka_unit_test(one_of_several_programs_gets_all_its_memory),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_gpus.c: the table of cards, with a real scheduler behind it: NVML's figures hold, and a
- * client's figure binds no other client. */
+/* test_gpus.c: the table of cards, with a real scheduler: NVML's figures take precedence, and the
+ * figure of one client does not bind another client. */
 #include "unit.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #define CARD  (16 * GIB)
 #define START (100 * NSEC_PER_SEC)
-#define KEPT  (10 * NSEC_PER_SEC) /* a card without clients */
+#define KEPT  (10 * NSEC_PER_SEC) /* time that a card without clients is kept */
 
 static struct config config;
 static struct gpus gpus;
@@ -46,7 +46,7 @@ static const uint8_t *uuid_of(uint8_t card)
         return uuid;
 }
 
-/* NVML shows this card as well. */
+/* Adds a card to those that NVML shows. */
 static void show(uint8_t card, uint64_t bytes)
 {
         struct nvml_card *c = &shown.cards[shown.n++];
@@ -118,7 +118,7 @@ static void nvmls_cards_are_there_before_any_client(void **state)
         assert_int_equal(total_of(0), CARD);
         assert_int_equal(total_of(1), 2 * CARD);
         assert_false(gpus.list[0].corrected);
-        /* Its size is NVML's, whatever a client reports, and does not count for the user. */
+        /* The card has NVML's size, whatever a client reports, and does not count as the user's. */
         assert_int_equal(gpus_find(&gpus, uuid_of(2), 1, false, sched, START, &at), 0);
         assert_int_equal(at, 1);
         look();
@@ -142,7 +142,7 @@ static void a_card_that_nvml_no_longer_shows_stays_without_a_number(void **state
         assert_int_equal(gpus.n, 2);
 }
 
-static void a_card_whose_memory_cannot_be_read_is_none_yet(void **state)
+static void a_card_whose_memory_cannot_be_read_is_not_added(void **state)
 {
         show(1, CARD);
         shown.cards[0].measured = false;
@@ -159,7 +159,7 @@ static void a_card_whose_memory_cannot_be_read_is_none_yet(void **state)
         assert_int_equal(gpus.list[0].total_bytes, CARD);
 }
 
-static void clients_that_say_the_same_of_a_card_share_it(void **state)
+static void clients_that_report_the_same_size_share_a_card(void **state)
 {
         unsigned a = brought(7, CARD), other = brought(7, CARD / 2), at;
 
@@ -173,14 +173,14 @@ static void clients_that_say_the_same_of_a_card_share_it(void **state)
         assert_string_equal(gpus.list[2].name, "GPU 2");
         assert_string_equal(gpus.list[a].uuid_text, "GPU-07070707-0707-0707-0707-070707070707");
         assert_int_equal(total_of(other), CARD / 2);
-        /* A user who may bring no more cards may use those that are there. */
+        /* A user who may add no more cards may use the cards in the table. */
         assert_int_equal(gpus_find(&gpus, uuid_of(7), CARD / 2, false, sched, START, &at), 0);
         assert_int_equal(at, other);
         assert_int_equal(gpus_find(&gpus, uuid_of(7), CARD / 4, false, sched, START, &at), -EUSERS);
         assert_int_equal(gpus.n, 3);
 }
 
-static void a_card_has_a_size_that_cards_have(void **state)
+static void cards_of_impossible_sizes_are_refused(void **state)
 {
         const uint64_t least = 16 * MIB, most = UINT64_C(1) << 50;
         unsigned at;
@@ -215,14 +215,14 @@ static void a_card_in_use_keeps_its_place(void **state)
         assert_int_equal(gpus.n, SCHED_GPUS_MAX);
         assert_int_equal(bring(100, CARD, &at), -ENOSPC);
         leave(id);
-        assert_int_equal(brought(100, CARD), 5); /* the one that no client uses */
+        assert_int_equal(brought(100, CARD), 5); /* the place of the card that no client uses */
         assert_int_equal(gpus_named(&gpus, uuid_of(6)), -1);
         assert_int_equal(gpus_named(&gpus, uuid_of(100)), 5);
         (void)use(5);
         assert_int_equal(bring(101, CARD, &at), -ENOSPC);
 }
 
-static void nvmls_word_replaces_a_clients(void **state)
+static void nvmls_figure_replaces_a_clients(void **state)
 {
         unsigned far, near;
 
@@ -233,7 +233,7 @@ static void nvmls_word_replaces_a_clients(void **state)
         (void)use(near);
         show(1, CARD / 2 + MIB);
         look();
-        /* NVML corrects the nearer of the two; clients of the other have to go. */
+        /* NVML corrects the card of the nearer size; clients of the other card have to go. */
         assert_int_equal(gpus.n, 3);
         assert_true(gpus.list[near].vouched && gpus.list[near].corrected);
         assert_false(gpus.list[near].displaced);
@@ -245,7 +245,7 @@ static void nvmls_word_replaces_a_clients(void **state)
         assert_false(gpus.list[2].displaced);
         assert_int_equal(gpus_named(&gpus, uuid_of(1)), near);
         assert_int_equal(brought(1, CARD), near);
-        /* It is reported once, and again when NVML's answer changes. */
+        /* A correction is reported once, and again when NVML's answer changes. */
         gpus.list[near].corrected = false;
         look();
         assert_false(gpus.list[near].corrected);
@@ -255,7 +255,7 @@ static void nvmls_word_replaces_a_clients(void **state)
         assert_int_equal(gpus.list[near].total_bytes, CARD);
 }
 
-static void the_nearer_size_is_found_whichever_came_first(void **state)
+static void nvml_corrects_the_card_of_the_nearest_size(void **state)
 {
         (void)brought(1, CARD / 2);
         (void)brought(1, CARD);
@@ -266,8 +266,8 @@ static void the_nearer_size_is_found_whichever_came_first(void **state)
         assert_true(gpus.list[0].displaced && gpus.list[2].displaced);
 }
 
-/* Its clients go first, then the card. */
-static void a_displaced_card_is_given_to_nobody(void **state)
+/* The clients of a displaced card go first, and then the card. */
+static void a_displaced_card_is_given_to_no_client(void **state)
 {
         unsigned a = brought(1, CARD);
 
@@ -277,7 +277,7 @@ static void a_displaced_card_is_given_to_nobody(void **state)
         assert_int_equal(gpus.n, 2);
 }
 
-static void where_all_places_are_taken_one_makes_way_for_nvmls_card(void **state)
+static void a_full_table_displaces_a_card_for_nvmls(void **state)
 {
         sched_client ids[SCHED_GPUS_MAX];
         unsigned displaced = 0;
@@ -297,11 +297,11 @@ static void where_all_places_are_taken_one_makes_way_for_nvmls_card(void **state
         assert_int_equal(gpus_named(&gpus, uuid_of(200)), 0);
         show(201, CARD);
         look();
-        assert_false(gpus.list[0].displaced); /* NVML's own stays */
+        assert_false(gpus.list[0].displaced); /* a card that NVML shows stays */
         assert_true(gpus.list[1].displaced);
 }
 
-static void a_card_that_only_clients_knew_is_forgotten_some_time_after_the_last(void **state)
+static void a_card_that_only_clients_named_is_forgotten_after_a_while(void **state)
 {
         unsigned used = brought(1, CARD), idle = brought(2, CARD);
         sched_client id = use(used);
@@ -315,7 +315,7 @@ static void a_card_that_only_clients_knew_is_forgotten_some_time_after_the_last(
         assert_int_equal(total_of(idle), 0);
         assert_true(gpus.list[used].present && gpus.list[2].present);
         assert_int_equal(gpus.n, 3);
-        leave(id); /* when they were last checked */
+        leave(id); /* the card was last seen in use at START + KEPT */
         gpus_forget(&gpus, sched, START + 2 * KEPT - 1);
         assert_true(gpus.list[used].present);
         gpus_forget(&gpus, sched, START + 2 * KEPT);
@@ -345,10 +345,10 @@ static void set_capacity(const char *gpu, uint64_t bytes)
         e->bytes = bytes;
 }
 
-/* NVML's number, and not the place in the table. */
+/* The number in the setting is NVML's, and not the place in the table. */
 static void a_capacity_is_set_by_nvmls_number(void **state)
 {
-        (void)brought(9, CARD); /* is the table's first */
+        (void)brought(9, CARD); /* takes the first place in the table */
         set_capacity("0", 4 * GIB);
         show(1, CARD);
         look();
@@ -357,7 +357,7 @@ static void a_capacity_is_set_by_nvmls_number(void **state)
         assert_int_equal(total_of(0), CARD);
 }
 
-static void a_set_capacity_is_what_is_dealt_in(void **state)
+static void a_set_capacity_replaces_the_size_of_the_card(void **state)
 {
         set_capacity("1", 4 * GIB);
         set_capacity("GPU-05050505-0505-0505-0505-050505050505", 20 * GIB);
@@ -367,10 +367,10 @@ static void a_set_capacity_is_what_is_dealt_in(void **state)
         assert_int_equal(total_of(0), CARD);
         assert_int_equal(total_of(1), 4 * GIB);
         assert_int_equal(gpus.list[1].driver_bytes, CARD);
-        /* A setting above a client's figure counts as well; the number is ours. */
+        /* A setting above a client's figure counts as well. */
         assert_int_equal(total_of(brought(5, CARD)), 20 * GIB);
         assert_int_equal(brought(5, CARD), 2);
-        assert_int_equal(brought(5, CARD / 2), 2); /* about the same ledger */
+        assert_int_equal(brought(5, CARD / 2), 2); /* the same card, as the setting is its size */
         /* NVML's size bounds the setting. */
         show(5, CARD);
         look();
@@ -380,8 +380,8 @@ static void a_set_capacity_is_what_is_dealt_in(void **state)
         assert_int_equal(gpus.list[2].total_bytes, 20 * GIB);
 }
 
-/* Measured on cards of 140 GiB; small ones are simulated. */
-static void contexts_and_blocks_go_by_the_size_of_the_card(void **state)
+/* The figures were measured on cards of 140 GiB; small cards are simulated. */
+static void contexts_and_blocks_depend_on_the_size_of_the_card(void **state)
 {
         assert_int_equal(gpus_context_bytes(4 * GIB), 384 * MIB);
         assert_int_equal(gpus_context_bytes(4 * GIB - 256), 16 * MIB - 1);
@@ -401,19 +401,19 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 GPUS_TEST(nvmls_cards_are_there_before_any_client),
                 GPUS_TEST(a_card_that_nvml_no_longer_shows_stays_without_a_number),
-                GPUS_TEST(a_card_whose_memory_cannot_be_read_is_none_yet),
-                GPUS_TEST(clients_that_say_the_same_of_a_card_share_it),
-                GPUS_TEST(a_card_has_a_size_that_cards_have),
+                GPUS_TEST(a_card_whose_memory_cannot_be_read_is_not_added),
+                GPUS_TEST(clients_that_report_the_same_size_share_a_card),
+                GPUS_TEST(cards_of_impossible_sizes_are_refused),
                 GPUS_TEST(a_card_in_use_keeps_its_place),
-                GPUS_TEST(nvmls_word_replaces_a_clients),
-                GPUS_TEST(the_nearer_size_is_found_whichever_came_first),
-                GPUS_TEST(a_displaced_card_is_given_to_nobody),
-                GPUS_TEST(where_all_places_are_taken_one_makes_way_for_nvmls_card),
-                GPUS_TEST(a_card_that_only_clients_knew_is_forgotten_some_time_after_the_last),
+                GPUS_TEST(nvmls_figure_replaces_a_clients),
+                GPUS_TEST(nvml_corrects_the_card_of_the_nearest_size),
+                GPUS_TEST(a_displaced_card_is_given_to_no_client),
+                GPUS_TEST(a_full_table_displaces_a_card_for_nvmls),
+                GPUS_TEST(a_card_that_only_clients_named_is_forgotten_after_a_while),
                 GPUS_TEST(the_table_ends_with_its_last_card),
                 GPUS_TEST(a_capacity_is_set_by_nvmls_number),
-                GPUS_TEST(a_set_capacity_is_what_is_dealt_in),
-                GPUS_TEST(contexts_and_blocks_go_by_the_size_of_the_card),
+                GPUS_TEST(a_set_capacity_replaces_the_size_of_the_card),
+                GPUS_TEST(contexts_and_blocks_depend_on_the_size_of_the_card),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
-/* test_handles.c: a program's own handles used by several threads at once: a refused call leaves
- * alone what another thread holds, the last use gives the memory back, and no thread waits for what
- * cannot come. */
+/* test_handles.c: handles of the program, used by several threads at once: a refused call keeps a
+ * block that another thread holds, the last use gives the memory back, and no thread waits for
+ * memory that cannot come back. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -22,12 +22,12 @@ __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec"))
 
 static struct gpu *const gpu = &core.gpus[0];
 static uint64_t unevictable_room; /* bytes that may become unevictable */
-static void (*meanwhile)(void);   /* another thread, while the room is requested */
+static void (*meanwhile)(void);   /* act of another thread while room is requested */
 static unsigned waits, gates;
-static bool busy; /* work that does not end */
+static bool busy; /* work in flight does not end */
 static uint64_t now_ns;
 
-/* ---- what they ask of their neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 struct gpu *core_attach(CUdevice device)
 {
@@ -45,7 +45,7 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
         now_ns += NSEC_PER_SEC;
 }
 
-/* The C library's clock, as the library reads it. */
+/* In place of the C library's clock. */
 int clock_gettime(clockid_t clock, struct timespec *ret)
 {
         *ret = (struct timespec){.tv_sec = (time_t)(now_ns / NSEC_PER_SEC),
@@ -141,7 +141,7 @@ static CUresult fake_export(void *ret, CUmemGenericAllocationHandle handle,
         return CUDA_SUCCESS;
 }
 
-/* The handles that the driver was given to bind. */
+/* The handle that the driver was last given to bind. */
 static CUmemGenericAllocationHandle bound;
 
 static CUresult fake_bind(CUmemGenericAllocationHandle mc, size_t mc_offset,
@@ -219,7 +219,7 @@ static CUresult export_it(void)
                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
-static void an_export_that_is_refused_leaves_what_another_thread_holds(void **state)
+static void a_refused_export_keeps_a_block_that_another_thread_holds(void **state)
 {
         handle_take(handle);
         assert_int_equal(export_it(), CUDA_ERROR_OUT_OF_MEMORY);
@@ -235,33 +235,32 @@ static void release_it(void)
         lock_acquire(&core_lock);
 }
 
-static void what_is_released_while_its_export_is_refused_is_given_back(void **state)
+static void a_handle_released_during_a_refused_export_is_freed(void **state)
 {
         meanwhile = release_it;
         assert_int_equal(export_it(), CUDA_ERROR_OUT_OF_MEMORY);
         assert_null(virtual_find(name));
 }
 
-static void
-what_is_released_while_it_is_to_be_unevictable_for_an_address_is_given_back(void **state)
+static void a_handle_released_while_it_becomes_unevictable_is_freed(void **state)
 {
         meanwhile = release_it;
         lock_acquire(&core_lock);
-        assert_int_equal(handle_fix(handle), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(handle_make_unevictable(handle), CUDA_ERROR_OUT_OF_MEMORY);
         lock_release(&core_lock);
         assert_null(virtual_find(name));
 }
 
-static void what_cannot_come_back_is_not_waited_for(void **state)
+static void no_thread_waits_for_memory_of_a_failed_gpu(void **state)
 {
         unevictable_room = UINT64_MAX;
         handle->block->extents[0].state = EXTENT_EVICTED;
         lock_acquire(&core_lock);
         handle_use(handle);
         lock_release(&core_lock);
-        core.bystander = true; /* while it waits: the GPU has failed */
+        core.bystander = true; /* the GPU fails before the wait */
         lock_acquire(&core_lock);
-        assert_int_not_equal(handle_fix(handle), CUDA_SUCCESS);
+        assert_int_not_equal(handle_make_unevictable(handle), CUDA_SUCCESS);
         core.bystander = false;
         handle_unuse(handle);
         lock_release(&core_lock);
@@ -276,7 +275,7 @@ static void lose_it(void)
         gpu->lost = b;
 }
 
-static void what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone(void **state)
+static void an_export_takes_its_lost_block_off_the_list_of_losses(void **state)
 {
         unevictable_room = UINT64_MAX;
         meanwhile = lose_it;
@@ -286,11 +285,11 @@ static void what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone(void **sta
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
 }
 
-/* Such work may wait for the next call of the exporting thread. */
+/* The work in flight may wait for the next call of the thread that exports. */
 static void an_export_does_not_wait_for_ever_for_work_that_does_not_end(void **state)
 {
         unevictable_room = UINT64_MAX;
-        handle->block->extents[0].adopted = true; /* the driver exports no other */
+        handle->block->extents[0].adopted = true; /* such memory has to be replaced for an export */
         gpu->heap.resident = handle->bytes;
         busy = true;
         assert_int_equal(export_it(), CUDA_ERROR_NOT_READY);
@@ -299,7 +298,7 @@ static void an_export_does_not_wait_for_ever_for_work_that_does_not_end(void **s
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
 }
 
-/* It follows ours as a pointer. */
+/* The driver takes a handle for a pointer, so it must not get one of ours. */
 static void the_driver_is_given_its_own_handle_to_bind(void **state)
 {
         const CUmemGenericAllocationHandle theirs = 0x1000;
@@ -318,13 +317,13 @@ static void the_driver_is_given_its_own_handle_to_bind(void **state)
         assert_int_equal(hook_cuLogicalEndpointBindMem(7, 0, 0, name, 0, 1, 0), CUDA_SUCCESS);
         assert_int_equal(bound, theirs);
         assert_int_equal(handle->users, 0);
-        /* A handle that is the driver's already stays so. */
+        /* A handle of the driver is passed on unchanged. */
         assert_int_equal(hook_cuMulticastBindMem_v2(7, 0, 0, 0x2000, 0, 1, 0), CUDA_SUCCESS);
         assert_int_equal(bound, 0x2000);
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
 }
 
-static void what_cannot_be_kept_on_the_card_is_not_bound(void **state)
+static void memory_that_cannot_stay_on_the_card_is_not_bound(void **state)
 {
         bound = 0;
         real.cuMulticastBindMem_v2 = fake_bind_v2;
@@ -339,15 +338,14 @@ static void what_cannot_be_kept_on_the_card_is_not_bound(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                HANDLE_TEST(an_export_that_is_refused_leaves_what_another_thread_holds),
-                HANDLE_TEST(what_is_released_while_its_export_is_refused_is_given_back),
-                HANDLE_TEST(
-                        what_is_released_while_it_is_to_be_unevictable_for_an_address_is_given_back),
-                HANDLE_TEST(what_cannot_come_back_is_not_waited_for),
+                HANDLE_TEST(a_refused_export_keeps_a_block_that_another_thread_holds),
+                HANDLE_TEST(a_handle_released_during_a_refused_export_is_freed),
+                HANDLE_TEST(a_handle_released_while_it_becomes_unevictable_is_freed),
+                HANDLE_TEST(no_thread_waits_for_memory_of_a_failed_gpu),
                 HANDLE_TEST(an_export_does_not_wait_for_ever_for_work_that_does_not_end),
-                HANDLE_TEST(what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone),
+                HANDLE_TEST(an_export_takes_its_lost_block_off_the_list_of_losses),
                 HANDLE_TEST(the_driver_is_given_its_own_handle_to_bind),
-                HANDLE_TEST(what_cannot_be_kept_on_the_card_is_not_bound),
+                HANDLE_TEST(memory_that_cannot_stay_on_the_card_is_not_bound),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

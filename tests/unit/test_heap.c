@@ -1,6 +1,6 @@
-/* test_heap.c: the accounts of the heap against a plain model: no two allocations overlap, every
- * address is found while it lives and not after, and the figures are the sums that they claim to
- * be. Only the address reservation is the driver's; here it is a counter. */
+/* test_heap.c: the heap's accounts compared with a plain model: no two allocations overlap, each
+ * address is found exactly while its allocation lives, and the totals are right. The heap makes one
+ * driver call, the reservation of addresses; here a counter answers it. */
 #include "unit.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdevic
                         unsigned long long flags)
 {
         *ptr = next_address;
-        next_address += size + alignment; /* a gap: reservations need not touch */
+        next_address += size + alignment; /* leaves a gap, because reservations need not adjoin */
         reservations++;
         return CUDA_SUCCESS;
 }
@@ -76,7 +76,7 @@ static void give(struct heap *h, CUdeviceptr p)
                 heap_bury(h, dead);
 }
 
-/* A program's own handle has no address of the heap's, and is cut and counted like the rest. */
+/* The memory of a handle has no address in the heap; it is cut and counted like other memory. */
 static void a_handle_is_a_block_without_an_address(void **state)
 {
         struct heap *h = *state;
@@ -103,7 +103,7 @@ static void a_handle_is_a_block_without_an_address(void **state)
                 assert_false(extent_is_free(e));
         }
         assert_true(sum == h->allocated);
-        assert_null(heap_orphan(h, OTHER)); /* no context's */
+        assert_null(heap_orphan(h, OTHER)); /* handles belong to no context */
         heap_bury(h, one);
         heap_bury(h, three);
         assert_int_equal(h->handle_count, 1);
@@ -192,8 +192,7 @@ static void an_address_inside_an_allocation_leads_to_its_start_and_size(void **s
         assert_true(heap_find(h, large + 5 * MIB - 1, &p));
         assert_int_equal(p.start, large);
         assert_int_equal(p.bytes, 5 * MIB);
-        assert_false(heap_find(h, large + 5 * MIB,
-                               &p)); /* the rounding up to 6 MiB is not the program's */
+        assert_false(heap_find(h, large + 5 * MIB, &p)); /* the sixth MiB is not the program's */
         assert_true(heap_find(h, small + 699, &p));
         assert_int_equal(p.start, small);
         assert_int_equal(p.bytes, 700);
@@ -215,7 +214,7 @@ static void only_the_start_of_an_allocation_can_be_freed_and_only_once(void **st
         assert_int_equal(heap_free(h, p, &dead), 0);
         assert_non_null(dead);
         assert_int_equal(heap_free(h, p, &dead), -EINVAL);
-        assert_int_equal(h->allocated, 4 * MIB); /* until it is buried: the memory is still there */
+        assert_int_equal(h->allocated, 4 * MIB); /* a dead block counts until it is buried */
         heap_bury(h, dead);
         assert_int_equal(h->allocated, 0);
 }
@@ -241,7 +240,7 @@ static void small_allocations_share_a_slab_and_give_it_back_with_the_last(void *
         assert_int_equal(h->allocated, 0);
 }
 
-static void contexts_do_not_share_slabs_and_take_their_memory_along(void **state)
+static void contexts_do_not_share_slabs_and_end_with_their_memory(void **state)
 {
         struct heap *h = *state;
         CUdeviceptr mine = take(h, 100), theirs = 0;
@@ -285,7 +284,7 @@ static void address_space_grows_past_the_first_reservation(void **state)
         assert_int_equal(reservations, 3);
 }
 
-static void nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named(void **state)
+static void an_allocation_past_the_maximum_fails_and_names_its_bytes(void **state)
 {
         struct heap *h = *state;
         CUdeviceptr p, small = take(h, 512);
@@ -295,7 +294,7 @@ static void nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named(vo
         assert_int_equal(cost, 4 * MIB);
         assert_int_equal(heap_allocate(h, UINT64_MAX, OWNER, 4 * MIB, &p, &cost), -ENOSPC);
         assert_int_equal(h->allocated, 2 * MIB);
-        /* The slab is counted already: allocations that fit into it cost nothing. */
+        /* Allocations that fit into the slab cost nothing, because it is counted already. */
         assert_int_equal(heap_allocate(h, 512, OWNER, 2 * MIB, &p, &cost), 0);
         assert_int_equal(p, small + 512);
         assert_int_equal(heap_allocate(h, MIB, OWNER, 2 * MIB, &p, &cost), 0);
@@ -303,12 +302,12 @@ static void nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named(vo
         assert_int_equal(cost, 2 * MIB);
 }
 
-static void small_allocations_never_take_a_tenth_more_than_they_are(void **state)
+static void small_allocations_waste_at_most_a_tenth(void **state)
 {
         struct heap *h = *state;
         uint64_t sum = 0;
 
-        /* Once there are enough for the granularity not to matter. */
+        /* The check begins at 32 MiB, where the granularity no longer matters. */
         for (unsigned i = 0; i < 400000; i++) {
                 (void)take(h, 1 + i % 4096);
                 sum += align_up(1 + i % 4096, HEAP_SMALL_ALIGN);
@@ -318,7 +317,7 @@ static void small_allocations_never_take_a_tenth_more_than_they_are(void **state
         }
 }
 
-/* The pages with live bytes of the extent at an address; 0: there is none (left). */
+/* Returns the mask of live pages of the extent at an address; 0: there is no such extent. */
 static uint64_t live_at(struct heap *h, CUdeviceptr address)
 {
         struct heap_cursor cursor = {0};
@@ -339,12 +338,12 @@ static void only_pages_with_something_in_them_are_live(void **state)
                 (void)take(h, MIB);
         assert_int_equal(live_at(h, a), 1);
         give(h, a);
-        assert_int_equal(live_at(h, a), 1); /* b holds it */
+        assert_int_equal(live_at(h, a), 1); /* b keeps the page live */
         give(h, b);
         assert_int_equal(live_at(h, a), 0);
 }
 
-static void a_pools_block_counts_what_is_in_use(void **state)
+static void a_pools_block_counts_only_its_extents_in_use(void **state)
 {
         struct heap *h = *state;
         struct block *b = heap_take_pool(h, GIB, 32 * MIB);
@@ -352,7 +351,7 @@ static void a_pools_block_counts_what_is_in_use(void **state)
 
         assert_non_null(b);
         assert_int_equal(h->allocated, 0);
-        assert_null(heap_walk(h, &c)); /* none of it may be read */
+        assert_null(heap_walk(h, &c)); /* no extent is in use */
         assert_int_equal(heap_use_cost(b, b->address, 512), 32 * MIB);
         heap_use(h, b, b->address, 512);
         heap_use(h, b, b->address + 512, 40 * MIB);
@@ -387,7 +386,7 @@ static uint64_t random_next(uint64_t *s)
         return *s ^= *s << 17;
 }
 
-static void managed_memory_is_asked_for_whole_and_leaves_whole(void **state)
+static void a_managed_block_is_provided_and_withdrawn_whole(void **state)
 {
         struct heap *h = *state;
         struct heap_place place;
@@ -398,7 +397,7 @@ static void managed_memory_is_asked_for_whole_and_leaves_whole(void **state)
         h->managed = true;
         assert_int_equal(heap_allocate(h, 5 * MIB, OWNER, UINT64_MAX, &p, &cost), -ENOBUFS);
         assert_int_equal(cost, 6 * MIB);
-        assert_int_equal(heap_provide(h, 0x7000000, 8 * MIB), 0); /* another thread's */
+        assert_int_equal(heap_provide(h, 0x7000000, 8 * MIB), 0); /* bytes for another thread */
         assert_int_equal(heap_allocate(h, 5 * MIB, OWNER, UINT64_MAX, &p, &cost), -ENOBUFS);
         assert_int_equal(heap_provide(h, 0x5000000, cost), 0);
         assert_int_equal(heap_allocate(h, 5 * MIB, OWNER, UINT64_MAX, &p, &cost), 0);
@@ -435,7 +434,7 @@ static void a_programs_own_managed_memory_is_counted_where_it_lies(void **state)
         assert_false(place.block->managed);
 }
 
-static void a_programs_own_managed_memory_is_found_by_what_touches_it(void **state)
+static void a_programs_own_managed_memory_is_found_by_any_overlap(void **state)
 {
         const CUdeviceptr first = 0x5000000, second = 0x6000000;
         struct heap *h = *state;
@@ -521,16 +520,16 @@ int main(void)
                 HEAP_TEST(an_address_inside_an_allocation_leads_to_its_start_and_size),
                 HEAP_TEST(only_the_start_of_an_allocation_can_be_freed_and_only_once),
                 HEAP_TEST(small_allocations_share_a_slab_and_give_it_back_with_the_last),
-                HEAP_TEST(contexts_do_not_share_slabs_and_take_their_memory_along),
+                HEAP_TEST(contexts_do_not_share_slabs_and_end_with_their_memory),
                 HEAP_TEST(freed_address_space_is_joined_and_used_again),
                 HEAP_TEST(address_space_grows_past_the_first_reservation),
-                HEAP_TEST(nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named),
-                HEAP_TEST(managed_memory_is_asked_for_whole_and_leaves_whole),
+                HEAP_TEST(an_allocation_past_the_maximum_fails_and_names_its_bytes),
+                HEAP_TEST(a_managed_block_is_provided_and_withdrawn_whole),
                 HEAP_TEST(a_programs_own_managed_memory_is_counted_where_it_lies),
-                HEAP_TEST(a_programs_own_managed_memory_is_found_by_what_touches_it),
-                HEAP_TEST(small_allocations_never_take_a_tenth_more_than_they_are),
+                HEAP_TEST(a_programs_own_managed_memory_is_found_by_any_overlap),
+                HEAP_TEST(small_allocations_waste_at_most_a_tenth),
                 HEAP_TEST(only_pages_with_something_in_them_are_live),
-                HEAP_TEST(a_pools_block_counts_what_is_in_use),
+                HEAP_TEST(a_pools_block_counts_only_its_extents_in_use),
                 HEAP_TEST(random_allocations_never_overlap_and_the_figures_add_up),
         };
 

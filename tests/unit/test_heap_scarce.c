@@ -52,7 +52,7 @@ static CUresult fake_unreserve(CUdeviceptr at, size_t bytes)
 }
 
 /* Blocks do not overlap, the counts add up, and everything reserved is there. */
-static void check_books(void)
+static void check_accounts(void)
 {
         struct heap_cursor c = {0};
         uint64_t allocated = 0, managed = 0, reserved = 0;
@@ -76,7 +76,7 @@ static void check_books(void)
         assert_int_equal(reserved, reservations * heap.reserve_bytes);
 }
 
-/* ---- what takes memory for the books; each can be undone ---- */
+/* ---- what takes memory for the accounts; each can be undone ---- */
 
 static CUdeviceptr at;
 static struct block *block;
@@ -156,7 +156,7 @@ static void undo_provision(void)
         heap_withdraw(&heap, heap.blocks[heap.count - 1]);
 }
 
-static int take_parcels(void)
+static int take_suballocations(void)
 {
         struct suballocation *n;
 
@@ -182,12 +182,13 @@ static const struct {
         int (*act)(void);
         void (*undo)(void);
 } acts[] = {
-        {take_large, undo_allocation}, {take_small, undo_allocation}, {take_aside, undo_block},
-        {take_pool, undo_block},       {create, undo_block},          {adopt, undo_adoption},
-        {provide, undo_provision},     {take_parcels, undo_block},
+        {take_large, undo_allocation}, {take_small, undo_allocation},
+        {take_aside, undo_block},      {take_pool, undo_block},
+        {create, undo_block},          {adopt, undo_adoption},
+        {provide, undo_provision},     {take_suballocations, undo_block},
 };
 
-static void without_memory_for_the_books_nothing_is_taken(void **state)
+static void without_memory_for_the_accounts_nothing_is_taken(void **state)
 {
         for (unsigned i = 0; i < ARRAY_SIZE(acts); i++) {
                 unsigned refused = 0;
@@ -201,10 +202,10 @@ static void without_memory_for_the_books_nothing_is_taken(void **state)
                                 assert_int_equal(r, 0);
                                 break;
                         }
-                        check_books();
+                        check_accounts();
                         if (r == 0) { /* the failure only cost speed */
                                 acts[i].undo();
-                                check_books();
+                                check_accounts();
                         } else {
                                 assert_int_equal(r, -ENOMEM);
                                 refused++;
@@ -213,10 +214,10 @@ static void without_memory_for_the_books_nothing_is_taken(void **state)
                         assert_int_equal(heap.managed_bytes, 0);
                         assert_true(reservations <= 1);
                 }
-                check_books();
+                check_accounts();
                 acts[i].undo();
                 assert_int_equal(heap.allocated, 0);
-                check_books();
+                check_accounts();
                 assert_true(refused > 0);
         }
 }
@@ -229,18 +230,18 @@ static void each_of_many_is_kept_whatever_fails_between(void **state)
 
         for (unsigned i = 0; i < ARRAY_SIZE(all); i++) {
                 for (fails_at = 1; allocate(2 * MIB) < 0; fails_at++, asked = 0)
-                        check_books();
+                        check_accounts();
                 asked = 0;
                 all[i] = at;
         }
         for (unsigned i = 0; i < ARRAY_SIZE(handles); i++) {
                 for (fails_at = 1; create() < 0; fails_at++, asked = 0)
-                        check_books();
+                        check_accounts();
                 asked = 0;
                 handles[i] = block;
         }
         fails_at = 0;
-        check_books();
+        check_accounts();
         assert_int_equal(heap.handle_count, ARRAY_SIZE(handles));
         for (unsigned i = 0; i < ARRAY_SIZE(handles); i++) {
                 block = handles[i * 7 % ARRAY_SIZE(handles)];
@@ -251,7 +252,7 @@ static void each_of_many_is_kept_whatever_fails_between(void **state)
                 at = all[i * 3 % ARRAY_SIZE(all)];
                 undo_allocation();
         }
-        check_books();
+        check_accounts();
         assert_int_equal(heap.allocated, 0);
         assert_int_equal(heap.count, reservations); /* all of it is one gap again */
 }
@@ -280,7 +281,7 @@ static int end(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(without_memory_for_the_books_nothing_is_taken,
+                cmocka_unit_test_setup_teardown(without_memory_for_the_accounts_nothing_is_taken,
                                                 begin, end),
                 cmocka_unit_test_setup_teardown(each_of_many_is_kept_whatever_fails_between, begin,
                                                 end),

@@ -1,5 +1,5 @@
-/* test_held.c: the check in the library that tests watch (tests/watched/held.c) ends a program that
- * calls the driver with core_lock held where the call may block, and no other. */
+/* test_held.c: the check in the watched library (tests/watched/held.c) ends a program only if it
+ * makes a driver call that may block while it holds core_lock. */
 #include "unit.h"
 
 #include <signal.h>
@@ -33,7 +33,7 @@ static int begin(void **state)
         return 0;
 }
 
-static void calls_pass_with_what_they_are_given_and_return(void **state)
+static void calls_pass_with_their_arguments_and_results(void **state)
 {
         struct lock other = {0};
         int count = 0;
@@ -75,7 +75,7 @@ static void a_call_that_may_block_ends_the_program_that_holds_the_lock(void **st
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(calls_pass_with_what_they_are_given_and_return),
+                cmocka_unit_test(calls_pass_with_their_arguments_and_results),
                 cmocka_unit_test(a_call_that_may_block_ends_the_program_that_holds_the_lock),
         };
 

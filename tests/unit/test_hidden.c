@@ -1,4 +1,4 @@
-/* test_hidden.c: which loaded libraries have work that no drain can await. */
+/* test_hidden.c: loaded libraries whose work no drain can await are found and reported. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ static void a_library_counts_while_it_is_loaded(void **state)
         }
 }
 
-static void it_is_told_once(void **state)
+static void a_hidden_library_is_reported_once(void **state)
 {
         int kept = dup(STDERR_FILENO), ends[2];
         char said[512];
@@ -51,7 +51,7 @@ static void it_is_told_once(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(it_is_told_once),
+                cmocka_unit_test(a_hidden_library_is_reported_once),
                 cmocka_unit_test(a_library_counts_while_it_is_loaded),
         };
 

@@ -1,5 +1,5 @@
-/* test_home.c: the card's free memory alone tells whether managed memory that is sent home leaves
- * the card, so the test must notice when others change it meanwhile. */
+/* test_home.c: only the card's free memory shows whether managed memory that is prefetched to the
+ * host leaves the card. So a try must notice if other processes change the free memory. */
 #include "unit.h"
 
 #include "base/clock.h"
@@ -10,12 +10,12 @@
 struct real_driver real;
 
 static struct {
-        uint64_t free, probe, there; /* bytes; `there`: of the probe, on the card or kept there */
+        uint64_t free, probe, there; /* bytes; `there`: bytes of the probe on the card */
         bool keeps;
         CUresult prefetch, managed;
         int64_t (*others)(unsigned n); /* bytes that others take before the n-th look at the card */
         unsigned looks, probes, touches, streams, relaxed;
-        unsigned calls, fail_at; /* the number of the one that fails; 0: none */
+        unsigned calls, fail_at; /* fail_at: number of the call that fails; 0: none */
 } card;
 
 static uint64_t now_ns = 1000 * NSEC_PER_SEC;
@@ -46,7 +46,7 @@ static CUresult fake_info(size_t *ret_free, size_t *ret_total)
 
 static CUresult fake_managed(CUdeviceptr *ret, size_t bytes, unsigned flags)
 {
-        assert_int_equal(card.relaxed, 1); /* a capture forbids it */
+        assert_int_equal(card.relaxed, 1); /* a capture would forbid the call */
         if (card.managed != CUDA_SUCCESS)
                 return card.managed;
         if (fails())
@@ -141,7 +141,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-        assert_int_equal(card.probe, 0); /* nothing stays behind */
+        assert_int_equal(card.probe, 0); /* the probe was freed */
         assert_int_equal(card.streams, 0);
         assert_int_equal(card.relaxed, 0);
         assert_false(gpu->home.trying);
@@ -149,7 +149,7 @@ static int teardown(void **state)
         return 0;
 }
 
-/* Once more, after a rest. */
+/* Tries once more, as if a rest were over, and returns the answer. */
 static enum home_answer find_out(void)
 {
         gpu->home.again_ns = 0;
@@ -157,14 +157,14 @@ static enum home_answer find_out(void)
         return home_answer(&gpu->home);
 }
 
-static void a_card_of_ones_own_answers_at_once(void **state)
+static void a_card_without_other_users_answers_at_once(void **state)
 {
         assert_int_equal(find_out(), HOME_LEAVES);
         assert_int_equal(find_out(), HOME_LEAVES);
         assert_int_equal(card.probes, 1);
 }
 
-/* A no is for good. */
+/* Runs the three rounds that the answer "stays" needs; returns the last answer. */
 static enum home_answer find_out_no(void)
 {
         assert_int_equal(find_out(), HOME_NOT_KNOWN);
@@ -180,7 +180,7 @@ static void a_driver_that_keeps_the_pages_is_seen_after_three_rounds(void **stat
         assert_int_equal(card.probes, 3);
 }
 
-static void where_it_cannot_be_sent_home_it_stays(void **state)
+static void memory_that_cannot_be_prefetched_to_the_host_stays(void **state)
 {
         card.prefetch = CUDA_ERROR_NOT_SUPPORTED;
         assert_int_equal(find_out_no(), HOME_STAYS);
@@ -191,7 +191,7 @@ static int64_t in_and_out(unsigned n)
         return n % 2 ? (int64_t)(100 * MIB) : -(int64_t)(100 * MIB);
 }
 
-static void while_others_move_it_is_not_known_and_not_taken_for_no(void **state)
+static void no_answer_is_found_while_others_move_memory(void **state)
 {
         card.others = in_and_out;
         assert_int_equal(find_out(), HOME_NOT_KNOWN);
@@ -200,8 +200,8 @@ static void while_others_move_it_is_not_known_and_not_taken_for_no(void **state)
         assert_int_equal(find_out(), HOME_LEAVES);
 }
 
-/* Three looks for each try, after one at the free memory: in every other try another process does
- * what the driver would, or undoes it. */
+/* A try looks three times at the free memory, after one look before all tries. In every other try
+ * another process frees memory as the driver would, or undoes the driver's change. */
 static int64_t as_if_it_left(unsigned n)
 {
         unsigned look = (n - 1) % 6;
@@ -216,7 +216,7 @@ static int64_t as_if_it_stayed(unsigned n)
         return n == 0 ? 0 : look == 2 ? (int64_t)card.probe : look == 3 ? -(int64_t)card.probe : 0;
 }
 
-static void what_others_do_by_chance_is_not_an_answer(void **state)
+static void chance_moves_of_others_do_not_prove_that_memory_leaves(void **state)
 {
         card.keeps = true;
         card.others = as_if_it_left;
@@ -225,7 +225,7 @@ static void what_others_do_by_chance_is_not_an_answer(void **state)
         assert_int_equal(find_out_no(), HOME_STAYS);
 }
 
-static void nor_against_it(void **state)
+static void chance_moves_of_others_do_not_prove_that_memory_stays(void **state)
 {
         card.others = as_if_it_stayed;
         assert_int_not_equal(find_out(), HOME_STAYS);
@@ -233,8 +233,8 @@ static void nor_against_it(void **state)
         assert_int_equal(find_out(), HOME_LEAVES);
 }
 
-/* Another process tries, too, in step and with a piece of the same size: it touches its own as ours
- * is sent home, and sends it home as ours is touched. */
+/* Another process tries in step, with a piece of the same size. It touches its piece when ours is
+ * prefetched to the host, and prefetches its piece when ours is touched. */
 static int64_t in_step(unsigned n)
 {
         unsigned look = (n - 1) % 3;
@@ -245,7 +245,7 @@ static int64_t in_step(unsigned n)
                                     : 0;
 }
 
-static void two_that_try_in_step_do_not_take_each_other_for_a_no(void **state)
+static void two_processes_trying_in_step_do_not_answer_no(void **state)
 {
         card.others = in_step;
         assert_int_not_equal(find_out(), HOME_STAYS);
@@ -253,7 +253,7 @@ static void two_that_try_in_step_do_not_take_each_other_for_a_no(void **state)
         assert_int_equal(find_out(), HOME_LEAVES);
 }
 
-static void on_a_full_card_it_is_tried_later(void **state)
+static void a_full_card_is_tried_later(void **state)
 {
         card.free = MIB;
         assert_int_equal(find_out(), HOME_NOT_KNOWN);
@@ -265,7 +265,7 @@ static void on_a_full_card_it_is_tried_later(void **state)
         assert_int_equal(find_out(), HOME_LEAVES);
 }
 
-static void it_rests_between_tries_that_say_nothing(void **state)
+static void a_rest_follows_a_try_without_an_answer(void **state)
 {
         card.others = in_and_out;
         home_find_out(gpu);
@@ -274,7 +274,7 @@ static void it_rests_between_tries_that_say_nothing(void **state)
         assert_int_equal(card.probes, 1);
 }
 
-static void an_answer_takes_three_tries_more_than_say_the_contrary(void **state)
+static void an_answer_needs_three_more_tries_for_it_than_against(void **state)
 {
         assert_int_equal(find_out(), HOME_LEAVES);
         assert_int_equal(card.touches, 3);
@@ -282,10 +282,10 @@ static void an_answer_takes_three_tries_more_than_say_the_contrary(void **state)
         card.touches = 0;
         card.keeps = true;
         assert_int_equal(find_out_no(), HOME_STAYS);
-        assert_int_equal(card.touches, 9); /* each round anew */
+        assert_int_equal(card.touches, 9); /* three rounds of three tries */
 }
 
-static void a_call_that_fails_says_nothing(void **state)
+static void a_failed_call_is_no_answer(void **state)
 {
         unsigned n = 1;
 
@@ -307,7 +307,7 @@ static void a_call_that_fails_says_nothing(void **state)
                 assert_int_equal(find_out(), HOME_NOT_KNOWN);
                 card.keeps = false;
         }
-        assert_int_equal(n, 3 + 3 * 7 + 1); /* room, stream, piece; seven calls a try */
+        assert_int_equal(n, 3 + 3 * 7 + 1); /* calls: room, stream, piece; then seven in a try */
         card.fail_at = 0;
         gpu->home = (struct home){0};
         card.prefetch = CUDA_ERROR_UNKNOWN;
@@ -328,14 +328,14 @@ static int64_t a_little(unsigned n)
         return n > 0 && (n - 1) % 3 == 1 ? (int64_t)shift : 0;
 }
 
-static void a_sixteenth_of_difference_is_none(void **state)
+static void a_difference_of_a_sixteenth_is_ignored(void **state)
 {
         uint64_t bytes;
 
         real.cuMemAllocManaged = note_bytes;
         (void)find_out();
         real.cuMemAllocManaged = fake_managed;
-        bytes = probed_bytes; /* by the clock, which stands still */
+        bytes = probed_bytes; /* the size depends on the clock, which does not advance here */
         for (unsigned i = 0; i < 2; i++) {
                 gpu->home = (struct home){0};
                 card.looks = 0;
@@ -346,7 +346,7 @@ static void a_sixteenth_of_difference_is_none(void **state)
         }
 }
 
-/* In whole steps, no more than a 128th of the card, and of several sizes. */
+/* Pieces are multiples of 64 KiB, at most a 128th of the card, and have four sizes. */
 static void pieces_are_small_and_differ(void **state)
 {
         static const uint64_t totals[] = {GIB, GIB + 5 * MIB, 24 * GIB, 140 * GIB};
@@ -371,14 +371,14 @@ static void pieces_are_small_and_differ(void **state)
                         count = MAX(count, k + 1);
                 }
                 assert_int_equal(count, 4);
-                for (unsigned k = 0; k < count; k++) /* one is not taken for another */
+                for (unsigned k = 0; k < count; k++) /* sizes must differ by more than a 16th */
                         for (unsigned j = 0; j < k; j++)
                                 assert_true(MAX(sizes[k], sizes[j]) - MIN(sizes[k], sizes[j]) >
                                             most / 16);
         }
 }
 
-static void half_as_much_again_has_to_be_free(void **state)
+static void a_try_needs_half_as_much_again_free(void **state)
 {
         real.cuMemAllocManaged = note_bytes;
         (void)find_out();
@@ -411,7 +411,7 @@ static void one_thread_at_a_time_tries(void **state)
         gpu->home.trying = true;
         assert_int_equal(find_out(), HOME_NOT_KNOWN);
         assert_int_equal(card.looks, 0);
-        assert_true(gpu->home.trying); /* it belongs to the other thread */
+        assert_true(gpu->home.trying); /* the other thread resets the flag */
         gpu->home.trying = false;
         gpu->home.answer = HOME_STAYS;
         assert_int_equal(find_out(), HOME_STAYS);
@@ -422,20 +422,20 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-                TEST(a_card_of_ones_own_answers_at_once),
+                TEST(a_card_without_other_users_answers_at_once),
                 TEST(a_driver_that_keeps_the_pages_is_seen_after_three_rounds),
-                TEST(where_it_cannot_be_sent_home_it_stays),
-                TEST(while_others_move_it_is_not_known_and_not_taken_for_no),
-                TEST(what_others_do_by_chance_is_not_an_answer),
-                TEST(nor_against_it),
-                TEST(two_that_try_in_step_do_not_take_each_other_for_a_no),
-                TEST(on_a_full_card_it_is_tried_later),
-                TEST(it_rests_between_tries_that_say_nothing),
-                TEST(an_answer_takes_three_tries_more_than_say_the_contrary),
-                TEST(a_call_that_fails_says_nothing),
-                TEST(a_sixteenth_of_difference_is_none),
+                TEST(memory_that_cannot_be_prefetched_to_the_host_stays),
+                TEST(no_answer_is_found_while_others_move_memory),
+                TEST(chance_moves_of_others_do_not_prove_that_memory_leaves),
+                TEST(chance_moves_of_others_do_not_prove_that_memory_stays),
+                TEST(two_processes_trying_in_step_do_not_answer_no),
+                TEST(a_full_card_is_tried_later),
+                TEST(a_rest_follows_a_try_without_an_answer),
+                TEST(an_answer_needs_three_more_tries_for_it_than_against),
+                TEST(a_failed_call_is_no_answer),
+                TEST(a_difference_of_a_sixteenth_is_ignored),
                 TEST(pieces_are_small_and_differ),
-                TEST(half_as_much_again_has_to_be_free),
+                TEST(a_try_needs_half_as_much_again_free),
                 TEST(the_rests_grow_up_to_a_second),
                 TEST(one_thread_at_a_time_tries),
         };

@@ -1,5 +1,5 @@
-/* test_hooks_memory.c: a program gets the memory that is promised to it or for which room can be
- * made; the rest is refused, or left to the driver. */
+/* test_hooks_memory.c: a program gets memory that is promised to it or for which room can be made.
+ * Other requests are refused, or left to the driver. */
 #include "unit.h"
 
 #include "memory_bench.h"
@@ -23,11 +23,11 @@ static void promised_memory_is_given_without_asking(void **state)
         assert_int_equal(bench.told, at);
         assert_true(gpu->usage_dirty);
         assert_int_not_equal(gpu->commit_used_ns, 0);
-        assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED); /* there is no memory yet */
+        assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED); /* the memory is not backed yet */
         release(at);
 }
 
-static void an_allocation_that_changes_no_figure_is_not_told(void **state)
+static void an_allocation_that_changes_no_figure_is_not_reported(void **state)
 {
         CUdeviceptr first = allocate(1000), second;
 
@@ -40,7 +40,7 @@ static void an_allocation_that_changes_no_figure_is_not_told(void **state)
         release(second);
 }
 
-static void what_is_backed_at_once_keeps_the_gate_open(void **state)
+static void memory_backed_at_once_keeps_the_gate_open(void **state)
 {
         CUdeviceptr at;
 
@@ -51,7 +51,7 @@ static void what_is_backed_at_once_keeps_the_gate_open(void **state)
         release(at);
 }
 
-static void what_is_not_promised_is_asked_for_in_blocks(void **state)
+static void unpromised_memory_is_requested_in_blocks(void **state)
 {
         CUdeviceptr a, b, c;
 
@@ -62,8 +62,8 @@ static void what_is_not_promised_is_asked_for_in_blocks(void **state)
         assert_int_equal(bench.asks, 1);
         assert_int_equal(bench.asked[0], 16 * MIB);
         b = allocate(12 * MIB);
-        assert_int_equal(bench.asks, 1); /* that was promised, too */
-        c = allocate(4 * MIB);           /* a whole block is refused */
+        assert_int_equal(bench.asks, 1); /* the first block has room for b */
+        c = allocate(4 * MIB);           /* a second block is refused, 4 MiB are granted */
         assert_int_equal(bench.asks, 3);
         assert_int_equal(bench.asked[1], 32 * MIB);
         assert_int_equal(bench.asked[2], 20 * MIB);
@@ -72,7 +72,7 @@ static void what_is_not_promised_is_asked_for_in_blocks(void **state)
         release(c);
 }
 
-static void no_more_is_asked_for_than_the_program_may_ever_have(void **state)
+static void a_request_never_exceeds_the_visible_size(void **state)
 {
         CUdeviceptr a, b, more;
 
@@ -92,13 +92,13 @@ static void no_more_is_asked_for_than_the_program_may_ever_have(void **state)
         release(b);
 }
 
-static void a_refusal_is_an_answer_after_one_question(void **state)
+static void a_refused_allocation_asks_the_daemon_once(void **state)
 {
         CUdeviceptr at = 7;
 
         gpu->commit = 0;
         assert_int_equal(hook_cuMemAlloc_v2(&at, 4 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(bench.asks, 1); /* it needs a block of the granularity */
+        assert_int_equal(bench.asks, 1); /* the block is no larger than the allocation */
         assert_int_equal(bench.asked[0], 4 * MIB);
         assert_int_equal(at, 7);
         assert_int_equal(bench.told, 0);
@@ -106,7 +106,7 @@ static void a_refusal_is_an_answer_after_one_question(void **state)
         assert_int_equal(gpu->commit_used_ns, 0);
 }
 
-static void room_for_others_may_be_asked_for_past_what_is_visible(void **state)
+static void a_commit_request_may_exceed_the_visible_size(void **state)
 {
         gpu->visible = 20 * MIB;
         bench.daemon_has = CARD;
@@ -134,7 +134,7 @@ static bool reclaim_is_not_called(uint64_t bytes)
         return true;
 }
 
-static void what_the_card_can_never_hold_is_refused_at_once(void **state)
+static void room_that_the_card_can_never_have_is_refused_at_once(void **state)
 {
         gpu->visible = 64 * MIB;
         gpu->unevictable = 4 * MIB;
@@ -148,7 +148,7 @@ static void what_the_card_can_never_hold_is_refused_at_once(void **state)
         lock_release(&core_lock);
 }
 
-static void pools_give_back_what_they_have_for_nothing(void **state)
+static void an_allocation_reclaims_unused_memory_of_pools(void **state)
 {
         CUdeviceptr at;
 
@@ -157,9 +157,9 @@ static void pools_give_back_what_they_have_for_nothing(void **state)
         bench.reclaim = reclaim_all;
         at = allocate(30 * MIB);
         assert_int_equal(reclaimed, 30 * MIB);
-        assert_int_equal(bench.asks, 0); /* more than the program sees */
+        assert_int_equal(bench.asks, 0); /* a request would exceed the visible size */
         release(at);
-        /* Also where the daemon has no more. */
+        /* The pools give back memory also if the daemon has no more. */
         reclaimed = allocate(16 * MIB);
         gpu->commit = 20 * MIB;
         bench.reclaim = reclaim_all;
@@ -214,14 +214,14 @@ static void managed_memory_that_leaves_the_card_makes_room(void **state)
         assert_int_equal(bench.discarded, 1);
 }
 
-/* Disowning it would leave it to a program that has freed it already. */
+/* Disowned memory is left to the program, which has freed this memory already. */
 static void managed_memory_that_is_freed_later_is_not_disowned(void **state)
 {
         CUdeviceptr at;
 
         gpu->visible = 64 * MIB;
         adopt(48 * MIB);
-        block_at(adopted)->extents[0].state = EXTENT_RESIDENT; /* it was used */
+        block_at(adopted)->extents[0].state = EXTENT_RESIDENT; /* work may have used the memory */
         gpu->heap.resident += block_at(adopted)->extents[0].bytes;
         fake_capturing = true;
         release(adopted);
@@ -237,7 +237,7 @@ static void managed_memory_that_is_freed_later_is_not_disowned(void **state)
         release(at);
 }
 
-static void a_heap_of_managed_memory_is_provided_with_it(void **state)
+static void a_managed_heap_is_provided_with_managed_memory(void **state)
 {
         CUdeviceptr at;
 
@@ -249,7 +249,7 @@ static void a_heap_of_managed_memory_is_provided_with_it(void **state)
         release(at);
 }
 
-static void where_nobody_makes_room_a_full_card_is_an_answer(void **state)
+static void without_a_daemon_a_full_card_fails_the_allocation(void **state)
 {
         CUdeviceptr small, at;
 
@@ -260,16 +260,16 @@ static void where_nobody_makes_room_a_full_card_is_an_answer(void **state)
         assert_int_equal(hook_cuMemAlloc_v2(&at, 6 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(bench.discarded, 1);
         assert_int_equal(hook_cuMemAlloc_v2(&at, 1000), CUDA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(bench.discarded, 1); /* others lie in its slab */
+        assert_int_equal(bench.discarded, 1); /* the slab holds another allocation and stays */
         assert_int_equal(block_at(small)->users[0], 1);
-        /* With a daemon the answer comes at the gate. */
+        /* With a daemon the allocation succeeds, and the gate waits for its memory. */
         gpu->limit = CARD;
         at = allocate(6 * MIB);
         release(at);
         release(small);
 }
 
-static void what_does_not_fit_the_card_goes_to_host_memory(void **state)
+static void allocations_that_do_not_fit_the_card_go_to_host_memory(void **state)
 {
         CUdeviceptr refused, full, alone, more;
 
@@ -282,7 +282,7 @@ static void what_does_not_fit_the_card_goes_to_host_memory(void **state)
         assert_int_equal(bench.told, refused);
         bench.overflow_full = true;
         full = allocate(6 * MIB);
-        assert_int_equal(bench.asks, 1); /* more would not help */
+        assert_int_equal(bench.asks, 1); /* a larger commit would not help */
         assert_int_equal(bench.told, full);
         bench.overflow_full = false;
         gpu->limit = gpu->commit = UINT64_MAX;
@@ -297,13 +297,13 @@ static void what_does_not_fit_the_card_goes_to_host_memory(void **state)
         release(refused);
         release(full);
         release(alone);
-        /* Only where the GPU is known to do so. */
+        /* Without the overflow the allocation fails. */
         gpu->overflow = false;
         bench.host_room = GIB;
         assert_int_equal(hook_cuMemAlloc_v2(&alone, 6 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-static void the_overflow_keeps_a_part_of_what_is_promised(void **state)
+static void the_overflow_keeps_a_part_of_the_promised_bytes(void **state)
 {
         CUdeviceptr at;
 
@@ -320,8 +320,8 @@ static CUresult pitched(CUdeviceptr *at, size_t *pitch, size_t width, size_t hei
         return hook_cuMemAllocPitch_v2(at, pitch, width, height, size);
 }
 
-/* The calls that the driver answers: those of all kinds that are not ours. */
-static void what_is_not_ours_to_give_is_the_drivers(void **state)
+/* The driver answers invalid calls, calls without a managed GPU, and calls on a failed GPU. */
+static void allocations_that_are_not_ours_go_to_the_driver(void **state)
 {
         CUdeviceptr at = 0;
         size_t pitch;
@@ -352,7 +352,7 @@ static void what_is_not_ours_to_give_is_the_drivers(void **state)
         assert_int_equal(gpu->heap.count, 0);
 }
 
-static void rows_begin_where_the_driver_would_have_them(void **state)
+static void rows_begin_at_multiples_of_the_drivers_pitch(void **state)
 {
         static const unsigned sizes[] = {4, 8, 16};
         CUdeviceptr at;
@@ -368,7 +368,7 @@ static void rows_begin_where_the_driver_would_have_them(void **state)
                 assert_ptr_equal(p.block->owner, OWNER);
                 release(at);
         }
-        /* As much as the card has, and more; also more than 64 bits can express. */
+        /* Sizes: the whole card, more than the card, and more than 64 bits can express. */
         pitch = 5;
         assert_int_equal(pitched(&at, &pitch, MIB, CARD / MIB, 4), CUDA_SUCCESS);
         assert_int_equal(pitch, MIB);
@@ -383,13 +383,13 @@ static void rows_begin_where_the_driver_would_have_them(void **state)
         assert_int_equal(bench.passed, 0);
 }
 
-static void during_a_capture_that_forbids_it_nothing_is_allocated_or_freed(void **state)
+static void allocations_and_frees_fail_if_a_capture_forbids_them(void **state)
 {
         CUdeviceptr at = allocate(4 * MIB), other;
         size_t pitch;
 
         bench.forbids = true;
-        assert_false(hooks_capture_forbids()); /* without a capture nobody is asked */
+        assert_false(hooks_capture_forbids()); /* without a capture the driver is not asked */
         release(allocate(4 * MIB));
         fake_capturing = true;
         assert_int_equal(hook_cuMemAlloc_v2(&other, 4096), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -402,17 +402,17 @@ static void during_a_capture_that_forbids_it_nothing_is_allocated_or_freed(void 
         release(at);
 }
 
-static void a_call_that_met_a_full_card_gets_what_room_there_is(void **state)
+static void a_call_that_met_a_full_card_gets_all_the_room_left(void **state)
 {
         uint64_t room = 0;
 
         bench.daemon_has = 32 * MIB;
         assert_true(hooks_more_room(gpu, &room));
         assert_int_equal(gpu->unevictable, 32 * MIB);
-        assert_false(hooks_more_room(gpu, &room)); /* there is no more: all of it goes back */
+        assert_false(hooks_more_room(gpu, &room)); /* there is no more, so all room goes back */
         assert_int_equal(gpu->unevictable, 0);
         bench.daemon_has = 32 * MIB;
-        fake_capturing = true; /* no stream can be drained for it */
+        fake_capturing = true; /* during a capture no stream can be drained to make room */
         assert_false(hooks_more_room(gpu, &room));
         fake_capturing = false;
         gpu->attached = false;
@@ -425,24 +425,24 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 MEMORY_TEST(promised_memory_is_given_without_asking),
-                MEMORY_TEST(an_allocation_that_changes_no_figure_is_not_told),
-                MEMORY_TEST(what_is_backed_at_once_keeps_the_gate_open),
-                MEMORY_TEST(what_is_not_promised_is_asked_for_in_blocks),
-                MEMORY_TEST(no_more_is_asked_for_than_the_program_may_ever_have),
-                MEMORY_TEST(a_refusal_is_an_answer_after_one_question),
-                MEMORY_TEST(room_for_others_may_be_asked_for_past_what_is_visible),
-                MEMORY_TEST(what_the_card_can_never_hold_is_refused_at_once),
-                MEMORY_TEST(pools_give_back_what_they_have_for_nothing),
+                MEMORY_TEST(an_allocation_that_changes_no_figure_is_not_reported),
+                MEMORY_TEST(memory_backed_at_once_keeps_the_gate_open),
+                MEMORY_TEST(unpromised_memory_is_requested_in_blocks),
+                MEMORY_TEST(a_request_never_exceeds_the_visible_size),
+                MEMORY_TEST(a_refused_allocation_asks_the_daemon_once),
+                MEMORY_TEST(a_commit_request_may_exceed_the_visible_size),
+                MEMORY_TEST(room_that_the_card_can_never_have_is_refused_at_once),
+                MEMORY_TEST(an_allocation_reclaims_unused_memory_of_pools),
                 MEMORY_TEST(managed_memory_that_leaves_the_card_makes_room),
                 MEMORY_TEST(managed_memory_that_is_freed_later_is_not_disowned),
-                MEMORY_TEST(a_heap_of_managed_memory_is_provided_with_it),
-                MEMORY_TEST(where_nobody_makes_room_a_full_card_is_an_answer),
-                MEMORY_TEST(what_does_not_fit_the_card_goes_to_host_memory),
-                MEMORY_TEST(the_overflow_keeps_a_part_of_what_is_promised),
-                MEMORY_TEST(what_is_not_ours_to_give_is_the_drivers),
-                MEMORY_TEST(rows_begin_where_the_driver_would_have_them),
-                MEMORY_TEST(during_a_capture_that_forbids_it_nothing_is_allocated_or_freed),
-                MEMORY_TEST(a_call_that_met_a_full_card_gets_what_room_there_is),
+                MEMORY_TEST(a_managed_heap_is_provided_with_managed_memory),
+                MEMORY_TEST(without_a_daemon_a_full_card_fails_the_allocation),
+                MEMORY_TEST(allocations_that_do_not_fit_the_card_go_to_host_memory),
+                MEMORY_TEST(the_overflow_keeps_a_part_of_the_promised_bytes),
+                MEMORY_TEST(allocations_that_are_not_ours_go_to_the_driver),
+                MEMORY_TEST(rows_begin_at_multiples_of_the_drivers_pitch),
+                MEMORY_TEST(allocations_and_frees_fail_if_a_capture_forbids_them),
+                MEMORY_TEST(a_call_that_met_a_full_card_gets_all_the_room_left),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

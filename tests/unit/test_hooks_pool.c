@@ -1,5 +1,5 @@
-/* test_hooks_pool.c: which calls for stream-ordered memory are served from the heap, with which
- * stream and pool, and which are left to the driver. */
+/* test_hooks_pool.c: calls for stream-ordered memory are served from the heap, with the right
+ * stream and pool, or left to the driver. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -12,16 +12,16 @@
 #include "preload/pool/late.h"
 
 #define STREAM   ((CUstream)(uintptr_t)0x1000)
-#define NONE     ((CUstream)(uintptr_t)0x2000) /* the driver knows no such stream */
-#define ELSE     ((CUstream)(uintptr_t)0x3000) /* on GPU 1 */
+#define NONE     ((CUstream)(uintptr_t)0x2000) /* a stream that the driver does not know */
+#define ELSE     ((CUstream)(uintptr_t)0x3000) /* a stream on GPU 1 */
 #define CONTEXT  ((CUcontext)(uintptr_t)0xc0)
 #define CONTEXT1 ((CUcontext)(uintptr_t)0xc1)
 #define OURS     ((CUmemoryPool)(uintptr_t)0xa0)
 #define DEFAULT1 ((CUmemoryPool)(uintptr_t)0xd1)
 #define DEFAULT  ((CUmemoryPool)(uintptr_t)0xd0)
 #define THEIRS   ((CUmemoryPool)(uintptr_t)0xe0)
-#define DRIVERS  UINT64_C(0x900000) /* the driver's answer */
-#define AT       UINT64_C(0x700000) /* and what we do */
+#define DRIVERS  UINT64_C(0x900000) /* address that the driver allocates */
+#define AT       UINT64_C(0x700000) /* address that our pools allocate */
 
 static struct gpu *const gpu = &core.gpus[0];
 static CUcontext current;
@@ -29,8 +29,8 @@ static CUresult poison, answer, pool_answer;
 static bool forbidden, handed_over;
 static CUstream capturing;
 static unsigned of_driver, gates, attached;
-static struct pool_stream named; /* of the last call to a pool */
-static CUmemoryPool asked;       /* its pool */
+static struct pool_stream named; /* stream of the last call to a pool */
+static CUmemoryPool asked;       /* pool of that call */
 static uint64_t bytes_asked, kept;
 static unsigned marks, born, died, set, later;
 static bool died_handed_over;
@@ -120,7 +120,7 @@ void pool_trim(struct pool *p, uint64_t keep)
         kept = keep;
 }
 
-/* ---- other neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 struct gate_thread gate_interrupted;
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
@@ -340,7 +340,7 @@ static void memory_comes_from_the_pool_of_the_streams_device(void **state)
         assert_int_equal(bytes_asked, 1000);
         assert_ptr_equal(named.handle, STREAM);
         assert_null(named.context);
-        assert_int_equal(allocated(ELSE), AT); /* whatever is current */
+        assert_int_equal(allocated(ELSE), AT); /* the current context does not matter */
         assert_ptr_equal(asked, DEFAULT1);
         assert_ptr_equal(current, CONTEXT);
         current = CONTEXT1;
@@ -350,7 +350,7 @@ static void memory_comes_from_the_pool_of_the_streams_device(void **state)
         assert_int_equal(of_driver + gates, 0);
 }
 
-static void no_stream_is_the_symbols_default_stream(void **state)
+static void a_null_stream_is_the_default_stream_of_the_symbol(void **state)
 {
         CUdeviceptr at;
 
@@ -381,7 +381,7 @@ static void *name_me(void *ret)
         return NULL;
 }
 
-static void each_thread_has_a_name_of_its_own(void **state)
+static void each_thread_has_a_number_of_its_own(void **state)
 {
         uint64_t mine, others;
         pthread_t thread;
@@ -395,7 +395,7 @@ static void each_thread_has_a_name_of_its_own(void **state)
         assert_int_equal(mine, others);
 }
 
-static void a_pool_that_is_not_ours_is_the_drivers(void **state)
+static void allocations_from_an_unknown_pool_go_to_the_driver(void **state)
 {
         assert_int_equal(allocated_from(OURS, STREAM), AT);
         assert_ptr_equal(asked, OURS);
@@ -405,7 +405,7 @@ static void a_pool_that_is_not_ours_is_the_drivers(void **state)
         assert_int_equal(gates, 2);
 }
 
-static void what_cannot_be_served_is_the_drivers(void **state)
+static void allocations_that_cannot_be_served_go_to_the_driver(void **state)
 {
         CUdeviceptr at;
 
@@ -427,7 +427,7 @@ static void what_cannot_be_served_is_the_drivers(void **state)
         assert_int_equal(gates, 7);
 }
 
-static void what_is_captured_is_the_drivers(void **state)
+static void captured_calls_go_to_the_driver(void **state)
 {
         capturing = STREAM;
         assert_int_equal(allocated(STREAM), DRIVERS);
@@ -436,7 +436,7 @@ static void what_is_captured_is_the_drivers(void **state)
         assert_int_equal(allocated(ELSE), AT);
 }
 
-static void what_a_capture_forbids_fails(void **state)
+static void calls_that_a_capture_forbids_fail(void **state)
 {
         CUdeviceptr at = 7;
 
@@ -448,7 +448,7 @@ static void what_a_capture_forbids_fails(void **state)
         assert_int_equal(of_driver, 0);
 }
 
-static void where_there_is_no_memory_the_address_is_zero(void **state)
+static void an_allocation_without_memory_returns_address_zero(void **state)
 {
         CUdeviceptr at = 7;
 
@@ -467,7 +467,7 @@ static void a_driver_that_lacks_memory_is_asked_again(void **state)
         assert_int_equal(of_driver, 2);
         assert_int_equal(hook_cuMemFreeAsync(DRIVERS, STREAM), answer);
         assert_int_equal(of_driver, 4);
-        assert_int_equal(gates, 4); /* room is made outside the gate */
+        assert_int_equal(gates, 4); /* each try passes the gate: room is made outside */
 }
 
 /* ---- freeing ---- */
@@ -478,20 +478,20 @@ static void memory_of_a_pool_is_freed_in_the_order_of_the_stream(void **state)
         assert_ptr_equal(named.handle, STREAM);
         assert_int_equal(marks, 0);
         assert_int_equal(hook_cuMemFreeAsync(AT, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
-        assert_int_equal(marks, 1); /* no other call could ask the driver */
+        assert_int_equal(marks, 1); /* only this thread can ask the driver about its stream */
         pool_answer = CUDA_ERROR_OUT_OF_MEMORY;
         assert_int_equal(hook_cuMemFreeAsync(AT, CU_STREAM_PER_THREAD), pool_answer);
         assert_int_equal(marks, 1);
         assert_int_equal(of_driver, 0);
 }
 
-static void what_does_not_begin_there_is_not_freed(void **state)
+static void an_address_inside_an_allocation_is_not_freed(void **state)
 {
         assert_int_equal(hook_cuMemFreeAsync(AT + 512, STREAM), CUDA_ERROR_INVALID_VALUE);
         assert_null(named.handle);
 }
 
-static void other_memory_is_freed_when_all_is_done(void **state)
+static void memory_of_no_pool_is_freed_when_all_work_is_done(void **state)
 {
         place.block->kind = BLOCK_LARGE;
         assert_int_equal(hook_cuMemFreeAsync(AT, STREAM), CUDA_SUCCESS);
@@ -501,7 +501,7 @@ static void other_memory_is_freed_when_all_is_done(void **state)
         assert_int_equal(of_driver, 0);
 }
 
-static void what_the_driver_gave_out_it_frees(void **state)
+static void memory_from_the_driver_is_freed_by_the_driver(void **state)
 {
         assert_int_equal(hook_cuMemFreeAsync(DRIVERS, STREAM), CUDA_SUCCESS);
         assert_int_equal(hook_cuMemFreeAsync(0, STREAM), CUDA_SUCCESS);
@@ -522,7 +522,7 @@ static void what_the_driver_gave_out_it_frees(void **state)
 
 /* ---- pools ---- */
 
-static void a_new_pool_of_a_card_of_ours_is_known(void **state)
+static void a_new_pool_on_a_managed_card_is_known(void **state)
 {
         CUmemPoolProps props = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
         CUmemoryPool pool;
@@ -549,7 +549,7 @@ static void nobody_gets_a_destroyed_pools_handle_before_it_is_gone(void **state)
         assert_ptr_equal(asked, OURS);
         assert_false(died_handed_over);
         assert_int_equal(hook_cuMemPoolDestroy(THEIRS), CUDA_SUCCESS);
-        assert_false(locked); /* the driver may wait for its memory */
+        assert_false(locked); /* the driver may wait for memory of its pool */
         assert_int_equal(died, 2);
         assert_true(died_handed_over);
         answer = CUDA_ERROR_INVALID_VALUE;
@@ -578,7 +578,7 @@ static cuuint64_t get_attribute(CUmemoryPool pool)
         return value;
 }
 
-static void attributes_are_the_drivers_first(void **state)
+static void attributes_go_to_the_driver_first(void **state)
 {
         assert_int_equal(get_attribute(OURS), 5);
         assert_int_equal(get_attribute(THEIRS), 3);
@@ -635,7 +635,7 @@ static bool goes_over(CUmemLocation first, CUmemLocation second)
         return handed_over;
 }
 
-static void what_another_device_shall_reach_is_the_drivers(void **state)
+static void a_pool_that_another_device_may_access_goes_to_the_driver(void **state)
 {
         const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
                             other = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
@@ -664,23 +664,23 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 HOOK_TEST(memory_comes_from_the_pool_of_the_streams_device),
-                HOOK_TEST(no_stream_is_the_symbols_default_stream),
-                HOOK_TEST(each_thread_has_a_name_of_its_own),
-                HOOK_TEST(a_pool_that_is_not_ours_is_the_drivers),
-                HOOK_TEST(what_cannot_be_served_is_the_drivers),
-                HOOK_TEST(what_is_captured_is_the_drivers),
-                HOOK_TEST(what_a_capture_forbids_fails),
-                HOOK_TEST(where_there_is_no_memory_the_address_is_zero),
+                HOOK_TEST(a_null_stream_is_the_default_stream_of_the_symbol),
+                HOOK_TEST(each_thread_has_a_number_of_its_own),
+                HOOK_TEST(allocations_from_an_unknown_pool_go_to_the_driver),
+                HOOK_TEST(allocations_that_cannot_be_served_go_to_the_driver),
+                HOOK_TEST(captured_calls_go_to_the_driver),
+                HOOK_TEST(calls_that_a_capture_forbids_fail),
+                HOOK_TEST(an_allocation_without_memory_returns_address_zero),
                 HOOK_TEST(a_driver_that_lacks_memory_is_asked_again),
                 HOOK_TEST(memory_of_a_pool_is_freed_in_the_order_of_the_stream),
-                HOOK_TEST(what_does_not_begin_there_is_not_freed),
-                HOOK_TEST(other_memory_is_freed_when_all_is_done),
-                HOOK_TEST(what_the_driver_gave_out_it_frees),
-                HOOK_TEST(a_new_pool_of_a_card_of_ours_is_known),
+                HOOK_TEST(an_address_inside_an_allocation_is_not_freed),
+                HOOK_TEST(memory_of_no_pool_is_freed_when_all_work_is_done),
+                HOOK_TEST(memory_from_the_driver_is_freed_by_the_driver),
+                HOOK_TEST(a_new_pool_on_a_managed_card_is_known),
                 HOOK_TEST(nobody_gets_a_destroyed_pools_handle_before_it_is_gone),
-                HOOK_TEST(attributes_are_the_drivers_first),
+                HOOK_TEST(attributes_go_to_the_driver_first),
                 HOOK_TEST(each_call_sets_the_library_up),
-                HOOK_TEST(what_another_device_shall_reach_is_the_drivers),
+                HOOK_TEST(a_pool_that_another_device_may_access_goes_to_the_driver),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_host.c: how much host memory there is, by files of the kernel that are written here. Must
- * never read the machine's own. */
+/* test_host.c: the amount of host memory according to files of the kernel, which the tests write.
+ * Must never read the machine's own files. */
 #include "unit.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ static struct file {
 } files[16];
 static unsigned n_files;
 
-/* In place of libc's: /proc and /sys as this test writes them. */
+/* In place of the C library's function: opens /proc and /sys files that a test has written. */
 FILE *fopen(const char *path, const char *mode)
 {
         for (unsigned i = 0; i < n_files; i++)
@@ -57,7 +57,7 @@ static void without_a_cgroup_the_machines_figures_hold(void **state)
         expect(16 * GIB, 8 * GIB);
 }
 
-static void figures_that_are_not_there_are_no_zeros(void **state)
+static void missing_figures_are_errors_and_not_zeros(void **state)
 {
         struct host_memory m = {.total_bytes = 1, .available_bytes = 2};
 
@@ -78,7 +78,7 @@ static void a_cgroups_limit_holds_and_its_cached_files_count_as_free(void **stat
         has(V2 "/job/memory.max", "4294967296\n");
         has(V2 "/job/memory.current", "3221225472\n");
         expect(4 * GIB, GIB);
-        /* all that was not used for long, half of the rest, and nothing else */
+        /* All inactive file pages count as free, half of the active ones, and no other memory. */
         has(V2 "/job/memory.stat", "anon 1073741824\ninactive_anon 4096\ninactive_file "
                                    "536870912\nactive_file 536870912\n");
         expect(4 * GIB, GIB + 512 * MIB + 256 * MIB);
@@ -112,13 +112,13 @@ static void every_ancestors_limit_holds(void **state)
         has(V2 "/outer/memory.max", "4294967296\n");
         has(V2 "/outer/memory.current", "2147483648\n");
         expect(4 * GIB, 2 * GIB);
-        /* the root that a container sees is its own cgroup */
+        /* The root that a container sees is its own cgroup. */
         has(V2 "/memory.max", "3221225472\n");
         has(V2 "/memory.current", "2147483648\n");
         expect(3 * GIB, GIB);
 }
 
-static void of_version_1_the_memory_controllers_group_counts(void **state)
+static void cgroup_version_1_uses_the_memory_controllers_group(void **state)
 {
         has(V1 "/job/memory.limit_in_bytes", "4294967296\n");
         has(V1 "/job/memory.usage_in_bytes", "2147483648\n");
@@ -132,7 +132,8 @@ static void of_version_1_the_memory_controllers_group_counts(void **state)
 
 static void half_of_the_machine_is_promised_and_never_its_margin(void **state)
 {
-        /* margin: a GiB, or a sixteenth if that is more, a quarter if that is less */
+        /* The margin is a GiB, or a sixteenth of the memory if that is more, or a quarter if that
+         * is less. */
         const struct host_memory ample = {64 * GIB, 60 * GIB}, tight = {64 * GIB, 10 * GIB},
                                  small = {2 * GIB, GIB}, middle = {8 * GIB, 4 * GIB};
 
@@ -143,7 +144,7 @@ static void half_of_the_machine_is_promised_and_never_its_margin(void **state)
         assert_int_equal(host_memory_budget(&(struct host_memory){64 * GIB, GIB}, 0), 0);
 }
 
-static void what_was_promised_before_is_not_taken_off_twice(void **state)
+static void memory_promised_before_is_not_subtracted_twice(void **state)
 {
         const struct host_memory tight = {64 * GIB, 10 * GIB};
 
@@ -152,7 +153,7 @@ static void what_was_promised_before_is_not_taken_off_twice(void **state)
         assert_int_equal(host_memory_budget(&tight, 50 * GIB), 32 * GIB);
 }
 
-static void a_client_goes_into_half_of_the_margin(void **state)
+static void a_client_may_use_half_of_the_margin(void **state)
 {
         assert_int_equal(host_memory_room(&(struct host_memory){64 * GIB, 10 * GIB}), 8 * GIB);
         assert_int_equal(host_memory_room(&(struct host_memory){64 * GIB, GIB}), 0);
@@ -162,17 +163,17 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(without_a_cgroup_the_machines_figures_hold, machine),
-                cmocka_unit_test_setup(figures_that_are_not_there_are_no_zeros, machine),
+                cmocka_unit_test_setup(missing_figures_are_errors_and_not_zeros, machine),
                 cmocka_unit_test_setup(a_cgroups_limit_holds_and_its_cached_files_count_as_free,
                                        machine),
                 cmocka_unit_test_setup(a_cgroup_that_is_over_its_limit_has_nothing_left, machine),
                 cmocka_unit_test_setup(a_cgroup_with_more_than_the_machine_changes_nothing,
                                        machine),
                 cmocka_unit_test_setup(every_ancestors_limit_holds, machine),
-                cmocka_unit_test_setup(of_version_1_the_memory_controllers_group_counts, machine),
+                cmocka_unit_test_setup(cgroup_version_1_uses_the_memory_controllers_group, machine),
                 cmocka_unit_test(half_of_the_machine_is_promised_and_never_its_margin),
-                cmocka_unit_test(what_was_promised_before_is_not_taken_off_twice),
-                cmocka_unit_test(a_client_goes_into_half_of_the_margin),
+                cmocka_unit_test(memory_promised_before_is_not_subtracted_twice),
+                cmocka_unit_test(a_client_may_use_half_of_the_margin),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,10 +18,10 @@
 
 typedef void (*signal_handler_t)(int);
 
-static sem_t interpreter; /* its lock */
+static sem_t interpreter; /* the interpreter's lock */
 static void *const object = &interpreter;
 static bool error_under_way, other_handler, no_module, threads_fail, main_comes_back;
-static int references; /* references given out and not dropped */
+static int references; /* Python references given out and not released */
 static unsigned cleared;
 
 static int take_interpreter(void)
@@ -132,7 +132,7 @@ int compat_thread_start(void *(*start)(void *), void *argument)
         return r;
 }
 
-/* Asks until the answer is yes, or for so long. */
+/* Asks again and again whether the wait must end, for at most this long. */
 static bool ends_within(struct interrupt_wait *w, uint64_t ns)
 {
         uint64_t until = clock_now_ns() + ns, timeout_ns;
@@ -157,7 +157,7 @@ static void *worker(void *unused)
         interrupt_begin(&w);
         (void)kill(getpid(), SIGINT);
         ended_early = ends_within(&w, NSEC_PER_SEC);
-        (void)sem_post(&interpreter); /* by now the main thread would have been waited for */
+        (void)sem_post(&interpreter); /* a worker that waited for this lock would not get here */
         ended = ends_within(&w, 30 * NSEC_PER_SEC);
         return NULL;
 }
@@ -166,7 +166,7 @@ static void a_worker_does_not_wait_for_the_interpreter_lock(void **state)
 {
         pthread_t thread;
 
-        assert_int_equal(sem_init(&interpreter, 0, 0), 0); /* the main thread has it */
+        assert_int_equal(sem_init(&interpreter, 0, 0), 0); /* the main thread holds the lock */
         (void)signal(SIGINT, stub_handler);
         interrupt_setup();
         (void)alarm(60);
@@ -187,7 +187,7 @@ static int begin(void **state)
         cleared = stub_handled = 0;
         stub_bell = &core.changed.rings;
         python.there = true;
-        assert_int_equal(sem_init(&interpreter, 0, 1), 0); /* nobody has it */
+        assert_int_equal(sem_init(&interpreter, 0, 1), 0); /* nobody holds the lock */
         (void)signal(SIGINT, stub_handler);
         interrupt_setup();
         return 0;
@@ -212,7 +212,7 @@ static signal_handler_t handler(void)
         return now.sa_handler;
 }
 
-/* The answer to a single question. */
+/* Asks once whether the wait must end, in the main thread. */
 static bool asks(struct interrupt_wait *w)
 {
         uint64_t timeout_ns = 1;
@@ -241,7 +241,7 @@ static void a_program_without_python_keeps_its_handler(void **state)
         (void)signal(SIGINT, SIG_DFL);
 }
 
-static void an_interrupt_ends_the_wait_that_it_came_during(void **state)
+static void an_interrupt_ends_the_wait_that_it_arrives_in(void **state)
 {
         struct interrupt_wait w = {0};
         uint32_t heard = bell_listen(&core.changed);
@@ -252,19 +252,20 @@ static void an_interrupt_ends_the_wait_that_it_came_during(void **state)
         (void)raise(SIGINT);
         assert_int_equal(errno, 0);
         assert_int_equal(stub_handled, 1);
-        assert_int_equal(stub_rings, heard); /* Python knows before the woken thread does */
+        /* Python's handler ran before the bell woke a thread. */
+        assert_int_equal(stub_rings, heard);
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_true(asks(&w));
-        assert_false(asks(&w)); /* once */
+        assert_false(asks(&w)); /* an interrupt ends a wait once */
         assert_true(stub_noted);
         interrupt_begin(&w);
         (void)raise(SIGINT);
-        assert_int_equal(stub_handled, 2); /* ours is not put behind itself */
+        assert_int_equal(stub_handled, 2); /* our handler calls Python's, and not itself */
         assert_true(asks(&w));
 }
 
-/* PyTorch tries another way when a product of matrices fails. */
-static void a_call_before_python_can_act_waits_no_more(void **state)
+/* A program may go on after a failed call: PyTorch tries another way to multiply matrices. */
+static void calls_do_not_wait_until_python_has_acted_on_the_interrupt(void **state)
 {
         struct interrupt_wait w[4] = {0};
 
@@ -273,19 +274,19 @@ static void a_call_before_python_can_act_waits_no_more(void **state)
         assert_true(asks(&w[0]));
         interrupt_begin(&w[1]);
         assert_true(asks(&w[1]));
-        stub_noted = false; /* it raises KeyboardInterrupt */
+        stub_noted = false; /* Python raises KeyboardInterrupt */
         interrupt_begin(&w[2]);
         assert_false(asks(&w[2]));
         assert_false(stub_noted);
         interrupt_begin(&w[3]);
-        assert_int_equal(w[3].seen, w[2].seen); /* settled: no thread asks again */
+        assert_int_equal(w[3].seen, w[2].seen); /* the interrupt is settled: no thread asks again */
         (void)raise(SIGINT);
         assert_true(asks(&w[3]));
         assert_true(asks(&w[2]));
 }
 
-/* Where Python would not raise KeyboardInterrupt the wait goes on. */
-static void an_interrupt_that_python_would_not_raise_for_is_left_to_it(void **state)
+/* If Python would not raise KeyboardInterrupt, the wait goes on. */
+static void an_interrupt_without_keyboardinterrupt_ends_no_wait(void **state)
 {
         bool *const reasons[] = {&stub_finished, &error_under_way, &other_handler, &no_module};
 
@@ -298,15 +299,15 @@ static void an_interrupt_that_python_would_not_raise_for_is_left_to_it(void **st
                 (void)raise(SIGINT);
                 assert_false(asks(&w));
                 *reasons[i] = false;
-                assert_false(asks(&w)); /* that one is settled */
-                /* The question may have left an error; one under way must not be cleared. */
+                assert_false(asks(&w)); /* the first interrupt is settled */
+                /* Only an error that our question raised is cleared, not one of the program. */
                 assert_int_equal(cleared, i >= 2);
                 (void)raise(SIGINT);
                 assert_true(asks(&w));
         }
 }
 
-static void handlers_that_are_not_pythons_stay(void **state)
+static void handlers_other_than_pythons_stay(void **state)
 {
         struct sigaction details = {.sa_flags = SA_SIGINFO};
         struct interrupt_wait w = {0};
@@ -350,7 +351,7 @@ static bool asks_in_a_thread(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
         return ends;
 }
 
-static void a_main_thread_that_comes_back_acts_itself(void **state)
+static void a_workers_wait_goes_on_if_the_main_thread_returns(void **state)
 {
         struct interrupt_wait w = {0};
         uint64_t timeout_ns;
@@ -361,7 +362,7 @@ static void a_main_thread_that_comes_back_acts_itself(void **state)
         assert_false(asks_in_a_thread(&w, &timeout_ns));
         assert_int_equal(timeout_ns, UINT64_MAX);
         main_comes_back = false;
-        assert_false(asks_in_a_thread(&w, &timeout_ns)); /* settled */
+        assert_false(asks_in_a_thread(&w, &timeout_ns)); /* the interrupt is settled */
         assert_int_equal(timeout_ns, UINT64_MAX);
         assert_int_equal(w.look_ns, 0);
 }
@@ -381,7 +382,7 @@ static void begins_in_a_thread(struct interrupt_wait *w)
         assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-/* The main thread has to be seen asleep, as it joins the thread that asks. */
+/* Asks in new threads, which the main thread joins, until the library has seen it asleep. */
 static void is_interrupted(struct interrupt_wait *w)
 {
         uint64_t timeout_ns, until = clock_now_ns() + 30 * NSEC_PER_SEC;
@@ -392,7 +393,7 @@ static void is_interrupted(struct interrupt_wait *w)
         }
 }
 
-static void a_workers_next_call_is_interrupted_until_the_main_thread_is_back(void **state)
+static void a_workers_calls_are_interrupted_until_the_main_thread_returns(void **state)
 {
         struct interrupt_wait w;
         uint64_t timeout_ns;
@@ -402,18 +403,18 @@ static void a_workers_next_call_is_interrupted_until_the_main_thread_is_back(voi
         is_interrupted(&w);
         for (int i = 0; i < 2; i++) {
                 begins_in_a_thread(&w);
-                assert_in_range(w.look_ns, 1, clock_now_ns()); /* no quarter of a second more */
+                assert_in_range(w.look_ns, 1, clock_now_ns()); /* gets no new quarter of a second */
                 is_interrupted(&w);
         }
-        assert_int_equal(asked_of_main(asked_argument), 0); /* it is back */
+        assert_int_equal(asked_of_main(asked_argument), 0); /* the main thread is back */
         begins_in_a_thread(&w);
         assert_false(asks_in_a_thread(&w, &timeout_ns));
         assert_int_equal(timeout_ns, UINT64_MAX);
 }
 
-/* The main thread is given a quarter of a second; then it is checked. Here it sleeps, as it joins
- * the thread that asks. */
-static void where_no_thread_can_be_had_the_wait_goes_on(void **state)
+/* The main thread gets a quarter of a second to return; then the library checks whether it sleeps.
+ * Here it does, because it joins the thread that asks. */
+static void a_wait_goes_on_if_no_thread_can_be_started(void **state)
 {
         struct interrupt_wait w = {0};
         uint64_t timeout_ns;
@@ -428,7 +429,7 @@ static void where_no_thread_can_be_had_the_wait_goes_on(void **state)
         for (uint64_t until = clock_now_ns() + 30 * NSEC_PER_SEC;
              w.look_ns && clock_now_ns() < until; (void)usleep(10000))
                 assert_false(asks_in_a_thread(&w, &timeout_ns));
-        assert_int_equal(w.look_ns, 0); /* settled */
+        assert_int_equal(w.look_ns, 0); /* the interrupt is settled */
         assert_false(asks_in_a_thread(&w, &timeout_ns));
         assert_int_equal(timeout_ns, UINT64_MAX);
 }
@@ -438,15 +439,14 @@ static void where_no_thread_can_be_had_the_wait_goes_on(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(
-                        a_program_without_python_keeps_its_handler), /* before all others */
-                INTERRUPT_TEST(an_interrupt_ends_the_wait_that_it_came_during),
-                INTERRUPT_TEST(a_call_before_python_can_act_waits_no_more),
-                INTERRUPT_TEST(an_interrupt_that_python_would_not_raise_for_is_left_to_it),
-                INTERRUPT_TEST(handlers_that_are_not_pythons_stay),
-                INTERRUPT_TEST(a_main_thread_that_comes_back_acts_itself),
-                INTERRUPT_TEST(a_workers_next_call_is_interrupted_until_the_main_thread_is_back),
-                INTERRUPT_TEST(where_no_thread_can_be_had_the_wait_goes_on),
+                cmocka_unit_test(a_program_without_python_keeps_its_handler), /* must run first */
+                INTERRUPT_TEST(an_interrupt_ends_the_wait_that_it_arrives_in),
+                INTERRUPT_TEST(calls_do_not_wait_until_python_has_acted_on_the_interrupt),
+                INTERRUPT_TEST(an_interrupt_without_keyboardinterrupt_ends_no_wait),
+                INTERRUPT_TEST(handlers_other_than_pythons_stay),
+                INTERRUPT_TEST(a_workers_wait_goes_on_if_the_main_thread_returns),
+                INTERRUPT_TEST(a_workers_calls_are_interrupted_until_the_main_thread_returns),
+                INTERRUPT_TEST(a_wait_goes_on_if_no_thread_can_be_started),
                 INTERRUPT_TEST(a_worker_does_not_wait_for_the_interpreter_lock),
         };
 

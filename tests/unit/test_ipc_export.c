@@ -1,5 +1,5 @@
-/* test_ipc_export.c: memory that others open: who gets it, who inherits it if it is freed before
- * they have it all, and how it is made ready for them, by two threads at once, too. */
+/* test_ipc_export.c: memory that other processes open: which importers get it, which one inherits
+ * it when it is freed, and how threads, two at once too, make it ready for export. */
 #include "unit.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 
-static void who_has_a_part_of_what_is_freed_is_told_so_and_is_nobodys_heir(void **state)
+static void an_importer_with_a_part_of_freed_memory_is_refused_the_rest(void **state)
 {
         ask(&first, 0);
         assert_int_equal(last_said(&first)->OPENED.pieces, WIRE_PASS_MAX);
@@ -22,7 +22,7 @@ static void who_has_a_part_of_what_is_freed_is_told_so_and_is_nobodys_heir(void 
         assert_int_equal(exports, 0);
 }
 
-static void who_has_it_all_inherits_and_who_has_a_part_is_told(void **state)
+static void an_importer_with_all_of_freed_memory_inherits_it(void **state)
 {
         ask(&other, 0);
         ask(&first, 0);
@@ -37,7 +37,7 @@ static void who_has_it_all_inherits_and_who_has_a_part_is_told(void **state)
         assert_int_equal(exports, 0);
 }
 
-static void the_gate_opens_when_the_last_one_is_through(void **state)
+static void the_gate_opens_when_the_last_export_has_replaced_its_memory(void **state)
 {
         CUdeviceptr at = resident(4 * MIB), also = resident(4 * MIB);
         CUipcMemHandle ret;
@@ -97,7 +97,7 @@ static void a_handle_names_the_process_the_allocation_and_the_card(void **state)
         assert_memory_equal(&again, &handle, sizeof(handle));
 }
 
-static void what_is_not_ours_is_the_drivers_to_answer(void **state)
+static void calls_for_memory_that_is_not_ours_go_to_the_driver(void **state)
 {
         struct block *b = block_of(start);
 
@@ -113,7 +113,7 @@ static void what_is_not_ours_is_the_drivers_to_answer(void **state)
         assert_int_equal(of_driver, 4);
 }
 
-static void what_nobody_could_open_gets_no_handle(void **state)
+static void memory_that_no_process_could_open_gets_no_handle(void **state)
 {
         gpu->passes = false;
         assert_int_equal(try_handle(start), CUDA_ERROR_NOT_SUPPORTED);
@@ -129,13 +129,13 @@ static void what_nobody_could_open_gets_no_handle(void **state)
         assert_int_equal(of_driver, 0);
 }
 
-static void what_is_freed_meanwhile_gets_no_handle(void **state)
+static void memory_freed_during_the_call_gets_no_handle(void **state)
 {
         freed_meanwhile = resident(4 * MIB);
         assert_int_equal(try_handle(freed_meanwhile), CUDA_ERROR_INVALID_VALUE);
 }
 
-/* By its last message. */
+/* Checks that the last message to this importer refused its request. */
 static void assert_refused(struct ipc_link *l, CUresult why)
 {
         const struct wire_message *m = last_said(l);
@@ -148,14 +148,14 @@ static void assert_refused(struct ipc_link *l, CUresult why)
         assert_false(l->lost);
 }
 
-static void a_handle_of_what_was_freed_opens_nothing(void **state)
+static void a_handle_of_freed_memory_opens_nothing(void **state)
 {
         CUdeviceptr at = resident(4 * MIB);
         struct block *dead;
         struct ipc_handle later;
 
         handle = handle_of(at);
-        ipc_export_freed(at + 1); /* nothing began there */
+        ipc_export_freed(at + 1); /* no allocation begins at this address */
         ask(&first, 0);
         assert_int_equal(last_said(&first)->OPENED.result, CUDA_SUCCESS);
         say(&first, WIRE_CLOSE);
@@ -164,7 +164,7 @@ static void a_handle_of_what_was_freed_opens_nothing(void **state)
         ask(&first, 0);
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
         assert_int_equal(resident(4 * MIB), at);
-        ask(&first, 0); /* another allocation at the same place */
+        ask(&first, 0); /* there is another allocation at this address */
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
         later = handle_of(at);
         assert_memory_not_equal(later.secret, handle.secret, IPC_NAME);
@@ -177,12 +177,12 @@ static void a_handle_of_what_was_freed_opens_nothing(void **state)
 
 /* ---- memory of other processes ---- */
 
-static void memory_of_others_is_replaced_before_it_is_shared(void **state)
+static void adopted_memory_is_replaced_before_it_is_shared(void **state)
 {
         struct extent *e = block_of(start)->extents;
 
         e[0].adopted = e[PIECES - 1].adopted = e[3].adopted = true;
-        e[3].state = EXTENT_EVICTED; /* comes back as our own */
+        e[3].state = EXTENT_EVICTED; /* an evicted extent comes back as our own memory */
         assert_int_equal(try_handle(start), CUDA_SUCCESS);
         assert_int_equal(replaced, 2);
         assert_int_equal(released, 2);
@@ -192,7 +192,7 @@ static void memory_of_others_is_replaced_before_it_is_shared(void **state)
         assert_int_equal(replaced, 2);
 }
 
-static void of_a_slab_the_extents_around_the_allocation_count(void **state)
+static void sharing_a_suballocation_shares_the_extents_around_it(void **state)
 {
         const uint64_t page = HEAP_GRANULARITY;
         CUdeviceptr at = resident(MIB), next = resident(MIB), third;
@@ -224,7 +224,7 @@ static void come_to_rest(const struct core_wait *w)
         bell_ring(&core.changed);
 }
 
-static void what_is_on_its_way_or_in_use_is_waited_for(void **state)
+static void an_export_waits_for_moves_and_calls_in_progress(void **state)
 {
         struct extent *e = block_of(start)->extents;
 
@@ -233,7 +233,7 @@ static void what_is_on_its_way_or_in_use_is_waited_for(void **state)
         waits = 0;
         assert_int_equal(try_handle(start), CUDA_SUCCESS);
         assert_int_equal(waits, 3);
-        assert_int_equal(replaced, 0); /* it was our own */
+        assert_int_equal(replaced, 0); /* the memory was our own already */
         e[0].adopted = inside = true;
         waits = 0;
         assert_int_equal(try_handle(start), CUDA_SUCCESS);
@@ -281,7 +281,7 @@ static void memory_that_cannot_be_replaced_is_not_shared(void **state)
         assert_int_equal(atomic_load(&gate_bits), 0);
 }
 
-/* ---- who opens it ---- */
+/* ---- importers ---- */
 
 static void an_importer_gets_the_sizes_of_the_memory(void **state)
 {
@@ -299,24 +299,24 @@ static void an_importer_gets_the_sizes_of_the_memory(void **state)
         assert_int_equal(m->OPENED.flags, 0);
         assert_memory_equal(m->OPENED.secret, handle.secret, IPC_NAME);
         assert_int_equal(sent[0].fds, WIRE_PASS_MAX);
-        assert_int_equal(released, 1); /* they may be moved again */
+        assert_int_equal(released, 1); /* the extents may be moved again */
         assert_int_equal(given, 1);
         ask(&first, WIRE_PASS_MAX);
         m = last_said(&first);
         assert_int_equal(m->OPENED.first, WIRE_PASS_MAX);
         assert_int_equal(m->OPENED.pieces, PIECES - WIRE_PASS_MAX);
         assert_int_equal(m->OPENED.flags, WIRE_OPENED_HEIR);
-        ask(&first, PIECES); /* there are no more */
+        ask(&first, PIECES); /* there are no more pieces */
         assert_int_equal(last_said(&first)->OPENED.result, CUDA_ERROR_INVALID_HANDLE);
         assert_int_equal(exports, 1);
         say(&first, WIRE_CLOSE);
         assert_int_equal(exports, 0);
-        say(&first, WIRE_CLOSE); /* twice is nothing */
+        say(&first, WIRE_CLOSE); /* a second close has no effect */
         assert_int_equal(sent_count, 3);
         assert_false(first.lost);
 }
 
-static void who_does_not_know_the_secret_gets_nothing(void **state)
+static void an_importer_without_the_secret_gets_nothing(void **state)
 {
         memset(handle.secret, 0xff, IPC_NAME);
         ask(&first, 0);
@@ -324,26 +324,26 @@ static void who_does_not_know_the_secret_gets_nothing(void **state)
         assert_int_equal(exports, 0);
 }
 
-static void a_senseless_request_ends_the_connection(void **state)
+static void an_invalid_request_ends_the_connection(void **state)
 {
-        ask(&first, 1); /* from the middle, without a reference */
+        ask(&first, 1); /* begins in the middle of the memory */
         assert_true(first.lost);
         first.lost = false;
         ask(&first, 0);
-        ask(&first, 0); /* a second one */
+        ask(&first, 0); /* repeats a request that was answered */
         assert_true(first.lost);
         first.lost = false;
         state_of_exports = EXPORT_WAITING;
         ask(&first, WIRE_PASS_MAX);
         assert_false(first.lost);
-        ask(&first, WIRE_PASS_MAX); /* before the answer */
+        ask(&first, WIRE_PASS_MAX); /* repeats a request before its answer */
         assert_true(first.lost);
         assert_int_equal(sent_count, 1);
-        say(&other, WIRE_BEQUEATH); /* exporters say that */
+        say(&other, WIRE_BEQUEATH); /* only exporters may send this */
         assert_true(other.lost);
 }
 
-static void who_opens_it_waits_for_its_export(void **state)
+static void an_importer_waits_until_the_memory_is_exported(void **state)
 {
         state_of_exports = EXPORT_WAITING;
         ask(&first, 0);
@@ -355,11 +355,11 @@ static void who_opens_it_waits_for_its_export(void **state)
         first.lost = false;
         assert_true(step());
         assert_int_equal(sent_count, 1);
-        assert_false(step()); /* it has what it asked for */
+        assert_false(step()); /* the importer has what it asked for */
         assert_int_equal(sent_count, 1);
 }
 
-static void what_cannot_be_exported_is_refused(void **state)
+static void memory_that_cannot_be_exported_is_refused(void **state)
 {
         no_export = true;
         ask(&first, 0);
@@ -370,15 +370,15 @@ static void what_cannot_be_exported_is_refused(void **state)
         assert_refused(&first, CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(exports, 0);
         state_of_exports = EXPORT_READY;
-        ask(&first, 0); /* another time */
+        ask(&first, 0); /* the importer tries again */
         assert_int_equal(last_said(&first)->OPENED.result, CUDA_SUCCESS);
         state_of_exports = EXPORT_REFUSED;
         assert_true(step());
-        assert_int_equal(sent_count, 3); /* nothing was asked */
+        assert_int_equal(sent_count, 3); /* no request waited for an answer */
         assert_int_equal(exports, 0);
 }
 
-static void what_the_driver_does_not_export_is_refused(void **state)
+static void memory_that_the_driver_does_not_export_is_refused(void **state)
 {
         export_fails_at = 3;
         ask(&first, 0);
@@ -392,7 +392,7 @@ static void what_the_driver_does_not_export_is_refused(void **state)
         export_fails_at = exported + PIECES - WIRE_PASS_MAX;
         ask(&first, WIRE_PASS_MAX);
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
-        assert_int_equal(exports, 1); /* it closes what it has of it */
+        assert_int_equal(exports, 1); /* the importer will close the part that it has */
         ask(&first, WIRE_PASS_MAX);
         assert_int_equal(last_said(&first)->OPENED.pieces, PIECES - WIRE_PASS_MAX);
 }
@@ -406,7 +406,7 @@ static void open_all(struct ipc_link *l)
         assert_int_equal(last_said(l)->OPENED.result, CUDA_SUCCESS);
 }
 
-static void the_first_that_has_it_all_is_the_heir(void **state)
+static void the_first_importer_with_all_of_the_memory_is_the_heir(void **state)
 {
         ask(&first, 0);
         open_all(&other);
@@ -419,7 +419,7 @@ static void the_first_that_has_it_all_is_the_heir(void **state)
         assert_int_equal(said(&first, WIRE_BEQUEATH), 0);
         (void)step();
         assert_int_equal(said(&other, WIRE_BEQUEATH), 1);
-        say(&first, WIRE_INHERITED); /* it has no right to report that */
+        say(&first, WIRE_INHERITED); /* only the heir may report that */
         assert_int_equal(exports, 2);
         say(&other, WIRE_INHERITED);
         assert_int_equal(exports, 0);
@@ -433,7 +433,7 @@ static void nothing_is_inherited_before_it_is_bequeathed(void **state)
         assert_false(first.lost);
 }
 
-static void where_the_heir_goes_the_next_one_is_told(void **state)
+static void the_next_importer_becomes_heir_when_the_heir_goes(void **state)
 {
         open_all(&first);
         open_all(&other);
@@ -453,7 +453,7 @@ static void where_the_heir_goes_the_next_one_is_told(void **state)
         assert_int_equal(exports, 1);
 }
 
-static void who_is_lost_is_nobodys_heir(void **state)
+static void a_lost_importer_does_not_become_heir(void **state)
 {
         open_all(&first);
         open_all(&other);
@@ -471,35 +471,35 @@ static void each_block_has_an_heir_of_its_own(void **state)
         ask(&other, 0);
         assert_int_equal(last_said(&other)->OPENED.flags, WIRE_OPENED_HEIR);
         ipc_export_lost(&other);
-        assert_int_equal(exports, 1); /* the other one's */
+        assert_int_equal(exports, 1); /* the first block is still exported */
         assert_int_equal(said(&first, WIRE_OPENED), 2);
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                IPC_TEST(who_has_a_part_of_what_is_freed_is_told_so_and_is_nobodys_heir),
-                IPC_TEST(who_has_it_all_inherits_and_who_has_a_part_is_told),
-                IPC_TEST(the_gate_opens_when_the_last_one_is_through),
+                IPC_TEST(an_importer_with_a_part_of_freed_memory_is_refused_the_rest),
+                IPC_TEST(an_importer_with_all_of_freed_memory_inherits_it),
+                IPC_TEST(the_gate_opens_when_the_last_export_has_replaced_its_memory),
                 IPC_TEST(a_handle_names_the_process_the_allocation_and_the_card),
-                IPC_TEST(what_is_not_ours_is_the_drivers_to_answer),
-                IPC_TEST(what_nobody_could_open_gets_no_handle),
-                IPC_TEST(what_is_freed_meanwhile_gets_no_handle),
-                IPC_TEST(a_handle_of_what_was_freed_opens_nothing),
-                IPC_TEST(memory_of_others_is_replaced_before_it_is_shared),
-                IPC_TEST(of_a_slab_the_extents_around_the_allocation_count),
-                IPC_TEST(what_is_on_its_way_or_in_use_is_waited_for),
+                IPC_TEST(calls_for_memory_that_is_not_ours_go_to_the_driver),
+                IPC_TEST(memory_that_no_process_could_open_gets_no_handle),
+                IPC_TEST(memory_freed_during_the_call_gets_no_handle),
+                IPC_TEST(a_handle_of_freed_memory_opens_nothing),
+                IPC_TEST(adopted_memory_is_replaced_before_it_is_shared),
+                IPC_TEST(sharing_a_suballocation_shares_the_extents_around_it),
+                IPC_TEST(an_export_waits_for_moves_and_calls_in_progress),
                 IPC_TEST(memory_that_cannot_be_replaced_is_not_shared),
                 IPC_TEST(an_importer_gets_the_sizes_of_the_memory),
-                IPC_TEST(who_does_not_know_the_secret_gets_nothing),
-                IPC_TEST(a_senseless_request_ends_the_connection),
-                IPC_TEST(who_opens_it_waits_for_its_export),
-                IPC_TEST(what_cannot_be_exported_is_refused),
-                IPC_TEST(what_the_driver_does_not_export_is_refused),
-                IPC_TEST(the_first_that_has_it_all_is_the_heir),
+                IPC_TEST(an_importer_without_the_secret_gets_nothing),
+                IPC_TEST(an_invalid_request_ends_the_connection),
+                IPC_TEST(an_importer_waits_until_the_memory_is_exported),
+                IPC_TEST(memory_that_cannot_be_exported_is_refused),
+                IPC_TEST(memory_that_the_driver_does_not_export_is_refused),
+                IPC_TEST(the_first_importer_with_all_of_the_memory_is_the_heir),
                 IPC_TEST(nothing_is_inherited_before_it_is_bequeathed),
-                IPC_TEST(where_the_heir_goes_the_next_one_is_told),
-                IPC_TEST(who_is_lost_is_nobodys_heir),
+                IPC_TEST(the_next_importer_becomes_heir_when_the_heir_goes),
+                IPC_TEST(a_lost_importer_does_not_become_heir),
                 IPC_TEST(each_block_has_an_heir_of_its_own),
         };
 

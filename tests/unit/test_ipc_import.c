@@ -14,10 +14,10 @@
 
 #define PAGE   HEAP_GRANULARITY
 #define PIECE  (2 * PAGE)
-#define MAPPED (9 * PAGE) /* five pieces, the last one half of it */
+#define MAPPED (9 * PAGE) /* five pieces, the last one half as large */
 #define OFFSET UINT64_C(512)
 #define BYTES  (MAPPED - PAGE)
-#define EACH   2u /* pieces a message */
+#define EACH   2u /* pieces that one message brings */
 #define OWNER  ((CUcontext)(uintptr_t)0xc0)
 #define OTHER  ((CUcontext)(uintptr_t)0xd0)
 #define LAZY   CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
@@ -28,11 +28,11 @@ static struct gpu *const gpu = &core.gpus[2];
 static struct ipc_link exporter, stranger;
 static bool parted, met_nobody;
 static unsigned opens, closes, inherits, answered, of_driver;
-static struct wire_message last_open, answer; /* the answer, changed by a test */
-static unsigned changed;                      /* the message for which it is used; 0: none */
+static struct wire_message last_open, answer; /* answer: sent instead of the right answer */
+static unsigned changed;                      /* number of the message that it replaces; 0: none */
 static bool capture_begins, dies;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME])
 {
@@ -121,7 +121,7 @@ static void hear(struct ipc_link *l, const struct wire_message *m, unsigned fds,
         passed_close(&came);
 }
 
-/* Answers the last request. */
+/* The exporter answers the last request, or dies. */
 static void answers(const struct core_wait *w)
 {
         unsigned first = last_open.OPEN.first, pieces = MIN(EACH, 5 - first);
@@ -155,7 +155,7 @@ static CUipcMemHandle handle_of(const char *name, uint8_t secret)
         return handle;
 }
 
-static unsigned before; /* descriptors open */
+static unsigned before; /* number of descriptors open when the test began */
 
 static int begin(void **state)
 {
@@ -217,9 +217,9 @@ static void close_one(CUdeviceptr at)
                 assert_int_not_equal(bell_listen(&core.changed), heard);
 }
 
-/* ---- the tests ---- */
+/* ---- tests ---- */
 
-static void all_of_it_is_mapped_piece_by_piece(void **state)
+static void opened_memory_is_mapped_piece_by_piece(void **state)
 {
         CUdeviceptr at = open_one();
         struct heap_place p;
@@ -249,7 +249,7 @@ static void all_of_it_is_mapped_piece_by_piece(void **state)
         assert_false(ipc_find(at, &p, &g));
 }
 
-static void it_is_open_until_each_opener_has_closed_it(void **state)
+static void memory_stays_open_until_each_opener_has_closed_it(void **state)
 {
         CUdeviceptr at = open_one(), again;
 
@@ -262,7 +262,7 @@ static void it_is_open_until_each_opener_has_closed_it(void **state)
         close_one(at);
         assert_int_equal(closes, 0);
         assert_non_null(driver_word(at, 2));
-        driver.current = OTHER; /* of another context */
+        driver.current = OTHER; /* another context tries to open the same memory */
         assert_int_equal(try_open(), CUDA_ERROR_INVALID_HANDLE);
         driver.current = OWNER;
         close_one(at);
@@ -291,13 +291,13 @@ static void a_call_that_fails_leaves_nothing_open(void **state)
                 assert_int_equal(closes, 1);
                 assert_true(parted);
         }
-        assert_int_equal(n, 13); /* a reservation, five pieces of two calls, access */
+        assert_int_equal(n, 13); /* 12 calls: a reservation, two for each piece, access */
         lock_acquire(&core_lock);
         ipc_context_dies(OWNER);
         lock_release(&core_lock);
 }
 
-static void an_exporter_that_dies_is_not_waited_for(void **state)
+static void an_open_fails_if_the_exporter_dies(void **state)
 {
         dies = true;
         assert_int_equal(try_open(), CUDA_ERROR_INVALID_HANDLE);
@@ -306,14 +306,14 @@ static void an_exporter_that_dies_is_not_waited_for(void **state)
         assert_int_equal(try_open(), CUDA_ERROR_INVALID_HANDLE);
 }
 
-static void answers_that_cannot_be_are_refused(void **state)
+static void inconsistent_answers_are_refused(void **state)
 {
         for (unsigned i = 0; i < 12; i++)
                 for (changed = 1; changed <= 2; changed++) {
                         answer = opened(changed == 1 ? 0 : EACH, EACH);
                         switch (i) {
                         case 0:
-                                answer.OPENED.pieces = EACH + 1; /* fewer came */
+                                answer.OPENED.pieces = EACH + 1; /* fewer descriptors came */
                                 break;
                         case 1:
                                 answer.OPENED.first++;
@@ -340,7 +340,7 @@ static void answers_that_cannot_be_are_refused(void **state)
                                 answer.OPENED.bytes = MAPPED - OFFSET + 1;
                                 break;
                         case 9:
-                                answer.OPENED.mapped = PAGE; /* the pieces are more than that */
+                                answer.OPENED.mapped = PAGE; /* the pieces hold more bytes */
                                 break;
                         case 10:
                                 answer.OPENED.bytes = UINT64_MAX - OFFSET + 2;
@@ -355,13 +355,13 @@ static void answers_that_cannot_be_are_refused(void **state)
                 }
 }
 
-static void messages_for_what_is_not_open_do_nothing(void **state)
+static void messages_about_memory_that_is_not_open_do_nothing(void **state)
 {
         CUdeviceptr at = open_one();
         struct wire_message m = {.header.type = WIRE_BEQUEATH};
 
         memcpy(m.BEQUEATH.secret, last_open.OPEN.secret, IPC_NAME);
-        hear(&stranger, &m, 0, 0); /* of another process */
+        hear(&stranger, &m, 0, 0); /* another process sends it */
         assert_int_equal(gpu->unevictable, 0);
         memset(m.BEQUEATH.secret, 9, IPC_NAME);
         hear(&exporter, &m, 0, 0);
@@ -381,7 +381,7 @@ static void inherit_told(void)
         lock_release(&core_lock);
 }
 
-static void memory_that_is_bequeathed_counts_as_ours_before_we_say_so(void **state)
+static void bequeathed_memory_is_charged_before_the_exporter_is_told(void **state)
 {
         CUdeviceptr at = open_one();
         struct wire_message m = {.header.type = WIRE_BEQUEATH};
@@ -396,7 +396,7 @@ static void memory_that_is_bequeathed_counts_as_ours_before_we_say_so(void **sta
         assert_int_equal(gpu->unevictable_requested, MAPPED);
         assert_true(gpu->usage_dirty);
         inherit_told();
-        assert_int_equal(inherits, 0); /* the daemon first */
+        assert_int_equal(inherits, 0); /* the daemon must be told first */
         gpu->usage_dirty = false;
         inherit_told();
         inherit_told();
@@ -405,7 +405,7 @@ static void memory_that_is_bequeathed_counts_as_ours_before_we_say_so(void **sta
         assert_int_equal(gpu->unevictable, 0);
 }
 
-static void the_heir_of_an_exporter_that_is_gone_is_charged(void **state)
+static void the_heir_of_a_lost_exporter_is_charged(void **state)
 {
         for (unsigned heir = 0; heir < 2; heir++) {
                 CUdeviceptr at;
@@ -427,7 +427,7 @@ static void the_heir_of_an_exporter_that_is_gone_is_charged(void **state)
         }
 }
 
-static void closing_waits_for_no_capture(void **state)
+static void closing_fails_during_a_capture(void **state)
 {
         CUdeviceptr at = open_one();
         uint32_t heard;
@@ -436,10 +436,11 @@ static void closing_waits_for_no_capture(void **state)
         assert_int_equal(hook_cuIpcCloseMemHandle(at), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         assert_non_null(driver_word(at, 2));
         fake_capturing = false;
-        capture_begins = true; /* while it waits for submitted work */
+        capture_begins = true; /* a capture begins while the close waits for work */
         heard = bell_listen(&core.changed);
         assert_int_equal(hook_cuIpcCloseMemHandle(at), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        assert_int_not_equal(bell_listen(&core.changed), heard); /* who wanted to open it may */
+        /* The failed close wakes threads that wait to open the memory. */
+        assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_non_null(driver_word(at, 2));
         fake_capturing = capture_begins = false;
         assert_int_equal(open_one(), at);
@@ -448,7 +449,7 @@ static void closing_waits_for_no_capture(void **state)
         assert_int_equal(closes, 1);
 }
 
-static void a_context_takes_along_what_was_opened_in_it(void **state)
+static void memory_opened_in_a_context_is_closed_with_it(void **state)
 {
         CUdeviceptr at = open_one(), another;
 
@@ -465,14 +466,14 @@ static void a_context_takes_along_what_was_opened_in_it(void **state)
         close_one(another);
 }
 
-static void more_gpus_reach_what_is_open(void **state)
+static void new_peer_gpus_get_access_to_open_memory(void **state)
 {
         CUdeviceptr at = open_one();
         unsigned calls = driver.calls;
 
         lock_acquire(&core_lock);
         ipc_import_reach(gpu);
-        assert_int_equal(driver.calls, calls); /* it is as it should be */
+        assert_int_equal(driver.calls, calls); /* all GPUs have the right access already */
         gpu->peers = 1 << 0;
         ipc_import_reach(&core.gpus[0]);
         assert_null(driver_word(at, 0));
@@ -488,13 +489,13 @@ static void more_gpus_reach_what_is_open(void **state)
 static CUresult (*give_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 static unsigned givers;
 
-/* Another card comes while access is given, and another thread handles it. */
+/* While one thread gives access, a card comes and another thread asks for access for it. */
 static CUresult while_access_is_given(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *desc,
                                       size_t count)
 {
         CUresult r;
 
-        assert_int_equal(++givers, 1); /* one thread at a time */
+        assert_int_equal(++givers, 1); /* only one thread may give access at a time */
         lock_acquire(&core_lock);
         gpu->peers |= 1 << 3;
         ipc_import_reach(gpu);
@@ -504,7 +505,7 @@ static CUresult while_access_is_given(CUdeviceptr at, size_t bytes, const CUmemA
         return r;
 }
 
-static void a_card_that_comes_meanwhile_is_seen_to_by_who_is_at_it(void **state)
+static void the_thread_that_gives_access_also_handles_a_new_card(void **state)
 {
         CUdeviceptr at = open_one();
 
@@ -533,7 +534,7 @@ static void each_call_sets_the_library_up(void **state)
         assert_int_equal(core_setups, 3);
 }
 
-static void handles_are_answered_as_the_driver_does(void **state)
+static void handles_get_the_answers_that_the_driver_would_give(void **state)
 {
         CUipcMemHandle handle = handle_of("you", 7);
         CUdeviceptr at;
@@ -545,11 +546,12 @@ static void handles_are_answered_as_the_driver_does(void **state)
         assert_int_equal(hook_cuIpcOpenMemHandle_v2(NULL, handle, LAZY), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(hook_cuIpcOpenMemHandle_v2(&at, handle_of("me", 7), LAZY),
                          CUDA_ERROR_INVALID_CONTEXT);
-        memset(((struct ipc_handle *)&handle)->uuid, 9, 16); /* a card that is not here */
+        /* The process does not have this card. */
+        memset(((struct ipc_handle *)&handle)->uuid, 9, 16);
         assert_int_equal(hook_cuIpcOpenMemHandle_v2(&at, handle, LAZY), CUDA_ERROR_INVALID_HANDLE);
         assert_int_equal(of_driver, 0);
         handle = handle_of("you", 7);
-        ((struct ipc_handle *)&handle)->zero[3] = 1; /* one of the driver's own */
+        ((struct ipc_handle *)&handle)->zero[3] = 1; /* a handle that the driver itself made */
         assert_int_equal(hook_cuIpcOpenMemHandle_v2(&at, handle, LAZY), CUDA_SUCCESS);
         assert_int_equal(hook_cuIpcOpenMemHandle(&at, handle, LAZY), CUDA_SUCCESS);
         assert_int_equal(of_driver, 2);
@@ -561,20 +563,20 @@ static void handles_are_answered_as_the_driver_does(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                IMPORT_TEST(all_of_it_is_mapped_piece_by_piece),
-                IMPORT_TEST(it_is_open_until_each_opener_has_closed_it),
+                IMPORT_TEST(opened_memory_is_mapped_piece_by_piece),
+                IMPORT_TEST(memory_stays_open_until_each_opener_has_closed_it),
                 IMPORT_TEST(a_call_that_fails_leaves_nothing_open),
-                IMPORT_TEST(an_exporter_that_dies_is_not_waited_for),
-                IMPORT_TEST(answers_that_cannot_be_are_refused),
-                IMPORT_TEST(messages_for_what_is_not_open_do_nothing),
-                IMPORT_TEST(memory_that_is_bequeathed_counts_as_ours_before_we_say_so),
-                IMPORT_TEST(the_heir_of_an_exporter_that_is_gone_is_charged),
-                IMPORT_TEST(closing_waits_for_no_capture),
-                IMPORT_TEST(a_context_takes_along_what_was_opened_in_it),
-                IMPORT_TEST(more_gpus_reach_what_is_open),
-                IMPORT_TEST(a_card_that_comes_meanwhile_is_seen_to_by_who_is_at_it),
+                IMPORT_TEST(an_open_fails_if_the_exporter_dies),
+                IMPORT_TEST(inconsistent_answers_are_refused),
+                IMPORT_TEST(messages_about_memory_that_is_not_open_do_nothing),
+                IMPORT_TEST(bequeathed_memory_is_charged_before_the_exporter_is_told),
+                IMPORT_TEST(the_heir_of_a_lost_exporter_is_charged),
+                IMPORT_TEST(closing_fails_during_a_capture),
+                IMPORT_TEST(memory_opened_in_a_context_is_closed_with_it),
+                IMPORT_TEST(new_peer_gpus_get_access_to_open_memory),
+                IMPORT_TEST(the_thread_that_gives_access_also_handles_a_new_card),
                 IMPORT_TEST(each_call_sets_the_library_up),
-                IMPORT_TEST(handles_are_answered_as_the_driver_does),
+                IMPORT_TEST(handles_get_the_answers_that_the_driver_would_give),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* test_ipc_link.c: connections to other processes: requested once, found again, received on, and
- * closed when no longer needed. The tests follow a process's life: it has one name for ever. */
+/* test_ipc_link.c: connections to other processes are requested once, shared, listened to, and
+ * closed when no longer needed. The tests run in the order of a process's life, whose name never
+ * changes. */
 #include "unit.h"
 
 #include <errno.h>
@@ -22,17 +23,17 @@ static const uint8_t you[IPC_NAME] = "you", other[IPC_NAME] = "other";
 
 static uint64_t clock_ns;
 static bool up, has_daemon, export_more;
-static unsigned names, peers; /* said to the daemon */
+static unsigned names, peers; /* NAME and PEER messages sent to the daemon */
 static struct wire_message said;
 static uint32_t sequence;
 static unsigned waits, exports_heard, imports_heard, exports_lost, imports_lost;
 static struct ipc_link *heard_of, *lost;
 static struct wire_message heard;
 static unsigned came_along;
-static unsigned before; /* descriptors open */
+static unsigned before; /* number of descriptors open when the test began */
 static int theirs;      /* the other end of the last connection */
 
-/* The build gives the clock of this test the name below. */
+/* The build renames clock_gettime() in this test, so that the tested code calls this one. */
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
         *ret = (struct timespec){.tv_sec = (time_t)(clock_ns / NSEC_PER_SEC),
@@ -40,7 +41,7 @@ int clock_gettime(clockid_t which, struct timespec *ret)
         return 0;
 }
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 bool daemon_is_up(void)
 {
@@ -104,7 +105,7 @@ static int connection(void)
         return pair[0];
 }
 
-/* fd < 0: no descriptor. */
+/* Delivers the daemon's message PEERED, with a descriptor unless fd < 0. */
 static void peered(const uint8_t *name, uint32_t of, int fd)
 {
         struct wire_message m = {.header.type = WIRE_PEERED};
@@ -135,7 +136,7 @@ static void name_is_known(const uint8_t *name)
         ipc_on_named(&m);
 }
 
-/* Runs while a thread waits, with the lock. */
+/* Called while a thread waits, with the lock held. */
 static void (*then)(void);
 
 static void while_waiting(const struct core_wait *w)
@@ -155,7 +156,7 @@ static void connect_them(void)
 
 static void refuse(void)
 {
-        clock_ns += 10 * NSEC_PER_MSEC; /* each wait takes a while */
+        clock_ns += 10 * NSEC_PER_MSEC; /* each wait takes 10 ms */
         refused(sequence);
 }
 
@@ -198,17 +199,17 @@ static bool rings(void (*what)(void))
 
 /* ---- our name ---- */
 
-static void a_process_without_a_name_says_none(void **state)
+static void a_process_without_a_name_sends_none(void **state)
 {
         assert_true(rings(ipc_connected));
         assert_int_equal(names, 0);
 }
 
-static void a_name_is_random_and_said_once(void **state)
+static void a_name_is_random_and_sent_once(void **state)
 {
         static const uint8_t nobody[IPC_NAME];
 
-        up = false; /* it is asked later */
+        up = false; /* the daemon is told the name when it is up */
         assert_int_equal(ipc_be_named(), 0);
         assert_int_equal(names, 1);
         assert_memory_not_equal(ipc_name, nobody, IPC_NAME);
@@ -223,14 +224,14 @@ static void hear_of_names(void)
         name_is_known(waits < 3 ? other : ipc_name);
 }
 
-static void the_daemon_has_to_know_the_name(void **state)
+static void a_process_waits_until_the_daemon_knows_its_name(void **state)
 {
         then = hear_of_names;
         assert_int_equal(ipc_be_named(), 0);
         assert_int_equal(waits, 3);
         assert_int_equal(ipc_be_named(), 0);
         assert_int_equal(waits, 3);
-        assert_true(rings(ipc_disconnected)); /* the next daemon does not */
+        assert_true(rings(ipc_disconnected)); /* the next daemon does not know the name */
         assert_int_equal(ipc_be_named(), 0);
         assert_int_equal(waits, 4);
 }
@@ -247,7 +248,7 @@ static void become_a_bystander(void)
         bell_ring(&core.changed);
 }
 
-static void a_daemon_that_goes_is_not_waited_for(void **state)
+static void a_process_does_not_wait_for_a_lost_daemon(void **state)
 {
         ipc_disconnected();
         then = go_down;
@@ -259,7 +260,7 @@ static void a_daemon_that_goes_is_not_waited_for(void **state)
         assert_int_equal(waits, 2);
 }
 
-/* ---- meeting, with the first daemon ---- */
+/* ---- connecting, with the first daemon ---- */
 
 static void an_unknown_process_gets_no_connection(void **state)
 {
@@ -269,7 +270,7 @@ static void an_unknown_process_gets_no_connection(void **state)
         assert_memory_equal(said.PEER.name, you, IPC_NAME);
 }
 
-static void without_a_daemon_nobody_is_met(void **state)
+static void no_connection_is_made_without_a_daemon(void **state)
 {
         up = has_daemon = false;
         assert_null(ipc_meet(you));
@@ -280,16 +281,16 @@ static void without_a_daemon_nobody_is_met(void **state)
         assert_int_equal(waits + peers, 0);
 }
 
-/* ---- meeting, with the second ---- */
+/* ---- connecting, with the second daemon ---- */
 
-static void a_daemon_that_comes_is_told_the_name(void **state)
+static void a_new_daemon_is_told_the_name(void **state)
 {
         ipc_connected();
         assert_int_equal(names, 1);
         assert_memory_equal(said.NAME.name, ipc_name, IPC_NAME);
 }
 
-static void who_is_not_back_after_a_daemons_end_is_asked_for_again(void **state)
+static void a_missing_process_is_asked_for_again_after_a_daemons_end(void **state)
 {
         uint64_t begun = clock_ns;
 
@@ -298,7 +299,7 @@ static void who_is_not_back_after_a_daemons_end_is_asked_for_again(void **state)
         assert_null(ipc_meet(you));
         assert_in_range(clock_ns - begun, 3 * NSEC_PER_SEC + 1,
                         3 * NSEC_PER_SEC + 60 * NSEC_PER_MSEC);
-        assert_in_range(peers, 50, 62); /* not all the time */
+        assert_in_range(peers, 50, 62); /* asks about every 50 ms */
         peers = 0;
         assert_null(ipc_meet(you));
         assert_int_equal(peers, 1);
@@ -333,7 +334,7 @@ static void come_up(void)
                 up = waits == 7;
 }
 
-static void a_daemon_that_is_away_is_waited_for(void **state)
+static void a_connection_waits_for_an_absent_daemon(void **state)
 {
         struct ipc_link *l;
 
@@ -342,7 +343,7 @@ static void a_daemon_that_is_away_is_waited_for(void **state)
         l = ipc_meet(you);
         assert_non_null(l);
         assert_int_equal(peers, 1);
-        assert_int_equal(waits, 11); /* ten, five by five, and the answer */
+        assert_int_equal(waits, 11); /* two times 5 until it sees the daemon, 1 for the answer */
         ipc_part(l);
 }
 
@@ -357,7 +358,7 @@ static void go_down_once(void)
                 connect_them();
 }
 
-static void a_question_that_a_daemon_took_with_it_is_asked_again(void **state)
+static void a_question_lost_with_its_daemon_is_asked_again(void **state)
 {
         struct ipc_link *l;
 
@@ -368,14 +369,14 @@ static void a_question_that_a_daemon_took_with_it_is_asked_again(void **state)
         ipc_part(l);
 }
 
-static void a_bystander_gives_up(void **state)
+static void a_bystander_stops_waiting_for_a_connection(void **state)
 {
         then = become_a_bystander;
         assert_null(ipc_meet(you));
         assert_int_equal(peers, 1);
 }
 
-static void answers_that_are_none(void)
+static void stray_answers(void)
 {
         uint32_t was = bell_listen(&core.changed);
 
@@ -388,7 +389,7 @@ static void answers_that_are_none(void)
         } else {
                 connect_them();
                 was = bell_listen(&core.changed);
-                refused(sequence); /* it has been answered */
+                refused(sequence); /* this question has been answered */
                 assert_int_equal(bell_listen(&core.changed), was);
         }
 }
@@ -397,23 +398,23 @@ static void a_connection_is_asked_for_once(void **state)
 {
         struct ipc_link *l;
 
-        then = answers_that_are_none;
+        then = stray_answers;
         l = ipc_meet(you);
         assert_non_null(l);
         assert_false(l->exporter);
         assert_memory_equal(l->name, you, IPC_NAME);
-        assert_int_equal(request_kicks, 1); /* it has one thing more to listen to */
+        assert_int_equal(request_kicks, 1); /* the agent must listen to one more connection */
         assert_true(ipc_poll_fd() >= 0);
         assert_ptr_equal(ipc_meet(you), l);
         assert_int_equal(peers, 1);
         then = refuse;
         assert_null(ipc_meet(other));
-        l->lost = true; /* another one is requested */
+        l->lost = true; /* so a new connection is requested */
         assert_null(ipc_meet(you));
         ipc_part(l);
 }
 
-static void an_answer_to_nobody_is_closed(void **state)
+static void an_unexpected_connection_is_closed(void **state)
 {
         int fd = connection();
 
@@ -423,7 +424,7 @@ static void an_answer_to_nobody_is_closed(void **state)
         fd = connection();
         peered(you, sequence, fd);
         assert_int_equal(fcntl(fd, F_GETFD), -1);
-        peered(NULL, 0, -1); /* nothing came along */
+        peered(NULL, 0, -1); /* without a descriptor */
         assert_int_equal(ipc_poll_fd(), -EBADF);
 }
 
@@ -432,7 +433,7 @@ static void pass_what_is_no_socket(void)
         peered(you, sequence, open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-static void what_cannot_be_listened_to_is_closed(void **state)
+static void a_descriptor_that_is_no_socket_is_closed(void **state)
 {
         then = pass_what_is_no_socket;
         assert_null(ipc_meet(you));
@@ -472,7 +473,7 @@ static void wait_in_turn(const struct core_wait *w)
         }
 }
 
-static void two_threads_that_meet_one_process_share_a_connection(void **state)
+static void two_threads_share_a_connection_to_one_process(void **state)
 {
         struct ipc_link *l;
 
@@ -486,11 +487,11 @@ static void two_threads_that_meet_one_process_share_a_connection(void **state)
         lock_acquire(&core_lock);
         assert_non_null(l);
         assert_ptr_equal(met_by_thread, l);
-        assert_int_equal(peers, 2); /* one after the other */
+        assert_int_equal(peers, 2); /* both asked, one after the other */
         ipc_part(l);
 }
 
-/* ---- what comes ---- */
+/* ---- messages that arrive ---- */
 
 static void send_close(unsigned times)
 {
@@ -500,9 +501,9 @@ static void send_close(unsigned times)
                 assert_int_equal(link_send(theirs, &m, NULL, 0), 0);
 }
 
-static void an_importer_is_heard(void **state)
+static void messages_of_an_importer_are_handled(void **state)
 {
-        peered(NULL, 0, connection()); /* it has asked for us */
+        peered(NULL, 0, connection()); /* another process has asked for this one */
         assert_int_equal(request_kicks, 1);
         assert_false(ipc_step());
         send_close(1);
@@ -511,16 +512,16 @@ static void an_importer_is_heard(void **state)
         assert_int_equal(heard.header.type, WIRE_CLOSE);
         assert_true(heard_of->exporter);
         then = refuse;
-        assert_null(ipc_meet((const uint8_t[IPC_NAME]){0})); /* that is nobody's name */
+        assert_null(ipc_meet((const uint8_t[IPC_NAME]){0})); /* no process has this name */
         (void)close(theirs);
         theirs = -1;
         (void)ipc_step();
         assert_int_equal(exports_lost, 1);
         assert_ptr_equal(lost, heard_of);
-        assert_int_equal(open_descriptors(), before + 1); /* the poll's */
+        assert_int_equal(open_descriptors(), before + 1); /* the descriptor for polling */
 }
 
-static void an_exporter_is_heard_and_what_comes_along_closed(void **state)
+static void descriptors_of_an_exporters_message_are_closed(void **state)
 {
         struct wire_message m = {.header = {.type = WIRE_OPENED, .gpu = WIRE_NO_GPU}};
         struct ipc_link *l = ipc_meet(you);
@@ -537,7 +538,7 @@ static void an_exporter_is_heard_and_what_comes_along_closed(void **state)
         ipc_part(l);
 }
 
-static void one_that_says_much_is_heard_in_turns(void **state)
+static void a_peer_with_many_messages_is_heard_in_turns(void **state)
 {
         struct ipc_link *l = ipc_meet(you);
 
@@ -556,7 +557,7 @@ static void a_forbidden_message_ends_the_connection(void **state)
         struct wire_message m = {.header = {.type = WIRE_NAMED, .gpu = WIRE_NO_GPU}};
         struct ipc_link *l = ipc_meet(you);
 
-        assert_int_equal(link_send(theirs, &m, NULL, 0), 0); /* a daemon says that */
+        assert_int_equal(link_send(theirs, &m, NULL, 0), 0); /* only a daemon may send this */
         send_close(1);
         (void)ipc_step();
         assert_int_equal(imports_heard, 0);
@@ -577,7 +578,7 @@ static void a_lost_exporter_stays_as_long_as_its_memory(void **state)
         assert_true(l->lost);
         assert_true(fcntl(l->fd, F_GETFD) >= 0);
         listened = (struct pollfd){.fd = ipc_poll_fd(), .events = POLLIN};
-        assert_int_equal(poll(&listened, 1, 0), 0); /* it wakes no thread any more */
+        assert_int_equal(poll(&listened, 1, 0), 0); /* the lost connection wakes no thread */
         then = refuse;
         assert_null(ipc_meet(you));
         l->imports = 0;
@@ -587,7 +588,7 @@ static void a_lost_exporter_stays_as_long_as_its_memory(void **state)
         assert_int_equal(imports_lost, 0);
 }
 
-static void a_step_says_whether_there_is_more(void **state)
+static void a_step_tells_whether_more_messages_wait(void **state)
 {
         int ends[16];
 
@@ -602,7 +603,7 @@ static void a_step_says_whether_there_is_more(void **state)
                 theirs = ends[i];
                 send_close(1);
         }
-        assert_true(ipc_step()); /* as many as it polls */
+        assert_true(ipc_step()); /* it handled as many as one poll returns */
         assert_false(ipc_step());
         assert_int_equal(exports_heard, 31);
         export_more = true;
@@ -615,7 +616,7 @@ static void a_step_says_whether_there_is_more(void **state)
         assert_int_equal(exports_lost, 16);
 }
 
-static void a_message_goes_to_the_other_side_as_it_is(void **state)
+static void a_message_reaches_the_peer_unchanged(void **state)
 {
         struct ipc_link *l = ipc_meet(you);
         struct wire_message m = {0}, got;
@@ -648,7 +649,7 @@ static void a_peer_that_has_closed_its_end_is_lost(void **state)
         theirs = -1;
         ipc_send(l, &m, WIRE_CLOSE, NULL, 0);
         assert_true(l->lost);
-        assert_int_equal(request_kicks, 1); /* to bury it */
+        assert_int_equal(request_kicks, 1); /* wakes the agent, which cleans up */
         (void)ipc_step();
         assert_int_equal(imports_lost, 1);
 }
@@ -661,7 +662,7 @@ static void messages_of_a_closed_connection_are_ignored(void **state)
         ipc_part(&nobody);
         ipc_part(l);
         assert_int_equal(fcntl(childs, F_GETFD), 0);
-        send_close(1); /* a child of the program still has it */
+        send_close(1); /* a child of the program still has the socket */
         (void)ipc_step();
         assert_int_equal(imports_heard, 0);
         (void)close(childs);
@@ -683,29 +684,29 @@ static void a_child_has_no_connections(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                LINK_TEST(a_process_without_a_name_says_none),
-                LINK_TEST(a_name_is_random_and_said_once),
-                LINK_TEST(the_daemon_has_to_know_the_name),
-                LINK_TEST(a_daemon_that_goes_is_not_waited_for),
+                LINK_TEST(a_process_without_a_name_sends_none),
+                LINK_TEST(a_name_is_random_and_sent_once),
+                LINK_TEST(a_process_waits_until_the_daemon_knows_its_name),
+                LINK_TEST(a_process_does_not_wait_for_a_lost_daemon),
                 LINK_TEST(an_unknown_process_gets_no_connection),
-                LINK_TEST(without_a_daemon_nobody_is_met),
-                LINK_TEST(a_daemon_that_comes_is_told_the_name),
-                LINK_TEST(who_is_not_back_after_a_daemons_end_is_asked_for_again),
+                LINK_TEST(no_connection_is_made_without_a_daemon),
+                LINK_TEST(a_new_daemon_is_told_the_name),
+                LINK_TEST(a_missing_process_is_asked_for_again_after_a_daemons_end),
                 LINK_TEST(a_process_that_returns_in_time_is_connected),
-                LINK_TEST(a_daemon_that_is_away_is_waited_for),
-                LINK_TEST(a_question_that_a_daemon_took_with_it_is_asked_again),
-                LINK_TEST(a_bystander_gives_up),
+                LINK_TEST(a_connection_waits_for_an_absent_daemon),
+                LINK_TEST(a_question_lost_with_its_daemon_is_asked_again),
+                LINK_TEST(a_bystander_stops_waiting_for_a_connection),
                 LINK_TEST(a_connection_is_asked_for_once),
-                LINK_TEST(an_answer_to_nobody_is_closed),
-                LINK_TEST(what_cannot_be_listened_to_is_closed),
-                LINK_TEST(two_threads_that_meet_one_process_share_a_connection),
-                LINK_TEST(an_importer_is_heard),
-                LINK_TEST(an_exporter_is_heard_and_what_comes_along_closed),
-                LINK_TEST(one_that_says_much_is_heard_in_turns),
+                LINK_TEST(an_unexpected_connection_is_closed),
+                LINK_TEST(a_descriptor_that_is_no_socket_is_closed),
+                LINK_TEST(two_threads_share_a_connection_to_one_process),
+                LINK_TEST(messages_of_an_importer_are_handled),
+                LINK_TEST(descriptors_of_an_exporters_message_are_closed),
+                LINK_TEST(a_peer_with_many_messages_is_heard_in_turns),
                 LINK_TEST(a_forbidden_message_ends_the_connection),
                 LINK_TEST(a_lost_exporter_stays_as_long_as_its_memory),
-                LINK_TEST(a_step_says_whether_there_is_more),
-                LINK_TEST(a_message_goes_to_the_other_side_as_it_is),
+                LINK_TEST(a_step_tells_whether_more_messages_wait),
+                LINK_TEST(a_message_reaches_the_peer_unchanged),
                 LINK_TEST(a_peer_that_has_closed_its_end_is_lost),
                 LINK_TEST(messages_of_a_closed_connection_are_ignored),
                 LINK_TEST(a_child_has_no_connections),

@@ -1,5 +1,5 @@
-/* test_kept.c: the host's copies of extents on the card make way for whatever needs the room, and
- * nothing else does. */
+/* test_kept.c: when host memory is needed, host copies of extents on the card are dropped, and no
+ * other copies. */
 #include "unit.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ struct real_driver real;
 struct core core;
 struct lock core_lock;
 
-/* An arena of numbers: so many bytes in all, of which so many are taken. */
+/* A fake arena without memory: it only counts bytes. */
 static uint64_t arena_room, arena_taken, arena_held;
 
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
@@ -29,7 +29,7 @@ int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
         return 0;
 }
 
-/* Copies of extents that are not busy go with the lock held. */
+/* The lock must be held when kept_trim() drops copies of extents that are not busy. */
 static bool trims;
 
 void arena_give(struct arena *a, struct arena_room *room)
@@ -41,7 +41,7 @@ void arena_give(struct arena *a, struct arena_room *room)
         *room = (struct arena_room){0};
 }
 
-/* It unpins memory, which may take long. */
+/* The lock must not be held here: unpinning memory may take long. */
 void arena_trim(struct arena *a, uint64_t bytes)
 {
         assert_false(core_lock.word);
@@ -67,8 +67,8 @@ static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, C
 static struct gpu *gpu;
 static struct extent *extents[8];
 
-/* Eight extents, each with its copy: the first four on the card, of which one is busy, the others
- * evicted. */
+/* Makes eight extents with host copies: the first four are on the card, the second of them busy;
+ * the other four are evicted. */
 static int eight_extents(void **state)
 {
         CUdeviceptr at;
@@ -107,7 +107,7 @@ static int free_extents(void **state)
         return 0;
 }
 
-static void an_eviction_takes_what_is_kept_of_others(void **state)
+static void an_eviction_drops_host_copies_of_resident_extents(void **state)
 {
         struct extent new = {.bytes = 2 * EACH, .kept = 0xff, .busy = true};
 
@@ -118,17 +118,17 @@ static void an_eviction_takes_what_is_kept_of_others(void **state)
         assert_int_equal(extents[0]->known + extents[2]->known + extents[3]->known, 1);
         for (unsigned i = 4; i < 8; i++)
                 assert_int_equal(extents[i]->host.count, 1);
-        assert_int_equal(extents[1]->host.count, 1); /* somebody is at it */
+        assert_int_equal(extents[1]->host.count, 1); /* the extent is busy */
         arena_give(NULL, &new.host);
 }
 
-static void its_own_copy_is_room_enough(void **state)
+static void an_extent_with_a_host_copy_needs_no_more_room(void **state)
 {
         assert_int_equal(kept_take(gpu, NULL, extents[1]), 0);
         assert_int_equal(arena_taken, 8 * EACH);
 }
 
-static void the_only_copy_there_is_never_goes(void **state)
+static void the_only_copy_of_an_extent_is_never_dropped(void **state)
 {
         struct extent new = {.bytes = 4 * EACH, .kept = 0xffff, .busy = true};
 
@@ -139,7 +139,7 @@ static void the_only_copy_there_is_never_goes(void **state)
         assert_int_equal(arena_taken, 5 * EACH);
 }
 
-static void memory_that_the_host_needs_is_given_back(void **state)
+static void host_memory_is_given_back_when_the_host_needs_it(void **state)
 {
         trims = true;
         kept_trim(gpu, NULL, 7 * EACH);
@@ -153,8 +153,8 @@ static void memory_that_the_host_needs_is_given_back(void **state)
                 assert_int_equal(extents[i]->host.count, 1);
 }
 
-/* Among many more. Each is looked at about twice, not once for each that is given back. */
-static void giving_back_takes_time_in_proportion_to_what_there_is(void **state)
+/* Each of many extents is looked at about twice, and not once for each copy that is dropped. */
+static void dropping_copies_takes_time_in_proportion_to_the_extents(void **state)
 {
         enum { MANY = 40000 };
         static struct extent *many[MANY];
@@ -176,8 +176,8 @@ static void giving_back_takes_time_in_proportion_to_what_there_is(void **state)
         }
         began = clock();
         kept_trim(gpu, NULL, 0);
-        assert_true(clock() - began <
-                    2 * CLOCKS_PER_SEC); /* nine seconds when each sweep looked at all before it */
+        /* It took nine seconds when each sweep began with the first extent. */
+        assert_true(clock() - began < 2 * CLOCKS_PER_SEC);
         for (unsigned i = 0; i < MANY; i++)
                 assert_int_equal(many[i]->host.count, 0);
         assert_int_equal(arena_held, 5 * EACH);
@@ -188,11 +188,11 @@ static void giving_back_takes_time_in_proportion_to_what_there_is(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(an_eviction_takes_what_is_kept_of_others),
-                TEST(its_own_copy_is_room_enough),
-                TEST(the_only_copy_there_is_never_goes),
-                TEST(memory_that_the_host_needs_is_given_back),
-                TEST(giving_back_takes_time_in_proportion_to_what_there_is),
+                TEST(an_eviction_drops_host_copies_of_resident_extents),
+                TEST(an_extent_with_a_host_copy_needs_no_more_room),
+                TEST(the_only_copy_of_an_extent_is_never_dropped),
+                TEST(host_memory_is_given_back_when_the_host_needs_it),
+                TEST(dropping_copies_takes_time_in_proportion_to_the_extents),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_launch.c: the environment that a program is given: what each option sets, what the user has
- * set already, and what is impossible. */
+/* test_launch.c: a program gets the environment that the options ask for, besides the variables
+ * that the user has set. Impossible options are refused. */
 #include "unit.h"
 
 #include <errno.h>
@@ -77,7 +77,7 @@ static int complete(void)
         return launch_complete(&launch);
 }
 
-static void a_program_gets_the_library_and_the_daemons_place(void **state)
+static void a_program_gets_the_paths_of_library_and_daemon(void **state)
 {
         assert_int_equal(complete(), CLI_OK);
         assert_string_equal(value("LD_PRELOAD"), "/parts/1");
@@ -91,7 +91,7 @@ static void a_program_gets_the_library_and_the_daemons_place(void **state)
         assert_int_equal(launch.n_variables, 4);
 }
 
-static void a_library_that_is_not_there_or_cannot_be_named_starts_nothing(void **state)
+static void a_missing_library_or_an_unusable_path_starts_nothing(void **state)
 {
         cli_bench.parts[PART_LIBRARY][0] = 0;
         assert_int_equal(complete(), CLI_NO_LAUNCH);
@@ -100,15 +100,15 @@ static void a_library_that_is_not_there_or_cannot_be_named_starts_nothing(void *
         assert_non_null(strstr(cli_bench.said, "/a b/libsublet.so"));
         (void)strcpy(cli_bench.parts[PART_LIBRARY], "/a:b/libsublet.so");
         assert_int_equal(complete(), CLI_NO_LAUNCH);
-        /* Without a daemon to start there may be one already. */
+        /* A missing daemon is no error, because one may be running already. */
         (void)strcpy(cli_bench.parts[PART_LIBRARY], "/libsublet.so");
         cli_bench.parts[PART_DAEMON][0] = 0;
         assert_int_equal(complete(), CLI_OK);
         assert_null(launch_value(&launch, "SUBLET_DAEMON"));
 }
 
-/* Two of ours in one process would be one too many. */
-static void what_is_preloaded_already_stays_behind_the_library(void **state)
+/* A process must not load libsublet.so twice. */
+static void other_preloaded_libraries_stay_behind_libsublet(void **state)
 {
         (void)setenv("LD_PRELOAD", "/x/a.so /old/libsublet.so::libsublet.so b.so:notlibsublet.so",
                      1);
@@ -138,7 +138,7 @@ static void priorities_modes_and_sizes_are_checked(void **state)
         takes("priority", "-20");
         takes("priority", "20");
         assert_string_equal(value("SUBLET_PRIORITY"), "20");
-        assert_int_equal(launch.n_variables, 1); /* the later one holds */
+        assert_int_equal(launch.n_variables, 1); /* the last value counts */
         refuses("priority", "21");
         refuses("priority", "-21");
         refuses("priority", "high");
@@ -158,7 +158,7 @@ static void priorities_modes_and_sizes_are_checked(void **state)
         refuses("keep", "lots");
 }
 
-static void what_is_kept_on_the_card_is_of_one_mode(void **state)
+static void bytes_are_kept_on_the_card_only_in_overflow_mode(void **state)
 {
         takes("keep", "20GiB");
         assert_int_equal(complete(), CLI_USAGE);
@@ -175,11 +175,11 @@ static void the_mode_may_come_from_the_environment(void **state)
         takes("keep", "1");
         assert_int_equal(complete(), CLI_OK);
         assert_null(launch_value(&launch, "SUBLET_MEMORY"));
-        takes("memory", "swap"); /* options go before */
+        takes("memory", "swap"); /* options take precedence over the environment */
         assert_int_equal(complete(), CLI_USAGE);
 }
 
-static void a_profile_is_found_or_used_in_the_mode_that_has_one(void **state)
+static void profiles_are_made_and_used_only_in_overflow_mode(void **state)
 {
         takes("profile", file);
         assert_int_equal(complete(), CLI_OK);
@@ -187,7 +187,7 @@ static void a_profile_is_found_or_used_in_the_mode_that_has_one(void **state)
         assert_string_equal(value("SUBLET_MEMORY"), "overflow");
         assert_null(launch_value(&launch, "SUBLET_PROFILE_FILE"));
         takes("profile-file", file);
-        assert_int_equal(complete(), CLI_USAGE); /* both */
+        assert_int_equal(complete(), CLI_USAGE); /* only one of the two is allowed */
         launch_clear(&launch);
         launch.profile = NULL;
         assert_int_equal(complete(), CLI_OK);
@@ -211,11 +211,12 @@ static void a_profile_that_cannot_be_read_or_written_is_named(void **state)
         takes("profile", path);
         assert_int_equal(complete(), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, path));
-        (void)snprintf(path, sizeof(path), "%s/new", folder); /* its folder is there */
+        /* The folder exists, so the file can be made. */
+        (void)snprintf(path, sizeof(path), "%s/new", folder);
         takes("profile", path);
         assert_int_equal(complete(), CLI_OK);
         assert_int_equal(access(path, F_OK), -1);
-        takes("profile", "/sublet-no-such-file"); /* in the root folder */
+        takes("profile", "/sublet-no-such-file"); /* a file in the root folder */
         assert_int_equal(complete(), access("/", W_OK) == 0 ? CLI_OK : CLI_FAILED);
         launch.profile = NULL;
         takes("profile-file", path);
@@ -223,7 +224,7 @@ static void a_profile_that_cannot_be_read_or_written_is_named(void **state)
         assert_non_null(strstr(cli_bench.said, "cannot read"));
 }
 
-static void a_relative_path_is_meant_from_here(void **state)
+static void relative_paths_begin_at_the_current_folder(void **state)
 {
         char here[PATH_MAX], path[PATH_MAX + 8];
 
@@ -254,7 +255,7 @@ static void a_daemons_directory_has_room_for_its_sockets(void **state)
         assert_int_equal(complete(), CLI_USAGE);
 }
 
-static void what_the_user_has_told_a_framework_stays(void **state)
+static void settings_of_frameworks_by_the_user_stay(void **state)
 {
         takes("pools", NULL);
         assert_int_equal(complete(), CLI_OK);
@@ -267,7 +268,7 @@ static void what_the_user_has_told_a_framework_stays(void **state)
         (void)setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false", 1);
         (void)setenv("TF_GPU_ALLOCATOR", "", 1);
         assert_int_equal(complete(), CLI_OK);
-        /* Neither name of the one that is set. */
+        /* If the user has set one name of a variable, neither name is set. */
         assert_null(launch_value(&launch, "PYTORCH_ALLOC_CONF"));
         assert_null(launch_value(&launch, "PYTORCH_CUDA_ALLOC_CONF"));
         assert_null(launch_value(&launch, "TF_FORCE_GPU_ALLOW_GROWTH"));
@@ -276,7 +277,7 @@ static void what_the_user_has_told_a_framework_stays(void **state)
         assert_string_equal(value("XLA_PYTHON_CLIENT_PREALLOCATE"), "false");
 }
 
-static void the_simulator_is_found_first_and_has_a_daemon_of_its_own(void **state)
+static void the_simulator_is_loaded_first_and_has_a_daemon_of_its_own(void **state)
 {
         char dir[PATHS_DIR_MAX];
 
@@ -308,7 +309,7 @@ static void each_session_of_the_simulator_has_its_directory(void **state)
         assert_int_equal(launch_simulator_dir("a_B-9", dir), CLI_OK);
         assert_string_equal(dir, expected);
         assert_int_equal(launch_simulator_dir("a/b", dir), CLI_USAGE);
-        /* --sim goes before the environment. */
+        /* --sim takes precedence over the environment. */
         (void)setenv("SIMCUDA_SESSION", "outer", 1);
         takes("sim", NULL);
         assert_int_equal(complete(), CLI_OK);
@@ -342,7 +343,7 @@ static void the_simulators_settings_are_checked(void **state)
         refuses("sim", session);
         session[8 + 32] = 0;
         takes("sim", session);
-        /* The first wrong one ends it. */
+        /* Settings after a wrong one are not read. */
         refuses("sim", "gpus=0,memory=2GiB");
         assert_string_equal(value("SIMCUDA_MEMORY"), "16MiB");
 }
@@ -368,19 +369,19 @@ static int remove_folder(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                LAUNCH_TEST(a_program_gets_the_library_and_the_daemons_place),
-                LAUNCH_TEST(a_library_that_is_not_there_or_cannot_be_named_starts_nothing),
-                LAUNCH_TEST(what_is_preloaded_already_stays_behind_the_library),
+                LAUNCH_TEST(a_program_gets_the_paths_of_library_and_daemon),
+                LAUNCH_TEST(a_missing_library_or_an_unusable_path_starts_nothing),
+                LAUNCH_TEST(other_preloaded_libraries_stay_behind_libsublet),
                 LAUNCH_TEST(names_are_printable_and_not_too_long),
                 LAUNCH_TEST(priorities_modes_and_sizes_are_checked),
-                LAUNCH_TEST(what_is_kept_on_the_card_is_of_one_mode),
+                LAUNCH_TEST(bytes_are_kept_on_the_card_only_in_overflow_mode),
                 LAUNCH_TEST(the_mode_may_come_from_the_environment),
-                LAUNCH_TEST(a_profile_is_found_or_used_in_the_mode_that_has_one),
+                LAUNCH_TEST(profiles_are_made_and_used_only_in_overflow_mode),
                 LAUNCH_TEST(a_profile_that_cannot_be_read_or_written_is_named),
-                LAUNCH_TEST(a_relative_path_is_meant_from_here),
+                LAUNCH_TEST(relative_paths_begin_at_the_current_folder),
                 LAUNCH_TEST(a_daemons_directory_has_room_for_its_sockets),
-                LAUNCH_TEST(what_the_user_has_told_a_framework_stays),
-                LAUNCH_TEST(the_simulator_is_found_first_and_has_a_daemon_of_its_own),
+                LAUNCH_TEST(settings_of_frameworks_by_the_user_stay),
+                LAUNCH_TEST(the_simulator_is_loaded_first_and_has_a_daemon_of_its_own),
                 LAUNCH_TEST(each_session_of_the_simulator_has_its_directory),
                 LAUNCH_TEST(the_simulators_settings_are_checked),
         };

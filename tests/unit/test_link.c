@@ -1,5 +1,5 @@
-/* test_link.c: the environment that the daemon is started with, while another thread of the program
- * changes its own. calloc() stands for that thread. */
+/* test_link.c: the daemon gets a copy of the program's environment, which another thread may change
+ * during the copy. calloc() plays that thread. */
 #include "unit.h"
 
 #include "preload/process/link.h"
@@ -42,12 +42,12 @@ static void check(const char *first, const char *second, const char *third)
         free(got);
 }
 
-static void the_daemon_is_not_preloaded(void **state)
+static void the_daemons_environment_lacks_ld_preload(void **state)
 {
         check("ONE=1", "TWO=2", "THREE=3");
 }
 
-static void an_environment_that_becomes_shorter_meanwhile_is_read_to_its_end(void **state)
+static void an_environment_that_shrinks_is_copied_to_its_end(void **state)
 {
         shortens = true;
         check("ONE=1", "THREE=3", NULL);
@@ -62,10 +62,9 @@ static void a_program_may_have_no_environment(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(the_daemon_is_not_preloaded, one_two_three),
-                cmocka_unit_test_setup(
-                        an_environment_that_becomes_shorter_meanwhile_is_read_to_its_end,
-                        one_two_three),
+                cmocka_unit_test_setup(the_daemons_environment_lacks_ld_preload, one_two_three),
+                cmocka_unit_test_setup(an_environment_that_shrinks_is_copied_to_its_end,
+                                       one_two_three),
                 cmocka_unit_test_setup(a_program_may_have_no_environment, one_two_three),
         };
 

@@ -1,5 +1,5 @@
-/* test_link_daemon.c: how a daemon is found, started and connected to. This program is the daemon,
- * too: started as such it listens, or reports why it cannot. */
+/* test_link_daemon.c: a program finds, starts and connects to a daemon. This test is the daemon,
+ * too: started under that name it listens, or reports why it cannot. */
 #include "unit.h"
 
 #include <errno.h>
@@ -45,7 +45,8 @@ static int listen_in(const char *in)
         return fd;
 }
 
-/* Sends one letter to each connection: whether it was started as it should be. */
+/* Sends one letter to the first connection: y if the daemon was started with the right arguments
+ * and environment, otherwise n. */
 static int be_the_daemon(char **argv)
 {
         bool good = strcmp(argv[1], "--private") == 0 && strcmp(argv[2], "--dir") == 0 &&
@@ -65,7 +66,7 @@ static int be_the_daemon(char **argv)
         return peer >= 0 && write(peer, good ? "y" : "n", 1) == 1 ? 0 : 1;
 }
 
-/* ---- finding and starting it ---- */
+/* ---- finding and starting a daemon ---- */
 
 static int begin(void **state)
 {
@@ -99,7 +100,7 @@ static void child_ended(int number)
         children++;
 }
 
-static void a_daemon_that_is_not_there_is_started_and_is_nobodys_child(void **state)
+static void a_missing_daemon_is_started_and_is_no_child_of_the_program(void **state)
 {
         unsigned before = open_descriptors();
         char letter = 0;
@@ -121,7 +122,7 @@ static void a_daemon_that_is_not_there_is_started_and_is_nobodys_child(void **st
         (void)signal(SIGCHLD, SIG_DFL);
 }
 
-static void a_daemon_that_is_there_is_used(void **state)
+static void a_running_daemon_is_used(void **state)
 {
         int listening = listen_in(dir), fd = -1;
 
@@ -133,7 +134,7 @@ static void a_daemon_that_is_there_is_used(void **state)
         (void)close(listening);
 }
 
-static void nothing_is_started_where_that_is_not_wanted(void **state)
+static void no_daemon_is_started_without_a_path_or_a_private_directory(void **state)
 {
         int fd = -1;
 
@@ -142,7 +143,7 @@ static void nothing_is_started_where_that_is_not_wanted(void **state)
         assert_int_equal(unsetenv("SUBLET_DAEMON"), 0);
         assert_int_equal(link_connect(where, &fd), -ENOENT);
         assert_int_equal(setenv("SUBLET_DAEMON", "/proc/self/exe", 1), 0);
-        assert_int_equal(chmod(dir, 0755), 0); /* others may enter it */
+        assert_int_equal(chmod(dir, 0755), 0); /* other users may enter the directory */
         assert_int_equal(link_connect(where, &fd), -ENOENT);
         assert_int_equal(fd, -1);
         assert_int_equal(naps, 0);
@@ -156,8 +157,8 @@ static void nothing_is_started_where_that_is_not_wanted(void **state)
         assert_int_equal(link_connect(where, &fd), -ENAMETOOLONG);
 }
 
-/* The reason is printed once, and no more while it is tried again every few seconds. */
-static void a_daemon_that_cannot_start_says_so_once(void **state)
+/* Programs try to start a daemon every few seconds. The reason for a failure is printed once. */
+static void a_failed_start_of_the_daemon_is_printed_once(void **state)
 {
         int ends[2], fd = -1, stderr_before = dup(STDERR_FILENO);
         char text[32], refused[80];
@@ -184,7 +185,7 @@ static void a_daemon_that_cannot_start_says_so_once(void **state)
         (void)close(stderr_before);
 }
 
-/* ---- speaking to it ---- */
+/* ---- exchanging messages ---- */
 
 static int pair[2];
 
@@ -209,7 +210,8 @@ static void a_message_arrives_with_its_descriptors(void **state)
         struct wire_message m;
         struct passed came;
 
-        assert_int_equal(link_receive(pair[1], WIRE_DOWN, &m, &came), 0); /* nothing yet */
+        /* No message has been sent yet. */
+        assert_int_equal(link_receive(pair[1], WIRE_DOWN, &m, &came), 0);
         assert_int_equal(came.count, 0);
         assert_int_equal(link_send(pair[0], &message, pair, 2), 0);
         assert_int_equal(link_send(pair[0], &message, NULL, 0), 0);
@@ -225,7 +227,7 @@ static void a_message_arrives_with_its_descriptors(void **state)
         assert_int_equal(link_receive(pair[1], WIRE_DOWN, &m, &came), 0);
 }
 
-static void what_is_no_message_leaves_no_descriptor_behind(void **state)
+static void invalid_messages_leave_no_descriptor_open(void **state)
 {
         unsigned before = open_descriptors();
         struct wire_message m = {.header = {.type = 9999}};
@@ -234,14 +236,15 @@ static void what_is_no_message_leaves_no_descriptor_behind(void **state)
 
         assert_int_equal(link_send(pair[0], &m, NULL, 0), -EINVAL);
         assert_int_equal(link_send(pair[0], &message, pair, 1), 0);
-        assert_int_equal(link_receive(pair[1], WIRE_UP, &m, &came), -EBADMSG); /* wrong way */
+        /* A daemon gets no message of this type. */
+        assert_int_equal(link_receive(pair[1], WIRE_UP, &m, &came), -EBADMSG);
         assert_int_equal(came.count, 0);
         assert_int_equal(open_descriptors(), before);
         assert_int_equal(send(pair[0], large, sizeof(large), 0), sizeof(large));
         assert_int_equal(link_receive(pair[1], WIRE_DOWN, &m, &came), -EBADMSG);
 }
 
-static void a_peer_that_does_not_read_or_is_gone_keeps_nobody(void **state)
+static void sending_does_not_wait_for_a_full_or_closed_peer(void **state)
 {
         struct wire_message m;
         struct passed came;
@@ -255,7 +258,8 @@ static void a_peer_that_does_not_read_or_is_gone_keeps_nobody(void **state)
                 sent--;
         assert_int_equal(sent, 0);
         (void)close(pair[1]);
-        assert_int_equal(link_send(pair[0], &message, NULL, 0), -EPIPE); /* and no SIGPIPE */
+        /* The call returns an error and raises no SIGPIPE. */
+        assert_int_equal(link_send(pair[0], &message, NULL, 0), -EPIPE);
         assert_int_equal(link_receive(pair[0], WIRE_DOWN, &m, &came), -EPIPE);
         pair[1] = -1;
         assert_int_equal(link_receive(-1, WIRE_DOWN, &m, &came), -EBADF);
@@ -267,13 +271,13 @@ static void a_peer_that_does_not_read_or_is_gone_keeps_nobody(void **state)
 int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
-                FIND_TEST(a_daemon_that_is_not_there_is_started_and_is_nobodys_child),
-                FIND_TEST(a_daemon_that_is_there_is_used),
-                FIND_TEST(nothing_is_started_where_that_is_not_wanted),
-                FIND_TEST(a_daemon_that_cannot_start_says_so_once),
+                FIND_TEST(a_missing_daemon_is_started_and_is_no_child_of_the_program),
+                FIND_TEST(a_running_daemon_is_used),
+                FIND_TEST(no_daemon_is_started_without_a_path_or_a_private_directory),
+                FIND_TEST(a_failed_start_of_the_daemon_is_printed_once),
                 SPEAK_TEST(a_message_arrives_with_its_descriptors),
-                SPEAK_TEST(what_is_no_message_leaves_no_descriptor_behind),
-                SPEAK_TEST(a_peer_that_does_not_read_or_is_gone_keeps_nobody),
+                SPEAK_TEST(invalid_messages_leave_no_descriptor_open),
+                SPEAK_TEST(sending_does_not_wait_for_a_full_or_closed_peer),
         };
 
         if (strcmp(argv[0], "subletd") == 0)

@@ -1,4 +1,4 @@
-/* test_log.c: a thread that logs may hold locks, so logging must neither end the thread nor wait.
+/* test_log.c: a thread that logs may hold locks, so logging must not end the thread, and not wait.
  */
 #include "unit.h"
 
@@ -21,7 +21,7 @@ static void *log_when_cancelled(void *unused)
         return NULL;
 }
 
-static void a_cancelled_thread_does_not_end_in_it(void **state)
+static void a_cancelled_thread_does_not_end_while_it_logs(void **state)
 {
         pthread_t thread;
 
@@ -33,7 +33,7 @@ static void a_cancelled_thread_does_not_end_in_it(void **state)
 
 static int out = -1, stderr_before = -1;
 
-/* stderr is a pipe from here on. */
+/* From this call on, stderr is a pipe. */
 static void catch_stderr(void)
 {
         int ends[2];
@@ -45,7 +45,7 @@ static void catch_stderr(void)
         out = ends[0];
 }
 
-/* The text logged since; valid until the next call. */
+/* Returns the text that was logged since the last call. It is valid until the next call. */
 static const char *said(void)
 {
         static char text[200000];
@@ -75,7 +75,7 @@ static void open_with(const char *level)
         log_open("test", LOG_LEVEL_WARNING);
 }
 
-static void the_variable_sets_the_level_and_nothing_else_is_said(void **state)
+static void the_variable_sets_the_level(void **state)
 {
         static const char *const levels[] = {"error", "warning", "info", "debug"};
 
@@ -95,7 +95,7 @@ static void the_variable_sets_the_level_and_nothing_else_is_said(void **state)
         assert_false(log_enabled(LOG_LEVEL_INFO));
 }
 
-static void a_level_that_is_none_is_said_and_the_default_holds(void **state)
+static void an_unknown_level_is_reported_and_the_default_holds(void **state)
 {
         catch_stderr();
         open_with("verbose");
@@ -106,7 +106,7 @@ static void a_level_that_is_none_is_said_and_the_default_holds(void **state)
         assert_string_equal(said(), "");
 }
 
-static void a_line_has_tag_process_and_level_and_leaves_errno_alone(void **state)
+static void a_line_has_tag_process_and_level_and_keeps_errno(void **state)
 {
         char line[64];
 
@@ -122,7 +122,7 @@ static void a_line_has_tag_process_and_level_and_leaves_errno_alone(void **state
         assert_string_equal(said(), line);
 }
 
-static void a_long_line_is_cut_and_ends_all_the_same(void **state)
+static void a_long_line_is_cut_and_still_ends_in_a_newline(void **state)
 {
         char text[3000];
         const char *line;
@@ -139,13 +139,14 @@ static void a_long_line_is_cut_and_ends_all_the_same(void **state)
         }
 }
 
-static void a_full_pipe_costs_lines_and_no_time(void **state)
+static void a_full_pipe_costs_lines_but_no_time(void **state)
 {
         const char *line;
         size_t lines = 0;
 
         catch_stderr();
-        assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, 0), 0); /* a write would wait */
+        /* A plain write to the full pipe would wait. */
+        assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, 0), 0);
         open_with(NULL);
         for (unsigned i = 0; i < 100000; i++)
                 log_warning("number %u", i);
@@ -154,7 +155,7 @@ static void a_full_pipe_costs_lines_and_no_time(void **state)
         assert_int_equal(line[strlen(line) - 1], '\n');
         for (; *line; line = strchr(line, '\n') + 1)
                 assert_int_equal(sscanf(strstr(line, "number"), "number %zu", &lines), 1);
-        assert_in_range(lines, 100, 99998); /* what came later was dropped */
+        assert_in_range(lines, 100, 99998); /* lines that found the pipe full were dropped */
         log_warning("there is room again");
         assert_non_null(strstr(said(), "there is room again"));
 }
@@ -162,16 +163,15 @@ static void a_full_pipe_costs_lines_and_no_time(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_cancelled_thread_does_not_end_in_it),
-                cmocka_unit_test_teardown(the_variable_sets_the_level_and_nothing_else_is_said,
+                cmocka_unit_test(a_cancelled_thread_does_not_end_while_it_logs),
+                cmocka_unit_test_teardown(the_variable_sets_the_level, give_stderr_back),
+                cmocka_unit_test_teardown(an_unknown_level_is_reported_and_the_default_holds,
                                           give_stderr_back),
-                cmocka_unit_test_teardown(a_level_that_is_none_is_said_and_the_default_holds,
+                cmocka_unit_test_teardown(a_line_has_tag_process_and_level_and_keeps_errno,
                                           give_stderr_back),
-                cmocka_unit_test_teardown(a_line_has_tag_process_and_level_and_leaves_errno_alone,
+                cmocka_unit_test_teardown(a_long_line_is_cut_and_still_ends_in_a_newline,
                                           give_stderr_back),
-                cmocka_unit_test_teardown(a_long_line_is_cut_and_ends_all_the_same,
-                                          give_stderr_back),
-                cmocka_unit_test_teardown(a_full_pipe_costs_lines_and_no_time, give_stderr_back),
+                cmocka_unit_test_teardown(a_full_pipe_costs_lines_but_no_time, give_stderr_back),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

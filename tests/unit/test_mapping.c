@@ -10,18 +10,18 @@
 
 #define AT      UINT64_C(0x7000000000) /* addresses that the program has reserved */
 #define ROOM    (64 * MIB)
-#define BYTES   (12 * MIB) /* of a handle: three extents, the second one evicted */
+#define BYTES   (12 * MIB) /* size of the handle: three extents, the second one evicted */
 #define EXTENT  (4 * MIB)
 #define HEAP    UINT64_C(0x6000000000) /* addresses that the heap has reserved */
-#define DRIVERS UINT64_C(0x77)         /* a handle of the driver's own */
+#define DRIVERS UINT64_C(0x77)         /* a handle that the driver made */
 #define RW      CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 #define READ    CU_MEM_ACCESS_FLAGS_PROT_READ
 #define NONE    CU_MEM_ACCESS_FLAGS_PROT_NONE
 
 static struct gpu *const gpu = &core.gpus[1];
 static struct handle *handle;
-static char calls[1024]; /* the driver's calls, in MiB from AT */
-static unsigned failing; /* the number of the call that fails; 0: none */
+static char calls[1024]; /* calls of the driver: name, MiB from AT + size in MiB */
+static unsigned failing; /* the driver call with this number fails; 0: none */
 static unsigned number, taken, unevictable, current;
 static bool everywhere, cannot_reach;
 static CUresult no_context;
@@ -57,7 +57,7 @@ bool handle_is_everywhere(const struct handle *h)
         return everywhere;
 }
 
-CUresult handle_fix(struct handle *h)
+CUresult handle_make_unevictable(struct handle *h)
 {
         assert_int_equal(taken, 0);
         unevictable++;
@@ -210,7 +210,7 @@ static void mapped(uint64_t mib)
         calls[0] = '\0';
 }
 
-/* Turns the handle into one of the driver's, which is never moved. */
+/* Makes the handle unevictable: the driver owns its memory. */
 static void become_unevictable(void)
 {
         heap_bury(&gpu->heap, handle->block);
@@ -226,7 +226,7 @@ static void evict_all(void)
 
 /* ---- mapping ---- */
 
-static void what_is_on_the_card_is_mapped_where_it_belongs(void **state)
+static void resident_extents_are_mapped_at_the_right_offsets(void **state)
 {
         assert_int_equal(map_at(16), CUDA_SUCCESS);
         assert_calls("map 16+4 10, map 24+4 12");
@@ -237,11 +237,12 @@ static void what_is_on_the_card_is_mapped_where_it_belongs(void **state)
         assert_int_equal(map_at(28), CUDA_SUCCESS);
         assert_calls("");
         assert_non_null(virtual_at(AT + 28 * MIB));
-        assert_int_equal(map_at(4), CUDA_SUCCESS); /* ends where the first one begins */
+        /* The new mapping ends where the first one begins. */
+        assert_int_equal(map_at(4), CUDA_SUCCESS);
         assert_int_equal(unevictable, 0);
 }
 
-static void what_cannot_be_mapped_is_refused(void **state)
+static void invalid_mappings_are_refused(void **state)
 {
         const CUmemGenericAllocationHandle h = handle->name;
 
@@ -250,7 +251,8 @@ static void what_cannot_be_mapped_is_refused(void **state)
         assert_int_equal(hook_cuMemMap(AT + MIB, BYTES, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(hook_cuMemMap(AT, BYTES - EXTENT, 0, h, 0), CUDA_ERROR_NOT_SUPPORTED);
         assert_int_equal(hook_cuMemMap(AT, BYTES, EXTENT, h, 0), CUDA_ERROR_NOT_SUPPORTED);
-        assert_int_equal(map_at(ROOM / MIB - 10), CUDA_ERROR_INVALID_VALUE); /* not reserved */
+        /* The end of this range is not reserved. */
+        assert_int_equal(map_at(ROOM / MIB - 10), CUDA_ERROR_INVALID_VALUE);
         assert_calls("");
         assert_null(virtual_from(0));
         mapped(16);
@@ -262,7 +264,7 @@ static void what_cannot_be_mapped_is_refused(void **state)
         assert_int_equal(unevictable, 0);
 }
 
-static void a_mapping_that_fails_leaves_nothing(void **state)
+static void a_failed_mapping_leaves_nothing_mapped(void **state)
 {
         failing = 2;
         assert_int_equal(map_at(0), CUDA_ERROR_OUT_OF_MEMORY);
@@ -277,7 +279,7 @@ static void a_mapping_that_fails_leaves_nothing(void **state)
         assert_calls("map 0+12 99");
 }
 
-static void what_is_mapped_everywhere_is_kept_on_the_card(void **state)
+static void a_handle_mapped_everywhere_becomes_unevictable(void **state)
 {
         everywhere = true;
         failing = 1;
@@ -292,7 +294,7 @@ static CUresult map_drivers(uint64_t mib)
         return hook_cuMemMap(AT + mib * MIB, BYTES, 0, DRIVERS, 0);
 }
 
-static void the_drivers_own_handles_are_mapped_beside_ours(void **state)
+static void handles_of_the_driver_are_mapped_beside_ours(void **state)
 {
         mapped(16);
         assert_int_equal(map_drivers(6), CUDA_ERROR_INVALID_VALUE);
@@ -307,7 +309,7 @@ static void the_drivers_own_handles_are_mapped_beside_ours(void **state)
         assert_int_equal(map_at(30), CUDA_ERROR_INVALID_VALUE);
         calls[0] = '\0';
         failing = number + 1;
-        /* The driver reports what is mapped there. */
+        /* The driver, and not we, reports that its own handle is mapped there already. */
         assert_int_equal(map_drivers(28), CUDA_ERROR_OUT_OF_MEMORY);
         assert_calls("map 28+12 119");
         failing = number + 1;
@@ -315,7 +317,7 @@ static void the_drivers_own_handles_are_mapped_beside_ours(void **state)
         assert_null(virtual_at(AT + 52 * MIB));
 }
 
-static void a_bystander_maps_nothing_itself(void **state)
+static void a_bystander_leaves_all_mappings_to_the_driver(void **state)
 {
         atomic_store(&core.bystander, true);
         assert_int_equal(map_drivers(0), CUDA_SUCCESS);
@@ -323,13 +325,13 @@ static void a_bystander_maps_nothing_itself(void **state)
         assert_int_equal(hook_cuMemSetAccess(AT, BYTES, NULL, 5), CUDA_SUCCESS);
         assert_calls("map 0+12 119, unmap 0+12, access 0+12 5");
         assert_int_equal(map_at(0), CUDA_SUCCESS);
-        assert_calls("map 0+12"); /* a handle value that the heap must not take for a pointer */
+        assert_calls("map 0+12"); /* the driver got the handle, not the heap */
         assert_null(virtual_from(0));
 }
 
 /* ---- unmapping ---- */
 
-static void what_was_mapped_is_unmapped_as_a_whole(void **state)
+static void only_whole_mappings_are_unmapped(void **state)
 {
         mapped(4);
         mapped(16);
@@ -342,14 +344,14 @@ static void what_was_mapped_is_unmapped_as_a_whole(void **state)
         assert_int_equal(unmap_at(4, 12), CUDA_SUCCESS);
         assert_calls("unmap 4+12");
         mapped(0);
-        assert_int_equal(unmap_at(0, 40), CUDA_SUCCESS); /* with gaps */
+        assert_int_equal(unmap_at(0, 40), CUDA_SUCCESS); /* the range has gaps */
         assert_calls("unmap 0+12, unmap 16+12");
         assert_null(virtual_from(0));
         assert_int_equal(unmap_at(0, 40), CUDA_SUCCESS);
         assert_calls("");
 }
 
-static void what_is_not_on_the_card_is_not_unmapped_there(void **state)
+static void evicted_memory_is_not_unmapped_from_the_card(void **state)
 {
         mapped(0);
         evict_all();
@@ -366,7 +368,7 @@ static void what_is_not_on_the_card_is_not_unmapped_there(void **state)
         assert_calls("unmap 0+12");
 }
 
-static void an_error_of_the_driver_ends_the_unmapping(void **state)
+static void unmapping_stops_at_an_error_of_the_driver(void **state)
 {
         mapped(0);
         mapped(12);
@@ -382,28 +384,28 @@ static void the_driver_unmaps_its_own_handles(void **state)
         assert_int_equal(unmap_at(0, 12), CUDA_SUCCESS);
         assert_calls("map 0+12 119, unmap 0+12");
         assert_null(virtual_from(0));
-        assert_int_equal(unmap_at(ROOM / MIB, 12), CUDA_SUCCESS); /* not reserved through us */
+        assert_int_equal(unmap_at(ROOM / MIB, 12), CUDA_SUCCESS); /* reserved by the driver alone */
         assert_calls("unmap 64+12");
         assert_int_equal(hook_cuMemUnmap(HEAP, MIB), CUDA_ERROR_INVALID_VALUE);
         assert_calls("");
 }
 
-static void unmap_it(void)
+static void unmap_first(void)
 {
         virtual_unmap(virtual_from(0));
 }
 
-static void what_another_thread_unmaps_meanwhile_is_unmapped_once(void **state)
+static void a_mapping_that_another_thread_removes_is_unmapped_once(void **state)
 {
         const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
                                       .flags = RW};
 
         mapped(0);
-        while_taking = unmap_it;
+        while_taking = unmap_first;
         assert_int_equal(unmap_at(0, 12), CUDA_SUCCESS);
         assert_calls("");
         mapped(0);
-        while_taking = unmap_it;
+        while_taking = unmap_first;
         assert_int_equal(hook_cuMemSetAccess(AT, BYTES, &desc, 1), CUDA_ERROR_INVALID_VALUE);
         assert_calls("");
 }
@@ -426,7 +428,7 @@ static CUresult allow(CUmemLocationType type, int id, unsigned flags)
         return allow_at(0, 12, access_of(type, id, flags));
 }
 
-static void access_is_given_where_memory_is_and_remembered(void **state)
+static void access_is_set_for_resident_extents_and_kept_for_evicted_ones(void **state)
 {
         const CUmemAccessDesc mine = access_of(CU_MEM_LOCATION_TYPE_DEVICE, 1, RW);
         const CUmemAccessDesc both[] = {access_of(CU_MEM_LOCATION_TYPE_DEVICE, 1, NONE),
@@ -451,7 +453,7 @@ static void access_is_given_where_memory_is_and_remembered(void **state)
         assert_calls("access 0+4 1, access 12+4 1");
 }
 
-static void access_that_the_driver_refuses_is_not_remembered(void **state)
+static void access_that_the_driver_refuses_is_not_kept(void **state)
 {
         mapped(0);
         failing = number + 2;
@@ -463,7 +465,7 @@ static void access_that_the_driver_refuses_is_not_remembered(void **state)
         assert_calls("access 0+4 1");
 }
 
-static void access_is_that_of_whole_mappings(void **state)
+static void access_is_set_only_for_whole_mappings(void **state)
 {
         const CUmemAccessDesc mine = access_of(CU_MEM_LOCATION_TYPE_DEVICE, 1, RW);
 
@@ -471,7 +473,7 @@ static void access_is_that_of_whole_mappings(void **state)
         mapped(16);
         assert_int_equal(allow_at(0, 8, mine), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(allow_at(4, 8, mine), CUDA_ERROR_INVALID_VALUE);
-        assert_int_equal(allow_at(0, 28, mine), CUDA_ERROR_INVALID_VALUE); /* a gap */
+        assert_int_equal(allow_at(0, 28, mine), CUDA_ERROR_INVALID_VALUE); /* across a gap */
         assert_int_equal(allow_at(0, 0, mine), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(allow_at(40, 12, mine), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(hook_cuMemSetAccess(AT, BYTES, NULL, 1), CUDA_ERROR_INVALID_VALUE);
@@ -479,7 +481,7 @@ static void access_is_that_of_whole_mappings(void **state)
         assert_calls("");
 }
 
-static void access_is_refused_as_the_driver_would(void **state)
+static void access_is_refused_with_the_drivers_error_codes(void **state)
 {
         mapped(0);
         evict_all(); /* the driver has no mapping to check the call against */
@@ -501,7 +503,7 @@ static void access_is_refused_as_the_driver_would(void **state)
         assert_calls("");
 }
 
-static void access_to_what_is_the_drivers_it_gives(void **state)
+static void the_driver_sets_access_to_its_own_handles(void **state)
 {
         const CUmemAccessDesc mine = access_of(CU_MEM_LOCATION_TYPE_DEVICE, 9, RW);
 
@@ -526,7 +528,7 @@ static CUresult access_there(CUmemLocationType type, int id, unsigned long long 
         return hook_cuMemGetAccess(ret, &l, AT);
 }
 
-static void access_is_answered_from_what_was_given(void **state)
+static void queries_return_the_access_that_was_set(void **state)
 {
         const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
         unsigned long long flags;
@@ -584,7 +586,7 @@ static uint64_t value(CUpointer_attribute which)
         return answer;
 }
 
-static void attributes_are_those_of_the_handle_and_of_its_mapping(void **state)
+static void pointer_attributes_describe_the_handle_and_its_mapping(void **state)
 {
         uint64_t answer, id;
 
@@ -622,7 +624,7 @@ static void attributes_are_those_of_the_handle_and_of_its_mapping(void **state)
                          CUDA_ERROR_NOT_SUPPORTED);
 }
 
-static void a_pointer_is_the_devices_where_it_may_touch_it(void **state)
+static void a_device_pointer_is_returned_only_for_accessible_memory(void **state)
 {
         const CUdeviceptr at = AT + 5;
         uint64_t answer;
@@ -640,7 +642,7 @@ static void a_pointer_is_the_devices_where_it_may_touch_it(void **state)
         assert_int_equal(answer, READ);
 }
 
-static void other_addresses_are_the_drivers_to_answer_for(void **state)
+static void queries_about_other_addresses_go_to_the_driver(void **state)
 {
         CUdeviceptr base = 1;
         size_t bytes = 1;
@@ -681,26 +683,26 @@ static void other_addresses_are_the_drivers_to_answer_for(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                MAPPING_TEST(what_is_on_the_card_is_mapped_where_it_belongs),
-                MAPPING_TEST(what_cannot_be_mapped_is_refused),
-                MAPPING_TEST(a_mapping_that_fails_leaves_nothing),
-                MAPPING_TEST(what_is_mapped_everywhere_is_kept_on_the_card),
-                MAPPING_TEST(the_drivers_own_handles_are_mapped_beside_ours),
-                MAPPING_TEST(a_bystander_maps_nothing_itself),
-                MAPPING_TEST(what_was_mapped_is_unmapped_as_a_whole),
-                MAPPING_TEST(what_is_not_on_the_card_is_not_unmapped_there),
-                MAPPING_TEST(an_error_of_the_driver_ends_the_unmapping),
+                MAPPING_TEST(resident_extents_are_mapped_at_the_right_offsets),
+                MAPPING_TEST(invalid_mappings_are_refused),
+                MAPPING_TEST(a_failed_mapping_leaves_nothing_mapped),
+                MAPPING_TEST(a_handle_mapped_everywhere_becomes_unevictable),
+                MAPPING_TEST(handles_of_the_driver_are_mapped_beside_ours),
+                MAPPING_TEST(a_bystander_leaves_all_mappings_to_the_driver),
+                MAPPING_TEST(only_whole_mappings_are_unmapped),
+                MAPPING_TEST(evicted_memory_is_not_unmapped_from_the_card),
+                MAPPING_TEST(unmapping_stops_at_an_error_of_the_driver),
                 MAPPING_TEST(the_driver_unmaps_its_own_handles),
-                MAPPING_TEST(what_another_thread_unmaps_meanwhile_is_unmapped_once),
-                MAPPING_TEST(access_is_given_where_memory_is_and_remembered),
-                MAPPING_TEST(access_that_the_driver_refuses_is_not_remembered),
-                MAPPING_TEST(access_is_that_of_whole_mappings),
-                MAPPING_TEST(access_is_refused_as_the_driver_would),
-                MAPPING_TEST(access_to_what_is_the_drivers_it_gives),
-                MAPPING_TEST(access_is_answered_from_what_was_given),
-                MAPPING_TEST(attributes_are_those_of_the_handle_and_of_its_mapping),
-                MAPPING_TEST(a_pointer_is_the_devices_where_it_may_touch_it),
-                MAPPING_TEST(other_addresses_are_the_drivers_to_answer_for),
+                MAPPING_TEST(a_mapping_that_another_thread_removes_is_unmapped_once),
+                MAPPING_TEST(access_is_set_for_resident_extents_and_kept_for_evicted_ones),
+                MAPPING_TEST(access_that_the_driver_refuses_is_not_kept),
+                MAPPING_TEST(access_is_set_only_for_whole_mappings),
+                MAPPING_TEST(access_is_refused_with_the_drivers_error_codes),
+                MAPPING_TEST(the_driver_sets_access_to_its_own_handles),
+                MAPPING_TEST(queries_return_the_access_that_was_set),
+                MAPPING_TEST(pointer_attributes_describe_the_handle_and_its_mapping),
+                MAPPING_TEST(a_device_pointer_is_returned_only_for_accessible_memory),
+                MAPPING_TEST(queries_about_other_addresses_go_to_the_driver),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_measure.c: how the daemon interprets NVML's figures. The fakes of NVML and the scheduler
- * only count requests and reports. */
+/* test_measure.c: the daemon interprets NVML's figures and reports them to the scheduler. The fakes
+ * of both only count requests and reports. */
 #include "unit.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@ static struct {
         uint64_t foreign; /* foreign bytes on the card */
         bool fails;
         unsigned listed, asked, told_unevictable, told_foreign;
-        bool event;              /* an event of the scheduler is being prepared */
+        bool event;              /* true between event_begin() and event_end() */
         bool unevictable_before; /* the last reports gave unevictable before foreign bytes */
         uint64_t unevictable;    /* unevictable bytes last reported for a client */
         struct sched_account_view account;
@@ -52,7 +52,7 @@ static void look(bool sample)
         server.look = &shown;
         server.look_ns = clock_now_ns();
         measure_looked(&server, sample);
-        assert_false(now.event); /* the module has ended its event */
+        assert_false(now.event); /* measure_looked() has ended its event */
 }
 
 static void period(void)
@@ -108,7 +108,7 @@ void event_end(struct server *s)
         now.event = false;
 }
 
-/* ---- the tests ---- */
+/* ---- tests ---- */
 
 static int begin(void **state)
 {
@@ -134,7 +134,7 @@ static int begin(void **state)
 
 /* Each report makes the scheduler walk all clients: a thousand reports a second would leave it no
  * time for anything else. */
-static void unevictable_bytes_are_told_when_they_have_changed(void **state)
+static void unevictable_bytes_are_reported_when_they_change(void **state)
 {
         for (unsigned second = 0; second < 10; second++)
                 period();
@@ -142,16 +142,17 @@ static void unevictable_bytes_are_told_when_they_have_changed(void **state)
         assert_int_equal(now.unevictable, MIB);
 }
 
-static void a_client_has_unevictable_what_it_does_not_report_as_backed(void **state)
+static void bytes_not_reported_as_backed_count_as_unevictable(void **state)
 {
         now.account.usage.backed = MIB / 4;
-        for (unsigned second = 0; second < 2; second++)
+        for (unsigned second = 0; second < 3; second++)
                 period();
         assert_int_equal(now.told_unevictable, 0); /* one odd sample must not count */
         period();
         assert_int_equal(now.told_unevictable, CLIENTS);
         assert_int_equal(now.unevictable, MIB - MIB / 4);
         now.account.usage.backed = 2 * MIB; /* more than NVML shows yet */
+        period();
         period();
         assert_int_equal(now.unevictable, 0);
 }
@@ -173,6 +174,19 @@ static void moving_bytes_are_not_counted_as_unevictable(void **state)
         assert_int_equal(now.told_unevictable, CLIENTS);
 }
 
+/* A client's reports reach a busy daemon late, so the reported figure is older than NVML's. */
+static void bytes_that_a_client_moves_itself_do_not_count_as_unevictable(void **state)
+{
+        for (unsigned second = 0; second < 5; second++) {
+                now.account.usage.moved_out += MIB;
+                period();
+        }
+        assert_int_equal(now.told_unevictable, 0);
+        for (unsigned second = 0; second < 3; second++)
+                period();
+        assert_int_equal(now.told_unevictable, CLIENTS);
+}
+
 /* A byte that changes from foreign to unevictable, or back, must never count as both. */
 static void decreases_are_reported_before_increases(void **state)
 {
@@ -180,13 +194,15 @@ static void decreases_are_reported_before_increases(void **state)
         for (unsigned second = 0; second < 3; second++)
                 period();
         assert_int_equal(now.foreign_told, GIB);
+        now.account.usage.backed = MIB;
+        period(); /* the clients must be at rest again before their bytes are measured */
         now.foreign = 0;
-        now.account.usage.backed = MIB; /* makes both figures change */
         period();
         assert_int_equal(now.foreign_told, 0);
         assert_true(now.unevictable_before);
-        now.foreign = GIB;
         now.account.usage.backed = 0;
+        period();
+        now.foreign = GIB;
         for (unsigned second = 0; second < 3; second++)
                 period();
         assert_int_equal(now.foreign_told, GIB);
@@ -194,7 +210,7 @@ static void decreases_are_reported_before_increases(void **state)
 }
 
 /* The memory of clients that have not reconnected looks foreign. */
-static void while_clients_come_back_after_a_crash_no_rise_is_told(void **state)
+static void no_rise_is_reported_while_clients_reconnect_after_a_crash(void **state)
 {
         server.return_until_ns = clock_now_ns() + 3600 * NSEC_PER_SEC;
         now.foreign = 2 * GIB;
@@ -205,13 +221,13 @@ static void while_clients_come_back_after_a_crash_no_rise_is_told(void **state)
         period();
         assert_int_equal(now.foreign_told, 2 * GIB);
         server.return_until_ns = clock_now_ns() + 3600 * NSEC_PER_SEC;
-        now.foreign = GIB; /* a fall counts as one all the same */
+        now.foreign = GIB; /* a fall is reported even while clients reconnect */
         period();
         assert_int_equal(now.foreign_told, GIB);
 }
 
 /* The headroom absorbs small rises. */
-static void a_small_rise_is_noise_and_a_small_fall_is_none(void **state)
+static void small_rises_are_ignored_and_small_falls_are_reported(void **state)
 {
         const uint64_t small = TOTAL / 256;
         unsigned before;
@@ -255,7 +271,7 @@ static uint64_t newest(void)
 /* NVML counts managed memory for the card, but for no process. */
 static void managed_memory_of_our_clients_is_not_foreign(void **state)
 {
-        now.account.usage.backed = MIB + MIB / 2; /* half a MiB of it is managed */
+        now.account.usage.backed = MIB + MIB / 2; /* of which half a MiB is managed */
         now.foreign = GIB + 30 * MIB;
         period();
         for (unsigned i = 0; i < CLIENTS; i++)
@@ -263,15 +279,15 @@ static void managed_memory_of_our_clients_is_not_foreign(void **state)
         for (unsigned second = 0; second < 3; second++)
                 period();
         assert_int_equal(newest(), GIB + 10 * MIB);
-        clients[0].accounts[0].managed = 100 * GIB; /* counts only up to what it has backed */
+        clients[0].accounts[0].managed = 100 * GIB; /* counts only up to the backed bytes */
         look(true);
         assert_int_equal(newest(), GIB + 10 * MIB - MIB / 2);
-        now.foreign = 5 * MIB; /* counts only up to what NVML attributes to no process */
+        now.foreign = 5 * MIB; /* managed bytes are at most those of no process */
         look(true);
         assert_int_equal(newest(), 0);
 }
 
-static void the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has(void **state)
+static void the_most_that_a_process_holds_includes_unattributed_bytes(void **state)
 {
         const uint64_t slack = TOTAL / 256;
 
@@ -291,7 +307,7 @@ static void the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has(
         assert_int_equal(measure_most(&server, &clients[0], 0), UINT64_MAX);
 }
 
-/* Even if the foreign bytes have risen by too little to report. */
+/* Each look tells the scheduler, even if foreign bytes have risen by too little to report. */
 static void a_shortage_is_forgotten_at_the_next_look(void **state)
 {
         period();
@@ -309,7 +325,7 @@ static void a_shortage_is_forgotten_at_the_next_look(void **state)
         assert_int_equal(now.foreign_told, GIB);
 }
 
-/* A look that was in progress at the time of the question does not show the reason for it. */
+/* A look that began before the question does not show the rise that caused the question. */
 static void only_a_later_look_shows_a_rise(void **state)
 {
         period();
@@ -329,7 +345,7 @@ static void only_a_later_look_shows_a_rise(void **state)
         assert_int_equal(now.foreign_told, 0);
 }
 
-/* Ignore the figures that come with an error. */
+/* NVML may return figures together with an error; they are ignored. */
 static void a_failed_reading_changes_nothing(void **state)
 {
         uint64_t measured_ns;
@@ -350,7 +366,7 @@ static void a_failed_reading_changes_nothing(void **state)
         assert_int_equal(now.told_unevictable, 0);
 }
 
-static void what_was_short_is_forgotten_when_readings_fail(void **state)
+static void a_shortage_is_forgotten_when_readings_fail(void **state)
 {
         unsigned before;
 
@@ -366,7 +382,7 @@ static void what_was_short_is_forgotten_when_readings_fail(void **state)
         assert_int_equal(now.told_foreign, before + 4);
 }
 
-/* Asks with a look newer than all others. */
+/* Takes a new look. Returns whether it shows for sure that the client is gone. */
 static bool is_gone(struct client *c, uint64_t ago_ns)
 {
         bool sure, gone;
@@ -376,7 +392,7 @@ static bool is_gone(struct client *c, uint64_t ago_ns)
         return gone && sure;
 }
 
-static void a_look_from_before_the_end_does_not_say_what_is_left(void **state)
+static void a_look_before_a_clients_end_does_not_show_it_gone(void **state)
 {
         struct client *c = &clients[CLIENTS - 1];
         bool sure;
@@ -389,7 +405,7 @@ static void a_look_from_before_the_end_does_not_say_what_is_left(void **state)
         assert_true(measure_is_gone(&server, c, server.look_ns, &sure));
 }
 
-static void whom_nvml_names_no_longer_is_gone(void **state)
+static void a_process_that_nvml_no_longer_names_is_gone(void **state)
 {
         struct client *c = &clients[CLIENTS - 1];
 
@@ -420,25 +436,26 @@ static void a_process_that_nvml_never_named_is_gone_if_others_are_named(void **s
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(unevictable_bytes_are_told_when_they_have_changed, begin),
-                cmocka_unit_test_setup(a_client_has_unevictable_what_it_does_not_report_as_backed,
-                                       begin),
+                cmocka_unit_test_setup(unevictable_bytes_are_reported_when_they_change, begin),
+                cmocka_unit_test_setup(bytes_not_reported_as_backed_count_as_unevictable, begin),
                 cmocka_unit_test_setup(moving_bytes_are_not_counted_as_unevictable, begin),
-                cmocka_unit_test_setup(decreases_are_reported_before_increases, begin),
-                cmocka_unit_test_setup(while_clients_come_back_after_a_crash_no_rise_is_told,
+                cmocka_unit_test_setup(bytes_that_a_client_moves_itself_do_not_count_as_unevictable,
                                        begin),
-                cmocka_unit_test_setup(a_small_rise_is_noise_and_a_small_fall_is_none, begin),
+                cmocka_unit_test_setup(decreases_are_reported_before_increases, begin),
+                cmocka_unit_test_setup(no_rise_is_reported_while_clients_reconnect_after_a_crash,
+                                       begin),
+                cmocka_unit_test_setup(small_rises_are_ignored_and_small_falls_are_reported, begin),
                 cmocka_unit_test_setup(bytes_beyond_the_capacity_are_left_to_foreign_processes,
                                        begin),
                 cmocka_unit_test_setup(managed_memory_of_our_clients_is_not_foreign, begin),
-                cmocka_unit_test_setup(
-                        the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has, begin),
+                cmocka_unit_test_setup(the_most_that_a_process_holds_includes_unattributed_bytes,
+                                       begin),
                 cmocka_unit_test_setup(a_shortage_is_forgotten_at_the_next_look, begin),
                 cmocka_unit_test_setup(only_a_later_look_shows_a_rise, begin),
                 cmocka_unit_test_setup(a_failed_reading_changes_nothing, begin),
-                cmocka_unit_test_setup(what_was_short_is_forgotten_when_readings_fail, begin),
-                cmocka_unit_test_setup(a_look_from_before_the_end_does_not_say_what_is_left, begin),
-                cmocka_unit_test_setup(whom_nvml_names_no_longer_is_gone, begin),
+                cmocka_unit_test_setup(a_shortage_is_forgotten_when_readings_fail, begin),
+                cmocka_unit_test_setup(a_look_before_a_clients_end_does_not_show_it_gone, begin),
+                cmocka_unit_test_setup(a_process_that_nvml_no_longer_names_is_gone, begin),
                 cmocka_unit_test_setup(a_process_that_nvml_never_named_is_gone_if_others_are_named,
                                        begin),
         };

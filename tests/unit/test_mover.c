@@ -1,5 +1,5 @@
-/* test_mover.c: the second context of a process: that it frees what it takes, whichever call fails,
- * and that its canary tries every call that moves memory. */
+/* test_mover.c: a mover, the second context of a process, frees all that it takes, whichever call
+ * fails. Its canary tries every call that moves memory. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -26,7 +26,7 @@ void rm_make_for(enum channels_owner o)
         owner = o;
 }
 
-/* Calls of the driver that fakes/driver.h lacks. */
+/* Fails one of the calls of the driver that fakes/driver.h lacks. */
 static bool fails(void)
 {
         return ++own_calls == own_fails;
@@ -149,7 +149,7 @@ static void a_mover_is_a_context_of_its_own(void **state)
         mover_free(NULL);
 }
 
-static void what_cannot_be_made_small_stays_as_it_is(void **state)
+static void a_mover_works_if_its_context_cannot_be_made_smaller(void **state)
 {
         struct mover *m;
 
@@ -160,7 +160,7 @@ static void what_cannot_be_made_small_stays_as_it_is(void **state)
         check_nothing_is_left();
 }
 
-static void a_mover_that_cannot_be_made_whole_leaves_nothing_behind(void **state)
+static void a_mover_that_cannot_be_made_leaves_nothing_behind(void **state)
 {
         unsigned tried = 0;
         struct mover *m = NULL;
@@ -172,7 +172,7 @@ static void a_mover_that_cannot_be_made_whole_leaves_nothing_behind(void **state
                 if (!m)
                         check_nothing_is_left();
         }
-        assert_true(tried > 3); /* the push, the stream, the addresses, the memory */
+        assert_true(tried > 3); /* failures of push, stream, addresses, memory */
         mover_free(m);
         for (unsigned n = 1; n <= 2; n++) {
                 (void)begin(NULL);
@@ -182,7 +182,7 @@ static void a_mover_that_cannot_be_made_whole_leaves_nothing_behind(void **state
         }
 }
 
-/* The position of this call among those reported; fails if it is missing. */
+/* Returns the position of this call among those reported; fails the test if it is missing. */
 static unsigned place_of(const char *call)
 {
         for (unsigned i = 0; i < told_count; i++)
@@ -222,7 +222,7 @@ static void a_canary_makes_every_call_that_moves_memory(void **state)
 }
 
 /* Fails each call of a canary in turn and checks which failures the canary reports. */
-static void a_canary_that_fails_says_so_and_leaves_nothing_mapped(void **state)
+static void a_failed_canary_is_reported_and_leaves_nothing_mapped(void **state)
 {
         unsigned failed = 0, n = 1;
 
@@ -251,11 +251,11 @@ static void a_canary_that_fails_says_so_and_leaves_nothing_mapped(void **state)
                                             ? CUDA_SUCCESS
                                             : CUDA_ERROR_LAUNCH_FAILED);
         }
-        assert_int_equal(failed, 5); /* push, map, access, two copies */
+        assert_int_equal(failed, 5); /* failures of push, map, access, two copies */
         assert_int_equal(n, failed + 2);
 }
 
-static void what_comes_back_otherwise_than_it_went_is_a_failure(void **state)
+static void a_canary_fails_if_its_contents_come_back_changed(void **state)
 {
         struct mover *m = mover_new(gpu);
 
@@ -267,7 +267,7 @@ static void what_comes_back_otherwise_than_it_went_is_a_failure(void **state)
 }
 
 /* With the whole card in use the canary gets no memory, which is no failure. */
-static void a_full_card_is_no_failure(void **state)
+static void a_full_card_is_no_failure_of_the_canary(void **state)
 {
         struct mover *m = mover_new(gpu);
 
@@ -284,8 +284,8 @@ static void a_full_card_is_no_failure(void **state)
         check_nothing_is_left();
 }
 
-/* Otherwise memory would leave although no call of the mover has been seen to end. */
-static void a_canary_on_a_full_card_tries_as_much_as_any(void **state)
+/* Otherwise memory would leave although the mover's calls have never been seen to end. */
+static void a_canary_on_a_full_card_tries_every_call(void **state)
 {
         struct mover *m = mover_new(gpu);
 
@@ -304,13 +304,13 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup(name, begin)
         const struct CMUnitTest tests[] = {
                 TEST(a_mover_is_a_context_of_its_own),
-                TEST(what_cannot_be_made_small_stays_as_it_is),
-                TEST(a_mover_that_cannot_be_made_whole_leaves_nothing_behind),
+                TEST(a_mover_works_if_its_context_cannot_be_made_smaller),
+                TEST(a_mover_that_cannot_be_made_leaves_nothing_behind),
                 TEST(a_canary_makes_every_call_that_moves_memory),
-                TEST(a_canary_that_fails_says_so_and_leaves_nothing_mapped),
-                TEST(what_comes_back_otherwise_than_it_went_is_a_failure),
-                TEST(a_full_card_is_no_failure),
-                TEST(a_canary_on_a_full_card_tries_as_much_as_any),
+                TEST(a_failed_canary_is_reported_and_leaves_nothing_mapped),
+                TEST(a_canary_fails_if_its_contents_come_back_changed),
+                TEST(a_full_card_is_no_failure_of_the_canary),
+                TEST(a_canary_on_a_full_card_tries_every_call),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static void contents_come_back_to_their_address(void **state)
         assert_int_equal(trace_count("restore_end"), 2); /* the first restore was of new memory */
 }
 
-static void no_more_leaves_than_is_missing(void **state)
+static void no_more_memory_moves_than_the_limit_demands(void **state)
 {
         for (unsigned i = 0; i < 6; i++)
                 (void)allocate(4);
@@ -66,7 +66,7 @@ static void no_more_leaves_than_is_missing(void **state)
         run_program();
 }
 
-static void nothing_leaves_or_comes_unasked(void **state)
+static void no_memory_moves_unasked(void **state)
 {
         (void)allocate(4);
         (void)allocate(4);
@@ -80,8 +80,8 @@ static void nothing_leaves_or_comes_unasked(void **state)
         assert_int_equal(gpu->heap.backed, EXTENT);
 }
 
-/* Where some memory is managed, the library must restore it; where all is managed, a page comes
- * when the program touches it. */
+/* If only some memory is managed, the library must restore it; if all is managed, the driver moves
+ * a page when the program touches it. */
 static void managed_memory_is_sent_to_the_host_and_fetched_from_there(void **state)
 {
         struct thing *t = adopt(4);
@@ -104,7 +104,7 @@ static void managed_memory_is_sent_to_the_host_and_fetched_from_there(void **sta
         gpu->heap.managed = false;
 }
 
-static void managed_memory_leaves_once_it_is_known_that_the_card_is_free_then(void **state)
+static void managed_memory_leaves_once_a_trial_shows_that_it_can(void **state)
 {
         (void)adopt(4);
         restore_to(UINT64_MAX);
@@ -116,7 +116,7 @@ static void managed_memory_leaves_once_it_is_known_that_the_card_is_free_then(vo
         assert_int_equal(gpu->heap.backed, 0);
 }
 
-static void managed_memory_stays_where_the_card_keeps_its_pages(void **state)
+static void managed_memory_stays_if_the_card_keeps_its_pages(void **state)
 {
         (void)adopt(4);
         gpu->home.answer = HOME_STAYS;
@@ -140,7 +140,7 @@ static void memory_without_contents_is_not_copied(void **state)
         restore_to(UINT64_MAX);
         run_program();
         evict_to(0);
-        assert_int_equal(driver.copied_out, 5); /* of eight pages */
+        assert_int_equal(driver.copied_out, 5); /* 5 of 8 pages are in use */
         restore_to(UINT64_MAX);
         run_program();
         lock_acquire(&core_lock);
@@ -206,7 +206,7 @@ static void unused_evicted_contents_are_dropped_at_once(void **state)
         heap_bury(&gpu->heap, pool);
 }
 
-static void what_did_not_change_is_not_copied_again(void **state)
+static void unchanged_memory_is_not_copied_again(void **state)
 {
         struct thing *t = allocate(8);
 
@@ -251,7 +251,7 @@ static void zeroes_take_no_host_memory(void **state)
         run_program();
 }
 
-static void without_host_memory_nothing_leaves_until_there_is_some(void **state)
+static void no_memory_leaves_until_there_is_host_memory(void **state)
 {
         (void)allocate(8);
         restore_to(UINT64_MAX);
@@ -283,14 +283,14 @@ static void evictions_that_find_no_host_memory_rest_between_tries(void **state)
         for (unsigned rests = 0; rests < 5; steps++) {
                 assert_true(steps < 200);
                 rests += swap_step(gpu, true, false) == SWAP_LATER;
-                check_books();
+                check_accounts();
         }
         host_room = UINT64_MAX;
         evict_to(0);
         assert_int_equal(gpu->heap.backed, 0);
 }
 
-static void host_memory_that_cannot_be_pinned_does_as_well(void **state)
+static void unpinned_host_memory_serves_evictions_as_well(void **state)
 {
         (void)allocate(8);
         restore_to(UINT64_MAX);
@@ -318,7 +318,7 @@ static void host_memory_that_cannot_be_pinned_does_as_well(void **state)
         run_program();
 }
 
-static void what_a_failed_gpu_does_not_answer_is_left_to_the_program(void **state)
+static void the_library_gives_up_on_a_failed_gpu(void **state)
 {
         (void)allocate(4);
         gpu->limit = UINT64_MAX;
@@ -331,7 +331,7 @@ static void what_a_failed_gpu_does_not_answer_is_left_to_the_program(void **stat
 }
 
 /* Contents whose copy was in flight when the context failed stay where they were. */
-static void a_context_that_fails_ends_what_is_in_flight(void **state)
+static void a_failed_context_ends_the_copies_in_flight(void **state)
 {
         (void)allocate(12);
         restore_to(UINT64_MAX);
@@ -344,7 +344,7 @@ static void a_context_that_fails_ends_what_is_in_flight(void **state)
         (void)swap_step(gpu, false, false);
         assert_int_equal(gpu->error, CUDA_ERROR_LAUNCH_FAILED);
         assert_int_equal(gpu->heap.resident, 3 * EXTENT);
-        check_books();
+        check_accounts();
         driver.dead = false;
         run_program();
         evict_to(0);
@@ -356,7 +356,7 @@ static void a_context_that_fails_ends_what_is_in_flight(void **state)
         (void)swap_step(gpu, false, false);
         assert_int_equal(gpu->error, CUDA_ERROR_LAUNCH_FAILED);
         assert_int_equal(gpu->heap.backed, 0);
-        check_books();
+        check_accounts();
         driver.dead = false;
         restore_to(UINT64_MAX);
         run_program();
@@ -367,8 +367,8 @@ static bool failed_in(const char *name)
         return driver.failed && strcmp(driver.failed, name) == 0;
 }
 
-/* Its room in the arena may be used for something else in a moment. */
-static void nothing_is_left_in_the_stream_of_a_copy_that_failed(void **state)
+/* The arena may soon use the room of a failed copy for other contents. */
+static void a_failed_copy_leaves_no_work_in_its_stream(void **state)
 {
         struct block *pool = heap_take_pool(&gpu->heap, EXTENT, EXTENT);
         bool out = true;
@@ -405,7 +405,7 @@ static void nothing_is_left_in_the_stream_of_a_copy_that_failed(void **state)
         heap_bury(&gpu->heap, pool);
 }
 
-static void memory_that_failed_to_come_is_reported(void **state)
+static void bytes_that_could_not_be_restored_are_reported(void **state)
 {
         (void)allocate(8);
         gpu->attached = true;
@@ -448,7 +448,7 @@ static void evicted_memory_is_handed_over_and_reused(void **state)
         assert_int_equal(gpu->leaving.count, 1);
         passed_close(&gpu->leaving);
         gpu->limit = UINT64_MAX;
-        /* Cannot be imported: new memory is created instead. */
+        /* This descriptor cannot be imported: new memory is created instead. */
         passed_add(&gpu->passed, open("/dev/null", O_RDONLY));
         restore_to(UINT64_MAX);
         run_program();
@@ -458,7 +458,7 @@ static void evicted_memory_is_handed_over_and_reused(void **state)
         assert_int_equal(open_descriptors(), before);
 }
 
-static void exported_memory_stays_and_comes_first(void **state)
+static void exported_memory_stays_and_is_restored_first(void **state)
 {
         struct thing *a = allocate(4), *b = allocate(4);
         struct export *p;
@@ -512,9 +512,9 @@ static CUresult synchronize_while_the_context_ends(CUstream s)
         return synchronize(s);
 }
 
-/* The context ends while the agent copies in it: ending it waits, and the end of the copy wakes
- * it. */
-static void a_copy_to_another_address_wakes_whoever_waits_for_it(void **state)
+/* The context ends while the agent copies in it: the thread that ends it waits, and the end of the
+ * copy wakes this thread. */
+static void a_copy_to_another_address_wakes_a_waiting_thread(void **state)
 {
         struct thing *t = allocate(4);
         struct extent *e = extent_of(t, 0);
@@ -546,7 +546,7 @@ static void a_copy_to_another_address_wakes_whoever_waits_for_it(void **state)
 
 /* Extents that were moving when the context ended have arrived, and the next context can move
  * them. */
-static void a_context_that_ends_takes_no_contents_along(void **state)
+static void a_context_that_ends_loses_no_contents(void **state)
 {
         (void)allocate(16);
         asks = true;
@@ -561,7 +561,7 @@ static void a_context_that_ends_takes_no_contents_along(void **state)
                 lock_release(&core_lock);
                 assert_int_equal(driver.streams, 0);
                 assert_int_equal(gpu->swap->count, 0);
-                check_books();
+                check_accounts();
                 assert_int_equal(move(true, true), SWAP_NOTHING); /* there is no context */
                 gpu->context = &context;
         }
@@ -574,27 +574,27 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 MOVE_TEST(contents_come_back_to_their_address),
-                MOVE_TEST(no_more_leaves_than_is_missing),
-                MOVE_TEST(nothing_leaves_or_comes_unasked),
+                MOVE_TEST(no_more_memory_moves_than_the_limit_demands),
+                MOVE_TEST(no_memory_moves_unasked),
                 MOVE_TEST(managed_memory_is_sent_to_the_host_and_fetched_from_there),
-                MOVE_TEST(managed_memory_leaves_once_it_is_known_that_the_card_is_free_then),
-                MOVE_TEST(managed_memory_stays_where_the_card_keeps_its_pages),
+                MOVE_TEST(managed_memory_leaves_once_a_trial_shows_that_it_can),
+                MOVE_TEST(managed_memory_stays_if_the_card_keeps_its_pages),
                 MOVE_TEST(memory_without_contents_is_not_copied),
                 MOVE_TEST(unused_memory_is_forgotten_only_after_its_move_ends),
                 MOVE_TEST(unused_evicted_contents_are_dropped_at_once),
-                MOVE_TEST(what_did_not_change_is_not_copied_again),
+                MOVE_TEST(unchanged_memory_is_not_copied_again),
                 MOVE_TEST(zeroes_take_no_host_memory),
-                MOVE_TEST(without_host_memory_nothing_leaves_until_there_is_some),
+                MOVE_TEST(no_memory_leaves_until_there_is_host_memory),
                 MOVE_TEST(evictions_that_find_no_host_memory_rest_between_tries),
-                MOVE_TEST(host_memory_that_cannot_be_pinned_does_as_well),
-                MOVE_TEST(what_a_failed_gpu_does_not_answer_is_left_to_the_program),
-                MOVE_TEST(a_context_that_fails_ends_what_is_in_flight),
-                MOVE_TEST(nothing_is_left_in_the_stream_of_a_copy_that_failed),
-                MOVE_TEST(memory_that_failed_to_come_is_reported),
+                MOVE_TEST(unpinned_host_memory_serves_evictions_as_well),
+                MOVE_TEST(the_library_gives_up_on_a_failed_gpu),
+                MOVE_TEST(a_failed_context_ends_the_copies_in_flight),
+                MOVE_TEST(a_failed_copy_leaves_no_work_in_its_stream),
+                MOVE_TEST(bytes_that_could_not_be_restored_are_reported),
                 MOVE_TEST(evicted_memory_is_handed_over_and_reused),
-                MOVE_TEST(exported_memory_stays_and_comes_first),
-                MOVE_TEST(a_copy_to_another_address_wakes_whoever_waits_for_it),
-                MOVE_TEST(a_context_that_ends_takes_no_contents_along),
+                MOVE_TEST(exported_memory_stays_and_is_restored_first),
+                MOVE_TEST(a_copy_to_another_address_wakes_a_waiting_thread),
+                MOVE_TEST(a_context_that_ends_loses_no_contents),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_moves_ends.c: memory at its first restore, at the gate, and at its end: freed, handed over
- * or disowned; and what must be prepared before any move. */
+/* test_moves_ends.c: memory at its first restore, at the gate, and at its end, when it is freed,
+ * handed over or disowned; and preparations that the first move needs. */
 #include "unit.h"
 
 #include "moves_bench.h"
@@ -46,7 +46,7 @@ static void the_limit_rises(const struct core_wait *w)
         bell_ring(&core.changed);
 }
 
-static void what_is_beyond_the_limit_is_waited_for_at_the_gate(void **state)
+static void the_gate_waits_until_the_limit_allows_new_memory(void **state)
 {
         core.running = true;
         (void)allocate(9);
@@ -61,7 +61,7 @@ static void what_is_beyond_the_limit_is_waited_for_at_the_gate(void **state)
         meanwhile = agent_goes_on;
 }
 
-static void a_block_is_backed_or_the_card_is_full(void **state)
+static void a_block_is_backed_unless_the_card_is_full(void **state)
 {
         struct thing *a = allocate(8), *b = allocate(8);
 
@@ -71,11 +71,11 @@ static void a_block_is_backed_or_the_card_is_full(void **state)
         assert_int_equal(gpu->heap.resident, 2 * EXTENT);
         assert_int_equal(swap_back_block(gpu, block_of(b)), -ENOMEM);
         lock_release(&core_lock);
-        check_books();
+        check_accounts();
         driver.card = CARD;
 }
 
-static void memory_handed_over_is_in_no_book_of_ours(void **state)
+static void memory_handed_over_leaves_the_accounts(void **state)
 {
         struct thing *t = allocate(8);
         struct block *b = block_of(t);
@@ -115,14 +115,14 @@ static void managed_memory_of_the_programs_own_is_disowned(void **state)
         thing_count = 0;
         assert_int_equal(gpu->heap.managed_bytes, 0);
         assert_int_equal(core.unbooked, 0);
-        check_books();
+        check_accounts();
         /* The memory belongs to the program again. */
         assert_int_not_equal(driver_where(t->at), CU_DEVICE_INVALID);
 }
 
 /* However memory goes, the daemon gets the new figures, and threads that wait for room or for the
  * extent are woken. */
-static void memory_that_is_given_back_is_told(void **state)
+static void freed_memory_is_reported_to_the_daemon(void **state)
 {
         struct thing *t = allocate(4), *evicted = allocate(4), *managed;
         struct block *pool = heap_take_pool(&gpu->heap, EXTENT, EXTENT);
@@ -154,7 +154,7 @@ static void memory_that_is_given_back_is_told(void **state)
         check_told();
         lock_release(&core_lock);
         thing_count = 0;
-        check_books();
+        check_accounts();
         managed = adopt(4);
         restore_to(UINT64_MAX);
         look_at_figures();
@@ -166,11 +166,11 @@ static void memory_that_is_given_back_is_told(void **state)
         assert_int_equal(gpu->heap.managed_bytes, 0);
         assert_int_equal(core.unbooked, 0);
         thing_count = 0;
-        check_books();
+        check_accounts();
 }
 
-/* Nothing else has recorded where the extents of mapped host memory lie. */
-static void host_memory_that_is_mapped_is_given_back_as_that(void **state)
+/* Only the extents themselves record that their memory is mapped host memory. */
+static void mapped_host_memory_is_given_back_to_the_host(void **state)
 {
         struct block *b, *dead;
 
@@ -190,11 +190,11 @@ static void host_memory_that_is_mapped_is_given_back_as_that(void **state)
         lock_release(&core_lock);
         assert_int_equal(gpu->heap.mapped, 0);
         assert_int_equal(driver.host, 0);
-        check_books();
+        check_accounts();
 }
 
 /* Other memory is evicted to make room for exported memory. */
-static void others_leave_for_exported_memory(void **state)
+static void other_memory_leaves_for_exported_memory(void **state)
 {
         struct thing *a = allocate(4), *b = allocate(4);
         struct export *p;
@@ -220,7 +220,7 @@ static void others_leave_for_exported_memory(void **state)
 }
 
 /* The copy may be the first use of the context, and each preparation for it may fail. */
-static void a_copy_to_another_address_makes_what_it_needs(void **state)
+static void a_copy_to_another_address_prepares_its_context(void **state)
 {
         struct thing *t = allocate(4);
         struct extent *e = extent_of(t, 0);
@@ -276,7 +276,7 @@ static void a_block_is_backed_once_the_process_no_longer_gives_way(void **state)
         assert_int_equal(swap_back_block(gpu, block_of(t)), 0);
         lock_release(&core_lock);
         assert_int_equal(gpu->heap.resident, EXTENT);
-        check_books();
+        check_accounts();
 }
 
 static struct gpu *const second = &core.gpus[1];
@@ -320,13 +320,13 @@ static void the_gate_opens_when_nothing_is_missing_on_any_gpu(void **state)
         swap_discard(second, dead);
         lock_release(&core_lock);
         core.gpu_count = 1;
-        check_books();
+        check_accounts();
         free(second->swap->arena);
         free(second->swap);
         heap_end(&second->heap);
 }
 
-/* It has as many pages as a word has bits: every page is copied, and nothing past the last one. */
+/* The largest extent has as many pages as a word has bits: all of them are copied, and no more. */
 static void the_largest_extent_moves_whole(void **state)
 {
         CUdeviceptr at;
@@ -353,7 +353,7 @@ static void the_largest_extent_moves_whole(void **state)
         assert_int_equal(heap_free(&gpu->heap, at, &dead), 0);
         swap_discard(gpu, dead);
         lock_release(&core_lock);
-        check_books();
+        check_accounts();
 }
 
 /* Memory that the program has not mapped is copied through our own mapping, which may fail. */
@@ -376,9 +376,9 @@ static void memory_without_an_address_moves_through_a_window(void **state)
                 assert_int_equal(p, SWAP_LATER);
                 assert_int_equal(gpu->heap.resident, EXTENT);
                 assert_int_equal(driver_mappings(), 0);
-                check_books();
+                check_accounts();
         }
-        assert_true(n > 2); /* reserve and map */
+        assert_true(n > 2); /* failures of reserve and map */
         driver_fail(0, CUDA_SUCCESS);
         evict_to(0);
         assert_int_equal(driver.copied_out, 4);
@@ -390,7 +390,7 @@ static void memory_without_an_address_moves_through_a_window(void **state)
         lock_acquire(&core_lock);
         swap_discard(gpu, b);
         lock_release(&core_lock);
-        check_books();
+        check_accounts();
         (void)real.cuMemAddressFree(gpu->windows, EXTENT_WINDOWS * EXTENT);
         gpu->windows = 0;
 }
@@ -399,14 +399,14 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 MOVE_TEST(new_memory_is_backed_at_the_gate),
-                MOVE_TEST(what_is_beyond_the_limit_is_waited_for_at_the_gate),
-                MOVE_TEST(a_block_is_backed_or_the_card_is_full),
-                MOVE_TEST(memory_handed_over_is_in_no_book_of_ours),
+                MOVE_TEST(the_gate_waits_until_the_limit_allows_new_memory),
+                MOVE_TEST(a_block_is_backed_unless_the_card_is_full),
+                MOVE_TEST(memory_handed_over_leaves_the_accounts),
                 MOVE_TEST(managed_memory_of_the_programs_own_is_disowned),
-                MOVE_TEST(memory_that_is_given_back_is_told),
-                MOVE_TEST(host_memory_that_is_mapped_is_given_back_as_that),
-                MOVE_TEST(others_leave_for_exported_memory),
-                MOVE_TEST(a_copy_to_another_address_makes_what_it_needs),
+                MOVE_TEST(freed_memory_is_reported_to_the_daemon),
+                MOVE_TEST(mapped_host_memory_is_given_back_to_the_host),
+                MOVE_TEST(other_memory_leaves_for_exported_memory),
+                MOVE_TEST(a_copy_to_another_address_prepares_its_context),
                 MOVE_TEST(a_block_is_backed_once_the_process_no_longer_gives_way),
                 MOVE_TEST(the_gate_opens_when_nothing_is_missing_on_any_gpu),
                 MOVE_TEST(the_largest_extent_moves_whole),

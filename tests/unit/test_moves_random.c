@@ -1,5 +1,5 @@
-/* test_moves_random.c: lives of programs whose memory leaves the card and comes back; each call of
- * the driver fails once, and calls fail at random: nothing is lost or left over. */
+/* test_moves_random.c: memory of programs leaves the card and comes back, while each call of the
+ * driver fails once or calls fail at random. No contents are lost, and no memory is left over. */
 #include "unit.h"
 
 #include "moves_bench.h"
@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 
-/* The course of a life; a call of the driver that fails is tried again. */
+/* Runs one program from its first allocation to its last free. Failed calls are tried again. */
 static void live(void)
 {
         struct block *pool;
@@ -35,7 +35,7 @@ static void live(void)
         heap_bury(&gpu->heap, pool);
 }
 
-static void a_call_that_fails_loses_nothing(void **state)
+static void a_failed_driver_call_loses_no_contents(void **state)
 {
         unsigned calls, begun;
 
@@ -80,7 +80,7 @@ static void act(struct block *pool, bool passes)
                 for (struct thing *t = things; t < things + thing_count; t++)
                         if (t->pool && pool->address + at * PAGE < t->at + t->pages * PAGE &&
                             t->at < pool->address + (at + n) * PAGE)
-                                return; /* in use */
+                                return; /* an allocation uses these pages */
                 heap_use(&gpu->heap, pool, pool->address + at * PAGE, n * PAGE);
                 add(pool->address + at * PAGE, n)->pool = pool;
                 break;
@@ -123,7 +123,7 @@ static void act(struct block *pool, bool passes)
         passed_close(&gpu->leaving);
 }
 
-static void random_lives_lose_nothing(void **state)
+static void random_moves_and_failures_lose_no_contents(void **state)
 {
         for (uint32_t seed = 1; seed <= 40; seed++) {
                 struct block *pool;
@@ -140,7 +140,7 @@ static void random_lives_lose_nothing(void **state)
                         host_room = draw(12) ? UINT64_MAX : 0;
                         act(pool, seed % 2);
                         see_who_is_out();
-                        check_books();
+                        check_accounts();
                 }
                 driver_fail(0, CUDA_SUCCESS);
                 host_room = UINT64_MAX;
@@ -160,8 +160,8 @@ static void random_lives_lose_nothing(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                MOVE_TEST(a_call_that_fails_loses_nothing),
-                MOVE_TEST(random_lives_lose_nothing),
+                MOVE_TEST(a_failed_driver_call_loses_no_contents),
+                MOVE_TEST(random_moves_and_failures_lose_no_contents),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

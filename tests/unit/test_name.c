@@ -13,7 +13,7 @@ static void expect(const char *line, size_t length, const char *name)
         assert_string_equal(got, name);
 }
 
-static void a_program_is_called_as_its_file(void **state)
+static void a_program_is_named_after_its_file(void **state)
 {
         expect(LINE("/usr/bin/hashcat\0-m\0"
                     "0"),
@@ -22,7 +22,7 @@ static void a_program_is_called_as_its_file(void **state)
         expect(LINE("ollama"), "ollama");
 }
 
-static void of_python_it_is_the_script_or_the_module(void **state)
+static void a_python_program_is_named_after_its_script_or_module(void **state)
 {
         expect(LINE("python\0a.py"), "a.py");
         expect(LINE("/opt/conda/bin/python3.12\0-u\0/home/ada/train.py\0--lr\0"
@@ -36,7 +36,7 @@ static void of_python_it_is_the_script_or_the_module(void **state)
         expect(LINE("python3\0--check-hash-based-pycs\0always\0b.py"), "b.py");
 }
 
-static void of_a_kernel_of_jupyters_it_is_the_notebook(void **state)
+static void a_jupyter_kernel_is_named_after_its_notebook(void **state)
 {
         static const char line[] = "/usr/bin/python3\0-m\0ipykernel_launcher\0-f\0/x/kernel.json";
         char got[64];
@@ -46,7 +46,7 @@ static void of_a_kernel_of_jupyters_it_is_the_notebook(void **state)
         assert_string_equal(got, "ipykernel_launcher");
 }
 
-static void without_a_script_it_is_python(void **state)
+static void python_without_a_script_is_named_after_python(void **state)
 {
         expect(LINE("/usr/bin/python3"), "python3");
         expect(LINE("python3\0-c\0import torch\0-m\0x"), "python3");
@@ -69,7 +69,7 @@ static void a_useless_command_line_gives_the_fallback(void **state)
         assert_string_equal(got, "much-to");
 }
 
-static void what_a_terminal_would_act_on_is_not_passed_on(void **state)
+static void control_characters_in_a_name_are_replaced(void **state)
 {
         expect(LINE("python\0\x1b[2J\n\xd0\xb6.py"), "?[2J???.py");
 }
@@ -77,12 +77,12 @@ static void what_a_terminal_would_act_on_is_not_passed_on(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_program_is_called_as_its_file),
-                cmocka_unit_test(of_python_it_is_the_script_or_the_module),
-                cmocka_unit_test(of_a_kernel_of_jupyters_it_is_the_notebook),
-                cmocka_unit_test(without_a_script_it_is_python),
+                cmocka_unit_test(a_program_is_named_after_its_file),
+                cmocka_unit_test(a_python_program_is_named_after_its_script_or_module),
+                cmocka_unit_test(a_jupyter_kernel_is_named_after_its_notebook),
+                cmocka_unit_test(python_without_a_script_is_named_after_python),
                 cmocka_unit_test(a_useless_command_line_gives_the_fallback),
-                cmocka_unit_test(what_a_terminal_would_act_on_is_not_passed_on),
+                cmocka_unit_test(control_characters_in_a_name_are_replaced),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

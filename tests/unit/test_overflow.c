@@ -1,5 +1,5 @@
-/* test_overflow.c: buffers on the card or in host memory: which lie where, how they move, and that
- * no failure or interruption loses contents. */
+/* test_overflow.c: buffers lie on the card or in host memory, in the right places, and move there.
+ * No failure or interruption loses contents. */
 #include "unit.h"
 
 #include "overflow_bench.h"
@@ -16,9 +16,10 @@
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 
-static void a_card_that_maps_no_host_memory_has_no_more_than_itself(void **state)
+static void a_card_that_cannot_map_host_memory_has_no_overflow(void **state)
 {
-        for (unsigned n = 1; n <= 5; n++) { /* reserve, create, map, access; reserve aside */
+        for (unsigned n = 1; n <= 5;
+             n++) { /* the failing call: of reserve, create, map, access, reserve */
                 unsigned before;
 
                 gpu->overflow = false;
@@ -48,7 +49,7 @@ static void a_card_that_maps_no_host_memory_has_no_more_than_itself(void **state
         assert_false(overflow_is_full(gpu, 1, 2 * CARD));
 }
 
-static void what_does_not_fit_lies_in_host_memory_at_its_address(void **state)
+static void buffers_that_do_not_fit_lie_in_host_memory(void **state)
 {
         struct buffer *b = on_host(20 * MIB);
         uint32_t heard = bell_listen(&core.changed);
@@ -56,7 +57,7 @@ static void what_does_not_fit_lies_in_host_memory_at_its_address(void **state)
         assert_non_null(b);
         assert_int_equal(gpu->heap.mapped, 20 * MIB);
         assert_int_equal(gpu->heap.allocated, 0);
-        check_books();
+        check_accounts();
         check_contents();
         assert_non_null(on_host(EXTENT));
         assert_int_not_equal(bell_listen(&core.changed), heard);
@@ -67,13 +68,13 @@ static void host_memory_that_is_not_promised_is_not_taken(void **state)
         core.host.allowed = 20 * MIB;
         assert_non_null(on_host(16 * MIB));
         assert_null(on_host(6 * MIB));
-        check_books();
+        check_accounts();
         assert_non_null(on_host(4 * MIB));
-        check_books();
+        check_accounts();
 }
 
 /* Some pieces may be mapped when a later one fails. */
-static void an_allocation_that_fails_gives_all_of_it_back(void **state)
+static void a_failed_allocation_gives_all_its_memory_back(void **state)
 {
         unsigned n = 1;
 
@@ -82,7 +83,7 @@ static void an_allocation_that_fails_gives_all_of_it_back(void **state)
 
                 driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
                 b = on_host(20 * MIB);
-                check_books();
+                check_accounts();
                 if (b && !driver.failed)
                         break;
                 if (b) { /* memory of any node was used instead */
@@ -97,7 +98,7 @@ static void an_allocation_that_fails_gives_all_of_it_back(void **state)
                         assert_int_equal(driver_handles(), 0);
                 }
         }
-        assert_in_range(n, 9, 14); /* three pieces, three calls each */
+        assert_in_range(n, 9, 14); /* three pieces of three calls each */
         assert_int_not_equal(discarded, 0);
 }
 
@@ -148,7 +149,7 @@ static void buffers_do_not_move_for_bytes_that_the_daemon_wants_back(void **stat
         assert_int_equal(drains_begun, 0);
 }
 
-static void what_others_have_open_stays_where_it_is(void **state)
+static void buffers_that_other_processes_have_open_stay(void **state)
 {
         struct buffer *a = on_card(40 * MIB), *b = on_host(40 * MIB);
         struct stay *stay = (struct stay *)(uintptr_t)1;
@@ -162,7 +163,7 @@ static void what_others_have_open_stays_where_it_is(void **state)
                 block_of(a)->extents[i].stay = NULL;
 }
 
-static void a_move_that_fails_leaves_everything_where_it_lay(void **state)
+static void a_failed_move_leaves_the_buffer_in_its_place(void **state)
 {
         unsigned n;
 
@@ -179,7 +180,7 @@ static void a_move_that_fails_leaves_everything_where_it_lay(void **state)
                 driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
                 while (overflow_move())
                         ;
-                check_books();
+                check_accounts();
                 check_contents();
                 assert_int_equal(bytes_on_card(b), driver.failed ? 0 : EXTENT);
                 assert_false((overflow_own() != OWN_NONE));
@@ -190,7 +191,7 @@ static void a_move_that_fails_leaves_everything_where_it_lay(void **state)
                 if (!driver.failed)
                         break;
         }
-        assert_in_range(n, 5, 8); /* create, map, access; map, access */
+        assert_in_range(n, 5, 8); /* failures of create, map, access; map, access */
         driver_fail(0, CUDA_SUCCESS);
         carry_fails = CUDA_ERROR_UNKNOWN;
         (void)on_host(EXTENT);
@@ -198,7 +199,7 @@ static void a_move_that_fails_leaves_everything_where_it_lay(void **state)
         assert_int_equal(gpu->heap.mapped, EXTENT);
 }
 
-static void it_waits_for_a_moment_when_the_program_runs(void **state)
+static void buffers_move_only_while_the_program_runs(void **state)
 {
         (void)on_host(EXTENT);
         core.running = false;
@@ -231,7 +232,7 @@ static void it_waits_for_a_moment_when_the_program_runs(void **state)
         arrange();
 }
 
-static void drains_that_are_not_ours_are_not_taken(void **state)
+static void drains_for_other_purposes_move_no_buffers(void **state)
 {
         lock_acquire(&core_lock);
         assert_false(overflow_drained());
@@ -285,7 +286,7 @@ static void no_buffer_moves_after_a_cancel(void **state)
         assert_int_equal(drains_ended, 1);
         assert_false(overflow_move());
         assert_int_equal(bytes_on_card(b), EXTENT);
-        check_books();
+        check_accounts();
         check_contents();
         arrange();
 }
@@ -310,7 +311,7 @@ static CUresult create_while_the_daemon_goes(CUmemGenericAllocationHandle *ret, 
         return create(ret, bytes, prop, flags);
 }
 
-static void what_is_being_carried_arrives_before_anybody_runs(void **state)
+static void a_buffer_in_transit_arrives_before_the_program_runs(void **state)
 {
         struct buffer *b = on_host(32 * MIB);
 
@@ -322,14 +323,14 @@ static void what_is_being_carried_arrives_before_anybody_runs(void **state)
         assert_int_equal(drains_ended, 1);
         assert_false((overflow_own() != OWN_NONE));
         assert_int_equal(bytes_on_card(b), EXTENT);
-        check_books();
+        check_accounts();
         check_contents();
         assert_false(overflow_move());
         arrange();
         assert_int_equal(bytes_on_card(b), 32 * MIB);
 }
 
-static void trials_are_told_when_buffers_lie_as_they_asked(void **state)
+static void trials_learn_when_buffers_are_arranged(void **state)
 {
         uint32_t heard;
 
@@ -379,7 +380,7 @@ static void small_allocations_keep_a_part_of_the_card(void **state)
         assert_true(overflow_is_full(gpu, 1, 50 * MIB + 1));
 }
 
-static void more_room_is_asked_for_what_lies_in_host_memory(void **state)
+static void bytes_in_host_memory_are_requested_from_the_daemon(void **state)
 {
         (void)on_host(96 * MIB);
         gpu->attached = true;
@@ -394,23 +395,23 @@ static void more_room_is_asked_for_what_lies_in_host_memory(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                OVERFLOW_TEST(a_card_that_maps_no_host_memory_has_no_more_than_itself),
-                OVERFLOW_TEST(what_does_not_fit_lies_in_host_memory_at_its_address),
+                OVERFLOW_TEST(a_card_that_cannot_map_host_memory_has_no_overflow),
+                OVERFLOW_TEST(buffers_that_do_not_fit_lie_in_host_memory),
                 OVERFLOW_TEST(host_memory_that_is_not_promised_is_not_taken),
-                OVERFLOW_TEST(an_allocation_that_fails_gives_all_of_it_back),
+                OVERFLOW_TEST(a_failed_allocation_gives_all_its_memory_back),
                 OVERFLOW_TEST(buffers_come_to_the_card_as_far_as_there_is_room),
                 OVERFLOW_TEST(a_buffer_that_is_worth_more_takes_anothers_place),
                 OVERFLOW_TEST(buffers_do_not_move_for_bytes_that_the_daemon_wants_back),
-                OVERFLOW_TEST(what_others_have_open_stays_where_it_is),
-                OVERFLOW_TEST(a_move_that_fails_leaves_everything_where_it_lay),
-                OVERFLOW_TEST(it_waits_for_a_moment_when_the_program_runs),
-                OVERFLOW_TEST(drains_that_are_not_ours_are_not_taken),
+                OVERFLOW_TEST(buffers_that_other_processes_have_open_stay),
+                OVERFLOW_TEST(a_failed_move_leaves_the_buffer_in_its_place),
+                OVERFLOW_TEST(buffers_move_only_while_the_program_runs),
+                OVERFLOW_TEST(drains_for_other_purposes_move_no_buffers),
                 OVERFLOW_TEST(a_drain_that_fails_is_tried_again_later_each_time),
                 OVERFLOW_TEST(no_buffer_moves_after_a_cancel),
-                OVERFLOW_TEST(what_is_being_carried_arrives_before_anybody_runs),
-                OVERFLOW_TEST(trials_are_told_when_buffers_lie_as_they_asked),
+                OVERFLOW_TEST(a_buffer_in_transit_arrives_before_the_program_runs),
+                OVERFLOW_TEST(trials_learn_when_buffers_are_arranged),
                 OVERFLOW_TEST(small_allocations_keep_a_part_of_the_card),
-                OVERFLOW_TEST(more_room_is_asked_for_what_lies_in_host_memory),
+                OVERFLOW_TEST(bytes_in_host_memory_are_requested_from_the_daemon),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_overflow_bounds.c: the places of buffers during trials and at the bounds of what the daemon
- * promises; which buffers come first, and which never move. */
+/* test_overflow_bounds.c: places of buffers during trials, and when the daemon promises less
+ * memory; the order of buffers, and buffers that never move. */
 #include "unit.h"
 
 #include "overflow_bench.h"
@@ -30,7 +30,7 @@ static void trials_have_one_buffer_on_the_card_and_the_others_off_it(void **stat
         arrange();
         assert_int_equal(bytes_on_card(a), 0);
         assert_int_equal(bytes_on_card(b), 16 * MIB);
-        /* Not tried: lies where it would without trials. */
+        /* The buffer c is not tried: it lies where it would without trials. */
         assert_int_equal(bytes_on_card(c), 8 * MIB);
         /* The baseline of a trial: no tried buffer is on the card. */
         tried[1] = block_of(b);
@@ -47,14 +47,14 @@ static void trials_have_one_buffer_on_the_card_and_the_others_off_it(void **stat
 }
 
 /* Buffers that are not tried leave room for the tried one, but no more than half of the card. */
-static void trials_keep_room_for_the_one_whose_turn_it_is(void **state)
+static void trials_keep_room_for_the_buffer_on_trial(void **state)
 {
         struct buffer *free_one = on_card(40 * MIB), *large = on_host(48 * MIB);
 
         trial_room = 16 * MIB;
         tried[0] = block_of(large);
         arrange();
-        assert_int_equal(bytes_on_card(free_one), 40 * MIB); /* 48 are left */
+        assert_int_equal(bytes_on_card(free_one), 40 * MIB); /* 48 MiB are left for it */
         trial_room = 48 * MIB;
         arrange();
         assert_int_equal(bytes_on_card(free_one), 32 * MIB);
@@ -83,7 +83,7 @@ static void buffers_in_place_are_arranged_at_once(void **state)
         assert_int_not_equal(bell_listen(&core.changed), before);
 }
 
-static void host_memory_that_is_refused_is_no_arrangement(void **state)
+static void an_arrangement_without_host_memory_fails(void **state)
 {
         struct buffer *a = on_card(24 * MIB);
 
@@ -112,7 +112,7 @@ static void host_memory_that_is_refused_is_no_arrangement(void **state)
         tried[0] = NULL;
 }
 
-static void an_arrangement_that_is_cut_off_has_failed(void **state)
+static void an_interrupted_arrangement_has_failed(void **state)
 {
         (void)on_host(16 * MIB);
         lock_acquire(&core_lock);
@@ -159,11 +159,11 @@ static void buffers_that_no_longer_fit_stay_in_host_memory(void **state)
         while (overflow_move())
                 ;
         assert_int_equal(bytes_on_card(b), 3 * EXTENT);
-        check_books();
+        check_accounts();
         check_contents();
 }
 
-static void what_leaves_waits_for_host_memory_that_is_promised(void **state)
+static void buffers_leave_only_into_promised_host_memory(void **state)
 {
         struct buffer *a = on_card(16 * MIB);
 
@@ -176,11 +176,11 @@ static void what_leaves_waits_for_host_memory_that_is_promised(void **state)
         lock_release(&core_lock);
         step();
         drained();
-        core.host.allowed = EXTENT; /* lower, in the middle of the move */
+        core.host.allowed = EXTENT; /* the promise shrinks during the move */
         while (overflow_move())
                 ;
         assert_int_equal(bytes_on_card(a), EXTENT);
-        check_books();
+        check_accounts();
         core.host.allowed = GIB;
         trial_room = 0;
         tried[0] = NULL;
@@ -203,10 +203,10 @@ static void busy_and_exported_extents_do_not_move(void **state)
         assert_int_equal(block->extents[1].state, EXTENT_MAPPED);
         block->extents[0].busy = false;
         block->extents[1].stay = NULL;
-        check_books();
+        check_accounts();
 }
 
-static void only_large_buffers_of_the_programs_own_change_sides(void **state)
+static void only_large_buffers_of_the_program_move(void **state)
 {
         struct block b = {.kind = BLOCK_LARGE};
 
@@ -221,7 +221,7 @@ static void only_large_buffers_of_the_programs_own_change_sides(void **state)
         assert_false(overflow_places(&b));
 }
 
-static void large_buffers_are_told_to_the_profile(void **state)
+static void large_buffers_are_reported_to_the_profile(void **state)
 {
         struct buffer *large = on_card(2 * MIB);
 
@@ -241,7 +241,7 @@ static void large_buffers_are_told_to_the_profile(void **state)
         lock_release(&core_lock);
 }
 
-static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
+static void a_program_without_buffers_on_the_host_is_not_disturbed(void **state)
 {
         (void)on_card(16 * MIB);
         step();
@@ -271,7 +271,7 @@ static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
 }
 
 /* After a change, drains are retried as soon as they were at first. */
-static void a_change_forgets_that_drains_have_failed(void **state)
+static void a_change_resets_the_delay_of_failed_drains(void **state)
 {
         uint64_t first = 0;
 
@@ -297,7 +297,7 @@ static void a_change_forgets_that_drains_have_failed(void **state)
         assert_int_equal(overflow_next_ns() - now_ns, first);
 }
 
-static void without_a_daemon_no_lease_is_needed(void **state)
+static void no_lease_is_needed_without_a_daemon(void **state)
 {
         (void)on_host(EXTENT);
         core.lease = 0;
@@ -310,23 +310,23 @@ static void without_a_daemon_no_lease_is_needed(void **state)
         drained();
         while (overflow_move())
                 ;
-        check_books();
+        check_accounts();
 }
 
-static void what_is_worth_more_comes_first(void **state)
+static void the_most_valuable_buffer_comes_first(void **state)
 {
         struct buffer *a = on_host(32 * MIB), *b = on_host(32 * MIB), *c = on_host(24 * MIB);
 
-        gpu->commit = gpu->limit = 34 * MIB; /* room for one of them */
+        gpu->commit = gpu->limit = 34 * MIB; /* room for one buffer */
         arrange();
-        assert_int_equal(bytes_on_card(c), 24 * MIB); /* the smallest */
+        assert_int_equal(bytes_on_card(c), 24 * MIB); /* the smallest buffer */
         block_of(b)->use = 5;
         arrange();
         assert_int_equal(bytes_on_card(b), 32 * MIB); /* a buffer known to be used */
         block_of(c)->use = -1;
         block_of(b)->use = 0;
         arrange();
-        assert_int_equal(bytes_on_card(a), 32 * MIB); /* the first of equals */
+        assert_int_equal(bytes_on_card(a), 32 * MIB); /* the first of equal buffers */
         assert_int_equal(sublet_buffer_priority(c->at + 5, 1), 0);
         arrange();
         assert_int_equal(bytes_on_card(c), 24 * MIB); /* the program's priority decides */
@@ -336,7 +336,7 @@ static void what_is_worth_more_comes_first(void **state)
         assert_int_equal(block_of(a)->priority, 0);
 }
 
-static void the_card_is_shared_as_the_person_said(void **state)
+static void the_setting_limits_the_bytes_kept_on_the_card(void **state)
 {
         static const struct {
                 const char *text;
@@ -362,7 +362,7 @@ static void the_card_is_shared_as_the_person_said(void **state)
         lock_acquire(&core_lock);
         overflow_learn(gpu);
         lock_release(&core_lock);
-        assert_int_equal(gpu->keep, 24 * MIB); /* counts in this mode only */
+        assert_int_equal(gpu->keep, 24 * MIB); /* the setting counts in overflow mode only */
         assert_int_equal(unsetenv("SUBLET_KEEP"), 0);
         overflow_setup();
         (void)on_host(64 * MIB);
@@ -397,7 +397,7 @@ static void each_gpu_is_arranged_by_itself(void **state)
         lock_release(&core_lock);
         heap_end(&second->heap);
         core.gpu_count = 1;
-        check_books();
+        check_accounts();
         check_contents();
 }
 
@@ -419,20 +419,20 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 OVERFLOW_TEST(trials_have_one_buffer_on_the_card_and_the_others_off_it),
-                OVERFLOW_TEST(trials_keep_room_for_the_one_whose_turn_it_is),
+                OVERFLOW_TEST(trials_keep_room_for_the_buffer_on_trial),
                 OVERFLOW_TEST(buffers_in_place_are_arranged_at_once),
-                OVERFLOW_TEST(host_memory_that_is_refused_is_no_arrangement),
-                OVERFLOW_TEST(an_arrangement_that_is_cut_off_has_failed),
+                OVERFLOW_TEST(an_arrangement_without_host_memory_fails),
+                OVERFLOW_TEST(an_interrupted_arrangement_has_failed),
                 OVERFLOW_TEST(buffers_that_no_longer_fit_stay_in_host_memory),
-                OVERFLOW_TEST(what_leaves_waits_for_host_memory_that_is_promised),
+                OVERFLOW_TEST(buffers_leave_only_into_promised_host_memory),
                 OVERFLOW_TEST(busy_and_exported_extents_do_not_move),
-                OVERFLOW_TEST(only_large_buffers_of_the_programs_own_change_sides),
-                OVERFLOW_TEST(large_buffers_are_told_to_the_profile),
-                OVERFLOW_TEST(a_program_that_has_nothing_on_the_host_is_let_be),
-                OVERFLOW_TEST(a_change_forgets_that_drains_have_failed),
-                OVERFLOW_TEST(without_a_daemon_no_lease_is_needed),
-                OVERFLOW_TEST(what_is_worth_more_comes_first),
-                OVERFLOW_TEST(the_card_is_shared_as_the_person_said),
+                OVERFLOW_TEST(only_large_buffers_of_the_program_move),
+                OVERFLOW_TEST(large_buffers_are_reported_to_the_profile),
+                OVERFLOW_TEST(a_program_without_buffers_on_the_host_is_not_disturbed),
+                OVERFLOW_TEST(a_change_resets_the_delay_of_failed_drains),
+                OVERFLOW_TEST(no_lease_is_needed_without_a_daemon),
+                OVERFLOW_TEST(the_most_valuable_buffer_comes_first),
+                OVERFLOW_TEST(the_setting_limits_the_bytes_kept_on_the_card),
                 OVERFLOW_TEST(each_gpu_is_arranged_by_itself),
                 OVERFLOW_TEST(slabs_and_buffers_that_are_held_stay_on_the_card),
         };

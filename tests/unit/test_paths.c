@@ -1,4 +1,4 @@
-/* test_paths.c: the choice of the daemon's directory, and which directories are trusted. */
+/* test_paths.c: a program chooses the daemon's directory, and trusts only some directories. */
 #include "base/paths.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static const char *below(const char *name)
         return p;
 }
 
-static void a_named_directory_goes_first(void **state)
+static void a_named_directory_takes_precedence(void **state)
 {
         struct paths_input in = {
                 .named = "/srv/x", .system = "/", .runtime = base, .uid = getuid()};
@@ -53,7 +53,7 @@ static void a_named_directory_goes_first(void **state)
         assert_int_equal(kind, PATHS_NAMED);
 }
 
-static void the_option_goes_before_the_environment(void **state)
+static void the_option_takes_precedence_over_the_environment(void **state)
 {
         char dir[PATHS_DIR_MAX];
 
@@ -64,7 +64,7 @@ static void the_option_goes_before_the_environment(void **state)
         assert_string_equal(dir, "/from/environment");
 }
 
-static void the_system_directory_goes_before_the_private_one(void **state)
+static void the_system_directory_takes_precedence_over_the_private_one(void **state)
 {
         struct paths_input in = {.system = below("system"), .runtime = base, .uid = getuid()};
         char dir[PATHS_DIR_MAX];
@@ -147,10 +147,12 @@ static void the_simulator_has_a_directory_of_its_own(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(a_named_directory_goes_first, setup, teardown),
-                cmocka_unit_test(the_option_goes_before_the_environment),
-                cmocka_unit_test_setup_teardown(the_system_directory_goes_before_the_private_one,
-                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(a_named_directory_takes_precedence, setup,
+                                                teardown),
+                cmocka_unit_test(the_option_takes_precedence_over_the_environment),
+                cmocka_unit_test_setup_teardown(
+                        the_system_directory_takes_precedence_over_the_private_one, setup,
+                        teardown),
                 cmocka_unit_test_setup_teardown(a_missing_or_foreign_runtime_directory_is_not_used,
                                                 setup, teardown),
                 cmocka_unit_test(a_name_too_long_for_a_socket_is_refused),

@@ -1,5 +1,5 @@
-/* test_pause.c: orders to freeze a program: across connections, restarts of the daemon and the
- * client's reports, with a real scheduler. */
+/* test_pause.c: orders to pause a program, with a real scheduler. They survive lost connections and
+ * restarts of the daemon, and the client's reports confirm or end them. */
 #include "unit.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "daemon/ledger/event.h"
 
 #define PID    4242
-#define AGE_NS (30 * NSEC_PER_SEC) /* age of each process */
+#define AGE_NS (30 * NSEC_PER_SEC) /* age of each process, as the fake tells it */
 
 static struct server server;
 static struct client earlier, now; /* two connections of one process; the newer one is first */
@@ -101,7 +101,7 @@ static int set(bool paused)
         return r;
 }
 
-static void an_order_is_told_each_time_and_known_when_repeated(void **state)
+static void an_order_is_sent_each_time_and_its_repetition_is_reported(void **state)
 {
         assert_int_equal(set(false), 1);
         assert_int_equal(set(true), 0);
@@ -112,7 +112,7 @@ static void an_order_is_told_each_time_and_known_when_repeated(void **state)
         assert_int_equal(told, 4);
 }
 
-static void a_client_is_told_the_most_that_is_allowed_where_that_is_less(void **state)
+static void a_client_is_told_if_the_daemon_allows_less_than_moving(void **state)
 {
         pause_greeted(&now);
         assert_int_equal(mosts, 0);
@@ -126,7 +126,7 @@ static void a_client_is_told_the_most_that_is_allowed_where_that_is_less(void **
         assert_int_equal(last_most, WIRE_FREEZE_OFF);
 }
 
-static void an_order_that_cannot_be_carried_out_says_why(void **state)
+static void an_order_that_cannot_be_carried_out_returns_the_reason(void **state)
 {
         const struct peer stranger = {.uid = 1001}, owner = {.uid = 1000};
         struct client *c = NULL;
@@ -148,19 +148,19 @@ static void an_order_that_cannot_be_carried_out_says_why(void **state)
         assert_false(now.pause.ordered);
 }
 
-static void a_process_that_has_ended_is_not_told(void **state)
+static void an_ended_process_gets_no_order(void **state)
 {
         struct client *c = NULL;
 
         now.exited = true;
         assert_int_equal(pause_set(&server, PID, true, &root, &c), -ESRCH);
         now.exited = false;
-        now.id = 0; /* it uses no GPU yet, so status does not show it */
+        now.id = 0; /* the process uses no GPU yet, so status does not show it */
         assert_int_equal(pause_set(&server, PID, true, &root, &c), -ESRCH);
 }
 
 /* The record keeps the order; the new connection receives it when its first GPU is attached. */
-static void a_process_that_comes_back_is_told_again(void **state)
+static void a_process_that_reconnects_gets_the_order_again(void **state)
 {
         sched_client id = now.id;
 
@@ -176,11 +176,11 @@ static void a_process_that_comes_back_is_told_again(void **state)
         pause_attached(&now);
         assert_int_equal(told, 2);
         assert_int_equal(last_told, 1);
-        pause_attached(&now); /* the next GPU */
+        pause_attached(&now); /* the process attaches a second GPU */
         assert_int_equal(told, 2);
 }
 
-static void a_program_resumed_meanwhile_goes_on(void **state)
+static void a_program_resumed_while_disconnected_goes_on(void **state)
 {
         sched_client id = now.id;
 
@@ -200,12 +200,12 @@ static void a_program_resumed_meanwhile_goes_on(void **state)
         assert_int_equal(told, 2);
         assert_int_equal(last_told, 0);
         assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_PARK, ""), 0);
-        assert_int_equal(told, 2); /* sent only once */
+        assert_int_equal(told, 2); /* the order is sent only once */
         assert_false(now.pause.ordered);
 }
 
-/* Two connections of one process: one receives the order, and the record that status shows keeps
- * it. */
+/* A process may have two connections: the new one receives the order, and the old record, which
+ * status still shows, keeps the order. */
 static void an_order_between_two_connections_is_not_lost(void **state)
 {
         sched_client id = now.id;
@@ -231,13 +231,13 @@ static void a_restarted_daemon_believes_a_paused_process(void **state)
         assert_int_equal(told, 0);
         assert_int_equal(set(false), 0);
         assert_int_equal(last_told, 0);
-        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_MOVE, ""),
-                         0); /* sent before it received the order */
+        /* The client sent this report before it received the order. */
+        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_MOVE, ""), 0);
         assert_false(now.pause.ordered);
         assert_int_equal(told, 1);
 }
 
-static void who_finds_that_it_cannot_be_frozen_is_not_paused(void **state)
+static void a_client_that_cannot_be_frozen_is_not_paused(void **state)
 {
         assert_int_equal(set(true), 0);
         assert_int_equal(say(0, WIRE_FREEZE_PARK, "it did not stop"), 0);
@@ -248,15 +248,15 @@ static void who_finds_that_it_cannot_be_frozen_is_not_paused(void **state)
         assert_int_equal(set(true), 0);
         assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_OFF, "it did not stop"), 0);
         assert_false(now.pause.ordered);
-        /* The daemon withdraws the order: it would wait at the gate for nothing. */
+        /* The daemon withdraws the order: the program would wait at the gate for nothing. */
         assert_int_equal(told, 3);
         assert_int_equal(last_told, 0);
         assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_OFF, "it did not stop"), 0);
-        assert_int_equal(told, 3); /* sent before it received the withdrawal */
+        assert_int_equal(told, 3); /* the report is older than the withdrawal */
 }
 
 /* A reason against the next pause does not end the present one. */
-static void who_stands_stays_paused_whatever_else_it_says(void **state)
+static void a_frozen_client_stays_paused_whatever_mode_it_reports(void **state)
 {
         struct wire_message m = {
                 .header = {WIRE_FROZEN, WIRE_NO_GPU, 1},
@@ -295,7 +295,7 @@ static bool stands(void)
         return v.flags & SCHED_UNPREEMPTIBLE;
 }
 
-/* Makes the client one with a lease. */
+/* Gives the client a lease. */
 static void run(void)
 {
         const struct sched_attach a = {.running = true, .run = true};
@@ -333,16 +333,16 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
         const struct CMUnitTest tests[] = {
-                TEST(an_order_is_told_each_time_and_known_when_repeated),
-                TEST(a_client_is_told_the_most_that_is_allowed_where_that_is_less),
-                TEST(an_order_that_cannot_be_carried_out_says_why),
-                TEST(a_process_that_has_ended_is_not_told),
-                TEST(a_process_that_comes_back_is_told_again),
-                TEST(a_program_resumed_meanwhile_goes_on),
+                TEST(an_order_is_sent_each_time_and_its_repetition_is_reported),
+                TEST(a_client_is_told_if_the_daemon_allows_less_than_moving),
+                TEST(an_order_that_cannot_be_carried_out_returns_the_reason),
+                TEST(an_ended_process_gets_no_order),
+                TEST(a_process_that_reconnects_gets_the_order_again),
+                TEST(a_program_resumed_while_disconnected_goes_on),
                 TEST(an_order_between_two_connections_is_not_lost),
                 TEST(a_restarted_daemon_believes_a_paused_process),
-                TEST(who_finds_that_it_cannot_be_frozen_is_not_paused),
-                TEST(who_stands_stays_paused_whatever_else_it_says),
+                TEST(a_client_that_cannot_be_frozen_is_not_paused),
+                TEST(a_frozen_client_stays_paused_whatever_mode_it_reports),
                 TEST(figures_are_no_older_than_the_process),
                 TEST(only_a_paused_client_may_refuse_to_give_way),
                 TEST(a_client_that_goes_on_by_itself_can_be_asked_again),

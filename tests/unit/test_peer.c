@@ -12,10 +12,10 @@
 #define CARDS 3u
 
 static bool contexts[CARDS];       /* the process has a context on this card */
-static bool reaches[CARDS][CARDS]; /* [from][to] */
+static bool reaches[CARDS][CARDS]; /* [from][to]: a card can access another */
 static struct block blocks[CARDS][4];
 static struct extent extents[CARDS][4];
-static unsigned allowed; /* calls of extent_allow() */
+static unsigned allowed; /* number of calls of extent_allow() */
 static unsigned imports; /* bit n: imports of card n were updated */
 static struct context context;
 
@@ -108,7 +108,7 @@ static void assert_peers(unsigned card, uint32_t peers)
         assert_int_equal(extents[card][3].peers, 0);
 }
 
-static void what_is_on_a_card_is_mapped_for_the_others_with_a_context(void **state)
+static void memory_of_a_card_is_mapped_for_other_cards_with_a_context(void **state)
 {
         peer_update();
         assert_peers(0, 2);
@@ -122,7 +122,7 @@ static void what_is_on_a_card_is_mapped_for_the_others_with_a_context(void **sta
         assert_peers(1, 1); /* the driver's answer for card 2 to card 1 is an error */
 }
 
-static void a_card_that_comes_later_is_added(void **state)
+static void a_card_that_gets_a_context_later_is_added(void **state)
 {
         peer_update();
         contexts[2] = true;
@@ -145,7 +145,7 @@ static void correct_mappings_are_not_touched(void **state)
         assert_int_equal(imports, 0);
 }
 
-static void cards_that_are_unknown_or_not_ours_are_left_out(void **state)
+static void unknown_and_unmanaged_cards_are_left_out(void **state)
 {
         core.gpus[1].known = false;
         core.gpus[2].managed = false;
@@ -155,7 +155,7 @@ static void cards_that_are_unknown_or_not_ours_are_left_out(void **state)
         assert_peers(2, 0);
 }
 
-static void one_card_is_asked_nothing(void **state)
+static void a_single_card_causes_no_driver_calls(void **state)
 {
         real.cuDeviceCanAccessPeer = NULL;
         core.gpu_count = 1;
@@ -186,7 +186,7 @@ static void come_to_rest(const struct core_wait *w)
         lock_release(&core_lock);
 }
 
-static void a_busy_extent_is_waited_for(void **state)
+static void an_update_waits_for_busy_extents(void **state)
 {
         uint32_t heard = bell_listen(&core.changed);
 
@@ -206,7 +206,7 @@ static void fail_meanwhile(const struct core_wait *w)
         extents[0][0].busy = false;
 }
 
-static void a_bystander_waits_for_nothing(void **state)
+static void a_bystander_does_not_wait_for_busy_extents(void **state)
 {
         extents[0][0].busy = true;
         meanwhile = fail_meanwhile;
@@ -219,14 +219,14 @@ static void a_bystander_waits_for_nothing(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                PEER_TEST(what_is_on_a_card_is_mapped_for_the_others_with_a_context),
-                PEER_TEST(a_card_that_comes_later_is_added),
+                PEER_TEST(memory_of_a_card_is_mapped_for_other_cards_with_a_context),
+                PEER_TEST(a_card_that_gets_a_context_later_is_added),
                 PEER_TEST(correct_mappings_are_not_touched),
-                PEER_TEST(cards_that_are_unknown_or_not_ours_are_left_out),
-                PEER_TEST(one_card_is_asked_nothing),
+                PEER_TEST(unknown_and_unmanaged_cards_are_left_out),
+                PEER_TEST(a_single_card_causes_no_driver_calls),
                 PEER_TEST(managed_memory_needs_no_mapping),
-                PEER_TEST(a_busy_extent_is_waited_for),
-                PEER_TEST(a_bystander_waits_for_nothing),
+                PEER_TEST(an_update_waits_for_busy_extents),
+                PEER_TEST(a_bystander_does_not_wait_for_busy_extents),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

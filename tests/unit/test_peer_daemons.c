@@ -1,5 +1,5 @@
-/* test_peer_daemons.c: how a daemon reacts to the needs of peer daemons and reports its own, with
- * real sockets, a real scheduler and a clock that a test moves. */
+/* test_peer_daemons.c: a daemon reacts to the needs of peer daemons and reports its own, with real
+ * sockets, a real scheduler and a clock that a test moves. */
 #include "unit.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #define CARD  (16 * GIB)
 #define MAGIC UINT32_C(0x4e4c4253)
 
-/* docs/protocol.md, "Between daemons" */
+/* The message of docs/protocol.md, "Between daemons". */
 struct packet {
         uint32_t magic, version;
         uint8_t uuid[16];
@@ -30,7 +30,7 @@ static struct server server;
 static struct client client;
 static struct {
         uint64_t ns; /* the clock */
-        bool event;  /* the actions of an event are not carried out yet */
+        bool event;  /* true between event_begin() and event_end() */
         unsigned events;
         uint64_t limit; /* the client's limit, as last sent */
         uint32_t sequence;
@@ -39,7 +39,7 @@ static struct {
 static int peer;
 static uint64_t peer_instance;
 
-/* ---- fakes of what the module calls ---- */
+/* ---- fakes of other modules ---- */
 
 int clock_gettime(clockid_t id, struct timespec *ret)
 {
@@ -159,7 +159,7 @@ static void tick(uint64_t ns)
         event_end(&server);
 }
 
-/* The bytes that the peer received last; 0: none since the last call. */
+/* Returns the bytes of the last message to the peer; 0: none came since the last call. */
 static uint64_t told(void)
 {
         struct packet m;
@@ -200,7 +200,7 @@ static void use(uint64_t backed)
         event_end(&server);
 }
 
-/* A client that holds 8 GiB, without a lease. */
+/* Adds a client that holds 8 GiB and has no lease. */
 static void join(void)
 {
         struct sched_attach a = {.usage = {.allocated = 8 * GIB, .backed = 8 * GIB}};
@@ -217,7 +217,7 @@ static void join(void)
 
 /* ---- giving way ---- */
 
-static void an_idle_client_gives_way_to_what_a_peer_daemon_waits_for(void **state)
+static void an_idle_client_gives_way_to_the_need_of_a_peer_daemon(void **state)
 {
         join();
         now.ns += 60 * NSEC_PER_SEC;
@@ -228,7 +228,7 @@ static void an_idle_client_gives_way_to_what_a_peer_daemon_waits_for(void **stat
         assert_int_equal(now.limit, 5 * GIB);
 }
 
-static void repeating_a_need_moves_no_more_in_the_same_seconds(void **state)
+static void a_repeated_need_moves_no_more_memory_within_3_seconds(void **state)
 {
         join();
         now.ns += 60 * NSEC_PER_SEC;
@@ -245,10 +245,10 @@ static void repeating_a_need_moves_no_more_in_the_same_seconds(void **state)
         assert_int_equal(now.limit, 6 * GIB);
 }
 
-static void a_need_that_is_not_repeated_is_over(void **state)
+static void a_need_that_is_not_repeated_expires(void **state)
 {
         join();
-        say(GIB); /* its memory was in use a moment ago */
+        say(GIB); /* too soon: the client's memory was just in use */
         tick(0);
         assert_int_equal(now.limit, 8 * GIB);
         tick(3 * NSEC_PER_SEC + 1);
@@ -256,7 +256,7 @@ static void a_need_that_is_not_repeated_is_over(void **state)
         assert_int_equal(now.limit, 8 * GIB);
 }
 
-static void no_more_is_moved_than_there_is(void **state)
+static void a_need_beyond_all_bounds_moves_all_memory_of_an_idle_client(void **state)
 {
         join();
         now.ns += 60 * NSEC_PER_SEC;
@@ -278,7 +278,7 @@ static void a_busy_client_keeps_its_memory_and_its_turn(void **state)
         assert_false(now.revoked);
 }
 
-static void only_needs_about_cards_of_ours_are_heard(void **state)
+static void malformed_needs_and_needs_for_other_cards_are_ignored(void **state)
 {
         struct packet m = need_of(GIB);
         char longer[sizeof(m) + 1] = {0};
@@ -300,11 +300,11 @@ static void only_needs_about_cards_of_ours_are_heard(void **state)
         say(0);
         before = now.events;
         tick(0);
-        assert_int_equal(now.events, before + 1); /* the tick's own event */
+        assert_int_equal(now.events, before + 1); /* the event of the tick itself */
         assert_int_equal(now.limit, 8 * GIB);
 }
 
-static void a_user_that_has_used_its_time_is_not_heard(void **state)
+static void a_user_that_has_used_its_time_is_ignored(void **state)
 {
         struct user *user = users_find(server.users, getuid(), now.ns);
 
@@ -322,7 +322,7 @@ static void a_user_that_has_used_its_time_is_not_heard(void **state)
 
 /* ---- reporting ---- */
 
-static void what_a_client_waits_for_is_told_each_period(void **state)
+static void the_bytes_that_a_client_waits_for_are_sent_each_period(void **state)
 {
         struct sched_gpu_view v;
 
@@ -354,9 +354,9 @@ static void a_request_for_room_is_kept_while_peers_may_give_way(void **state)
         fits = v.capacity - v.headroom;
         assert_false(peer_daemons_may_help(&server, 0, fits));
         assert_true(peer_daemons_may_help(&server, 0, fits + GIB));
-        /* More than the card has even when empty. */
+        /* The request exceeds what an empty card could hold. */
         assert_false(peer_daemons_may_help(&server, 0, CARD));
-        /* A card that this daemon does not have. */
+        /* The request is for a card that this daemon does not have. */
         assert_false(peer_daemons_may_help(&server, 1, GIB));
         client.request.kept = true;
         client.request.commit = fits + GIB;
@@ -373,14 +373,14 @@ static void a_request_for_room_is_kept_while_peers_may_give_way(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                PEER_TEST(an_idle_client_gives_way_to_what_a_peer_daemon_waits_for),
-                PEER_TEST(repeating_a_need_moves_no_more_in_the_same_seconds),
-                PEER_TEST(a_need_that_is_not_repeated_is_over),
-                PEER_TEST(no_more_is_moved_than_there_is),
+                PEER_TEST(an_idle_client_gives_way_to_the_need_of_a_peer_daemon),
+                PEER_TEST(a_repeated_need_moves_no_more_memory_within_3_seconds),
+                PEER_TEST(a_need_that_is_not_repeated_expires),
+                PEER_TEST(a_need_beyond_all_bounds_moves_all_memory_of_an_idle_client),
                 PEER_TEST(a_busy_client_keeps_its_memory_and_its_turn),
-                PEER_TEST(only_needs_about_cards_of_ours_are_heard),
-                PEER_TEST(a_user_that_has_used_its_time_is_not_heard),
-                PEER_TEST(what_a_client_waits_for_is_told_each_period),
+                PEER_TEST(malformed_needs_and_needs_for_other_cards_are_ignored),
+                PEER_TEST(a_user_that_has_used_its_time_is_ignored),
+                PEER_TEST(the_bytes_that_a_client_waits_for_are_sent_each_period),
                 PEER_TEST(a_request_for_room_is_kept_while_peers_may_give_way),
         };
 

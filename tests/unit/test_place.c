@@ -1,4 +1,4 @@
-/* test_place.c: how a daemon's directory looks to other processes while its sockets come and go. */
+/* test_place.c: other processes see a consistent directory while a daemon's sockets come and go. */
 #include "unit.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static struct sockaddr_un address_of(const char *name)
         return sa;
 }
 
-/* 0: a daemon listens there. */
+/* Connects to a socket of the directory. Returns 0 if a daemon listens there. */
 static int knock(const char *name)
 {
         const struct sockaddr_un sa = address_of(name);
@@ -39,7 +39,7 @@ static int knock(const char *name)
         return r;
 }
 
-/* Between bind() and listen() a program or a command may try to connect. */
+/* Wraps listen(), because a program or a command may try to connect between bind() and listen(). */
 int listen(int fd, int backlog)
 {
         int served = looking ? knock(PATHS_CLIENT_SOCKET) : 0;
@@ -60,7 +60,7 @@ static int make_dir(void **state)
         return mkdtemp(dir) ? chmod(dir, 0755) : -1;
 }
 
-/* Fails if anything but the lock is left. */
+/* Removes the directory. Fails if anything but the lock is left in it. */
 static int remove_dir(void **state)
 {
         (void)state;
@@ -75,7 +75,7 @@ static int open_place(struct place *ret)
         return place_open(&o, ret, error);
 }
 
-static void who_finds_a_socket_finds_a_daemon(void **state)
+static void every_socket_in_the_directory_has_a_listening_daemon(void **state)
 {
         struct place p;
 
@@ -89,7 +89,7 @@ static void who_finds_a_socket_finds_a_daemon(void **state)
         place_close(&p, true);
 }
 
-static void what_a_killed_daemon_left_is_replaced(void **state)
+static void sockets_of_a_killed_daemon_are_replaced(void **state)
 {
         static const char *const unfinished[] = {"client.new", "control.new", "status.new"};
         struct place p;
@@ -109,7 +109,7 @@ static void what_a_killed_daemon_left_is_replaced(void **state)
         place_close(&p, true);
 }
 
-static void a_daemon_that_cannot_serve_takes_its_sockets_along(void **state)
+static void a_daemon_that_cannot_serve_removes_its_sockets(void **state)
 {
         const struct sockaddr_un sa = address_of(PATHS_CLIENT_SOCKET);
         struct place p;
@@ -120,7 +120,7 @@ static void a_daemon_that_cannot_serve_takes_its_sockets_along(void **state)
         assert_int_equal(unlink(sa.sun_path), 0); /* a file that is not ours must survive */
 }
 
-/* Whether a private daemon starts in a directory with this mode. */
+/* Starts a private daemon in a directory with this mode. Returns 0 if it starts. */
 static int open_private(const char *where, mode_t mode)
 {
         const struct place_options o = {.dir = where, .group = (gid_t)-1};
@@ -136,8 +136,8 @@ static int open_private(const char *where, mode_t mode)
         return r;
 }
 
-/* Removes a directory that a daemon made inside ours, with its lock; makes a lock in ours for
- * remove_dir(). */
+/* Removes a directory that a daemon made inside the test's, with its lock. Makes a lock in the
+ * test's directory, because remove_dir() expects one. */
 static void remove_made(const char *made)
 {
         char lock[PATHS_DIR_MAX + 8];
@@ -148,7 +148,7 @@ static void remove_made(const char *made)
         assert_int_equal(close(creat(address_of("lock").sun_path, 0600)), 0);
 }
 
-static void a_directory_that_others_can_enter_is_not_used_and_nothing_is_left_in_it(void **state)
+static void a_directory_open_to_others_is_not_used_and_stays_empty(void **state)
 {
         (void)state;
         assert_true(open_private(dir, 0755) < 0);
@@ -186,7 +186,7 @@ static void one_character_decides_whether_sockets_fit_the_name(void **state)
         remove_made(longest);
 }
 
-static void the_next_daemon_reads_what_one_that_was_killed_had_promised_and_was_set_to(void **state)
+static void the_next_daemon_reads_promises_and_settings_of_a_killed_one(void **state)
 {
         uint64_t promised = 7;
         char text[64] = "";
@@ -219,7 +219,7 @@ static void the_next_daemon_reads_what_one_that_was_killed_had_promised_and_was_
         place_close(&p, true);
 }
 
-static void one_daemon_serves_a_directory_and_the_other_names_it(void **state)
+static void a_second_daemon_is_refused_and_names_the_first(void **state)
 {
         const struct place_options o = {.dir = dir, .shared = true, .group = (gid_t)-1};
         char error[PLACE_ERROR_MAX] = "", pid[32];
@@ -234,7 +234,7 @@ static void one_daemon_serves_a_directory_and_the_other_names_it(void **state)
         assert_non_null(strstr(error, pid));
         assert_true(place_answers(dir));
         place_close(&p, false);
-        assert_false(place_answers(dir)); /* its sockets are still there */
+        assert_false(place_answers(dir)); /* the sockets of the closed daemon remain */
         assert_int_equal(open_place(&p), 0);
         place_close(&p, true);
 }
@@ -243,13 +243,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
         const struct CMUnitTest tests[] = {
-                TEST(who_finds_a_socket_finds_a_daemon),
-                TEST(what_a_killed_daemon_left_is_replaced),
-                TEST(a_daemon_that_cannot_serve_takes_its_sockets_along),
-                TEST(a_directory_that_others_can_enter_is_not_used_and_nothing_is_left_in_it),
+                TEST(every_socket_in_the_directory_has_a_listening_daemon),
+                TEST(sockets_of_a_killed_daemon_are_replaced),
+                TEST(a_daemon_that_cannot_serve_removes_its_sockets),
+                TEST(a_directory_open_to_others_is_not_used_and_stays_empty),
                 TEST(a_directory_is_made_for_its_user_alone),
-                TEST(the_next_daemon_reads_what_one_that_was_killed_had_promised_and_was_set_to),
-                TEST(one_daemon_serves_a_directory_and_the_other_names_it),
+                TEST(the_next_daemon_reads_promises_and_settings_of_a_killed_one),
+                TEST(a_second_daemon_is_refused_and_names_the_first),
                 TEST(one_character_decides_whether_sockets_fit_the_name),
         };
 #undef TEST

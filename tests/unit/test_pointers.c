@@ -1,5 +1,5 @@
-/* test_pointers.c: answers about the card and about addresses: for our memory as the driver answers
- * for its own; for everything else the driver answers. */
+/* test_pointers.c: queries about the card and about addresses. The library answers them for its own
+ * memory, as the driver would; the driver answers all others. */
 #include "unit.h"
 
 #include "memory_bench.h"
@@ -25,7 +25,7 @@ static uint64_t told(CUpointer_attribute which, CUdeviceptr at)
         return value;
 }
 
-/* Memory opened here that is part of another process's block. */
+/* Opens memory that is part of another process's block. */
 static CUdeviceptr opened_elsewhere(struct block *b)
 {
         *b = (struct block){.kind = BLOCK_LARGE, .address = UINT64_C(0x5500000000), .id = 9};
@@ -35,7 +35,7 @@ static CUdeviceptr opened_elsewhere(struct block *b)
 
 /* ---- sizes ---- */
 
-static void free_memory_is_what_the_program_may_still_take(void **state)
+static void free_memory_is_what_the_program_may_still_allocate(void **state)
 {
         size_t free_bytes, total;
         CUdeviceptr at = allocate(12 * MIB);
@@ -46,7 +46,7 @@ static void free_memory_is_what_the_program_may_still_take(void **state)
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
         assert_int_equal(free_bytes, 83 * MIB);
         assert_int_equal(total, 100 * MIB);
-        /* More than the card has: the figure for other processes includes it too. */
+        /* Allocated and unevictable bytes together exceed the visible size. */
         gpu->unevictable = 95 * MIB;
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, NULL), CUDA_SUCCESS);
         assert_int_equal(free_bytes, 0);
@@ -67,7 +67,7 @@ static void free_memory_is_what_the_program_may_still_take(void **state)
         release(at);
 }
 
-static void with_the_overflow_host_memory_counts(void **state)
+static void host_memory_counts_as_card_memory_in_overflow_mode(void **state)
 {
         size_t free_bytes, total;
 
@@ -83,7 +83,7 @@ static void with_the_overflow_host_memory_counts(void **state)
         assert_int_equal(free_bytes, CARD + 53 * MIB);
 }
 
-static void a_devices_size_is_what_the_program_sees_of_it(void **state)
+static void the_size_of_a_device_is_its_visible_size(void **state)
 {
         size_t total = 0;
 
@@ -138,7 +138,7 @@ static void the_range_around_an_address_is_its_allocation(void **state)
                          CUDA_ERROR_NOT_FOUND);
         assert_int_equal(bench.passed, 0);
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, NOBODYS), THE_DRIVER);
-        /* The driver answers for managed memory. */
+        /* The driver answers queries about managed memory. */
         managed = driver_managed(4 * MIB);
         assert_int_equal(heap_adopt(&gpu->heap, managed, 4 * MIB, OWNER, UINT64_MAX, &cost), 0);
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, managed), THE_DRIVER);
@@ -162,7 +162,7 @@ static void the_range_around_an_address_is_its_allocation(void **state)
 
 /* ---- attributes ---- */
 
-static void an_allocation_is_what_the_drivers_own_would_be(void **state)
+static void an_allocation_has_the_attributes_of_the_drivers_own(void **state)
 {
         CUdeviceptr at = allocate(11 * MIB), inside = at + 9 * MIB;
         uint64_t value = 1, bytes[3] = {5, 5, 5};
@@ -193,7 +193,7 @@ static void an_allocation_is_what_the_drivers_own_would_be(void **state)
         assert_int_equal(hook_cuPointerGetAttribute(bytes, CU_POINTER_ATTRIBUTE_P2P_TOKENS, inside),
                          CUDA_SUCCESS);
         assert_true(bytes[0] == 0 && bytes[1] == 0 && bytes[2] == 5);
-        assert_int_equal(bench.kept, 0); /* no device can reach it */
+        assert_int_equal(bench.kept, 0); /* no other device can access the memory */
         assert_int_equal(told(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, inside), 1);
         assert_int_equal(bench.passed, 0);
         release(at);
@@ -216,7 +216,7 @@ static void each_allocation_has_an_id_of_its_own(void **state)
                 release(at[i]);
 }
 
-static void a_piece_of_a_pool_says_so(void **state)
+static void memory_of_a_pool_has_the_attributes_of_the_pool(void **state)
 {
         CUdeviceptr low = allocate_from_pool(POOL_STEP), at = allocate_from_pool(MIB);
 
@@ -235,7 +235,7 @@ static void a_piece_of_a_pool_says_so(void **state)
         (void)hook_cuMemFree_v2(low);
 }
 
-static void what_can_be_shared_is_said_as_it_is(void **state)
+static void attributes_tell_whether_memory_can_be_shared(void **state)
 {
         static const CUpointer_attribute ipc = CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
                                          rdma = CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE;
@@ -257,7 +257,7 @@ static void what_can_be_shared_is_said_as_it_is(void **state)
         release(at);
 }
 
-static void what_a_device_shall_reach_stays_where_it_is(void **state)
+static void memory_that_a_device_will_access_stays_on_the_card(void **state)
 {
         static const CUpointer_attribute tokens = CU_POINTER_ATTRIBUTE_P2P_TOKENS,
                                          sync = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
@@ -289,7 +289,7 @@ static void what_a_device_shall_reach_stays_where_it_is(void **state)
         release(at);
 }
 
-static void waiting_copies_are_set_an_allocation_at_a_time(void **state)
+static void sync_memops_is_set_for_one_allocation_at_a_time(void **state)
 {
         static const CUpointer_attribute sync = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
         CUdeviceptr at[] = {allocate(4 * MIB), allocate(4 * MIB), allocate(1000), allocate(1000)};
@@ -320,7 +320,7 @@ static void waiting_copies_are_set_an_allocation_at_a_time(void **state)
                 release(at[i]);
 }
 
-static void of_other_addresses_the_driver_speaks(void **state)
+static void the_driver_answers_queries_about_other_addresses(void **state)
 {
         CUdeviceptr at = allocate(4 * MIB - 512);
         uint64_t value;
@@ -330,13 +330,13 @@ static void of_other_addresses_the_driver_speaks(void **state)
                          THE_DRIVER);
         assert_int_equal(ask((CUpointer_attribute)999, at, &value), THE_DRIVER);
         assert_int_equal(bench.passed, 3);
-        /* Mapped by the program: virtual.c answers; what it does not know, the driver answers. */
+        /* virtual.c answers for mappings of the program, and the driver for all else. */
         assert_int_equal(told(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, bench.mapped + 9),
                          bench.mapped);
         assert_int_equal(ask(CU_POINTER_ATTRIBUTE_MAPPED, bench.mapped, &value), THE_DRIVER);
         assert_int_equal(bench.passed, 4);
         assert_int_equal(ask(CU_POINTER_ATTRIBUTE_MAPPED, at + 4 * MIB - 1, &value),
-                         CUDA_ERROR_INVALID_VALUE); /* a gap */
+                         CUDA_ERROR_INVALID_VALUE); /* between allocations */
         assert_int_equal(bench.passed, 4);
         release(at);
 }
@@ -351,7 +351,7 @@ static CUresult ask_several(unsigned count, CUpointer_attribute *which, uint64_t
         return hook_cuPointerGetAttributes(count, which, data, at);
 }
 
-static void several_attributes_are_answered_in_one(void **state)
+static void one_call_answers_several_attributes(void **state)
 {
         CUdeviceptr at = allocate(4 * MIB);
         CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
@@ -374,7 +374,7 @@ static void several_attributes_are_answered_in_one(void **state)
         release(at);
 }
 
-static void what_the_driver_refuses_as_a_whole_goes_to_it(void **state)
+static void invalid_queries_for_several_attributes_go_to_the_driver(void **state)
 {
         CUdeviceptr at = allocate(4 * MIB);
         CUpointer_attribute first = CU_POINTER_ATTRIBUTE_CONTEXT,
@@ -400,8 +400,8 @@ static void what_the_driver_refuses_as_a_whole_goes_to_it(void **state)
         release(at);
 }
 
-/* The answer has as many bytes as the driver's, and no more. */
-static void an_address_between_allocations_means_nothing(void **state)
+/* Each answer writes as many bytes as the driver would, and no more. */
+static void an_address_between_allocations_has_empty_attributes(void **state)
 {
         static const struct {
                 CUpointer_attribute which;
@@ -442,20 +442,20 @@ static void an_address_between_allocations_means_nothing(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                MEMORY_TEST(free_memory_is_what_the_program_may_still_take),
-                MEMORY_TEST(with_the_overflow_host_memory_counts),
-                MEMORY_TEST(a_devices_size_is_what_the_program_sees_of_it),
+                MEMORY_TEST(free_memory_is_what_the_program_may_still_allocate),
+                MEMORY_TEST(host_memory_counts_as_card_memory_in_overflow_mode),
+                MEMORY_TEST(the_size_of_a_device_is_its_visible_size),
                 MEMORY_TEST(the_range_around_an_address_is_its_allocation),
-                MEMORY_TEST(an_allocation_is_what_the_drivers_own_would_be),
+                MEMORY_TEST(an_allocation_has_the_attributes_of_the_drivers_own),
                 MEMORY_TEST(each_allocation_has_an_id_of_its_own),
-                MEMORY_TEST(a_piece_of_a_pool_says_so),
-                MEMORY_TEST(what_can_be_shared_is_said_as_it_is),
-                MEMORY_TEST(what_a_device_shall_reach_stays_where_it_is),
-                MEMORY_TEST(waiting_copies_are_set_an_allocation_at_a_time),
-                MEMORY_TEST(of_other_addresses_the_driver_speaks),
-                MEMORY_TEST(several_attributes_are_answered_in_one),
-                MEMORY_TEST(what_the_driver_refuses_as_a_whole_goes_to_it),
-                MEMORY_TEST(an_address_between_allocations_means_nothing),
+                MEMORY_TEST(memory_of_a_pool_has_the_attributes_of_the_pool),
+                MEMORY_TEST(attributes_tell_whether_memory_can_be_shared),
+                MEMORY_TEST(memory_that_a_device_will_access_stays_on_the_card),
+                MEMORY_TEST(sync_memops_is_set_for_one_allocation_at_a_time),
+                MEMORY_TEST(the_driver_answers_queries_about_other_addresses),
+                MEMORY_TEST(one_call_answers_several_attributes),
+                MEMORY_TEST(invalid_queries_for_several_attributes_go_to_the_driver),
+                MEMORY_TEST(an_address_between_allocations_has_empty_attributes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

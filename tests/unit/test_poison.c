@@ -1,5 +1,5 @@
-/* test_poison.c: a GPU on which a context has failed: which errors are sticky, which GPU they
- * belong to, and that all its memory is freed, busy extents last. */
+/* test_poison.c: after a context has failed on a GPU, sticky errors belong to that GPU, and all its
+ * memory is freed, busy extents last. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -13,7 +13,7 @@
 #define BLOCKS 3u
 
 static struct gpu *const gpu = &core.gpus[0], *const other = &core.gpus[1];
-static struct block *blocks[BLOCKS]; /* of gpu, in the order of their addresses */
+static struct block *blocks[BLOCKS]; /* blocks of `gpu`, in the order of their addresses */
 static struct block *emptied[2 * BLOCKS];
 static unsigned emptied_count, device_asked;
 static CUdevice device;
@@ -76,7 +76,7 @@ static int end(void **state)
         return 0;
 }
 
-static void errors_after_which_no_call_works_are_for_good(void **state)
+static void errors_after_which_no_call_works_are_sticky(void **state)
 {
         static const CUresult for_good[] = {
                 CUDA_ERROR_ECC_UNCORRECTABLE,    CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -103,7 +103,7 @@ static void errors_after_which_no_call_works_are_for_good(void **state)
         assert_int_equal(other->error, CUDA_SUCCESS);
 }
 
-static void the_first_error_stays_and_is_told_once(void **state)
+static void the_first_error_stays_and_is_reported_once(void **state)
 {
         gpu->usage_dirty = false;
         assert_true(poison_note(gpu, CUDA_ERROR_ASSERT));
@@ -116,7 +116,7 @@ static void the_first_error_stays_and_is_told_once(void **state)
         assert_int_equal(request_kicks, 1);
 }
 
-static void a_thread_meets_the_error_of_the_gpu_that_it_uses(void **state)
+static void a_thread_gets_the_error_of_the_gpu_that_it_uses(void **state)
 {
         assert_int_equal(poison_current(), CUDA_SUCCESS);
         /* Each wait at the gate begins with this call, so it must be cheap. */
@@ -150,7 +150,7 @@ static void all_memory_of_the_gpu_is_given_back_once(void **state)
         assert_int_equal(emptied_count, BLOCKS);
 }
 
-static void memory_that_is_not_ours_to_give_back_is_left_alone(void **state)
+static void memory_of_an_unmanaged_gpu_is_left_alone(void **state)
 {
         (void)poison_note(gpu, CUDA_ERROR_ASSERT);
         gpu->managed = false;
@@ -158,7 +158,7 @@ static void memory_that_is_not_ours_to_give_back_is_left_alone(void **state)
         assert_int_equal(emptied_count, 0);
 }
 
-static void a_copy_that_has_not_met_the_error_is_waited_for(void **state)
+static void memory_in_use_is_freed_when_its_use_has_ended(void **state)
 {
         struct extent *last = &blocks[1]->extents[blocks[1]->extent_count - 1];
 
@@ -185,8 +185,8 @@ static void let_go(void)
         blocks[2]->held = 0;
 }
 
-/* Emptying a block gives up the lock: a block that was busy may be free now, and is tried again. */
-static void a_block_that_becomes_free_meanwhile_is_emptied_too(void **state)
+/* Emptying a block releases the lock for a while, so that a held block may become free. */
+static void a_block_released_during_the_cleaning_is_emptied_too(void **state)
 {
         (void)poison_note(gpu, CUDA_ERROR_ASSERT);
         blocks[2]->held = 1;
@@ -200,13 +200,13 @@ static void a_block_that_becomes_free_meanwhile_is_emptied_too(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                POISON_TEST(errors_after_which_no_call_works_are_for_good),
-                POISON_TEST(the_first_error_stays_and_is_told_once),
-                POISON_TEST(a_thread_meets_the_error_of_the_gpu_that_it_uses),
+                POISON_TEST(errors_after_which_no_call_works_are_sticky),
+                POISON_TEST(the_first_error_stays_and_is_reported_once),
+                POISON_TEST(a_thread_gets_the_error_of_the_gpu_that_it_uses),
                 POISON_TEST(all_memory_of_the_gpu_is_given_back_once),
-                POISON_TEST(memory_that_is_not_ours_to_give_back_is_left_alone),
-                POISON_TEST(a_copy_that_has_not_met_the_error_is_waited_for),
-                POISON_TEST(a_block_that_becomes_free_meanwhile_is_emptied_too),
+                POISON_TEST(memory_of_an_unmanaged_gpu_is_left_alone),
+                POISON_TEST(memory_in_use_is_freed_when_its_use_has_ended),
+                POISON_TEST(a_block_released_during_the_cleaning_is_emptied_too),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_pool.c: pools while other threads use them: what is freed, awaited or destroyed in the
- * middle of another operation is neither lost nor used after its end. */
+/* test_pool.c: other threads use pools at the same time. Memory, events and pools that are freed in
+ * the middle of another operation are neither lost nor used after their end. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include "pool_bench.h"
 #include "preload/stream/gate.h"
 
-#define STREAMS 20u /* more than a pool keeps without freed memory */
+#define STREAMS 20u /* more streams than a pool remembers without freed memory */
 
 static sem_t waits, resume;
 static pthread_t thread;
@@ -32,7 +32,7 @@ static int begin_threads(void **state)
         return 0;
 }
 
-/* At least as long as the agent sleeps. */
+/* Lets time pass, at least as much as the agent sleeps. */
 static void nap(void)
 {
         clock_ns += 100 * NSEC_PER_MSEC;
@@ -44,7 +44,7 @@ static void destroy_the_second(void)
         pool_dies(handle_of(2), false);
 }
 
-static void a_pool_that_is_destroyed_while_another_is_seen_to_goes_too(void **state)
+static void a_pool_destroyed_while_another_gives_memory_back_is_freed_too(void **state)
 {
         struct pool *first = pool_made(1), *second = pool_made(2);
         cuuint64_t all = UINT64_MAX;
@@ -81,7 +81,7 @@ static void start_to_begin_a_capture(void)
         assert_false(fake_capturing);
 }
 
-static void no_event_of_ours_becomes_part_of_a_capture(void **state)
+static void a_capture_waits_until_our_event_is_recorded(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -99,7 +99,7 @@ static void no_event_of_ours_becomes_part_of_a_capture(void **state)
         fake_capturing = false;
 }
 
-static void what_was_set_before_the_gpu_was_used_holds(void **state)
+static void a_threshold_set_before_the_gpu_was_used_holds(void **state)
 {
         struct pool *p;
 
@@ -110,7 +110,7 @@ static void what_was_set_before_the_gpu_was_used_holds(void **state)
         assert_int_equal(gpu->heap.allocated, 32 * MIB);
 }
 
-static void what_a_failed_gpu_would_give_out_is_the_drivers_to_answer(void **state)
+static void a_pool_of_a_failed_gpu_leaves_allocations_to_the_driver(void **state)
 {
         struct pool *p = pool_made(1);
         struct pool_stream s = stream_of(0);
@@ -139,7 +139,7 @@ static void start_to_destroy_its_stream(void)
         (void)sem_wait(&waits);
 }
 
-static void what_a_thread_waits_for_is_there_when_it_goes_on(void **state)
+static void a_stream_stays_until_a_waiting_thread_goes_on(void **state)
 {
         struct pool *p = pool_made(1);
         CUdeviceptr at[STREAMS];
@@ -162,7 +162,7 @@ static void what_a_thread_waits_for_is_there_when_it_goes_on(void **state)
         lock_acquire(&core_lock);
 }
 
-static void what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_again(void **state)
+static void memory_freed_on_a_stream_that_ends_during_a_capture_is_reusable(void **state)
 {
         struct pool *p = pool_made(1);
         CUdeviceptr at = piece(p, 0);
@@ -186,7 +186,7 @@ static void arrive(const struct core_wait *w)
         bell_ring(&core.changed);
 }
 
-static void what_the_agent_is_moving_is_given_back_when_that_has_come_to_its_end(void **state)
+static void freed_memory_that_moves_is_given_back_after_its_move(void **state)
 {
         struct pool *p = pool_made(1);
         CUdeviceptr at = piece(p, 0);
@@ -200,7 +200,7 @@ static void what_the_agent_is_moving_is_given_back_when_that_has_come_to_its_end
         assert_int_equal(gpu->heap.allocated, 0);
 }
 
-static void a_new_pool_with_the_handle_of_one_that_was_handed_over_is_ours(void **state)
+static void a_new_pool_may_have_the_handle_of_one_handed_over(void **state)
 {
         pool_hand_over(pool_made(1));
         assert_null(pool_find(handle_of(1)));
@@ -217,15 +217,14 @@ static void a_new_pool_with_the_handle_of_one_that_was_handed_over_is_ours(void 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                THREAD_TEST(a_pool_that_is_destroyed_while_another_is_seen_to_goes_too),
-                THREAD_TEST(no_event_of_ours_becomes_part_of_a_capture),
-                THREAD_TEST(what_was_set_before_the_gpu_was_used_holds),
-                THREAD_TEST(what_a_failed_gpu_would_give_out_is_the_drivers_to_answer),
-                THREAD_TEST(what_a_thread_waits_for_is_there_when_it_goes_on),
-                THREAD_TEST(
-                        what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_again),
-                THREAD_TEST(what_the_agent_is_moving_is_given_back_when_that_has_come_to_its_end),
-                THREAD_TEST(a_new_pool_with_the_handle_of_one_that_was_handed_over_is_ours),
+                THREAD_TEST(a_pool_destroyed_while_another_gives_memory_back_is_freed_too),
+                THREAD_TEST(a_capture_waits_until_our_event_is_recorded),
+                THREAD_TEST(a_threshold_set_before_the_gpu_was_used_holds),
+                THREAD_TEST(a_pool_of_a_failed_gpu_leaves_allocations_to_the_driver),
+                THREAD_TEST(a_stream_stays_until_a_waiting_thread_goes_on),
+                THREAD_TEST(memory_freed_on_a_stream_that_ends_during_a_capture_is_reusable),
+                THREAD_TEST(freed_memory_that_moves_is_given_back_after_its_move),
+                THREAD_TEST(a_new_pool_may_have_the_handle_of_one_handed_over),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

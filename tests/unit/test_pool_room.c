@@ -1,4 +1,4 @@
-/* test_pool_room.c: what a pool may take, what it holds, and when it gives memory back. */
+/* test_pool_room.c: a pool takes as much memory as it may, and gives unused memory back in time. */
 #include "unit.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static void assert_no_room(struct pool *p, uint64_t bytes)
         assert_int_equal(at, 1);
 }
 
-/* Takes so many extents and frees them; no work is in flight on them. */
+/* Takes this many extents and frees them again; no work uses them. */
 static void idle(struct pool *p, unsigned extents)
 {
         CUdeviceptr at = take(p, &s0, extents * WHOLE);
@@ -39,7 +39,7 @@ static struct pool *keeping_all(unsigned number)
         return pool_made(number);
 }
 
-/* ---- which pools are ours ---- */
+/* ---- pools that the library manages ---- */
 
 static bool is_ours(CUmemPoolProps props)
 {
@@ -51,7 +51,7 @@ static bool is_ours(CUmemPoolProps props)
         return ours;
 }
 
-static void a_pool_of_a_card_of_ours_is_ours(void **state)
+static void only_plain_pools_of_managed_cards_are_ours(void **state)
 {
         const CUmemPoolProps good = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -79,7 +79,7 @@ static void a_pool_of_a_card_of_ours_is_ours(void **state)
         gpu->managed = true;
 }
 
-static void a_cards_own_pool_is_found_by_its_handle(void **state)
+static void a_cards_default_pool_is_found_by_its_handle(void **state)
 {
         default_pool = handle_of(1);
         gpu->managed = false;
@@ -94,14 +94,14 @@ static void a_cards_own_pool_is_found_by_its_handle(void **state)
         default_pool = NULL;
 }
 
-static void memory_of_no_pool_has_no_handle(void **state)
+static void memory_outside_pools_has_no_pool_handle(void **state)
 {
         const struct block large = {.kind = BLOCK_LARGE};
 
         assert_null(pool_handle(&large));
 }
 
-static void what_was_set_before_the_card_was_used_holds_for_waits_too(void **state)
+static void a_ban_on_waits_set_before_the_card_was_used_holds(void **state)
 {
         struct pool_stream s1 = stream_of(1);
         struct pool *p;
@@ -116,9 +116,9 @@ static void what_was_set_before_the_card_was_used_holds_for_waits_too(void **sta
         assert_int_equal(waits_put, 0);
 }
 
-/* ---- how much ---- */
+/* ---- amounts ---- */
 
-static void a_pool_gives_out_what_the_card_shows_and_no_byte_more(void **state)
+static void a_pool_gives_out_at_most_the_visible_size(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -128,7 +128,7 @@ static void a_pool_gives_out_what_the_card_shows_and_no_byte_more(void **state)
         assert_int_equal(gpu->heap.allocated, POOL_CARD);
 }
 
-static void a_pool_asks_for_as_much_as_is_missing(void **state)
+static void a_pool_requests_as_many_bytes_as_are_missing(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -140,7 +140,7 @@ static void a_pool_asks_for_as_much_as_is_missing(void **state)
         promise_room = WHOLE;
         (void)take(p, &s0, 1);
         assert_int_equal(allowed, WHOLE);
-        (void)take(p, &s0, WHOLE - 512); /* from the same extent */
+        (void)take(p, &s0, WHOLE - 512); /* comes from the same extent */
         assert_int_equal(promises, 2);
         other_room = 2 * WHOLE;
         (void)take(p, &s0, 2 * WHOLE);
@@ -148,7 +148,7 @@ static void a_pool_asks_for_as_much_as_is_missing(void **state)
         assert_int_equal(allowed, 3 * WHOLE);
 }
 
-static void a_limit_is_rounded_up_and_kept_to(void **state)
+static void a_pools_limit_is_rounded_up_and_obeyed(void **state)
 {
         struct pool *p = pool_limited(1, WHOLE + 1),
                     *free_one = pool_limited(2, UINT64_MAX / 2 + 1);
@@ -164,7 +164,7 @@ static void a_limit_is_rounded_up_and_kept_to(void **state)
         assert_int_equal(gpu->heap.allocated, 5 * WHOLE);
 }
 
-static void a_limited_pool_asks_for_room_below_its_limit(void **state)
+static void a_limited_pool_requests_room_only_below_its_limit(void **state)
 {
         struct pool *p = pool_limited(1, 2 * WHOLE);
 
@@ -179,7 +179,7 @@ static void a_limited_pool_asks_for_room_below_its_limit(void **state)
         assert_int_equal(searches, 0);
 }
 
-static void a_limited_pool_that_is_full_gives_back_what_lies_in_pieces(void **state)
+static void a_full_limited_pool_gives_back_scattered_free_memory(void **state)
 {
         struct pool *p = pool_limited(1, 3 * WHOLE);
         CUdeviceptr at = whole(p, 0);
@@ -194,7 +194,7 @@ static void a_limited_pool_that_is_full_gives_back_what_lies_in_pieces(void **st
         assert_int_equal(searches, 0);
 }
 
-static void an_error_leaves_nothing_behind(void **state)
+static void a_failed_allocation_leaves_nothing_behind(void **state)
 {
         struct pool *p = pool_made(1);
         CUdeviceptr at;
@@ -205,13 +205,13 @@ static void an_error_leaves_nothing_behind(void **state)
         assert_int_equal(gpu->heap.allocated, 0);
         assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
         assert_int_equal(atomic_load(&gate_bits), 0);
-        gpu->limit = 0; /* the gate will have it backed */
+        gpu->limit = 0; /* the gate will back the memory later */
         assert_int_equal(pool_allocate(p, &s0, WHOLE, &at), CUDA_SUCCESS);
         assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED);
         give(at, NULL);
 }
 
-static void memory_that_is_there_shuts_no_gate(void **state)
+static void reused_memory_does_not_shut_the_gate(void **state)
 {
         struct pool *p = pool_made(1);
         CUdeviceptr first, second;
@@ -225,7 +225,7 @@ static void memory_that_is_there_shuts_no_gate(void **state)
         give(second, NULL);
 }
 
-static void room_that_is_taken_is_told_and_dated(void **state)
+static void newly_taken_memory_is_reported_with_its_time(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -235,7 +235,7 @@ static void room_that_is_taken_is_told_and_dated(void **state)
         assert_int_equal(gpu->commit_used_ns, 5 * NSEC_PER_SEC);
         gpu->usage_dirty = false;
         clock_ns = 6 * NSEC_PER_SEC;
-        (void)piece(p, 0); /* from memory that is there */
+        (void)piece(p, 0); /* comes from memory that the pool holds */
         assert_false(gpu->usage_dirty);
         assert_int_equal(gpu->commit_used_ns, 5 * NSEC_PER_SEC);
 }
@@ -273,7 +273,7 @@ static CUresult no_addresses(CUdeviceptr *ret, size_t bytes, size_t alignment, C
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void without_addresses_there_is_no_memory(void **state)
+static void an_allocation_without_addresses_fails(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -289,12 +289,12 @@ static struct extent *one_that_is_idle(struct pool *p)
         CUdeviceptr at = whole(p, 0);
         struct extent *e = extent_at(at);
 
-        (void)piece(p, 0); /* separates it from other free memory */
+        (void)piece(p, 0); /* separates the extent from other free memory */
         give(at, &s0);
         return e;
 }
 
-static void contested_memory_goes_before_more_is_taken(void **state)
+static void unused_memory_of_a_contested_card_is_freed_before_more_is_taken(void **state)
 {
         struct pool *p = keeping_all(1);
         const struct extent *e = one_that_is_idle(p);
@@ -306,19 +306,19 @@ static void contested_memory_goes_before_more_is_taken(void **state)
         assert_int_equal(gpu->heap.allocated, 3 * WHOLE);
 }
 
-static void memory_that_fits_stays(void **state)
+static void unused_memory_that_fits_the_limit_stays(void **state)
 {
         struct pool *p = keeping_all(1);
         const struct extent *e = one_that_is_idle(p);
 
-        gpu->limit = 4 * WHOLE; /* the exact sum */
+        gpu->limit = 4 * WHOLE; /* exactly all extents */
         atomic_store(&gate_bits, GATE_THROTTLE);
         (void)take(p, &s0, WHOLE + 31 * MIB + 1);
         assert_int_equal(gpu->heap.backed, 4 * WHOLE);
         assert_int_equal(e->state, EXTENT_RESIDENT);
 }
 
-static void memory_that_nobody_waits_for_stays(void **state)
+static void unused_memory_of_an_uncontested_card_stays(void **state)
 {
         struct pool *p = keeping_all(1);
         const struct extent *e = one_that_is_idle(p);
@@ -328,7 +328,7 @@ static void memory_that_nobody_waits_for_stays(void **state)
         assert_int_equal(e->state, EXTENT_RESIDENT);
 }
 
-static void pools_give_back_as_much_as_is_asked_for(void **state)
+static void pools_give_back_as_many_bytes_as_asked_for(void **state)
 {
         struct pool *first = keeping_all(1), *second = keeping_all(2);
 
@@ -357,7 +357,7 @@ static void pools_of_another_card_give_nothing_back(void **state)
         assert_int_equal(gpu->heap.allocated, WHOLE);
 }
 
-static void a_pool_that_was_handed_over_gives_back_what_it_has(void **state)
+static void a_pool_handed_over_gives_its_unused_memory_back(void **state)
 {
         struct pool *p = keeping_all(1);
 
@@ -386,7 +386,7 @@ static void extents_that_are_used_or_busy_stay(void **state)
         between->state = EXTENT_EVICTED;
         assert_false(pool_reclaim(gpu, 1));
         between->state = EXTENT_RESIDENT;
-        /* Gives the unused extent between two used ones. */
+        /* The pool gives back the unused extent between two used ones. */
         assert_true(pool_reclaim(gpu, UINT64_MAX));
         assert_int_equal(gpu->heap.allocated, 3 * WHOLE);
         assert_int_equal(between->state, EXTENT_UNBACKED);
@@ -395,7 +395,7 @@ static void extents_that_are_used_or_busy_stay(void **state)
         assert_int_equal(extent_at(end)->state, EXTENT_RESIDENT);
 }
 
-static void what_a_stream_has_not_reached_stays(void **state)
+static void memory_stays_until_its_stream_has_reached_the_free(void **state)
 {
         struct pool_stream s1 = stream_of(1);
         struct pool *p = keeping_all(1);
@@ -414,7 +414,7 @@ static void what_a_stream_has_not_reached_stays(void **state)
         assert_int_equal(high->state, EXTENT_UNBACKED);
 }
 
-static void what_was_evicted_is_dropped_when_nothing_lives_in_it(void **state)
+static void evicted_memory_is_dropped_when_its_last_allocation_is_freed(void **state)
 {
         struct pool *p = keeping_all(1);
         CUdeviceptr low = take(p, &s0, WHOLE / 2), at = take(p, &s0, WHOLE + WHOLE / 2);
@@ -434,9 +434,9 @@ static void what_was_evicted_is_dropped_when_nothing_lives_in_it(void **state)
         assert_int_equal(gpu->heap.allocated, 0);
 }
 
-/* ---- what a program asks and sets ---- */
+/* ---- attributes that a program reads and sets ---- */
 
-static void used_is_what_was_asked_for_and_its_high_mark_can_be_reset(void **state)
+static void used_bytes_are_those_requested_and_their_high_mark_can_be_reset(void **state)
 {
         struct pool *p = keeping_all(1);
         CUdeviceptr at = take(p, &s0, 1000);
@@ -451,7 +451,7 @@ static void used_is_what_was_asked_for_and_its_high_mark_can_be_reset(void **sta
         assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 24);
 }
 
-static void reserved_is_what_is_held_and_its_high_mark_can_be_reset(void **state)
+static void reserved_bytes_are_those_held_and_their_high_mark_can_be_reset(void **state)
 {
         struct pool *p = keeping_all(1);
         cuuint64_t zero = 0;
@@ -464,7 +464,7 @@ static void reserved_is_what_is_held_and_its_high_mark_can_be_reset(void **state
         assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), WHOLE);
 }
 
-static void other_attributes_are_the_drivers(void **state)
+static void other_pool_attributes_are_left_to_the_driver(void **state)
 {
         struct pool *p = pool_made(1);
         cuuint64_t value = 7;
@@ -523,7 +523,7 @@ static void an_address_inside_an_allocation_is_not_freed(void **state)
         assert_int_equal(pool_free(b, at, &s0), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void a_stream_that_is_not_there_frees_nothing(void **state)
+static void a_free_on_an_invalid_stream_fails(void **state)
 {
         struct pool *p = pool_made(1);
         CUdeviceptr at = piece(p, 0);
@@ -550,7 +550,8 @@ static void unused_extents_are_given_back_after_a_while(void **state)
         assert_int_equal(pool_tend(clock_now_ns()), 1);
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
         clock_ns += 1;
-        assert_int_equal(pool_tend(clock_now_ns()), REST); /* used since the last look */
+        assert_int_equal(pool_tend(clock_now_ns()),
+                         REST); /* the extents were used since the last look */
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
         idle(p, 2);
         clock_ns += REST;
@@ -561,7 +562,7 @@ static void unused_extents_are_given_back_after_a_while(void **state)
         assert_int_equal(gpu->heap.allocated, 0);
 }
 
-static void a_threshold_is_kept(void **state)
+static void a_pool_keeps_memory_up_to_its_threshold(void **state)
 {
         struct pool *p;
         cuuint64_t less = WHOLE;
@@ -578,17 +579,17 @@ static void a_threshold_is_kept(void **state)
         assert_int_equal(gpu->heap.allocated, WHOLE);
 }
 
-static void a_pool_that_keeps_all_is_not_looked_after(void **state)
+static void a_pool_that_keeps_all_memory_is_not_examined(void **state)
 {
         struct pool *p = keeping_all(1);
 
         rest();
         idle(p, 1);
         assert_int_equal(pool_tend(clock_now_ns()), UINT64_MAX);
-        assert_int_equal(request_kicks, 1); /* one when the pool was made */
+        assert_int_equal(request_kicks, 1); /* the kick when the pool was made */
 }
 
-static void what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached(void **state)
+static void memory_freed_on_a_busy_stream_is_examined_until_it_is_reached(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -606,7 +607,7 @@ static void what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached(void *
         assert_int_equal(gpu->heap.allocated, 0);
 }
 
-static void extents_in_use_are_not_looked_at_repeatedly(void **state)
+static void extents_in_use_are_not_examined_repeatedly(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -663,7 +664,7 @@ static void a_destroyed_pool_leaves_no_event(void **state)
         assert_int_equal(events_destroyed, 1);
 }
 
-static void a_pool_of_a_failed_card_stays_as_it_is(void **state)
+static void a_pool_of_a_failed_card_stays_unchanged(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -690,7 +691,7 @@ static void destroy_it(const struct core_wait *w)
         all_done();
 }
 
-static void a_pool_that_a_thread_waits_in_is_there_when_it_goes_on(void **state)
+static void a_destroyed_pool_stays_while_a_thread_waits_in_it(void **state)
 {
         struct pool_stream s1 = stream_of(1);
         CUdeviceptr at;
@@ -709,46 +710,46 @@ static void a_pool_that_a_thread_waits_in_is_there_when_it_goes_on(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                POOL_TEST(a_pool_of_a_card_of_ours_is_ours),
-                POOL_TEST(a_cards_own_pool_is_found_by_its_handle),
-                POOL_TEST(memory_of_no_pool_has_no_handle),
-                POOL_TEST(what_was_set_before_the_card_was_used_holds_for_waits_too),
-                POOL_TEST(a_pool_gives_out_what_the_card_shows_and_no_byte_more),
-                POOL_TEST(a_pool_asks_for_as_much_as_is_missing),
-                POOL_TEST(a_limit_is_rounded_up_and_kept_to),
-                POOL_TEST(a_limited_pool_asks_for_room_below_its_limit),
-                POOL_TEST(a_limited_pool_that_is_full_gives_back_what_lies_in_pieces),
-                POOL_TEST(an_error_leaves_nothing_behind),
-                POOL_TEST(memory_that_is_there_shuts_no_gate),
-                POOL_TEST(room_that_is_taken_is_told_and_dated),
+                POOL_TEST(only_plain_pools_of_managed_cards_are_ours),
+                POOL_TEST(a_cards_default_pool_is_found_by_its_handle),
+                POOL_TEST(memory_outside_pools_has_no_pool_handle),
+                POOL_TEST(a_ban_on_waits_set_before_the_card_was_used_holds),
+                POOL_TEST(a_pool_gives_out_at_most_the_visible_size),
+                POOL_TEST(a_pool_requests_as_many_bytes_as_are_missing),
+                POOL_TEST(a_pools_limit_is_rounded_up_and_obeyed),
+                POOL_TEST(a_limited_pool_requests_room_only_below_its_limit),
+                POOL_TEST(a_full_limited_pool_gives_back_scattered_free_memory),
+                POOL_TEST(a_failed_allocation_leaves_nothing_behind),
+                POOL_TEST(reused_memory_does_not_shut_the_gate),
+                POOL_TEST(newly_taken_memory_is_reported_with_its_time),
                 POOL_TEST(the_first_addresses_come_in_small_extents),
-                POOL_TEST(without_addresses_there_is_no_memory),
-                POOL_TEST(contested_memory_goes_before_more_is_taken),
-                POOL_TEST(memory_that_fits_stays),
-                POOL_TEST(memory_that_nobody_waits_for_stays),
-                POOL_TEST(pools_give_back_as_much_as_is_asked_for),
+                POOL_TEST(an_allocation_without_addresses_fails),
+                POOL_TEST(unused_memory_of_a_contested_card_is_freed_before_more_is_taken),
+                POOL_TEST(unused_memory_that_fits_the_limit_stays),
+                POOL_TEST(unused_memory_of_an_uncontested_card_stays),
+                POOL_TEST(pools_give_back_as_many_bytes_as_asked_for),
                 POOL_TEST(pools_of_another_card_give_nothing_back),
-                POOL_TEST(a_pool_that_was_handed_over_gives_back_what_it_has),
+                POOL_TEST(a_pool_handed_over_gives_its_unused_memory_back),
                 POOL_TEST(extents_that_are_used_or_busy_stay),
-                POOL_TEST(what_a_stream_has_not_reached_stays),
-                POOL_TEST(what_was_evicted_is_dropped_when_nothing_lives_in_it),
-                POOL_TEST(used_is_what_was_asked_for_and_its_high_mark_can_be_reset),
-                POOL_TEST(reserved_is_what_is_held_and_its_high_mark_can_be_reset),
-                POOL_TEST(other_attributes_are_the_drivers),
+                POOL_TEST(memory_stays_until_its_stream_has_reached_the_free),
+                POOL_TEST(evicted_memory_is_dropped_when_its_last_allocation_is_freed),
+                POOL_TEST(used_bytes_are_those_requested_and_their_high_mark_can_be_reset),
+                POOL_TEST(reserved_bytes_are_those_held_and_their_high_mark_can_be_reset),
+                POOL_TEST(other_pool_attributes_are_left_to_the_driver),
                 POOL_TEST(a_trim_keeps_whole_extents),
                 POOL_TEST(the_highest_extents_go_first),
                 POOL_TEST(the_reserved_bytes_respect_the_threshold),
                 POOL_TEST(an_address_inside_an_allocation_is_not_freed),
-                POOL_TEST(a_stream_that_is_not_there_frees_nothing),
+                POOL_TEST(a_free_on_an_invalid_stream_fails),
                 POOL_TEST(unused_extents_are_given_back_after_a_while),
-                POOL_TEST(a_threshold_is_kept),
-                POOL_TEST(a_pool_that_keeps_all_is_not_looked_after),
-                POOL_TEST(what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached),
-                POOL_TEST(extents_in_use_are_not_looked_at_repeatedly),
+                POOL_TEST(a_pool_keeps_memory_up_to_its_threshold),
+                POOL_TEST(a_pool_that_keeps_all_memory_is_not_examined),
+                POOL_TEST(memory_freed_on_a_busy_stream_is_examined_until_it_is_reached),
+                POOL_TEST(extents_in_use_are_not_examined_repeatedly),
                 POOL_TEST(memory_of_a_destroyed_pool_lives_until_it_is_freed),
                 POOL_TEST(a_destroyed_pool_leaves_no_event),
-                POOL_TEST(a_pool_of_a_failed_card_stays_as_it_is),
-                POOL_TEST(a_pool_that_a_thread_waits_in_is_there_when_it_goes_on),
+                POOL_TEST(a_pool_of_a_failed_card_stays_unchanged),
+                POOL_TEST(a_destroyed_pool_stays_while_a_thread_waits_in_it),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_pool_streams.c: which stream may reuse what another stream has freed, and when. */
+/* test_pool_streams.c: a stream reuses memory that another stream freed, but not too early. */
 #include "unit.h"
 
 #include <unistd.h>
@@ -34,7 +34,7 @@ static CUdeviceptr freed_behind_work(const struct pool_stream *s)
         return at;
 }
 
-static void freed_memory_is_its_streams_at_once(void **state)
+static void a_stream_reuses_its_own_freed_memory_at_once(void **state)
 {
         CUdeviceptr at = freed_behind_work(s0);
 
@@ -62,7 +62,7 @@ static void an_event_tells_how_far_a_busy_stream_is(void **state)
         assert_int_equal(events, 1);
         stream_put(s0);
         give(late, s0);
-        assert_int_not_equal(whole(p, 1), at); /* the event is not moved behind the later free */
+        assert_int_not_equal(whole(p, 1), at); /* the later free does not move the event */
         stream_step(s0);
         assert_int_equal(whole(p, 1), at);
         assert_int_not_equal(whole(p, 1), late);
@@ -107,7 +107,7 @@ static void memory_behind_an_event_that_failed_waits_for_the_stream(void **state
         assert_int_equal(whole(p, 1), at);
 }
 
-static void nothing_is_asked_during_a_capture(void **state)
+static void no_stream_is_queried_during_a_capture(void **state)
 {
         CUdeviceptr at = freed_behind_work(s0);
 
@@ -120,7 +120,7 @@ static void nothing_is_asked_during_a_capture(void **state)
         assert_int_equal(whole(p, 1), at);
 }
 
-static void a_threads_stream_is_asked_by_its_event_alone(void **state)
+static void a_threads_stream_is_queried_only_through_its_event(void **state)
 {
         const struct pool_stream mine = stream_default(CU_STREAM_PER_THREAD, 1, 1);
         CUdeviceptr at = freed_behind_work(&mine);
@@ -146,7 +146,7 @@ static void a_stream_that_has_freed_nothing_is_not_marked(void **state)
         assert_int_equal(events, 0);
 }
 
-/* What one stream frees, the other does not get at once. */
+/* Checks that a stream does not at once get memory that another stream has freed. */
 static void assert_strangers(const struct pool_stream *a, const struct pool_stream *b)
 {
         CUdeviceptr at = freed_behind_work(a);
@@ -155,7 +155,7 @@ static void assert_strangers(const struct pool_stream *a, const struct pool_stre
         assert_int_equal(take(p, a, WHOLE), at);
 }
 
-static void default_streams_are_those_of_a_context_or_of_a_thread(void **state)
+static void default_streams_differ_by_context_and_thread(void **state)
 {
         const struct pool_stream legacy[] = {stream_default(CU_STREAM_LEGACY, 1, 0),
                                              stream_default(CU_STREAM_LEGACY, 2, 0)};
@@ -169,7 +169,7 @@ static void default_streams_are_those_of_a_context_or_of_a_thread(void **state)
         assert_strangers(&own[0], &own[2]);
 }
 
-static void a_stream_that_has_ended_is_not_a_new_one_of_its_handle(void **state)
+static void a_new_stream_does_not_inherit_from_an_ended_one(void **state)
 {
         CUdeviceptr at = freed_behind_work(s0);
 
@@ -192,7 +192,7 @@ static void a_stream_that_ends_idle_leaves_no_event(void **state)
         assert_int_equal(whole(p, 1), at);
 }
 
-static void a_stream_that_ends_behind_its_event_gets_no_second_one(void **state)
+static void a_stream_that_ends_behind_its_event_gets_no_second_event(void **state)
 {
         CUdeviceptr at = freed_behind_work(s0);
 
@@ -205,7 +205,7 @@ static void a_stream_that_ends_behind_its_event_gets_no_second_one(void **state)
         assert_int_equal(whole(p, 1), at);
 }
 
-static void the_end_of_a_stream_is_no_other_streams(void **state)
+static void the_end_of_a_stream_affects_no_other_stream(void **state)
 {
         struct pool *second = pool_made(2);
         CUdeviceptr at = freed_behind_work(s0), other = whole(second, 1);
@@ -230,14 +230,14 @@ static void the_end_of_a_context_is_the_end_of_its_work(void **state)
         assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
         context_end(1);
         assert_int_equal(take(p, &elsewhere, WHOLE), at);
-        context_now(4); /* there, a stream with the same handle is a new stream */
+        context_now(4); /* in context 4, the same handle is a new stream */
         stream_put(s0);
         give(at, s0);
         assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
         assert_int_equal(events_destroyed, 0); /* the first event ended with its context */
 }
 
-static void streams_that_have_nothing_freed_are_kept(unsigned count, unsigned most)
+static void streams_without_freed_memory_are_kept(unsigned count, unsigned most)
 {
         CUdeviceptr at[32];
 
@@ -254,14 +254,14 @@ static void streams_that_have_nothing_freed_are_kept(unsigned count, unsigned mo
         assert_int_equal(events_destroyed, count - MIN(count, most));
 }
 
-static void sixteen_streams_that_have_nothing_freed_are_kept(void **state)
+static void sixteen_streams_without_freed_memory_are_kept(void **state)
 {
-        streams_that_have_nothing_freed_are_kept(16, 16);
+        streams_without_freed_memory_are_kept(16, 16);
 }
 
-static void one_stream_more_that_has_nothing_freed_is_forgotten(void **state)
+static void the_seventeenth_stream_without_freed_memory_is_forgotten(void **state)
 {
-        streams_that_have_nothing_freed_are_kept(17, 16);
+        streams_without_freed_memory_are_kept(17, 16);
 }
 
 /* ---- no room for more ---- */
@@ -279,7 +279,7 @@ static void assert_no_room(const struct pool_stream *s, uint64_t bytes)
         assert_int_equal(at, 1);
 }
 
-static void where_there_is_no_room_a_stream_waits_for_the_other_ones_free(void **state)
+static void a_stream_without_room_waits_for_the_free_of_another(void **state)
 {
         CUdeviceptr at = freed_behind_work(s0);
 
@@ -290,12 +290,12 @@ static void where_there_is_no_room_a_stream_waits_for_the_other_ones_free(void *
         assert_ptr_equal(awaited_stream.handle, s0->handle);
         assert_int_equal(promises, 1);
         assert_int_equal(searches, 0);
-        give(at, s1); /* it belongs to the second stream now */
+        give(at, s1); /* the memory belongs to the second stream now */
         assert_int_equal(whole(p, 1), at);
         assert_int_equal(waits_put, 1);
 }
 
-static void a_promise_is_better_than_to_wait(void **state)
+static void a_promise_of_room_is_preferred_to_a_wait(void **state)
 {
         CUdeviceptr at = freed_behind_work(s0);
 
@@ -306,7 +306,7 @@ static void a_promise_is_better_than_to_wait(void **state)
         assert_int_equal(waits_put, 0);
 }
 
-static void no_promise_is_asked_for_beyond_what_the_card_shows(void **state)
+static void no_promise_is_requested_beyond_the_visible_size(void **state)
 {
         CUdeviceptr at = freed_behind_work(s0);
 
@@ -322,7 +322,7 @@ static void no_promise_is_asked_for_beyond_what_the_card_shows(void **state)
         assert_int_equal(promises, 1);
 }
 
-static void what_a_stream_waits_for_is_behind_the_free(void **state)
+static void an_event_is_recorded_again_for_a_later_free(void **state)
 {
         CUdeviceptr late = whole(p, 0), between = whole(p, 1), at = freed_behind_work(s0);
 
@@ -331,7 +331,7 @@ static void what_a_stream_waits_for_is_behind_the_free(void **state)
         assert_int_equal(whole(p, 1), at); /* records the event */
         stream_put(s0);
         give(late, s0);
-        assert_int_equal(whole(p, 2), late); /* records it again */
+        assert_int_equal(whole(p, 2), late); /* records the event again */
         assert_int_equal(waits_put, 2);
 }
 
@@ -343,7 +343,7 @@ static void all_get_done(const struct core_wait *w)
         all_done();
 }
 
-static void a_thread_that_may_not_make_a_stream_wait_waits_itself(void **state)
+static void a_thread_waits_itself_if_streams_must_not_wait(void **state)
 {
         const int no = 0;
         CUdeviceptr at = freed_behind_work(s0);
@@ -358,7 +358,7 @@ static void a_thread_that_may_not_make_a_stream_wait_waits_itself(void **state)
         assert_int_equal(searches, 1);
 }
 
-static void where_a_stream_cannot_be_made_to_wait_room_is_looked_for(void **state)
+static void room_is_searched_if_a_stream_cannot_be_made_to_wait(void **state)
 {
         CUdeviceptr at = freed_behind_work(s0);
 
@@ -367,7 +367,7 @@ static void where_a_stream_cannot_be_made_to_wait_room_is_looked_for(void **stat
         wait_error = CUDA_ERROR_INVALID_HANDLE;
         assert_int_not_equal(whole(p, 1), at);
         assert_int_equal(searches, 1);
-        assert_int_equal(whole(p, 0), at); /* still on the free list of its own stream */
+        assert_int_equal(whole(p, 0), at); /* at is still on the free list of stream 0 */
 }
 
 /* Moves the clock by the time of the wait. */
@@ -377,7 +377,7 @@ static void time_passes(const struct core_wait *w)
         clock_ns += NSEC_PER_MSEC;
 }
 
-static void a_free_that_does_not_come_is_waited_for_a_second(void **state)
+static void a_thread_waits_a_second_for_a_free_that_does_not_come(void **state)
 {
         uint64_t begun = clock_ns;
 
@@ -400,7 +400,7 @@ static void no_stream_waits_if_nothing_is_freed(void **state)
         assert_int_equal(waits_put, 0);
 }
 
-static void nothing_is_waited_for_during_a_capture(void **state)
+static void no_free_is_waited_for_during_a_capture(void **state)
 {
         (void)freed_behind_work(s0);
         no_more_than(WHOLE);
@@ -410,7 +410,7 @@ static void nothing_is_waited_for_during_a_capture(void **state)
         assert_int_equal(events, 0);
 }
 
-static void a_free_that_is_too_small_is_not_waited_for_by_a_stream(void **state)
+static void no_stream_waits_for_a_free_that_is_too_small(void **state)
 {
         (void)freed_behind_work(s0);
         no_more_than(WHOLE);
@@ -440,7 +440,7 @@ static void a_threads_frees_behind_its_last_event_are_not_given_away(void **stat
         (void)alarm(0);
 }
 
-static void what_an_ended_stream_has_not_marked_is_not_given_away(void **state)
+static void memory_that_an_ended_stream_did_not_mark_is_not_given_away(void **state)
 {
         CUdeviceptr late = whole(p, 0), between = whole(p, 1), at = freed_behind_work(s0);
 
@@ -476,7 +476,7 @@ static void await_the_record(void)
         waited_ns = clock_ns - begun;
 }
 
-static void a_record_is_waited_for_a_second(void **state)
+static void a_capture_waits_a_second_for_a_record(void **state)
 {
         (void)freed_behind_work(s0);
         pool_await_records(); /* returns at once: no record is in progress */
@@ -496,10 +496,10 @@ static void a_bystander_waits_for_no_record(void **state)
         assert_int_equal(waited_ns, 0);
 }
 
-static void a_wait_for_another_stream_is_waited_for_too(void **state)
+static void a_capture_waits_for_a_wait_on_another_stream(void **state)
 {
         (void)freed_behind_work(s0);
-        (void)whole(p, 1); /* the event exists */
+        (void)whole(p, 1); /* records the event of stream 0 */
         no_more_than(2 * WHOLE);
         recording = await_the_record;
         meanwhile = time_passes;
@@ -515,37 +515,37 @@ static void a_wait_for_another_stream_is_waited_for_too(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                POOL_TEST(freed_memory_is_its_streams_at_once),
+                POOL_TEST(a_stream_reuses_its_own_freed_memory_at_once),
                 POOL_TEST(another_stream_gets_freed_memory_when_the_free_is_reached),
                 POOL_TEST(an_event_tells_how_far_a_busy_stream_is),
                 POOL_TEST(an_event_does_not_cover_what_is_freed_while_it_is_recorded),
                 POOL_TEST(memory_behind_an_event_that_failed_waits_for_the_stream),
-                POOL_TEST(nothing_is_asked_during_a_capture),
-                POOL_TEST(a_threads_stream_is_asked_by_its_event_alone),
+                POOL_TEST(no_stream_is_queried_during_a_capture),
+                POOL_TEST(a_threads_stream_is_queried_only_through_its_event),
                 POOL_TEST(a_stream_that_has_freed_nothing_is_not_marked),
-                POOL_TEST(default_streams_are_those_of_a_context_or_of_a_thread),
-                POOL_TEST(a_stream_that_has_ended_is_not_a_new_one_of_its_handle),
+                POOL_TEST(default_streams_differ_by_context_and_thread),
+                POOL_TEST(a_new_stream_does_not_inherit_from_an_ended_one),
                 POOL_TEST(a_stream_that_ends_idle_leaves_no_event),
-                POOL_TEST(a_stream_that_ends_behind_its_event_gets_no_second_one),
-                POOL_TEST(the_end_of_a_stream_is_no_other_streams),
+                POOL_TEST(a_stream_that_ends_behind_its_event_gets_no_second_event),
+                POOL_TEST(the_end_of_a_stream_affects_no_other_stream),
                 POOL_TEST(the_end_of_a_context_is_the_end_of_its_work),
-                POOL_TEST(sixteen_streams_that_have_nothing_freed_are_kept),
-                POOL_TEST(one_stream_more_that_has_nothing_freed_is_forgotten),
-                POOL_TEST(where_there_is_no_room_a_stream_waits_for_the_other_ones_free),
-                POOL_TEST(a_promise_is_better_than_to_wait),
-                POOL_TEST(no_promise_is_asked_for_beyond_what_the_card_shows),
-                POOL_TEST(what_a_stream_waits_for_is_behind_the_free),
-                POOL_TEST(a_thread_that_may_not_make_a_stream_wait_waits_itself),
-                POOL_TEST(where_a_stream_cannot_be_made_to_wait_room_is_looked_for),
-                POOL_TEST(a_free_that_does_not_come_is_waited_for_a_second),
+                POOL_TEST(sixteen_streams_without_freed_memory_are_kept),
+                POOL_TEST(the_seventeenth_stream_without_freed_memory_is_forgotten),
+                POOL_TEST(a_stream_without_room_waits_for_the_free_of_another),
+                POOL_TEST(a_promise_of_room_is_preferred_to_a_wait),
+                POOL_TEST(no_promise_is_requested_beyond_the_visible_size),
+                POOL_TEST(an_event_is_recorded_again_for_a_later_free),
+                POOL_TEST(a_thread_waits_itself_if_streams_must_not_wait),
+                POOL_TEST(room_is_searched_if_a_stream_cannot_be_made_to_wait),
+                POOL_TEST(a_thread_waits_a_second_for_a_free_that_does_not_come),
                 POOL_TEST(no_stream_waits_if_nothing_is_freed),
-                POOL_TEST(nothing_is_waited_for_during_a_capture),
-                POOL_TEST(a_free_that_is_too_small_is_not_waited_for_by_a_stream),
+                POOL_TEST(no_free_is_waited_for_during_a_capture),
+                POOL_TEST(no_stream_waits_for_a_free_that_is_too_small),
                 POOL_TEST(a_threads_frees_behind_its_last_event_are_not_given_away),
-                POOL_TEST(what_an_ended_stream_has_not_marked_is_not_given_away),
-                POOL_TEST(a_record_is_waited_for_a_second),
+                POOL_TEST(memory_that_an_ended_stream_did_not_mark_is_not_given_away),
+                POOL_TEST(a_capture_waits_a_second_for_a_record),
                 POOL_TEST(a_bystander_waits_for_no_record),
-                POOL_TEST(a_wait_for_another_stream_is_waited_for_too),
+                POOL_TEST(a_capture_waits_for_a_wait_on_another_stream),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_profile.c: finding steps in what a program submits, telling buffers apart by made-up times
- * with disturbances, and reading a file with faults. */
+/* test_profile.c: the profile finds steps in submitted work, tells buffers apart by made-up times
+ * with disturbances, and reads files with faults. */
 #include "unit.h"
 
 #include <errno.h>
@@ -21,8 +21,8 @@ static uint64_t random_next(uint64_t *state)
 
 /* ---- steps ---- */
 
-/* One letter for each kind of work. Returns the submissions until a step was last found; 0:
- * never. */
+/* Submits work, one letter for each kind. Returns the number of submissions until a step was last
+ * found; 0: never. */
 static unsigned submit(const char *works, unsigned times)
 {
         unsigned found = 0, n = 0;
@@ -41,17 +41,17 @@ static bool begins_with(char work)
         return steps.begin == (uint64_t)work << 20;
 }
 
-static void a_step_begins_with_what_comes_once_in_each(void **state)
+static void a_step_begins_with_work_that_occurs_once_in_each(void **state)
 {
         steps_reset(&steps);
-        assert_true(submit("abbbcbbbd", 3) == 0); /* too early */
+        assert_true(submit("abbbcbbbd", 3) == 0); /* too few repetitions */
         assert_true(submit("abbbcbbbd", 7) > 0);
         assert_int_equal(steps.gap, 9);
         assert_true(begins_with('a') || begins_with('c') || begins_with('d'));
         assert_false(steps_lost(&steps));
 }
 
-static void what_is_always_the_same_is_a_step_by_itself(void **state)
+static void constant_work_is_a_step_by_itself(void **state)
 {
         steps_reset(&steps);
         assert_true(submit("a", 100) > 0);
@@ -87,7 +87,7 @@ static void steps_need_not_be_quite_equal(void **state)
         assert_in_range(steps.gap, 40, 45);
 }
 
-static void what_comes_now_and_then_begins_no_step(void **state)
+static void irregular_work_begins_no_step(void **state)
 {
         uint64_t random = 5;
 
@@ -101,7 +101,7 @@ static void what_comes_now_and_then_begins_no_step(void **state)
         assert_in_range(steps.gap, 4, 5);
 }
 
-static void work_that_ends_is_missed(void **state)
+static void a_step_is_lost_when_its_work_ends(void **state)
 {
         steps_reset(&steps);
         (void)submit("abc", 30);
@@ -112,7 +112,7 @@ static void work_that_ends_is_missed(void **state)
         assert_true(steps_lost(&steps));
 }
 
-static void more_kinds_than_are_kept_do_no_harm(void **state)
+static void more_kinds_of_work_than_are_kept_do_no_harm(void **state)
 {
         steps_reset(&steps);
         for (uint64_t i = 1; i < 5000; i++)
@@ -128,9 +128,9 @@ static struct trial trial;
 /* A step takes base_ns plus all of saves_ns[], less the savings of buffers on the card. */
 struct machine {
         uint64_t base_ns, saves_ns[24];
-        unsigned noise;    /* in percent */
+        unsigned noise;    /* most noise of a sample, in percent */
         unsigned spikes;   /* one sample in so many takes three times as long; 0: none */
-        uint64_t drift_ns; /* added with each sample */
+        uint64_t drift_ns; /* time by which each sample is longer than the last */
         uint64_t random, samples;
 };
 
@@ -171,7 +171,7 @@ static uint64_t saved(unsigned buffer)
         return ns;
 }
 
-static void buffers_and_the_ground_take_turns(void **state)
+static void buffers_and_the_baseline_take_turns(void **state)
 {
         int turns[12];
 
@@ -188,12 +188,12 @@ static void buffers_and_the_ground_take_turns(void **state)
                 assert_int_equal(turns[i + 3], 1);
         }
         assert_int_equal(trial_next(&trial), TRIAL_OVER);
-        trial_sample(&trial, 1); /* ignored */
+        trial_sample(&trial, 1); /* a sample after the end is ignored */
         trial_begin(&trial, 0, no_kin);
         assert_int_equal(trial_next(&trial), TRIAL_OVER);
 }
 
-static void what_a_buffer_saves_is_found(void **state)
+static void the_saving_of_each_buffer_is_found(void **state)
 {
         struct machine m = {.base_ns = 1000000, .saves_ns = {0, 50000, 400000, 7000}};
 
@@ -203,7 +203,7 @@ static void what_a_buffer_saves_is_found(void **state)
         assert_int_equal(trial_ground_ns(&trial), 1457000);
 }
 
-static void a_drift_is_in_nobodys_favour(void **state)
+static void a_drift_favours_no_buffer(void **state)
 {
         struct machine m = {.base_ns = 1000000, .saves_ns = {0, 50000, 400000}, .drift_ns = 10000};
 
@@ -228,7 +228,7 @@ static void disturbed_samples_do_not_change_the_order(void **state)
         }
 }
 
-static void what_is_not_told_from_the_noise_counts_as_nothing(void **state)
+static void savings_within_the_noise_count_as_nothing(void **state)
 {
         unsigned nothing = 0;
 
@@ -317,7 +317,7 @@ static int parse(const char *text)
         return profile_parse(text, strlen(text), &list, &bad);
 }
 
-static void what_was_written_is_read_again_in_order_of_use(void **state)
+static void a_written_profile_is_read_back_in_order_of_use(void **state)
 {
         struct profile_buffer b[] = {{0, 64 * MIB, 1, 0, 9},
                                      {0, 2 * MIB, 3, 4000, 9},
@@ -330,7 +330,7 @@ static void what_was_written_is_read_again_in_order_of_use(void **state)
         assert_int_equal(parse(text), 0);
         assert_int_equal(bad.lines, 0);
         assert_int_equal(list.count, ARRAY_SIZE(b));
-        for (size_t i = 0; i < ARRAY_SIZE(b); i++) { /* writing has sorted b */
+        for (size_t i = 0; i < ARRAY_SIZE(b); i++) { /* profile_format() has sorted b */
                 assert_int_equal(list.buffers[i].gpu, b[i].gpu);
                 assert_int_equal(list.buffers[i].bytes, b[i].bytes);
                 assert_int_equal(list.buffers[i].nth, b[i].nth);
@@ -379,7 +379,7 @@ static void other_texts_are_no_profiles(void **state)
         assert_int_equal(list.count, 0);
 }
 
-static void lines_that_make_no_sense_are_passed_over_and_counted(void **state)
+static void invalid_lines_are_skipped_and_counted(void **state)
 {
         static const char *const lines[] = {
                 "what",
@@ -437,25 +437,25 @@ static void noise_in_a_file_does_no_harm(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_step_begins_with_what_comes_once_in_each),
-                cmocka_unit_test(what_is_always_the_same_is_a_step_by_itself),
+                cmocka_unit_test(a_step_begins_with_work_that_occurs_once_in_each),
+                cmocka_unit_test(constant_work_is_a_step_by_itself),
                 cmocka_unit_test(layers_are_taken_for_steps_until_the_steps_are_seen),
                 cmocka_unit_test(steps_need_not_be_quite_equal),
-                cmocka_unit_test(what_comes_now_and_then_begins_no_step),
-                cmocka_unit_test(work_that_ends_is_missed),
-                cmocka_unit_test(more_kinds_than_are_kept_do_no_harm),
-                cmocka_unit_test(buffers_and_the_ground_take_turns),
-                cmocka_unit_test(what_a_buffer_saves_is_found),
-                cmocka_unit_test(a_drift_is_in_nobodys_favour),
+                cmocka_unit_test(irregular_work_begins_no_step),
+                cmocka_unit_test(a_step_is_lost_when_its_work_ends),
+                cmocka_unit_test(more_kinds_of_work_than_are_kept_do_no_harm),
+                cmocka_unit_test(buffers_and_the_baseline_take_turns),
+                cmocka_unit_test(the_saving_of_each_buffer_is_found),
+                cmocka_unit_test(a_drift_favours_no_buffer),
                 cmocka_unit_test(disturbed_samples_do_not_change_the_order),
-                cmocka_unit_test(what_is_not_told_from_the_noise_counts_as_nothing),
+                cmocka_unit_test(savings_within_the_noise_count_as_nothing),
                 cmocka_unit_test(buffers_that_are_alike_save_the_same),
                 cmocka_unit_test(the_better_buffers_of_one_size_are_found),
                 cmocka_unit_test(a_buffer_that_is_gone_has_no_result),
-                cmocka_unit_test(what_was_written_is_read_again_in_order_of_use),
+                cmocka_unit_test(a_written_profile_is_read_back_in_order_of_use),
                 cmocka_unit_test(the_longest_profile_fits),
                 cmocka_unit_test(other_texts_are_no_profiles),
-                cmocka_unit_test(lines_that_make_no_sense_are_passed_over_and_counted),
+                cmocka_unit_test(invalid_lines_are_skipped_and_counted),
                 cmocka_unit_test(noise_in_a_file_does_no_harm),
         };
         int failed = cmocka_run_group_tests(tests, NULL, NULL);

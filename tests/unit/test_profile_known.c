@@ -56,7 +56,7 @@ static void buffers_of_a_profile_are_known_by_gpu_size_and_number(void **state)
         profile_placing(); /* logs how many buffers are known */
 }
 
-static void a_profile_may_be_just_so_large(void **state)
+static void a_profile_may_have_the_maximum_size_and_no_more(void **state)
 {
         static const char line[] = "gpu=0 bytes=4194304 nth=1 saved_ns=1000 noise_ns=1\n";
         char *text = malloc(PROFILE_TEXT_MAX + 1);
@@ -72,7 +72,7 @@ static void a_profile_may_be_just_so_large(void **state)
         free(text);
 }
 
-static void a_profile_that_is_none_counts_for_nothing(void **state)
+static void an_invalid_profile_counts_for_nothing(void **state)
 {
         static const char *const texts[] = {"", "something else\n", "sublet profile 99\n"};
 
@@ -86,7 +86,7 @@ static void a_profile_that_is_none_counts_for_nothing(void **state)
         assert_int_equal(block_of(allocate(4 * MIB, 0))->use, 0);
 }
 
-static void without_the_overflow_nothing_is_tried_or_known(void **state)
+static void no_buffer_is_tried_or_known_outside_overflow_mode(void **state)
 {
         profile_setup();
         assert_true(is_over());
@@ -110,9 +110,9 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 PROFILE_TEST(buffers_of_a_profile_are_known_by_gpu_size_and_number),
-                PROFILE_TEST(a_profile_may_be_just_so_large),
-                PROFILE_TEST(a_profile_that_is_none_counts_for_nothing),
-                PROFILE_TEST(without_the_overflow_nothing_is_tried_or_known),
+                PROFILE_TEST(a_profile_may_have_the_maximum_size_and_no_more),
+                PROFILE_TEST(an_invalid_profile_counts_for_nothing),
+                PROFILE_TEST(no_buffer_is_tried_or_known_outside_overflow_mode),
         };
 
         return run_each(tests, ARRAY_SIZE(tests));

@@ -20,7 +20,7 @@
 #include "preload/extra/profile_file.h"
 #include "preload/stream/quiesce.h"
 
-static void what_each_buffer_saves_is_found_and_written(void **state)
+static void the_saving_of_each_buffer_is_written(void **state)
 {
         struct buffer *none = allocate(40 * MIB, 0), *much, *some;
 
@@ -28,7 +28,7 @@ static void what_each_buffer_saves_is_found_and_written(void **state)
         much = allocate(20 * MIB, 6 * MS);
         some = allocate(20 * MIB, 2 * MS);
         (void)steps_until(is_tried, 100);
-        assert_int_equal(profile_room(), 20 * MIB); /* the other buffer is known from before */
+        assert_int_equal(profile_room(), 20 * MIB); /* the earlier buffer is not tried */
         (void)steps_until(is_over, 1000);
         assert_int_equal(file_of(path).count, 2);
         check_saved(20 * MIB, 1, 6 * MS);
@@ -58,7 +58,7 @@ static void a_buffer_that_saves_nothing_comes_last(void **state)
         assert_int_equal(file_of(path).buffers[0].bytes, 20 * MIB);
 }
 
-static void while_buffers_are_tried_one_at_most_is_on_the_card(void **state)
+static void at_most_one_tried_buffer_is_on_the_card(void **state)
 {
         unsigned seen = 0;
 
@@ -103,7 +103,7 @@ static void long_steps_are_timed_one_by_one(void **state)
         ground_ns = 2 * NSEC_PER_SEC;
         (void)allocate(30 * MIB, NSEC_PER_SEC);
         (void)steps_until(is_tried, 100);
-        /* A sample takes one step, after one step to settle; the first is taken twice. */
+        /* A sample takes one step, after one step to settle; the first sample is taken twice. */
         assert_in_range(steps_until(is_over, 100), 12, 22);
         check_saved(30 * MIB, 1, NSEC_PER_SEC);
 }
@@ -142,7 +142,7 @@ static void a_buffer_that_is_freed_is_tried_no_more(void **state)
         check_saved(32 * MIB, 1, 8 * MS);
 }
 
-static void buffers_that_never_lie_as_they_shall_end_the_trials(void **state)
+static void buffers_that_cannot_be_arranged_end_the_trials(void **state)
 {
         struct stat st;
 
@@ -155,10 +155,10 @@ static void buffers_that_never_lie_as_they_shall_end_the_trials(void **state)
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_size, 0);
         profile_exits();
-        assert_int_equal(stat(path, &st), -1); /* removed, because nothing was found */
+        assert_int_equal(stat(path, &st), -1); /* the file is removed, because nothing was found */
 }
 
-static void a_profile_of_before_outlives_trials_that_come_to_nothing(void **state)
+static void an_earlier_profile_survives_failed_trials(void **state)
 {
         static const char text[] = "sublet profile 1\n";
         int fd = open(path, O_WRONLY | O_CREAT, 0644);
@@ -184,7 +184,7 @@ static void work_that_waits_for_later_work_ends_the_trials(void **state)
         (void)steps_until(is_over, 10);
 }
 
-static void a_full_host_leaves_the_largest_to_be_tried(void **state)
+static void only_the_largest_buffer_is_tried_on_a_full_host(void **state)
 {
         begin_to_learn();
         (void)allocate(32 * MIB, 8 * MS);
@@ -195,7 +195,7 @@ static void a_full_host_leaves_the_largest_to_be_tried(void **state)
         check_saved(32 * MIB, 1, 8 * MS);
 }
 
-static void a_host_without_room_ends_it_before_it_begins(void **state)
+static void trials_do_not_begin_without_host_memory(void **state)
 {
         begin_to_learn();
         (void)allocate(32 * MIB, 8 * MS);
@@ -204,7 +204,7 @@ static void a_host_without_room_ends_it_before_it_begins(void **state)
         assert_int_equal(arrangements, 0);
 }
 
-static void what_lies_on_the_host_already_need_not_be_asked_for(void **state)
+static void buffers_on_the_host_need_no_more_host_memory(void **state)
 {
         begin_to_learn();
         (void)allocate(32 * MIB, 8 * MS);
@@ -215,7 +215,7 @@ static void what_lies_on_the_host_already_need_not_be_asked_for(void **state)
         gpu->heap.mapped = 0;
 }
 
-static void of_two_processes_one_writes(void **state)
+static void only_one_of_two_processes_writes_the_profile(void **state)
 {
         int fd = open(path, O_WRONLY | O_CREAT, 0644);
 
@@ -230,7 +230,7 @@ static void of_two_processes_one_writes(void **state)
         (void)close(fd);
 }
 
-static void a_file_that_cannot_be_written_ends_it(void **state)
+static void trials_do_not_begin_without_a_writable_file(void **state)
 {
         assert_int_equal(setenv("SUBLET_PROFILE", "/nonexistent/profile", 1), 0);
         profile_setup();
@@ -239,7 +239,7 @@ static void a_file_that_cannot_be_written_ends_it(void **state)
         assert_int_equal(arrangements, 0);
 }
 
-static void a_program_without_buffers_is_looked_at_again_later(void **state)
+static void a_program_without_buffers_is_tried_when_it_has_some(void **state)
 {
         begin_to_learn();
         for (unsigned i = 0; i < 100; i++)
@@ -284,7 +284,7 @@ static void a_program_that_may_not_run_is_not_timed(void **state)
         check_saved(32 * MIB, 1, 8 * MS);
 }
 
-/* Meanwhile another thread of the program submits. */
+/* Called while a thread waits for buffers to move: another thread of the program submits work. */
 static void another_thread_submits(void)
 {
         unsigned before = arrangements;
@@ -304,7 +304,7 @@ static void only_one_thread_at_a_time_arranges_buffers(void **state)
 }
 
 /* Other programs have the card in the middle of each first sample. */
-static void what_is_timed_while_others_had_the_card_is_timed_again(void **state)
+static void samples_with_other_programs_on_the_card_are_repeated(void **state)
 {
         unsigned seen = 0, after = 0;
 
@@ -324,7 +324,7 @@ static void what_is_timed_while_others_had_the_card_is_timed_again(void **state)
         check_saved(32 * MIB, 1, 8 * MS);
 }
 
-/* The steps found are layers: every fourth one begins with other work. */
+/* Lets the profile find layers and take them for steps: every fourth one begins with other work. */
 static void go_on_with_layers(void)
 {
         begin_to_learn();
@@ -354,7 +354,7 @@ static void work_that_repeats_too_seldom_is_no_step(void **state)
                 check_saved((32 - 4 * i) * MIB, 1, 4 * MS);
 }
 
-static void a_program_that_goes_on_to_something_else_is_learnt_anew(void **state)
+static void a_program_with_new_work_is_tried_anew(void **state)
 {
         begin_to_learn();
         (void)allocate(32 * MIB, 8 * MS);
@@ -390,7 +390,7 @@ static void a_child_after_fork_writes_nothing(void **state)
         (void)close(fd);
 }
 
-/* Disturbs one of three steps. */
+/* Runs trials in which way(true) disturbs one of three steps. */
 static void step_through(void (*way)(bool in_it))
 {
         uint32_t random = 1;
@@ -418,7 +418,7 @@ static void begins_a_capture(bool in_it)
         fake_capturing = false;
 }
 
-static void a_sample_that_a_capture_cuts_off_is_taken_again(void **state)
+static void a_sample_interrupted_by_a_capture_is_repeated(void **state)
 {
         step_through(begins_a_capture);
 }
@@ -428,7 +428,7 @@ static void captures_all(bool in_it)
         fake_capturing = in_it;
 }
 
-static void steps_that_are_captured_are_in_no_sample(void **state)
+static void captured_steps_are_in_no_sample(void **state)
 {
         step_through(captures_all);
 }
@@ -438,12 +438,12 @@ static void may_not_run(bool in_it)
         core.running = !in_it;
 }
 
-static void steps_that_have_to_wait_are_in_no_sample(void **state)
+static void waiting_steps_are_in_no_sample(void **state)
 {
         step_through(may_not_run);
 }
 
-static void what_comes_and_goes_in_each_step_is_no_growth(void **state)
+static void buffers_that_live_for_one_step_are_no_growth(void **state)
 {
         begin_to_learn();
         (void)allocate(32 * MIB, 8 * MS);
@@ -459,35 +459,35 @@ static void what_comes_and_goes_in_each_step_is_no_growth(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                PROFILE_TEST(what_each_buffer_saves_is_found_and_written),
+                PROFILE_TEST(the_saving_of_each_buffer_is_written),
                 PROFILE_TEST(a_buffer_that_saves_nothing_comes_last),
-                PROFILE_TEST(while_buffers_are_tried_one_at_most_is_on_the_card),
+                PROFILE_TEST(at_most_one_tried_buffer_is_on_the_card),
                 PROFILE_TEST(short_steps_are_timed_several_at_a_time),
                 PROFILE_TEST(long_steps_are_timed_one_by_one),
                 PROFILE_TEST(savings_of_a_part_are_scaled_to_the_buffer),
                 PROFILE_TEST(a_buffer_that_never_fits_gets_no_result),
                 PROFILE_TEST(a_buffer_that_is_freed_is_tried_no_more),
-                PROFILE_TEST(buffers_that_never_lie_as_they_shall_end_the_trials),
-                PROFILE_TEST(a_profile_of_before_outlives_trials_that_come_to_nothing),
+                PROFILE_TEST(buffers_that_cannot_be_arranged_end_the_trials),
+                PROFILE_TEST(an_earlier_profile_survives_failed_trials),
                 PROFILE_TEST(work_that_waits_for_later_work_ends_the_trials),
-                PROFILE_TEST(a_full_host_leaves_the_largest_to_be_tried),
-                PROFILE_TEST(a_host_without_room_ends_it_before_it_begins),
-                PROFILE_TEST(what_lies_on_the_host_already_need_not_be_asked_for),
-                PROFILE_TEST(of_two_processes_one_writes),
-                PROFILE_TEST(a_file_that_cannot_be_written_ends_it),
-                PROFILE_TEST(a_program_without_buffers_is_looked_at_again_later),
+                PROFILE_TEST(only_the_largest_buffer_is_tried_on_a_full_host),
+                PROFILE_TEST(trials_do_not_begin_without_host_memory),
+                PROFILE_TEST(buffers_on_the_host_need_no_more_host_memory),
+                PROFILE_TEST(only_one_of_two_processes_writes_the_profile),
+                PROFILE_TEST(trials_do_not_begin_without_a_writable_file),
+                PROFILE_TEST(a_program_without_buffers_is_tried_when_it_has_some),
                 PROFILE_TEST(a_program_that_is_still_growing_is_not_tried),
                 PROFILE_TEST(a_program_that_may_not_run_is_not_timed),
                 PROFILE_TEST(only_one_thread_at_a_time_arranges_buffers),
-                PROFILE_TEST(what_is_timed_while_others_had_the_card_is_timed_again),
+                PROFILE_TEST(samples_with_other_programs_on_the_card_are_repeated),
                 PROFILE_TEST(a_longer_step_is_tried_anew),
                 PROFILE_TEST(work_that_repeats_too_seldom_is_no_step),
-                PROFILE_TEST(a_program_that_goes_on_to_something_else_is_learnt_anew),
+                PROFILE_TEST(a_program_with_new_work_is_tried_anew),
                 PROFILE_TEST(a_child_after_fork_writes_nothing),
-                PROFILE_TEST(a_sample_that_a_capture_cuts_off_is_taken_again),
-                PROFILE_TEST(steps_that_are_captured_are_in_no_sample),
-                PROFILE_TEST(steps_that_have_to_wait_are_in_no_sample),
-                PROFILE_TEST(what_comes_and_goes_in_each_step_is_no_growth),
+                PROFILE_TEST(a_sample_interrupted_by_a_capture_is_repeated),
+                PROFILE_TEST(captured_steps_are_in_no_sample),
+                PROFILE_TEST(waiting_steps_are_in_no_sample),
+                PROFILE_TEST(buffers_that_live_for_one_step_are_no_growth),
         };
 
         return run_each(tests, ARRAY_SIZE(tests));

@@ -356,7 +356,7 @@ static void diverged(struct machine *m)
         }
 }
 
-static void diverged_lanes_each_go_their_own_way(void **state)
+static void diverged_lanes_follow_their_own_branches(void **state)
 {
         FOR_EACH_ARCHITECTURE("control", m, { diverged(&m); })
 }
@@ -498,7 +498,7 @@ static void a_trap_ends_the_launch_and_names_the_thread(void **state)
         })
 }
 
-static void branch_tables_and_labels_in_braces_lead_where_they_say(void **state)
+static void branch_tables_and_labels_in_braces_reach_their_targets(void **state)
 {
         static const uint32_t want[4] = {100, 8, 301, 1};
         struct machine m;
@@ -550,7 +550,7 @@ static void a_launch_that_would_never_end_can_be_cancelled(void **state)
         })
 }
 
-static void addresses_outside_and_crooked_ones_are_faults(void **state)
+static void invalid_and_misaligned_addresses_are_faults(void **state)
 {
         struct {
                 uint64_t a, b, c;
@@ -594,17 +594,17 @@ int main(void)
                 cmocka_unit_test(reductions_through_shared_memory_and_shuffles_are_exact),
                 cmocka_unit_test(votes_shuffles_and_matches_see_the_whole_warp),
                 cmocka_unit_test(atomics_of_all_lanes_add_up),
-                cmocka_unit_test(diverged_lanes_each_go_their_own_way),
+                cmocka_unit_test(diverged_lanes_follow_their_own_branches),
                 cmocka_unit_test(functions_are_called_with_their_own_frames_and_local_memory),
                 cmocka_unit_test(a_kernel_that_spins_on_the_clock_ends_when_its_time_has_come),
                 cmocka_unit_test(a_kernel_that_waits_for_the_host_sees_what_the_host_writes),
                 cmocka_unit_test(lanes_and_blocks_that_wait_for_each_other_make_progress),
                 cmocka_unit_test(a_barrier_that_cannot_be_reached_is_a_deadlock),
                 cmocka_unit_test(a_trap_ends_the_launch_and_names_the_thread),
-                cmocka_unit_test(branch_tables_and_labels_in_braces_lead_where_they_say),
+                cmocka_unit_test(branch_tables_and_labels_in_braces_reach_their_targets),
                 cmocka_unit_test(variables_and_generic_addresses_reach_every_space),
                 cmocka_unit_test(a_launch_that_would_never_end_can_be_cancelled),
-                cmocka_unit_test(addresses_outside_and_crooked_ones_are_faults),
+                cmocka_unit_test(invalid_and_misaligned_addresses_are_faults),
                 cmocka_unit_test(launches_of_impossible_shape_are_refused),
         };
 

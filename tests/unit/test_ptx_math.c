@@ -507,7 +507,7 @@ static void halves_are_rounded_once(void **state)
         machine_close(&m);
 }
 
-/* One kernel for each type: bit k of a thread's word is comparison k of its two inputs. */
+/* Writes a kernel for one type: bit k of a thread's word is comparison k of its two inputs. */
 static size_t comparison_text(char *text, size_t room, const char *type, char letter, unsigned bits,
                               const char *const *kinds)
 {
@@ -561,7 +561,7 @@ static uint32_t compared(char letter, unsigned bits, uint64_t a, uint64_t b)
         return ordered | (nan ? 0x3fU : ordered) << 6 | !nan << 12 | nan << 13;
 }
 
-static void every_comparison_of_every_type_is_true_when_it_should_be(void **state)
+static void every_comparison_of_every_type_agrees_with_c(void **state)
 {
         static const char *const kinds[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ", "neu",
                                             "ltu", "leu", "gtu", "geu", "num", "nan", NULL};
@@ -617,7 +617,7 @@ int main(void)
                 cmocka_unit_test(carries_go_from_word_to_word),
                 cmocka_unit_test(rare_integer_forms_do_what_the_isa_says),
                 cmocka_unit_test(halves_are_rounded_once),
-                cmocka_unit_test(every_comparison_of_every_type_is_true_when_it_should_be),
+                cmocka_unit_test(every_comparison_of_every_type_agrees_with_c),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@ static const char *const fixture[] = {
              ".reg .b32 %r<8>; .reg .b64 %rd<8>; .reg .f32 %f<4>; .reg .pred %p<4>;\n" \
              ".reg .b16 %h<4>; .reg .f64 %d<4>;\n.shared .align 4 .b8 s[64];\n" body "\nret;\n}\n"
 
-static void wrong_text_is_refused_with_its_line_and_instruction(void **state)
+static void invalid_ptx_is_refused_with_its_line_and_instruction(void **state)
 {
         static const struct {
                 const char *text, *says, *line;
@@ -309,7 +309,7 @@ static void text_changed_anywhere_does_no_harm(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(wrong_text_is_refused_with_its_line_and_instruction),
+                cmocka_unit_test(invalid_ptx_is_refused_with_its_line_and_instruction),
                 cmocka_unit_test(an_empty_module_has_no_kernels),
                 cmocka_unit_test(a_kernel_tells_its_parameters_and_memory),
                 cmocka_unit_test(variables_come_with_their_initial_bytes),

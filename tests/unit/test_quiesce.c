@@ -17,16 +17,16 @@
 #define EVENT(i)   ((CUevent)(uintptr_t)(0x200 + (i)))
 #define CONTEXTS   2u
 #define STREAMS    6u                 /* streams that a program creates */
-#define PLACES     (STREAMS + 2 * 3u) /* with legacy and two per-thread streams */
+#define PLACES     (STREAMS + 2 * 3u) /* plus the default streams: three for each context */
 #define EVENTS     64u
 
 static struct gpu *const gpu = &core.gpus[0];
 static struct gate_thread threads[2];
 static uint32_t random_state;
 static bool modern;    /* the driver has events for whole contexts */
-static CUresult fails; /* the driver's answer where something has failed */
+static CUresult fails; /* the driver's answer to queries after a failure */
 
-/* Work is numbered as it is submitted; each stream does its own in order. */
+/* Pieces of work are numbered as they are submitted; each stream finishes its own in order. */
 static uint64_t submitted, last_in[PLACES], done_in[PLACES];
 static bool there[STREAMS], capturing[STREAMS];
 static unsigned queries, current;
@@ -35,7 +35,7 @@ static _Atomic bool record_blocks, in_record;
 
 static struct {
         bool made;
-        uint64_t waits[PLACES]; /* waits for this number in each stream */
+        uint64_t waits[PLACES]; /* the event waits for this piece of work in each stream */
 } events[EVENTS];
 
 static uint32_t draw(uint32_t below)
@@ -217,7 +217,7 @@ static void destroy_stream(unsigned i)
         there[i] = capturing[i] = false;
 }
 
-/* All that had been submitted then is done. */
+/* True if each stream has finished its work up to these numbers. */
 static bool all_done(const uint64_t then[static PLACES])
 {
         for (unsigned p = 0; p < PLACES; p++)
@@ -281,7 +281,7 @@ static int end(void **state)
                 if (quiesce_context(CONTEXT(i)))
                         quiesce_context_remove(quiesce_context(CONTEXT(i)));
         assert_false(quiesce_capturing());
-        submitted++; /* makes nothing that was drained count as drained in the next test */
+        submitted++; /* the next test must not find these streams drained already */
         return 0;
 }
 
@@ -299,7 +299,7 @@ static void check_wakes(CUevent expected, CUstream stream)
         }
 }
 
-static void two_captures_in_one_thread_end_each_by_itself(void **state)
+static void two_captures_in_one_thread_end_separately(void **state)
 {
         assert_int_equal(quiesce_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
         assert_int_equal(quiesce_capture_begin(STREAM(2), CONTEXT(0), EVENT(2)), 0);
@@ -312,7 +312,7 @@ static void two_captures_in_one_thread_end_each_by_itself(void **state)
 }
 
 /* Both threads use the same handle for their own stream. */
-static void the_captures_of_two_threads_default_streams_are_two(void **state)
+static void captures_of_two_threads_default_streams_are_separate(void **state)
 {
         for (unsigned first = 0; first < 2; first++) {
                 for (unsigned i = 0; i < 2; i++) {
@@ -343,7 +343,7 @@ static void a_capture_may_be_ended_by_another_thread(void **state)
         check_wakes(EVENT(2), CU_STREAM_PER_THREAD);
 }
 
-static void a_thread_that_ends_takes_the_capture_of_its_own_stream_along(void **state)
+static void the_capture_of_a_threads_own_stream_ends_with_the_thread(void **state)
 {
         for (unsigned i = 0; i < 2; i++) {
                 gate_self = &threads[i];
@@ -361,7 +361,7 @@ static void a_thread_that_ends_takes_the_capture_of_its_own_stream_along(void **
         assert_false(quiesce_capturing());
 }
 
-static void streams_and_contexts_that_end_take_their_captures_along(void **state)
+static void captures_end_with_their_streams_and_contexts(void **state)
 {
         make_stream(0);
         make_stream(1);
@@ -380,7 +380,7 @@ static CUresult unsupported(CUevent e)
         return e == EVENT(2) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
-static void a_capture_forbids_what_the_driver_says(void **state)
+static void the_driver_says_whether_a_capture_forbids_calls(void **state)
 {
         real.cuEventQuery = unsupported;
         assert_false(quiesce_capture_forbids());
@@ -395,7 +395,7 @@ static void a_capture_forbids_what_the_driver_says(void **state)
         check_wakes(EVENT(1), STREAM(1));
 }
 
-static void many_captures_at_once_are_known_each(void **state)
+static void many_simultaneous_captures_are_told_apart(void **state)
 {
         struct {
                 CUstream stream;
@@ -431,7 +431,7 @@ static void many_captures_at_once_are_known_each(void **state)
         }
 }
 
-static void nothing_is_asked_of_anybody_while_there_is_a_capture(void **state)
+static void no_stream_is_queried_during_a_capture(void **state)
 {
         struct quiesce_wait w;
 
@@ -468,7 +468,7 @@ static void check_done(struct quiesce_wait *w)
         assert_int_not_equal(w->progress, before);
 }
 
-static void each_place_of_work_is_waited_for(void **state)
+static void a_wait_covers_work_in_every_stream(void **state)
 {
         for (unsigned p = 0; p < STREAMS; p++)
                 make_stream(p);
@@ -486,7 +486,7 @@ static void each_place_of_work_is_waited_for(void **state)
                 }
 }
 
-static void work_of_destroyed_streams_is_waited_for(void **state)
+static void a_wait_covers_work_of_destroyed_streams(void **state)
 {
         for (unsigned still = 0; still < 2; still++) {
                 struct quiesce_wait w;
@@ -506,8 +506,8 @@ static void work_of_destroyed_streams_is_waited_for(void **state)
         }
 }
 
-/* During the capture no event could be recorded. */
-static void work_of_a_stream_destroyed_during_a_capture_is_waited_for_after_it(void **state)
+/* No event can be recorded in the destroyed stream during the capture. */
+static void a_wait_covers_work_of_a_stream_destroyed_during_a_capture(void **state)
 {
         struct quiesce_wait w;
 
@@ -525,7 +525,7 @@ static void work_of_a_stream_destroyed_during_a_capture_is_waited_for_after_it(v
         assert_false(quiesce_context(CONTEXT(1))->strays);
 }
 
-static void a_wait_beside_a_program_ends_though_it_goes_on(void **state)
+static void a_wait_ends_though_the_program_submits_more(void **state)
 {
         struct quiesce_wait first, second;
 
@@ -534,7 +534,7 @@ static void a_wait_beside_a_program_ends_though_it_goes_on(void **state)
         submit(0);
         quiesce_begin(&first, false);
         assert_int_equal(quiesce_poll(&first), QUIESCE_BUSY);
-        submit(1); /* after the first wait began */
+        submit(1); /* submitted after the first wait began */
         quiesce_begin(&second, false);
         assert_int_equal(quiesce_poll(&second), QUIESCE_BUSY);
         finish(0);
@@ -545,7 +545,7 @@ static void a_wait_beside_a_program_ends_though_it_goes_on(void **state)
         assert_int_equal(quiesce_poll(&first), QUIESCE_DONE);
 }
 
-static void no_stream_is_touched_once_a_capture_has_begun_meanwhile(void **state)
+static void no_stream_is_touched_once_a_capture_has_begun(void **state)
 {
         struct quiesce_wait w;
 
@@ -608,7 +608,7 @@ static void a_capture_begins_after_events_that_are_being_recorded(void **state)
         finish_all();
 }
 
-static void work_that_has_failed_is_not_waited_for(void **state)
+static void a_wait_ends_when_work_has_failed(void **state)
 {
         struct quiesce_wait w;
 
@@ -622,7 +622,7 @@ static void work_that_has_failed_is_not_waited_for(void **state)
         assert_int_equal(gpu->error, CUDA_ERROR_LAUNCH_FAILED);
 }
 
-static void what_is_quiet_already_is_not_asked_again(void **state)
+static void idle_streams_are_not_queried_again(void **state)
 {
         make_stream(0);
         submit(0);
@@ -661,7 +661,7 @@ static void waiting_for_all_ends_with_the_work(void **state)
         assert_false(busy(0));
 }
 
-static void contexts_are_found_by_what_is_asked(void **state)
+static void contexts_are_found_by_handle_gpu_and_kind(void **state)
 {
         struct context *green = quiesce_context_add((CUcontext)(uintptr_t)0xc0ffee, gpu, false);
 
@@ -684,7 +684,7 @@ static void contexts_are_found_by_what_is_asked(void **state)
         quiesce_context_remove(green);
 }
 
-/* A program that submits, finishes work, creates and destroys streams, and sometimes waits. */
+/* A random program submits and finishes work, makes and destroys streams, and sometimes waits. */
 static void no_wait_ends_before_its_work(void **state)
 {
         for (unsigned round = 0; round < 300; round++) {
@@ -735,24 +735,24 @@ static void no_wait_ends_before_its_work(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                QUIESCE_TEST(two_captures_in_one_thread_end_each_by_itself),
-                QUIESCE_TEST(the_captures_of_two_threads_default_streams_are_two),
+                QUIESCE_TEST(two_captures_in_one_thread_end_separately),
+                QUIESCE_TEST(captures_of_two_threads_default_streams_are_separate),
                 QUIESCE_TEST(a_capture_may_be_ended_by_another_thread),
-                QUIESCE_TEST(a_thread_that_ends_takes_the_capture_of_its_own_stream_along),
-                QUIESCE_TEST(streams_and_contexts_that_end_take_their_captures_along),
-                QUIESCE_TEST(a_capture_forbids_what_the_driver_says),
-                QUIESCE_TEST(many_captures_at_once_are_known_each),
-                QUIESCE_TESTS(nothing_is_asked_of_anybody_while_there_is_a_capture),
-                QUIESCE_TESTS(each_place_of_work_is_waited_for),
-                QUIESCE_TESTS(work_of_destroyed_streams_is_waited_for),
-                QUIESCE_TESTS(work_of_a_stream_destroyed_during_a_capture_is_waited_for_after_it),
-                QUIESCE_TESTS(a_wait_beside_a_program_ends_though_it_goes_on),
-                QUIESCE_TESTS(work_that_has_failed_is_not_waited_for),
-                QUIESCE_TESTS(what_is_quiet_already_is_not_asked_again),
+                QUIESCE_TEST(the_capture_of_a_threads_own_stream_ends_with_the_thread),
+                QUIESCE_TEST(captures_end_with_their_streams_and_contexts),
+                QUIESCE_TEST(the_driver_says_whether_a_capture_forbids_calls),
+                QUIESCE_TEST(many_simultaneous_captures_are_told_apart),
+                QUIESCE_TESTS(no_stream_is_queried_during_a_capture),
+                QUIESCE_TESTS(a_wait_covers_work_in_every_stream),
+                QUIESCE_TESTS(a_wait_covers_work_of_destroyed_streams),
+                QUIESCE_TESTS(a_wait_covers_work_of_a_stream_destroyed_during_a_capture),
+                QUIESCE_TESTS(a_wait_ends_though_the_program_submits_more),
+                QUIESCE_TESTS(a_wait_ends_when_work_has_failed),
+                QUIESCE_TESTS(idle_streams_are_not_queried_again),
                 QUIESCE_TESTS(waiting_for_all_ends_with_the_work),
-                QUIESCE_TEST(contexts_are_found_by_what_is_asked),
-                cmocka_unit_test_setup_teardown(
-                        no_stream_is_touched_once_a_capture_has_begun_meanwhile, begin_old, end),
+                QUIESCE_TEST(contexts_are_found_by_handle_gpu_and_kind),
+                cmocka_unit_test_setup_teardown(no_stream_is_touched_once_a_capture_has_begun,
+                                                begin_old, end),
                 cmocka_unit_test_setup_teardown(
                         a_capture_begins_after_events_that_are_being_recorded, begin_old, end),
                 QUIESCE_TESTS(no_wait_ends_before_its_work),

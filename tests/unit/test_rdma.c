@@ -1,5 +1,5 @@
-/* test_rdma.c: memory that a device gets stays on the card until it is freed; a refusal changes
- * nothing. */
+/* test_rdma.c: memory that another device may access stays on the card until it is freed; a refusal
+ * changes nothing. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -36,7 +36,7 @@ struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
         return address - at < bytes ? gpu : NULL;
 }
 
-/* The daemon refuses. */
+/* The daemon refuses each request that a thread waits for. */
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
         export_refused(gpu);
@@ -59,7 +59,7 @@ struct mapping *virtual_at(CUdeviceptr address)
 
 static bool unmapped_meanwhile;
 
-CUresult handle_fix(struct handle *h)
+CUresult handle_make_unevictable(struct handle *h)
 {
         assert_int_not_equal(atomic_load(&core_lock.word), 0);
         fixes++;
@@ -121,7 +121,7 @@ static int no_extents(void **state)
         return 0;
 }
 
-static void what_a_device_gets_stays(void **state)
+static void memory_given_to_a_device_stays_on_the_card(void **state)
 {
         gpu->export_allowed = GIB;
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_SUCCESS);
@@ -129,7 +129,7 @@ static void what_a_device_gets_stays(void **state)
         assert_int_equal(gpu->export_granted, block->bytes);
 }
 
-static void what_a_device_gets_of_a_pool_stays_too(void **state)
+static void pool_memory_given_to_a_device_stays_on_the_card(void **state)
 {
         block->kind = BLOCK_POOL;
         gpu->export_allowed = GIB;
@@ -137,7 +137,7 @@ static void what_a_device_gets_of_a_pool_stays_too(void **state)
         assert_int_equal(gpu->export_granted, block->bytes);
 }
 
-static void what_is_bound_to_a_multicast_object_stays(void **state)
+static void memory_bound_to_a_multicast_object_stays_on_the_card(void **state)
 {
         real.cuMulticastBindAddr = fake_bind;
         gpu->export_allowed = GIB;
@@ -190,13 +190,13 @@ static void memory_that_cannot_stay_on_the_card_is_not_bound_to_multicast(void *
         assert_int_equal(bound_bytes, 0);
 }
 
-static void a_refused_request_counts_no_longer(void **state)
+static void a_refused_request_no_longer_counts(void **state)
 {
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(gpu->export_requested, 0);
 }
 
-static void a_part_of_what_lies_on_the_host_counts_no_longer(void **state)
+static void a_request_for_memory_on_the_host_fails_as_a_whole(void **state)
 {
         gpu->export_allowed = GIB;
         block->extents[1].state = EXTENT_MAPPED;
@@ -207,7 +207,7 @@ static void a_part_of_what_lies_on_the_host_counts_no_longer(void **state)
 }
 
 /* A new daemon counts only backed bytes as unevictable. */
-static void what_is_not_there_when_the_daemon_goes_is_asked_for_again(void **state)
+static void evicted_extents_are_requested_again_from_a_new_daemon(void **state)
 {
         struct extent *there = &block->extents[0], *away = &block->extents[1];
         struct export *p;
@@ -228,7 +228,7 @@ static void what_is_not_there_when_the_daemon_goes_is_asked_for_again(void **sta
         export_release(p);
 }
 
-static void of_a_pool_the_allocation_alone_stays(void **state)
+static void only_the_allocation_of_a_pool_stays_on_the_card(void **state)
 {
         const uint64_t extent = gpu->heap.extent_bytes;
 
@@ -240,7 +240,7 @@ static void of_a_pool_the_allocation_alone_stays(void **state)
         assert_true(block->extents[0].exported && !block->extents[1].exported);
 }
 
-static void only_extents_that_were_asked_for_stay(void **state)
+static void only_requested_extents_stay_on_the_card(void **state)
 {
         const uint64_t extent = gpu->heap.extent_bytes;
 
@@ -252,7 +252,7 @@ static void only_extents_that_were_asked_for_stay(void **state)
         assert_true(block->extents[0].exported && block->extents[1].exported);
 }
 
-static void what_is_not_ours_or_managed_is_the_drivers(void **state)
+static void foreign_and_managed_memory_is_left_to_the_driver(void **state)
 {
         assert_int_equal(rdma_keep(at + block->bytes, 1), CUDA_SUCCESS);
         assert_int_equal(rdma_keep(at, 0), CUDA_SUCCESS);
@@ -272,7 +272,7 @@ static CUresult keep(CUdeviceptr from, uint64_t bytes)
         return r;
 }
 
-static void handles_that_the_program_has_mapped_become_the_drivers(void **state)
+static void mapped_handles_become_unevictable(void **state)
 {
         const CUdeviceptr there = UINT64_C(0x10000000);
         struct handle *h = (struct handle *)&mapped; /* never dereferenced */
@@ -288,7 +288,7 @@ static void handles_that_the_program_has_mapped_become_the_drivers(void **state)
         assert_int_equal(keep(there, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(fixes, 4);
         fix_answer = CUDA_SUCCESS;
-        mapped[0].handle = NULL; /* a handle of the driver's own */
+        mapped[0].handle = NULL; /* a handle that the driver made */
         assert_int_equal(keep(there, 2 * MIB), CUDA_SUCCESS);
         assert_int_equal(fixes, 4);
         mapped[0].handle = h;
@@ -341,18 +341,18 @@ static void memory_that_the_driver_refuses_to_bind_is_not_kept(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                RDMA_TEST(what_a_device_gets_stays),
-                RDMA_TEST(what_a_device_gets_of_a_pool_stays_too),
-                RDMA_TEST(what_is_bound_to_a_multicast_object_stays),
+                RDMA_TEST(memory_given_to_a_device_stays_on_the_card),
+                RDMA_TEST(pool_memory_given_to_a_device_stays_on_the_card),
+                RDMA_TEST(memory_bound_to_a_multicast_object_stays_on_the_card),
                 RDMA_TEST(memory_bound_by_the_newer_calls_stays_on_the_card),
                 RDMA_TEST(memory_that_cannot_stay_on_the_card_is_not_bound_to_multicast),
-                RDMA_TEST(a_refused_request_counts_no_longer),
-                RDMA_TEST(a_part_of_what_lies_on_the_host_counts_no_longer),
-                RDMA_TEST(what_is_not_there_when_the_daemon_goes_is_asked_for_again),
-                RDMA_TEST(of_a_pool_the_allocation_alone_stays),
-                RDMA_TEST(only_extents_that_were_asked_for_stay),
-                RDMA_TEST(what_is_not_ours_or_managed_is_the_drivers),
-                RDMA_TEST(handles_that_the_program_has_mapped_become_the_drivers),
+                RDMA_TEST(a_refused_request_no_longer_counts),
+                RDMA_TEST(a_request_for_memory_on_the_host_fails_as_a_whole),
+                RDMA_TEST(evicted_extents_are_requested_again_from_a_new_daemon),
+                RDMA_TEST(only_the_allocation_of_a_pool_stays_on_the_card),
+                RDMA_TEST(only_requested_extents_stay_on_the_card),
+                RDMA_TEST(foreign_and_managed_memory_is_left_to_the_driver),
+                RDMA_TEST(mapped_handles_become_unevictable),
                 RDMA_TEST(memory_that_the_driver_refuses_to_bind_is_not_kept),
         };
 

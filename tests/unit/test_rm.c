@@ -1,4 +1,4 @@
-/* test_rm.c: libcuda's channels are off the GPU when rm_freeze() returns, and on it after
+/* test_rm.c: libcuda's channels are off the GPU when rm_freeze() returns, and on the GPU after
  * rm_thaw(). */
 #include "unit.h"
 
@@ -22,9 +22,9 @@ static const struct rm_call *last_call(void)
         return &rm_bench.calls[rm_bench.count - 1];
 }
 
-/* ---- which channels ---- */
+/* ---- recorded channels ---- */
 
-static void a_process_without_channels_stands_at_once(void **state)
+static void a_process_without_channels_freezes_at_once(void **state)
 {
         assert_int_equal(rm_freeze(), 0);
         assert_true(rm_is_frozen());
@@ -36,7 +36,7 @@ static void a_process_without_channels_stands_at_once(void **state)
         assert_int_equal(rm_bench.count, 0);
 }
 
-static void all_channels_of_the_program_stand_and_go_on(void **state)
+static void all_channels_of_the_program_freeze_and_thaw(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, COPIES, 4);
@@ -66,7 +66,7 @@ static void freezing_twice_is_freezing_once(void **state)
         assert_int_equal(rm_thaw(), 0);
 }
 
-static void what_was_freed_is_not_named(void **state)
+static void freed_channels_are_not_named_to_rm(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 4);
@@ -77,7 +77,7 @@ static void what_was_freed_is_not_named(void **state)
         assert_int_equal(rm_freeze(), 0);
         assert_int_equal(rm_bench.count, 1);
         assert_int_equal(last_call()->count, 3);
-        assert_int_equal(freed(5, CLIENT, DEVICE), 0); /* while the channels are frozen */
+        assert_int_equal(freed(5, CLIENT, DEVICE), 0); /* frees the device during the freeze */
         assert_int_equal(rm_channels(), 0);
         assert_int_equal(rm_thaw(), 0);
         assert_int_equal(rm_bench.count, 1);
@@ -120,7 +120,7 @@ static void each_client_and_gpu_has_calls_of_its_own(void **state)
         assert_int_equal(rm_standing(), 0);
 }
 
-static void more_channels_than_a_call_takes_need_several(void **state)
+static void more_channels_than_one_call_takes_need_several_calls(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, COPIES, 100);
@@ -137,9 +137,9 @@ static void more_channels_than_a_call_takes_need_several(void **state)
                                     sizeof(uint32_t));
 }
 
-static void with_more_channels_than_the_ledger_holds_nothing_is_stopped(void **state)
+static void no_channel_is_frozen_if_the_ledger_has_overflowed(void **state)
 {
-        /* In a child, because the ledger never forgets that it has missed a channel. */
+        /* This runs in a child, because the ledger never forgets that it has missed a channel. */
         pid_t child = fork();
         int status = 0;
 
@@ -155,7 +155,7 @@ static void with_more_channels_than_the_ledger_holds_nothing_is_stopped(void **s
         assert_int_equal(status, 0);
 }
 
-/* ---- whose channels ---- */
+/* ---- channels of the program and of the mover ---- */
 
 static void the_movers_channels_run_on(void **state)
 {
@@ -169,7 +169,7 @@ static void the_movers_channels_run_on(void **state)
         assert_int_equal(rm_freeze(), 0);
         assert_true(rm_stands(CLIENT, GROUP + 1) && rm_stands(CLIENT, GROUP + 2));
         assert_int_equal(rm_standing(), 2);
-        /* The same while the program is frozen. */
+        /* Channels that the mover makes while the program is frozen run, too. */
         rm_make_for(CHANNELS_MOVER);
         made_group(5, CLIENT, GROUP + 0x200, COPIES, 2);
         rm_make_for(CHANNELS_PROGRAM);
@@ -181,7 +181,7 @@ static void the_movers_channels_run_on(void **state)
         assert_int_equal(last_call()->count, 2);
 }
 
-static void a_channel_made_while_frozen_stands_before_its_maker_knows_it(void **state)
+static void a_channel_made_during_a_freeze_is_frozen_at_once(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 1);
@@ -198,7 +198,7 @@ static void a_channel_made_while_frozen_stands_before_its_maker_knows_it(void **
         assert_int_equal(rm_standing(), 0);
 }
 
-/* ---- what RM answers ---- */
+/* ---- answers of RM ---- */
 
 static void a_refusal_is_an_error(void **state)
 {
@@ -220,7 +220,7 @@ static void a_refusal_is_an_error(void **state)
         }
 }
 
-static void a_refused_thaw_is_tried_for_all_and_repeated(void **state)
+static void a_refused_thaw_is_repeated_for_all_channels(void **state)
 {
         made_client(5, CLIENT);
         made_client(6, CLIENT + 1);
@@ -233,7 +233,7 @@ static void a_refused_thaw_is_tried_for_all_and_repeated(void **state)
         assert_int_equal(rm_standing(), 0);
 }
 
-static void a_thaw_that_is_refused_for_good_says_why(void **state)
+static void a_thaw_refused_for_good_returns_the_reason(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 4);
@@ -261,7 +261,7 @@ static void a_sandbox_that_forbids_the_call_is_an_error(void **state)
         }
 }
 
-static void a_driver_whose_calls_are_not_known_is_not_frozen(void **state)
+static void a_program_on_an_unknown_driver_is_not_frozen(void **state)
 {
         static const char *const versions[] = {"510.108.03", "521.0",  "531.10", "596.1",
                                                "610.57.04",  "5800.1", "x",      ""};
@@ -281,7 +281,7 @@ static void a_driver_whose_calls_are_not_known_is_not_frozen(void **state)
         }
 }
 
-/* ---- other threads meanwhile ---- */
+/* ---- threads that free channels during a freeze ---- */
 
 static unsigned meant;
 static _Atomic bool told;
@@ -295,7 +295,7 @@ static void another_thread_frees(const struct rm_call *c)
         told = true;
 }
 
-static void a_channel_that_is_just_being_freed_does_not_keep_the_rest_running(void **state)
+static void a_freeze_gives_up_soon_on_a_channel_that_is_being_freed(void **state)
 {
         uint64_t began = clock_now_ns();
         int r;
@@ -303,7 +303,7 @@ static void a_channel_that_is_just_being_freed_does_not_keep_the_rest_running(vo
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 4);
         made_group(5, CLIENT, GROUP + 0x100, COPIES, 4);
-        /* A thread that does not run hangs between RM's free and the ledger's. */
+        /* A thread may be stopped for long between the free in RM and the free in the ledger. */
         meant = 1;
         rm_bench.before = another_thread_frees;
         r = rm_freeze();
@@ -331,7 +331,7 @@ static void *frees_slowly(void *unused)
         return NULL;
 }
 
-static void naming_a_channel_that_is_gone_is_tried_again_until_the_ledger_knows(void **state)
+static void a_freeze_is_repeated_until_the_ledger_knows_a_freed_channel(void **state)
 {
         pthread_t thread;
 
@@ -405,7 +405,7 @@ static void a_child_after_fork_has_no_channels_and_records_none(void **state)
 }
 
 /* A thaw that fails at one unknown channel would leave the program frozen for ever. */
-static void a_channel_that_is_gone_unseen_does_not_keep_the_rest_from_going_on(void **state)
+static void a_lost_channel_does_not_keep_the_others_frozen(void **state)
 {
         made_client(5, CLIENT);
         made_client(6, CLIENT + 1);
@@ -420,7 +420,7 @@ static void a_channel_that_is_gone_unseen_does_not_keep_the_rest_from_going_on(v
 }
 
 /* The result 0 means that no channel runs, however many descriptors are closed. */
-static void all_that_is_left_stands_however_many_descriptors_were_closed(void **state)
+static void the_remaining_channels_freeze_after_descriptors_were_closed(void **state)
 {
         const uint32_t clients = 60;
         int r;
@@ -441,27 +441,27 @@ static void all_that_is_left_stands_however_many_descriptors_were_closed(void **
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                RM_TEST(a_process_without_channels_stands_at_once),
-                RM_TEST(all_channels_of_the_program_stand_and_go_on),
+                RM_TEST(a_process_without_channels_freezes_at_once),
+                RM_TEST(all_channels_of_the_program_freeze_and_thaw),
                 RM_TEST(freezing_twice_is_freezing_once),
-                RM_TEST(what_was_freed_is_not_named),
+                RM_TEST(freed_channels_are_not_named_to_rm),
                 RM_TEST(channels_whose_free_failed_stay_in_the_ledger),
                 RM_TEST(each_client_and_gpu_has_calls_of_its_own),
-                RM_TEST(more_channels_than_a_call_takes_need_several),
-                RM_TEST(with_more_channels_than_the_ledger_holds_nothing_is_stopped),
+                RM_TEST(more_channels_than_one_call_takes_need_several_calls),
+                RM_TEST(no_channel_is_frozen_if_the_ledger_has_overflowed),
                 RM_TEST(the_movers_channels_run_on),
-                RM_TEST(a_channel_made_while_frozen_stands_before_its_maker_knows_it),
+                RM_TEST(a_channel_made_during_a_freeze_is_frozen_at_once),
                 RM_TEST(a_refusal_is_an_error),
-                RM_TEST(a_refused_thaw_is_tried_for_all_and_repeated),
-                RM_TEST(a_thaw_that_is_refused_for_good_says_why),
+                RM_TEST(a_refused_thaw_is_repeated_for_all_channels),
+                RM_TEST(a_thaw_refused_for_good_returns_the_reason),
                 RM_TEST(a_sandbox_that_forbids_the_call_is_an_error),
-                RM_TEST(a_driver_whose_calls_are_not_known_is_not_frozen),
-                RM_TEST(a_channel_that_is_just_being_freed_does_not_keep_the_rest_running),
-                RM_TEST(naming_a_channel_that_is_gone_is_tried_again_until_the_ledger_knows),
+                RM_TEST(a_program_on_an_unknown_driver_is_not_frozen),
+                RM_TEST(a_freeze_gives_up_soon_on_a_channel_that_is_being_freed),
+                RM_TEST(a_freeze_is_repeated_until_the_ledger_knows_a_freed_channel),
                 RM_TEST(channels_of_a_closed_descriptor_are_gone),
                 RM_TEST(a_child_after_fork_has_no_channels_and_records_none),
-                RM_TEST(a_channel_that_is_gone_unseen_does_not_keep_the_rest_from_going_on),
-                RM_TEST(all_that_is_left_stands_however_many_descriptors_were_closed),
+                RM_TEST(a_lost_channel_does_not_keep_the_others_frozen),
+                RM_TEST(the_remaining_channels_freeze_after_descriptors_were_closed),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
-/* test_rm_door.c: what passes the door of ioctl(), and what the ledger reads from it: every
- * driver's layouts, requests that are not RM's, and threads that make and free channels during
- * freezes. */
+/* test_rm_door.c: the door of ioctl() passes requests on, and the ledger reads them: in every
+ * driver's layouts, among requests that are not for RM, and while threads make and free channels
+ * during freezes. */
 #include "unit.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 /* ---- layouts ---- */
 
-static void the_driver_says_its_version(void **state)
+static void the_version_is_read_from_the_drivers_answer(void **state)
 {
         assert_int_equal(say_version("580.159.04"), 0);
         assert_string_equal(rm_driver(), "580.159.04");
@@ -49,7 +49,7 @@ static void every_drivers_layouts_are_read(void **state)
         }
 }
 
-static void what_rm_did_not_make_is_not_entered(void **state)
+static void objects_that_rm_refused_are_not_recorded(void **state)
 {
         for (unsigned i = 0; i < family_count; i++) {
                 family = &families[i];
@@ -69,7 +69,7 @@ static void what_rm_did_not_make_is_not_entered(void **state)
 }
 
 /* The size is one that this driver does not use, so the place of the status is unknown. */
-static void a_call_of_another_drivers_length_is_not_entered(void **state)
+static void a_call_of_an_unknown_length_is_not_recorded(void **state)
 {
         char p[48] = {0};
         const uint32_t words[] = {CLIENT, GROUP, GROUP + 2, CHANNEL};
@@ -85,7 +85,7 @@ static void a_call_of_another_drivers_length_is_not_entered(void **state)
         rm_loses(CLIENT, GROUP + 2);
 }
 
-static void a_group_without_parameters_computes_nothing(void **state)
+static void a_group_without_parameters_is_no_compute_group(void **state)
 {
         char p[48] = {0};
         const uint32_t words[] = {CLIENT, DEVICE, GROUP, 0xa06c};
@@ -100,7 +100,7 @@ static void a_group_without_parameters_computes_nothing(void **state)
         assert_int_equal(rm_bench.calls[0].channels[0], GROUP + 0x101);
 }
 
-/* ---- requests that are not RM's ---- */
+/* ---- requests that are not for RM ---- */
 
 static struct seen {
         int fd;
@@ -128,7 +128,7 @@ static int sees(int fd, unsigned long request, ...)
 
 extern int __ioctl(int fd, unsigned long request, ...);
 
-static void other_requests_pass_as_they_are(void **state)
+static void other_requests_pass_unchanged(void **state)
 {
         static const unsigned long requests[] = {TIOCGWINSZ,
                                                  FIONREAD,
@@ -164,7 +164,7 @@ static void other_requests_pass_as_they_are(void **state)
         atomic_store(&real_ioctl, rm_of_the_bench);
 }
 
-static void a_request_that_succeeds_leaves_errno_alone(void **state)
+static void a_successful_request_keeps_errno(void **state)
 {
         made_client(5, CLIENT);
         errno = 4711;
@@ -173,12 +173,12 @@ static void a_request_that_succeeds_leaves_errno_alone(void **state)
         errno = 4711;
         made_group(5, CLIENT, GROUP + 0x100, 1, 1);
         assert_int_equal(errno, 4711);
-        rm_bench.error = EPERM; /* fails the library's own call within it */
+        rm_bench.error = EPERM; /* fails the control that the library sends within made() */
         assert_int_equal(made(5, CLIENT, GROUP, GROUP + 9, CHANNEL, 0), 0);
         assert_int_equal(errno, 4711);
 }
 
-static void without_libcuda_the_kernel_is_asked(void **state)
+static void requests_go_to_the_kernel_without_libcuda(void **state)
 {
         int ends[2], n = -1;
 
@@ -196,7 +196,7 @@ static void without_libcuda_the_kernel_is_asked(void **state)
 
 /* ---- libcuda's own use of the control ---- */
 
-static void libcudas_own_enable_waits_for_ours(void **state)
+static void libcudas_own_enable_takes_effect_at_the_thaw(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 2);
@@ -221,7 +221,7 @@ static void libcudas_own_enable_waits_for_ours(void **state)
 
 #define MAKERS 4u
 #define ROUNDS 20000u
-#define TIMES  20u /* successful freezes, at least */
+#define TIMES  20u /* least number of successful freezes */
 
 static _Atomic unsigned done, stood;
 
@@ -260,7 +260,7 @@ static void *makes_and_frees(void *argument)
         return NULL;
 }
 
-static void no_channel_runs_while_frozen_and_none_is_lost_however_threads_make_them(void **state)
+static void no_channel_runs_during_a_freeze_while_threads_make_channels(void **state)
 {
         const struct timespec nap = {.tv_nsec = 50 * NSEC_PER_USEC};
         pthread_t threads[MAKERS];
@@ -299,8 +299,8 @@ static void *freezes(void *unused)
         return NULL;
 }
 
-/* An enable has passed the door, and reaches RM a moment later. */
-static void the_program_is_frozen_meanwhile(const struct rm_call *c)
+/* Called between the moments when an enable passes the door and when it reaches RM. */
+static void freeze_while_an_enable_is_on_its_way(const struct rm_call *c)
 {
         const struct timespec nap = {.tv_nsec = NSEC_PER_MSEC};
 
@@ -312,12 +312,12 @@ static void the_program_is_frozen_meanwhile(const struct rm_call *c)
                 (void)nanosleep(&nap, NULL);
 }
 
-static void an_enable_on_its_way_does_not_set_a_frozen_program_going(void **state)
+static void an_enable_in_progress_does_not_thaw_a_frozen_program(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 2);
         froze = false;
-        rm_bench.before = the_program_is_frozen_meanwhile;
+        rm_bench.before = freeze_while_an_enable_is_on_its_way;
         assert_int_equal(libcuda_controls(5, CLIENT, GROUP + 1, false), 0);
         assert_int_equal(pthread_join(freezer, NULL), 0);
         assert_true(froze);
@@ -327,17 +327,17 @@ static void an_enable_on_its_way_does_not_set_a_frozen_program_going(void **stat
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                RM_TEST(the_driver_says_its_version),
+                RM_TEST(the_version_is_read_from_the_drivers_answer),
                 RM_TEST(every_drivers_layouts_are_read),
-                RM_TEST(what_rm_did_not_make_is_not_entered),
-                RM_TEST(a_call_of_another_drivers_length_is_not_entered),
-                RM_TEST(a_group_without_parameters_computes_nothing),
-                RM_TEST(other_requests_pass_as_they_are),
-                RM_TEST(a_request_that_succeeds_leaves_errno_alone),
-                RM_TEST(without_libcuda_the_kernel_is_asked),
-                RM_TEST(libcudas_own_enable_waits_for_ours),
-                RM_TEST(no_channel_runs_while_frozen_and_none_is_lost_however_threads_make_them),
-                RM_TEST(an_enable_on_its_way_does_not_set_a_frozen_program_going),
+                RM_TEST(objects_that_rm_refused_are_not_recorded),
+                RM_TEST(a_call_of_an_unknown_length_is_not_recorded),
+                RM_TEST(a_group_without_parameters_is_no_compute_group),
+                RM_TEST(other_requests_pass_unchanged),
+                RM_TEST(a_successful_request_keeps_errno),
+                RM_TEST(requests_go_to_the_kernel_without_libcuda),
+                RM_TEST(libcudas_own_enable_takes_effect_at_the_thaw),
+                RM_TEST(no_channel_runs_during_a_freeze_while_threads_make_channels),
+                RM_TEST(an_enable_in_progress_does_not_thaw_a_frozen_program),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

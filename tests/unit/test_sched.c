@@ -9,7 +9,7 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-static void a_card_shows_its_size_less_headroom_and_the_budget_for_unevictable_bytes(void **state)
+static void the_visible_size_excludes_headroom_and_the_unevictable_budget(void **state)
 {
         BENCH;
         struct sched_gpu_view v;
@@ -38,7 +38,7 @@ static void headroom_of_a_large_card_is_512_mib(void **state)
         assert_int_equal(sched_gpu_add(b->s, 4, UINT64_MAX), -EINVAL);
 }
 
-static void room_to_allocate_is_given_at_once_and_backed_with_it(void **state)
+static void a_commit_is_granted_at_once_with_an_equal_limit(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
@@ -50,7 +50,7 @@ static void room_to_allocate_is_given_at_once_and_backed_with_it(void **state)
         assert_int_equal(charged(b), 300 * MIB);
 }
 
-static void more_than_the_visible_size_is_refused_and_nothing_changes(void **state)
+static void a_commit_beyond_the_visible_size_is_refused(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
@@ -82,13 +82,13 @@ static void small_host_room(struct sched_config *c)
         c->host_budget_bytes = 300 * MIB;
 }
 
-static void more_than_card_and_host_take_is_refused(void **state)
+static void a_commit_beyond_card_and_host_memory_is_refused(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(small_host_room);
         struct tenant *t = join(b, 0), *u = join(b, 0);
 
         request_commit_of(b, t, 700 * MIB);
-        /* 920 on the card and 300 in host memory, less one extent (1000 / 16 MiB) in transit */
+        /* 920 MiB on the card, 300 MiB on the host, less one extent (1000 / 16 MiB) in transit */
         request_commit_of(b, u, 458 * MIB);
         assert_int_equal(u->refused, -ENOMEM);
         request_commit_of(b, u, 457 * MIB);
@@ -105,7 +105,7 @@ static void host_memory_for_kernels_is_not_promised_to_evictions(void **state)
         assert_int_equal(sched_host_free(b->s), 300 * MIB);
         assert_int_equal(sched_host_take(b->s, 301 * MIB, false, b->now_ns, &out), -ENOMEM);
         assert_int_equal(sched_host_take(b->s, 100 * MIB, false, b->now_ns, &out), 0);
-        request_commit_of(b, u, 358 * MIB); /* 100 less than before the take */
+        request_commit_of(b, u, 358 * MIB); /* 100 MiB less than before the take */
         assert_int_equal(u->refused, -ENOMEM);
         request_commit_of(b, u, 357 * MIB);
         assert_int_equal(u->refused, 0);
@@ -121,7 +121,7 @@ static void no_host_room(struct sched_config *c)
         c->host_budget_bytes = 0;
 }
 
-static void without_host_memory_all_that_fits_the_card_is_promised(void **state)
+static void commits_fill_only_the_card_without_host_memory(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(no_host_room);
         struct tenant *t = join(b, 0), *u = join(b, 0);
@@ -166,7 +166,7 @@ static void an_old_usage_is_no_acknowledgement(void **state)
         assert_int_equal(charged(b), 100 * MIB);
 }
 
-static void figures_that_cannot_be_are_refused_or_clamped(void **state)
+static void impossible_figures_are_refused_or_clamped(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0), *u = join(b, 0);
@@ -191,7 +191,7 @@ static void figures_that_cannot_be_are_refused_or_clamped(void **state)
         assert_int_equal(charged(b), 0);
 }
 
-static void ids_of_clients_that_are_gone_match_nobody(void **state)
+static void ids_of_gone_clients_match_no_client(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0), *u;
@@ -200,7 +200,7 @@ static void ids_of_clients_that_are_gone_match_nobody(void **state)
         sched_client old = t->id;
 
         gone(b, t);
-        u = join(b, 0); /* takes the same slot */
+        u = join(b, 0); /* u takes the same slot */
         assert_int_not_equal(u->id, old);
         assert_int_equal(sched_client_view(b->s, old, b->now_ns, &v), -ESTALE);
         assert_int_equal(sched_client_drained(b->s, old, 1, b->now_ns, &out), -ESTALE);
@@ -209,7 +209,7 @@ static void ids_of_clients_that_are_gone_match_nobody(void **state)
         assert_int_equal(sched_next_client(b->s, u->id), 0);
 }
 
-static void every_client_is_listed_once_and_those_that_are_gone_are_not(void **state)
+static void every_present_client_is_listed_once(void **state)
 {
         BENCH;
         struct tenant *t[5];
@@ -228,7 +228,7 @@ static void every_client_is_listed_once_and_those_that_are_gone_are_not(void **s
 
 /* ---- unevictable bytes ---- */
 
-static void the_first_limit_comes_when_the_context_has_room(void **state)
+static void the_first_limit_is_sent_when_the_context_has_room(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = &b->t[b->tenants++];
@@ -262,7 +262,7 @@ static void a_full_card_makes_room_for_a_context(void **state)
         assert_int_equal(state_of(b, t), SCHED_WAITING);
         assert_false(a->revoked || c->revoked);
         pass(b, FIXED_QUANTUM_NS);
-        assert_true(a->revoked); /* it is further past its quantum than c */
+        assert_true(a->revoked); /* a is further past its quantum than c */
         assert_false(c->revoked);
         drained(b, a);
         assert_int_equal(a->limit[0], 590 * MIB);
@@ -272,7 +272,7 @@ static void a_full_card_makes_room_for_a_context(void **state)
         assert_int_equal(charged(b), 970 * MIB);
 }
 
-static void unevictable_bytes_past_the_budget_take_back_what_nobody_has_allocated(void **state)
+static void unevictable_bytes_past_the_budget_reduce_unused_commits(void **state)
 {
         BENCH;
         struct tenant *a = join(b, 0), *t = join(b, 0);
@@ -283,7 +283,7 @@ static void unevictable_bytes_past_the_budget_take_back_what_nobody_has_allocate
         request_unevictable_of(b, t, 200 * MIB);
         assert_int_equal(t->refused, 0);
         assert_int_equal(a->commit[0], 770 * MIB);
-        /* Not before a acknowledges its lower commit. */
+        /* The grant waits until a acknowledges its lower commit. */
         assert_int_equal(t->unevictable_allowed[0], 0);
         usage(b, a);
         assert_int_equal(t->unevictable_allowed[0], 200 * MIB);
@@ -293,7 +293,7 @@ static void unevictable_bytes_past_the_budget_take_back_what_nobody_has_allocate
         assert_int_equal(t->unevictable_allowed[0], 200 * MIB);
 }
 
-static void unevictable_bytes_that_wait_for_an_answer_that_never_comes_are_refused(void **state)
+static void an_unevictable_request_is_refused_if_another_client_is_silent(void **state)
 {
         BENCH;
         struct tenant *a = join(b, 0), *t = join(b, 0);
@@ -306,7 +306,7 @@ static void unevictable_bytes_that_wait_for_an_answer_that_never_comes_are_refus
         assert_true(a->overdue);
 }
 
-static void a_request_for_unevictable_bytes_that_is_said_again_is_as_old_as_it_was(void **state)
+static void a_repeated_unevictable_request_keeps_its_age(void **state)
 {
         BENCH;
         struct tenant *a = join(b, 0), *t = join(b, 0);
@@ -335,7 +335,7 @@ static void request_with_spare(struct bench *b, struct tenant *t, uint64_t unevi
              &(struct sched_request){.unevictable = unevictable, .spare = true, .sequence = 78});
 }
 
-static void what_a_client_can_do_without_stays_within_the_budget(void **state)
+static void spare_bytes_stay_within_the_unevictable_budget(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
@@ -347,7 +347,7 @@ static void what_a_client_can_do_without_stays_within_the_budget(void **state)
         assert_int_equal(t->unevictable_allowed[0], 50 * MIB);
 }
 
-static void what_a_client_can_do_without_goes_back_for_what_another_needs(void **state)
+static void spare_bytes_are_given_back_for_the_need_of_another_client(void **state)
 {
         BENCH;
         struct tenant *full = runner(b, 0, 920 * MIB), *t = join(b, 0), *u = join(b, 0);
@@ -369,11 +369,11 @@ static void what_a_client_can_do_without_goes_back_for_what_another_needs(void *
 
         t->spare_asked = false;
         request_unevictable_of(b, u, 60 * MIB);
-        assert_false(t->spare_asked); /* it has none to spare */
+        assert_false(t->spare_asked); /* t has no bytes to spare */
         assert_int_equal(u->refused, -ENOSPC);
 }
 
-static void who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_ever(void **state)
+static void a_client_that_keeps_spare_bytes_is_not_awaited_for_ever(void **state)
 {
         BENCH;
         struct tenant *full = runner(b, 0, 920 * MIB), *t = join(b, 0), *u = join(b, 0);
@@ -387,7 +387,7 @@ static void who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_eve
         assert_int_equal(u->refused, 0);
         pass(b, 6 * NSEC_PER_SEC);
         assert_int_equal(u->refused, -ENOSPC);
-        request_unevictable_of(b, u, 20 * MIB); /* nor is it awaited a second time */
+        request_unevictable_of(b, u, 20 * MIB); /* t is not awaited a second time */
         assert_int_equal(u->refused, -ENOSPC);
 }
 
@@ -407,7 +407,7 @@ static void a_client_is_not_asked_to_spare_bytes_in_vain(void **state)
         assert_int_equal(u->refused, 0);
 }
 
-/* The client's second context has taken what was granted for the first. */
+/* The client's second context has taken the bytes that were granted for the first. */
 static void holding_spare_bytes_does_not_make_a_request_spare(void **state)
 {
         BENCH;
@@ -416,7 +416,7 @@ static void holding_spare_bytes_does_not_make_a_request_spare(void **state)
         request_unevictable_of(b, t, 20 * MIB);
         t->unevictable[0] = 20 * MIB;
         usage(b, t);
-        request_with_spare(b, t, 60 * MIB); /* past the budget, but it fits */
+        request_with_spare(b, t, 60 * MIB); /* past the budget, but the card has room */
         assert_int_equal(t->refused, 0);
         assert_int_equal(t->unevictable_allowed[0], 60 * MIB);
 }
@@ -429,24 +429,24 @@ static void a_holder_of_spare_bytes_may_make_a_spare_request(void **state)
         request_spare(b, t, 20 * MIB);
         request_spare(b, u, 20 * MIB);
         assert_int_equal(u->unevictable_allowed[0], 20 * MIB);
-        request_spare(b, u, 40 * MIB); /* another thread of it took some of the granted bytes */
+        request_spare(b, u, 40 * MIB); /* another thread of u took some of the granted bytes */
         assert_int_equal(u->refused, -ENOSPC);
         assert_false(t->spare_asked);
 }
 
-static void a_spare_request_that_was_not_taken_up_is_nothing_held(void **state)
+static void a_spare_request_without_bytes_counts_as_nothing_held(void **state)
 {
         BENCH;
         struct tenant *full = runner(b, 0, 920 * MIB), *t = join(b, 0), *u = join(b, 0);
 
         (void)full;
-        request_spare(b, t, 0); /* its user may have no more */
+        request_spare(b, t, 0); /* the user of t may have no more bytes */
         request_unevictable_of(b, u, 60 * MIB);
         assert_false(t->spare_asked);
         assert_int_equal(u->refused, -ENOSPC);
 }
 
-/* Two clients that claim this in turns do not either, although one was always asked just before. */
+/* Two clients claim in turns that they can spare bytes, so one was always asked just before. */
 static void repeated_claims_to_spare_delay_no_refusal(void **state)
 {
         BENCH;
@@ -462,21 +462,21 @@ static void repeated_claims_to_spare_delay_no_refusal(void **state)
         request_unevictable_of(b, u, 20 * MIB);
         assert_int_equal(u->refused, 0);
         for (unsigned i = 0; i < 6; i++) {
-                request_unevictable_of(b, liar[i % 2],
-                                       20 * MIB); /* none to spare, none given back */
+                /* The client has no bytes to spare, and gave none back. */
+                request_unevictable_of(b, liar[i % 2], 20 * MIB);
                 request_with_spare(b, liar[i % 2], 20 * MIB);
                 pass(b, NSEC_PER_SEC);
         }
         assert_int_equal(u->refused, -ENOSPC);
 }
 
-static void a_request_for_unevictable_bytes_that_is_taken_back_is_not_met_later(void **state)
+static void a_withdrawn_unevictable_request_is_not_granted_later(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 500 * MIB), *c = runner(b, 0, 450 * MIB), *t = join(b, 0);
 
         request_unevictable_of(b, t, 10 * MIB);
-        request_unevictable_of(b, t, 40 * MIB); /* 950 + 40 > 970: not now */
+        request_unevictable_of(b, t, 40 * MIB); /* 950 + 40 > 970: the request waits */
         assert_int_equal(t->refused, 0);
         assert_int_equal(state_of(b, t), SCHED_WAITING);
         request_unevictable_of(b, t, 10 * MIB);
@@ -486,7 +486,7 @@ static void a_request_for_unevictable_bytes_that_is_taken_back_is_not_met_later(
         assert_int_equal(t->unevictable_allowed[0], 10 * MIB);
 }
 
-static void room_that_was_kept_for_unevictable_bytes_is_not_promised_again(void **state)
+static void room_kept_for_unevictable_bytes_is_not_promised_again(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 700 * MIB), *t = join(b, 0);
@@ -504,7 +504,7 @@ static void room_that_was_kept_for_unevictable_bytes_is_not_promised_again(void 
         assert_int_equal(a->refused, 0);
 }
 
-static void small_requests_do_not_overtake_in_the_queue_for_unevictable_bytes(void **state)
+static void small_unevictable_requests_do_not_overtake_large_ones(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 0), *u = join(b, 0);
@@ -512,7 +512,7 @@ static void small_requests_do_not_overtake_in_the_queue_for_unevictable_bytes(vo
         request_commit_of(b, u, 50 * MIB);
         u->allocated[0] = u->backed[0] = 50 * MIB;
         usage(b, u);
-        request_unevictable_of(b, t, 40 * MIB); /* 20 are free */
+        request_unevictable_of(b, t, 40 * MIB); /* 20 MiB are free */
         request_unevictable_of(b, u, 10 * MIB);
         assert_int_equal(t->unevictable_allowed[0], 0);
         assert_int_equal(u->unevictable_allowed[0], 0);
@@ -523,7 +523,7 @@ static void small_requests_do_not_overtake_in_the_queue_for_unevictable_bytes(vo
         assert_int_equal(t->unevictable_allowed[0], 40 * MIB);
 }
 
-static void unevictable_bytes_as_measured_count_when_they_are_more(void **state)
+static void measured_unevictable_bytes_count_if_they_exceed_the_grant(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
@@ -536,8 +536,8 @@ static void unevictable_bytes_as_measured_count_when_they_are_more(void **state)
         assert_int_equal(charged(b), 20 * MIB);
 }
 
-/* The daemon measures them now and then, so a context that has ended may still be included. */
-static void a_request_for_unevictable_bytes_that_are_charged_already_is_granted(void **state)
+/* The daemon measures unevictable bytes now and then: the charge may include an ended context. */
+static void an_unevictable_request_for_charged_bytes_is_granted(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
@@ -564,7 +564,7 @@ static void a_lost_client_is_charged_until_it_is_gone(void **state)
         want_run(b, t, 600 * MIB);
         restore(b, t);
         pass(b, 20 * NSEC_PER_SEC);
-        assert_int_equal(charged(b), 970 * MIB); /* 370 were free */
+        assert_int_equal(charged(b), 970 * MIB); /* 370 MiB were free */
         assert_int_equal(t->lease, 0);
         assert_true(flags_of(b, a) & SCHED_LOST);
         gone(b, a);
@@ -598,7 +598,7 @@ static void a_process_that_returns_is_charged_once(void **state)
         assert_int_equal(sched_client_view(b->s, former, b->now_ns, &v), -ESTALE);
 }
 
-static void gone_takes_former_records_along(void **state)
+static void former_records_end_with_their_client(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t;
@@ -616,7 +616,7 @@ static void restarted(struct sched_config *c)
         c->restart_grace_ns = 2 * NSEC_PER_SEC;
 }
 
-static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **state)
+static void a_restarted_daemon_grants_nothing_before_clients_are_back(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(restarted);
         struct tenant *t = join(b, 0), *a;
@@ -633,7 +633,7 @@ static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **
                        .usage = {.allocated = 700 * MIB, .backed = 700 * MIB},
                        .running = true,
                });
-        assert_int_not_equal(a->lease, 0); /* it runs already, so it gets a lease */
+        assert_int_not_equal(a->lease, 0); /* a runs already, so it gets a lease */
         assert_int_equal(a->limit[0], 700 * MIB);
         assert_int_equal(a->commit[0], 700 * MIB);
         assert_int_equal(t->commit[0], 0);
@@ -643,7 +643,7 @@ static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **
 }
 
 /* During the first 2 s nobody is granted anything; the wait counts and is shown like any other. */
-static void who_waits_for_a_restarted_daemon_is_shown_as_waiting(void **state)
+static void a_client_of_a_restarted_daemon_is_shown_as_waiting(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(restarted);
         struct tenant *t = &b->t[b->tenants++];
@@ -668,7 +668,7 @@ static void four_places(struct sched_config *c)
         c->clients_max = 4;
 }
 
-static void a_place_is_free_again_when_its_client_has_gone(void **state)
+static void a_slot_is_free_again_when_its_client_has_gone(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(four_places);
         sched_client held[3], id, last = 0;
@@ -687,7 +687,7 @@ static void a_place_is_free_again_when_its_client_has_gone(void **state)
         }
 }
 
-static void the_id_of_a_client_that_has_gone_is_nobodys(void **state)
+static void messages_with_the_id_of_a_gone_client_are_refused(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(four_places);
         struct tenant *old = join(b, 0), *t;
@@ -715,7 +715,7 @@ static void the_id_of_a_client_that_has_gone_is_nobodys(void **state)
 }
 
 /* Each request needs an answer, also when nothing changes: the program waits for it. */
-static void every_request_for_room_is_answered(void **state)
+static void every_request_for_bytes_is_answered(void **state)
 {
         static const struct {
                 uint64_t commit, unevictable;
@@ -745,8 +745,8 @@ static void every_request_for_room_is_answered(void **state)
         }
 }
 
-/* The refusal is all it has received. The answer to its next request is its first LIMIT. */
-static void who_was_refused_its_context_and_goes_on_is_told_its_limit(void **state)
+/* The client has received only the refusal. The answer to its next request is its first LIMIT. */
+static void a_client_refused_a_context_gets_its_limit_at_the_next_request(void **state)
 {
         BENCH;
         struct tenant *t = &b->t[b->tenants++];
@@ -762,7 +762,7 @@ static void who_was_refused_its_context_and_goes_on_is_told_its_limit(void **sta
 
 /* ---- foreign processes on the card ---- */
 
-static void others_on_the_card_make_idle_clients_give_way(void **state)
+static void foreign_processes_make_idle_clients_give_way(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t = runner(b, 0, 300 * MIB);
@@ -776,8 +776,8 @@ static void others_on_the_card_make_idle_clients_give_way(void **state)
         assert_false(t->revoked);
 }
 
-/* The daemon cannot ask it to give way, so its bytes count as unevictable; other clients use the
- * rest. */
+/* The daemon cannot ask a silent client to give way, so its bytes count as unevictable; other
+ * clients use the rest. */
 static void a_silent_client_keeps_its_bytes_and_gets_no_more(void **state)
 {
         BENCH;
@@ -841,7 +841,7 @@ static void half_restored_memory_goes_back_if_foreign_bytes_block_the_rest(void 
         assert_true(t->lease);
 }
 
-static void who_runs_and_cannot_grow_because_of_foreign_bytes_gives_back_as_well(void **state)
+static void a_client_that_foreign_bytes_keep_from_growing_gives_way(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 400 * MIB);
@@ -904,9 +904,9 @@ static void a_client_short_of_memory_gets_what_others_give(void **state)
         assert_int_equal(state_of(b, a), SCHED_DRAINING);
 }
 
-/* The daemon delays its answer while it makes room; what the client sends meanwhile still
- * counts. */
-static void a_commit_that_was_kept_back_is_answered_and_changes_nothing_else(void **state)
+/* The daemon delays its answer while it makes room; messages that the client sends during the delay
+ * still count. */
+static void a_delayed_answer_to_a_commit_changes_nothing_else(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
@@ -949,7 +949,7 @@ static void without_any_setting(struct sched_config *c)
         c->handoff_permille = c->unevictable_permille = 0;
 }
 
-static void a_time_that_is_set_beyond_all_bounds_is_a_day(void **state)
+static void times_set_beyond_all_bounds_count_as_a_day(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(without_bounds);
         const uint64_t day = 24 * 3600 * NSEC_PER_SEC;
@@ -970,7 +970,7 @@ static void a_time_that_is_set_beyond_all_bounds_is_a_day(void **state)
         assert_true(a->overdue);
 }
 
-static void something_is_left_to_allocate_beside_the_budget_for_unevictable_bytes(void **state)
+static void an_unevictable_budget_leaves_bytes_to_allocate(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(all_for_unevictable_bytes);
         struct sched_gpu_view v;
@@ -980,7 +980,7 @@ static void something_is_left_to_allocate_beside_the_budget_for_unevictable_byte
         assert_int_equal(v.visible, 70 * MIB);
 }
 
-static void settings_of_nothing_leave_time_to_answer(void **state)
+static void settings_of_zero_leave_time_to_answer(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(without_any_setting);
         struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 1);
@@ -996,7 +996,7 @@ static void settings_of_nothing_leave_time_to_answer(void **state)
         assert_false(a->overdue);
 }
 
-static void a_card_of_another_size_than_was_said_is_shared_by_its_own(void **state)
+static void a_corrected_card_size_replaces_the_stated_one(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 600 * MIB);
@@ -1013,7 +1013,7 @@ static void a_card_of_another_size_than_was_said_is_shared_by_its_own(void **sta
         assert_int_equal(t->commit[0], 1500 * MIB);
 }
 
-static void a_card_is_removed_once_nobody_uses_it(void **state)
+static void a_card_is_removed_once_no_client_uses_it(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 600 * MIB);
@@ -1041,67 +1041,58 @@ static void names_are_the_ones_in_the_documentation(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_card_of_another_size_than_was_said_is_shared_by_its_own),
-                cmocka_unit_test(a_card_is_removed_once_nobody_uses_it),
-                cmocka_unit_test(
-                        a_card_shows_its_size_less_headroom_and_the_budget_for_unevictable_bytes),
+                cmocka_unit_test(a_corrected_card_size_replaces_the_stated_one),
+                cmocka_unit_test(a_card_is_removed_once_no_client_uses_it),
+                cmocka_unit_test(the_visible_size_excludes_headroom_and_the_unevictable_budget),
                 cmocka_unit_test(headroom_of_a_large_card_is_512_mib),
-                cmocka_unit_test(room_to_allocate_is_given_at_once_and_backed_with_it),
-                cmocka_unit_test(more_than_the_visible_size_is_refused_and_nothing_changes),
+                cmocka_unit_test(a_commit_is_granted_at_once_with_an_equal_limit),
+                cmocka_unit_test(a_commit_beyond_the_visible_size_is_refused),
                 cmocka_unit_test(foreign_bytes_reduce_the_commit),
-                cmocka_unit_test(more_than_card_and_host_take_is_refused),
+                cmocka_unit_test(a_commit_beyond_card_and_host_memory_is_refused),
                 cmocka_unit_test(host_memory_for_kernels_is_not_promised_to_evictions),
-                cmocka_unit_test(without_host_memory_all_that_fits_the_card_is_promised),
+                cmocka_unit_test(commits_fill_only_the_card_without_host_memory),
                 cmocka_unit_test(a_lower_commit_counts_once_it_is_acknowledged),
                 cmocka_unit_test(an_old_usage_is_no_acknowledgement),
-                cmocka_unit_test(figures_that_cannot_be_are_refused_or_clamped),
-                cmocka_unit_test(ids_of_clients_that_are_gone_match_nobody),
-                cmocka_unit_test(every_client_is_listed_once_and_those_that_are_gone_are_not),
-                cmocka_unit_test(the_first_limit_comes_when_the_context_has_room),
+                cmocka_unit_test(impossible_figures_are_refused_or_clamped),
+                cmocka_unit_test(ids_of_gone_clients_match_no_client),
+                cmocka_unit_test(every_present_client_is_listed_once),
+                cmocka_unit_test(the_first_limit_is_sent_when_the_context_has_room),
                 cmocka_unit_test(a_full_card_makes_room_for_a_context),
-                cmocka_unit_test(
-                        unevictable_bytes_past_the_budget_take_back_what_nobody_has_allocated),
-                cmocka_unit_test(
-                        unevictable_bytes_that_wait_for_an_answer_that_never_comes_are_refused),
-                cmocka_unit_test(
-                        a_request_for_unevictable_bytes_that_is_said_again_is_as_old_as_it_was),
-                cmocka_unit_test(what_a_client_can_do_without_stays_within_the_budget),
-                cmocka_unit_test(what_a_client_can_do_without_goes_back_for_what_another_needs),
-                cmocka_unit_test(
-                        who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_ever),
+                cmocka_unit_test(unevictable_bytes_past_the_budget_reduce_unused_commits),
+                cmocka_unit_test(an_unevictable_request_is_refused_if_another_client_is_silent),
+                cmocka_unit_test(a_repeated_unevictable_request_keeps_its_age),
+                cmocka_unit_test(spare_bytes_stay_within_the_unevictable_budget),
+                cmocka_unit_test(spare_bytes_are_given_back_for_the_need_of_another_client),
+                cmocka_unit_test(a_client_that_keeps_spare_bytes_is_not_awaited_for_ever),
                 cmocka_unit_test(a_client_is_not_asked_to_spare_bytes_in_vain),
                 cmocka_unit_test(holding_spare_bytes_does_not_make_a_request_spare),
                 cmocka_unit_test(a_holder_of_spare_bytes_may_make_a_spare_request),
-                cmocka_unit_test(a_spare_request_that_was_not_taken_up_is_nothing_held),
+                cmocka_unit_test(a_spare_request_without_bytes_counts_as_nothing_held),
                 cmocka_unit_test(repeated_claims_to_spare_delay_no_refusal),
-                cmocka_unit_test(
-                        a_request_for_unevictable_bytes_that_is_taken_back_is_not_met_later),
-                cmocka_unit_test(room_that_was_kept_for_unevictable_bytes_is_not_promised_again),
-                cmocka_unit_test(small_requests_do_not_overtake_in_the_queue_for_unevictable_bytes),
-                cmocka_unit_test(unevictable_bytes_as_measured_count_when_they_are_more),
-                cmocka_unit_test(
-                        a_request_for_unevictable_bytes_that_are_charged_already_is_granted),
+                cmocka_unit_test(a_withdrawn_unevictable_request_is_not_granted_later),
+                cmocka_unit_test(room_kept_for_unevictable_bytes_is_not_promised_again),
+                cmocka_unit_test(small_unevictable_requests_do_not_overtake_large_ones),
+                cmocka_unit_test(measured_unevictable_bytes_count_if_they_exceed_the_grant),
+                cmocka_unit_test(an_unevictable_request_for_charged_bytes_is_granted),
                 cmocka_unit_test(a_lost_client_is_charged_until_it_is_gone),
                 cmocka_unit_test(a_process_that_returns_is_charged_once),
-                cmocka_unit_test(gone_takes_former_records_along),
-                cmocka_unit_test(a_restarted_daemon_gives_nothing_before_the_clients_are_back),
-                cmocka_unit_test(who_waits_for_a_restarted_daemon_is_shown_as_waiting),
-                cmocka_unit_test(a_place_is_free_again_when_its_client_has_gone),
-                cmocka_unit_test(the_id_of_a_client_that_has_gone_is_nobodys),
-                cmocka_unit_test(every_request_for_room_is_answered),
-                cmocka_unit_test(who_was_refused_its_context_and_goes_on_is_told_its_limit),
-                cmocka_unit_test(others_on_the_card_make_idle_clients_give_way),
+                cmocka_unit_test(former_records_end_with_their_client),
+                cmocka_unit_test(a_restarted_daemon_grants_nothing_before_clients_are_back),
+                cmocka_unit_test(a_client_of_a_restarted_daemon_is_shown_as_waiting),
+                cmocka_unit_test(a_slot_is_free_again_when_its_client_has_gone),
+                cmocka_unit_test(messages_with_the_id_of_a_gone_client_are_refused),
+                cmocka_unit_test(every_request_for_bytes_is_answered),
+                cmocka_unit_test(a_client_refused_a_context_gets_its_limit_at_the_next_request),
+                cmocka_unit_test(foreign_processes_make_idle_clients_give_way),
                 cmocka_unit_test(a_silent_client_keeps_its_bytes_and_gets_no_more),
                 cmocka_unit_test(half_restored_memory_goes_back_if_foreign_bytes_block_the_rest),
-                cmocka_unit_test(
-                        who_runs_and_cannot_grow_because_of_foreign_bytes_gives_back_as_well),
+                cmocka_unit_test(a_client_that_foreign_bytes_keep_from_growing_gives_way),
                 cmocka_unit_test(a_shortage_counts_until_the_card_was_measured),
                 cmocka_unit_test(a_client_short_of_memory_gets_what_others_give),
-                cmocka_unit_test(a_commit_that_was_kept_back_is_answered_and_changes_nothing_else),
-                cmocka_unit_test(a_time_that_is_set_beyond_all_bounds_is_a_day),
-                cmocka_unit_test(
-                        something_is_left_to_allocate_beside_the_budget_for_unevictable_bytes),
-                cmocka_unit_test(settings_of_nothing_leave_time_to_answer),
+                cmocka_unit_test(a_delayed_answer_to_a_commit_changes_nothing_else),
+                cmocka_unit_test(times_set_beyond_all_bounds_count_as_a_day),
+                cmocka_unit_test(an_unevictable_budget_leaves_bytes_to_allocate),
+                cmocka_unit_test(settings_of_zero_leave_time_to_answer),
                 cmocka_unit_test(names_are_the_ones_in_the_documentation),
         };
 

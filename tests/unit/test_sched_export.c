@@ -25,7 +25,7 @@ static struct sched_gpu_view card(struct bench *b)
         return v;
 }
 
-/* A client with 300 MiB, 30 of them evicted: the two others have 700. */
+/* Makes a client with 300 MiB, 30 MiB of them evicted, beside two clients with 700 MiB. */
 static struct tenant *nearly_whole(struct bench *b)
 {
         struct tenant *t = runner(b, 0, 300 * MIB), *last;
@@ -63,7 +63,7 @@ static void resident_memory_is_exported_at_once(void **state)
         assert_int_equal(card(b).unevictable, 0);
 }
 
-static void more_than_is_allocated_is_not_exported(void **state)
+static void an_export_of_more_than_is_allocated_is_refused(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB);
@@ -78,7 +78,7 @@ static void more_than_is_allocated_is_not_exported(void **state)
         assert_int_equal(t->refused, 0);
 }
 
-static void exported_memory_does_not_leave_for_others(void **state)
+static void exported_memory_does_not_leave_for_other_clients(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB), *other = join(b, 0);
@@ -100,8 +100,8 @@ static void exported_memory_does_not_leave_for_others(void **state)
         assert_int_equal(other->refused, -ENOMEM);
 }
 
-/* Otherwise the other clients could never run again. */
-static void what_others_need_to_run_is_not_exported(void **state)
+/* An export must leave other clients the bytes that they need to run. */
+static void bytes_that_others_need_to_run_are_not_exported(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB), *other = runner(b, 0, 600 * MIB);
@@ -112,7 +112,7 @@ static void what_others_need_to_run_is_not_exported(void **state)
         request_commit_of(b, t, 400 * MIB);
         t->allocated[0] = 371 * MIB;
         usage(b, t);
-        export(b, t, 371 * MIB); /* one MiB more than fits with the other's 600 */
+        export(b, t, 371 * MIB); /* 1 MiB more than fits beside the other client's 600 MiB */
         assert_int_equal(t->refused, -EBUSY);
         t->refused = 0;
         export(b, t, 370 * MIB);
@@ -120,7 +120,7 @@ static void what_others_need_to_run_is_not_exported(void **state)
         assert_int_equal(t->refused, 0);
 }
 
-static void what_lies_on_the_host_is_pinned_when_there_is_room(void **state)
+static void evicted_memory_is_exported_when_there_is_room(void **state)
 {
         BENCH;
         struct tenant *t = nearly_whole(b), *gives = NULL;
@@ -134,7 +134,7 @@ static void what_lies_on_the_host_is_pinned_when_there_is_room(void **state)
         for (unsigned i = 1; i < b->tenants; i++)
                 if (b->t[i].revoked)
                         gives = &b->t[i];
-        assert_non_null(gives); /* as for a client that waits to run */
+        assert_non_null(gives); /* a client gives way, as for one that waits to run */
         drained(b, gives);
         evict_to(b, gives, gives->limit[0]);
         assert_int_equal(t->exported[0], 300 * MIB);
@@ -147,7 +147,7 @@ static void off(struct sched_config *c)
         c->mode = SCHED_MODE_OFF;
 }
 
-static void without_sharing_nothing_moves_for_a_export(void **state)
+static void an_export_is_granted_at_once_in_mode_off(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(off);
         struct tenant *t = runner(b, 0, 300 * MIB);
@@ -157,7 +157,7 @@ static void without_sharing_nothing_moves_for_a_export(void **state)
         assert_int_equal(t->refused, 0);
 }
 
-static void a_cards_clients_are_counted_as_they_wait_and_run(void **state)
+static void waiting_and_running_clients_of_a_card_are_counted(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 500 * MIB), *c;
@@ -165,7 +165,7 @@ static void a_cards_clients_are_counted_as_they_wait_and_run(void **state)
         assert_int_equal(card(b).running, 1);
         assert_int_equal(card(b).waiting, 0);
         c = join(b, 0);
-        assert_int_equal(card(b).waiting, 0); /* it has asked for nothing */
+        assert_int_equal(card(b).waiting, 0); /* c has requested nothing */
         request_commit_of(b, c, 600 * MIB);
         c->allocated[0] = 600 * MIB;
         usage(b, c);
@@ -181,8 +181,8 @@ static void a_cards_clients_are_counted_as_they_wait_and_run(void **state)
                          -EINVAL);
 }
 
-/* For the limit of one user's total: includes requests that are not answered yet. */
-static void what_is_asked_for_is_shown_beside_what_is_held(void **state)
+/* The limit on a user's total needs these figures, which include unanswered requests. */
+static void requested_bytes_are_shown_beside_held_bytes(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB);
@@ -200,7 +200,7 @@ static void what_is_asked_for_is_shown_beside_what_is_held(void **state)
         assert_int_equal(sched_account_view(b->s, 0, 0, &v), -ESTALE);
 }
 
-static void names_and_numbers_of_modes_go_both_ways(void **state)
+static void mode_names_and_numbers_convert_both_ways(void **state)
 {
         static const enum sched_mode modes[] = {SCHED_MODE_AUTO, SCHED_MODE_EXCLUSIVE,
                                                 SCHED_MODE_OFF};
@@ -221,14 +221,14 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(resident_memory_is_exported_at_once),
-                cmocka_unit_test(more_than_is_allocated_is_not_exported),
-                cmocka_unit_test(exported_memory_does_not_leave_for_others),
-                cmocka_unit_test(what_others_need_to_run_is_not_exported),
-                cmocka_unit_test(what_lies_on_the_host_is_pinned_when_there_is_room),
-                cmocka_unit_test(without_sharing_nothing_moves_for_a_export),
-                cmocka_unit_test(a_cards_clients_are_counted_as_they_wait_and_run),
-                cmocka_unit_test(what_is_asked_for_is_shown_beside_what_is_held),
-                cmocka_unit_test(names_and_numbers_of_modes_go_both_ways),
+                cmocka_unit_test(an_export_of_more_than_is_allocated_is_refused),
+                cmocka_unit_test(exported_memory_does_not_leave_for_other_clients),
+                cmocka_unit_test(bytes_that_others_need_to_run_are_not_exported),
+                cmocka_unit_test(evicted_memory_is_exported_when_there_is_room),
+                cmocka_unit_test(an_export_is_granted_at_once_in_mode_off),
+                cmocka_unit_test(waiting_and_running_clients_of_a_card_are_counted),
+                cmocka_unit_test(requested_bytes_are_shown_beside_held_bytes),
+                cmocka_unit_test(mode_names_and_numbers_convert_both_ways),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_sched_foreign.c: a card shared with foreign processes: what a client lacks because of them,
- * and who gives way when a peer daemon says that its program waits. */
+/* test_sched_foreign.c: the scheduler beside foreign processes. It counts the bytes that clients
+ * lack because of them, and idle clients give way to the needs of peer daemons. */
 #include "sched_bench.h"
 
 #define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
@@ -9,7 +9,7 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-/* A tenant of 600 MiB with 300 resident, which waits for bytes that foreign processes hold. */
+/* Makes a client of 600 MiB, 300 MiB resident, that waits for bytes of foreign processes. */
 static struct tenant *half_there(struct bench *b)
 {
         struct tenant *t = runner(b, 0, 600 * MIB);
@@ -25,7 +25,7 @@ static struct tenant *half_there(struct bench *b)
         return t;
 }
 
-/* A client past the end of its turn, while no other client of this daemon waits. */
+/* Makes a client past the end of its turn, while no other client of this daemon waits. */
 static struct tenant *busy(struct bench *b, int priority)
 {
         struct tenant *t = runner(b, priority, 600 * MIB);
@@ -35,7 +35,7 @@ static struct tenant *busy(struct bench *b, int priority)
         return t;
 }
 
-static void what_foreign_processes_hold_is_lacking_until_they_give_it(void **state)
+static void bytes_of_foreign_processes_are_lacking_until_they_are_free(void **state)
 {
         BENCH;
         struct tenant *t;
@@ -120,7 +120,7 @@ static void a_busy_client_never_gives_way_whatever_its_priority(void **state)
         }
 }
 
-static void a_waiting_client_keeps_what_it_has(void **state)
+static void a_client_with_new_work_keeps_its_memory(void **state)
 {
         BENCH;
         struct tenant *r = runner(b, 0, 400 * MIB), *t = runner(b, 0, 300 * MIB);
@@ -187,7 +187,7 @@ static void a_peer_daemon_that_waits_no_longer_gets_nothing(void **state)
 
 /* The program could not run beside the foreign processes anyway, so a small context costs it
  * nothing. */
-static void a_context_is_made_though_an_evicted_program_waits_for_foreign_bytes(void **state)
+static void a_context_gets_room_beside_an_evicted_waiting_program(void **state)
 {
         BENCH;
         struct tenant *t = half_there(b), *u;
@@ -202,17 +202,16 @@ static void a_context_is_made_though_an_evicted_program_waits_for_foreign_bytes(
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_foreign_processes_hold_is_lacking_until_they_give_it),
+                cmocka_unit_test(bytes_of_foreign_processes_are_lacking_until_they_are_free),
                 cmocka_unit_test(bytes_of_our_own_clients_are_not_foreign_needs),
                 cmocka_unit_test(an_idle_client_gives_way_to_a_foreign_process),
                 cmocka_unit_test(moving_bytes_are_not_asked_for_again),
                 cmocka_unit_test(a_busy_client_never_gives_way_whatever_its_priority),
-                cmocka_unit_test(a_waiting_client_keeps_what_it_has),
+                cmocka_unit_test(a_client_with_new_work_keeps_its_memory),
                 cmocka_unit_test(a_client_that_becomes_busy_again_keeps_its_memory),
                 cmocka_unit_test(our_own_clients_come_before_foreign_processes),
                 cmocka_unit_test(a_peer_daemon_that_waits_no_longer_gets_nothing),
-                cmocka_unit_test(
-                        a_context_is_made_though_an_evicted_program_waits_for_foreign_bytes),
+                cmocka_unit_test(a_context_gets_room_beside_an_evicted_waiting_program),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

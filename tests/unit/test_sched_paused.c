@@ -1,4 +1,4 @@
-/* test_sched_paused.c: a client that is frozen with a lease and keeps its memory meanwhile. */
+/* test_sched_paused.c: a client that is paused with a lease keeps its memory until it goes on. */
 #include "sched_bench.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-/* Behaves like a paused client: idle at once, and refuses to drain. */
+/* Lets a client behave as if paused: it is idle at once, and refuses to drain. */
 static void pause_and_refuse(struct bench *b, struct tenant *t)
 {
         idle(b, t, true);
@@ -29,11 +29,11 @@ static struct tenant *waits_for(struct bench *b, uint64_t bytes)
         t->allocated[0] = bytes;
         usage(b, t);
         want_run(b, t, bytes);
-        restore(b, t); /* as much as the limit allows */
+        restore(b, t); /* restores as much as the limit allows */
         return t;
 }
 
-static void a_standing_client_is_not_asked_again_until_it_goes_on(void **state)
+static void a_paused_client_is_not_asked_again_until_it_goes_on(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waits_for(b, 400 * MIB);
@@ -55,7 +55,7 @@ static void a_standing_client_is_not_asked_again_until_it_goes_on(void **state)
         assert_int_not_equal(t->lease, 0);
 }
 
-static void the_one_that_waits_is_told_who_stands_in_its_way(void **state)
+static void a_waiting_client_is_told_which_paused_client_blocks_it(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waits_for(b, 400 * MIB);
@@ -66,7 +66,7 @@ static void the_one_that_waits_is_told_who_stands_in_its_way(void **state)
         assert_true(v.blocker == a->id);
 }
 
-static void another_one_gives_way_instead(void **state)
+static void another_client_gives_way_instead_of_a_paused_one(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 400 * MIB), *c = runner(b, 0, 400 * MIB), *t;
@@ -88,7 +88,7 @@ static void exclusive(struct sched_config *c)
         c->mode = SCHED_MODE_EXCLUSIVE;
 }
 
-static void its_lease_keeps_nobody_waiting_in_exclusive_mode(void **state)
+static void a_paused_clients_lease_blocks_nobody_in_exclusive_mode(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(exclusive);
         struct tenant *a = runner(b, 0, 300 * MIB), *t = waits_for(b, 300 * MIB);
@@ -103,7 +103,7 @@ static void its_lease_keeps_nobody_waiting_in_exclusive_mode(void **state)
         assert_true(t->revoked || a->revoked);
 }
 
-static void a_lease_given_back_ends_it(void **state)
+static void a_paused_client_that_gives_its_lease_back_gives_way(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waits_for(b, 400 * MIB);
@@ -118,7 +118,7 @@ static void a_lease_given_back_ends_it(void **state)
         assert_int_not_equal(t->lease, 0);
 }
 
-static void without_a_lease_it_changes_nothing(void **state)
+static void a_pause_without_a_lease_changes_nothing(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 300 * MIB);
@@ -136,12 +136,12 @@ static void without_a_lease_it_changes_nothing(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_standing_client_is_not_asked_again_until_it_goes_on),
-                cmocka_unit_test(the_one_that_waits_is_told_who_stands_in_its_way),
-                cmocka_unit_test(another_one_gives_way_instead),
-                cmocka_unit_test(its_lease_keeps_nobody_waiting_in_exclusive_mode),
-                cmocka_unit_test(a_lease_given_back_ends_it),
-                cmocka_unit_test(without_a_lease_it_changes_nothing),
+                cmocka_unit_test(a_paused_client_is_not_asked_again_until_it_goes_on),
+                cmocka_unit_test(a_waiting_client_is_told_which_paused_client_blocks_it),
+                cmocka_unit_test(another_client_gives_way_instead_of_a_paused_one),
+                cmocka_unit_test(a_paused_clients_lease_blocks_nobody_in_exclusive_mode),
+                cmocka_unit_test(a_paused_client_that_gives_its_lease_back_gives_way),
+                cmocka_unit_test(a_pause_without_a_lease_changes_nothing),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,9 +11,9 @@
 #define WORLDS 1500
 #define STEPS  2000
 
-/* The states that a client's state may change to; NONE: joins, leaves. TOLERATED: too rare to
- * require, or only by a client that breaks the protocol and claims to run on one GPU while it waits
- * for another. */
+/* Legal changes of a client's state; NONE is the state before it joins and after it leaves.
+ * TOLERATED changes are too rare to require, or need a client that breaks the protocol: it claims
+ * to run on one GPU while it waits for another. */
 #define NONE SCHED_STATES
 enum { LEGAL = 1, TOLERATED };
 static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
@@ -35,7 +35,7 @@ static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
                              [SCHED_DRAINING] = TOLERATED,
                              [SCHED_EVICTING] = LEGAL,
                              [NONE] = LEGAL},
-        /* It gave its lease back unasked, so there was no drain. */
+        /* A running client may give its lease back unasked, without a drain. */
         [SCHED_RUNNING] = {[SCHED_IDLE] = LEGAL,
                            [SCHED_WAITING] = LEGAL,
                            [SCHED_RESTORING] = LEGAL,

@@ -1,5 +1,6 @@
-/* test_sched_share.c: how the GPU is shared over several turns: between users, between turns of
- * different lengths, between peaks. test_sched_turns.c tests who gives way at one moment. */
+/* test_sched_share.c: the GPU is shared over several turns, between users, between turns of
+ * different lengths and between peaks. test_sched_turns.c tests which client gives way at one
+ * moment. */
 #include "sched_bench.h"
 
 #define WHOLE (970 * MIB) /* all usable bytes */
@@ -11,7 +12,7 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-/* A client of that user that holds so many bytes, none of them resident, and asks to run. */
+/* Makes a client of this user that holds so many bytes, none of them resident, and asks to run. */
 static struct tenant *waiter_of(struct bench *b, uint32_t uid, uint64_t bytes)
 {
         struct tenant *t = &b->t[b->tenants++];
@@ -23,7 +24,7 @@ static struct tenant *waiter_of(struct bench *b, uint32_t uid, uint64_t bytes)
         return t;
 }
 
-/* Its turn ends now, and it asks for another. */
+/* Ends the client's turn, and lets it ask for another. */
 static void hand_over(struct bench *b, struct tenant *t)
 {
         assert_true(t->revoked);
@@ -45,7 +46,7 @@ static void next_turn(struct bench *b, struct tenant *from, struct tenant *to)
         next_turn_after(b, FIXED_QUANTUM_NS, from, to);
 }
 
-static void a_user_with_many_processes_has_no_more_turns_than_one_with_one(void **state)
+static void many_processes_get_a_user_no_more_turns_than_one(void **state)
 {
         BENCH;
         struct tenant *a[3], *c;
@@ -53,7 +54,7 @@ static void a_user_with_many_processes_has_no_more_turns_than_one_with_one(void 
         for (unsigned i = 0; i < 3; i++)
                 a[i] = waiter_of(b, 1, WHOLE);
         assert_int_not_equal(a[0]->lease, 0);
-        c = waiter_of(b, 2, WHOLE); /* the last to ask */
+        c = waiter_of(b, 2, WHOLE); /* c is the last to ask */
         next_turn(b, a[0], c);
         next_turn(b, c, a[1]);
         next_turn(b, a[1], c);
@@ -62,8 +63,8 @@ static void a_user_with_many_processes_has_no_more_turns_than_one_with_one(void 
         next_turn(b, c, a[0]);
 }
 
-/* The clients connect, ask for most of the card, and read nothing. */
-static void those_who_never_answer_take_nothing_from_another_user(void **state)
+/* Seven clients connect, request most of the card, and read nothing. */
+static void silent_clients_take_no_turns_from_another_user(void **state)
 {
         BENCH;
         struct tenant *u;
@@ -94,12 +95,12 @@ static void processes_of_one_user_take_turns_in_the_order_in_which_they_asked(vo
                 next_turn(b, a[i % 3], a[(i + 1) % 3]);
 }
 
-static void who_comes_back_after_hours_has_saved_nothing_and_owes_nothing(void **state)
+static void an_hour_alone_on_the_card_counts_as_two_turns(void **state)
 {
         BENCH;
         struct tenant *a = waiter_of(b, 1, WHOLE), *c, *d;
 
-        pass(b, 3600 * NSEC_PER_SEC); /* alone on the card */
+        pass(b, 3600 * NSEC_PER_SEC); /* a is alone on the card */
         c = waiter_of(b, 2, WHOLE);
         hand_over(b, a);
         restore(b, c);
@@ -139,7 +140,7 @@ static void an_overlong_turn_shortens_the_next_one(void **state)
         assert_true(a->revoked);
 }
 
-static void a_turn_stands_still_while_it_waits_for_growth(void **state)
+static void a_turns_time_stops_while_it_waits_for_growth(void **state)
 {
         BENCH;
         struct tenant *c = runner(b, 0, 400 * MIB), *a, *t;
@@ -149,12 +150,12 @@ static void a_turn_stands_still_while_it_waits_for_growth(void **state)
         request_commit_of(b, a, 600 * MIB);
         a->allocated[0] = 600 * MIB;
         usage(b, a);
-        want_run(b, a, 600 * MIB); /* lacks 30 MiB, and c is safe for another half quantum */
+        want_run(b, a, 600 * MIB); /* a lacks 30 MiB; c is safe for half a quantum */
         pass(b, FIXED_QUANTUM_NS / 2);
         assert_true(c->revoked);
         pass(b, FIXED_QUANTUM_NS / 4);
         gone(b, c);
-        restore(b, a); /* three quarters of a quantum late */
+        restore(b, a); /* a goes on three quarters of a quantum late */
         t = waiter_of(b, 1, 600 * MIB);
         pass(b, FIXED_QUANTUM_NS - NSEC_PER_MSEC);
         assert_false(a->revoked);
@@ -163,8 +164,8 @@ static void a_turn_stands_still_while_it_waits_for_growth(void **state)
         assert_int_equal(t->lease, 0);
 }
 
-/* Otherwise it would keep its memory from everybody while a higher priority computes. */
-static void a_turn_does_not_stand_still_for_more_than_a_quantum(void **state)
+/* Otherwise a client could keep its memory from all others while a higher priority computes. */
+static void a_turns_time_stops_for_at_most_a_quantum(void **state)
 {
         BENCH;
         struct tenant *a, *t, *high;
@@ -189,7 +190,7 @@ static void a_turn_does_not_stand_still_for_more_than_a_quantum(void **state)
         assert_int_not_equal(t->lease, 0);
 }
 
-/* A client of that user that reconnects running: nobody knows since when it has run. */
+/* Reconnects a running client of this user: the daemon cannot know since when it has run. */
 static struct tenant *returner_of(struct bench *b, uint32_t uid, uint64_t allocated,
                                   uint64_t backed)
 {
@@ -199,12 +200,12 @@ static struct tenant *returner_of(struct bench *b, uint32_t uid, uint64_t alloca
         attach(b, t, 0,
                &(struct sched_attach){.usage = {.allocated = allocated, .backed = backed},
                                       .running = true});
-        assert_int_not_equal(t->lease, 0); /* it runs already, so it gets a lease */
+        assert_int_not_equal(t->lease, 0); /* t runs already, so it gets a lease */
         usage(b, t);
         return t;
 }
 
-/* Its claim that it runs may be false. */
+/* The client's claim that it runs may be false. */
 static void a_client_that_claims_to_run_does_not_overtake_waiters(void **state)
 {
         BENCH;
@@ -239,18 +240,18 @@ static void room_for_the_next_peak_is_not_lent(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 800 * MIB), *t;
 
-        a->allocated[0] = a->backed[0] = 100 * MIB; /* between two peaks */
+        a->allocated[0] = a->backed[0] = 100 * MIB; /* a is between two peaks */
         usage(b, a);
         t = waiter_of(b, 1, 400 * MIB);
         assert_int_equal(t->limit[0], 170 * MIB);
         assert_int_equal(a->limit[0], 800 * MIB);
-        pass(b, FIXED_QUANTUM_NS); /* but its turn ends */
+        pass(b, FIXED_QUANTUM_NS); /* a's turn ends all the same */
         drained(b, a);
-        assert_int_equal(a->limit[0], 570 * MIB); /* nothing has to be moved for that */
+        assert_int_equal(a->limit[0], 570 * MIB); /* no memory has to move for this limit */
         usage(b, a);
         restore(b, t);
         assert_int_not_equal(t->lease, 0);
-        /* Its next turn needs room for the peak, so that the two peaks never coincide. */
+        /* The next turn of a needs room for its peak, so that the two peaks never coincide. */
         want_run(b, a, 100 * MIB);
         assert_int_equal(a->lease, 0);
         pass(b, FIXED_QUANTUM_NS);
@@ -280,7 +281,7 @@ static void a_client_does_not_wait_for_bytes_it_can_never_have(void **state)
         assert_int_not_equal(a->lease, 0);
 }
 
-static void a_peak_is_forgotten_as_it_runs(void **state)
+static void a_peak_is_forgotten_as_the_client_runs(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 9, 800 * MIB), *t;
@@ -289,9 +290,9 @@ static void a_peak_is_forgotten_as_it_runs(void **state)
         usage(b, a);
         t = waiter_of(b, 1, 500 * MIB);
         assert_int_equal(t->lease, 0);
-        pass(b, 5 * NSEC_PER_SEC); /* 600 MiB by now */
+        pass(b, 5 * NSEC_PER_SEC); /* the remembered peak is 600 MiB by now */
         assert_in_range(a->limit[0], 590 * MIB, 640 * MIB);
-        pass(b, 5 * NSEC_PER_SEC); /* 400 MiB: the remaining bytes include t's */
+        pass(b, 5 * NSEC_PER_SEC); /* it is 400 MiB by now: the rest is enough for t */
         assert_int_equal(a->limit[0], 470 * MIB);
         usage(b, a);
         restore(b, t);
@@ -314,7 +315,7 @@ static void an_idle_client_keeps_no_room_for_peaks(void **state)
         assert_false(a->revoked);
 }
 
-/* It was idle when asked to drain, and had work again before it had drained. */
+/* The client was idle when asked to drain, and had work again before it had drained. */
 static void a_drained_client_that_is_next_keeps_its_memory(void **state)
 {
         BENCH;
@@ -325,7 +326,7 @@ static void a_drained_client_that_is_next_keeps_its_memory(void **state)
         pass(b, NSEC_PER_SEC);
         assert_true(high->revoked);
         idle(b, high, false);
-        want_run(b, high, 900 * MIB); /* its threads wait already */
+        want_run(b, high, 900 * MIB); /* its threads wait to run already */
         drained(b, high);
         want_run(b, high, 900 * MIB);
         if (!high->lease)
@@ -338,7 +339,7 @@ static void bursts_of_a_higher_priority_keep_their_memory_for_a_hand_offs_cost(v
 {
         BENCH;
         struct tenant *high = runner(b, 5, 900 * MIB), *t;
-        /* 830 MiB out and in again at 20 GB/s */
+        /* The time to move 830 MiB out and in again at 20 GB/s. */
         uint64_t cost = 2 * 830 * MIB / 20000 * 1000;
 
         t = waiter_of(b, 1, 900 * MIB);
@@ -373,8 +374,8 @@ static void bursts_of_a_higher_priority_keep_their_memory_for_the_set_idle_time(
         assert_true(high->revoked);
 }
 
-/* Other clients have had turns beside it: a request for more than its own memory counts from now,
- * not from the start of its turn. */
+/* Other clients have had turns beside this client: its request for more memory counts from now, not
+ * from the start of its turn. */
 static void growth_past_the_end_of_a_turn_does_not_overtake_waiters(void **state)
 {
         BENCH;
@@ -390,7 +391,7 @@ static void growth_past_the_end_of_a_turn_does_not_overtake_waiters(void **state
         y = waiter_of(b, 2000, 700 * MIB);
         assert_int_equal(y->limit[0], 670 * MIB);
         assert_true(x->revoked);
-        drain_failed(b, x); /* left alone for a while */
+        drain_failed(b, x); /* x is left alone for a while */
         request_commit_of(b, x, 400 * MIB);
         x->allocated[0] = 400 * MIB;
         usage(b, x);
@@ -403,18 +404,18 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(growth_past_the_end_of_a_turn_does_not_overtake_waiters),
-                cmocka_unit_test(a_user_with_many_processes_has_no_more_turns_than_one_with_one),
-                cmocka_unit_test(those_who_never_answer_take_nothing_from_another_user),
+                cmocka_unit_test(many_processes_get_a_user_no_more_turns_than_one),
+                cmocka_unit_test(silent_clients_take_no_turns_from_another_user),
                 cmocka_unit_test(processes_of_one_user_take_turns_in_the_order_in_which_they_asked),
-                cmocka_unit_test(who_comes_back_after_hours_has_saved_nothing_and_owes_nothing),
+                cmocka_unit_test(an_hour_alone_on_the_card_counts_as_two_turns),
                 cmocka_unit_test(an_overlong_turn_shortens_the_next_one),
-                cmocka_unit_test(a_turn_stands_still_while_it_waits_for_growth),
-                cmocka_unit_test(a_turn_does_not_stand_still_for_more_than_a_quantum),
+                cmocka_unit_test(a_turns_time_stops_while_it_waits_for_growth),
+                cmocka_unit_test(a_turns_time_stops_for_at_most_a_quantum),
                 cmocka_unit_test(a_client_that_claims_to_run_does_not_overtake_waiters),
                 cmocka_unit_test(a_turn_does_not_begin_anew_with_a_connection),
                 cmocka_unit_test(room_for_the_next_peak_is_not_lent),
                 cmocka_unit_test(a_client_does_not_wait_for_bytes_it_can_never_have),
-                cmocka_unit_test(a_peak_is_forgotten_as_it_runs),
+                cmocka_unit_test(a_peak_is_forgotten_as_the_client_runs),
                 cmocka_unit_test(an_idle_client_keeps_no_room_for_peaks),
                 cmocka_unit_test(a_drained_client_that_is_next_keeps_its_memory),
                 cmocka_unit_test(

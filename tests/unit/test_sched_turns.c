@@ -1,5 +1,5 @@
-/* test_sched_turns.c: the scheduler's policy by example: who runs, who gives way to whom, and when.
- * test_sched.c tests charges and promises. */
+/* test_sched_turns.c: the scheduler's policy by example: which client runs, and which one gives
+ * way, when and for which other client. test_sched.c tests charges and promises. */
 #include "sched_bench.h"
 
 #define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
@@ -9,7 +9,7 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-/* A client that holds so many bytes, none of them resident, and asks to run. */
+/* Makes a client that holds so many bytes, none of them resident, and asks to run. */
 static struct tenant *waiter(struct bench *b, int priority, uint64_t bytes)
 {
         struct tenant *t = &b->t[b->tenants++];
@@ -37,11 +37,11 @@ static void clients_that_fit_run_together_undisturbed(void **state)
         struct tenant *a = runner(b, 0, 480 * MIB), *c = runner(b, 0, 480 * MIB);
 
         pass(b, 3600 * NSEC_PER_SEC);
-        assert_false(a->revoked || c->revoked || a->bound || c->bound);
+        assert_false(a->revoked || c->revoked || a->throttle || c->throttle);
         assert_int_not_equal(a->lease, c->lease);
 }
 
-static void the_one_that_runs_longest_is_named_as_what_is_waited_for(void **state)
+static void the_longest_running_client_is_named_as_blocker(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 300 * MIB), *c = runner(b, 0, 300 * MIB), *t;
@@ -58,15 +58,15 @@ static void the_one_that_runs_longest_is_named_as_what_is_waited_for(void **stat
         assert_true(v.blocker == 0);
 }
 
-static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
+static void a_hand_off_moves_only_the_missing_bytes_step_by_step(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 700 * MIB), *t = waiter(b, 0, 700 * MIB);
         struct sched_client_view v;
 
-        assert_int_equal(t->limit[0], 270 * MIB); /* the free bytes */
+        assert_int_equal(t->limit[0], 270 * MIB); /* t gets the free bytes */
         assert_int_equal(state_of(b, t), SCHED_RESTORING);
-        assert_true(a->bound == SCHED_BOUND_SHORT && t->bound == SCHED_BOUND_SHORT);
+        assert_true(a->throttle == SCHED_THROTTLE_SHORT && t->throttle == SCHED_THROTTLE_SHORT);
         assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
         assert_true(v.blocker == a->id);
         pass(b, FIXED_QUANTUM_NS - 1);
@@ -81,7 +81,7 @@ static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
         assert_int_equal(t->limit[0], 270 * MIB);
         usage(b, a); /* an acknowledgement frees no byte */
         assert_int_equal(t->limit[0], 270 * MIB);
-        want_run(b, a, 700 * MIB); /* it asks again at once, and queues */
+        want_run(b, a, 700 * MIB); /* a asks again at once, and queues */
         assert_int_equal(a->limit[0], 270 * MIB);
 
         a->backed[0] = 600 * MIB;
@@ -104,7 +104,7 @@ static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
         assert_true(t->revoked); /* turns alternate */
 }
 
-static void slack_that_nobody_uses_is_taken_before_anybody_is_disturbed(void **state)
+static void unused_bytes_of_a_limit_are_taken_before_a_client_is_disturbed(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 400 * MIB), *t;
@@ -113,7 +113,7 @@ static void slack_that_nobody_uses_is_taken_before_anybody_is_disturbed(void **s
         assert_int_equal(a->limit[0], 900 * MIB);
         t = waiter(b, 0, 500 * MIB);
         assert_int_equal(t->limit[0], 70 * MIB);
-        assert_int_equal(a->limit[0], 470 * MIB); /* gives only what is missing */
+        assert_int_equal(a->limit[0], 470 * MIB); /* a gives only the missing bytes */
         assert_false(a->revoked);
         usage(b, a);
         assert_int_equal(t->limit[0], 500 * MIB);
@@ -121,7 +121,7 @@ static void slack_that_nobody_uses_is_taken_before_anybody_is_disturbed(void **s
         assert_int_not_equal(t->lease, 0);
 }
 
-static void what_a_running_client_backed_meanwhile_stays(void **state)
+static void bytes_backed_before_a_lower_limit_arrives_stay(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 400 * MIB);
@@ -129,7 +129,7 @@ static void what_a_running_client_backed_meanwhile_stays(void **state)
         request_commit_of(b, a, 900 * MIB);
         (void)waiter(b, 0, 500 * MIB);
         assert_int_equal(a->limit[0], 470 * MIB);
-        a->allocated[0] = a->backed[0] = 600 * MIB; /* before the lower limit reached it */
+        a->allocated[0] = a->backed[0] = 600 * MIB; /* before the lower limit has reached a */
         usage(b, a);
         assert_int_equal(a->limit[0], 600 * MIB);
         assert_false(a->revoked);
@@ -146,12 +146,12 @@ static void idle_clients_give_way_the_longest_idle_first(void **state)
         pass(b, NSEC_PER_SEC / 4);
         idle(b, a, true);
         pass(b, NSEC_PER_SEC / 4);
-        t = waiter(b, 0, 500 * MIB); /* 70 are free: more than one client has to give way */
+        t = waiter(b, 0, 500 * MIB); /* 70 MiB are free: two clients have to give way */
         assert_true(c->revoked);
         assert_false(a->revoked || d->revoked);
         drained(b, c);
         assert_int_equal(c->limit[0], 0);
-        assert_false(a->revoked); /* one victim after the other */
+        assert_false(a->revoked); /* clients give way one after the other */
         usage(b, c);
         assert_false(a->revoked);
         evict_to(b, c, 0);
@@ -168,7 +168,7 @@ static void an_idle_client_stays_as_long_as_its_hand_off_would_cost(void **state
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t;
-        /* 830 MiB out and in again at 20 GB/s */
+        /* The time to move 830 MiB out and in again at 20 GB/s. */
         uint64_t cost = 2 * 830 * MIB / 20000 * 1000;
 
         idle(b, a, true);
@@ -177,7 +177,7 @@ static void an_idle_client_stays_as_long_as_its_hand_off_would_cost(void **state
         assert_false(a->revoked);
         pass(b, cost - NSEC_PER_MSEC);
         assert_false(a->revoked);
-        idle(b, a, false); /* active again: the idle time starts anew */
+        idle(b, a, false); /* a is active again: its idle time starts anew */
         idle(b, a, true);
         pass(b, cost - NSEC_PER_MSEC);
         assert_false(a->revoked);
@@ -203,7 +203,7 @@ static void a_set_idle_time_replaces_the_measured_one(void **state)
         assert_true(a->revoked);
 }
 
-static void waiters_behind_the_head_give_way_before_a_lease(void **state)
+static void waiting_clients_give_way_before_lease_holders(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t = waiter(b, 0, 900 * MIB),
@@ -224,7 +224,7 @@ static void waiters_behind_the_head_give_way_before_a_lease(void **state)
         assert_int_equal(u->limit[0], 70 * MIB);
 }
 
-static void bytes_are_kept_for_the_head(void **state)
+static void free_bytes_are_kept_for_the_head_of_the_queue(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t = waiter(b, 0, 900 * MIB),
@@ -235,12 +235,12 @@ static void bytes_are_kept_for_the_head(void **state)
         assert_int_equal(u->limit[0], 0); /* although u's request is small */
 }
 
-static void bytes_the_head_cannot_use_go_to_those_behind(void **state)
+static void bytes_useless_to_the_head_go_to_clients_behind_it(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t, *u;
 
-        lost(b, a); /* lost: its bytes count as unevictable, so 900 MiB can never be had */
+        lost(b, a); /* a's bytes count as unevictable now: 900 MiB can never be free */
         t = waiter(b, 0, 900 * MIB);
         u = waiter(b, 0, 300 * MIB);
         assert_int_equal(t->limit[0], 0);
@@ -261,7 +261,7 @@ static void the_largest_overrun_gives_way_first(void **state)
         assert_false(c->revoked);
 }
 
-static void of_two_that_grow_the_later_gives_way(void **state)
+static void the_later_of_two_growing_clients_gives_way(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 480 * MIB), *c = runner(b, 0, 480 * MIB);
@@ -282,7 +282,7 @@ static void of_two_that_grow_the_later_gives_way(void **state)
         assert_int_not_equal(a->lease, 0);
 }
 
-static void growth_within_the_quantum_goes_before_those_who_wait(void **state)
+static void growth_within_the_quantum_precedes_waiting_clients(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t = waiter(b, 0, 900 * MIB);
@@ -297,7 +297,7 @@ static void growth_within_the_quantum_goes_before_those_who_wait(void **state)
         evict_to(b, t, 270 * MIB);
         assert_int_equal(a->limit[0], 700 * MIB);
         pass(b, FIXED_QUANTUM_NS);
-        assert_true(a->revoked); /* its turn ends all the same */
+        assert_true(a->revoked); /* a's turn ends all the same */
 }
 
 static void a_drain_that_fails_is_tried_again_later_with_more_patience(void **state)
@@ -312,7 +312,7 @@ static void a_drain_that_fails_is_tried_again_later_with_more_patience(void **st
         first = a->patience_ns;
         drain_failed(b, a);
         assert_int_equal(state_of(b, a), SCHED_RUNNING);
-        assert_true(c->revoked); /* another victim */
+        assert_true(c->revoked); /* c has to give way instead */
         drain_failed(b, c);
         assert_false(a->revoked);
         assert_int_equal(sched_next_ns(b->s), b->now_ns + 2 * first);
@@ -347,8 +347,8 @@ static void a_client_that_never_drains_is_left_alone_for_a_while(void **state)
         assert_false(a->overdue);
 }
 
-/* Its host has no room to evict to, and it reports this. */
-static void who_cannot_move_its_memory_may_go_on_using_it(void **state)
+/* The host has no room for the client's memory, and the client reports this. */
+static void a_client_that_cannot_evict_may_go_on(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 700 * MIB), *t;
@@ -370,7 +370,7 @@ static void who_cannot_move_its_memory_may_go_on_using_it(void **state)
         assert_false(flags_of(b, a) & SCHED_OVERDUE);
 }
 
-static void time_that_is_skipped_is_no_grace(void **state)
+static void skipped_time_does_not_use_up_the_grace_period(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 700 * MIB);
@@ -386,7 +386,7 @@ static void time_that_is_skipped_is_no_grace(void **state)
         assert_true(a->overdue);
 }
 
-static void who_cannot_move_all_of_its_memory_gets_the_rest_back(void **state)
+static void a_client_that_cannot_evict_all_memory_gets_the_rest_back(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 700 * MIB), *t;
@@ -422,7 +422,7 @@ static void bytes_below_an_unacknowledged_limit_are_still_owed(void **state)
         before = a->sequence[0];
         drained(b, a);
         a->stays = true;
-        usage_as_of(b, a, 0, before); /* sent before it received the lower limit */
+        usage_as_of(b, a, 0, before); /* sent before a received the lower limit */
         want_run(b, a, 700 * MIB);
         pass(b, 5 * NSEC_PER_SEC);
         assert_true(a->overdue);
@@ -433,7 +433,7 @@ static void bytes_below_an_unacknowledged_limit_are_still_owed(void **state)
         assert_int_equal(t->lease, 0);
 }
 
-/* Otherwise slow clients would get their bytes back each time, and others would never get them. */
+/* If slow clients got their bytes back each time, others would never get them. */
 static void a_slow_client_becomes_overdue_and_gives_its_bytes(void **state)
 {
         BENCH;
@@ -448,7 +448,7 @@ static void a_slow_client_becomes_overdue_and_gives_its_bytes(void **state)
         pass(b, 5 * NSEC_PER_SEC);
         assert_true(slow->overdue);
         assert_int_equal(slow->limit[0], 270 * MIB);
-        assert_int_equal(large->limit[0], 170 * MIB); /* others give way meanwhile */
+        assert_int_equal(large->limit[0], 170 * MIB); /* other clients give way in the meantime */
         evict_to(b, large, 170 * MIB);
         restore(b, little);
         assert_int_not_equal(little->lease, 0);
@@ -461,7 +461,7 @@ static void a_slow_client_becomes_overdue_and_gives_its_bytes(void **state)
         assert_int_not_equal(large->lease, 0);
 }
 
-static void who_does_not_answer_is_overdue_and_the_next_one_goes(void **state)
+static void a_silent_client_is_overdue_and_the_next_client_gives_way(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 400 * MIB), *c = runner(b, 0, 400 * MIB), *t;
@@ -497,8 +497,8 @@ static uint64_t run_time(struct bench *b, const struct tenant *t)
         return v.run_ns;
 }
 
-/* It is stopped, or runs a kernel that does not end: the daemon cannot see which. */
-static void who_is_overdue_earns_no_gpu_time_until_it_answers(void **state)
+/* The client is stopped, or runs a kernel that does not end: the daemon cannot see which. */
+static void an_overdue_client_earns_no_gpu_time_until_it_answers(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB);
@@ -513,13 +513,13 @@ static void who_is_overdue_earns_no_gpu_time_until_it_answers(void **state)
         assert_true(until_overdue >= FIXED_QUANTUM_NS);
         pass(b, 3600 * NSEC_PER_SEC);
         assert_int_equal(run_time(b, a) / NSEC_PER_SEC, until_overdue / NSEC_PER_SEC);
-        drain_failed(b, a); /* it answers again, and still has its turn */
+        drain_failed(b, a); /* a answers again, and still has its turn */
         until_overdue = run_time(b, a);
         pass(b, NSEC_PER_SEC);
         assert_int_equal(run_time(b, a), until_overdue + NSEC_PER_SEC);
 }
 
-static void an_eviction_that_stands_still_is_overdue(void **state)
+static void an_eviction_without_progress_is_overdue(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
@@ -541,7 +541,7 @@ static void an_eviction_that_stands_still_is_overdue(void **state)
         assert_false(flags_of(b, a) & SCHED_OVERDUE);
 }
 
-static void who_moves_one_gpu_after_the_other_is_not_overdue(void **state)
+static void a_client_that_moves_one_gpu_after_another_is_not_overdue(void **state)
 {
         BENCH;
         struct tenant *t = &b->t[b->tenants++];
@@ -562,7 +562,7 @@ static void who_moves_one_gpu_after_the_other_is_not_overdue(void **state)
         assert_true(t->overdue);
 }
 
-static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
+static void a_client_that_does_not_restore_holds_up_nobody(void **state)
 {
         BENCH;
         struct tenant *t = &b->t[b->tenants++], *u;
@@ -571,7 +571,7 @@ static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 400 * MIB}, .run = true});
         assert_int_equal(t->limit[0], 0);
         usage(b, t);
-        assert_int_equal(t->limit[0], 400 * MIB); /* then t's process is stopped */
+        assert_int_equal(t->limit[0], 400 * MIB); /* t's process is stopped here */
         u = waiter(b, 0, 900 * MIB);
         pass(b, 5 * NSEC_PER_SEC);
         assert_true(t->overdue);
@@ -580,7 +580,7 @@ static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
         assert_int_not_equal(u->lease, 0);
 }
 
-static void who_is_given_more_and_more_and_restores_nothing_is_overdue(void **state)
+static void a_rising_limit_does_not_excuse_a_client_that_restores_nothing(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t;
@@ -589,7 +589,7 @@ static void who_is_given_more_and_more_and_restores_nothing_is_overdue(void **st
         t = &b->t[b->tenants++];
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 900 * MIB}, .run = true});
-        usage(b, t); /* then t's process is stopped */
+        usage(b, t); /* t's process is stopped after this */
         assert_int_equal(t->limit[0], 70 * MIB);
         drained(b, a);
         usage(b, a);
@@ -607,7 +607,7 @@ static void who_is_given_more_and_more_and_restores_nothing_is_overdue(void **st
 }
 
 /* An extent has at least 2 MiB. */
-static void less_than_an_extent_is_not_waited_for_on_a_small_card(void **state)
+static void a_rest_smaller_than_an_extent_makes_no_client_overdue(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_of(16 * MIB, NULL);
         struct tenant *t;
@@ -621,7 +621,7 @@ static void less_than_an_extent_is_not_waited_for_on_a_small_card(void **state)
         assert_false(t->overdue);
 }
 
-static void bytes_are_not_kept_for_one_that_does_not_answer(void **state)
+static void bytes_are_not_kept_for_a_silent_client(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 5, 700 * MIB), *t, *u;
@@ -638,7 +638,7 @@ static void bytes_are_not_kept_for_one_that_does_not_answer(void **state)
         assert_int_equal(u->limit[0], 600 * MIB);
 }
 
-static void what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed(void **state)
+static void an_old_usage_above_a_lower_limit_gives_no_lease(void **state)
 {
         BENCH;
         struct tenant *a = join(b, 0), *t;
@@ -647,7 +647,7 @@ static void what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed
         request_commit_of(b, a, 900 * MIB);
         old = a->sequence[0];
         t = waiter(b, 0, 500 * MIB);
-        /* A has not received it yet, and will evict down to it. */
+        /* a has not received this limit yet, and will evict down to it. */
         assert_int_equal(a->limit[0], 470 * MIB);
         gone(b, t);
         a->allocated[0] = 600 * MIB;
@@ -656,7 +656,7 @@ static void what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed
         a->backed[0] = 600 * MIB;
         usage_as_of(b, a, 0, old);
         assert_int_equal(a->lease, 0);
-        a->backed[0] = 500 * MIB; /* has evicted, now restores */
+        a->backed[0] = 500 * MIB; /* a has evicted, and restores now */
         usage(b, a);
         assert_int_equal(a->lease, 0);
         restore(b, a);
@@ -675,7 +675,7 @@ static void freeing_while_waiting_lowers_the_need(void **state)
         assert_int_not_equal(t->lease, 0);
 }
 
-static void room_to_allocate_does_not_bring_an_idle_client_back(void **state)
+static void a_higher_commit_does_not_restore_an_idle_client(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t = runner(b, 0, 300 * MIB);
@@ -707,7 +707,7 @@ static void a_client_that_drained_in_vain_keeps_its_memory(void **state)
         drained(b, a);
         assert_int_equal(a->limit[0], 900 * MIB);
         (void)waiter(b, 0, 900 * MIB);
-        assert_int_equal(a->limit[0], 900 * MIB); /* for as long as a hand-off would cost */
+        assert_int_equal(a->limit[0], 900 * MIB); /* a keeps it as long as a hand-off would cost */
         assert_true(sched_next_ns(b->s) <= b->now_ns + NSEC_PER_SEC / 10);
         tick_at(b, sched_next_ns(b->s));
         assert_int_equal(a->limit[0], 70 * MIB);
@@ -721,7 +721,7 @@ static void a_client_that_lost_its_turn_queues_behind_waiters(void **state)
         request_commit_of(b, a, 700 * MIB);
         a->allocated[0] = 700 * MIB;
         usage(b, a);
-        want_run(b, a, 700 * MIB); /* grows, and asks before t does */
+        want_run(b, a, 700 * MIB); /* a grows, and asks before t does */
         t = waiter(b, 0, 300 * MIB);
         high = waiter(b, 5, 500 * MIB);
         assert_true(a->revoked);
@@ -740,10 +740,10 @@ static void the_higher_priority_is_served_at_once(void **state)
         struct tenant *low = runner(b, 0, 900 * MIB), *first = waiter(b, 0, 900 * MIB), *high;
 
         high = waiter(b, 5, 500 * MIB);
-        assert_int_equal(first->limit[0],
-                         0); /* has waited longer than high, but gives its bytes back */
+        /* The client `first` has waited longer than `high`, but gives its bytes back. */
+        assert_int_equal(first->limit[0], 0);
         evict_to(b, first, 0);
-        assert_true(low->revoked); /* within its quantum */
+        assert_true(low->revoked); /* even within its quantum */
         drained(b, low);
         evict_to(b, low, low->limit[0]);
         restore(b, high);
@@ -765,29 +765,29 @@ static void a_lower_priority_never_ends_a_higher_ones_turn(void **state)
         assert_true(high->revoked);
 }
 
-static void contested_is_said_once_and_lifted_after_a_while(void **state)
+static void a_contested_card_is_reported_until_2_seconds_after_the_contest(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 400 * MIB);
 
-        assert_int_equal(a->bound, SCHED_BOUND_SHORT);
+        assert_int_equal(a->throttle, SCHED_THROTTLE_SHORT);
         idle(b, a, true);
         pass(b, NSEC_PER_SEC);
         drained(b, a);
         evict_to(b, a, a->limit[0]);
         restore(b, t);
         assert_int_not_equal(t->lease, 0);
-        assert_true(a->bound == SCHED_BOUND_SHORT && t->bound == SCHED_BOUND_SHORT);
+        assert_true(a->throttle == SCHED_THROTTLE_SHORT && t->throttle == SCHED_THROTTLE_SHORT);
         gone(b, a);
         pass(b, 1900 * NSEC_PER_MSEC);
-        assert_int_equal(t->bound, SCHED_BOUND_SHORT);
+        assert_int_equal(t->throttle, SCHED_THROTTLE_SHORT);
         pass(b, 200 * NSEC_PER_MSEC);
-        assert_int_equal(t->bound, SCHED_UNBOUND);
+        assert_int_equal(t->throttle, SCHED_THROTTLE_NONE);
         pass(b, 600 * NSEC_PER_SEC);
-        assert_int_equal(t->bound, SCHED_UNBOUND);
+        assert_int_equal(t->throttle, SCHED_THROTTLE_NONE);
 }
 
-static void work_is_bounded_where_not_everything_fits_even_if_nobody_waits(void **state)
+static void work_is_throttled_if_not_all_memory_fits_though_nobody_waits(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 400 * MIB);
@@ -798,28 +798,28 @@ static void work_is_bounded_where_not_everything_fits_even_if_nobody_waits(void 
         evict_to(b, a, a->limit[0]);
         restore(b, t);
         pass(b, 600 * NSEC_PER_SEC); /* a is idle, but may ask at any moment */
-        assert_true(a->bound == SCHED_BOUND_AHEAD && t->bound == SCHED_BOUND_AHEAD);
+        assert_true(a->throttle == SCHED_THROTTLE_AHEAD && t->throttle == SCHED_THROTTLE_AHEAD);
         a->allocated[0] = a->backed[0] = 400 * MIB;
         usage(b, a);
         pass(b, 1900 * NSEC_PER_MSEC);
-        assert_true(a->bound == SCHED_BOUND_AHEAD && t->bound == SCHED_BOUND_AHEAD);
+        assert_true(a->throttle == SCHED_THROTTLE_AHEAD && t->throttle == SCHED_THROTTLE_AHEAD);
         pass(b, 200 * NSEC_PER_MSEC);
-        assert_true(a->bound == SCHED_UNBOUND && t->bound == SCHED_UNBOUND);
+        assert_true(a->throttle == SCHED_THROTTLE_NONE && t->throttle == SCHED_THROTTLE_NONE);
 }
 
-static void work_beside_a_higher_priority_is_short_before_it_asks(void **state)
+static void work_beside_a_higher_priority_is_throttled_before_it_asks(void **state)
 {
         BENCH;
         struct tenant *low = runner(b, 0, 400 * MIB), *high;
 
-        assert_int_equal(low->bound, SCHED_UNBOUND);
+        assert_int_equal(low->throttle, SCHED_THROTTLE_NONE);
         high = join(b, 3);
-        assert_int_equal(low->bound, SCHED_BOUND_SHORT);
-        assert_int_equal(high->bound, SCHED_UNBOUND);
+        assert_int_equal(low->throttle, SCHED_THROTTLE_SHORT);
+        assert_int_equal(high->throttle, SCHED_THROTTLE_NONE);
         pass(b, 600 * NSEC_PER_SEC);
-        assert_int_equal(low->bound, SCHED_BOUND_SHORT);
+        assert_int_equal(low->throttle, SCHED_THROTTLE_SHORT);
         gone(b, high);
-        assert_int_equal(low->bound, SCHED_UNBOUND);
+        assert_int_equal(low->throttle, SCHED_THROTTLE_NONE);
 }
 
 static void auto_quantum(struct sched_config *c)
@@ -835,13 +835,13 @@ static uint64_t quantum_of(struct bench *b)
         return v.quantum_ns;
 }
 
-static void the_quantum_follows_what_hand_offs_cost(void **state)
+static void the_quantum_follows_the_cost_of_hand_offs(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(auto_quantum);
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
         struct sched_actions out = {0};
 
-        /* The first guess: half a card at 20 GB/s, times 19. */
+        /* The first guess is 19 times the time for half a card at 20 GB/s. */
         assert_in_range(quantum_of(b), 400 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC);
         pass(b, NSEC_PER_SEC);
         if (!a->revoked)
@@ -869,7 +869,7 @@ static void a_lease_covers_all_gpus_of_a_process(void **state)
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 300 * MIB}, .run = true});
         usage_as_of(b, t, 1, t->sequence[1]);
         restore(b, t);
-        assert_int_equal(t->lease, 0); /* resident on one GPU only */
+        assert_int_equal(t->lease, 0); /* t is resident on one GPU only */
         pass(b, NSEC_PER_SEC);
         assert_true(a->revoked);
         drained(b, a);
@@ -883,7 +883,7 @@ static void exclusive(struct sched_config *c)
         c->mode = SCHED_MODE_EXCLUSIVE;
 }
 
-static void exclusive_gives_one_lease_at_a_time_and_moves_nothing(void **state)
+static void exclusive_mode_gives_one_lease_at_a_time_and_moves_nothing(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(exclusive);
         struct tenant *a = runner(b, 0, 300 * MIB), *t, *u;
@@ -901,14 +901,14 @@ static void exclusive_gives_one_lease_at_a_time_and_moves_nothing(void **state)
         assert_int_not_equal(t->lease, 0);
         assert_int_equal(u->lease, 0);
         want_run(b, a, 300 * MIB);
-        assert_int_equal(a->lease, 0); /* resident, but behind u */
+        assert_int_equal(a->lease, 0); /* a is resident, but queues behind u */
         idle(b, t, true);
-        assert_true(t->revoked); /* idle, and giving way costs nothing */
+        assert_true(t->revoked); /* t is idle, and giving way costs nothing */
         drained(b, t);
         assert_int_not_equal(u->lease, 0);
 }
 
-static void changing_to_exclusive_leaves_one_lease(void **state)
+static void a_change_to_exclusive_mode_leaves_one_lease(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 300 * MIB), *c = runner(b, 0, 300 * MIB),
@@ -925,7 +925,7 @@ static void changing_to_exclusive_leaves_one_lease(void **state)
         assert_false(a->revoked);
 }
 
-static void off_is_refused_while_anything_is_evicted(void **state)
+static void mode_off_is_refused_while_memory_is_evicted(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 400 * MIB);
@@ -937,7 +937,7 @@ static void off_is_refused_while_anything_is_evicted(void **state)
         assert_int_equal(sched_set_mode(b->s, SCHED_MODE_OFF, b->now_ns, &out), 0);
 }
 
-static void off_behaves_as_the_plain_driver(void **state)
+static void mode_off_behaves_like_the_plain_driver(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t = join(b, 0);
@@ -959,7 +959,7 @@ static void many(struct sched_config *c)
         c->clients_max = 2000;
 }
 
-static void more_actions_than_a_list_holds_come_with_the_pump(void **state)
+static void more_actions_than_a_list_holds_are_returned_by_sched_pump(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(many);
         struct sched_actions out = {0};
@@ -981,7 +981,7 @@ static void more_actions_than_a_list_holds_come_with_the_pump(void **state)
         assert_false(out.more);
         out.n = 0;
         sched_gpu_foreign(b->s, 0, 100 * MIB, b->now_ns, &out);
-        /* One waiter on GPU 0 makes it contested for every client there. */
+        /* One waiting client makes GPU 0 contested for every client there. */
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), 0);
         out.n = 0;
         sched_gpu_foreign(b->s, 0, 0, b->now_ns, &out);
@@ -1027,7 +1027,7 @@ static void a_message_about_another_lease_is_ignored(void **state)
         assert_int_equal(state_of(b, a), SCHED_RUNNING);
 }
 
-static void times_in_the_status_are_the_ones_that_passed(void **state)
+static void the_status_shows_the_time_run_and_waited(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
@@ -1048,54 +1048,53 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_client_that_lacks_no_memory_runs_at_once),
                 cmocka_unit_test(clients_that_fit_run_together_undisturbed),
-                cmocka_unit_test(the_one_that_runs_longest_is_named_as_what_is_waited_for),
-                cmocka_unit_test(a_hand_off_moves_only_what_is_missing_and_step_by_step),
-                cmocka_unit_test(slack_that_nobody_uses_is_taken_before_anybody_is_disturbed),
-                cmocka_unit_test(what_a_running_client_backed_meanwhile_stays),
+                cmocka_unit_test(the_longest_running_client_is_named_as_blocker),
+                cmocka_unit_test(a_hand_off_moves_only_the_missing_bytes_step_by_step),
+                cmocka_unit_test(unused_bytes_of_a_limit_are_taken_before_a_client_is_disturbed),
+                cmocka_unit_test(bytes_backed_before_a_lower_limit_arrives_stay),
                 cmocka_unit_test(idle_clients_give_way_the_longest_idle_first),
                 cmocka_unit_test(an_idle_client_stays_as_long_as_its_hand_off_would_cost),
                 cmocka_unit_test(a_set_idle_time_replaces_the_measured_one),
-                cmocka_unit_test(waiters_behind_the_head_give_way_before_a_lease),
-                cmocka_unit_test(bytes_are_kept_for_the_head),
-                cmocka_unit_test(bytes_the_head_cannot_use_go_to_those_behind),
+                cmocka_unit_test(waiting_clients_give_way_before_lease_holders),
+                cmocka_unit_test(free_bytes_are_kept_for_the_head_of_the_queue),
+                cmocka_unit_test(bytes_useless_to_the_head_go_to_clients_behind_it),
                 cmocka_unit_test(the_largest_overrun_gives_way_first),
-                cmocka_unit_test(of_two_that_grow_the_later_gives_way),
-                cmocka_unit_test(growth_within_the_quantum_goes_before_those_who_wait),
+                cmocka_unit_test(the_later_of_two_growing_clients_gives_way),
+                cmocka_unit_test(growth_within_the_quantum_precedes_waiting_clients),
                 cmocka_unit_test(a_drain_that_fails_is_tried_again_later_with_more_patience),
                 cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
-                cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
+                cmocka_unit_test(a_client_that_cannot_evict_may_go_on),
                 cmocka_unit_test(a_slow_client_becomes_overdue_and_gives_its_bytes),
-                cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
+                cmocka_unit_test(a_silent_client_is_overdue_and_the_next_client_gives_way),
                 cmocka_unit_test(bytes_below_an_unacknowledged_limit_are_still_owed),
-                cmocka_unit_test(who_is_overdue_earns_no_gpu_time_until_it_answers),
-                cmocka_unit_test(time_that_is_skipped_is_no_grace),
-                cmocka_unit_test(who_cannot_move_all_of_its_memory_gets_the_rest_back),
-                cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
-                cmocka_unit_test(who_is_given_more_and_more_and_restores_nothing_is_overdue),
-                cmocka_unit_test(less_than_an_extent_is_not_waited_for_on_a_small_card),
-                cmocka_unit_test(who_moves_one_gpu_after_the_other_is_not_overdue),
-                cmocka_unit_test(who_is_served_and_does_not_restore_holds_up_nobody),
-                cmocka_unit_test(bytes_are_not_kept_for_one_that_does_not_answer),
-                cmocka_unit_test(
-                        what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed),
+                cmocka_unit_test(an_overdue_client_earns_no_gpu_time_until_it_answers),
+                cmocka_unit_test(skipped_time_does_not_use_up_the_grace_period),
+                cmocka_unit_test(a_client_that_cannot_evict_all_memory_gets_the_rest_back),
+                cmocka_unit_test(an_eviction_without_progress_is_overdue),
+                cmocka_unit_test(a_rising_limit_does_not_excuse_a_client_that_restores_nothing),
+                cmocka_unit_test(a_rest_smaller_than_an_extent_makes_no_client_overdue),
+                cmocka_unit_test(a_client_that_moves_one_gpu_after_another_is_not_overdue),
+                cmocka_unit_test(a_client_that_does_not_restore_holds_up_nobody),
+                cmocka_unit_test(bytes_are_not_kept_for_a_silent_client),
+                cmocka_unit_test(an_old_usage_above_a_lower_limit_gives_no_lease),
                 cmocka_unit_test(freeing_while_waiting_lowers_the_need),
-                cmocka_unit_test(room_to_allocate_does_not_bring_an_idle_client_back),
+                cmocka_unit_test(a_higher_commit_does_not_restore_an_idle_client),
                 cmocka_unit_test(a_client_that_drained_in_vain_keeps_its_memory),
                 cmocka_unit_test(a_client_that_lost_its_turn_queues_behind_waiters),
                 cmocka_unit_test(the_higher_priority_is_served_at_once),
                 cmocka_unit_test(a_lower_priority_never_ends_a_higher_ones_turn),
-                cmocka_unit_test(contested_is_said_once_and_lifted_after_a_while),
-                cmocka_unit_test(work_is_bounded_where_not_everything_fits_even_if_nobody_waits),
-                cmocka_unit_test(work_beside_a_higher_priority_is_short_before_it_asks),
-                cmocka_unit_test(the_quantum_follows_what_hand_offs_cost),
+                cmocka_unit_test(a_contested_card_is_reported_until_2_seconds_after_the_contest),
+                cmocka_unit_test(work_is_throttled_if_not_all_memory_fits_though_nobody_waits),
+                cmocka_unit_test(work_beside_a_higher_priority_is_throttled_before_it_asks),
+                cmocka_unit_test(the_quantum_follows_the_cost_of_hand_offs),
                 cmocka_unit_test(a_lease_covers_all_gpus_of_a_process),
-                cmocka_unit_test(exclusive_gives_one_lease_at_a_time_and_moves_nothing),
-                cmocka_unit_test(changing_to_exclusive_leaves_one_lease),
-                cmocka_unit_test(off_is_refused_while_anything_is_evicted),
-                cmocka_unit_test(off_behaves_as_the_plain_driver),
-                cmocka_unit_test(more_actions_than_a_list_holds_come_with_the_pump),
+                cmocka_unit_test(exclusive_mode_gives_one_lease_at_a_time_and_moves_nothing),
+                cmocka_unit_test(a_change_to_exclusive_mode_leaves_one_lease),
+                cmocka_unit_test(mode_off_is_refused_while_memory_is_evicted),
+                cmocka_unit_test(mode_off_behaves_like_the_plain_driver),
+                cmocka_unit_test(more_actions_than_a_list_holds_are_returned_by_sched_pump),
                 cmocka_unit_test(a_message_about_another_lease_is_ignored),
-                cmocka_unit_test(times_in_the_status_are_the_ones_that_passed),
+                cmocka_unit_test(the_status_shows_the_time_run_and_waited),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_schedsim.c: what the scheduler's rules lead to over hours, on the model of tools/schedsim;
- * and what its workload files may contain. */
+/* test_schedsim.c: results of the scheduler's rules over hours, on the model of tools/schedsim, and
+ * checks of its workload files. */
 #include "unit.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ static void run_day(struct day *d, const char *text)
                 fail_msg("%s", d->r.broken);
 }
 
-/* The share of all clients' GPU time that went to the jobs of one user. */
+/* Returns the share of all clients' GPU time that went to the jobs of one user. */
 static double share_of(const struct day *d, uint32_t uid)
 {
         uint64_t all = 0, his = 0;
@@ -67,7 +67,7 @@ static void clients_that_fit_never_wait_and_nothing_moves(void **state)
         }
 }
 
-static void a_program_alone_takes_as_long_as_it_takes(void **state)
+static void a_program_alone_never_waits(void **state)
 {
         DAY("card 80GiB\n bus 25GB/s\njob a\n memory 70GiB\n repeat 10\n gpu 2s\n think 1s\n");
 
@@ -76,7 +76,7 @@ static void a_program_alone_takes_as_long_as_it_takes(void **state)
 }
 
 /* One client has kernels of half a quantum, the other short ones; both memories fit, or do not. */
-static void in_exclusive_mode_two_busy_clients_get_half_each(void **state)
+static void two_busy_clients_get_half_each_in_exclusive_mode(void **state)
 {
         const char *const sizes[] = {"10GiB", "70GiB"};
 
@@ -104,7 +104,8 @@ static void the_automatic_quantum_keeps_hand_offs_within_their_share(void **stat
 
         assert_true(d.r.handoffs > 20);
         assert_true((double)d.r.busy_ns > 0.945 * (double)d.r.end_ns);
-        assert_true((double)d.r.busy_ns < 0.96 * (double)d.r.end_ns); /* and no longer than that */
+        /* The quantum is no longer than needed. */
+        assert_true((double)d.r.busy_ns < 0.96 * (double)d.r.end_ns);
 }
 
 static void turns_are_shared_between_users_first(void **state)
@@ -116,13 +117,13 @@ static void turns_are_shared_between_users_first(void **state)
 
         for (uint32_t uid = 1; uid <= 3; uid++)
                 assert_near(share_of(&d, uid), 1.0 / 3, 0.02);
-        /* Then between the processes of one user. */
+        /* Next, turns are shared between the processes of one user. */
         for (unsigned i = 1; i < 7; i++)
                 assert_near(d.r.clients[i].gpu_ns, d.r.clients[0].gpu_ns, 5e9);
         assert_near(d.r.clients[8].gpu_ns, d.r.clients[9].gpu_ns, 5e9);
 }
 
-/* Between two bursts it is idle for less time than a hand-off costs. */
+/* Between two bursts the job is idle for less time than a hand-off costs. */
 static void bursts_of_a_higher_priority_do_not_ping_pong(void **state)
 {
         DAY("card 80GiB\n bus 25GB/s\n until 10min\n"
@@ -133,19 +134,19 @@ static void bursts_of_a_higher_priority_do_not_ping_pong(void **state)
         assert_int_equal(d.r.clients[0].ended_ns / NSEC_PER_SEC, 300);
 }
 
-static void a_higher_priority_that_rests_gives_way_and_comes_back_at_once(void **state)
+static void an_idle_higher_priority_gives_way_and_comes_back_at_once(void **state)
 {
         DAY("card 80GiB\n bus 25GB/s\n until 30min\n"
             "job bursts\n priority 1\n memory 60GiB\n repeat forever\n gpu 1s\n think 30s\n"
             "job batch\n memory 60GiB\n kernel 50ms\n repeat forever\n gpu 1h\n");
 
         assert_true(d.r.clients[0].n_waits > 50);
-        /* The missing 43 GB at 25 GB/s, one kernel, and little more. */
+        /* A wait covers the missing 43 GB at 25 GB/s, one kernel, and little more. */
         assert_true(model_wait(&d.r.clients[0], 1000) < 2 * NSEC_PER_SEC);
         assert_true((double)d.r.clients[1].gpu_ns > 0.7 * (double)d.r.end_ns);
 }
 
-/* At its peaks it needs the whole card, between them a quarter of it. */
+/* The job "waves" needs the whole card at its peaks, and less than a quarter of it between them. */
 static void clients_are_packed_by_their_peaks(void **state)
 {
         DAY("card 80GiB\n bus 25GB/s\n quantum 20s\n until 1h\n"
@@ -153,7 +154,7 @@ static void clients_are_packed_by_their_peaks(void **state)
             " memory 15GiB\n"
             "job flat\n memory 50GiB\n repeat forever\n gpu 1h\n");
 
-        /* A peak every second, but turns of twenty seconds. */
+        /* There is a peak every second, but turns last twenty seconds. */
         assert_in_range(d.r.handoffs, 100, 200);
         assert_true((double)d.r.busy_ns > 0.8 * (double)d.r.end_ns);
 }
@@ -164,7 +165,7 @@ static void a_peak_that_does_not_come_back_is_forgotten(void **state)
             "job once\n memory 70GiB\n repeat forever\n gpu 1s\n memory 15GiB\n gpu 2h\n"
             "job flat\n memory 50GiB\n repeat forever\n gpu 1h\n");
 
-        assert_in_range(d.r.handoffs, 1, 10); /* from then on both run */
+        assert_in_range(d.r.handoffs, 1, 10); /* once the peak is forgotten both run */
 }
 
 static void a_client_without_room_is_refused_and_others_go_on(void **state)
@@ -177,7 +178,7 @@ static void a_client_without_room_is_refused_and_others_go_on(void **state)
         assert_int_equal(d.r.end_ns, 2 * NSEC_PER_SEC);
 }
 
-static void the_same_file_gives_the_same_day(void **state)
+static void the_same_file_gives_the_same_results(void **state)
 {
         const char *text = "card 80GiB\n bus 25GB/s\n until 2h\n seed 7\n"
                            "job a\n count 20\n every 1min random\n memory 30GiB\n repeat 20\n"
@@ -242,16 +243,16 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(clients_that_fit_never_wait_and_nothing_moves),
-                cmocka_unit_test(a_program_alone_takes_as_long_as_it_takes),
-                cmocka_unit_test(in_exclusive_mode_two_busy_clients_get_half_each),
+                cmocka_unit_test(a_program_alone_never_waits),
+                cmocka_unit_test(two_busy_clients_get_half_each_in_exclusive_mode),
                 cmocka_unit_test(the_automatic_quantum_keeps_hand_offs_within_their_share),
                 cmocka_unit_test(turns_are_shared_between_users_first),
                 cmocka_unit_test(bursts_of_a_higher_priority_do_not_ping_pong),
-                cmocka_unit_test(a_higher_priority_that_rests_gives_way_and_comes_back_at_once),
+                cmocka_unit_test(an_idle_higher_priority_gives_way_and_comes_back_at_once),
                 cmocka_unit_test(clients_are_packed_by_their_peaks),
                 cmocka_unit_test(a_peak_that_does_not_come_back_is_forgotten),
                 cmocka_unit_test(a_client_without_room_is_refused_and_others_go_on),
-                cmocka_unit_test(the_same_file_gives_the_same_day),
+                cmocka_unit_test(the_same_file_gives_the_same_results),
                 cmocka_unit_test(a_wrong_line_is_named_in_one_sentence),
         };
 

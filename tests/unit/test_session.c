@@ -1,5 +1,5 @@
-/* test_session.c: the daemon's answers to each message, with a real scheduler: messages out of
- * order do nothing, no client gets what is another's, and impossible figures are refused. */
+/* test_session.c: the daemon answers each message, with a real scheduler. Messages out of order and
+ * impossible figures are refused, and no client gets what belongs to another. */
 #include "unit.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #define SENT    128u
 #define CLIENTS 3u
 #define MILLION 1000000u
-#define AGE_NS  (30 * NSEC_PER_SEC) /* age of each process */
+#define AGE_NS  (30 * NSEC_PER_SEC) /* age of each process, as the fake tells it */
 
 static struct config config;
 static struct place *const place = (struct place *)(uintptr_t)1;
@@ -198,13 +198,12 @@ static struct wire_message message(unsigned type, unsigned gpu)
                 .header = {(uint16_t)type, (uint16_t)gpu, ++sequence + MILLION}};
 }
 
-static int hello(struct client *c, unsigned major)
+static int hello(struct client *c, unsigned protocol)
 {
         struct wire_message m = message(WIRE_HELLO, WIRE_NO_GPU);
 
         m.HELLO.magic = WIRE_MAGIC;
-        m.HELLO.major = major;
-        m.HELLO.minor = WIRE_MINOR;
+        m.HELLO.protocol = protocol;
         (void)snprintf(m.HELLO.name, sizeof(m.HELLO.name), "p%d", (int)c->peer.pid);
         return session_handle(c, &m);
 }
@@ -227,7 +226,7 @@ static int attach(struct client *c, unsigned ordinal, uint8_t card)
 
 static void join(struct client *c)
 {
-        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        assert_int_equal(hello(c, WIRE_VERSION), 0);
         assert_int_equal(attach(c, 0, 1), 0);
 }
 
@@ -242,29 +241,29 @@ static int want(struct client *c, uint64_t commit, uint64_t unevictable, bool ru
         return session_handle(c, &m);
 }
 
-/* ---- the tests ---- */
+/* ---- tests ---- */
 
-static void a_client_is_greeted_once_and_in_its_language(void **state)
+static void a_client_is_greeted_once_and_in_its_protocol_version(void **state)
 {
         struct client *c = &clients[0];
 
-        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        assert_int_equal(hello(c, WIRE_VERSION), 0);
         assert_int_equal(said(c, WIRE_WELCOME)->WELCOME.instance, 99);
         assert_int_equal(said(c, WIRE_WELCOME)->WELCOME.magic, WIRE_MAGIC);
-        assert_int_equal(said(c, WIRE_WELCOME)->WELCOME.minor, WIRE_MINOR);
+        assert_int_equal(said(c, WIRE_WELCOME)->WELCOME.protocol, WIRE_VERSION);
         assert_string_equal(c->name, "p100");
-        assert_int_equal(hello(c, WIRE_MAJOR), -EPROTO);
+        assert_int_equal(hello(c, WIRE_VERSION), -EPROTO);
         assert_true(c->dropped);
         assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_PROTOCOL);
         c = &clients[1];
-        assert_int_equal(hello(c, WIRE_MAJOR + 1), -EPROTONOSUPPORT);
+        assert_int_equal(hello(c, WIRE_VERSION + 1), -EPROTONOSUPPORT);
         assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_VERSION);
         assert_false(c->greeted);
         assert_null(said(c, WIRE_WELCOME));
 }
 
-/* docs/protocol.md says what each message must follow. */
-static void nothing_is_done_before_its_time(void **state)
+/* docs/protocol.md says which message each message must follow. */
+static void messages_out_of_order_are_refused(void **state)
 {
         static const unsigned greeted[] = {WIRE_ATTACH, WIRE_BYE, WIRE_NAME, WIRE_PEER},
                               attached[] = {WIRE_IDLE, WIRE_ACTIVE,       WIRE_DRAINED,
@@ -288,14 +287,14 @@ static void nothing_is_done_before_its_time(void **state)
         CHECK_REFUSED(greeted)
         CHECK_REFUSED(attached)
         CHECK_REFUSED(on_gpu)
-        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        assert_int_equal(hello(c, WIRE_VERSION), 0);
         CHECK_REFUSED(never)
         CHECK_REFUSED(attached)
         CHECK_REFUSED(on_gpu)
         assert_int_equal(attach(c, 3, 1), 0);
         assert_int_equal(c->gpu_of[3], 0);
         for (unsigned i = 0; i < ARRAY_SIZE(on_gpu); i++) {
-                /* The client's third GPU, which it does not have. */
+                /* The client has no GPU of number 2. */
                 struct wire_message m = message(on_gpu[i], 2);
 
                 c->dropped = false;
@@ -308,13 +307,13 @@ static void nothing_is_done_before_its_time(void **state)
 #undef CHECK_REFUSED
 }
 
-static void what_a_program_attaches_is_told_and_charged(void **state)
+static void an_attached_gpu_is_confirmed_and_charged(void **state)
 {
         struct client *c = &clients[0];
         struct wire_message m = attach_message(5, 1);
         struct sched_account_view v;
 
-        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        assert_int_equal(hello(c, WIRE_VERSION), 0);
         m.ATTACH.allocated = m.ATTACH.backed = 100 * MIB;
         m.ATTACH.unevictable = 10 * MIB;
         assert_int_equal(session_handle(c, &m), 0);
@@ -340,7 +339,7 @@ static void what_a_program_attaches_is_told_and_charged(void **state)
         assert_false(c->dropped);
 }
 
-static void a_program_that_fits_is_given_room_and_a_lease(void **state)
+static void a_program_that_fits_gets_a_limit_and_a_lease(void **state)
 {
         struct client *c = &clients[0];
         const struct wire_message *m;
@@ -361,7 +360,7 @@ static void a_program_that_fits_is_given_room_and_a_lease(void **state)
         assert_false(c->dropped);
 }
 
-static void a_user_has_a_share_of_what_cannot_be_moved(void **state)
+static void unevictable_bytes_of_a_user_are_limited(void **state)
 {
         struct client *c = &clients[0];
         struct wire_message m = message(WIRE_EXPORT, 0);
@@ -384,7 +383,7 @@ static void a_user_has_a_share_of_what_cannot_be_moved(void **state)
         assert_int_equal(said(&clients[1], WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_EXPORT);
 }
 
-static void descriptors_are_taken_from_the_daemons_own_user(void **state)
+static void descriptors_are_accepted_only_from_the_daemons_user(void **state)
 {
         struct client *c = &clients[0];
         struct wire_message m;
@@ -400,7 +399,7 @@ static void descriptors_are_taken_from_the_daemons_own_user(void **state)
         assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.of, m.header.sequence);
 }
 
-static void priorities_above_the_rest_are_for_those_who_give_orders(void **state)
+static void only_trusted_clients_get_positive_priorities(void **state)
 {
         static const struct {
                 int32_t requested;
@@ -421,7 +420,7 @@ static void priorities_above_the_rest_are_for_those_who_give_orders(void **state
                 c->greeted = false;
                 c->peer.trusted = cases[i].trusted;
                 m.HELLO.magic = WIRE_MAGIC;
-                m.HELLO.major = WIRE_MAJOR;
+                m.HELLO.protocol = WIRE_VERSION;
                 m.HELLO.priority = (uint32_t)cases[i].requested;
                 assert_int_equal(session_handle(c, &m), 0);
                 assert_int_equal(c->priority, cases[i].gets);
@@ -441,13 +440,13 @@ static void host_memory_is_promised_once(void **state)
         assert_int_equal(said(a, WIRE_HOST_LIMIT)->HOST_LIMIT.bytes, 40 * GIB);
         assert_int_equal(said(a, WIRE_HOST_LIMIT)->HOST_LIMIT.of, m.header.sequence);
         assert_int_equal(session_handle(b, &m), 0);
-        /* Less than this is left. */
+        /* Less than the requested 40 GiB are left. */
         assert_int_equal(said(b, WIRE_HOST_LIMIT)->HOST_LIMIT.bytes, 0);
         assert_int_equal(server.host_mapped, 40 * GIB);
-        m.HOST.wanted = 10 * GIB; /* given back */
+        m.HOST.wanted = 10 * GIB; /* gives 30 GiB back */
         assert_int_equal(session_handle(a, &m), 0);
         assert_int_equal(server.host_mapped, 10 * GIB);
-        /* It holds them already: the daemon was restarted. */
+        /* The client holds these bytes already, as after a restart of the daemon. */
         m.HOST.wanted = m.HOST.held = 30 * GIB;
         assert_int_equal(session_handle(b, &m), 0);
         assert_int_equal(b->host, 30 * GIB);
@@ -497,7 +496,7 @@ static void the_holder_is_named_only_to_its_own_user(void **state)
         assert_int_equal(session_handle(holder, &m), 0);
         m = message(WIRE_WHO, WIRE_NO_GPU);
         assert_int_equal(session_handle(c, &m), 0);
-        assert_int_equal(said(c, WIRE_HOLDER)->HOLDER.pid, 0); /* it waits for nothing */
+        assert_int_equal(said(c, WIRE_HOLDER)->HOLDER.pid, 0); /* c waits for nothing */
         assert_int_equal(want(c, 12 * GIB, 0, true), 0);
         m = message(WIRE_USAGE, 0);
         m.USAGE.allocated = 12 * GIB;
@@ -516,7 +515,7 @@ static void the_holder_is_named_only_to_its_own_user(void **state)
         assert_string_equal(said(c, WIRE_HOLDER)->HOLDER.name, "");
 }
 
-static void a_program_that_comes_back_takes_its_charge_over(void **state)
+static void a_returning_program_takes_over_its_charge(void **state)
 {
         struct client *old = &clients[0], *c = &clients[1];
         struct wire_message m;
@@ -527,7 +526,7 @@ static void a_program_that_comes_back_takes_its_charge_over(void **state)
         m.USAGE.allocated = m.USAGE.backed = 0;
         assert_int_equal(session_handle(old, &m), 0);
         c->former = old;
-        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        assert_int_equal(hello(c, WIRE_VERSION), 0);
         m = attach_message(0, 1);
         m.ATTACH.allocated = m.ATTACH.backed = 3 * GIB;
         assert_int_equal(session_handle(c, &m), 0);
@@ -538,7 +537,7 @@ static void a_program_that_comes_back_takes_its_charge_over(void **state)
         assert_int_equal(v.usage.backed, 3 * GIB);
 }
 
-static void a_failed_create_has_the_card_looked_at(void **state)
+static void a_failed_allocation_causes_a_measurement_of_the_card(void **state)
 {
         struct client *c = &clients[0];
         struct wire_message m;
@@ -561,7 +560,7 @@ static void a_program_that_says_bye_is_dropped(void **state)
         assert_null(said(&clients[0], WIRE_REFUSED));
 }
 
-static void figures_for_people_are_kept_as_they_came(void **state)
+static void figures_for_the_status_are_kept(void **state)
 {
         struct client *c = &clients[0];
         struct wire_message m;
@@ -595,20 +594,20 @@ static void figures_for_people_are_kept_as_they_came(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                SESSION_TEST(a_client_is_greeted_once_and_in_its_language),
-                SESSION_TEST(nothing_is_done_before_its_time),
-                SESSION_TEST(what_a_program_attaches_is_told_and_charged),
-                SESSION_TEST(a_program_that_fits_is_given_room_and_a_lease),
-                SESSION_TEST(a_user_has_a_share_of_what_cannot_be_moved),
-                SESSION_TEST(descriptors_are_taken_from_the_daemons_own_user),
-                SESSION_TEST(priorities_above_the_rest_are_for_those_who_give_orders),
+                SESSION_TEST(a_client_is_greeted_once_and_in_its_protocol_version),
+                SESSION_TEST(messages_out_of_order_are_refused),
+                SESSION_TEST(an_attached_gpu_is_confirmed_and_charged),
+                SESSION_TEST(a_program_that_fits_gets_a_limit_and_a_lease),
+                SESSION_TEST(unevictable_bytes_of_a_user_are_limited),
+                SESSION_TEST(descriptors_are_accepted_only_from_the_daemons_user),
+                SESSION_TEST(only_trusted_clients_get_positive_priorities),
                 SESSION_TEST(host_memory_is_promised_once),
                 SESSION_TEST(a_request_is_kept_while_another_daemon_may_make_room),
                 SESSION_TEST(the_holder_is_named_only_to_its_own_user),
-                SESSION_TEST(a_program_that_comes_back_takes_its_charge_over),
-                SESSION_TEST(a_failed_create_has_the_card_looked_at),
+                SESSION_TEST(a_returning_program_takes_over_its_charge),
+                SESSION_TEST(a_failed_allocation_causes_a_measurement_of_the_card),
                 SESSION_TEST(a_program_that_says_bye_is_dropped),
-                SESSION_TEST(figures_for_people_are_kept_as_they_came),
+                SESSION_TEST(figures_for_the_status_are_kept),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

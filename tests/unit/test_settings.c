@@ -1,5 +1,4 @@
-/* test_settings.c: environment variables: their values, the positions of words in them, and what is
- * reported about unknown values. */
+/* test_settings.c: reads settings from environment variables, and reports unknown values. */
 #include "unit.h"
 
 #include <errno.h>
@@ -57,13 +56,13 @@ static void a_choice_is_one_of_its_words(void **state)
         assert_int_equal(setting_place(SETTING_FREEZE, "moves"), -EINVAL);
         assert_int_equal(setting_place(SETTING_FREEZE, "off park"), -EINVAL);
         assert_int_equal(setting_place(SETTING_FREEZE, ""), -EINVAL);
-        assert_int_equal(setting_choice(SETTING_FREEZE), 2); /* unset */
+        assert_int_equal(setting_choice(SETTING_FREEZE), 2); /* the default of an unset variable */
         assert_int_equal(setenv("SUBLET_FREEZE", "park", 1), 0);
         assert_int_equal(setting_choice(SETTING_FREEZE), 1);
         assert_int_equal(times, 0);
 }
 
-static void a_word_that_is_none_is_said_once_and_the_initial_one_holds(void **state)
+static void an_unknown_word_is_reported_once_and_the_default_holds(void **state)
 {
         assert_int_equal(setenv("SUBLET_FREEZE", "Park", 1), 0);
         assert_int_equal(setting_choice(SETTING_FREEZE), 2);
@@ -77,7 +76,7 @@ static void a_word_that_is_none_is_said_once_and_the_initial_one_holds(void **st
         assert_int_equal(unsetenv("SUBLET_FREEZE"), 0);
 }
 
-static void every_row_can_be_read(void **state)
+static void every_row_of_the_table_is_complete(void **state)
 {
         char form[SETTING_FORM_MAX];
 
@@ -99,8 +98,8 @@ int main(void)
                 cmocka_unit_test(unset_and_empty_are_the_same),
                 cmocka_unit_test(a_switch_is_on_if_it_is_1),
                 cmocka_unit_test(a_choice_is_one_of_its_words),
-                cmocka_unit_test(a_word_that_is_none_is_said_once_and_the_initial_one_holds),
-                cmocka_unit_test(every_row_can_be_read),
+                cmocka_unit_test(an_unknown_word_is_reported_once_and_the_default_holds),
+                cmocka_unit_test(every_row_of_the_table_is_complete),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_share.c: a program's own handles from creation to release, with a driver that has memory: a
- * handle that becomes one of the driver's keeps its contents, addresses and access, or nothing
+/* test_share.c: a program's own handles from creation to release, with a driver that has memory. A
+ * handle that becomes unevictable keeps its contents, addresses and access; if that fails, nothing
  * changes. */
 #include "unit.h"
 
@@ -24,7 +24,7 @@
 #define PAGES  5u
 #define BYTES  (PAGES * PAGE) /* three extents, the last one half used */
 #define FD     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-#define THEIRS UINT64_C(0x4321) /* a handle of the driver's own */
+#define THEIRS UINT64_C(0x4321) /* a handle that the driver made */
 
 static struct gpu *const gpu = &core.gpus[1];
 static struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
@@ -135,7 +135,7 @@ void swap_hand_over(struct gpu *g, struct block *b)
 
 static CUresult (*unmap_one)(CUdeviceptr at, size_t bytes);
 
-/* A range may hold several mappings, or none. */
+/* Unmaps a range that may hold several mappings, or none. */
 static CUresult unmap_range(CUdeviceptr from, size_t bytes)
 {
         for (uint64_t i = 0, n; i < bytes; i += n) {
@@ -301,7 +301,7 @@ static CUresult fix(void)
         CUresult r;
 
         lock_acquire(&core_lock);
-        r = handle_fix(handle);
+        r = handle_make_unevictable(handle);
         lock_release(&core_lock);
         assert_int_equal(core.unbooked, 0);
         return r;
@@ -320,7 +320,7 @@ static void assert_unevictable(void)
         assert_int_equal(gpu->heap.allocated + gpu->heap.resident + gpu->heap.backed, 0);
 }
 
-/* ---- becoming one handle of the driver's ---- */
+/* ---- a handle becomes unevictable ---- */
 
 static void a_handle_that_becomes_unevictable_keeps_address_and_contents(void **state)
 {
@@ -333,12 +333,12 @@ static void a_handle_that_becomes_unevictable_keeps_address_and_contents(void **
         assert_int_equal(request_kicks, 1);
         /* Threads may not submit until the memory is backed. */
         assert_true(atomic_load(&gate_bits) & GATE_UNBACKED);
-        /* Succeeds again without any effect. */
+        /* A second call succeeds without any effect. */
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_int_equal(gpu->unevictable, BYTES);
 }
 
-static void each_failure_leaves_it_as_it_was(void **state)
+static void a_failure_leaves_the_handle_evictable_and_intact(void **state)
 {
         CUresult r = CUDA_ERROR_UNKNOWN;
         unsigned n;
@@ -366,7 +366,7 @@ static void each_failure_leaves_it_as_it_was(void **state)
         assert_unevictable();
 }
 
-static void without_a_context_there_is_no_copy(void **state)
+static void contents_cannot_be_copied_without_a_context(void **state)
 {
         bring_in();
         write_words();
@@ -376,7 +376,7 @@ static void without_a_context_there_is_no_copy(void **state)
         assert_int_equal(driver_handles(), 3);
 }
 
-static void memory_without_contents_is_created_at_once(void **state)
+static void a_handle_without_contents_becomes_unevictable_at_once(void **state)
 {
         gpu->context = NULL;
         busy = true; /* no context, so no work can use the memory */
@@ -388,7 +388,7 @@ static void memory_without_contents_is_created_at_once(void **state)
         assert_null(driver_word(at[1], 2));
 }
 
-static void what_is_evicted_comes_back_first(void **state)
+static void evicted_extents_are_restored_before_the_copy(void **state)
 {
         bring_in();
         write_words();
@@ -404,7 +404,7 @@ static void what_is_evicted_comes_back_first(void **state)
         assert_int_equal(*driver_word(at[1] + BYTES - PAGE, 1), 104);
 }
 
-static void one_of_our_own_is_handed_over_as_it_is(void **state)
+static void a_handle_of_one_own_extent_needs_no_copy(void **state)
 {
         const CUmemAllocationProp prop = prop_of(1);
         CUmemGenericAllocationHandle one;
@@ -430,7 +430,7 @@ static void one_of_our_own_is_handed_over_as_it_is(void **state)
         handle = was;
 }
 
-static void where_there_is_no_room_nothing_becomes_unevictable(void **state)
+static void a_handle_stays_evictable_without_room_for_it(void **state)
 {
         no_unevictable = true;
         assert_int_equal(fix(), CUDA_ERROR_OUT_OF_MEMORY);
@@ -451,7 +451,7 @@ static void begin_a_capture(const struct core_wait *w)
         fake_capturing = true;
 }
 
-static void work_in_flight_ends_first(void **state)
+static void work_in_flight_ends_before_the_copy(void **state)
 {
         bring_in();
         write_words();
@@ -471,7 +471,7 @@ static void work_in_flight_ends_first(void **state)
         assert_as_it_was();
 }
 
-static void a_small_handle_at_many_places_is_everywhere(void **state)
+static void a_small_handle_mapped_many_times_counts_as_everywhere(void **state)
 {
         static const struct {
                 unsigned places;
@@ -487,7 +487,7 @@ static void a_small_handle_at_many_places_is_everywhere(void **state)
         h.bytes++;
         assert_false(handle_is_everywhere(&h));
         h.bytes--;
-        /* The other extents would have to be waited for. */
+        /* A thread would have to wait for the other extents. */
         h.block->extents[0].state = EXTENT_RESIDENT;
         assert_false(handle_is_everywhere(&h));
         h.block->extents[0].state = EXTENT_UNBACKED;
@@ -499,7 +499,7 @@ static void a_small_handle_at_many_places_is_everywhere(void **state)
 
 /* ---- exports ---- */
 
-static void an_export_makes_it_the_drivers(void **state)
+static void an_exported_handle_becomes_unevictable(void **state)
 {
         CUmemGenericAllocationHandle imported;
         int fd = -1;
@@ -516,7 +516,7 @@ static void an_export_makes_it_the_drivers(void **state)
         assert_int_equal(passed_on, 0);
 }
 
-static void an_export_that_was_not_asked_for_at_creation_is_refused(void **state)
+static void an_export_of_another_kind_than_at_creation_is_refused(void **state)
 {
         int fd;
 
@@ -530,7 +530,7 @@ static void an_export_that_was_not_asked_for_at_creation_is_refused(void **state
         assert_int_equal(passed_on, 0);
 }
 
-static void what_is_not_ours_goes_to_the_driver_under_no_name_of_ours(void **state)
+static void handles_that_are_not_ours_go_to_the_driver(void **state)
 {
         CUresult (*release)(CUmemGenericAllocationHandle) = real.cuMemRelease;
         int fd;
@@ -596,14 +596,14 @@ static void each_call_sets_the_library_up(void **state)
 
 /* ---- creation and release ---- */
 
-static void a_handle_lives_as_long_as_it_is_named_or_mapped(void **state)
+static void a_handle_lives_while_it_is_retained_or_mapped(void **state)
 {
         CUmemGenericAllocationHandle again = 0;
         void *const inside_it = (void *)(uintptr_t)(at[1] + BYTES - 1);
 
         bring_in();
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
-        assert_ptr_equal(virtual_find(name), handle); /* still mapped */
+        assert_ptr_equal(virtual_find(name), handle); /* the handle is still mapped */
         assert_int_equal(hook_cuMemRelease(name), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(hook_cuMemRetainAllocationHandle(&again, inside_it), CUDA_SUCCESS);
         assert_int_equal(again, name);
@@ -612,7 +612,7 @@ static void a_handle_lives_as_long_as_it_is_named_or_mapped(void **state)
         assert_int_equal(driver_handles(), 3);
 }
 
-static void a_reservation_with_something_in_it_is_not_given_back(void **state)
+static void a_reservation_with_mappings_is_not_freed(void **state)
 {
         assert_int_equal(hook_cuMemAddressFree(at[0], BYTES), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(hook_cuMemAddressFree(at[0], PAGE), CUDA_ERROR_INVALID_VALUE);
@@ -621,7 +621,7 @@ static void a_reservation_with_something_in_it_is_not_given_back(void **state)
         assert_int_equal(driver.reservations, 2);
 }
 
-static void properties_are_those_of_the_creation(void **state)
+static void a_handles_properties_are_those_of_its_creation(void **state)
 {
         CUmemAllocationProp prop = {0};
 
@@ -635,7 +635,7 @@ static void properties_are_those_of_the_creation(void **state)
         handle->prop.allocFlags.usage = 0;
 }
 
-static void room_is_asked_for_until_there_is_none(void **state)
+static void a_creation_requests_room_until_it_is_refused(void **state)
 {
         const CUmemAllocationProp prop = prop_of(1);
         CUmemGenericAllocationHandle h = 7;
@@ -687,7 +687,7 @@ static void memory_that_cannot_move_is_created_by_the_driver(void **state)
         assert_int_equal(driver_handles(), 0);
 }
 
-static void of_a_kind_that_is_new_the_driver_is_asked_once(void **state)
+static void the_driver_is_asked_once_about_a_new_kind_of_memory(void **state)
 {
         CUmemAllocationProp prop = prop_of(1);
         CUmemGenericAllocationHandle h;
@@ -715,7 +715,7 @@ static void of_a_kind_that_is_new_the_driver_is_asked_once(void **state)
         free(core.gpus[2].heap.handles);
 }
 
-static void kinds_beyond_what_is_remembered_are_asked_about_each_time(void **state)
+static void the_driver_is_asked_each_time_about_kinds_beyond_eight(void **state)
 {
         CUmemAllocationProp prop = prop_of(1);
         CUmemGenericAllocationHandle h;
@@ -772,7 +772,7 @@ static void taking_a_handle_waits_for_moves_in_progress(void **state)
         assert_int_equal(waits, 1);
 }
 
-static void what_a_failed_card_has_lost_is_given_back_elsewhere(void **state)
+static void releasing_a_handle_of_a_failed_card_leaves_its_memory(void **state)
 {
         const CUmemAllocationProp prop = prop_of(1);
         CUmemGenericAllocationHandle h;
@@ -794,28 +794,28 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 SHARE_TEST(a_handle_that_becomes_unevictable_keeps_address_and_contents),
-                SHARE_TEST(each_failure_leaves_it_as_it_was),
-                SHARE_TEST(without_a_context_there_is_no_copy),
-                SHARE_TEST(memory_without_contents_is_created_at_once),
-                SHARE_TEST(what_is_evicted_comes_back_first),
-                SHARE_TEST(one_of_our_own_is_handed_over_as_it_is),
-                SHARE_TEST(where_there_is_no_room_nothing_becomes_unevictable),
-                SHARE_TEST(work_in_flight_ends_first),
-                SHARE_TEST(a_small_handle_at_many_places_is_everywhere),
-                SHARE_TEST(an_export_makes_it_the_drivers),
-                SHARE_TEST(an_export_that_was_not_asked_for_at_creation_is_refused),
-                SHARE_TEST(what_is_not_ours_goes_to_the_driver_under_no_name_of_ours),
+                SHARE_TEST(a_failure_leaves_the_handle_evictable_and_intact),
+                SHARE_TEST(contents_cannot_be_copied_without_a_context),
+                SHARE_TEST(a_handle_without_contents_becomes_unevictable_at_once),
+                SHARE_TEST(evicted_extents_are_restored_before_the_copy),
+                SHARE_TEST(a_handle_of_one_own_extent_needs_no_copy),
+                SHARE_TEST(a_handle_stays_evictable_without_room_for_it),
+                SHARE_TEST(work_in_flight_ends_before_the_copy),
+                SHARE_TEST(a_small_handle_mapped_many_times_counts_as_everywhere),
+                SHARE_TEST(an_exported_handle_becomes_unevictable),
+                SHARE_TEST(an_export_of_another_kind_than_at_creation_is_refused),
+                SHARE_TEST(handles_that_are_not_ours_go_to_the_driver),
                 SHARE_TEST(each_call_sets_the_library_up),
-                SHARE_TEST(a_handle_lives_as_long_as_it_is_named_or_mapped),
-                SHARE_TEST(a_reservation_with_something_in_it_is_not_given_back),
-                SHARE_TEST(properties_are_those_of_the_creation),
-                SHARE_TEST(room_is_asked_for_until_there_is_none),
+                SHARE_TEST(a_handle_lives_while_it_is_retained_or_mapped),
+                SHARE_TEST(a_reservation_with_mappings_is_not_freed),
+                SHARE_TEST(a_handles_properties_are_those_of_its_creation),
+                SHARE_TEST(a_creation_requests_room_until_it_is_refused),
                 SHARE_TEST(memory_that_cannot_move_is_created_by_the_driver),
-                SHARE_TEST(of_a_kind_that_is_new_the_driver_is_asked_once),
-                SHARE_TEST(kinds_beyond_what_is_remembered_are_asked_about_each_time),
+                SHARE_TEST(the_driver_is_asked_once_about_a_new_kind_of_memory),
+                SHARE_TEST(the_driver_is_asked_each_time_about_kinds_beyond_eight),
                 SHARE_TEST(a_handle_has_one_user_at_a_time),
                 SHARE_TEST(taking_a_handle_waits_for_moves_in_progress),
-                SHARE_TEST(what_a_failed_card_has_lost_is_given_back_elsewhere),
+                SHARE_TEST(releasing_a_handle_of_a_failed_card_leaves_its_memory),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

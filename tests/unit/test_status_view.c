@@ -56,7 +56,7 @@ static void a_client_is_a_row_in_human_units(void **state)
         free(text);
 }
 
-static void priorities_take_a_column_where_there_are_any_and_no_lines(void **state)
+static void priorities_have_a_column_if_there_are_any(void **state)
 {
         char *text = render(GPU("{\"pid\":1,\"priority\":0},{\"pid\":2,\"priority\":0}"));
 
@@ -73,8 +73,8 @@ static void priorities_take_a_column_where_there_are_any_and_no_lines(void **sta
         free(text);
 }
 
-/* The share of all moved bytes, in both directions, that needed no copy. */
-static void what_was_not_copied_is_said_where_anything_was_saved(void **state)
+/* The note gives the share of all moved bytes, in both directions, that needed no copy. */
+static void bytes_not_copied_are_noted_if_there_are_any(void **state)
 {
         char *text = render(
                 GPU("{\"pid\":1,\"idle\":true,\"moved_out\":6442450944,\"moved_in\":4294967296,"
@@ -90,7 +90,7 @@ static void what_was_not_copied_is_said_where_anything_was_saved(void **state)
         free(text);
 }
 
-static void what_is_unknown_is_never_shown_as_zero(void **state)
+static void unknown_values_are_never_shown_as_zero(void **state)
 {
         char *text = render("{\"gpus\":[{\"clients\":[{\"pid\":1,\"allocated\":null}]}]}");
         char *row = strstr(text, "PID");
@@ -139,7 +139,7 @@ static void columns_line_up(void **state)
 
 static const char widest[] = GPU("{" WIDEST "}");
 
-/* The same with every value that most clients lack. */
+/* This client has, besides, every value that most clients lack. */
 static const char fullest[] =
         GPU("{" WIDEST ",\"priority\":-20,\"overflow\":1099511627775,\"managed\":1099511627775,"
             "\"idle\":true,\"memory\":\"overflow\",\"keep\":1099511627775,"
@@ -164,7 +164,7 @@ static void the_widest_client_fits_every_terminal(void **state)
         }
 }
 
-/* Columns for memory that is used in host memory, and for managed memory. */
+/* OVERFLOW shows memory that is used in host memory, MANAGED shows managed memory. */
 static void overflow_columns_appear_only_with_overflow(void **state)
 {
         char *text = render_in(
@@ -192,8 +192,8 @@ static void overflow_columns_appear_only_with_overflow(void **state)
         free(text);
 }
 
-/* Every line has the indent of the first, and none is wider than the terminal. */
-static void notes_that_do_not_fit_a_line_go_on_below(void **state)
+/* Every line of the notes has the indent of the first, and none is wider than the terminal. */
+static void long_notes_continue_on_the_next_line(void **state)
 {
         char *text = render_in(fullest, 60);
 
@@ -215,7 +215,7 @@ static void notes_that_do_not_fit_a_line_go_on_below(void **state)
         "\",\"since_s\":900,\"idle\":true,\"flags\":[]," \
         "\"paused\":" paused ",\"frozen\":{\"for_s\":" for_s ",\"why\":[" why "]}}"
 
-static void who_is_paused_is_shown_so_and_since_when(void **state)
+static void a_paused_client_is_shown_with_the_time_of_its_pause(void **state)
 {
         char *text = render(GPU(FROZEN("running", "true", "75.0", "\"paused\"")));
 
@@ -231,7 +231,7 @@ static void who_is_paused_is_shown_so_and_since_when(void **state)
         free(text);
 }
 
-static void who_is_only_told_to_pause_is_shown_as_it_is(void **state)
+static void a_client_that_is_not_paused_yet_keeps_its_state(void **state)
 {
         char *text = render(GPU(FROZEN("running", "true", "0.0", "\"paused\"")));
 
@@ -245,7 +245,7 @@ static void who_is_only_told_to_pause_is_shown_as_it_is(void **state)
         free(text);
 }
 
-static void who_is_frozen_while_its_memory_is_away_keeps_its_state(void **state)
+static void a_client_frozen_without_its_memory_keeps_its_state(void **state)
 {
         char *text = render(GPU(FROZEN("waiting", "false", "3.1", "\"away\"")));
 
@@ -259,13 +259,13 @@ static void who_is_frozen_while_its_memory_is_away_keeps_its_state(void **state)
         free(text);
 }
 
-static void a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most(void **state)
+static void the_table_fits_100_columns_and_80_without_the_arena(void **state)
 {
         char *text = render_in(widest, 100);
 
         assert_non_null(strstr(text, "ARENA"));
         assert_non_null(strstr(text, "HAND-OFFS"));
-        assert_non_null(strstr(text, "a-ver+ a-program+ ")); /* a plus sign marks what is cut */
+        assert_non_null(strstr(text, "a-ver+ a-program+ ")); /* a plus sign marks cut text */
         free(text);
 
         text = render_in(client, 80);
@@ -275,7 +275,7 @@ static void a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most(
         free(text);
 }
 
-static void nothing_is_cut_where_nobody_bounds_the_width(void **state)
+static void no_text_is_cut_without_a_width(void **state)
 {
         char *text = render_in(widest, 0);
 
@@ -297,19 +297,18 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_client_is_a_row_in_human_units),
-                cmocka_unit_test(priorities_take_a_column_where_there_are_any_and_no_lines),
-                cmocka_unit_test(what_was_not_copied_is_said_where_anything_was_saved),
-                cmocka_unit_test(what_is_unknown_is_never_shown_as_zero),
+                cmocka_unit_test(priorities_have_a_column_if_there_are_any),
+                cmocka_unit_test(bytes_not_copied_are_noted_if_there_are_any),
+                cmocka_unit_test(unknown_values_are_never_shown_as_zero),
                 cmocka_unit_test(columns_line_up),
                 cmocka_unit_test(the_widest_client_fits_every_terminal),
                 cmocka_unit_test(overflow_columns_appear_only_with_overflow),
-                cmocka_unit_test(who_is_paused_is_shown_so_and_since_when),
-                cmocka_unit_test(who_is_only_told_to_pause_is_shown_as_it_is),
-                cmocka_unit_test(who_is_frozen_while_its_memory_is_away_keeps_its_state),
-                cmocka_unit_test(notes_that_do_not_fit_a_line_go_on_below),
-                cmocka_unit_test(
-                        a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most),
-                cmocka_unit_test(nothing_is_cut_where_nobody_bounds_the_width),
+                cmocka_unit_test(a_paused_client_is_shown_with_the_time_of_its_pause),
+                cmocka_unit_test(a_client_that_is_not_paused_yet_keeps_its_state),
+                cmocka_unit_test(a_client_frozen_without_its_memory_keeps_its_state),
+                cmocka_unit_test(long_notes_continue_on_the_next_line),
+                cmocka_unit_test(the_table_fits_100_columns_and_80_without_the_arena),
+                cmocka_unit_test(no_text_is_cut_without_a_width),
                 cmocka_unit_test(a_name_cannot_steer_the_terminal),
         };
 

@@ -1,11 +1,11 @@
-/* test_streams.c: which streams a drain knows, and when a capture is over. */
+/* test_streams.c: drains query every stream of the program, and captures end with their streams. */
 #include "unit.h"
 
 #include "contexts_bench.h"
 
 /* ---- streams ---- */
 
-/* Whether a drain queries the stream. */
+/* True if a drain queries the stream. */
 static bool is_drained(void)
 {
         struct quiesce_wait w = {0};
@@ -18,7 +18,7 @@ static bool is_drained(void)
         return queried == STREAM;
 }
 
-static void a_drain_knows_the_streams_that_there_are(void **state)
+static void a_drain_queries_exactly_the_existing_streams(void **state)
 {
         CUstream stream;
         CUgreenCtx part;
@@ -43,14 +43,14 @@ static void a_drain_knows_the_streams_that_there_are(void **state)
         assert_true(is_drained());
         submissions++;
         queried = NULL;
-        /* Destroys the stream, too,. */
+        /* The end of the green context destroys the stream, too. */
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
-        assert_ptr_equal(queried, stream); /* once its work is done */
+        assert_ptr_equal(queried, stream); /* the destruction waits for its work */
         assert_ptr_equal(bound_lost, PART);
         assert_false(is_drained());
 }
 
-static void a_bystanders_streams_are_nobodys(void **state)
+static void streams_of_a_bystander_are_not_recorded(void **state)
 {
         CUstream stream;
 
@@ -126,7 +126,7 @@ static void with_probes(void)
         capture_status = CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static void a_capture_is_over_when_the_stream_says_so(void **state)
+static void a_capture_is_over_when_its_stream_says_so(void **state)
 {
         CUgraph graph;
 
@@ -149,7 +149,7 @@ static void a_capture_is_over_when_the_stream_says_so(void **state)
         assert_int_equal(probes_gone, 1);
 }
 
-static void what_a_capture_is_probed_with_is_given_back(void **state)
+static void the_probe_event_of_a_capture_is_destroyed(void **state)
 {
         with_probes();
         /* The driver refuses to begin the capture. */
@@ -175,7 +175,7 @@ static void what_a_capture_is_probed_with_is_given_back(void **state)
         assert_int_equal(probes_gone, probes);
 }
 
-static void no_stream_means_the_threads_own_where_the_symbol_says_so(void **state)
+static void a_null_stream_is_the_threads_own_in_ptsz_calls(void **state)
 {
         CUgraph graph;
 
@@ -183,7 +183,7 @@ static void no_stream_means_the_threads_own_where_the_symbol_says_so(void **stat
         assert_int_equal(hook_cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL),
                          CUDA_SUCCESS);
         assert_true(quiesce_capturing());
-        /* Ends another stream's capture. */
+        /* This call is about another stream. */
         assert_int_equal(hook_cuStreamEndCapture(NULL, &graph), CUDA_SUCCESS);
         assert_true(quiesce_capturing());
         assert_int_equal(hook_cuStreamEndCapture_ptsz(NULL, &graph), CUDA_SUCCESS);
@@ -194,13 +194,13 @@ static void no_stream_means_the_threads_own_where_the_symbol_says_so(void **stat
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                CONTEXT_TEST(a_drain_knows_the_streams_that_there_are),
-                CONTEXT_TEST(a_bystanders_streams_are_nobodys),
+                CONTEXT_TEST(a_drain_queries_exactly_the_existing_streams),
+                CONTEXT_TEST(streams_of_a_bystander_are_not_recorded),
                 CONTEXT_TEST(a_capture_that_ends_with_its_stream_wakes_the_agent),
                 CONTEXT_TEST(a_capture_that_does_not_begin_wakes_the_agent),
-                CONTEXT_TEST(a_capture_is_over_when_the_stream_says_so),
-                CONTEXT_TEST(what_a_capture_is_probed_with_is_given_back),
-                CONTEXT_TEST(no_stream_means_the_threads_own_where_the_symbol_says_so),
+                CONTEXT_TEST(a_capture_is_over_when_its_stream_says_so),
+                CONTEXT_TEST(the_probe_event_of_a_capture_is_destroyed),
+                CONTEXT_TEST(a_null_stream_is_the_threads_own_in_ptsz_calls),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,13 +13,13 @@
 
 struct real_driver real;
 
-enum { LANES = 3, LIVE = 400 };
+enum { FREE_LISTS = 3, LIVE = 400 };
 
-struct books {
+struct accounts {
         struct heap heap;
         struct suballocator suballocator;
-        struct lane lanes[LANES];
-        uint64_t numbers[LANES];
+        struct free_list free_lists[FREE_LISTS];
+        uint64_t numbers[FREE_LISTS];
         struct block *block;
 };
 
@@ -32,125 +32,125 @@ static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdevic
 
 static int set_up(void **state)
 {
-        struct books *b = calloc(1, sizeof(*b));
+        struct accounts *a = calloc(1, sizeof(*a));
 
         real.cuMemAddressReserve = reserve;
-        heap_init(&b->heap, GIB);
-        b->block = heap_take_pool(&b->heap, 512 * MIB, 32 * MIB);
-        assert_non_null(b->block);
-        assert_int_equal(suballocator_add(&b->suballocator, b->block), 0);
-        *state = b;
+        heap_init(&a->heap, GIB);
+        a->block = heap_take_pool(&a->heap, 512 * MIB, 32 * MIB);
+        assert_non_null(a->block);
+        assert_int_equal(suballocator_add(&a->suballocator, a->block), 0);
+        *state = a;
         return 0;
 }
 
 static int tear_down(void **state)
 {
-        struct books *b = *state;
+        struct accounts *a = *state;
 
-        while (b->suballocator.chunks)
-                suballocator_remove(&b->suballocator, b->suballocator.chunks);
-        suballocator_clear(&b->suballocator);
-        b->block->dying = true;
-        heap_bury(&b->heap, b->block);
-        for (size_t i = 0; i < b->heap.count; i++)
-                free(b->heap.blocks[i]);
-        free(b->heap.blocks);
-        free(b);
+        while (a->suballocator.chunks)
+                suballocator_remove(&a->suballocator, a->suballocator.chunks);
+        suballocator_clear(&a->suballocator);
+        a->block->dying = true;
+        heap_bury(&a->heap, a->block);
+        for (size_t i = 0; i < a->heap.count; i++)
+                free(a->heap.blocks[i]);
+        free(a->heap.blocks);
+        free(a);
         return 0;
 }
 
 /* What free list i may use. */
-static struct suballocation *find(struct books *b, unsigned i, uint64_t bytes)
+static struct suballocation *find(struct accounts *a, unsigned i, uint64_t bytes)
 {
-        struct suballocation *n = suballocator_fit(&b->lanes[i], bytes, false);
+        struct suballocation *n = suballocator_fit(&a->free_lists[i], bytes, false);
 
         if (!n)
-                n = suballocator_fit(&b->suballocator.common, bytes, false);
-        return n ? n : suballocator_join(&b->suballocator, &b->lanes[i], bytes, false);
+                n = suballocator_fit(&a->suballocator.common, bytes, false);
+        return n ? n : suballocator_join(&a->suballocator, &a->free_lists[i], bytes, false);
 }
 
-static void give(struct books *b, struct suballocation *n, unsigned i)
+static void give(struct accounts *a, struct suballocation *n, unsigned i)
 {
-        suballocator_give(&b->suballocator, n, &b->lanes[i], ++b->numbers[i]);
+        suballocator_give(&a->suballocator, n, &a->free_lists[i], ++a->numbers[i]);
 }
 
 /* Every byte is in exactly one suballocation, free neighbours of one list are merged, and the sums
  * of the lists are right. */
-static void check(struct books *b)
+static void check(struct accounts *a)
 {
-        uint64_t sum[LANES + 1] = {0}, live = 0, at = b->block->address;
+        uint64_t sum[FREE_LISTS + 1] = {0}, live = 0, at = a->block->address;
         const struct suballocation *lower = NULL;
 
-        for (const struct suballocation *n = b->block->chunk->lowest; n; lower = n, n = n->higher) {
+        for (const struct suballocation *n = a->block->chunk->lowest; n; lower = n, n = n->higher) {
                 assert_int_equal(n->address, at);
                 assert_ptr_equal(n->lower, lower);
                 at += n->bytes;
-                if (!n->lane) {
+                if (!n->free_list) {
                         live++;
-                        assert_ptr_equal(suballocator_at(&b->suballocator, n->address), n);
+                        assert_ptr_equal(suballocator_at(&a->suballocator, n->address), n);
                         continue;
                 }
-                assert_true(!lower || lower->lane != n->lane);
-                for (unsigned i = 0; i < LANES; i++)
-                        sum[i] += n->lane == &b->lanes[i] ? n->bytes : 0;
-                sum[LANES] += n->lane == &b->suballocator.common ? n->bytes : 0;
+                assert_true(!lower || lower->free_list != n->free_list);
+                for (unsigned i = 0; i < FREE_LISTS; i++)
+                        sum[i] += n->free_list == &a->free_lists[i] ? n->bytes : 0;
+                sum[FREE_LISTS] += n->free_list == &a->suballocator.common ? n->bytes : 0;
         }
-        assert_int_equal(at, b->block->address + b->block->bytes);
-        assert_int_equal(live, b->suballocator.live);
-        for (unsigned i = 0; i < LANES; i++)
-                assert_int_equal(sum[i], b->lanes[i].bytes);
-        assert_int_equal(sum[LANES], b->suballocator.common.bytes);
+        assert_int_equal(at, a->block->address + a->block->bytes);
+        assert_int_equal(live, a->suballocator.live);
+        for (unsigned i = 0; i < FREE_LISTS; i++)
+                assert_int_equal(sum[i], a->free_lists[i].bytes);
+        assert_int_equal(sum[FREE_LISTS], a->suballocator.common.bytes);
 }
 
 static void what_a_stream_has_freed_is_its_own_until_it_is_passed_on(void **state)
 {
-        struct books *b = *state;
+        struct accounts *a = *state;
         struct suballocation *n =
-                suballocator_take(&b->suballocator, find(b, 0, 100 * MIB), 100 * MIB);
+                suballocator_take(&a->suballocator, find(a, 0, 100 * MIB), 100 * MIB);
         CUdeviceptr at = n->address;
 
-        give(b, n, 0);
-        assert_null(suballocator_fit(&b->lanes[1], 100 * MIB, false));
-        assert_int_equal(find(b, 0, 100 * MIB)->address, at);
-        assert_int_not_equal(find(b, 1, 100 * MIB)->address, at);
-        suballocator_pass(&b->lanes[0], 0, &b->suballocator.common, 0);
-        assert_int_equal(b->lanes[0].bytes, 100 * MIB); /* not yet */
-        suballocator_pass(&b->lanes[0], 1, &b->suballocator.common, 0);
-        assert_int_equal(b->suballocator.common.bytes, b->block->bytes);
-        assert_int_equal(b->block->chunk->lowest->bytes, b->block->bytes);
+        give(a, n, 0);
+        assert_null(suballocator_fit(&a->free_lists[1], 100 * MIB, false));
+        assert_int_equal(find(a, 0, 100 * MIB)->address, at);
+        assert_int_not_equal(find(a, 1, 100 * MIB)->address, at);
+        suballocator_pass(&a->free_lists[0], 0, &a->suballocator.common, 0);
+        assert_int_equal(a->free_lists[0].bytes, 100 * MIB); /* not yet */
+        suballocator_pass(&a->free_lists[0], 1, &a->suballocator.common, 0);
+        assert_int_equal(a->suballocator.common.bytes, a->block->bytes);
+        assert_int_equal(a->block->chunk->lowest->bytes, a->block->bytes);
 }
 
-static void an_address_inside_leads_to_its_parcel(void **state)
+static void an_address_inside_leads_to_its_suballocation(void **state)
 {
-        struct books *b = *state;
-        struct suballocation *n = suballocator_take(&b->suballocator, find(b, 0, 5000), 5000);
+        struct accounts *a = *state;
+        struct suballocation *n = suballocator_take(&a->suballocator, find(a, 0, 5000), 5000);
 
-        assert_ptr_equal(suballocator_around(b->block->chunk, n->address + 4999), n);
-        assert_null(suballocator_around(b->block->chunk,
+        assert_ptr_equal(suballocator_around(a->block->chunk, n->address + 4999), n);
+        assert_null(suballocator_around(a->block->chunk,
                                         /* Past the requested bytes there is only rounding. */
                                         n->address + 5000));
-        give(b, n, 0);
-        assert_null(suballocator_around(b->block->chunk, b->block->address));
+        give(a, n, 0);
+        assert_null(suballocator_around(a->block->chunk, a->block->address));
 }
 
 static void a_stream_may_use_its_own_with_what_is_beside_it(void **state)
 {
-        struct books *b = *state;
+        struct accounts *a = *state;
         struct suballocation *n[5];
 
         for (unsigned i = 0; i < 5; i++)
-                n[i] = suballocator_take(&b->suballocator, find(b, 0, 100 * MIB), 100 * MIB);
-        suballocator_give(&b->suballocator, n[1], &b->suballocator.common, 0);
-        give(b, n[2], 0);
-        suballocator_give(&b->suballocator, n[3], &b->suballocator.common, 0);
-        assert_null(suballocator_join(&b->suballocator, &b->lanes[1], 250 * MIB, false));
-        assert_null(suballocator_join(&b->suballocator, &b->lanes[0], 301 * MIB, false));
-        n[2] = suballocator_join(&b->suballocator, &b->lanes[0], 250 * MIB, false);
+                n[i] = suballocator_take(&a->suballocator, find(a, 0, 100 * MIB), 100 * MIB);
+        suballocator_give(&a->suballocator, n[1], &a->suballocator.common, 0);
+        give(a, n[2], 0);
+        suballocator_give(&a->suballocator, n[3], &a->suballocator.common, 0);
+        assert_null(suballocator_join(&a->suballocator, &a->free_lists[1], 250 * MIB, false));
+        assert_null(suballocator_join(&a->suballocator, &a->free_lists[0], 301 * MIB, false));
+        n[2] = suballocator_join(&a->suballocator, &a->free_lists[0], 250 * MIB, false);
         assert_non_null(n[2]);
         assert_int_equal(n[2]->bytes, 250 * MIB);
-        check(b);
-        give(b, suballocator_take(&b->suballocator, n[2], 250 * MIB), 0);
-        check(b);
+        check(a);
+        give(a, suballocator_take(&a->suballocator, n[2], 250 * MIB), 0);
+        check(a);
 }
 
 static uint64_t random_next(uint64_t *s)
@@ -163,59 +163,60 @@ static uint64_t random_next(uint64_t *s)
 static void random_streams_never_meet(void **state)
 {
         static struct suballocation *live[LIVE];
-        struct books *b = *state;
+        struct accounts *a = *state;
         uint64_t s = 88172645463325252;
         unsigned n = 0;
 
         for (unsigned step = 0; step < 200000; step++) {
                 uint64_t r = random_next(&s),
                          bytes = r >> 40 & 3 ? 1 + (r >> 20) % 20000 : 1 + (r >> 20) % (8 * MIB);
-                unsigned lane = (unsigned)(r >> 8) % LANES;
+                unsigned free_list = (unsigned)(r >> 8) % FREE_LISTS;
 
                 if (n < LIVE && r % 5 < 3) {
-                        struct suballocation *from = find(b, lane, bytes);
+                        struct suballocation *from = find(a, free_list, bytes);
 
                         if (!from)
                                 continue;
                         assert_true(from->bytes >= bytes);
-                        assert_true(from->lane == &b->lanes[lane] ||
-                                    from->lane == &b->suballocator.common);
-                        live[n] = suballocator_take(&b->suballocator, from, bytes);
+                        assert_true(from->free_list == &a->free_lists[free_list] ||
+                                    from->free_list == &a->suballocator.common);
+                        live[n] = suballocator_take(&a->suballocator, from, bytes);
                         assert_int_equal(live[n]->requested, bytes);
-                        heap_use(&b->heap, b->block, live[n]->address, live[n]->bytes);
+                        heap_use(&a->heap, a->block, live[n]->address, live[n]->bytes);
                         n++;
                 } else if (n > 0) {
                         unsigned i = (unsigned)(r >> 16) % n;
 
                         assert_ptr_equal(
-                                suballocator_around(b->block->chunk,
+                                suballocator_around(a->block->chunk,
                                                     live[i]->address + live[i]->requested - 1),
                                 live[i]);
-                        heap_unuse(b->block, live[i]->address, live[i]->bytes);
-                        give(b, live[i], lane);
+                        heap_unuse(a->block, live[i]->address, live[i]->bytes);
+                        give(a, live[i], free_list);
                         live[i] = live[--n];
                 }
                 if (r % 97 == 0)
-                        suballocator_pass(&b->lanes[lane],
-                                          b->numbers[lane] -
-                                                  (b->numbers[lane]
-                                                           ? r / 97 % MIN(b->numbers[lane], 50U)
-                                                           : 0),
-                                          &b->suballocator.common, 0);
+                        suballocator_pass(
+                                &a->free_lists[free_list],
+                                a->numbers[free_list] -
+                                        (a->numbers[free_list]
+                                                 ? r / 97 % MIN(a->numbers[free_list], 50U)
+                                                 : 0),
+                                &a->suballocator.common, 0);
                 if (step % 1000 == 0)
-                        check(b);
+                        check(a);
         }
         while (n > 0) {
                 n--;
-                heap_unuse(b->block, live[n]->address, live[n]->bytes);
-                give(b, live[n], 0);
+                heap_unuse(a->block, live[n]->address, live[n]->bytes);
+                give(a, live[n], 0);
         }
-        for (unsigned i = 0; i < LANES; i++)
-                suballocator_pass(&b->lanes[i], UINT64_MAX, &b->suballocator.common, 0);
-        check(b);
-        assert_int_equal(b->block->chunk->lowest->bytes, b->block->bytes);
-        for (unsigned i = 0; i < b->block->extent_count; i++)
-                assert_int_equal(b->block->extents[i].live, 0);
+        for (unsigned i = 0; i < FREE_LISTS; i++)
+                suballocator_pass(&a->free_lists[i], UINT64_MAX, &a->suballocator.common, 0);
+        check(a);
+        assert_int_equal(a->block->chunk->lowest->bytes, a->block->bytes);
+        for (unsigned i = 0; i < a->block->extent_count; i++)
+                assert_int_equal(a->block->extents[i].live, 0);
 }
 
 int main(void)
@@ -223,7 +224,7 @@ int main(void)
 #define SUBALLOCATOR_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
         const struct CMUnitTest tests[] = {
                 SUBALLOCATOR_TEST(what_a_stream_has_freed_is_its_own_until_it_is_passed_on),
-                SUBALLOCATOR_TEST(an_address_inside_leads_to_its_parcel),
+                SUBALLOCATOR_TEST(an_address_inside_leads_to_its_suballocation),
                 SUBALLOCATOR_TEST(a_stream_may_use_its_own_with_what_is_beside_it),
                 SUBALLOCATOR_TEST(random_streams_never_meet),
         };

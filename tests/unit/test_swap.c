@@ -1,5 +1,5 @@
-/* test_swap.c: a context that is destroyed while the agent works in it, and which threads are
- * woken. */
+/* test_swap.c: a program destroys a context while the agent works in it; a failed restore wakes the
+ * threads that wait for it. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -30,7 +30,7 @@ static struct extent extent = {.bytes = MIB, .live = 1};
 static struct block block;
 static pthread_t destroyer;
 static sem_t waits, resume;
-static unsigned ends; /* ends of what was made in the context */
+static unsigned ends; /* number of calls of transfer_end() */
 
 /* ---- fakes of other modules ---- */
 
@@ -153,7 +153,7 @@ static void *destroy(void *unused)
         return NULL;
 }
 
-/* At the first transfer: the program destroys the context while its streams are made. */
+/* At the first transfer the program destroys the context while its streams are made. */
 CUresult transfer_prepare(struct gpu *g)
 {
         if (g->swap->context)
@@ -190,9 +190,9 @@ void transfer_end(struct gpu *g)
         ends++;
 }
 
-/* ---- the test ---- */
+/* ---- tests ---- */
 
-static void a_context_waits_for_what_is_being_made_in_it(void **state)
+static void the_end_of_a_context_waits_for_the_agents_work_in_it(void **state)
 {
         core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
@@ -215,9 +215,9 @@ static void a_context_waits_for_what_is_being_made_in_it(void **state)
         free(gpu->swap);
 }
 
-/* The thread waits for the bell only, and the thread that failed may never try this extent
+/* A waiting thread hears only the bell, and the thread that failed may never try this extent
  * again. */
-static void a_thread_that_frees_an_extent_is_woken_when_it_gets_no_memory(void **state)
+static void a_failed_restore_wakes_threads_that_wait_for_the_extent(void **state)
 {
         struct extent e = {.bytes = MIB, .block = &block, .live = 1, .busy = true};
         uint32_t heard = bell_listen(&core.changed);
@@ -232,8 +232,8 @@ static void a_thread_that_frees_an_extent_is_woken_when_it_gets_no_memory(void *
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_context_waits_for_what_is_being_made_in_it),
-                cmocka_unit_test(a_thread_that_frees_an_extent_is_woken_when_it_gets_no_memory),
+                cmocka_unit_test(the_end_of_a_context_waits_for_the_agents_work_in_it),
+                cmocka_unit_test(a_failed_restore_wakes_threads_that_wait_for_the_extent),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

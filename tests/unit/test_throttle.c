@@ -1,7 +1,7 @@
 /* test_throttle.c: before each submission the work in flight fits the limit, however fast the
  * program submits and however long its kernels are; and no thread waits for ever. The driver is a
- * queue that reports exactly what is left of it. The test's own clock moves only when it is read,
- * and during naps. */
+ * queue that reports exactly how much work is left. The test's own clock moves only when it is
+ * read, and during naps. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -34,7 +34,7 @@ bool quiesce_capturing(void)
 /* ---- the clock ---- */
 
 #define LOOK_NS 100                  /* one reading of the clock */
-#define LATE_NS (60 * NSEC_PER_USEC) /* by so much a nap is too long */
+#define LATE_NS (60 * NSEC_PER_USEC) /* each nap is longer than asked by this time */
 
 static uint64_t now_ns = NSEC_PER_SEC;
 
@@ -82,7 +82,7 @@ static uint64_t queue_left_ns(void)
         return sub_sat(queue_end_ns, clock_now_ns());
 }
 
-/* When work is done that may begin at begin_ns. */
+/* Returns when work is done that may begin at begin_ns. */
 static uint64_t done_at(uint64_t begin_ns, uint64_t ns)
 {
         while (slice_ns) {
@@ -235,12 +235,12 @@ static void long_kernels_are_submitted_one_at_a_time(void **state)
         check_kernels_of(30 * NSEC_PER_MSEC, 8);
 }
 
-static void kernels_shorter_than_the_bound_fill_it_and_no_more(void **state)
+static void kernels_shorter_than_the_throttle_fill_it_and_no_more(void **state)
 {
         check_kernels_of(3 * NSEC_PER_MSEC, 60);
 }
 
-static void two_kernels_are_in_flight_where_the_bound_has_room(void **state)
+static void two_kernels_are_in_flight_if_both_fit_the_throttle(void **state)
 {
         unsigned waiting = 0;
 
@@ -260,7 +260,7 @@ static void short_kernels_keep_the_queue_busy(void **state)
         assert_int_equal(ran_dry, 0);
 }
 
-static void pauses_do_not_let_more_pass(void **state)
+static void pauses_do_not_let_more_work_pass(void **state)
 {
         for (unsigned i = 0; i < 6; i++) {
                 (void)submit(20 * NSEC_PER_MSEC);
@@ -282,7 +282,7 @@ static void pauses_do_not_keep_short_kernels_apart(void **state)
         assert_true(most > 2 * NSEC_PER_MSEC && most <= BOUND_NS);
 }
 
-/* A burst, then a wait for all of it: nobody looks at the queue while it runs. */
+/* The program waits for each burst as a whole, so no thread looks at the queue while it runs. */
 static void bursts_of_long_kernels_do_not_pile_up(void **state)
 {
         for (unsigned i = 0; i < 3; i++) {
@@ -291,7 +291,7 @@ static void bursts_of_long_kernels_do_not_pile_up(void **state)
         }
 }
 
-/* At most two groups of the short kernels' size. */
+/* At most two groups as large as those of short kernels are in flight. */
 static void long_kernels_behind_short_ones_are_soon_alone(void **state)
 {
         for (unsigned i = 0; i < 3; i++) {
@@ -303,7 +303,7 @@ static void long_kernels_behind_short_ones_are_soon_alone(void **state)
         }
 }
 
-static void what_takes_longer_than_it_did_is_noticed(void **state)
+static void kernels_that_become_longer_are_noticed(void **state)
 {
         for (unsigned i = 0; i < 100; i++)
                 (void)submit(NSEC_PER_MSEC);
@@ -312,10 +312,10 @@ static void what_takes_longer_than_it_did_is_noticed(void **state)
         check_kernels_of(15 * NSEC_PER_MSEC, 6);
 }
 
-static void groups_that_take_longer_than_half_the_bound_become_smaller(void **state)
+static void groups_longer_than_half_the_throttle_become_smaller(void **state)
 {
         for (unsigned i = 0; i < 100; i++)
-                (void)submit(NSEC_PER_MSEC); /* four in a group */
+                (void)submit(NSEC_PER_MSEC); /* four kernels in a group */
         for (unsigned i = 0; i < 20; i++)
                 (void)submit(2 * NSEC_PER_MSEC);
         check_kernels_of(2 * NSEC_PER_MSEC, 20);
@@ -342,8 +342,8 @@ static void a_late_start_is_not_taken_for_a_long_kernel(void **state)
         assert_int_equal(ran_dry, 0);
 }
 
-/* Training of a network: kernels of all lengths, submitted faster than the GPU runs them. Returns
- * the GPU's time for them. */
+/* Submits the kernels of a training, of all lengths, faster than the GPU runs them. Returns the
+ * GPU's time for them. */
 static uint64_t train(unsigned steps)
 {
         uint64_t sum_ns = 0;
@@ -360,7 +360,7 @@ static uint64_t train(unsigned steps)
         return sum_ns;
 }
 
-static void a_training_gets_all_of_its_turns(void **state)
+static void a_training_uses_all_of_its_time_slices(void **state)
 {
         for (programs = 1; programs <= 4; programs++) {
                 uint64_t began, least_ns;
@@ -375,7 +375,7 @@ static void a_training_gets_all_of_its_turns(void **state)
 }
 
 /* The time between two marks depends on when the other programs' turns fall. */
-static void beside_other_programs_the_queue_does_not_run_dry(void **state)
+static void the_queue_does_not_run_dry_beside_other_programs(void **state)
 {
         throttle_set(AHEAD_NS);
         slice_ns = 4 * NSEC_PER_MSEC;
@@ -413,7 +413,7 @@ static void default_streams_are_those_of_their_context(void **state)
         }
 }
 
-static void a_thread_is_not_held_by_what_an_ended_one_submitted(void **state)
+static void a_thread_is_not_throttled_by_the_work_of_an_ended_one(void **state)
 {
         struct gate_thread record = {0};
 
@@ -428,7 +428,7 @@ static void a_thread_is_not_held_by_what_an_ended_one_submitted(void **state)
         synchronize();
 }
 
-static void streams_that_are_used_no_more_make_place(void **state)
+static void unused_streams_free_their_records(void **state)
 {
         CUstream one = (CUstream)0x100000, like_it = (CUstream)0x101000;
 
@@ -443,7 +443,7 @@ static void streams_that_are_used_no_more_make_place(void **state)
         throttle_forget_stream(like_it);
 }
 
-static void what_was_submitted_before_the_bound_is_waited_for(void **state)
+static void work_from_before_the_throttle_is_waited_for(void **state)
 {
         for (unsigned i = 0; i < 20; i++)
                 (void)submit(100 * NSEC_PER_USEC);
@@ -456,8 +456,8 @@ static void what_was_submitted_before_the_bound_is_waited_for(void **state)
         }
 }
 
-/* That work is not measured, even if an event remains from when the throttle was last on. */
-static void work_before_the_bound_makes_nobody_patient(void **state)
+/* Work from before the throttle is not measured, even if an event remains from its last use. */
+static void work_from_before_the_throttle_is_not_measured(void **state)
 {
         uint64_t began;
 
@@ -474,7 +474,7 @@ static void work_before_the_bound_makes_nobody_patient(void **state)
         assert_true(clock_now_ns() - began < NSEC_PER_SEC);
 }
 
-static void nobody_is_held_for_ever(void **state)
+static void no_thread_is_throttled_for_ever(void **state)
 {
         uint64_t began = clock_now_ns();
 
@@ -500,11 +500,12 @@ static uint64_t step_with_delay(unsigned behind, uint64_t each_ns, uint64_t late
         return clock_now_ns() - began;
 }
 
-static void work_that_waits_for_its_program_is_let_through_as_soon_each_time(void **state)
+static void work_behind_a_spinning_kernel_passes_soon_each_time(void **state)
 {
         static const struct {
                 unsigned behind;
-                uint64_t each_ns, late_ns, most_ns; /* late: the program is */
+                /* late_ns: delay of the program; most_ns: longest mean step */
+                uint64_t each_ns, late_ns, most_ns;
         } steps[] = {{1, 10 * NSEC_PER_USEC, 3 * NSEC_PER_MSEC, 10 * NSEC_PER_MSEC},
                      {10, 10 * NSEC_PER_USEC, 3 * NSEC_PER_MSEC, 50 * NSEC_PER_MSEC},
                      {4, 5 * NSEC_PER_MSEC, 3 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC},
@@ -525,7 +526,7 @@ static void work_that_waits_for_its_program_is_let_through_as_soon_each_time(voi
         }
 }
 
-/* Also if the work ends just after the patience, as work that waits for its program does. */
+/* This holds even if work ends just after the patience, as work that waits for its program does. */
 static void work_that_outlasts_the_patience_does_not_pile_up(void **state)
 {
         for (uint64_t ms = 80; ms < 1000; ms += 5) {
@@ -538,8 +539,8 @@ static void work_that_outlasts_the_patience_does_not_pile_up(void **state)
         }
 }
 
-/* 1, 2, 4 and 8 pass, after 100, 200, 400 and 800 ms. */
-static void more_pass_the_longer_nothing_gets_done(void **state)
+/* 1, 2, 4 and 8 submissions pass, after 100, 200, 400 and 800 ms. */
+static void more_submissions_pass_the_longer_no_work_ends(void **state)
 {
         uint64_t began;
         unsigned n = 0;
@@ -569,7 +570,7 @@ static void all_waiting_threads_pass_together(void **state)
 }
 
 /* The machine slept, or the program was frozen: the hour says nothing about the next group. */
-static void an_hour_long_group_holds_nobody_for_as_long(void **state)
+static void an_hour_long_group_does_not_delay_the_next_as_long(void **state)
 {
         uint64_t began;
 
@@ -604,7 +605,7 @@ static void short_kernels_need_few_events(void **state)
 }
 
 /* Captured work does not run now, and an event in the wrong stream may break the capture. */
-static void what_is_captured_is_neither_counted_nor_held(void **state)
+static void captured_work_is_neither_counted_nor_throttled(void **state)
 {
         fill(STREAM);
         capturing = true;
@@ -620,7 +621,7 @@ static void what_is_captured_is_neither_counted_nor_held(void **state)
 }
 
 /* A new stream may get the same handle. */
-static void what_a_context_had_in_flight_ends_with_it(void **state)
+static void work_in_flight_is_forgotten_with_its_context(void **state)
 {
         fill(STREAM);
         context_ends(context);
@@ -638,7 +639,7 @@ static void streams_of_several_contexts_have_events_of_their_own(void **state)
 
         for (unsigned i = 0; i < 6; i++) {
                 context = (CUcontext)(uintptr_t)(1 + i % 2);
-                fill(STREAM); /* the handle may be a new stream's, in a new context */
+                fill(STREAM); /* the handle may belong to a new stream in a new context */
                 synchronize();
                 fill(other);
                 synchronize();
@@ -659,7 +660,7 @@ static void streams_of_several_contexts_have_events_of_their_own(void **state)
         throttle_forget_stream(other);
 }
 
-static void work_that_cannot_be_marked_is_held_by_nobody(void **state)
+static void work_that_cannot_be_marked_is_not_throttled(void **state)
 {
         uint64_t began = clock_now_ns();
 
@@ -673,11 +674,11 @@ static void work_that_cannot_be_marked_is_held_by_nobody(void **state)
         records_fail = false;
         assert_true(clock_now_ns() - began < NSEC_PER_SEC);
         synchronize();
-        check_kernels_of(30 * NSEC_PER_MSEC, 8); /* then works as usual */
+        check_kernels_of(30 * NSEC_PER_MSEC, 8); /* afterwards the throttle works as usual */
 }
 
 /* Streams beyond those told apart share a record, and none waits for ever. */
-static void as_many_streams_as_there_are_pass(void **state)
+static void more_streams_than_records_pass(void **state)
 {
         uint64_t began = clock_now_ns();
 
@@ -694,9 +695,9 @@ static void as_many_streams_as_there_are_pass(void **state)
         synchronize();
 }
 
-/* Even short kernels: a call that finds the driver's queue full blocks in the driver, and a drain
- * waits for that call. */
-static void no_more_is_in_flight_than_a_queue_of_the_drivers_holds(void **state)
+/* The throttle limits the number of short kernels, too: a call that finds the driver's queue full
+ * blocks in the driver, and a drain waits for that call. */
+static void no_more_work_is_in_flight_than_the_drivers_queue_holds(void **state)
 {
         unsigned n = 0;
 
@@ -704,7 +705,7 @@ static void no_more_is_in_flight_than_a_queue_of_the_drivers_holds(void **state)
         for (unsigned i = 0; i < 5000; i++)
                 (void)submit(NSEC_PER_USEC);
         synchronize();
-        assert_true(throttle_pass(STREAM)); /* nothing of them is counted any more */
+        assert_true(throttle_pass(STREAM)); /* the finished kernels no longer count */
         queue_submit(NSEC_PER_USEC);
         now_ns += AHEAD_NS;
         for (n = 0; throttle_pass(STREAM); n++)
@@ -720,37 +721,37 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 THROTTLE_TEST(long_kernels_are_submitted_one_at_a_time),
-                THROTTLE_TEST(kernels_shorter_than_the_bound_fill_it_and_no_more),
-                THROTTLE_TEST(two_kernels_are_in_flight_where_the_bound_has_room),
+                THROTTLE_TEST(kernels_shorter_than_the_throttle_fill_it_and_no_more),
+                THROTTLE_TEST(two_kernels_are_in_flight_if_both_fit_the_throttle),
                 THROTTLE_TEST(short_kernels_keep_the_queue_busy),
-                THROTTLE_TEST(pauses_do_not_let_more_pass),
+                THROTTLE_TEST(pauses_do_not_let_more_work_pass),
                 THROTTLE_TEST(pauses_do_not_keep_short_kernels_apart),
                 THROTTLE_TEST(bursts_of_long_kernels_do_not_pile_up),
                 THROTTLE_TEST(long_kernels_behind_short_ones_are_soon_alone),
-                THROTTLE_TEST(what_takes_longer_than_it_did_is_noticed),
-                THROTTLE_TEST(groups_that_take_longer_than_half_the_bound_become_smaller),
+                THROTTLE_TEST(kernels_that_become_longer_are_noticed),
+                THROTTLE_TEST(groups_longer_than_half_the_throttle_become_smaller),
                 THROTTLE_TEST(a_late_start_is_not_taken_for_a_long_kernel),
-                THROTTLE_TEST(a_training_gets_all_of_its_turns),
-                THROTTLE_TEST(beside_other_programs_the_queue_does_not_run_dry),
+                THROTTLE_TEST(a_training_uses_all_of_its_time_slices),
+                THROTTLE_TEST(the_queue_does_not_run_dry_beside_other_programs),
                 THROTTLE_TEST(default_streams_are_those_of_their_context),
-                THROTTLE_TEST(a_thread_is_not_held_by_what_an_ended_one_submitted),
-                THROTTLE_TEST(streams_that_are_used_no_more_make_place),
-                THROTTLE_TEST(what_was_submitted_before_the_bound_is_waited_for),
-                THROTTLE_TEST(work_before_the_bound_makes_nobody_patient),
-                THROTTLE_TEST(nobody_is_held_for_ever),
-                THROTTLE_TEST(work_that_waits_for_its_program_is_let_through_as_soon_each_time),
+                THROTTLE_TEST(a_thread_is_not_throttled_by_the_work_of_an_ended_one),
+                THROTTLE_TEST(unused_streams_free_their_records),
+                THROTTLE_TEST(work_from_before_the_throttle_is_waited_for),
+                THROTTLE_TEST(work_from_before_the_throttle_is_not_measured),
+                THROTTLE_TEST(no_thread_is_throttled_for_ever),
+                THROTTLE_TEST(work_behind_a_spinning_kernel_passes_soon_each_time),
                 THROTTLE_TEST(work_that_outlasts_the_patience_does_not_pile_up),
-                THROTTLE_TEST(more_pass_the_longer_nothing_gets_done),
+                THROTTLE_TEST(more_submissions_pass_the_longer_no_work_ends),
                 THROTTLE_TEST(all_waiting_threads_pass_together),
-                THROTTLE_TEST(an_hour_long_group_holds_nobody_for_as_long),
+                THROTTLE_TEST(an_hour_long_group_does_not_delay_the_next_as_long),
                 THROTTLE_TEST(a_shut_gate_ends_the_wait),
                 THROTTLE_TEST(short_kernels_need_few_events),
-                THROTTLE_TEST(what_is_captured_is_neither_counted_nor_held),
-                THROTTLE_TEST(what_a_context_had_in_flight_ends_with_it),
+                THROTTLE_TEST(captured_work_is_neither_counted_nor_throttled),
+                THROTTLE_TEST(work_in_flight_is_forgotten_with_its_context),
                 THROTTLE_TEST(streams_of_several_contexts_have_events_of_their_own),
-                THROTTLE_TEST(work_that_cannot_be_marked_is_held_by_nobody),
-                THROTTLE_TEST(as_many_streams_as_there_are_pass),
-                THROTTLE_TEST(no_more_is_in_flight_than_a_queue_of_the_drivers_holds),
+                THROTTLE_TEST(work_that_cannot_be_marked_is_not_throttled),
+                THROTTLE_TEST(more_streams_than_records_pass),
+                THROTTLE_TEST(no_more_work_is_in_flight_than_the_drivers_queue_holds),
         };
 
         real.cuEventCreate = event_create;

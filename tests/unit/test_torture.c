@@ -1,5 +1,5 @@
-/* test_torture.c: evicting a program's memory only to see whether the program notices: the course
- * of it, and that every waiting thread continues. */
+/* test_torture.c: torture evicts a program's memory only to see whether the program notices. Its
+ * steps come in order, and every waiting thread continues. */
 #include "unit.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 struct agent_state agent;
 
 static struct gpu *const gpu = &core.gpus[0];
-static uint64_t now_ns, patience; /* of the last drain */
+static uint64_t now_ns, patience; /* patience: that of the last drain */
 static unsigned drains, drains_ended, waits;
 
 int clock_gettime(clockid_t which, struct timespec *ret)
@@ -43,7 +43,7 @@ void agent_end_drain(void)
         core.running = true;
 }
 
-/* A program that runs, with 512 MiB on its first GPU. */
+/* Makes a running program with 512 MiB on its first GPU. */
 static int begin(void **state)
 {
         torture_cancel();
@@ -79,7 +79,7 @@ static bool is_on(void)
 
 /* ---- settings ---- */
 
-static void only_a_program_that_asks_for_it_is_tortured(void **state)
+static void only_a_valid_setting_turns_torture_on(void **state)
 {
         static const char *const bad[] = {
                 "x",
@@ -124,7 +124,7 @@ static void only_a_program_that_asks_for_it_is_tortured(void **state)
 
 /* ---- moments that the agent chooses ---- */
 
-static void moments_come_by_themselves_unless_that_is_left_out(void **state)
+static void torture_drains_periodically_unless_every_is_0(void **state)
 {
         torture_as("1,every=0");
         assert_int_equal(torture_next_ns(), UINT64_MAX);
@@ -140,12 +140,12 @@ static void moments_come_by_themselves_unless_that_is_left_out(void **state)
         assert_int_equal(drains, 1);
         assert_true((torture_own() != OWN_NONE));
         assert_int_equal(torture_next_ns(), UINT64_MAX);
-        torture_step(now_ns + NSEC_PER_SEC); /* one at a time */
+        torture_step(now_ns + NSEC_PER_SEC); /* only one drain at a time */
         assert_int_equal(drains, 1);
 }
 
-/* Drain, evict, restore, then a rest of at least the same length. */
-static void memory_is_taken_and_comes_back(void **state)
+/* Each round drains, evicts, restores, and rests for at least as long as all this took. */
+static void torture_evicts_and_restores_memory_periodically(void **state)
 {
         uint64_t peace = 0, least = UINT64_MAX, most = 0, all = 0, some = 0;
         unsigned before;
@@ -167,7 +167,7 @@ static void memory_is_taken_and_comes_back(void **state)
                 now_ns += 3 * NSEC_PER_MSEC;
                 assert_true(torture_drained());
                 agent.revoking = false;
-                assert_false(torture_drained()); /* the next drain is not torture's */
+                assert_false(torture_drained()); /* the next drain has another purpose */
                 assert_true((torture_own() != OWN_NONE) && (torture_own() == OWN_EVICTS));
                 assert_true(gpu->own_limit < 512 * MIB);
                 all += gpu->own_limit == 0;
@@ -219,8 +219,8 @@ static void each_gpu_gets_a_limit_of_its_own(void **state)
         assert_int_equal(trace_last.bytes, 576 * MIB);
 }
 
-/* Every run draws the same numbers. */
-static void the_same_seed_does_the_same(void **state)
+/* Every run with one seed draws the same numbers. */
+static void the_same_seed_draws_the_same_patience(void **state)
 {
         uint64_t first[3][2];
 
@@ -237,7 +237,7 @@ static void the_same_seed_does_the_same(void **state)
         assert_memory_not_equal(first[0], first[2], sizeof(first[0]));
 }
 
-static void a_drain_that_fails_is_given_up(void **state)
+static void a_failed_drain_ends_the_round(void **state)
 {
         uint32_t heard;
 
@@ -265,12 +265,12 @@ static void the_daemon_may_take_over_at_any_moment(void **state)
         torture_step(now_ns);
         assert_true(torture_drained());
         torture_cancel();
-        assert_int_equal(drains_ended, 1); /* the drain had ended */
+        assert_int_equal(drains_ended, 1); /* the drain had ended before */
         assert_false((torture_own() != OWN_NONE) || (torture_own() == OWN_EVICTS));
         assert_int_equal(gpu->own_limit, UINT64_MAX);
 }
 
-static void only_a_program_that_runs_with_something_on_the_card_is_drained(void **state)
+static void only_a_running_program_with_backed_memory_is_drained(void **state)
 {
         uint64_t *const backed = &gpu->heap.backed;
 
@@ -289,7 +289,7 @@ static void only_a_program_that_runs_with_something_on_the_card_is_drained(void 
                         *backed = 0;
                         break;
                 case 3:
-                        core.lease = 0; /* it waits for its turn */
+                        core.lease = 0; /* the program waits for its turn */
                         break;
                 case 4:
                         daemon_line.link = LINK_HELLO;
@@ -337,11 +337,11 @@ static void a_call_waits_until_its_memory_is_back(void **state)
         assert_int_equal(waits, 1);
         assert_int_equal(core.waiters, 0);
         assert_int_equal(atomic_load(&core_lock.word), 0);
-        torture_step(now_ns); /* requested only once */
+        torture_step(now_ns); /* the call has requested one drain only */
         assert_int_equal(drains, 1);
 }
 
-static void one_call_in_so_many_waits(void **state)
+static void one_call_in_a_given_number_waits(void **state)
 {
         unsigned calls = 0;
 
@@ -381,7 +381,7 @@ static void it_becomes_a_bystander(const struct core_wait *w)
 }
 
 /* A drain may wait for this very thread. */
-static void a_call_goes_on_where_a_drain_may_need_it(void **state)
+static void a_waiting_call_goes_on_if_a_drain_may_need_its_thread(void **state)
 {
         void (*const reasons[])(const struct core_wait *) = {it_begins_to_capture,
                                                              it_becomes_a_bystander};
@@ -397,7 +397,7 @@ static void a_call_goes_on_where_a_drain_may_need_it(void **state)
         }
 }
 
-static void a_call_that_cannot_be_drained_behind_does_not_wait(void **state)
+static void a_call_does_not_wait_if_no_drain_is_possible(void **state)
 {
         struct gate_thread inside = {.inside = 1};
 
@@ -431,18 +431,18 @@ static void a_call_that_cannot_be_drained_behind_does_not_wait(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TORTURE_TEST(only_a_program_that_asks_for_it_is_tortured),
-                TORTURE_TEST(moments_come_by_themselves_unless_that_is_left_out),
-                TORTURE_TEST(memory_is_taken_and_comes_back),
+                TORTURE_TEST(only_a_valid_setting_turns_torture_on),
+                TORTURE_TEST(torture_drains_periodically_unless_every_is_0),
+                TORTURE_TEST(torture_evicts_and_restores_memory_periodically),
                 TORTURE_TEST(each_gpu_gets_a_limit_of_its_own),
-                TORTURE_TEST(the_same_seed_does_the_same),
-                TORTURE_TEST(a_drain_that_fails_is_given_up),
+                TORTURE_TEST(the_same_seed_draws_the_same_patience),
+                TORTURE_TEST(a_failed_drain_ends_the_round),
                 TORTURE_TEST(the_daemon_may_take_over_at_any_moment),
-                TORTURE_TEST(only_a_program_that_runs_with_something_on_the_card_is_drained),
+                TORTURE_TEST(only_a_running_program_with_backed_memory_is_drained),
                 TORTURE_TEST(a_call_waits_until_its_memory_is_back),
-                TORTURE_TEST(one_call_in_so_many_waits),
-                TORTURE_TEST(a_call_goes_on_where_a_drain_may_need_it),
-                TORTURE_TEST(a_call_that_cannot_be_drained_behind_does_not_wait),
+                TORTURE_TEST(one_call_in_a_given_number_waits),
+                TORTURE_TEST(a_waiting_call_goes_on_if_a_drain_may_need_its_thread),
+                TORTURE_TEST(a_call_does_not_wait_if_no_drain_is_possible),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

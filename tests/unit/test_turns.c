@@ -1,5 +1,5 @@
-/* test_turns.c: the order in which clients' messages are read, with a real event loop and users,
- * and clients that only count their turns; and the steps that follow a look at the cards. */
+/* test_turns.c: clients' messages are read in turns, with a real event loop, real users and clients
+ * that only count. A look at the cards leads to the right steps. */
 #include "unit.h"
 
 #include <systemd/sd-event.h>
@@ -24,9 +24,9 @@ static struct {
         unsigned left[CLIENTS]; /* messages that wait */
         unsigned order[64], n;  /* clients in the order in which they were read */
         uint64_t lasts_ns[CLIENTS];
-        char steps[256]; /* what a look led to */
+        char steps[256]; /* names of the steps that a look led to */
         bool asks;
-        bool event; /* an event of the scheduler is being prepared */
+        bool event; /* true between event_begin() and event_end() */
         unsigned restarts;
 } now;
 
@@ -180,7 +180,7 @@ static unsigned left(void)
         return n;
 }
 
-/* Runs until no message waits; then nothing more may happen. */
+/* Runs the event loop until no message waits. Nothing more may happen afterwards. */
 static void run(void)
 {
         for (unsigned i = 0; left() && i < 1000; i++)
@@ -199,9 +199,9 @@ static void read_in(const unsigned *order, unsigned n)
 #define READ_IN(...) \
         read_in((const unsigned[]){__VA_ARGS__}, ARRAY_SIZE(((const unsigned[]){__VA_ARGS__})))
 
-/* ---- the tests ---- */
+/* ---- tests ---- */
 
-static void a_users_clients_are_read_round_and_round(void **state)
+static void a_users_clients_are_read_in_turns(void **state)
 {
         waits(0, 3);
         waits(1, 1);
@@ -219,7 +219,7 @@ static void a_client_that_waits_already_keeps_its_place(void **state)
         run();
         READ_IN(0, 1, 0);
         now.n = 0;
-        waits(1, 1); /* is read again later */
+        waits(1, 1); /* client 1 is read again later */
         run();
         READ_IN(1);
 }
@@ -270,14 +270,14 @@ static void a_client_that_leaves_is_not_read(void **state)
         now.n = 0;
         waits(0, 1);
         waits(1, 1);
-        turns_leave(&clients[1]); /* the last one that waits */
+        turns_leave(&clients[1]); /* client 1 is the last one that waits */
         clients[1].turn_waits = false;
         waits(2, 1);
         run();
         READ_IN(0, 2);
 }
 
-static void the_last_that_leaves_takes_its_user_along(void **state)
+static void a_user_leaves_the_order_with_its_last_client(void **state)
 {
         waits(0, 1);
         waits(3, 1);
@@ -306,7 +306,7 @@ static void told(uint64_t asked_ns)
         assert_false(now.event);
 }
 
-static void what_waited_for_a_look_comes_after_the_cards(void **state)
+static void the_cards_are_updated_before_waiting_clients(void **state)
 {
         shown = (struct nvml_look){.n = 1};
         shown.cards[0].measured = true;
@@ -320,7 +320,7 @@ static void what_waited_for_a_look_comes_after_the_cards(void **state)
         assert_null(server.look);
 }
 
-static void a_period_ends_with_the_look_that_was_asked_for_in_it(void **state)
+static void a_period_ends_with_its_own_look(void **state)
 {
         shown = (struct nvml_look){.n = 1};
         shown.cards[0].measured = true;
@@ -337,7 +337,7 @@ static void a_period_ends_with_the_look_that_was_asked_for_in_it(void **state)
         assert_string_equal(now.steps, "clients left tick resume forget doors ");
 }
 
-static void a_sample_is_asked_for_where_somebody_can_answer(void **state)
+static void a_sample_is_requested_if_nvml_can_answer(void **state)
 {
         now.asks = true;
         server.open = true;
@@ -358,7 +358,7 @@ static void a_sample_is_asked_for_where_somebody_can_answer(void **state)
         looks_sample(&server);
         assert_string_equal(now.steps, "ask ");
         server.look = NULL;
-        server.open = false; /* the first sample of all */
+        server.open = false; /* as before the first sample of all */
         now.steps[0] = 0;
         looks_sample(&server);
         assert_string_equal(now.steps, "ask ");
@@ -368,7 +368,7 @@ static void a_sample_is_asked_for_where_somebody_can_answer(void **state)
         assert_string_equal(now.steps, "ask doors left tick resume forget ");
 }
 
-static void a_corrected_total_is_told_once(void **state)
+static void a_corrected_total_is_reported_once(void **state)
 {
         shown = (struct nvml_look){.n = 1};
         server.gpus.n = 3;
@@ -379,7 +379,7 @@ static void a_corrected_total_is_told_once(void **state)
         assert_string_equal(now.steps, "cards measure clients doors ");
 }
 
-static void clients_of_a_displaced_card_have_to_go(void **state)
+static void clients_of_a_displaced_card_are_dropped(void **state)
 {
         shown = (struct nvml_look){.n = 1};
         server.gpus.n = 2;
@@ -395,7 +395,7 @@ static void clients_of_a_displaced_card_have_to_go(void **state)
 }
 
 /* The driver may have been unloaded beneath NVML. */
-static void nvml_that_reads_no_card_for_long_is_started_anew(void **state)
+static void nvml_is_restarted_after_ten_looks_without_a_card(void **state)
 {
         shown = (struct nvml_look){.n = 2};
         for (unsigned i = 1; i <= 25; i++) {
@@ -403,7 +403,7 @@ static void nvml_that_reads_no_card_for_long_is_started_anew(void **state)
                 told(i);
                 assert_int_equal(now.restarts, i / 10);
         }
-        told(100); /* not a sample */
+        told(100); /* this look is no sample */
         looks_told(&server, NULL, 101);
         assert_int_equal(now.restarts, 2);
         shown.cards[1].measured = true; /* one measured card is enough */
@@ -424,18 +424,18 @@ static void nvml_that_reads_no_card_for_long_is_started_anew(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TURNS_TEST(a_users_clients_are_read_round_and_round),
+                TURNS_TEST(a_users_clients_are_read_in_turns),
                 TURNS_TEST(a_client_that_waits_already_keeps_its_place),
                 TURNS_TEST(the_user_that_has_used_least_is_read_first),
                 TURNS_TEST(a_turn_ends_after_its_time_and_is_charged),
                 TURNS_TEST(a_client_that_leaves_is_not_read),
-                TURNS_TEST(the_last_that_leaves_takes_its_user_along),
-                TURNS_TEST(what_waited_for_a_look_comes_after_the_cards),
-                TURNS_TEST(a_period_ends_with_the_look_that_was_asked_for_in_it),
-                TURNS_TEST(a_sample_is_asked_for_where_somebody_can_answer),
-                TURNS_TEST(a_corrected_total_is_told_once),
-                TURNS_TEST(clients_of_a_displaced_card_have_to_go),
-                TURNS_TEST(nvml_that_reads_no_card_for_long_is_started_anew),
+                TURNS_TEST(a_user_leaves_the_order_with_its_last_client),
+                TURNS_TEST(the_cards_are_updated_before_waiting_clients),
+                TURNS_TEST(a_period_ends_with_its_own_look),
+                TURNS_TEST(a_sample_is_requested_if_nvml_can_answer),
+                TURNS_TEST(a_corrected_total_is_reported_once),
+                TURNS_TEST(clients_of_a_displaced_card_are_dropped),
+                TURNS_TEST(nvml_is_restarted_after_ten_looks_without_a_card),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

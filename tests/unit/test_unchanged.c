@@ -1,5 +1,5 @@
-/* test_unchanged.c: when the GPU fingerprints extents and when it does not, against a driver whose
- * speed the test sets. test_fingerprint.c tests the fingerprints. */
+/* test_unchanged.c: the GPU fingerprints extents only if that is worth its time, with a driver
+ * whose speed the test sets. test_fingerprint.c tests the fingerprints. */
 #include "unit.h"
 
 #include <stdbool.h>
@@ -16,9 +16,9 @@ struct real_driver real;
 static struct {
         unsigned loads, unloads, launches, events, host, streams;
         bool done;               /* launched work is done */
-        float trial_ms, slow_ms; /* GPU time for the trial piece, for an extent */
+        float trial_ms, slow_ms; /* GPU time: trial_ms for the trial piece, slow_ms for an extent */
         CUresult load;
-        unsigned chunks; /* of the last launch */
+        unsigned chunks; /* number of chunks in the last launch */
 } driver;
 
 /* Fakes of the driver calls in unchanged.c; handles are never dereferenced. */
@@ -193,7 +193,7 @@ static void finish(struct unchanged *u)
         assert_int_equal(driver.streams, 0);
 }
 
-static void nothing_is_loaded_before_it_is_worth_it(void **state)
+static void no_module_is_loaded_before_one_gib_was_evicted(void **state)
 {
         struct unchanged *u = unchanged_new();
 
@@ -205,7 +205,7 @@ static void nothing_is_loaded_before_it_is_worth_it(void **state)
         finish(u);
 }
 
-static void slow_kernels_are_tried_less_and_less(void **state)
+static void slow_fingerprints_are_tried_less_and_less_often(void **state)
 {
         struct unchanged *u = unchanged_new();
         unsigned launches;
@@ -213,14 +213,14 @@ static void slow_kernels_are_tried_less_and_less(void **state)
         driver.trial_ms = 3;
         assert_int_equal(evict(u, 400 * GIB), 0);
         launches = driver.launches;
-        assert_in_range(launches, 5, 12); /* at 1, 3, 7 GiB and so on, then every 64 GiB */
+        assert_in_range(launches, 5, 12); /* trials at 1, 3, 7 GiB and so on, later every 64 GiB */
         assert_int_equal(driver.loads, 1);
         driver.trial_ms = 0.01f;
         assert_true(evict(u, 66 * GIB) > 0);
         finish(u);
 }
 
-static void one_slow_answer_ends_the_asking_for_a_while(void **state)
+static void one_slow_fingerprint_stops_fingerprinting_for_a_while(void **state)
 {
         struct unchanged *u = unchanged_new();
 
@@ -234,7 +234,7 @@ static void one_slow_answer_ends_the_asking_for_a_while(void **state)
         finish(u);
 }
 
-static void slow_is_what_is_not_ten_times_as_fast_as_the_bus(void **state)
+static void fingerprints_must_be_ten_times_as_fast_as_the_bus(void **state)
 {
         struct unchanged *u = unchanged_new();
 
@@ -249,7 +249,7 @@ static void slow_is_what_is_not_ten_times_as_fast_as_the_bus(void **state)
         finish(u);
 }
 
-static void a_busy_gpu_is_not_waited_for(void **state)
+static void evictions_do_not_wait_for_a_trial_on_a_busy_gpu(void **state)
 {
         struct unchanged *u = unchanged_new();
 
@@ -257,12 +257,12 @@ static void a_busy_gpu_is_not_waited_for(void **state)
         assert_int_equal(evict(u, 4 * GIB), 0);
         assert_int_equal(driver.launches, 1); /* the trial piece, not done yet */
         driver.done = true;
-        driver.trial_ms = 8; /* other programs had the GPU meanwhile */
+        driver.trial_ms = 8; /* other programs had the GPU in between */
         assert_int_equal(evict(u, GIB / 2), 0);
         finish(u);
 }
 
-static void what_was_asked_can_take_its_time(void **state)
+static void a_requested_fingerprint_can_take_its_time(void **state)
 {
         struct unchanged *u = unchanged_new();
         struct fingerprint f;
@@ -293,7 +293,7 @@ static void a_module_that_does_not_load_is_tried_again_later(void **state)
         finish(u);
 }
 
-static void another_context_needs_it_loaded_again(void **state)
+static void the_module_is_loaded_again_for_another_context(void **state)
 {
         struct unchanged *u = unchanged_new();
 
@@ -305,7 +305,7 @@ static void another_context_needs_it_loaded_again(void **state)
         finish(u);
 }
 
-static void always_and_never_mean_it(void **state)
+static void the_settings_always_and_never_are_obeyed(void **state)
 {
         struct unchanged *u;
 
@@ -325,15 +325,15 @@ static void always_and_never_mean_it(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(nothing_is_loaded_before_it_is_worth_it),
-                TEST(slow_kernels_are_tried_less_and_less),
-                TEST(one_slow_answer_ends_the_asking_for_a_while),
-                TEST(slow_is_what_is_not_ten_times_as_fast_as_the_bus),
-                TEST(a_busy_gpu_is_not_waited_for),
-                TEST(what_was_asked_can_take_its_time),
+                TEST(no_module_is_loaded_before_one_gib_was_evicted),
+                TEST(slow_fingerprints_are_tried_less_and_less_often),
+                TEST(one_slow_fingerprint_stops_fingerprinting_for_a_while),
+                TEST(fingerprints_must_be_ten_times_as_fast_as_the_bus),
+                TEST(evictions_do_not_wait_for_a_trial_on_a_busy_gpu),
+                TEST(a_requested_fingerprint_can_take_its_time),
                 TEST(a_module_that_does_not_load_is_tried_again_later),
-                TEST(another_context_needs_it_loaded_again),
-                TEST(always_and_never_mean_it),
+                TEST(the_module_is_loaded_again_for_another_context),
+                TEST(the_settings_always_and_never_are_obeyed),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* test_unevictable.c: unevictable memory is counted before it is made and until it is gone; room
- * for a call of the driver's is returned whether it was enough or not. */
+ * for a call of the driver is returned whether it was enough or not. */
 #include "unit.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #define HANDLES 3000u /* several in each bucket */
 
 static struct gpu *const gpu = &core.gpus[0];
-static uint64_t now_ns, room; /* bytes that the daemon has left */
+static uint64_t now_ns, room; /* room: bytes that the daemon grants in all */
 static unsigned asks;
 
 int clock_gettime(clockid_t which, struct timespec *ret)
@@ -49,7 +49,7 @@ static const void *handle(unsigned i)
         return (const void *)(uintptr_t)(0x10000 + 16u * i);
 }
 
-static void what_is_made_counts_until_it_is_gone(void **state)
+static void unevictable_memory_counts_until_it_is_gone(void **state)
 {
         for (unsigned i = 0; i < HANDLES; i++) {
                 struct unevictable *f = unevictable_ask(gpu, OWNER, i);
@@ -64,8 +64,8 @@ static void what_is_made_counts_until_it_is_gone(void **state)
                 struct unevictable *f = unevictable_unlist(handle(i));
 
                 assert_non_null(f);
-                assert_null(unevictable_unlist(
-                        handle(i))); /* the driver may use the handle's value again */
+                /* The driver may give the handle's value to a new object. */
+                assert_null(unevictable_unlist(handle(i)));
                 assert_int_equal(gpu->unevictable, before);
                 unevictable_return(f);
                 assert_int_equal(gpu->unevictable, before - i);
@@ -83,7 +83,7 @@ static void unevictable_memory_without_room_is_refused(void **state)
         unevictable_return(NULL);
 }
 
-static void what_belongs_to_a_context_ends_with_it(void **state)
+static void unevictable_memory_of_a_context_ends_with_it(void **state)
 {
         for (unsigned i = 0; i < HANDLES; i++)
                 unevictable_list(unevictable_ask(gpu, i % 3 ? OWNER : ANOTHER, 10), handle(i));
@@ -115,7 +115,7 @@ static void room_for_a_call_grows_fourfold(void **state)
         unevictable_return_room(gpu, &mine);
 }
 
-static void the_last_of_the_card_counts_but_a_step_a_byte_does_not(void **state)
+static void requests_for_room_shrink_to_a_sixteenth_and_no_further(void **state)
 {
         uint64_t mine = 0;
 
@@ -131,8 +131,8 @@ static void the_last_of_the_card_counts_but_a_step_a_byte_does_not(void **state)
         assert_int_equal(mine + gpu->unevictable + gpu->unevictable_room, 0);
 }
 
-/* By then the daemon has measured the bytes that the call left in use. */
-static void room_for_a_call_goes_back_after_a_while(void **state)
+/* After a while the daemon has measured the bytes that the call left in use. */
+static void room_for_a_call_is_returned_after_a_while(void **state)
 {
         struct gpu *other = &core.gpus[1];
         uint64_t mine = 0, others = 0;
@@ -160,12 +160,12 @@ static void room_for_a_call_goes_back_after_a_while(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                UNEVICTABLE_TEST(what_is_made_counts_until_it_is_gone),
+                UNEVICTABLE_TEST(unevictable_memory_counts_until_it_is_gone),
                 UNEVICTABLE_TEST(unevictable_memory_without_room_is_refused),
-                UNEVICTABLE_TEST(what_belongs_to_a_context_ends_with_it),
+                UNEVICTABLE_TEST(unevictable_memory_of_a_context_ends_with_it),
                 UNEVICTABLE_TEST(room_for_a_call_grows_fourfold),
-                UNEVICTABLE_TEST(the_last_of_the_card_counts_but_a_step_a_byte_does_not),
-                UNEVICTABLE_TEST(room_for_a_call_goes_back_after_a_while),
+                UNEVICTABLE_TEST(requests_for_room_shrink_to_a_sixteenth_and_no_further),
+                UNEVICTABLE_TEST(room_for_a_call_is_returned_after_a_while),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,7 @@ static CUmemAccessDesc access_of(int device, CUmemAccess_flags flags)
         return (CUmemAccessDesc){.location = {CU_MEM_LOCATION_TYPE_DEVICE, device}, .flags = flags};
 }
 
-static void a_name_is_good_for_one_handle_alone(void **state)
+static void a_name_is_valid_for_one_handle_alone(void **state)
 {
         CUmemGenericAllocationHandle first, again;
         struct handle *h = handle_new();
@@ -81,7 +81,7 @@ static void many_names_are_all_different(void **state)
                 handle_delete(h[i]);
 }
 
-static void reservations_that_touch_are_one(void **state)
+static void adjacent_reservations_are_one_range(void **state)
 {
         const CUdeviceptr at = 64 * PAGE;
 
@@ -103,7 +103,7 @@ static void reservations_that_touch_are_one(void **state)
         virtual_unreserve(at + 9 * PAGE);
 }
 
-static void a_range_that_cuts_a_mapping_is_found_out(void **state)
+static void a_range_that_cuts_a_mapping_is_detected(void **state)
 {
         const CUdeviceptr at = 64 * PAGE;
         struct handle *h = handle_new();
@@ -134,7 +134,7 @@ static void a_range_that_cuts_a_mapping_is_found_out(void **state)
 }
 
 /* Copies go through a mapping that the handle's own GPU may write to and that still exists. */
-static void home_is_a_mapping_that_its_gpu_may_write_to(void **state)
+static void home_is_a_mapping_that_the_handles_gpu_may_write_to(void **state)
 {
         const CUmemAccessDesc other = access_of(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
                               read = access_of(1, CU_MEM_ACCESS_FLAGS_PROT_READ),
@@ -168,12 +168,12 @@ static void home_is_a_mapping_that_its_gpu_may_write_to(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_name_is_good_for_one_handle_alone),
+                cmocka_unit_test(a_name_is_valid_for_one_handle_alone),
                 cmocka_unit_test(a_name_is_no_address),
                 cmocka_unit_test(many_names_are_all_different),
-                cmocka_unit_test(reservations_that_touch_are_one),
-                cmocka_unit_test(a_range_that_cuts_a_mapping_is_found_out),
-                cmocka_unit_test(home_is_a_mapping_that_its_gpu_may_write_to),
+                cmocka_unit_test(adjacent_reservations_are_one_range),
+                cmocka_unit_test(a_range_that_cuts_a_mapping_is_detected),
+                cmocka_unit_test(home_is_a_mapping_that_the_handles_gpu_may_write_to),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

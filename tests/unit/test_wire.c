@@ -1,4 +1,4 @@
-/* test_wire.c: what the codec must hold for every message of the table. Must never list the
+/* test_wire.c: checks of the codec with every message of the table. This file must never list the
  * messages itself: the table does. */
 #include "unit.h"
 
@@ -18,7 +18,7 @@ static const struct row {
 #undef WIRE
 };
 
-/* A valid message of this type, with a different value in every byte that is not fixed. */
+/* Returns a valid message of this type, with a different value in every byte that is not fixed. */
 static struct wire_message sample(unsigned type)
 {
         struct wire_message m = {.header = {(uint16_t)type, 3, 0x01020304}};
@@ -88,7 +88,7 @@ static void every_message_survives_a_round_trip(void **state)
         }
 }
 
-static void every_other_size_is_refused(void **state)
+static void messages_of_every_other_size_are_refused(void **state)
 {
         for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
                 struct wire_message m = sample(rows[i].type), back;
@@ -108,7 +108,7 @@ static void every_other_size_is_refused(void **state)
         }
 }
 
-static void the_wrong_direction_is_refused(void **state)
+static void messages_in_the_wrong_direction_are_refused(void **state)
 {
         for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
                 struct wire_message m = sample(rows[i].type), back;
@@ -214,7 +214,7 @@ static void a_mode_of_freezing_is_one_of_three(void **state)
         }
         assert_int_equal(wire_parse_freeze("", &mode), -EINVAL);
         assert_int_equal(wire_parse_freeze("parked", &mode), -EINVAL);
-        assert_int_equal(mode, WIRE_FREEZE_MOVE); /* unchanged */
+        assert_int_equal(mode, WIRE_FREEZE_MOVE); /* the result stays unchanged */
 }
 
 static void a_wrong_magic_is_refused(void **state)
@@ -248,7 +248,7 @@ static void text_must_end_and_be_printable(void **state)
         assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), -EINVAL);
 }
 
-static void nothing_behind_the_nul_is_sent_or_taken(void **state)
+static void bytes_behind_the_nul_are_neither_sent_nor_accepted(void **state)
 {
         struct wire_message m = sample(WIRE_HELLO), back;
         uint8_t packet[WIRE_SIZE_MAX];
@@ -276,14 +276,14 @@ static void a_text_without_room_for_its_nul_is_cut(void **state)
 }
 
 /* HELLO, WELCOME and REFUSED never change: these are their bytes. */
-static void the_frozen_layouts_are_what_they_were(void **state)
+static void layouts_of_hello_welcome_and_refused_never_change(void **state)
 {
         struct wire_message m = {.header = {WIRE_HELLO, WIRE_NO_GPU, 1},
                                  .HELLO = {.magic = WIRE_MAGIC,
                                            .previous_instance = 2,
                                            .start_time = 3,
-                                           .major = 4,
-                                           .minor = 5,
+                                           .protocol = 4,
+                                           .reserved = 5,
                                            .pid = 6,
                                            .name = "n",
                                            .version = "v"}};
@@ -321,8 +321,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_message_survives_a_round_trip),
-                cmocka_unit_test(every_other_size_is_refused),
-                cmocka_unit_test(the_wrong_direction_is_refused),
+                cmocka_unit_test(messages_of_every_other_size_are_refused),
+                cmocka_unit_test(messages_in_the_wrong_direction_are_refused),
                 cmocka_unit_test(unknown_types_have_no_name_and_no_size),
                 cmocka_unit_test(gpu_numbers_past_the_end_are_refused),
                 cmocka_unit_test(messages_about_a_gpu_must_name_one),
@@ -330,9 +330,9 @@ int main(void)
                 cmocka_unit_test(a_mode_of_freezing_is_one_of_three),
                 cmocka_unit_test(a_wrong_magic_is_refused),
                 cmocka_unit_test(text_must_end_and_be_printable),
-                cmocka_unit_test(nothing_behind_the_nul_is_sent_or_taken),
+                cmocka_unit_test(bytes_behind_the_nul_are_neither_sent_nor_accepted),
                 cmocka_unit_test(a_text_without_room_for_its_nul_is_cut),
-                cmocka_unit_test(the_frozen_layouts_are_what_they_were),
+                cmocka_unit_test(layouts_of_hello_welcome_and_refused_never_change),
                 cmocka_unit_test(a_priority_is_a_whole_number_within_bounds),
         };
 

@@ -1,5 +1,5 @@
-/* door_count.c: owns what the test build of the library has counted. A door is told at once and not
- * at the end: programs may be killed. */
+/* door_count.c: owns the list of doors that programs used, in the test build of the library. A
+ * door is written to the file at its first use, because programs may be killed before their end. */
 #include "preload/entry/door_count.h"
 
 #include <fcntl.h>

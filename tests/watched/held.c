@@ -1,12 +1,12 @@
-/* held.c: owns what the library that tests watch checks of each call to the driver: a thread that
- * holds core_lock makes none that may block (CU_API_BLOCKS). */
+/* held.c: owns a check of each call to the driver, in the test build of the library: a thread that
+ * holds core_lock makes no call that may block (CU_API_BLOCKS). */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "preload/driver/real.h"
 #include "preload/process/lock.h"
 
-#undef real /* the table itself */
+#undef real /* from here on `real` names the driver's own table */
 
 static _Thread_local bool holds_core_lock;
 

@@ -1,6 +1,5 @@
-/* model.c: owns simulated time: what each program does next, and what the bus is doing.
- * Must never decide who runs or who gives way: that is the scheduler's, and only through sched.h.
- */
+/* model.c: owns simulated time: each program's next step, and the use of the bus. Must never decide
+ * which program runs or gives way: the scheduler alone decides, and only through sched.h. */
 #include "model.h"
 
 #include <errno.h>
@@ -15,7 +14,7 @@
 
 enum what { NOTHING, ARRIVE, THOUGHT, DRAIN, MOVE };
 
-/* One program. */
+/* One simulated program. */
 struct program {
         struct model_client *out;
         uint64_t random;
@@ -25,15 +24,15 @@ struct program {
         unsigned phase, round;
         bool working;     /* in a GPU phase */
         bool active;      /* computing now: in model.active */
-        uint64_t left_ns; /* of the GPU phase, while it does not compute */
-        double end_at;    /* the same, while it does: of model.progress */
+        uint64_t left_ns; /* rest of the GPU phase, while the program does not compute */
+        double end_at;    /* value of model.progress at its end, while the program computes */
         uint64_t waits_since_ns;
         bool waits;
 
         uint64_t lease;
         bool draining, idle;
 
-        uint64_t allocated, backed, evicted; /* evicted: bytes whose contents lie in host memory */
+        uint64_t allocated, backed, evicted; /* evicted: bytes whose contents are in host memory */
         uint64_t commit, limit, commit_asked;
         uint32_t sequence, request_sequence;
         bool has_context;
@@ -41,9 +40,9 @@ struct program {
         bool moving, moving_out;
         uint64_t move_bytes;
 
-        /* what happens to it next, besides the end of a GPU phase */
+        /* times of the program's next events, besides the end of a GPU phase */
         uint64_t due_ns[MOVE + 1];
-        unsigned place; /* in the heap */
+        unsigned place; /* index in the heap */
 };
 
 struct model {
@@ -54,21 +53,22 @@ struct model {
         uint64_t now_ns;
         struct program *programs;
         unsigned n;
-        unsigned *by_slot; /* program of a scheduler's client */
+        unsigned *by_slot; /* the program of each client of the scheduler */
 
-        unsigned *heap, n_heap; /* programs, by their earliest due_ns */
+        unsigned *heap, n_heap; /* heap: programs, by their earliest due_ns */
         unsigned *active, n_active;
-        double progress, demand; /* of each active program; sum of what they use of the GPU */
-        uint64_t progress_ns;    /* when it was brought up to date */
+        double progress,      /* of each active program, in ns of GPU time */
+                demand;       /* sum of the active programs' shares of the GPU */
+        uint64_t progress_ns; /* when progress was last updated */
 
         uint64_t in_free_ns, out_free_ns; /* when each direction of the bus is free again */
 
-        /* Actions to be performed; performing them makes more. */
+        /* Actions of the scheduler to be performed; performing them may add more. */
         struct sched_action *todo;
         unsigned n_todo, size_todo;
 };
 
-/* ---- chance ---- */
+/* ---- random numbers ---- */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -89,7 +89,7 @@ static uint64_t spread(uint64_t *state, uint64_t mean_ns, bool random)
         return random ? (uint64_t)((double)mean_ns * -log(uniform(state))) + 1 : mean_ns;
 }
 
-/* ---- what is due ---- */
+/* ---- due times ---- */
 
 static uint64_t due(const struct program *p)
 {
@@ -115,7 +115,7 @@ static void heap_swap(struct model *m, unsigned a, unsigned b)
         m->programs[m->heap[b]].place = b;
 }
 
-/* p's due times have changed. */
+/* Restores the heap after a change of p's due times. */
 static void heap_move(struct model *m, const struct program *p)
 {
         unsigned i = p->place;
@@ -144,8 +144,7 @@ static void set_due(struct model *m, struct program *p, enum what what, uint64_t
         heap_move(m, p);
 }
 
-/* ---- computing: all who do progress alike, and slower where together they request more than there
- * is ---- */
+/* ---- computing: programs progress alike, and more slowly if they need more than the GPU ---- */
 
 static double pace(const struct model *m)
 {
@@ -197,7 +196,7 @@ static void stop_computing(struct model *m, struct program *p)
         count_demand(m);
 }
 
-/* The next end of a GPU phase. */
+/* Returns when the next GPU phase ends, and in *ret_p whose phase it is. */
 static uint64_t next_end(const struct model *m, struct program **ret_p)
 {
         struct program *first = NULL;
@@ -216,7 +215,7 @@ static uint64_t next_end(const struct model *m, struct program **ret_p)
         return m->progress_ns + (uint64_t)ceil((first->end_at - m->progress) / pace(m));
 }
 
-/* ---- what the scheduler is told ---- */
+/* ---- messages to the scheduler ---- */
 
 static void take_actions(struct model *m, struct sched_actions *out)
 {
@@ -239,7 +238,7 @@ static void take_actions(struct model *m, struct sched_actions *out)
         }
 }
 
-/* Large, and used one at a time. */
+/* Returns an empty list. It is static, because it is large and only one is used at a time. */
 static struct sched_actions *no_actions(void)
 {
         static struct sched_actions out;
@@ -362,7 +361,7 @@ static void moved(struct model *m, struct program *p)
         go_on(m, p);
 }
 
-/* What was never evicted costs no copy: it is backed at once. */
+/* Backs memory that was never evicted: it needs no copy, so it is backed at once. */
 static bool back_fresh(struct program *p)
 {
         uint64_t fresh = p->allocated - p->backed - p->evicted;
@@ -372,7 +371,7 @@ static bool back_fresh(struct program *p)
         return bytes != 0;
 }
 
-/* Whatever can be done now for p: back, move, compute. */
+/* Does for p what is possible now: backs memory, moves memory, computes. */
 static void go_on(struct model *m, struct program *p)
 {
         uint64_t bytes;
@@ -424,7 +423,7 @@ static void set_memory(struct model *m, struct program *p, uint64_t bytes)
         uint64_t freed;
 
         if (bytes <= p->allocated) {
-                /* What lies in host memory goes first. */
+                /* Memory on the host is freed first. */
                 freed = p->allocated - bytes;
                 p->evicted -= MIN(p->evicted, freed);
                 p->allocated = bytes;
@@ -458,7 +457,7 @@ static void begin_phase(struct model *m, struct program *p)
         case PHASE_GPU:
                 p->working = true;
                 p->left_ns = spread(&p->random, f->ns, f->random);
-                if (!p->lease || p->idle || p->draining) /* else it goes on without asking */
+                if (!p->lease || p->idle || p->draining) /* otherwise it goes on without asking */
                         begin_wait(m, p);
                 if (p->lease && p->idle && !p->draining)
                         tell_idle(m, p, false);
@@ -486,7 +485,7 @@ static void next_phase(struct model *m, struct program *p)
 static void end_gpu_phase(struct model *m, struct program *p)
 {
         stop_computing(m, p);
-        p->out->gpu_ns += p->left_ns; /* what rounding left */
+        p->out->gpu_ns += p->left_ns; /* the rest that rounding left */
         p->left_ns = 0;
         p->working = false;
         next_phase(m, p);
@@ -501,18 +500,18 @@ static void arrive(struct model *m, struct program *p)
         set_due(m, p, ARRIVE, NEVER);
         p->out->arrived_ns = m->now_ns;
         if (sched_client_add(m->s, p->out->job->uid, p->out->job->priority, m->now_ns, &p->id) < 0)
-                abort(); /* there are as many places as programs */
+                abort(); /* impossible: the scheduler takes as many clients as there are programs */
         p->here = true;
         m->by_slot[(uint32_t)p->id] = (unsigned)(p - m->programs);
         (void)sched_client_attach(m->s, p->id, 0, &a, m->now_ns, out);
         take_actions(m, out);
 }
 
-/* The context is there: allocate, and begin. */
+/* Starts a program once it has its context: allocates its memory and begins its first phase. */
 static void begin(struct model *m, struct program *p)
 {
         p->has_context = true;
-        p->phase = (unsigned)-1; /* set_memory() goes on to the first */
+        p->phase = (unsigned)-1; /* the first call of next_phase() makes it 0 */
         if (p->out->job->memory) {
                 set_memory(m, p, p->out->job->memory);
         } else {
@@ -520,7 +519,7 @@ static void begin(struct model *m, struct program *p)
         }
 }
 
-/* ---- what the scheduler says ---- */
+/* ---- actions of the scheduler ---- */
 
 static void on_limit(struct model *m, struct program *p, const struct sched_action *a)
 {
@@ -599,11 +598,11 @@ static void perform(struct model *m, const struct sched_action *a)
         }
 }
 
-/* In the order in which they came; what they cause is appended. */
+/* Performs the actions in order; the actions that they cause are appended to the list. */
 static void perform_all(struct model *m)
 {
         for (unsigned i = 0; i < m->n_todo; i++) {
-                const struct sched_action a = m->todo[i]; /* the list may move */
+                const struct sched_action a = m->todo[i]; /* copied, because the list may move */
 
                 perform(m, &a);
         }
@@ -662,7 +661,7 @@ static bool step(struct model *m)
         return !m->result->broken;
 }
 
-/* ---- making one ---- */
+/* ---- making a model ---- */
 
 static void place_programs(struct model *m)
 {

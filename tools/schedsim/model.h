@@ -1,8 +1,8 @@
-/* model.h: a card, a bus and programs, as far as the scheduler can tell them from real ones.
+/* model.h: a simulated card, a bus and programs, which the scheduler cannot tell from real ones.
  *
- * A discrete-event simulation around the very scheduler of the daemon (src/sched). Copies take
- * bytes over the rate of the bus, each direction one after the other; programs that compute at the
- * same time share the GPU without loss; messages take no time. So it says what follows from the
+ * A discrete-event simulation around the daemon's own scheduler (src/sched). A copy takes its bytes
+ * divided by the rate of the bus, one copy at a time in each direction. Programs that compute at
+ * the same time share the GPU without loss. Messages take no time. So it shows the effects of the
  * scheduler's decisions, and nothing about the speed of a GPU. */
 #pragma once
 
@@ -13,29 +13,31 @@
 
 struct model_client {
         const struct job *job;
-        uint64_t arrived_ns, ended_ns; /* ended_ns 0: it has not */
-        bool refused;                  /* its context or its memory found no place */
-        uint64_t gpu_ns;               /* GPU phases done, as they last alone */
-        uint64_t run_ns;               /* with a lease and not idle, as the scheduler counts it */
+        uint64_t arrived_ns, ended_ns; /* ended_ns 0: it has not ended */
+        bool refused;                  /* there was no room for its context or its memory */
+        uint64_t gpu_ns; /* GPU phases that are done, each as long as it takes alone */
+        uint64_t run_ns; /* run time as the scheduler counts it: with a lease, not idle */
         uint64_t in_bytes, out_bytes, handoffs;
-        uint64_t *waits; /* each time it had work and no lease, in nanoseconds */
+        uint64_t *waits; /* in ns: each time that it had work and no lease */
         unsigned n_waits, size_waits;
 };
 
 struct model_result {
-        uint64_t end_ns, busy_ns; /* busy_ns: somebody computed */
+        uint64_t end_ns, busy_ns; /* busy_ns: time in which a program computed */
         uint64_t handoffs, in_bytes, out_bytes, events;
         struct model_client *clients;
         unsigned n_clients;
-        const char *broken; /* an invariant of the scheduler, where it was asked for */
+        const char *broken; /* the broken invariant of the scheduler, or NULL */
 };
 
-/* check: every invariant after every event, which is slow. 0, -ENOMEM. */
+/* Runs the workload. check: checks every invariant after every event, which is slow. Returns 0 or
+ * -ENOMEM. */
 int model_run(const struct workload *w, bool check, struct model_result *ret);
 void model_free(struct model_result *r);
 
 /* ---- report.c ---- */
-/* The share-th of a client's waits in a thousand; sorts them. 0 where there are none. */
+/* Returns the wait that `permille` of a client's waits do not exceed, or 0 if it never waited.
+ * Sorts the waits. */
 uint64_t model_wait(struct model_client *c, unsigned permille);
 void report_jobs(FILE *f, const struct workload *w, struct model_result *r);
-void report_clients(FILE *f, struct model_result *r); /* a table, one line a client */
+void report_clients(FILE *f, struct model_result *r); /* prints a table, one line a client */

@@ -3,8 +3,8 @@
 
     replay_seed.py SCHEDSIM
 
-Prints a Markdown table: what was measured there on a Tesla P100 with Unified Memory, and what the model says.
-docs/measurements/schedsim.md explains where they agree and where not."""
+Prints a Markdown table: the thesis's measurements on a Tesla P100 with Unified Memory, and the results of the model.
+docs/measurements/schedsim.md explains where the two agree and where they differ."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-# From the thesis: seconds alone (stock), and two at a time with its scheduler, by time quantum.
+# From the thesis: the seconds of one program alone (stock driver), and of two with its scheduler, by time quantum.
 SOLO = {"small_50": 1318, "small_90": 692, "big_50": 1383, "big_90": 719}
 KUBESHARE = {"small_50": 1724, "small_90": 1078}
 QUANTA = [1000, 500, 400, 300, 200, 100, 60, 50, 40, 30, 20, 15, 10, 5]
@@ -22,12 +22,12 @@ MEASURED = {
     "big_50": [2043, 2070, 2081, 2085, 2092, 2100, 2122, 2145, 2156, 2170, 2204, 2305, 2465, 3496],
     "big_90": [1380, 1400, 1405, 1418, 1423, 1435, 1468, 1473, 1485, 1521, 1583, 1668, 1821, 2788],
 }
-MEMORY = {"small": "7.2GB", "big": "15.3GB"}  # its working sets
+MEMORY = {"small": "7.2GB", "big": "15.3GB"}  # the working sets of the thesis's programs
 SHARE = {"50": 0.5, "90": 0.9}  # the part of its time alone that a program spends on the GPU
-# Page faults bring data in at 6 GB/s there while others' goes out; a hand-off of 15.3 GB is 2.55 s.
+# In the thesis page faults bring data in at 6 GB/s while other data goes out; a hand-off of 15.3 GB takes 2.55 s.
 BUS = "6GB/s"
 FAULTS = {"small": 0, "big": 15.3 / 6}
-# One of these programs leaves the GPU idle for a fifth of its time on it: Kubeshare's two small ones say so.
+# A program uses the GPU for four fifths of its time on it, as two small programs under Kubeshare show.
 BUSY = "81%"
 
 
@@ -68,13 +68,14 @@ def main():
     schedsim = sys.argv[1]
     for program in SOLO:
         size = program.split("_")[0]
-        print(f"\n**{program}**, two at a time; one after the other: {2 * SOLO[program]} s\n")
+        print(f"\n**{program}**, two programs at a time (one after the other they take {2 * SOLO[program]} s)\n")
         print("| | thesis s | model s | off |")
         print("|---|---|---|---|")
         print(row("auto mode" + (" (thesis: Kubeshare)" if program in KUBESHARE else ""), KUBESHARE.get(program),
                   run(schedsim, program, "auto", "auto")))
         for quantum, measured in zip(QUANTA, MEASURED[program]):
-            # There a quantum begins with the lock, and its page faults are part of it; here when all is resident.
+            # The thesis's quantum begins with the lock and includes the page faults; the model's begins when all is
+            # resident.
             effective = quantum - FAULTS[size]
             print(row(f"exclusive, {quantum} s", measured, run(schedsim, program, "exclusive", f"{effective}s")))
 

@@ -1,4 +1,4 @@
-/* report.c: owns how a result is told. Must never call it the speed of a GPU. */
+/* report.c: owns the text of a result. Must never call it the speed of a GPU. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static double gb(uint64_t bytes)
         return (double)bytes / 1e9;
 }
 
-/* All clients of a job together. */
+/* The figures of all clients of a job together. */
 struct sum {
         unsigned clients, ended, refused, n_waits;
         uint64_t turnaround_ns, gpu_ns, handoffs, in_bytes, out_bytes;

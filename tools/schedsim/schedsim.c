@@ -1,4 +1,4 @@
-/* schedsim.c: the scheduler on a simulated day: reads a workload file, prints what became of it.
+/* schedsim.c: runs the scheduler on a simulated workload: reads a workload file, prints the report.
  * Owns the command line; must never print anything but the report on stdout. */
 #include <errno.h>
 #include <stdio.h>

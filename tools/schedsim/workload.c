@@ -65,7 +65,7 @@ static int get_duration(struct reader *r, uint64_t *ret)
 {
         char *end;
         double v = strtod(r->words[1], &end);
-        /* Days and hours, which the command line does not need. */
+        /* Days and hours exist only in workload files, not on a command line. */
         uint64_t unit = strcmp(end, "d") == 0   ? DAY
                         : strcmp(end, "h") == 0 ? 3600 * NSEC_PER_SEC
                                                 : 0;
@@ -311,7 +311,7 @@ static int on_think(struct reader *r)
         return add_timed(r, PHASE_THINK);
 }
 
-/* Before the first phase what it starts with, later a phase of its own. */
+/* Before the first phase: the memory that the job starts with. Later: a phase that changes it. */
 static int on_memory(struct reader *r)
 {
         struct phase p = {.kind = PHASE_MEMORY};
@@ -399,7 +399,7 @@ static int read_line(struct reader *r, char *text)
         return wrong(r, "there is no word '%s'", r->words[0]);
 }
 
-/* What no single line can tell. */
+/* Checks rules that concern more than one line. */
 static int check(struct reader *r)
 {
         struct workload *w = r->w;

@@ -1,7 +1,7 @@
-/* workload.h: what a workload file says: a card, its settings, and jobs made of phases.
+/* workload.h: the contents of a workload file: a card, its settings, and jobs made of phases.
  *
- * One thing a line: a word and its value; '#' begins a comment. Before the first `job` the card and
- * the scheduler are described, after it the job. docs/scheduler.md has the list of words. */
+ * A line has a word and its value; '#' begins a comment. Lines before the first `job` describe the
+ * card and the scheduler, lines after it the job. docs/scheduler.md has the list of words. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,20 +18,20 @@ enum phase_kind { PHASE_GPU, PHASE_THINK, PHASE_MEMORY };
 
 struct phase {
         enum phase_kind kind;
-        uint64_t ns;    /* GPU, THINK: how long it takes alone */
-        uint64_t bytes; /* MEMORY: what it holds from here on */
-        bool random;    /* GPU, THINK: exponential with that mean */
+        uint64_t ns;    /* GPU, THINK: the time that the phase takes alone */
+        uint64_t bytes; /* MEMORY: the bytes that the program holds from here on */
+        bool random;    /* GPU, THINK: the time is exponential with that mean */
 };
 
-/* A kind of program: `count` of them, all alike. */
+/* A kind of program, of which there are `count` equal ones. */
 struct job {
         char name[WORKLOAD_NAME_MAX];
         unsigned line, count, repeat; /* repeat: of the phases; 0: until the end */
-        uint64_t at_ns, every_ns;     /* the first one's arrival; from one to the next */
+        uint64_t at_ns, every_ns;     /* arrival of the first; time from one arrival to the next */
         bool every_random;
-        uint64_t memory; /* at the start */
+        uint64_t memory; /* bytes at the start */
         uint64_t kernel_ns;
-        unsigned busy_permille; /* how much of the GPU it uses while it runs alone */
+        unsigned busy_permille; /* the part of the GPU that it uses while it runs alone */
         uint32_t uid;
         int priority;
         struct phase *phases;
@@ -39,7 +39,7 @@ struct job {
 };
 
 struct workload {
-        uint64_t card, in_rate, out_rate; /* bytes/s of the bus, both ways at once */
+        uint64_t card, in_rate, out_rate; /* rates: bytes/s of the bus, both ways at once */
         uint64_t extent, context;         /* bytes moved at a time; unevictable bytes of a client */
         uint64_t until_ns, seed;
         struct sched_config config;
@@ -47,6 +47,6 @@ struct workload {
         unsigned n_jobs, clients;
 };
 
-/* 0, or -EINVAL with a sentence in error that names the line; -ENOMEM. */
+/* Returns 0, -ENOMEM, or -EINVAL with a sentence in error that names the line. */
 int workload_read(FILE *f, struct workload *ret, char *error, size_t size);
 void workload_free(struct workload *w);

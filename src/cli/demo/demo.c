@@ -24,8 +24,7 @@ const struct cli_option demo_options[] = {
         {0},
 };
 
-/* With so little memory in use nobody works on the card: the driver and a desktop take that much.
- */
+/* The driver and a desktop use this much of a card; with less in use the card counts as unused. */
 #define UNUSED_BYTES (1 * GIB)
 
 struct choice {
@@ -57,8 +56,8 @@ static uint64_t available_host_bytes(void)
         return 0;
 }
 
-/* Sizes of two programs that together need more than the card, but leave host memory to spare. 0
- * where the host has too little memory. */
+/* Returns the size of each of two programs that together need more than the card and leave host
+ * memory to spare; 0 if the host has too little memory. */
 static uint64_t size_jobs(uint64_t card_bytes, uint64_t host_bytes)
 {
         uint64_t wanted = card_bytes / 100 * 64, both = card_bytes / 100 * 90 + host_bytes / 2;
@@ -67,7 +66,7 @@ static uint64_t size_jobs(uint64_t card_bytes, uint64_t host_bytes)
         return bytes >= card_bytes / 100 * 52 ? bytes & ~(GIB / 4 - 1) : 0;
 }
 
-/* CLI_OK with *ret_why NULL: the demo can use this GPU. Otherwise why it cannot. */
+/* Sets *ret_why to NULL if the demo can use this GPU; otherwise to the reason why not. */
 static void choose_gpu(const struct choice *c, struct demo_stage *stage, const char **ret_why)
 {
         struct driver_report report;
@@ -83,7 +82,7 @@ static void choose_gpu(const struct choice *c, struct demo_stage *stage, const c
         if (gpu->compute_mode > 0)
                 return;
         *ret_why = "somebody uses the GPU; sublet demo --gpu takes it all the same";
-        if (!c->gpu && gpu->used_bytes > UNUSED_BYTES) /* or unknown */
+        if (!c->gpu && gpu->used_bytes > UNUSED_BYTES) /* true also if unknown */
                 return;
         *ret_why = "host memory is too small to hold what does not fit the GPU";
         stage->card_bytes = gpu->total_bytes;
@@ -114,7 +113,8 @@ static int choose_simulator(const struct choice *c, struct demo_stage *stage)
         stage->seconds = c->fast ? 1.5 : 4;
         stage->quantum = c->fast ? "200ms" : "500ms";
         (void)snprintf(stage->session, sizeof(stage->session), "demo-%d", (int)getpid());
-        /* Set for every process of the demo; the first driver call makes the simulated card. */
+        /* These variables are for every process of the demo; the first driver call makes the
+         * simulated card. */
         (void)setenv("SIMCUDA_SESSION", stage->session, 1);
         (void)setenv("SIMCUDA_MEMORY", c->fast ? "256MiB" : "1GiB", 1);
         (void)setenv("SIMCUDA_BUS", "12GB/s", 1);
@@ -184,7 +184,8 @@ static void print_next(const struct demo_stage *stage)
                      name, name, stage->simulated ? "on a machine with a GPU, " : "");
 }
 
-/* The daemons' directories hold only sockets, a lock and a log, no folders. */
+/* Deletes the folder. The daemons' directories in it contain only sockets, a lock and a log, no
+ * folders. */
 static void remove_folder(const char *folder)
 {
         DIR *outer = opendir(folder), *inner;
@@ -238,7 +239,8 @@ static int run_rows(const struct demo_stage *stage)
         struct demo_row rows[ROWS] = {
                 [REFERENCE] = {.title = "one after the other", .one_after_the_other = 1},
                 [PLAIN] = {.title = "together, plain driver", .meet = 1},
-                /* Oversubscribed managed memory can hang a GPU that others use as well. */
+                /* Left out on a GPU: oversubscribed managed memory can hang it, also for other
+                 * users. */
                 [MANAGED] = {.title = "Unified Memory, unscheduled",
                              .managed = 1,
                              .meet = 1,

@@ -1,5 +1,5 @@
-/* demo_card.c: owns what the demo knows of the card from the driver's side: NVML's figure and the
- * simulator's counters. Must never use a figure of sublet's own. */
+/* demo_card.c: owns the demo's figures of the card that the driver gives: NVML's, and the counters
+ * of the simulator. Must never use a figure of sublet's own. */
 #include "cli/demo/demo.h"
 
 #include <dlfcn.h>

@@ -1,17 +1,17 @@
-/* demo_job.c: sublet-demo-job, the program the demo shares a card between: an ordinary program of
- * the driver API that knows nothing of sublet. It fills BYTES of GPU memory with a function of
- * place and round, and in every round checks all of it before it writes the next. Must never keep a
- * copy of what it wrote: what it reads is what the card kept for it.
+/* demo_job.c: sublet-demo-job, the program that the demo runs twice on one card: an ordinary
+ * program of the driver API that knows nothing of sublet. It fills BYTES of GPU memory with values
+ * computed from position and round. Each round checks all values before it writes the next ones.
+ * Must never keep a copy of the values: it has to read back what the card kept.
  *
- *     sublet-demo-job BYTES KEY ROUNDS      so many rounds
- *     sublet-demo-job BYTES KEY 0 SECONDS   as many rounds as begin in so many seconds, at least 4
- *     sublet-demo-job --managed ...         its memory is Unified Memory
+ *     sublet-demo-job BYTES KEY ROUNDS      runs ROUNDS rounds
+ *     sublet-demo-job BYTES KEY 0 SECONDS   runs the rounds that begin within SECONDS, at least 4
+ *     sublet-demo-job --managed ...         uses Unified Memory
  *     sublet-demo-job [--managed] --meet ...
- *                                           the rounds begin when stdin ends
+ *                                           begins the rounds when stdin ends
  *
- * One line a step to stdout: "allocated BYTES", "filled", "round N", "done ROUNDS MISMATCHES
- * DIGEST", or "memory BYTES" (out of memory at so many), "failed CALL RESULT". Exit status 0 unless
- * something failed. */
+ * Prints one line a step to stdout: "allocated BYTES", "filled", "round N", "done ROUNDS MISMATCHES
+ * DIGEST", or "memory BYTES" (BYTES were allocated when memory ran out), "failed CALL RESULT". Exit
+ * status 0; 1 after "failed"; 2 for wrong arguments. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -28,9 +28,9 @@
 #define GROUPS               512
 #define RESULT_OUT_OF_MEMORY 2
 #define ATTACH_GLOBAL        1
-#define ROUNDS_MIN           4 /* enough for turns to be taken */
+#define ROUNDS_MIN           4 /* enough rounds for several turns */
 
-/* As the driver API reference declares them. */
+/* The calls, as the driver API reference declares them. */
 typedef uint64_t device_ptr;
 #define DRIVER_CALLS(X)                                                                     \
         X(cuInit, "cuInit", (unsigned flags))                                               \
@@ -59,34 +59,34 @@ static struct {
 
 /* fill(base, words, piece, origin, key): word i becomes mix(origin + i, key).
  * check(base, words, piece, origin, key, verdict): verdict[0] += words that differ, verdict[1] +=
- * all of them. In both, a thread block takes a piece of so many words. mix is two rounds of
- * multiply and fold: cheap, and no two places of a round have the same word. */
+ * the sum of all words. In both, each thread block handles `piece` words. mix() multiplies and
+ * folds twice: it is cheap, and no two positions of a round have the same word. */
 static const char kernels[] =
         ".version 6.4\n"
         ".target sm_60\n"
         ".address_size 64\n"
-#define PROLOGUE                                                    \
-        "  .reg .pred %p<3>;\n"                                     \
-        "  .reg .b32 %r<4>;\n"                                      \
-        "  .reg .b64 %rd<17>;\n"                                    \
-        "  ld.param.u64 %rd1, [base];\n"                            \
-        "  ld.param.u64 %rd2, [words];\n"                           \
-        "  ld.param.u64 %rd16, [piece];\n"                          \
-        "  ld.param.u64 %rd3, [origin];\n"                          \
-        "  ld.param.u64 %rd4, [key];\n"                             \
-        "  cvta.to.global.u64 %rd1, %rd1;\n"                        \
-        "  mov.u32 %r1, %ctaid.x;\n"                                \
-        "  mov.u32 %r2, %ntid.x;\n"                                 \
-        "  mov.u32 %r3, %tid.x;\n"                                  \
-        "  cvt.u64.u32 %rd5, %r1;\n"                                \
-        "  mul.lo.s64 %rd5, %rd5, %rd16;\n"                         \
-        "  add.s64 %rd6, %rd5, %rd16;\n"                            \
-        "  min.u64 %rd2, %rd2, %rd6;\n" /* rd2: the piece's end */  \
-        "  cvt.u64.u32 %rd6, %r3;\n"                                \
-        "  add.s64 %rd5, %rd5, %rd6;\n" /* rd5: the word */         \
-        "  cvt.u64.u32 %rd6, %r2;\n"    /* rd6: how far the next */ \
-        "  shl.b64 %rd7, %rd5, 3;\n"                                \
-        "  add.s64 %rd7, %rd1, %rd7;\n" /* rd7: its address */      \
+#define PROLOGUE                                                                  \
+        "  .reg .pred %p<3>;\n"                                                   \
+        "  .reg .b32 %r<4>;\n"                                                    \
+        "  .reg .b64 %rd<17>;\n"                                                  \
+        "  ld.param.u64 %rd1, [base];\n"                                          \
+        "  ld.param.u64 %rd2, [words];\n"                                         \
+        "  ld.param.u64 %rd16, [piece];\n"                                        \
+        "  ld.param.u64 %rd3, [origin];\n"                                        \
+        "  ld.param.u64 %rd4, [key];\n"                                           \
+        "  cvta.to.global.u64 %rd1, %rd1;\n"                                      \
+        "  mov.u32 %r1, %ctaid.x;\n"                                              \
+        "  mov.u32 %r2, %ntid.x;\n"                                               \
+        "  mov.u32 %r3, %tid.x;\n"                                                \
+        "  cvt.u64.u32 %rd5, %r1;\n"                                              \
+        "  mul.lo.s64 %rd5, %rd5, %rd16;\n"                                       \
+        "  add.s64 %rd6, %rd5, %rd16;\n"                                          \
+        "  min.u64 %rd2, %rd2, %rd6;\n" /* rd2: the end of the piece */           \
+        "  cvt.u64.u32 %rd6, %r3;\n"                                              \
+        "  add.s64 %rd5, %rd5, %rd6;\n" /* rd5: index of the word */              \
+        "  cvt.u64.u32 %rd6, %r2;\n"    /* rd6: step to the thread's next word */ \
+        "  shl.b64 %rd7, %rd5, 3;\n"                                              \
+        "  add.s64 %rd7, %rd1, %rd7;\n" /* rd7: address of the word */            \
         "  shl.b64 %rd8, %rd6, 3;\n"
 #define MIX                                              \
         "  add.s64 %rd9, %rd3, %rd5;\n"                  \
@@ -111,8 +111,8 @@ static const char kernels[] =
         "                      .param .u64 origin, .param .u64 key, .param .u64 verdict)\n"
         "{\n" PROLOGUE "  ld.param.u64 %rd11, [verdict];\n"
         "  cvta.to.global.u64 %rd11, %rd11;\n"
-        "  mov.u64 %rd12, 0;\n" /* words that differ */
-        "  mov.u64 %rd13, 0;\n" /* the sum */
+        "  mov.u64 %rd12, 0;\n" /* rd12: words that differ */
+        "  mov.u64 %rd13, 0;\n" /* rd13: the sum of the words */
         "  setp.ge.u64 %p1, %rd5, %rd2;\n"
         "  @%p1 bra END;\n"
         "LOOP:\n" MIX "  ld.global.u64 %rd14, [%rd7];\n"
@@ -167,10 +167,11 @@ struct job {
         bool managed, meet;
         void *fill, *check;
         device_ptr blocks[BLOCKS], verdict;
-        uint64_t words, key; /* of one block */
+        uint64_t words, key; /* words in one block; key of the program */
 };
 
-/* origins of blocks are apart, so that a block in the wrong place is seen */
+/* Each block has an origin of its own, so that a block that returns to the wrong place is
+ * noticed. */
 static void launch(const struct job *job, void *kernel, unsigned block, uint64_t round)
 {
         uint64_t base = job->blocks[block], words = job->words, origin = (uint64_t)block << 40,

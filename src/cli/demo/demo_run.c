@@ -22,8 +22,8 @@
 #include "cli/parts.h"
 
 #define PERIOD_MS  100
-#define COUNT_MS   500 /* looking at the simulated card starts a process */
-#define PATIENCE_S 180 /* a row that takes longer has failed */
+#define COUNT_MS   500 /* spacing of looks at the simulated card: each one starts a process */
+#define PATIENCE_S 180 /* time after which a row has failed */
 #define FIRST_KEY  0x5eedu
 
 static volatile sig_atomic_t interrupted;
@@ -40,7 +40,7 @@ void demo_catch_interrupt(void)
         (void)sigaction(SIGINT, &action, NULL);
         (void)sigaction(SIGTERM, &action, NULL);
         (void)sigaction(SIGHUP, &action, NULL);
-        (void)sigaction(SIGPIPE, &action, NULL); /* the reader of our output has gone */
+        (void)sigaction(SIGPIPE, &action, NULL); /* sent when the reader of our output has ended */
 }
 
 int demo_interrupted(void)
@@ -54,12 +54,12 @@ struct watch {
         struct demo_result *result;
         struct demo_screen screen;
         struct launch launch;
-        char dir[PATHS_DIR_MAX]; /* the daemon's */
+        char dir[PATHS_DIR_MAX]; /* the daemon's directory */
         uint64_t begun_ns, asked_ns, counted_ns;
         uint64_t in_before, out_before; /* the driver's counters when the row began */
         pid_t killed_worker;
         uint64_t handoffs_before,
-                handoffs_seen; /* restarts: of earlier workers, of the present one */
+                handoffs_seen; /* hand-offs counted by earlier workers, and by the present one */
 };
 
 static double elapsed(const struct watch *w)
@@ -107,7 +107,8 @@ static void stop_daemon(const struct watch *w)
                 json_decref(answer);
 }
 
-/* The supervisor's pid is in the daemon's lock file; the worker is its only child. 0: not found. */
+/* Returns the pid of the daemon's worker, the only child of the supervisor, whose pid is in the
+ * lock file. 0: not found. */
 static pid_t find_worker(const struct watch *w)
 {
         _cleanup_fclose_ FILE *lock = NULL, *children = NULL;
@@ -262,7 +263,7 @@ static void hear_status(struct watch *w, const json_t *status)
         uint64_t handoffs = figure(gpu, "handoffs");
         size_t i;
 
-        /* A daemon that was restarted counts from zero. */
+        /* The count of a restarted daemon begins at zero. */
         if (handoffs != DEMO_UNKNOWN) {
                 if (handoffs < w->handoffs_seen)
                         w->handoffs_before += w->handoffs_seen;
@@ -285,7 +286,7 @@ static void hear_status(struct watch *w, const json_t *status)
         }
 }
 
-/* True when half of all rounds are done. */
+/* Kills the daemon's worker once, when half of all rounds are done. */
 static void kill_daemon_halfway(struct watch *w)
 {
         const struct demo_job *jobs = w->result->jobs;
@@ -298,7 +299,7 @@ static void kill_daemon_halfway(struct watch *w)
                 (void)kill(w->killed_worker, SIGKILL);
 }
 
-/* The driver's counters for this row so far. */
+/* Reads how much the driver has copied for this row so far. */
 static void count_moved(struct watch *w)
 {
         uint64_t in, out;
@@ -376,17 +377,17 @@ static int run_jobs(struct watch *w)
 
         w->begun_ns = clock_now_ns();
         r = start_job(w, 0);
-        /* Start the second when the first has its memory: otherwise chance decides which one runs
-         * out of memory. */
+        /* Start the second program when the first has its memory: otherwise chance decides which
+         * one runs out of memory. */
         if (r == CLI_OK)
                 r = follow(w, w->row->one_after_the_other ? all_ended : first_has_memory);
-        /* The first one has measured how many rounds there are to do. */
+        /* The first program has measured how many rounds fit the time. */
         if (w->row->one_after_the_other)
                 jobs[1].rounds = jobs[0].rounds;
         if (r == CLI_OK)
                 r = start_job(w, 1);
-        /* Start the rounds together where the programs compete: otherwise the first may end before
-         * the second begins. */
+        /* Start the rounds together if the programs compete: otherwise the first program may end
+         * before the second begins. */
         if (r == CLI_OK && w->row->meet)
                 r = follow(w, both_have_met);
         for (unsigned k = 0; k < DEMO_JOBS; k++)
@@ -396,7 +397,7 @@ static int run_jobs(struct watch *w)
         w->result->seconds = elapsed(w);
         if (r == CLI_OK) {
                 w->counted_ns = 0;
-                look(w); /* the last picture shows how it ended */
+                look(w); /* the last picture shows how the programs ended */
         }
         return r;
 }
@@ -428,7 +429,8 @@ static void count_by_clients(struct demo_result *result)
 
 static int prepare(struct watch *w)
 {
-        static unsigned number; /* a daemon that is ending must not be taken for the next one */
+        static unsigned number; /* gives each daemon a directory of its own: the last one may still
+                                   be ending */
         json_t *answer = NULL;
         int r;
 
@@ -466,7 +468,7 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
                                                  .moved_out = DEMO_UNKNOWN};
         r = prepare(&w);
         if (r == CLI_OK) {
-                /* On a card that no program has used yet nothing was moved. */
+                /* There are no counters while no program has used the card: nothing was copied. */
                 if (demo_moved(stage, &w.in_before, &w.out_before) < 0)
                         w.in_before = w.out_before = 0;
                 demo_screen_begin(&w.screen, row, stage);

@@ -1,4 +1,4 @@
-/* demo_view.c: owns how the demo looks: the live picture and the table at the end. Must never
+/* demo_view.c: owns the demo's display: the live picture and the table at the end. Must never
  * decide anything. */
 #include "cli/demo/demo.h"
 
@@ -13,8 +13,8 @@
 #include "base/units.h"
 
 #define BAR_CELLS    50
-#define TABLE_WIDE   100 /* columns; on a narrower terminal a row takes two lines */
-#define QUIET_PERIOD 2.0 /* seconds between two lines where lines cannot be overwritten */
+#define TABLE_WIDE   100 /* columns; on a narrower terminal a row of the table takes two lines */
+#define QUIET_PERIOD 2.0 /* seconds between two lines if lines cannot be overwritten */
 
 static const char *size_text(uint64_t bytes, char buf[static UNITS_TEXT_MAX])
 {
@@ -34,8 +34,9 @@ void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row,
         (void)fflush(stdout);
 }
 
-/* Each cell stands for a share of the card: A's and B's backed memory, other use, free. Memory that
- * a program has on the plain driver is "other": the driver's NVML gives only the card's sum. */
+/* Draws the card as cells: the backed memory of A and B, other memory in use, free memory. On
+ * the plain driver a program's memory counts as "other", because NVML gives only the sum for the
+ * card. */
 static void draw_bar(const struct demo_stage *stage, const struct demo_row *row,
                      const struct demo_result *now, uint64_t used, char bar[static BAR_CELLS + 1])
 {
@@ -95,8 +96,8 @@ static int columns(void)
                        : TABLE_WIDE;
 }
 
-/* Cut at the terminal's width: a wrapped line would be two, and the next picture would be off by
- * one. */
+/* Prints a line, cut at the terminal's width: a wrapped line would take two, and the next picture
+ * would overwrite the wrong lines. */
 static __attribute__((format(printf, 1, 2))) void draw_line(const char *format, ...)
 {
         char line[320];

@@ -63,7 +63,7 @@ static void print_remedy(const char *format, ...)
         (void)putchar('\n');
 }
 
-/* 1: programs can use the GPU, and sublet can manage it. */
+/* Reports on a GPU. 1: programs can use the GPU, and sublet can manage it; 0: not. */
 static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
 {
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX];
@@ -93,8 +93,9 @@ static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
         return gpu->vmm != 0 && gpu->compute_mode != 2;
 }
 
-/* Under MPS several processes share one context's hardware, and end together. Its control daemon
- * writes its process id into the directory where programs look for it. 0: MPS does not run. */
+/* Returns the pid of the MPS control daemon, which it writes into the directory where programs look
+ * for it; 0: MPS does not run. Under MPS several processes share the hardware of one context, and
+ * end together. */
 static int find_mps(const char **ret_dir)
 {
         const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
@@ -128,7 +129,7 @@ static void look_at_mps(void)
                      "programs with CUDA_MPS_PIPE_DIRECTORY=/nonexistent");
 }
 
-/* Advice for an error of cuInit. */
+/* Reports a process whose memory must stay on the card because of a library that it has loaded. */
 static void judge_hidden(int pid, const char *library, const char *what)
 {
         print_finding(
@@ -139,6 +140,7 @@ static void judge_hidden(int pid, const char *library, const char *what)
         print_remedy("programs that do not fit beside it wait until it ends");
 }
 
+/* Returns advice for an error of cuInit. */
 static const char *why_not_started(int error)
 {
         static const struct {
@@ -162,7 +164,7 @@ static const char *why_not_started(int error)
         return "see whether nvidia-smi answers, and reboot if the driver was updated under it";
 }
 
-/* A set of GPUs that a program can use, 1 << ordinal. */
+/* Returns the set of GPUs that a program can use, 1 << ordinal each. */
 static unsigned look_at_driver(int simulated, const char *folder)
 {
         struct driver_report report;
@@ -227,8 +229,8 @@ static unsigned look_at_driver(int simulated, const char *folder)
         return usable;
 }
 
-/* The first line that `command --version` prints, to stdout or stderr, with preload in LD_PRELOAD.
- * 0 or -errno. */
+/* Runs `command --version` with preload in LD_PRELOAD and reads the first line that it prints, to
+ * stdout or stderr. 0 or -errno. */
 static int ask_version(const char *command, const char *preload, char *ret, size_t n)
 {
         int ends[2];
@@ -259,7 +261,7 @@ static int ask_version(const char *command, const char *preload, char *ret, size
         return 0;
 }
 
-/* False: programs cannot load the library. */
+/* Reports on the library and the daemon. False: programs cannot load the library. */
 static bool look_at_parts(char ret_library[static PATH_MAX])
 {
         char path[PATH_MAX], self[PATH_MAX], said[256];
@@ -482,7 +484,7 @@ static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind)
         }
 }
 
-/* most: NULL where the daemon has no limit. */
+/* Reports the daemon's limit on freezing. most: the setting freeze; NULL: the daemon has none. */
 static void judge_limit(const char *most)
 {
         if (!most || strcmp(most, "move") == 0)
@@ -542,7 +544,8 @@ static void look_at_daemon(const struct target *target)
         json_decref(answer);
 }
 
-/* The first number of a file; -1 where there is none ("max"). */
+/* Returns the number after the text `before` at the start of a line; -1: no such line, or no number
+ * ("max"). */
 static double read_number(const char *path, const char *before)
 {
         _cleanup_fclose_ FILE *file = fopen(path, "re");
@@ -555,7 +558,8 @@ static double read_number(const char *path, const char *before)
         return -1;
 }
 
-/* The tightest memory.max from this process's cgroup up to the root (cgroup v2); -1 for none. */
+/* Returns the smallest memory.max from this process's cgroup up to the root (cgroup v2); -1: there
+ * is no limit. */
 static double cgroup_limit(void)
 {
         _cleanup_fclose_ FILE *file = fopen("/proc/self/cgroup", "re");
@@ -609,8 +613,8 @@ static void look_at_host_memory(void)
                               units_format_size(locked.rlim_cur, a));
 }
 
-/* If doctor itself were preloaded (eval "$(sublet env)"), it would examine sublet instead of the
- * driver. */
+/* Restarts doctor without a preloaded libsublet.so (eval "$(sublet env)"): it would examine sublet
+ * instead of the driver. */
 static void leave_preload(char **argv)
 {
         const char *preload = getenv("LD_PRELOAD");
@@ -622,8 +626,8 @@ static void leave_preload(char **argv)
         (void)execv("/proc/self/exe", argv - 1);
 }
 
-/* The number of letters by which two words differ, up to a limit. V. Levenshtein, "Binary codes
- * capable of correcting deletions, insertions, and reversals" (1966). */
+/* Returns the edit distance of two words, up to a limit: V. Levenshtein, "Binary codes capable of
+ * correcting deletions, insertions, and reversals" (1966). */
 static unsigned distance(const char *a, const char *b)
 {
         unsigned row[48], n = (unsigned)MIN(strlen(b), ARRAY_SIZE(row) - 1);
@@ -654,7 +658,7 @@ static enum setting closest(const char *name)
         return (enum setting)best;
 }
 
-/* A misspelt variable of ours has no effect: name it. */
+/* Reports misspelt variables of ours, which have no effect. */
 static void look_at_variables(void)
 {
         extern char **environ;

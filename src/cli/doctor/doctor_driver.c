@@ -16,9 +16,9 @@
 
 #include "base/macros.h"
 
-#define PATIENCE_MS 30000 /* cuInit on a machine with eight cards takes seconds */
+#define PATIENCE_MS 30000 /* limit for the child: cuInit takes seconds with eight cards */
 
-/* The few calls asked, as the driver API and the NVML references declare them. */
+/* The few calls that we make, as the driver API and NVML references declare them. */
 #define DEVICE_ATTRIBUTE_VMM 102 /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
 
 struct nvml_memory {
@@ -89,7 +89,8 @@ static int ask_cuda(const char *folder, struct driver_report *report)
         return 1;
 }
 
-/* NVML's numbering may differ from CUDA's (CUDA_VISIBLE_DEVICES); the PCI identity joins them. */
+/* Adds NVML's figures. Its numbering may differ from CUDA's (CUDA_VISIBLE_DEVICES), so GPUs are
+ * matched by their PCI identity. */
 static void ask_nvml(const char *folder, struct driver_report *report)
 {
         void *nvml = open_library(folder, "libnvidia-ml.so.1");
@@ -163,7 +164,7 @@ int driver_ask(const char *folder, struct driver_report *ret)
         }
         if (child == 0)
                 be_child(folder, shared);
-        /* The child's end of the pipe closes when it ends, however it ends. */
+        /* The child's end of the pipe closes when the child ends, however it ends. */
         (void)close(ends[1]);
         ends[1] = -1;
         ended.fd = ends[0];

@@ -11,8 +11,8 @@
 #define DRIVER_UNKNOWN  UINT64_MAX
 
 enum driver_stage {
-        DRIVER_NOT_FOUND,   /* no libcuda.so.1, or it cannot be loaded: reason */
-        DRIVER_NOT_STARTED, /* cuInit failed: result */
+        DRIVER_NOT_FOUND,   /* no libcuda.so.1, or it cannot be loaded: see reason */
+        DRIVER_NOT_STARTED, /* cuInit failed: see result */
         DRIVER_LOOKING,     /* the child ended between two answers */
         DRIVER_ANSWERED,
 };
@@ -20,22 +20,25 @@ enum driver_stage {
 struct driver_gpu {
         char name[96], pci_bus_id[32];
         uint64_t total_bytes;
-        uint64_t used_bytes; /* DRIVER_UNKNOWN without NVML */
-        int vmm;             /* -1 unknown */
-        int compute_mode;    /* nvmlComputeMode_t; -1 unknown */
+        uint64_t used_bytes; /* DRIVER_UNKNOWN: there is no NVML */
+        int vmm;             /* virtual memory management, 0 or 1; -1: unknown */
+        int compute_mode;    /* an nvmlComputeMode_t; -1: unknown */
 };
 
 struct driver_report {
         enum driver_stage stage;
-        int hung, signal; /* the child was killed after the time limit; it died of this signal */
-        int result;       /* CUresult of cuInit */
-        int version;      /* 13000 is CUDA 13.0 */
-        int nvml;         /* NVML answered */
+        int hung;    /* true if the child was killed after the time limit */
+        int signal;  /* the signal that ended the child; 0: none */
+        int result;  /* CUresult of cuInit */
+        int version; /* 13000 is CUDA 13.0 */
+        int nvml;    /* true if NVML answered */
         int n_gpus;
-        char reason[256]; /* the name of the error of DRIVER_NOT_STARTED */
+        char reason[256]; /* of DRIVER_NOT_FOUND the loader's message, of DRIVER_NOT_STARTED the
+                             error's name */
         struct driver_symbols symbols;
         struct driver_gpu gpus[DRIVER_GPUS_MAX];
 };
 
-/* folder: where to load the libraries from, NULL for the usual search. 0 or -errno. */
+/* Asks the driver. folder: where to load the libraries from; NULL: the usual search. 0 or
+ * -errno. */
 int driver_ask(const char *folder, struct driver_report *ret);

@@ -19,10 +19,14 @@
 #include "base/macros.h"
 
 #define PATIENCE_MS 30000 /* limit for each GPU; cuInit alone takes seconds */
-#define KILLED_MS   5000  /* a process that is stuck in the kernel may not end even then */
-#define TRIES       3
-#define WORD        "--try-freezing"
-#define NOWHERE     "/nonexistent/sublet" /* a path with no daemon, where none can be started */
+#define KILLED_MS                                                                      \
+        5000 /* limit after SIGKILL: a process that is stuck in the kernel may not end \
+              */
+#define TRIES 3
+#define WORD  "--try-freezing"
+#define NOWHERE                                                                          \
+        "/nonexistent/sublet" /* a path where there is no daemon and none can be started \
+                               */
 
 extern char **environ;
 
@@ -33,7 +37,7 @@ struct said {
 
 _Static_assert(sizeof(struct said) <= PIPE_BUF, "written at once");
 
-/* ---- the process ---- */
+/* ---- the testing process ---- */
 
 struct driver {
         int (*init)(unsigned), (*get)(int *, int), (*create)(void **, unsigned, int);
@@ -56,7 +60,8 @@ static bool open_driver(struct driver *d)
         return d->init && d->get && d->create && d->destroy && d->test && d->init(0) == 0;
 }
 
-/* NULL: the process has no context there, or none that can be destroyed. */
+/* Tests one GPU. Returns the context to destroy; NULL: there is none, or its channels may be
+ * frozen. */
 static void *try_gpu(const struct driver *d, int gpu, struct freeze_tried *t)
 {
         const char *name = "";
@@ -77,9 +82,8 @@ static void *try_gpu(const struct driver *d, int gpu, struct freeze_tried *t)
         t->result = -EBUSY;
         for (int i = 0; i < TRIES && t->result == -EBUSY; i++)
                 t->result = d->test((unsigned)device, &t->answer);
-        return t->result == -EIO
-                       ? NULL
-                       : context; /* a frozen channel would keep the process from ending */
+        return t->result == -EIO ? NULL : context; /* with frozen channels, destroying the context
+                                                      would keep the process from ending */
 }
 
 static void tell(int fd, int gpu, const struct freeze_tried *t)
@@ -120,14 +124,14 @@ int freeze_try(int argc, char **argv)
         _exit(0);
 }
 
-/* ---- its parent ---- */
+/* ---- doctor, its parent ---- */
 
 static bool is_ours(const char *variable)
 {
         return strncmp(variable, "SUBLET_", 7) == 0 || strncmp(variable, "LD_PRELOAD=", 11) == 0;
 }
 
-/* The user's settings for programs do not apply here. */
+/* Sets the environment of the testing process, without the user's settings for programs. */
 static void set_environment(const char *library, const char *folder)
 {
         const char *before = getenv("LD_LIBRARY_PATH");
@@ -156,7 +160,7 @@ static void be_child(const char *library, const char *folder, unsigned gpus, int
 
         (void)snprintf(descriptor, sizeof(descriptor), "%d", fd);
         (void)snprintf(set, sizeof(set), "%u", gpus);
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* so that it ends also if doctor is killed */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends the process also if doctor is killed */
         (void)fcntl(fd, F_SETFD, 0);
         set_environment(library, folder);
         (void)execv("/proc/self/exe", argv);
@@ -174,8 +178,8 @@ static bool is_there(int fd, int timeout_ms)
         return r > 0;
 }
 
-/* Read until it has closed its end of the pipe, which its end does in any case. False: no more
- * results. */
+/* Reads results until the process ends, which closes its end of the pipe. False: a result did not
+ * come in time. */
 static bool listen_to(int fd, struct freeze_report *report)
 {
         struct said said;

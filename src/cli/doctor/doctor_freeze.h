@@ -1,5 +1,5 @@
-/* doctor_freeze.h: can programs be frozen here? A process of its own tests that with libsublet.so
- * in it; it joins no daemon and starts none. */
+/* doctor_freeze.h: can programs be frozen here? A process with libsublet.so tests it; that process
+ * joins no daemon and starts none. */
 #pragma once
 
 #include "base/freeze_known.h"
@@ -7,9 +7,9 @@
 
 enum freeze_stage {
         FREEZE_NOT_ASKED,  /* the process ended before, or the GPU was not in the set */
-        FREEZE_TRYING,     /* it ended meanwhile */
-        FREEZE_NO_CONTEXT, /* no context: result is the driver's error */
-        FREEZE_ANSWERED,   /* result is the library's, 0 or -errno */
+        FREEZE_TRYING,     /* the process ended during the test */
+        FREEZE_NO_CONTEXT, /* no context could be made: result is the driver's error */
+        FREEZE_ANSWERED,   /* the library answered: result is 0 or -errno */
 };
 
 struct freeze_tried {
@@ -20,14 +20,15 @@ struct freeze_tried {
 };
 
 struct freeze_report {
-        int hung, signal; /* the process was killed after the time limit; it died of this signal */
+        int hung;   /* true if the process was killed after the time limit */
+        int signal; /* the signal that ended the process; 0: none */
         struct freeze_tried gpus[DRIVER_GPUS_MAX];
 };
 
-/* Test the GPUs of the set, 1 << ordinal. library: libsublet.so; folder: of the driver's libraries,
- * NULL for the usual search. 0 or -errno. */
+/* Tests the GPUs of the set, 1 << ordinal each. library: path of libsublet.so; folder: where the
+ * driver's libraries are; NULL: the usual search. 0 or -errno. */
 int freeze_ask(const char *library, const char *folder, unsigned gpus, struct freeze_report *ret);
 
-/* The entry of that process, `sublet doctor --try-freezing DESCRIPTOR GPUS`. -1: other arguments;
- * otherwise it does not return. */
+/* The entry of the testing process, `sublet doctor --try-freezing DESCRIPTOR GPUS`. Returns -1 for
+ * other arguments; otherwise it does not return. */
 int freeze_try(int argc, char **argv);

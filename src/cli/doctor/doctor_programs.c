@@ -1,5 +1,5 @@
-/* doctor_programs.c: owns the look at other processes' libraries. Processes that it may not read
- * are left out. */
+/* doctor_programs.c: owns the look at the libraries of other processes. Skips processes that it may
+ * not read. */
 #include "cli/doctor/doctor_programs.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@ static const struct {
 #undef HIDDEN
 };
 
-/* Whether this line of /proc/PID/maps is about this library. */
+/* True if this line of /proc/PID/maps maps this library. */
 static bool maps(const char *line, const char *name)
 {
         const char *file = strrchr(line, '/');
@@ -28,7 +28,7 @@ static bool maps(const char *line, const char *name)
                strncmp(file + 1 + strlen(name), ".so", 3) == 0;
 }
 
-/* An index of hidden[]; -1: none. */
+/* Returns the index in hidden[] of a library that a process under sublet has loaded; -1: none. */
 static int hidden_of(int pid)
 {
         _cleanup_fclose_ FILE *file = NULL;

@@ -1,5 +1,5 @@
-/* doctor_symbols.c: owns the reading of a driver's table of symbols. Must never call what it finds.
- */
+/* doctor_symbols.c: owns the reading of a driver's table of symbols. Must never call a symbol that
+ * it finds. */
 #include "cli/doctor/doctor_symbols.h"
 
 #include <ctype.h>
@@ -22,7 +22,7 @@ static const char *const known[] = {
 #undef CU_UNCAUGHT
 };
 
-/* The name for cuGetProcAddress of a function that sublet catches. */
+/* The functions that sublet intercepts, by their names for cuGetProcAddress. */
 static const char *const caught[] = {
 #define CU_PASS(name)
 #define CU_SUBMIT(name)                                #name,
@@ -47,7 +47,8 @@ static bool is_known(const char *name)
         return false;
 }
 
-/* No header field tells the number of symbols: the last one is the end of the last chain. */
+/* Returns the number of symbols, which no header field tells: the last symbol ends the last
+ * chain. */
 static size_t symbols_of_gnu_hash(const uint32_t *hash)
 {
         uint32_t buckets = hash[0], first = hash[1], words = hash[2], last = 0;
@@ -63,7 +64,8 @@ static size_t symbols_of_gnu_hash(const uint32_t *hash)
         return last + 1;
 }
 
-/* As the library's doors decide (src/preload/entry/doors.c). */
+/* True for a version of a function that sublet intercepts; the library decides in the same way
+ * (src/preload/entry/doors.c). */
 static bool is_version_of_caught(const char *name)
 {
         size_t n = cuda_stem(name);
@@ -127,7 +129,8 @@ void driver_symbols(void *library, struct driver_symbols *ret)
         for (size_t i = 0; symbols && strings && i < n; i++) {
                 const char *name = strings + symbols[i].st_name;
 
-                /* Functions of the API; what begins with "cudbg" is the debugger's. */
+                /* Only functions of the API: names that begin with "cudbg" belong to the
+                 * debugger. */
                 if (symbols[i].st_shndx != SHN_UNDEF &&
                     ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC && strncmp(name, "cu", 2) == 0 &&
                     isupper((unsigned char)name[2]))

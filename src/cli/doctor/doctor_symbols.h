@@ -2,14 +2,14 @@
 #pragma once
 
 struct driver_symbols {
-        unsigned all; /* 0: the library could not be read */
-        unsigned unknown,
-                undecided; /* undecided: unknown versions of functions that sublet catches */
-        char names[160],
-                versions[160]; /* the first unknown and undecided ones, separated by commas */
+        unsigned all;       /* exported functions of the API; 0: the library could not be read */
+        unsigned unknown;   /* functions that sublet does not know */
+        unsigned undecided; /* unknown versions of functions that sublet intercepts */
+        char names[160];    /* the first unknown functions, separated by commas */
+        char versions[160]; /* the first undecided functions, separated by commas */
 };
 
-/* library: of dlopen(). */
+/* Counts the functions that a library of dlopen() exports. */
 void driver_symbols(void *library, struct driver_symbols *ret);
-/* One more. */
+/* Counts one more function. */
 void driver_symbols_count(const char *name, struct driver_symbols *s);

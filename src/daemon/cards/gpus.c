@@ -1,5 +1,5 @@
-/* gpus.c: owns the table of cards. Must never let a client's figures replace what NVML says of a
- * card, nor apply them to clients that say otherwise. */
+/* gpus.c: owns the table of cards. Must never let a client's figures replace NVML's, nor
+ * apply one client's figures to clients that report others. */
 #include "daemon/cards/gpus.h"
 
 #include <errno.h>
@@ -10,18 +10,18 @@
 #include "base/log.h"
 #include "base/macros.h"
 
-/* No card is smaller or larger; other figures are wrong. */
+/* A card whose size is not within these limits is reported wrongly, and refused. */
 #define CARD_MIN (16 * MIB)
 #define CARD_MAX (UINT64_C(1) << 50)
-#define KEPT_NS  (10 * NSEC_PER_SEC) /* then a card that only clients know is forgotten */
+#define KEPT_NS  (10 * NSEC_PER_SEC) /* how long an unused card of clients is kept */
 
-/* By number: NVML's, or ours where NVML does not know the card. */
+/* Returns the number for people: NVML's, or ours if NVML does not know the card. */
 static unsigned number_of(const struct gpu *gpu, unsigned at)
 {
         return gpu->nvml_index >= 0 ? (unsigned)gpu->nvml_index : at;
 }
 
-/* How much of a card of this size we manage. */
+/* Returns how many bytes of a card we manage. */
 static uint64_t dealt_in(const struct gpus *g, const struct gpu *gpu, unsigned at)
 {
         uint64_t set = config_capacity(g->config, number_of(gpu, at), gpu->uuid_text);
@@ -51,7 +51,7 @@ static int gpus_add(struct gpus *g, const struct gpu *gpu, unsigned at, struct s
         return 0;
 }
 
-/* False: a client uses the card. */
+/* Removes an unused card that only clients know. False: NVML knows it, or a client uses it. */
 static bool gpus_remove(struct gpus *g, unsigned at, struct sched *sched)
 {
         if (g->list[at].vouched || sched_gpu_remove(sched, at) < 0)
@@ -79,7 +79,8 @@ static bool is_meant(const struct config_capacity *e, const struct gpu *gpu, uns
         return gpu->present && config_is_for(e, number_of(gpu, at), gpu->uuid_text);
 }
 
-/* A mistyped number or UUID would leave a card without the limit that somebody relies on. */
+/* Warns of configured capacities whose GPU does not exist: a mistyped number or UUID would leave a
+ * card without the limit that somebody relies on. */
 static void name_absent(struct gpus *g)
 {
         if (g->names_checked)
@@ -107,8 +108,8 @@ static uint64_t distance(uint64_t a, uint64_t b)
         return MAX(a, b) - MIN(a, b);
 }
 
-/* The entry for a card that NVML lists: the one it listed before, or among those that only clients
- * know the one with the closest size. -1: none. */
+/* Returns the entry for a card that NVML lists: the entry that NVML described before, or else the
+ * entry of clients with the closest size. -1: there is none. */
 static int find_card(const struct gpus *g, const struct nvml_card *card)
 {
         int best = -1;
@@ -127,7 +128,7 @@ static int find_card(const struct gpus *g, const struct nvml_card *card)
         return best;
 }
 
-/* NVML's figures replace a client's and NVML's earlier ones. */
+/* Replaces figures of clients, or NVML's earlier figures, by NVML's new figures. */
 static void correct(struct gpus *g, unsigned at, const struct nvml_card *card)
 {
         struct gpu *gpu = &g->list[at];
@@ -174,7 +175,7 @@ static void take_card(struct gpus *g, unsigned index, const struct nvml_card *ca
         }
         for (unsigned i = 0; i < g->n; i++)
                 if (!g->list[i].vouched && !g->list[i].displaced) {
-                        g->list[i].displaced = true; /* the next look puts it there */
+                        g->list[i].displaced = true; /* the next look uses its place */
                         return;
                 }
 }
@@ -249,8 +250,8 @@ void gpus_forget(struct gpus *g, struct sched *sched, uint64_t now_ns)
         }
 }
 
-/* Measured: 524 MiB on an H200, half of it the stacks of its 132 multiprocessors: large cards have
- * about as many, whatever their memory. Simulated ones are smaller than 4 GiB. */
+/* Measured: 524 MiB on an H200, half of it the stacks of its 132 multiprocessors. Large cards have
+ * about as many multiprocessors, whatever their memory. Simulated cards are smaller than 4 GiB. */
 uint64_t gpus_context_bytes(uint64_t card_bytes)
 {
         if (card_bytes < 4 * GIB)

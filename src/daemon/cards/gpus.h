@@ -1,9 +1,9 @@
-/* gpus.h: the cards this daemon keeps a ledger for. Numbers are the scheduler's, 0 .. 15.
+/* gpus.h: the cards that this daemon keeps a ledger for. Cards have the scheduler's numbers, 0 ..
+ * 15.
  *
- * What NVML says of a card holds for everybody. A card that NVML does not know (or all of them,
- * where there is no NVML) is what a client says it is: its UUID and its bytes together. Clients
- * that say the same share a ledger; who says something else has one of his own, and so limits
- * nobody but those who lie with him. */
+ * NVML's description of a card holds for all clients. A card that NVML does not know is identified
+ * by the UUID and the bytes that a client gives. Clients that give the same share a ledger. A
+ * client that gives something else has a ledger of its own, and so limits no honest client. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,45 +18,45 @@ struct gpu {
         uint8_t uuid[16];
         char uuid_text[NVML_UUID_TEXT_MAX];
         char name[NVML_NAME_MAX];
-        bool vouched;          /* NVML has described it */
-        bool corrected;        /* its total has changed, and the scheduler does not know yet */
-        bool displaced;        /* NVML lists another card here: its clients have to disconnect */
-        int nvml_index;        /* number in the last look; -1: not listed */
-        uint64_t driver_bytes; /* the size that NVML, or a client, gives */
-        uint64_t total_bytes;  /* how much of it we manage: less where a capacity is set */
-        uint64_t foreign[3];   /* the last three samples, the newest at n_foreign - 1, modulo 3 */
+        bool vouched;   /* NVML has described the card */
+        bool corrected; /* the total has changed, and the scheduler does not know yet */
+        bool displaced; /* NVML lists another card in this place: the clients must disconnect */
+        int nvml_index; /* NVML's number in the last look; -1: not listed */
+        uint64_t driver_bytes; /* size of the card, from NVML or from a client */
+        uint64_t total_bytes;  /* bytes that we manage: fewer if a capacity is configured */
+        uint64_t foreign[3];   /* foreign bytes in the last three samples; sample i is at i % 3 */
         unsigned n_foreign;
-        uint64_t foreign_told; /* to the scheduler */
+        uint64_t foreign_told; /* foreign bytes that the scheduler was told */
         uint64_t measured_ns;  /* when the last figures were requested; 0: never */
         unsigned unmeasured;   /* periods since the last figures */
-        uint64_t rise_ns;      /* since when a look is due; 0: none is */
-        uint64_t held_ns;      /* when a client was last seen on it */
-        bool names; /* NVML has listed a client's process: it knows processes by our numbers */
+        uint64_t rise_ns; /* time of a request for a look because of missing bytes; 0: no request */
+        uint64_t held_ns; /* when a client was last seen on the card */
+        bool names; /* NVML has listed a client by its pid, so it knows processes by our numbers */
 };
 
 struct gpus {
         struct gpu list[SCHED_GPUS_MAX];
-        unsigned n; /* one past the last present card */
+        unsigned n; /* number of the last present card, plus one */
         const struct config *config;
-        bool names_checked; /* the cards that capacities are set for */
+        bool names_checked; /* the configured capacities were checked against the cards */
 };
 
-/* Take NVML's list of cards. Afterwards the caller tells the scheduler which totals have changed,
- * and disconnects the clients of displaced cards. */
+/* Takes over NVML's list of cards. The caller must then tell the scheduler which totals have
+ * changed, and disconnect the clients of displaced cards. */
 void gpus_take(struct gpus *g, const struct nvml_look *look, struct sched *sched, uint64_t now_ns);
 
-/* The card that a client describes. may_add: its user may add one more card that NVML does not
- * know. 0; -ENOSPC: too many cards; -EUSERS: too many of this user; -EINVAL: no card has such a
- * size. */
+/* Finds the card that a client describes, or adds it. may_add: the user may add one more card that
+ * NVML does not know. 0; -ENOSPC: too many cards; -EUSERS: too many cards of this user; -EINVAL: no
+ * card has this size. */
 int gpus_find(struct gpus *g, const uint8_t uuid[static 16], uint64_t driver_bytes, bool may_add,
               struct sched *sched, uint64_t now_ns, unsigned *ret_gpu);
-/* The first card with this UUID, NVML's before clients'; -1: none. */
+/* Returns the first card with this UUID, NVML's card before those of clients; -1: there is none. */
 int gpus_named(const struct gpus *g, const uint8_t uuid[static 16]);
-/* Call it from time to time: forgets cards that only clients knew, some time after the last client.
- */
+/* Forgets cards that only clients know, some time after their last client. Call it from time to
+ * time. */
 void gpus_forget(struct gpus *g, struct sched *sched, uint64_t now_ns);
 
-/* What a context is expected to take on a card with so much memory, whoever has it, and how much a
- * client asks for at a time. Pure. */
+/* The expected bytes of a context on a card of this size, and how much a client requests at a time.
+ * Pure. */
 uint64_t gpus_context_bytes(uint64_t card_bytes);
 uint64_t gpus_block_bytes(uint64_t capacity_bytes);

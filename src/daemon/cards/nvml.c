@@ -1,5 +1,5 @@
-/* nvml.c: owns libnvidia-ml.so.1 and the few of its functions that we call. Must never trust a
- * count beyond the room it gave. ABI: docs.nvidia.com/deploy/nvml-api. */
+/* nvml.c: owns libnvidia-ml.so.1 and its few functions that we call. Must never trust a count that
+ * exceeds the array it passed. ABI: docs.nvidia.com/deploy/nvml-api. */
 #include "daemon/cards/nvml.h"
 
 #include <ctype.h>
@@ -14,7 +14,7 @@
 #include "base/macros.h"
 
 #define RESULT_SUCCESS 0
-#define SCRATCH_MAX    4096u /* processes: with too little room NVML returns none */
+#define SCRATCH_MAX    4096u /* room for processes: with too little room NVML returns none */
 
 struct memory_info {
         unsigned long long total, free, used;
@@ -43,7 +43,7 @@ struct nvml {
 #define FUNCTION(member, symbol, params) int(*member) params;
         FUNCTIONS
 #undef FUNCTION
-        int (*processes)(device_handle, unsigned *, struct process_info *); /* may be NULL */
+        int (*processes)(device_handle, unsigned *, struct process_info *); /* NULL: missing */
         unsigned n;
         struct device {
                 device_handle handle;
@@ -71,7 +71,8 @@ static int nvml_resolve(struct nvml *n)
         return 0;
 }
 
-/* False: it does not answer, for instance a card that has fallen off the bus. */
+/* Describes a card. False: the card does not answer, for instance because it has fallen off the
+ * bus. */
 static bool nvml_describe(const struct nvml *n, unsigned index, struct device *ret)
 {
         if (n->handle(index, &ret->handle) != RESULT_SUCCESS ||
@@ -105,7 +106,7 @@ static int nvml_start(struct nvml *n)
         return 0;
 }
 
-/* After a failed start the library stays loaded until the process ends. */
+/* Loads and starts the library. After a failed start it stays loaded until the process ends. */
 int nvml_open(struct nvml **ret)
 {
         _cleanup_free_ struct nvml *n = calloc(1, sizeof(*n));
@@ -131,7 +132,7 @@ static void read_memory(const struct nvml *n, const struct device *d, struct nvm
 
         ret->measured = n->memory(d->handle, &info) == RESULT_SUCCESS;
         ret->total_bytes = info.total;
-        /* What the driver keeps for itself is neither free nor, in newer releases, used. */
+        /* Memory that the driver keeps for itself is neither free nor, in newer releases, used. */
         ret->used_bytes = sub_sat(info.total, info.free);
 }
 

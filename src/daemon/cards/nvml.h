@@ -1,7 +1,8 @@
-/* nvml.h: what NVIDIA's management library says about the cards, loaded at run time if it is there.
+/* nvml.h: what NVIDIA's management library says about the cards; loaded at run time if it is
+ * installed.
  *
- * Not linked: subletd runs where there is no driver, too. Only the reader's process (reader.h)
- * calls the library: any call may hang, or crash. */
+ * Not linked, because subletd also runs on machines without a driver. Only the reader's process
+ * (reader.h) calls the library: any call may hang, or crash. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +19,7 @@ struct nvml;
 
 struct nvml_process {
         uint32_t pid;
-        uint64_t used_bytes; /* UINT64_MAX: NVML does not say */
+        uint64_t used_bytes; /* UINT64_MAX: NVML gives no figure */
 };
 
 struct nvml_card {
@@ -31,7 +32,7 @@ struct nvml_card {
         struct nvml_process processes[NVML_PROCESSES_MAX];
 };
 
-/* All cards, read one after the other. */
+/* One look at all cards, read one after the other. */
 struct nvml_look {
         unsigned n;
         struct nvml_card cards[SCHED_GPUS_MAX];
@@ -39,10 +40,10 @@ struct nvml_look {
 
 /* 0, -ENOENT: no library; -ENOSYS: it lacks a function that we need; -EIO: it does not start. */
 int nvml_open(struct nvml **ret);
-/* Read everything anew. */
+/* Reads all cards anew. */
 void nvml_read(const struct nvml *n, struct nvml_look *ret);
 
-/* "GPU-01234567-89ab-..." to its 16 bytes. 0 or -EINVAL. Pure. */
+/* Converts "GPU-01234567-89ab-..." to the 16 bytes of the UUID. 0 or -EINVAL. Pure. */
 int nvml_parse_uuid(const char *text, uint8_t ret_uuid[static 16]);
-/* And back. */
+/* Converts a UUID to text. */
 void nvml_format_uuid(const uint8_t uuid[static 16], char ret_text[static NVML_UUID_TEXT_MAX]);

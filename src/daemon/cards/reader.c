@@ -18,9 +18,9 @@
 #include "base/log.h"
 #include "base/macros.h"
 
-#define LATE_NS     (2 * NSEC_PER_SEC)   /* after that the look is given up */
-#define STUCK_NS    (120 * NSEC_PER_SEC) /* and after that the process is replaced */
-#define WAIT_NS     (NSEC_PER_SEC / 2)   /* before the next try; doubled each time */
+#define LATE_NS     (2 * NSEC_PER_SEC)   /* time after which a look is given up */
+#define STUCK_NS    (120 * NSEC_PER_SEC) /* time after which a hanging process is replaced */
+#define WAIT_NS     (NSEC_PER_SEC / 2)   /* pause before the next try, doubled each time */
 #define WAIT_MAX_NS (64 * NSEC_PER_SEC)
 #define CHILD_FD    3
 #define CHILD_NAME  "subletd-nvml"
@@ -30,17 +30,18 @@ struct reader {
         reader_told told;
         void *userdata;
         sd_event_source *io, *timer;
-        struct nvml_look *look;   /* shared with the present process, which writes the look there */
+        struct nvml_look *look;   /* shared memory, where the present process writes the look */
         struct nvml_look *latest; /* the daemon's copy */
-        pid_t pid;                /* 0: none; after a kill it may still exist */
+        pid_t pid;                /* 0: none; after SIGKILL the process may still exist */
         int fd;                   /* -EBADF: not in use */
-        uint64_t asked_ns;        /* 0: nothing is asked */
-        bool again;               /* another look was requested meanwhile */
-        bool late, absent;        /* as was logged */
+        uint64_t asked_ns;        /* when a look was requested; 0: no look is under way */
+        bool again;               /* another look was requested during this one */
+        bool late;                /* the log says that NVML does not answer */
+        bool absent;              /* the log says that there is no NVML */
         uint64_t wait_ns, next_ns;
 };
 
-/* ---- the other process ---- */
+/* ---- the reading process ---- */
 
 static _Noreturn void read_cards(int fd, pid_t parent, struct nvml_look *ret)
 {
@@ -48,7 +49,7 @@ static _Noreturn void read_cards(int fd, pid_t parent, struct nvml_look *ret)
         char byte;
 
         (void)prctl(PR_SET_NAME, CHILD_NAME);
-        /* Signals stay blocked as in the daemon: the process never outlives it. */
+        /* Signals stay blocked as in the daemon: the process ends with the daemon. */
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent || dup2(fd, CHILD_FD) < 0)
                 _exit(EXIT_FAILURE);
@@ -64,7 +65,7 @@ static _Noreturn void read_cards(int fd, pid_t parent, struct nvml_look *ret)
         _exit(EXIT_SUCCESS);
 }
 
-/* ---- its life ---- */
+/* ---- the life of that process ---- */
 
 static void arm(struct reader *r, uint64_t after_ns)
 {
@@ -102,7 +103,7 @@ static int start_process(struct reader *r)
                 return -errno;
         r->pid = fork();
         if (r->pid == 0) {
-                (void)fcntl(fds[1], F_SETFL, 0); /* which waits */
+                (void)fcntl(fds[1], F_SETFL, 0); /* this end of the pair must block */
                 read_cards(fds[1], parent, r->look);
         }
         (void)close(fds[1]);
@@ -138,7 +139,7 @@ static void say_absent(struct reader *r)
         r->told(r->userdata, NULL, clock_now_ns());
 }
 
-/* NVIDIA's library may print, but not into the daemon's output. */
+/* Copies a look, which NVIDIA's library may have corrupted. False: a count is too large. */
 static bool copy_look(const struct nvml_look *from, struct nvml_look *to)
 {
         to->n = from->n;
@@ -156,7 +157,7 @@ static bool copy_look(const struct nvml_look *from, struct nvml_look *to)
         return true;
 }
 
-/* One byte: the look is complete. End of file: the process has ended. */
+/* One byte says that the look is complete, end of file that the process has ended. */
 static int on_answer(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct reader *r = userdata;
@@ -213,7 +214,7 @@ bool reader_ask(struct reader *r)
                 return !r->late;
         }
         if (r->fd < 0) {
-                /* A process that hangs even after SIGKILL is not replaced, or their number would
+                /* If the process hangs even after SIGKILL, start no other one: their number would
                  * grow without bound. */
                 if (r->pid > 0 || clock_now_ns() < r->next_ns)
                         return false;
@@ -274,7 +275,7 @@ int reader_new(sd_event *event, reader_told told, void *userdata, struct reader 
         return 0;
 }
 
-/* Not awaited: the process may never end. */
+/* Does not wait for the process, which may never end. */
 void reader_free(struct reader *r)
 {
         if (!r)

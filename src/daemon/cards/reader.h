@@ -1,8 +1,8 @@
-/* reader.h: the process that asks NVML, so that no call of NVML's can hold up the daemon.
+/* reader.h: the process that asks NVML, so that no call of NVML can hold up the daemon.
  *
  * A process, not a thread: a call that hangs in the driver cannot be ended, and a crash in NVIDIA's
- * library must not be the daemon's. At most one such process exists, also where one hangs past its
- * own SIGKILL. The daemon's loop owns the reader and never waits for it. */
+ * library must not end the daemon. At most one such process exists, even if one hangs after
+ * SIGKILL. The daemon's loop owns the reader and never waits for it. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,19 +15,19 @@
 
 struct reader;
 
-/* Called from the loop. look: what was requested at asked_ns, valid until the next call; NULL:
- * nothing is known, because NVML is missing or has not answered for 2 s. */
+/* Called from the loop. look: the cards as read after asked_ns, valid until the next call; NULL:
+ * unknown, because NVML is missing or has not answered for 2 s. */
 typedef void (*reader_told)(void *userdata, const struct nvml_look *look, uint64_t asked_ns);
 
 /* 0 or -errno. */
 int reader_new(sd_event *event, reader_told told, void *userdata, struct reader **ret);
 void reader_free(struct reader *r); /* NULL is a no-op */
 
-/* Request a look that begins no sooner than now; the callback gets it, or NULL. False: neither will
- * come soon, because NVML is missing or hangs. A missing NVML is tried again now and then. */
+/* Requests a look that begins no sooner than now; the callback gets it, or NULL. False: no callback
+ * will come soon, because NVML is missing or hangs. A missing NVML is tried again now and then. */
 bool reader_ask(struct reader *r);
-/* NVML answers but lists no card any more, as after the driver was unloaded: load the library anew.
- */
+/* Loads the library anew. Call it if NVML answers but lists no card any more, as after the driver
+ * was unloaded. */
 void reader_restart(struct reader *r);
-/* A child of the daemon's has ended. False: it was not the reader's. */
+/* Handles the end of a child of the daemon. False: the child was not the reader's. */
 bool reader_reaped(struct reader *r, pid_t pid);

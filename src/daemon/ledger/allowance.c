@@ -1,20 +1,20 @@
 /* allowance.c: owns what one user's clients may hold together, and which of a client's figures are
- * believed. Must never limit the daemon's own user: a private daemon has no other. */
+ * believed. Must never limit the daemon's own user: a private daemon serves no other. */
 #include "daemon/ledger/allowance.h"
 #include "daemon/state/client.h"
 #include "daemon/ledger/measure.h"
 
 #include "base/macros.h"
 
-#define CARDS_OF_USER (SCHED_GPUS_MAX / 2) /* that only clients know */
+#define CARDS_OF_USER (SCHED_GPUS_MAX / 2) /* limit on a user's cards that only clients know */
 
 bool allowance_applies(const struct client *c)
 {
         return !c->peer.trusted;
 }
 
-/* What the user of c holds on a GPU or has requested, without c: a request that has to wait is
- * granted later without another check. */
+/* Adds up what the other clients of c's user hold on a GPU or have requested. Requests count too,
+ * because a request that waits is granted later without another check. */
 static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_unevictable,
                            uint64_t *ret_commit)
 {
@@ -35,7 +35,8 @@ static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_unevict
         *ret_commit = commit;
 }
 
-/* How many bytes may be unevictable and exported for c, of what its user may have. */
+/* Returns how many bytes c may have that are unevictable or exported: the user's share without the
+ * part of the user's other clients. */
 static uint64_t left_of_unevictable(struct client *c, unsigned gpu)
 {
         uint64_t unevictable, commit, total = c->server->gpus.list[gpu].total_bytes;
@@ -49,7 +50,8 @@ static struct sched_account_view own_account(const struct client *c, unsigned gp
 {
         struct sched_account_view v = {0};
 
-        (void)sched_account_view(c->server->sched, c->id, gpu, &v); /* none: it attaches now */
+        /* Without an account, as before ATTACH, v stays zero. */
+        (void)sched_account_view(c->server->sched, c->id, gpu, &v);
         return v;
 }
 
@@ -72,7 +74,7 @@ static uint64_t host_of_user(const struct server *s)
         return s->host_budget_bytes / 1000 * s->config->host_per_user_permille;
 }
 
-/* Host memory that the programs of c's user may map; own: c's included. */
+/* Returns the host memory that the programs of c's user may map; own: include c. */
 static uint64_t mapped_by_user(const struct client *c, bool own)
 {
         uint64_t sum = 0;
@@ -83,8 +85,8 @@ static uint64_t mapped_by_user(const struct client *c, bool own)
         return sum;
 }
 
-/* Memory up to the card's size costs no host memory; what exceeds it may have to lie there. With so
- * much requested on this GPU. */
+/* Returns how many bytes the user's commits exceed the visible cards by, with `wanted` on this GPU:
+ * only these bytes may have to lie in host memory. */
 static uint64_t committed_past_cards(struct client *c, unsigned gpu, uint64_t wanted)
 {
         struct server *s = c->server;

@@ -1,5 +1,6 @@
-/* event.c: owns the frame of each event of the scheduler: an empty list of actions before it, and
- * their messages after it. Must never call the scheduler while carrying its actions out. */
+/* event.c: owns the frame of each event of the scheduler: clears the list of actions before the
+ * event, and sends the actions' messages after it. Must never call the scheduler while carrying its
+ * actions out. */
 #include "daemon/ledger/event.h"
 #include "daemon/state/client.h"
 
@@ -18,7 +19,7 @@ void event_begin(struct server *s)
         s->actions.more = false;
 }
 
-/* ---- down ---- */
+/* ---- messages to clients ---- */
 
 static void do_limit(struct server *s, struct client *c, const struct sched_action *a)
 {
@@ -62,11 +63,7 @@ void event_refuse(struct client *c, unsigned ordinal, enum wire_refusal code, ui
 {
         struct wire_message m = {
                 .header = {WIRE_REFUSED, (uint16_t)ordinal, 0},
-                .REFUSED = {.magic = WIRE_MAGIC,
-                            .code = code,
-                            .of = of,
-                            .major = WIRE_MAJOR,
-                            .minor = WIRE_MINOR},
+                .REFUSED = {.magic = WIRE_MAGIC, .code = code, .of = of, .protocol = WIRE_VERSION},
         };
 
         (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s", text);
@@ -115,10 +112,10 @@ static void do_spare(struct server *s, struct client *c, const struct sched_acti
 
 static void do_contested(struct server *s, struct client *c, const struct sched_action *a)
 {
-        static const enum wire_contested as[] = {
-                [SCHED_BOUND_SHORT] = WIRE_CONTESTED_NOW, [SCHED_BOUND_AHEAD] = WIRE_CONTESTED_MAY};
+        static const enum wire_contested as[] = {[SCHED_THROTTLE_SHORT] = WIRE_CONTESTED_NOW,
+                                                 [SCHED_THROTTLE_AHEAD] = WIRE_CONTESTED_MAY};
         struct wire_message m = {.header = {WIRE_CONTESTED, WIRE_NO_GPU, 0},
-                                 .CONTESTED.contested = as[a->bound]};
+                                 .CONTESTED.contested = as[a->throttle]};
 
         client_send(c, &m);
 }
@@ -146,7 +143,8 @@ static const struct performer {
         [SCHED_DO_EXPORTED] = {do_exported, true},    [SCHED_DO_SPARE] = {do_spare, true},
 };
 
-/* Sending may mark a client as dropped; the sweep tells the scheduler later. */
+/* Carries out the actions. Sending may mark a client as dropped; the sweep tells the scheduler
+ * later. */
 void event_end(struct server *s)
 {
         for (;;) {

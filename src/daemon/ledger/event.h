@@ -9,7 +9,7 @@ struct client;
 struct server;
 
 void event_begin(struct server *s); /* call it before an event of the scheduler */
-void event_end(struct server *s);   /* and this after it: carries the event's actions out */
-/* Refuse one request; the connection stays. gpu: the client's number for it. */
+void event_end(struct server *s);   /* call it after the event: carries out the event's actions */
+/* Refuses one request; the connection stays. gpu: the client's number for the GPU. */
 void event_refuse(struct client *c, unsigned gpu, enum wire_refusal code, uint32_t of,
                   const char *text);

@@ -12,9 +12,9 @@
 #include "daemon/ledger/event.h"
 
 #define SAMPLES        ARRAY_SIZE(((struct gpu *)0)->foreign)
-#define UNMEASURED_MAX 10 /* periods */
+#define UNMEASURED_MAX 10 /* periods without figures; missing bytes are forgotten then */
 
-/* The last look's figures of this card. NULL: none. */
+/* Returns the figures of this card in the last look; NULL: there are none. */
 static const struct nvml_card *card_of(const struct server *s, unsigned gpu)
 {
         int index = s->gpus.list[gpu].nvml_index;
@@ -39,7 +39,7 @@ static uint64_t lowest(const uint64_t *samples, unsigned n)
         return low;
 }
 
-/* Bytes of the card that belong to no listed process. */
+/* Returns the bytes in use on the card that belong to no listed process. */
 static uint64_t unnamed_bytes(const struct nvml_card *card)
 {
         uint64_t used = card->used_bytes;
@@ -50,7 +50,8 @@ static uint64_t unnamed_bytes(const struct nvml_card *card)
         return used;
 }
 
-/* UINT64_MAX: NVML lists the process without a figure. -1: not listed. */
+/* Finds NVML's figure for a process; UINT64_MAX: NVML lists the process without a figure. -1: NVML
+ * does not list the process. */
 static int find_process(const struct nvml_card *card, pid_t pid, uint64_t *ret_used)
 {
         for (unsigned i = 0; i < card->n_processes; i++)
@@ -61,8 +62,8 @@ static int find_process(const struct nvml_card *card, pid_t pid, uint64_t *ret_u
         return -1;
 }
 
-/* NVML counts managed memory for the card but for no process (measured, driver 580). So of the
- * bytes without a process, as many belong to our clients as they have backed managed memory; the
+/* NVML counts managed memory for the card but for no process (measured, driver 580). So bytes
+ * without a process belong to our clients, up to the managed memory that they report as backed; the
  * rest counts as foreign until the card shows it free. */
 static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_card *card)
 {
@@ -72,7 +73,8 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_
                 const struct client_account *acc = &c->accounts[gpu];
                 struct sched_account_view v;
 
-                /* A client that NVML does not list counts with the bytes it reports as backed. */
+                /* For a client that NVML does not list, the bytes that it reports as backed
+                 * count. */
                 if (c->id && acc->managed && card->listed && acc->named &&
                     sched_account_view(s->sched, c->id, gpu, &v) == 0)
                         managed += MIN(acc->managed, v.usage.backed);
@@ -80,18 +82,24 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_
         return MIN(managed, unnamed_bytes(card));
 }
 
-/* Memory that is just moving is on the card, but not reported as backed: it must not count as
- * unevictable, however slow the bus. */
-static bool is_moving(struct server *s, const struct client *c)
+/* Memory that moves is on the card before it is reported as backed, or reported after it has left:
+ * it must not count as unevictable, however slow the bus or the daemon. So the client's figures
+ * must be those of the last look. */
+static bool is_at_rest(struct server *s, const struct client *c, struct client_account *acc,
+                       const struct sched_usage *u)
 {
+        const uint64_t moved = u->moved_out + u->moved_in;
+        const bool same = u->backed == acc->backed_seen && moved == acc->moved_seen;
         struct sched_client_view v;
 
-        return sched_client_view(s->sched, c->id, clock_now_ns(), &v) == 0 &&
-               (v.state == SCHED_EVICTING || v.state == SCHED_RESTORING);
+        acc->backed_seen = u->backed;
+        acc->moved_seen = moved;
+        return same && sched_client_view(s->sched, c->id, clock_now_ns(), &v) == 0 &&
+               v.state != SCHED_EVICTING && v.state != SCHED_RESTORING;
 }
 
-/* What this client holds on the card: NVML's figure, or the client's own where NVML has none (in a
- * container NVML may list other process numbers, or none). */
+/* Returns what this client holds on the card: NVML's figure, or the client's own if NVML gives none
+ * (in a container NVML may list other process numbers, or no processes). */
 static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
                                const struct nvml_card *card, bool sample)
 {
@@ -108,7 +116,7 @@ static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
         } else {
                 return v.usage.backed + v.usage.unevictable;
         }
-        if (sample && !is_moving(s, c))
+        if (sample && is_at_rest(s, c, acc, &v.usage))
                 acc->unevictable[acc->n_unevictable++ % SAMPLES] = sub_sat(used, v.usage.backed);
         return used;
 }
@@ -123,7 +131,7 @@ static void tell_unevictable(struct server *s, unsigned gpu)
                         continue;
                 unevictable = lowest(acc->unevictable, acc->n_unevictable);
                 if (unevictable == acc->unevictable_told)
-                        continue; /* reporting costs a pass over all clients, for each of them */
+                        continue; /* avoid a pass over all clients for each client without news */
                 acc->unevictable_told = unevictable;
                 event_begin(s);
                 sched_client_unevictable(s->sched, c->id, gpu, unevictable, clock_now_ns(),
@@ -137,7 +145,7 @@ uint64_t measure_foreign(const struct gpu *g)
         return g->n_foreign ? lowest(g->foreign, g->n_foreign) : g->foreign_told;
 }
 
-/* Small rises are noise, and the headroom covers them. */
+/* True if a rise is small: small rises are noise, and the headroom covers them. */
 static bool is_noise(const struct gpu *g, uint64_t foreign)
 {
         return foreign > g->foreign_told && g->n_foreign > 1 &&
@@ -168,7 +176,8 @@ static void forget_shortage(struct server *s, unsigned gpu)
         event_end(s);
 }
 
-/* Foreign bytes at the last look. sample: also our clients' unevictable bytes. 0, or -ENODATA. */
+/* Computes the foreign bytes at the last look. sample: also samples our clients' unevictable bytes.
+ * 0, or -ENODATA. */
 static int judge(struct server *s, unsigned gpu, bool sample, uint64_t *ret_foreign)
 {
         const struct nvml_card *card = measured_card(s, gpu);
@@ -198,8 +207,8 @@ static void take_sample(struct server *s, unsigned gpu)
         g->foreign[g->n_foreign++ % SAMPLES] = foreign;
         kill_point("measured");
 
-        /* What a client found missing (SHORT) counts until the next look at the card, even if that
-         * shows no change worth reporting. */
+        /* Missing bytes that a client reported (SHORT) count until the next look at the card, even
+         * if that look shows no change worth reporting. */
         if (is_noise(g, measure_foreign(g)))
                 forget_shortage(s, gpu);
         /* A byte that turns from foreign to unevictable must not count as both in between. */
@@ -212,7 +221,7 @@ static void take_sample(struct server *s, unsigned gpu)
         }
 }
 
-/* From here on only this look's figures count. */
+/* Drops the earlier samples: this look's figures count alone. */
 static void take_rise(struct server *s, unsigned gpu)
 {
         struct gpu *g = &s->gpus.list[gpu];
@@ -226,7 +235,7 @@ static void take_rise(struct server *s, unsigned gpu)
                 tell_foreign(s, gpu);
 }
 
-/* A look that began before the request does not answer it. */
+/* True if the last look answers a request for one: it must have begun after the request. */
 static bool is_answered(const struct server *s, uint64_t *since_ns)
 {
         if (!*since_ns || *since_ns > s->look_ns)
@@ -249,8 +258,8 @@ void measure_looked(struct server *s, bool sample)
         }
 }
 
-/* Nobody measures the card, or no longer: bytes that a client found missing some time ago may be
- * there again. The next client that needs them will find out. */
+/* Without looks at a card, forgets the bytes that a client found missing some time ago: they may be
+ * free again, and the next client that needs them will find out. */
 void measure_period(struct server *s)
 {
         for (unsigned i = 0; i < s->gpus.n; i++)
@@ -272,8 +281,9 @@ uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
         if (!card)
                 return UINT64_MAX;
         if (card->listed && find_process(card, c->peer.pid, &own) == 0 && own != UINT64_MAX)
-                return own + unnamed_bytes(card) + slack; /* managed memory */
-        /* Not listed, as in a container: use the bytes that belong to no other known process. */
+                return own + unnamed_bytes(card) + slack; /* unnamed: managed memory */
+        /* A process that is not listed, as in a container, holds at most the bytes that belong to
+         * no other known process. */
         for (const struct client *o = s->clients; o; o = o->next) {
                 struct sched_account_view v;
 
@@ -284,8 +294,8 @@ uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
         return sub_sat(card->used_bytes, others) + slack;
 }
 
-/* It may have ended before it could be listed. But if others are listed, so is every process with a
- * context, unless it is outside our pid namespace (0). */
+/* True if NVML would list the process as long as it holds memory: NVML lists other processes by our
+ * numbers, and this one is in our pid namespace (pid > 0). */
 static bool would_be_named(const struct server *s, const struct client *c, unsigned gpu)
 {
         return s->gpus.list[gpu].names && c->peer.pid > 0;
@@ -313,8 +323,7 @@ bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool
                         gone = false;
                 }
                 if (s->look_ns < since_ns)
-                        gone = false; /* the message does not say how much is left; the next look
-                                         will */
+                        gone = false; /* the look is too old to show it; wait for the next */
                 sure = sure && (acc->named || (s->look_ns > since_ns + s->config->sched.grace_ns &&
                                                would_be_named(s, c, g)));
         }

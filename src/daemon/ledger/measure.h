@@ -8,18 +8,19 @@ struct client;
 struct gpu;
 struct server;
 
-/* Use a new look. sample: take one sample of each card, once a period; else only of cards without
- * any. */
+/* Uses a new look. sample: takes one sample of each card, as once in each period; otherwise only of
+ * cards without a sample. */
 void measure_looked(struct server *s, bool sample);
-/* A period is over, whether anything was measured or not. */
+/* Ends a period, whether or not anything was measured. */
 void measure_period(struct server *s);
-/* Foreign bytes as last measured, without one odd sample. */
+/* Returns the foreign bytes as last measured, where one odd sample does not count. */
 uint64_t measure_foreign(const struct gpu *g);
-/* Call these between periods: the next look is made at once. */
-/* A client found less free memory than expected, so foreign processes hold more. */
+/* Asks for a look at once: a client found less free memory than expected, so foreign processes hold
+ * more. */
 void measure_rise(struct server *s, unsigned gpu);
-/* The most that this process held of the card at the last look; UINT64_MAX: unknown. */
+/* Returns the most that this process can have held of the card at the last look; UINT64_MAX:
+ * unknown. */
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu);
-/* Whether the card shows no memory of this process in a listing later than since_ns. ret_sure: NVML
- * has listed the process before, or would have by now, so that its absence means something. */
+/* True if no card lists memory of this process in a look that began after since_ns. ret_sure: NVML
+ * has listed the process before, or would list it, so that its absence means something. */
 bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure);

@@ -30,7 +30,7 @@ void pass_match(struct server *s)
         const uint64_t bytes = p->bytes;
 
         if (!p->from || bytes == 0) {
-                keep(p, 0); /* the event hands nothing over */
+                keep(p, 0); /* no memory is handed over in this event */
                 return;
         }
         for (unsigned i = 0; i < s->actions.n && p->n && !p->to; i++) {

@@ -1,6 +1,6 @@
-/* pause.c: owns which processes are to stand still on the GPU: the orders, the messages for them,
- * and the processes' reports. Must never let a client's figure decide anything except whether its
- * own pause holds. */
+/* pause.c: owns the pauses of processes on the GPU: the orders, the messages that carry them, and
+ * the processes' reports. Must never let a client's figure decide anything except whether its own
+ * pause holds. */
 #include "daemon/ledger/pause.h"
 
 #include <errno.h>
@@ -41,7 +41,8 @@ static bool is_process(const struct client *c, pid_t pid)
         return c->peer.pid == pid && !c->exited && !c->ended;
 }
 
-/* The newest record of the process, as in status: the list begins with the newest. */
+/* Returns the newest record of the process, the one that status shows: the list begins with the
+ * newest. */
 static struct client *find(struct server *s, pid_t pid)
 {
         for (struct client *c = s->clients; c; c = c->next)
@@ -61,14 +62,14 @@ static int objection(const struct client *c, bool paused, const struct peer *by)
         return c->frozen.mode == WIRE_FREEZE_OFF ? -EPERM : 0;
 }
 
-/* A process may have a record of an earlier connection beside its present one. */
+/* Applies an order to one record: a process may have one of an earlier connection, too. */
 static void order(struct client *c, bool paused)
 {
         c->pause.ordered = paused;
         c->pause.known = true;
         if (!is_connected(c))
                 return;
-        tell(c); /* before the scheduler requests anything from it */
+        tell(c); /* tell the client before the scheduler requests anything from it */
         event_begin(c->server);
         if (!paused && c->pause.stands)
                 set_stands(c, false);
@@ -97,9 +98,9 @@ int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
         return already;
 }
 
-/* ---- what a process says ---- */
+/* ---- reports of a process ---- */
 
-/* Cannot be frozen for longer than it has lived. */
+/* Notes a report. No process can have been frozen for longer than it has lived. */
 static void note(struct client *c, const struct wire_message *m)
 {
         uint64_t age_ns = peer_age_ns(c->peer.pid), now_ns = clock_now_ns();
@@ -116,8 +117,8 @@ static void note(struct client *c, const struct wire_message *m)
         (void)snprintf(c->frozen.off, sizeof(c->frozen.off), "%s", m->FROZEN.off);
 }
 
-/* A pause without effect on the GPU is withdrawn: its owner was told that the program cannot be
- * frozen. */
+/* True if a pause has no effect on the GPU. It is withdrawn, and its owner was told that the
+ * program cannot be frozen. */
 static bool cannot(const struct client *c)
 {
         return !c->frozen.since_ns && (c->frozen.mode == WIRE_FREEZE_OFF || c->frozen.off[0]);
@@ -129,11 +130,12 @@ int pause_frozen(struct client *c, const struct wire_message *m)
 
         note(c, m);
         if (paused && !c->pause.known)
-                c->pause.ordered = c->pause.known = true; /* by an earlier daemon */
+                c->pause.ordered = c->pause.known = true; /* paused by an earlier daemon's order */
         refused = c->pause.ordered && cannot(c) && (paused || c->pause.told);
         if (refused)
                 c->pause.ordered = false;
-        /* It cannot be frozen, or was resumed while it had no connection. */
+        /* Tell a program that cannot be frozen, or that was resumed while it had no connection, to
+         * go on. */
         if (paused && !c->pause.ordered && (refused || !c->pause.told))
                 tell(c);
         if (!paused && c->pause.stands)

@@ -1,8 +1,8 @@
-/* pause.h: which processes are to stand still on the GPU, and what they report of it.
+/* pause.h: which processes are paused on the GPU, and what they report of it.
  *
  * An order belongs to the daemon and outlives the process's connection: a process that reconnects
- * is told again, and a restarted daemon believes a paused process's report. All other figures of
- * FROZEN are for display only. */
+ * is told again, and a restarted daemon believes the report of a paused process. All other figures
+ * of FROZEN are for display only. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,15 +13,16 @@ struct peer;
 struct server;
 struct wire_message;
 
-/* Tell the process with this number to stand still, or to go on. by: who orders it. *ret_client,
- * also on an error except -ESRCH: the process's client. 0; 1: it had been told before; -ESRCH: no
- * client has this number, -EACCES: another user's, -EPERM: it runs with SUBLET_FREEZE=off,
+/* Pauses or resumes the process with this number; by: the peer that orders it. *ret_client is the
+ * process's client, also after an error except -ESRCH. 0; 1: it had the same order before; -ESRCH:
+ * no client has this number; -EACCES: it is another user's; -EPERM: it runs with SUBLET_FREEZE=off;
  * -EOPNOTSUPP: it has reported why it cannot be frozen (frozen.off). */
 int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
               struct client **ret_client);
 
-/* ---- session.c tells ---- */
-int pause_frozen(struct client *c, const struct wire_message *m); /* FROZEN */
-void pause_greeted(struct client *c);                             /* HELLO has come */
-void pause_attached(struct client *c);                            /* the first GPU is */
-void pause_refused(struct client *c); /* whether it keeps its memory because it is paused */
+/* ---- called by session.c ---- */
+int pause_frozen(struct client *c, const struct wire_message *m); /* after FROZEN */
+void pause_greeted(struct client *c);                             /* after HELLO */
+void pause_attached(struct client *c);                            /* after ATTACH */
+void pause_refused(struct client *c); /* after DRAIN_FAILED because of the pause: the process keeps
+                                         its memory */

@@ -22,16 +22,16 @@
 #include "daemon/net/session.h"
 #include "daemon/ledger/measure.h"
 
-#define LAST_WORDS_MAX       1024 /* messages: more than a socket holds */
+#define LAST_WORDS_MAX       1024 /* messages: more than fit a socket's buffer */
 #define GREETING_TIMEOUT_US  (10 * UINT64_C(1000000))
-#define CONNECTIONS_PER_SLOT 2 /* connections in all, per client the scheduler has room for */
+#define CONNECTIONS_PER_SLOT 2 /* connections in all, for each client of the scheduler */
 
 static bool settle_gone(struct client *c);
 
 /* ---- receiving ---- */
 
-/* 1: a message, with the descriptors that came along in the server's pass; 0: none left, or -errno.
- * More descriptors than one message may bring find no room, and the kernel closes them. */
+/* Receives a message, and its descriptors into the server's pass. 1: a message; 0: none left, or
+ * -errno. If more descriptors come than one message may bring, the kernel closes the surplus. */
 static int client_read(struct client *c, struct wire_message *ret)
 {
         uint8_t packet[WIRE_SIZE_MAX + 1];
@@ -61,8 +61,8 @@ static int client_read(struct client *c, struct wire_message *ret)
         return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;
 }
 
-/* Before a card is attached the daemon looks at it: a client's figures count only where NVML has
- * none, and foreign bytes may have changed. */
+/* True if the message must wait for a look: before a card is attached the daemon looks at it,
+ * because a client's figures count only if NVML has none, and foreign bytes may have changed. */
 static bool waits_for_look(struct client *c, const struct wire_message *m)
 {
         uint64_t now = clock_now_ns();
@@ -92,7 +92,7 @@ static void handle_held(struct client *c)
         (void)session_handle(c, &m);
 }
 
-/* Handle one message. False: nothing more to read now. */
+/* Handles one message. False: nothing more to read now. */
 static bool receive(struct client *c)
 {
         struct wire_message m = {.header = {0}};
@@ -119,12 +119,12 @@ static bool receive(struct client *c)
                 if (!waits_for_look(c, &m))
                         (void)session_handle(c, &m);
         }
-        pass_end(c->server); /* close the descriptors that came, used or not */
+        pass_end(c->server); /* close the descriptors of this message, used or not */
         return !c->dropped && !c->held.since_ns;
 }
 
-/* Read what a process sent before it ended (BYE), but not for ever: another process may hold its
- * socket and go on sending. */
+/* After the process has ended, still reads what it sent (BYE), up to a limit: another process may
+ * hold its socket and go on sending. */
 bool client_turn(struct client *c)
 {
         bool more = !c->dropped && c->fd >= 0 && receive(c);
@@ -168,7 +168,7 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
                 return 0;
         }
         if (!c->greeted)
-                (void)receive(c); /* the delay may be the daemon's own */
+                (void)receive(c); /* read once more: perhaps the daemon itself was late */
         if (!c->greeted)
                 client_drop(c, "it did not say HELLO");
         return 0;
@@ -186,7 +186,7 @@ static int arm_timer(struct client *c, uint64_t usec)
 }
 
 /* The process has ended, but the driver may still be freeing its memory. If NVML has listed the
- * process, wait until it no longer does; otherwise wait half a second. */
+ * process, wait until NVML no longer does; otherwise wait half a second. */
 static bool settle_gone(struct client *c)
 {
         static const uint64_t unsure_ns = 500 * NSEC_PER_MSEC;
@@ -197,7 +197,7 @@ static bool settle_gone(struct client *c)
         return c->gone;
 }
 
-/* Many may end at once: one look serves all of them. */
+/* Asks for a look; if many processes end at once, one look serves all of them. */
 void client_check_gone(struct client *c)
 {
         if (c->gone)
@@ -213,12 +213,12 @@ void client_check_gone(struct client *c)
                 log_warning("process %d has ended, but the card still holds memory of it",
                             (int)c->peer.pid);
         if (arm_timer(c, MIN(20000u * c->gone_checks, 1000000u)) < 0)
-                client_mark_gone(c); /* without a timer there is no later: do it now */
+                client_mark_gone(c); /* without a timer nobody would check later */
 }
 
-/* The connection has ended, but not the process. A library that still runs will reconnect, and
- * until then the card shows its context; exec() ends both. Where NVML cannot tell, the client is
- * charged until the process ends. */
+/* Releases a client whose connection has ended, but not its process, if NVML shows that it holds
+ * nothing. A library that still runs will reconnect, and its context stays on the card; exec() ends
+ * both. If NVML cannot tell, the client is charged until the process ends. */
 void client_check_left(struct client *c)
 {
         bool sure;
@@ -243,10 +243,10 @@ static int on_exit_of_process(sd_event_source *src, int fd, uint32_t events, voi
         return 0;
 }
 
-/* ---- life ---- */
+/* ---- a client's beginning and end ---- */
 
-/* A process has one connection. A new one replaces an older one of the same living process: the old
- * record's memory is taken over when the new connection attaches. */
+/* A process has one connection. A new connection replaces an older one of the same living process,
+ * and takes over the old record's memory when it attaches. */
 static void find_former(struct client *c)
 {
         for (struct client *o = c->server->clients; o; o = o->next) {
@@ -255,7 +255,7 @@ static void find_former(struct client *c)
                         continue;
                 if (!o->dropped)
                         client_drop(o, "the process connected again");
-                if (o->id && !c->former) /* the list begins with the newest */
+                if (o->id && !c->former) /* the newest: the list begins with it */
                         c->former = o;
         }
 }
@@ -271,11 +271,11 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
         c->fd = fd;
         c->peer = *peer;
         c->user = user;
-        /* Descriptors of memory for other processes of this user. Those of other users are closed
-         * unread (hangup.h). */
+        /* Accept descriptors only from this user: they are memory for other processes of the user.
+         * Other users' descriptors are closed unread (hangup.h). */
         if (peer->trusted)
                 peer_pass_descriptors(fd, true);
-        memset(c->gpu_of, 0xff, sizeof(c->gpu_of)); /* -1 */
+        memset(c->gpu_of, 0xff, sizeof(c->gpu_of)); /* sets each entry to -1 */
         for (unsigned i = 0; i < SCHED_GPUS_MAX; i++)
                 c->accounts[i].ordinal = -1;
         r = sd_event_add_io(s->event, &c->io, fd, EPOLLIN, on_io, c);
@@ -340,8 +340,8 @@ static int client_begin(struct server *s, int fd)
         return r;
 }
 
-/* A connection needs two descriptors, its own and its process's: accept only when both can be had.
- */
+/* A connection needs two descriptors, its own and one for its process: accept only if both are
+ * free. */
 static int accept_with_room(int fd)
 {
         _cleanup_close_ int room = fcntl(fd, F_DUPFD_CLOEXEC, 0);

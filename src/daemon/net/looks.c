@@ -1,5 +1,5 @@
-/* looks.c: owns what follows a look at the cards, in this order: the cards, foreign bytes, what
- * waited for the look. Must never wait for one. */
+/* looks.c: owns what follows a look at the cards, in this order: the table of cards, foreign bytes,
+ * clients that waited for the look. Must never wait for a look. */
 #include "daemon/net/looks.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 
-#define BLIND_MAX 10 /* periods without a card that can be read */
+#define BLIND_MAX 10 /* periods without any readable card, after which NVML is loaded anew */
 
 static void tell_totals(struct server *s)
 {
@@ -26,7 +26,8 @@ static void tell_totals(struct server *s)
         }
 }
 
-/* They come back at once, with what they hold, and find NVML's cards. */
+/* Drops the clients of displaced cards. They reconnect at once, report what they hold, and find
+ * NVML's cards. */
 static void drop_displaced(struct server *s)
 {
         for (struct client *c = s->clients; c; c = c->next)
@@ -37,7 +38,8 @@ static void drop_displaced(struct server *s)
                         }
 }
 
-/* NVML that no longer reads a card may be of a driver that is no longer loaded. */
+/* True if NVML has read no card for many periods: perhaps it belongs to a driver that is no longer
+ * loaded. */
 static bool is_blind(struct server *s)
 {
         bool sees = false;
@@ -80,7 +82,7 @@ void looks_told(void *userdata, const struct nvml_look *look, uint64_t asked_ns)
                 reader_restart(s->reader);
 }
 
-/* Where NVML is not here it is tried again when somebody has a GPU: then the driver is loaded. */
+/* A missing NVML is tried again while clients have GPUs: the driver is loaded then. */
 void looks_sample(struct server *s)
 {
         bool worth = s->look || s->n_attached > 0 || !s->open;

@@ -1,4 +1,4 @@
-/* looks.h: looks at the cards, through the process that reads NVML. */
+/* looks.h: looks at the cards, through the process that calls NVML. */
 #pragma once
 
 #include <stdint.h>
@@ -6,7 +6,7 @@
 struct nvml_look;
 struct server;
 
-/* A sample of all cards is due: ask for a look. */
+/* Asks for a look, as a sample of all cards is due. */
 void looks_sample(struct server *s);
-/* The reader's answer. userdata: the server. */
+/* Handles the reader's answer. userdata: the server. */
 void looks_told(void *userdata, const struct nvml_look *look, uint64_t asked_ns);

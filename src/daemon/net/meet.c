@@ -1,5 +1,5 @@
-/* meet.c: owns the introduction of two processes. Must never let two tenants meet, nor give a
- * descriptor to somebody who does not read. */
+/* meet.c: owns the brokering of connections between two processes. Must never connect two tenants,
+ * nor give a descriptor to a client that does not read. */
 #include "daemon/net/meet.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include "daemon/state/client.h"
 #include "daemon/ledger/event.h"
 
-/* Descriptors that are sent and not yet received count against the daemon's own user, so a client
- * has but a few of them on their way. */
+/* Descriptors that were sent but not received count against the daemon's own user, so only few may
+ * be on their way to a client. */
 #define UNREAD_BYTES_MAX 4096
 
 static bool reads_its_messages(const struct client *c)
@@ -36,7 +36,8 @@ int meet_name(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-/* Random names, so that two are alike only by intent; then it is the same tenant's. */
+/* Returns the client with this name. Names are random, so two are equal only if one tenant intends
+ * it. */
 static struct client *find(struct client *c, const uint8_t *name)
 {
         for (struct client *o = c->server->clients; o; o = o->next)

@@ -1,6 +1,6 @@
-/* peer_daemons.c: owns what this daemon and the others on its cards tell each other.
- * Must never believe more of a message than that a program of its sender's user waits for bytes,
- * and never take a byte for it from a client that is not idle. */
+/* peer_daemons.c: owns the messages between this daemon and the others on its cards. Must never
+ * believe more of a message than that a program of its sender's user waits for bytes, and never
+ * take a byte for it from a client that is not idle. */
 #include "daemon/net/peer_daemons.h"
 
 #include <errno.h>
@@ -21,25 +21,26 @@
 #include "daemon/ledger/event.h"
 
 #define NEED_MAGIC   UINT32_C(0x4e4c4253) /* "SBLN" */
-#define NEED_VERSION 3
+#define NEED_VERSION 1
 #define NAME_PREFIX  "sublet-daemon/"
-#define NAMES_MAX    64                 /* daemons that are told */
-#define NEEDS_MAX    4                  /* of one card, one a user */
-#define BELIEF_NS    (3 * NSEC_PER_SEC) /* a need that is not repeated for so long is over */
-#define YIELD_NS     (3 * NSEC_PER_SEC) /* idle clients are asked so seldom */
+#define NAMES_MAX    64                 /* peer daemons that are told */
+#define NEEDS_MAX    4                  /* needs kept for one card, one for each user */
+#define BELIEF_NS    (3 * NSEC_PER_SEC) /* a need that is not repeated for this long is over */
+#define YIELD_NS     (3 * NSEC_PER_SEC) /* shortest time between two requests to idle clients */
 #define VAIN_NS      (10 * NSEC_PER_SEC)
 
-/* One packet; both ends are on one machine. */
+/* One message; sender and receiver run on one machine. */
 struct packet {
         uint32_t magic, version;
-        uint8_t uuid[16]; /* of the card */
-        uint64_t bytes;   /* that foreign processes hold too much for a client of the sender's */
+        uint8_t uuid[16]; /* UUID of the card */
+        uint64_t bytes;   /* foreign bytes that are in the way of a client of the sender */
 };
 _Static_assert(sizeof(struct packet) == 32, "as docs/protocol.md says");
 
 struct need {
         uid_t uid;
-        uint64_t bytes, heard_ns; /* heard_ns 0: unused */
+        uint64_t bytes;
+        uint64_t heard_ns; /* when the need was last heard; 0: the entry is unused */
 };
 
 struct peer_daemons {
@@ -55,7 +56,7 @@ struct peer_daemons {
         uint64_t looked_ns;
 };
 
-/* ---- telling ---- */
+/* ---- messages to peer daemons ---- */
 
 static socklen_t address_of(const char *name, struct sockaddr_un *ret)
 {
@@ -63,7 +64,7 @@ static socklen_t address_of(const char *name, struct sockaddr_un *ret)
 
         memset(ret, 0, sizeof(*ret));
         ret->sun_family = AF_UNIX;
-        memcpy(ret->sun_path + 1, name, n); /* a leading NUL: a name without a file */
+        memcpy(ret->sun_path + 1, name, n); /* a leading NUL marks a name without a file */
         return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
@@ -72,7 +73,7 @@ static void name_of(uint64_t instance, char name[static 64])
         (void)snprintf(name, 64, NAME_PREFIX "%016llx", (unsigned long long)instance);
 }
 
-/* The kernel's list of sockets, which anybody may read, names the other daemons. */
+/* Lists the other daemons: anybody may read the kernel's list of sockets, which has their names. */
 static unsigned look_around(struct server *s)
 {
         struct peer_daemons *p = s->peer_daemons;
@@ -97,7 +98,7 @@ static unsigned look_around(struct server *s)
         return p->n_names;
 }
 
-/* By how much foreign bytes are too many for a client to be promised so much. */
+/* Returns how many foreign bytes must go before a client can be promised this commit. */
 static uint64_t excess(const struct server *s, unsigned gpu, uint64_t commit)
 {
         struct sched_gpu_view g;
@@ -130,7 +131,7 @@ static void tell(struct server *s, unsigned gpu)
                 struct sockaddr_un to;
                 socklen_t size = address_of(p->names[i], &to);
 
-                /* A daemon whose queue is full, or that is gone, does not hear it. */
+                /* A daemon that is gone, or whose queue is full, misses this message. */
                 (void)sendto(p->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL,
                              (const struct sockaddr *)&to, size);
         }
@@ -176,7 +177,8 @@ static void give_way(struct server *s, unsigned gpu)
         event_end(s);
 }
 
-/* One need a user and card; a user who sends many takes nobody's place. */
+/* Keeps one need for each user and card: a user who sends many messages takes no other user's
+ * place. */
 static void keep_need(struct server *s, unsigned gpu, uid_t uid, uint64_t bytes, uint64_t now)
 {
         struct need *at = NULL;
@@ -205,7 +207,7 @@ static void hear(struct server *s, const struct packet *m, uid_t uid)
         struct user *user = users_find(s->users, uid, began);
         int gpu = gpus_named(&s->gpus, m->uuid);
 
-        /* Needs are repeated: of a user that has used more than its share they are not read. */
+        /* Needs are repeated, so messages of a user without credit are skipped. */
         if (gpu < 0 || !user || users_credit(user, began) < 0)
                 return;
         keep_need(s, (unsigned)gpu, uid, m->bytes, began);
@@ -230,7 +232,8 @@ static int on_packet(sd_event_source *src, int fd, uint32_t events, void *userda
                 size = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
                 if (size < 0)
                         break;
-                if (hangup_take(&h)) /* no daemon's packet; others have their turn first */
+                if (hangup_take(&h)) /* daemons send no descriptors; after this work, let others
+                                        have their turn */
                         break;
                 cmsg = CMSG_FIRSTHDR(&h);
                 if (size != sizeof(m) || (h.msg_flags & MSG_TRUNC) || !cmsg ||
@@ -266,7 +269,8 @@ int peer_daemons_open(struct server *s)
         if (!p)
                 return r;
         p->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        /* Anybody may write here, and to close what he attaches could take for ever. */
+        /* Anybody may write to this socket, and closing a descriptor that came could take for
+         * ever. */
         if (p->fd >= 0)
                 peer_pass_descriptors(p->fd, false);
         name_of(s->instance, name);

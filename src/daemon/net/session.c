@@ -1,5 +1,5 @@
-/* session.c: owns the translation between messages and the scheduler's events and actions.
- * Must never decide who may hold or run anything (the scheduler does), nor call the scheduler while
+/* session.c: owns the translation between messages and the scheduler's events and actions. Must
+ * never decide who may hold or run anything (the scheduler does), nor call the scheduler while
  * carrying out its actions. */
 #include "daemon/net/session.h"
 #include "daemon/net/peer_daemons.h"
@@ -20,12 +20,12 @@
 #include "daemon/ledger/measure.h"
 #include "daemon/ledger/allowance.h"
 
-#define HOST_MOST  (UINT64_C(1) << 50) /* more than any machine has: a lie */
+#define HOST_MOST  (UINT64_C(1) << 50) /* more than any machine has: such a figure is a lie */
 #define BOUND_NS   (10 * NSEC_PER_MSEC)
-#define REQUEST_NS (10 * NSEC_PER_SEC) /* for idle clients of peer daemons to give way */
-#define CHAIN_MAX  16 /* of those who wait for one another: enough to find who is at its end */
+#define REQUEST_NS (10 * NSEC_PER_SEC) /* time for idle clients of peer daemons to give way */
+#define CHAIN_MAX  16                  /* clients that wait for one another, in a chain */
 
-/* What the process's earlier record is charged for passes over, GPU by GPU, as it attaches them
+/* Moves the charge of the process's earlier record to this one, for each GPU that it attaches
  * again. */
 static int take_over(struct client *c)
 {
@@ -40,8 +40,8 @@ static int take_over(struct client *c)
         return sched_client_returned(s->sched, c->id, old->id);
 }
 
-/* Records with nothing left on them go; those behind them in the chain stay: a process may have
- * come back with one GPU and lost the connection before it named the others. */
+/* Releases earlier records that have no charge left. Records behind them in the chain may have one:
+ * a process may come back with one GPU and lose the connection before it names the others. */
 static void release_former(struct client *c)
 {
         struct client **link = &c->former;
@@ -60,7 +60,7 @@ static void release_former(struct client *c)
         }
 }
 
-/* Anybody may stand back; only who may give orders may push ahead of others. */
+/* Any client may lower its priority; only clients that may give orders may rise above 0. */
 static int allowed_priority(const struct client *c, int32_t requested)
 {
         int most = c->peer.trusted ? WIRE_PRIORITY_MAX : 0;
@@ -79,11 +79,11 @@ static int on_hello(struct client *c, const struct wire_message *m)
 
         (void)snprintf(c->name, sizeof(c->name), "%s", m->HELLO.name);
         (void)snprintf(c->version, sizeof(c->version), "%s", m->HELLO.version);
-        if (m->HELLO.major != WIRE_MAJOR) {
+        if (m->HELLO.protocol != WIRE_VERSION) {
                 (void)snprintf(text, sizeof(text),
                                "subletd " SUBLET_VERSION " speaks protocol %u, this program's "
                                "libsublet.so %s speaks %u: use one release of both",
-                               WIRE_MAJOR, c->version, m->HELLO.major);
+                               WIRE_VERSION, c->version, m->HELLO.protocol);
                 client_refuse(c, WIRE_REFUSED_VERSION, text);
                 return -EPROTONOSUPPORT;
         }
@@ -93,8 +93,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
                  (unsigned)c->peer.uid, c->version);
         welcome.WELCOME.magic = WIRE_MAGIC;
         welcome.WELCOME.instance = c->server->instance;
-        welcome.WELCOME.major = WIRE_MAJOR;
-        welcome.WELCOME.minor = WIRE_MINOR;
+        welcome.WELCOME.protocol = WIRE_VERSION;
         (void)snprintf(welcome.WELCOME.version, sizeof(welcome.WELCOME.version), "%s",
                        SUBLET_VERSION);
         client_send(c, &welcome);
@@ -130,7 +129,7 @@ static int register_client(struct client *c)
                 return -EINVAL;
         s->by_slot[slot] = c;
         s->n_attached++;
-        /* Before the client can hold anything, so that a crash cannot come in between. */
+        /* Set the marker before the client can hold anything, so that no crash comes in between. */
         place_mark(s->place, true);
         kill_point("attaching");
         return c->former ? take_over(c) : 0;
@@ -145,7 +144,7 @@ static void refuse_gpu(struct client *c, const struct wire_message *m, int error
                                         : "no GPU has this much memory");
 }
 
-/* code: of unevictable bytes, or of exported ones, which are of the same share. */
+/* code: of unevictable bytes, or of exported bytes, which count for the same share of a user. */
 static void refuse_share(struct client *c, const struct wire_message *m, enum wire_refusal code)
 {
         event_refuse(
@@ -206,7 +205,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
         if (unevictable_refused)
                 refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
         release_former(c);
-        /* It came with memory that may have been taken for a foreign process's until now. */
+        /* Until now this client's memory may have counted as foreign. */
         if (in->backed + in->unevictable > 0)
                 server_measure_soon(s);
         return 0;
@@ -226,7 +225,8 @@ static int on_usage(struct client *c, const struct wire_message *m)
                 .stays = in->flags & WIRE_FLAG_STAYS,
         };
 
-        /* Its figures stand. The kernel says so itself from Linux 6.16 on. */
+        /* Refuse the descriptors only; the figures of the message count. From Linux 6.16 on the
+         * kernel tells the sender itself. */
         if (in->pass_bytes && !c->peer.trusted)
                 event_refuse(c, m->header.gpu, WIRE_REFUSED_PASS, m->header.sequence,
                              "descriptors are taken from the daemon's own user alone");
@@ -238,7 +238,8 @@ static int on_usage(struct client *c, const struct wire_message *m)
                                   clock_now_ns(), &c->server->actions);
 }
 
-/* Refusing is out-of-memory to the program: peer daemons' idle clients may give way first. */
+/* Keeps a request that would be refused, which to the program is out-of-memory, while idle clients
+ * of peer daemons may give way. */
 static bool keep_request(struct client *c, unsigned gpu, uint64_t commit, uint32_t sequence)
 {
         if (!peer_daemons_may_help(c->server, gpu, commit))
@@ -289,7 +290,7 @@ static int on_request(struct client *c, const struct wire_message *m)
 
         if (r < 0)
                 return r;
-        /* What is refused is as if it had not been asked for; the rest of the message stands. */
+        /* A refused part counts as not requested; the rest of the message holds. */
         if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
                 w.commit = 0;
                 event_refuse(
@@ -302,7 +303,7 @@ static int on_request(struct client *c, const struct wire_message *m)
                 refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
         }
         if (w.commit)
-                c->request.kept = false; /* replaced */
+                c->request.kept = false; /* this request replaces the kept one */
         if (w.commit > v.commit && keep_request(c, gpu, w.commit, m->header.sequence))
                 w.commit = 0;
         return sched_client_request(c->server->sched, c->id, gpu, &w, clock_now_ns(),
@@ -329,7 +330,7 @@ static int on_export(struct client *c, const struct wire_message *m)
                         refuse_share(c, m, WIRE_REFUSED_EXPORT);
                         return 0;
                 }
-                p.bytes = MAX(v.exported, most); /* what is past it is not believed */
+                p.bytes = MAX(v.exported, most); /* bytes beyond these are not believed */
         }
         return sched_client_export(c->server->sched, c->id, gpu, &p, clock_now_ns(),
                                    &c->server->actions);
@@ -374,7 +375,7 @@ static int on_drain_failed(struct client *c, const struct wire_message *m)
                      v.state == SCHED_DRAINING && v.lease == m->DRAIN_FAILED.lease;
         int r;
 
-        /* Once a revocation, whatever a client sends. */
+        /* Logged once for each revocation, whatever a client sends. */
         if (asked)
                 log_info("process %d (%s) keeps its turn after %llu ms: %s", (int)c->peer.pid,
                          c->name, (unsigned long long)(m->DRAIN_FAILED.after_ns / NSEC_PER_MSEC),
@@ -387,8 +388,8 @@ static int on_drain_failed(struct client *c, const struct wire_message *m)
         return r;
 }
 
-/* What could not be created lies within what the client may back and does not: nobody can take more
- * from the others by saying so than by taking it. */
+/* The missing bytes count only within what the client may back and has not backed: by claiming them
+ * it takes no more from others than by allocating them. */
 static int on_short(struct client *c, const struct wire_message *m)
 {
         struct sched *sched = c->server->sched;
@@ -406,14 +407,14 @@ static int on_short(struct client *c, const struct wire_message *m)
         return r;
 }
 
-/* Only told apart, for who measures the card: what may be allocated and backed is in USAGE. */
+/* Managed bytes are part of the figures of USAGE; measure.c needs to know how many they are. */
 static int on_managed(struct client *c, const struct wire_message *m)
 {
         c->accounts[c->gpu_of[m->header.gpu]].managed = m->MANAGED.bytes;
         return 0;
 }
 
-/* For people alone. */
+/* For display only. */
 static int on_spared(struct client *c, const struct wire_message *m)
 {
         struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];
@@ -423,7 +424,7 @@ static int on_spared(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-/* For people alone, too. No process has run for longer than it has lived. */
+/* For display only. No process has run for longer than it has lived. */
 static int on_self(struct client *c, const struct wire_message *m)
 {
         struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];
@@ -435,8 +436,8 @@ static int on_self(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-/* What a process holds already is not refused: it may have come back to a daemon that was
- * restarted. */
+/* Sets how much host memory c may map. held: c maps it already, so it is not refused, because the
+ * process may have come back to a restarted daemon. */
 static bool host_take(struct client *c, uint64_t bytes, bool held)
 {
         struct server *s = c->server;
@@ -482,8 +483,8 @@ static int on_bye(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-/* Whoever is before c in the queue waits, too: it is the one at the end of the chain that holds
- * what all of them lack. */
+/* Returns the client that holds what c waits for. Clients before c in the queue may be waiting too,
+ * so this follows the chain to its end. */
 static const struct client *holder_of(const struct client *c, struct sched_client_view *ret_view)
 {
         struct server *s = c->server;
@@ -533,7 +534,7 @@ static int on_who(struct client *c, const struct wire_message *m)
 
 enum stage { UNGREETED, GREETED, ATTACHED, ON_GPU };
 
-/* What each message needs to have happened before. */
+/* The stage that each message requires. */
 static const struct handler {
         int (*handle)(struct client *c, const struct wire_message *m);
         enum stage stage;

@@ -1,12 +1,13 @@
-/* session.h: what clients say, checked and carried to the scheduler. */
+/* session.h: clients' messages, checked and passed on to the scheduler. */
 #pragma once
 
 struct client;
 struct server;
 struct wire_message;
 
-int session_handle(struct client *c, const struct wire_message *m); /* 0, or -errno: dropped */
-/* Requests that were kept back are made now, or kept on. */
+/* Handles a message. 0; -errno: the client is dropped. */
+int session_handle(struct client *c, const struct wire_message *m);
+/* Makes the requests that were kept back, or keeps them longer. */
 void session_resume(struct server *s);
-/* A client is gone: what it had mapped of host memory is free. */
+/* After a client is gone: releases the host memory that it had mapped. */
 void session_host_back(struct client *c);

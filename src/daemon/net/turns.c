@@ -7,14 +7,14 @@
 #include "daemon/state/client.h"
 #include "daemon/net/client.h"
 
-/* A timer comes behind all that is pending; a deferred source would come first every time. */
+/* A timer comes after all pending events; a deferred source would come before them every time. */
 static void arm(struct server *s)
 {
         (void)sd_event_source_set_time_relative(s->turn_source, 0);
         (void)sd_event_source_set_enabled(s->turn_source, SD_EVENT_ONESHOT);
 }
 
-/* Of users that have used as much, the one that was served longest ago. */
+/* Returns the user with the most credit; of equal ones, the one that was served longest ago. */
 static struct user_queue **next_user(struct server *s, uint64_t now)
 {
         struct user_queue **best = &s->turns;
@@ -55,7 +55,7 @@ static struct client *take_first(struct user_queue *q)
         return c;
 }
 
-/* A message of each of the user's clients, round and round. */
+/* Reads one message of each of the user's clients in turn, until the user's time is over. */
 static int on_turn(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;

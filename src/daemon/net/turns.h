@@ -1,6 +1,6 @@
-/* turns.h: whose messages are read next. A client with something to say has a place in its user's
- * queue; of the users, the one that has used least of the loop's time lately is served next. The
- * daemon's loop owns it. */
+/* turns.h: whose messages are read next. A client that has sent a message waits in its user's
+ * queue; the user that has used least of the loop's time lately is served next. The daemon's loop
+ * owns it. */
 #pragma once
 
 #include <stdint.h>
@@ -8,14 +8,15 @@
 struct client;
 struct server;
 
-/* What one turn lasts, and one batch of connections or notes: what anybody else waits for. */
+/* Longest time of one turn, or of one batch of connections or of messages from peer daemons: others
+ * wait that long. */
 #define TURN_NS (NSEC_PER_SEC / 1000)
 
 int turns_open(struct server *s);
 void turns_close(struct server *s);
 
-/* There is something to read from c. It is not watched for more until client_turn() has read all of
- * it. */
+/* Queues c, because its socket can be read. The socket is not watched until client_turn() has read
+ * all. */
 void turns_wait(struct client *c);
-/* c is about to be freed. */
+/* Call it before c is freed. */
 void turns_leave(struct client *c);

@@ -1,7 +1,7 @@
-/* control.c: owns control.sock: orders of people, one JSON object a line, one answer a line; and
- * status.sock, where everybody may ask for the status or pause what is his, once a connection.
- * Must never take another order from anybody but the daemon's own user and root outside a
- * container. */
+/* control.c: owns control.sock, where people give orders: one JSON object a line, one answer a
+ * line; and status.sock, where every user may give one order for each connection: ask for the
+ * status, or pause or resume a program of the same user. Must never take another order from anybody
+ * but the daemon's own user and root outside a container. */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 
@@ -30,7 +30,7 @@
 
 #define ORDER_MAX       4096
 #define CONNECTIONS_MAX 32
-#define VIEWERS_MAX     64 /* at status.sock */
+#define VIEWERS_MAX     64 /* connections at status.sock */
 #define VIEWERS_OF_USER 4
 
 struct control {
@@ -39,11 +39,11 @@ struct control {
         int fd;
         sd_event_source *io;
         bool dead;
-        bool viewer; /* came by status.sock */
+        bool viewer; /* the peer came by status.sock */
         struct peer peer;
         char line[ORDER_MAX];
         size_t used;
-        char *out; /* what has not been written yet */
+        char *out; /* the answer that is being written */
         size_t out_size, out_done;
 };
 
@@ -87,14 +87,15 @@ static int set_quantum(struct server *s, const struct config *c)
 }
 
 static const struct setting {
-        const char *key; /* of the configuration, which reads the value */
+        const char *key; /* key of the configuration, whose parser reads the value */
         int (*apply)(struct server *s, const struct config *c);
 } settings[] = {
         {"mode", set_mode},
         {"quantum", set_quantum},
 };
 
-/* What differs from the configuration, for the daemon that follows should this one crash. */
+/* Keeps the settings that differ from the configuration, for the next daemon should this one
+ * crash. */
 static void keep_settings(const struct server *s)
 {
         const struct sched_config *unless_set = &s->config->sched;
@@ -191,14 +192,14 @@ static json_t *order_resume(struct server *s, json_t *order, const struct peer *
 static const struct order {
         const char *name;
         json_t *(*carry_out)(struct server *s, json_t *order, const struct peer *peer);
-        bool public; /* touches nothing of others: taken from everybody who can connect */
+        bool public; /* harms no other user, so everybody who can connect may give it */
 } orders[] = {
         {"status", order_status, true}, {"pause", order_pause, true},
         {"resume", order_resume, true}, {"set", order_set, false},
         {"stop", order_stop, false},
 };
 
-/* NULL: he may. */
+/* Returns why the peer may not give this order; NULL: it may. */
 static const char *objection(const struct control *k, const struct order *o)
 {
         const uint64_t now = clock_now_ns();
@@ -255,7 +256,7 @@ static void flush_out(struct control *k)
                         k->dead = true;
         }
         if (k->out_done == k->out_size) {
-                k->dead |= k->viewer && k->out; /* one answer */
+                k->dead |= k->viewer && k->out; /* only one answer at status.sock */
                 free(k->out);
                 k->out = NULL;
                 k->out_size = k->out_done = 0;
@@ -263,8 +264,8 @@ static void flush_out(struct control *k)
         (void)sd_event_source_set_io_events(k->io, k->out ? EPOLLOUT : EPOLLIN);
 }
 
-/* While an answer is being written no order is read: a peer that does not read gets no second one.
- */
+/* Handles an order and begins to write the answer. While it is written no order is read, so that a
+ * peer that does not read gets no second one. */
 static void answer_line(struct control *k, const char *line)
 {
         json_t *answer = carry_out(k, line);
@@ -276,7 +277,7 @@ static void answer_line(struct control *k, const char *line)
                 k->dead = true;
                 return;
         }
-        text[size] = '\n'; /* in place of the NUL, which nobody reads any more */
+        text[size] = '\n'; /* replaces the NUL, which is not needed any more */
         k->out = text;
         k->out_size = size + 1;
         flush_out(k);
@@ -295,7 +296,7 @@ static void handle_lines(struct control *k)
                 k->used = rest;
         }
         if (k->used == sizeof(k->line))
-                k->dead = true; /* no order is that long */
+                k->dead = true; /* the line is longer than any order */
 }
 
 static int on_control(sd_event_source *src, int fd, uint32_t events, void *userdata)
@@ -316,7 +317,7 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
                 hangup_expect(&h, &room);
                 n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
                 if (n >= 0 && hangup_take(&h))
-                        k->dead = true; /* no order has descriptors */
+                        k->dead = true; /* no order brings descriptors */
                 if (n > 0)
                         k->used += (size_t)n;
                 else if (n == 0 || (errno != EAGAIN && errno != EINTR))
@@ -327,8 +328,8 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
         return 0;
 }
 
-/* Somebody's forgotten connections must not keep the next one out: of as many as there may be the
- * oldest goes. The newest is first. uid: of this user; (uid_t)-1: of all. */
+/* Forgotten connections must not keep a new one out: if there are as many as allowed, ends the
+ * oldest. The list begins with the newest. uid: count this user's; (uid_t)-1: count all. */
 static void make_place(struct server *s, bool viewer, uid_t uid, unsigned most)
 {
         struct control *oldest = NULL;

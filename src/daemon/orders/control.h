@@ -9,4 +9,4 @@ struct server;
 int control_accept(sd_event_source *src, int fd, uint32_t events, void *userdata);
 int control_accept_viewer(sd_event_source *src, int fd, uint32_t events, void *userdata);
 void control_close_all(struct server *s);
-void control_sweep(struct server *s); /* free the ones that are marked */
+void control_sweep(struct server *s); /* frees the connections that are marked */

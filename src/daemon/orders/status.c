@@ -1,5 +1,5 @@
-/* status.c: owns the picture of the daemon that people see: plain figures in bytes and seconds.
- * Must never change anything it looks at, nor show a figure that is not known (those are null). */
+/* status.c: owns the daemon's state as people see it: plain figures in bytes and seconds. Must
+ * never change the state, nor show a figure that is not known (those are null). */
 #include "daemon/orders/status.h"
 #include "daemon/state/client.h"
 
@@ -59,13 +59,13 @@ static json_t *memory_mode(const struct client_account *acc)
                        : json_null();
 }
 
-/* What it says lies on the host is at most what it was given of it. */
+/* Returns the client's figure of bytes in host memory, at most as many as it was given. */
 static uint64_t overflow_bytes(const struct client *c, const struct client_account *acc)
 {
         return MIN(acc->overflow, c->host);
 }
 
-/* What it says of itself; of one that has lost its connection nothing is known. */
+/* Describes freezing as the client reports it; null for a client that has lost its connection. */
 static json_t *frozen_json(const struct client *c, uint64_t now)
 {
         const struct client_frozen *f = &c->frozen;
@@ -105,7 +105,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                            const struct peer *viewer)
 {
         const struct client_account *acc = &c->accounts[gpu];
-        bool known = peer_may_know(viewer, &c->peer); /* names, and what it runs */
+        bool known = peer_may_know(viewer, &c->peer); /* names and the program */
         struct sched_client_view v;
         struct sched_account_view a;
         json_t *one;
@@ -141,7 +141,7 @@ static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now, const 
 {
         json_t *list = json_array();
 
-        /* In the order in which they came: the list has the newest first. */
+        /* List clients in the order in which they came; s->clients has the newest first. */
         for (struct client *c = s->clients; c; c = c->next) {
                 json_t *one;
 
@@ -188,7 +188,7 @@ json_t *status_json(struct server *s, const struct peer *viewer)
                 capacity += v.capacity;
                 (void)json_array_append_new(list, gpu_json(s, g, &v, now, viewer));
         }
-        /* As text: a random 64-bit number is more than many readers of JSON can hold. */
+        /* As text, because many readers of JSON cannot hold a random 64-bit number. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
         return json_pack("{s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o}, s:o}", "version",
                          SUBLET_VERSION, "instance", instance, "uptime_s",

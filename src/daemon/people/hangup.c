@@ -1,5 +1,5 @@
-/* hangup.c: owns the end of connections, and what came over them uninvited.
- * Must never be the last to close what a stranger has sent. */
+/* hangup.c: owns the end of connections, and descriptors that came over them uninvited. Must never
+ * be the last process to close a descriptor from another user. */
 #include "daemon/people/hangup.h"
 
 #include <fcntl.h>
@@ -10,10 +10,10 @@
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 
-#define UNREAD_MAX    4096 /* packets: more than a socket holds */
+#define UNREAD_MAX    4096 /* packets: more than fit a socket's buffer */
 #define PACKET_BYTES  4096
 #define PROCESSES_MAX 64
-#define LINGER_S      1 /* for what a process closes before it ends */
+#define LINGER_S      1 /* limit on closing descriptors, in seconds */
 
 static unsigned processes;
 
@@ -28,16 +28,17 @@ static void close_between(int first, int last)
                 (void)syscall(SYS_close_range, (unsigned)first, (unsigned)last, 0u);
 }
 
-/* Holds these until its parent does no more, and ends. All else is closed at once: where the end
- * takes long it must not keep the daemon's lock, nor others' connections. Among it may be what
- * another such process holds: hence the alarm, which also ends a linger. */
+/* The closing process: keeps the descriptors open until its parent has closed its own, then ends.
+ * It closes all other descriptors first, so that a slow end keeps neither the daemon's lock nor
+ * connections. They may include those of another closing process, so an alarm ends also a slow
+ * close. */
 static _Noreturn void hold_and_end(int *fds, size_t n, const int go[static 2])
 {
         int next = 0;
         char byte;
 
         (void)alarm(LINGER_S);
-        (void)close(go[1]); /* also where the kernel cannot close ranges (before Linux 5.9) */
+        (void)close(go[1]); /* needed if the kernel cannot close ranges (before Linux 5.9) */
         fds[n++] = go[0];
         qsort(fds, n, sizeof(*fds), by_number);
         for (size_t i = 0; i < n; i++) {
@@ -49,8 +50,8 @@ static _Noreturn void hold_and_end(int *fds, size_t n, const int go[static 2])
         _exit(0);
 }
 
-/* fds: with room for one more. Where no process can be made there is nothing better than to close
- * them here. */
+/* Lets a process close these descriptors. fds: has room for one more. If no process can be made,
+ * they are closed here. */
 static void close_elsewhere(int *fds, size_t n)
 {
         int go[2] = {-EBADF, -EBADF};
@@ -99,8 +100,9 @@ static bool is_stream(int fd)
         return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-/* Until the end, or a message that brings something: *ret_n descriptors. False: there may be more.
- * With credentials asked for, an empty packet does not look like the end. */
+/* Reads until the end of the connection, or until a message brings descriptors, *ret_n in number.
+ * False: there may be more. With SO_PASSCRED every packet brings credentials, so an empty packet
+ * differs from the end. */
 static bool read_rest(int fd, int *ret_fds, size_t *ret_n)
 {
         bool stream = is_stream(fd);
@@ -128,7 +130,7 @@ bool hangup_close(int fd)
         int fds[HANGUP_BRINGS_MAX + 2];
         size_t n;
 
-        (void)shutdown(fd, SHUT_RD); /* no more can come in */
+        (void)shutdown(fd, SHUT_RD); /* nothing more can come in */
         if (read_rest(fd, fds, &n)) {
                 (void)close(fd);
                 return false;

@@ -17,7 +17,7 @@
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD \
-        77 /* Linux 6.5: the process that connected, even if its number is used again */
+        77 /* Linux 6.5: a pidfd of the process that connected, even if its number was reused */
 #endif
 
 #ifndef SO_PASSRIGHTS
@@ -38,7 +38,8 @@ static bool is_shortage(int error)
         return error == EMFILE || error == ENFILE || error == ENOMEM;
 }
 
-/* -EBADF where the kernel has no such thing, or a sandbox forbids it: the connection has to do. */
+/* Opens a pidfd of the peer; -EBADF if the kernel or a sandbox offers none: the connection's end
+ * then stands for the process's. */
 static int open_peer(int fd, pid_t pid, int *ret_pidfd)
 {
         socklen_t n = sizeof(*ret_pidfd);
@@ -46,8 +47,8 @@ static int open_peer(int fd, pid_t pid, int *ret_pidfd)
         if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, ret_pidfd, &n) == 0)
                 return 0;
         *ret_pidfd = -EBADF;
-        if (errno == ESRCH || errno == EINVAL) /* EINVAL before Linux 6.9 */
-                return -ESRCH; /* not by its number, which may be another's by now */
+        if (errno == ESRCH || errno == EINVAL) /* the process has ended; EINVAL before Linux 6.9 */
+                return -ESRCH; /* do not open by number, which another process may have by now */
         if (is_shortage(errno))
                 return -errno;
         if (pid <= 0)
@@ -81,8 +82,8 @@ bool peer_ended(int pidfd)
         return pidfd >= 0 && poll(&p, 1, 0) == 1;
 }
 
-/* NSpid lists the process's number in our namespace and in each one below. Readable for every user,
- * unlike /proc/PID/ns. */
+/* True if the process is in our own pid namespace: NSpid lists its number in ours and in each one
+ * below. Every user may read it, unlike /proc/PID/ns. */
 bool peer_outside_container(pid_t pid)
 {
         _cleanup_fclose_ FILE *f = NULL;
@@ -99,8 +100,8 @@ bool peer_outside_container(pid_t pid)
         return false;
 }
 
-/* Root of a user namespace that somebody has made is confined, whatever its uid is outside: its map
- * of uids is another than ours. */
+/* True if the process has the same map of uids as we. Root of a user namespace that some user has
+ * made is confined, whatever its uid is outside, and has another map. */
 static bool same_user_namespace(pid_t pid)
 {
         char path[64], theirs[256], ours[256];
@@ -117,14 +118,14 @@ static bool same_user_namespace(pid_t pid)
         return n > 0 && n == m && memcmp(theirs, ours, n) == 0;
 }
 
-/* What /proc says is of this process only if it is still there afterwards. Where no descriptor is
- * left to look, that is no answer. */
+/* Decides whether the peer is trusted. What /proc says holds for this process only if it still
+ * exists afterwards. An error if no descriptor is free to find out. */
 static int find_trust(struct peer *p)
 {
         p->trusted = p->uid == geteuid();
         if (p->uid != 0)
                 return 0;
-        /* uid 0 of a container without a user namespace is uid 0 here, too. */
+        /* Without a user namespace, uid 0 of a container is uid 0 here, too. */
         errno = 0;
         p->trusted = peer_outside_container(p->pid) && same_user_namespace(p->pid) &&
                      !peer_ended(p->pidfd);
@@ -165,7 +166,8 @@ int peer_kill(int pidfd, int signal)
         return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0 ? -errno : 0;
 }
 
-/* Field 22 of stat, in ticks since the machine began; the name before it may hold anything. */
+/* The start time is field 22 of /proc/PID/stat, in ticks since boot. The name before it may contain
+ * any character, so the search begins behind its bracket. */
 uint64_t peer_age_ns(pid_t pid)
 {
         _cleanup_fclose_ FILE *f = NULL;

@@ -6,35 +6,36 @@
 #include <sys/types.h>
 
 struct peer {
-        pid_t pid; /* 0: in a pid namespace that we cannot see */
+        pid_t pid; /* 0: the process is in a pid namespace that we cannot see */
         uid_t uid;
         gid_t gid;
-        int pidfd; /* -EBADF where the process cannot be seen; the owner of this structure closes it
-                    */
-        ino_t pid_namespace; /* 0: unknown */
+        int pidfd; /* -EBADF: the process cannot be seen; the owner of this structure closes it */
+        ino_t pid_namespace; /* inode of the namespace; 0: unknown */
         bool trusted; /* may give orders: the daemon's own user, or root outside a container */
 };
 
-/* Read all of it when the connection is accepted, once: later the number may be another process's.
- * 0; -ESRCH: the process has ended already; -EMFILE, -ENFILE: no free descriptor, or another
- * -errno. */
+/* Reads all fields, once, when the connection is accepted: later another process may have the
+ * number. 0; -ESRCH: the process has ended already; -EMFILE, -ENFILE: no free descriptor; or
+ * another -errno. */
 int peer_identify(int fd, struct peer *ret);
-/* The process of this pidfd has ended. False for -EBADF: unknown. */
+/* True if the process of this pidfd has ended. False for -EBADF: unknown. */
 bool peer_ended(int pidfd);
-/* Same user, and same container: as far as the kernel can tell, each could read the other's memory
- * anyway. */
+/* True for the same user and the same container: as far as the kernel can tell, each could read the
+ * other's memory anyway. */
 bool peer_same_tenant(const struct peer *a, const struct peer *b);
-/* Whose programs a user may see by name: the user's own; all, if the user may give orders. */
+/* True if viewer may know the programs of this peer by name: its own user's, or all if it may give
+ * orders. */
 bool peer_may_know(const struct peer *viewer, const struct peer *of);
-/* Whose programs a user may pause: the same; but root of a container only those in it, because all
- * containers' roots have one uid. */
+/* True if `by` may pause programs of this peer: as for names, but root of a container only those in
+ * that container, because the roots of all containers have one uid. */
 bool peer_may_pause(const struct peer *by, const struct peer *whom);
-/* In our own pid namespace, not in one below it: the kernel shows container roots as uid 0, too. */
+/* True if the process is in our own pid namespace, not in one below: the kernel shows roots of
+ * containers as uid 0, too. */
 bool peer_outside_container(pid_t pid);
-/* Refuse descriptors at the sender's end, or accept them; connections inherit it from the listening
- * socket. Kernels before Linux 6.16 cannot refuse: see hangup.h. */
+/* Lets the kernel accept descriptors, or refuse them at the sender's end; connections inherit this
+ * from the listening socket. Kernels before Linux 6.16 cannot refuse: see hangup.h. */
 void peer_pass_descriptors(int fd, bool pass);
-/* How long a process has lived; the machine's uptime where that is not known. */
+/* Returns how long a process has lived; if that is not known, the machine's uptime. */
 uint64_t peer_age_ns(pid_t pid);
-/* -errno of pidfd_send_signal. */
+/* Sends a signal. 0, or -errno of pidfd_send_signal. */
 int peer_kill(int pidfd, int signal);

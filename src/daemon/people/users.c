@@ -1,5 +1,5 @@
 /* users.c: owns the count of each user's connections and records, and of the loop's time that each
- * has used. Must never keep records of past users without bound. */
+ * user has used. Must never keep records of past users without bound. */
 #include "daemon/people/users.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
-/* A process that reconnects has a second record until it has taken over the first one. */
+/* A process that reconnects has two records until the second one has taken over the first. */
 #define RECORDS_PER_CONNECTION 2u
 /* A user earns a quarter of the time that passes. Debts and savings are bounded, so neither delays
  * or favours a user for long. */
@@ -20,8 +20,8 @@ struct user {
         struct user *next;
         uid_t uid;
         unsigned connections, records;
-        int64_t credit_ns; /* of the loop's time: earned minus spent */
-        uint64_t seen_ns;  /* as of then */
+        int64_t credit_ns; /* the loop's time: earned minus spent */
+        uint64_t seen_ns;  /* when credit_ns was computed */
         struct user_queue queue;
 };
 
@@ -81,8 +81,8 @@ struct user_queue *users_queue(struct user *user)
         return &user->queue;
 }
 
-/* A user who has nothing here and owes nothing is forgotten. Uids are cheap: a user namespace has
- * 65,536 of them. */
+/* Frees users that have no record and owe nothing. There can be many uids: a user namespace has
+ * 65,536. */
 static void prune(struct users *u, uint64_t now_ns)
 {
         struct user **link = &u->first;
@@ -135,7 +135,7 @@ int users_connect(struct users *u, uid_t uid, uint64_t now_ns, struct user **ret
         return 0;
 }
 
-/* A user without a connection is kept for a while, so that reconnecting does not erase a debt. */
+/* Keeps a user without a connection for a while, so that reconnecting does not erase a debt. */
 void users_disconnect(struct user *user)
 {
         user->connections--;

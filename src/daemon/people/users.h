@@ -10,30 +10,30 @@ struct client;
 struct users;
 struct user;
 
-/* turns.c: the user's clients that have something to say. */
+/* The user's clients whose messages wait to be read (turns.c). */
 struct user_queue {
         struct user *user;
         struct user_queue *next;
         struct client *first, *last;
 };
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 struct users *users_new(unsigned connections_max);
 void users_free(struct users *u);
 
-/* Count a connection of this uid, and a record of its process, which may outlive the connection. 0,
- * -EUSERS: too many of either, -ENOMEM. */
+/* Counts a connection of this uid, and a record of its process, which may outlive the connection.
+ * 0; -EUSERS: the user has too many of either; -ENOMEM. */
 int users_connect(struct users *u, uid_t uid, uint64_t now_ns, struct user **ret);
 void users_disconnect(struct user *user);
-/* The record ends, after its connection. *user may be freed with its last record. */
+/* Ends a record, after its connection. *user may be freed with its last record. */
 void users_forget(struct user *user);
-/* A user who need not have a connection; valid until the next call. NULL: no memory. */
+/* Returns a user who need not have a connection, valid until the next call; NULL: no memory. */
 struct user *users_find(struct users *u, uid_t uid, uint64_t now_ns);
 
-/* Charge the user so much of the loop's time. */
+/* Charges the user for so much of the loop's time. */
 void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns);
-/* Charge the time since began_ns to this user, who need not have a connection. */
+/* Charges this user, who need not have a connection, for the time since began_ns. */
 void users_charge_since(struct users *u, uid_t uid, uint64_t began_ns, uint64_t now_ns);
-/* Time earned and not spent; below 0: more than the share was used lately. */
+/* Returns the time earned and not spent; below 0: the user has used more than the share lately. */
 int64_t users_credit(struct user *user, uint64_t now_ns);
 struct user_queue *users_queue(struct user *user);

@@ -22,7 +22,7 @@ struct key {
         const char *name;
         int (*parse)(struct config *c, size_t offset, const char *text);
         size_t offset;
-        const char *kind;     /* "malformed KIND "text"" */
+        const char *kind;     /* the KIND in the message 'malformed KIND "text"' */
         const char *example;  /* an example of a good value */
         const char *fallback; /* the default, as text for people */
         const char *help;
@@ -56,7 +56,7 @@ static int parse_quantum(struct config *c, size_t offset, const char *text)
         return 0;
 }
 
-/* auto is 0 in sched_config. */
+/* "auto" is 0 in sched_config. */
 static bool take_auto(struct config *c, size_t offset, const char *text)
 {
         if (strcmp(text, "auto") != 0)
@@ -70,7 +70,7 @@ static int parse_quantum_or_auto(struct config *c, size_t offset, const char *te
         return take_auto(c, offset, text) ? 0 : parse_quantum(c, offset, text);
 }
 
-/* Nobody means an explicit duration of zero. */
+/* A duration of zero is an error: it would mean "auto". */
 static int parse_duration_or_auto(struct config *c, size_t offset, const char *text)
 {
         uint64_t ns;
@@ -101,7 +101,7 @@ static int parse_number(struct config *c, size_t offset, const char *text)
         return 0;
 }
 
-/* "5%" or "2.5%", kept in thousandths. */
+/* Parses "5%" or "2.5%" into thousandths. */
 static int parse_percent_up_to(double most, struct config *c, size_t offset, const char *text)
 {
         char *end;
@@ -116,7 +116,7 @@ static int parse_percent_up_to(double most, struct config *c, size_t offset, con
         return 0;
 }
 
-/* For values where 100 % would leave nothing. */
+/* Parses a share of at most 90 %: 100 % would leave nothing. */
 static int parse_percent(struct config *c, size_t offset, const char *text)
 {
         return parse_percent_up_to(90, c, offset, text);
@@ -147,7 +147,7 @@ static int parse_mode(struct config *c, size_t offset, const char *text)
         return sched_mode_parse(text, field(c, offset));
 }
 
-/* SIZE or GPU=SIZE; may be given several times. */
+/* Parses SIZE or GPU=SIZE; the setting may be given several times. */
 static int parse_capacity(struct config *c, size_t offset, const char *text)
 {
         struct config_capacity *entry;
@@ -259,12 +259,12 @@ int config_set(struct config *c, const char *key, const char *value,
 struct reading {
         struct config *config;
         FILE *file;
-        int line;       /* being read */
-        int error_line; /* line of the first error; 0: none */
+        int line;       /* the line that is being read */
+        int error_line; /* line of the first error; 0: there is none */
         char error[CONFIG_ERROR_MAX];
 };
 
-/* libinih as packaged does not tell its handler the line, so the reader counts. */
+/* Counts the lines, because libinih as packaged does not tell its handler the line. */
 static char *read_line(char *buf, int size, void *stream)
 {
         struct reading *r = stream;
@@ -293,10 +293,10 @@ int config_read(struct config *c, FILE *file, const char *name, char error[stati
 {
         struct config copy = *c;
         struct reading r = {.config = &copy, .file = file};
-        /* One object is both stream and user: ini_parse_stream keeps them apart for us. */
+        /* &r is both the stream and the handler's data; ini_parse_stream passes it to each. */
         int bad = ini_parse_stream(read_line, &r, on_pair, &r);
 
-        /* A directory can be opened like a file; only reading it fails. */
+        /* A directory can be opened like a file; only reading from it fails. */
         if (bad == 0 && ferror(file)) {
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: cannot be read", name);
                 return -EIO;

@@ -1,6 +1,6 @@
-/* config.h: what can be set, once: the configuration file and the command line share this table.
+/* config.h: the settings; the configuration file and the command line share one table.
  *
- * The file is read by libinih: one section, [daemon], one key a row of the table in config.c. All
+ * libinih reads the file: one section, [daemon], one key for each row of the table in config.c. All
  * functions leave one sentence in `error` when they fail. Nothing here is thread-safe. */
 #pragma once
 
@@ -22,32 +22,33 @@ struct config_capacity {
 
 struct config {
         struct sched_config sched;
-        uint64_t host_memory_bytes; /* UINT64_MAX: derived from the machine's memory */
+        uint64_t host_memory_bytes; /* UINT64_MAX: computed from the machine's memory */
         struct config_capacity capacities[CONFIG_CAPACITIES]; /* the last match wins */
         unsigned n_capacities;
         unsigned connections_per_user;
         unsigned unevictable_per_user_permille, host_per_user_permille;
-        uint64_t linger_ns;      /* a private daemon ends so long after its last client */
+        uint64_t linger_ns;      /* time without clients after which a private daemon ends */
         enum wire_freeze freeze; /* the strongest freeze mode that programs may use */
         bool kill_overdue;
 };
 
 void config_default(struct config *c);
 
-/* Set one key from text. 0; -ENOENT: no such key; -EINVAL: malformed value. */
+/* Sets one key from text. 0; -ENOENT: no such key; -EINVAL: malformed value. */
 int config_set(struct config *c, const char *key, const char *value,
                char error[static CONFIG_ERROR_MAX]);
 
-/* Read a stream over c; untouched on error. 0, -EINVAL (error says name and line), or -EIO. */
+/* Reads a stream over the values of c, which an error leaves as they were. 0, -EINVAL (error says
+ * name and line), or -EIO. */
 int config_read(struct config *c, FILE *file, const char *name,
                 char error[static CONFIG_ERROR_MAX]);
-/* The same with a file: also -errno of opening it. */
+/* As config_read(), for a file: also -errno of opening it. */
 int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX]);
 
-/* Whether it is set for this GPU, or for all. */
+/* True if the capacity is set for this GPU, or for all GPUs. */
 bool config_is_for(const struct config_capacity *e, unsigned index, const char *uuid_text);
-/* The capacity set for this GPU, or 0. */
+/* Returns the capacity that is set for this GPU, or 0. */
 uint64_t config_capacity(const struct config *c, unsigned index, const char *uuid_text);
 
-/* One line a key: name, default, meaning. */
+/* Prints one line for each key: name, meaning, default. */
 void config_print_help(FILE *out);

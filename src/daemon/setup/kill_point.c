@@ -1,5 +1,5 @@
-/* kill_point.c: owns the one point that SUBLET_KILL_POINT names. Part of subletd-test alone; must
- * never be linked into the product. */
+/* kill_point.c: owns the one point that SUBLET_KILL_POINT names. Only subletd-test contains it; the
+ * product must never link it. */
 #include "daemon/setup/kill_point.h"
 
 #include <signal.h>
@@ -18,7 +18,7 @@
 static struct {
         bool read;
         char name[48];
-        unsigned left; /* how often to pass the point before it acts, plus one */
+        unsigned left; /* how often the point must be reached before it acts */
         int signal;
 } point;
 
@@ -42,7 +42,8 @@ static bool point_exists(const char *name)
         return false;
 }
 
-/* A misspelt point would let a test pass without testing anything. */
+/* Reads the variable. A misspelt point is an error, because the test would pass without testing
+ * anything. */
 static void point_read(void)
 {
         const char *text = setting_text(SETTING_KILL_POINT);

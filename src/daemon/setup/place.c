@@ -1,6 +1,5 @@
-/* place.c: owns the daemon's directory and everything in it.
- * Must never use a directory that others can write to, and never remove what it does not hold the
- * lock for. */
+/* place.c: owns the daemon's directory and everything in it. Must never use a directory that other
+ * users can write to, and never remove a file unless it holds the directory's lock. */
 #include "daemon/setup/place.h"
 
 #include <errno.h>
@@ -23,13 +22,13 @@
 #define LOCK_FILE     "lock"
 #define MARKER_FILE   "running"
 #define SETTINGS_FILE "settings"
-#define UNFINISHED    ".new" /* instead of ".sock" */
+#define UNFINISHED    ".new" /* replaces ".sock" while the socket is not ready */
 #define PATH_MAX_HERE (PATHS_DIR_MAX + 32)
 
 static void path_in(const char *dir, const char *name, char ret[static PATH_MAX_HERE])
 {
         (void)paths_join(dir, name, ret,
-                         PATH_MAX_HERE); /* fits: the directory's length was checked */
+                         PATH_MAX_HERE); /* fits, because the directory's length was checked */
 }
 
 /* ---- the directory ---- */
@@ -52,7 +51,7 @@ static int make_shared(const struct place_options *o)
         if (mkdir(o->dir, 0755) < 0) {
                 if (errno != EEXIST)
                         return -errno;
-        } else if (chmod(o->dir, 0755) < 0) { /* not subject to the umask */
+        } else if (chmod(o->dir, 0755) < 0) { /* mkdir() is subject to the umask */
                 return -errno;
         }
         return check_shared(o);
@@ -142,7 +141,7 @@ static int address_of(const char *dir, const char *name, struct sockaddr_un *ret
         return paths_join(dir, name, ret->sun_path, sizeof(ret->sun_path));
 }
 
-/* We hold the lock, so an existing socket is stale. */
+/* Removes an old socket. We hold the lock, so an existing socket is stale. */
 static int clear_way(const char *path, char error[static PLACE_ERROR_MAX])
 {
         struct stat st;
@@ -158,7 +157,8 @@ static int clear_way(const char *path, char error[static PLACE_ERROR_MAX])
         return 0;
 }
 
-/* The socket gets its name last, so that whoever finds it finds a listening daemon. */
+/* Makes a listening socket. It gets its name last, so that a client that finds the name finds a
+ * listening daemon. */
 static int listen_at(const char *dir, const char *name, int type, mode_t mode, gid_t group,
                      int *ret_fd, char error[static PLACE_ERROR_MAX])
 {
@@ -171,7 +171,7 @@ static int listen_at(const char *dir, const char *name, int type, mode_t mode, g
                 goto say;
         unfinished = sa;
         strcpy(strrchr(unfinished.sun_path, '.'),
-               UNFINISHED); /* shorter than the name it replaces */
+               UNFINISHED); /* shorter than the name that it replaces */
         if (clear_way(sa.sun_path, error) < 0 || clear_way(unfinished.sun_path, error) < 0)
                 return -EEXIST;
         fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -201,7 +201,7 @@ say:
         return r;
 }
 
-/* Sockets from the service manager, told apart by their type. */
+/* Takes sockets from the service manager; their types tell them apart. */
 static void take_activated(struct place *p)
 {
         int n = sd_listen_fds(1);
@@ -245,7 +245,7 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         if (r == 0 && o->shared)
                 r = listen_at(p.dir, PATHS_STATUS_SOCKET, SOCK_STREAM, mode, o->group, &p.status_fd,
                               error);
-        /* Last, because private daemons take orders, too. */
+        /* Last, because a client that finds this socket must find the others. */
         if (r == 0 && p.client_fd < 0)
                 r = listen_at(p.dir, PATHS_CLIENT_SOCKET, SOCK_SEQPACKET, mode,
                               o->shared ? o->group : (gid_t)-1, &p.client_fd, error);
@@ -257,7 +257,7 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         return 0;
 }
 
-/* fd < 0: the file with this name is not ours. */
+/* Removes the name of a socket; fd < 0: the socket is not ours. */
 static void remove_socket(const struct place *p, const char *name, int fd)
 {
         char path[PATH_MAX_HERE];
@@ -278,13 +278,14 @@ void place_close(struct place *p, bool remove_sockets)
         cleanup_close(&p->client_fd);
         cleanup_close(&p->control_fd);
         cleanup_close(&p->status_fd);
-        cleanup_close(&p->lock_fd); /* last: the next holder of the lock finds nothing of ours */
+        /* Last, so that the next holder of the lock finds nothing of ours. */
+        cleanup_close(&p->lock_fd);
         p->client_fd = p->control_fd = p->status_fd = p->lock_fd = -EBADF;
 }
 
-/* ---- what the next daemon reads ---- */
+/* ---- files for the next daemon ---- */
 
-/* "": remove the file. False: it could not be written (errno). */
+/* Writes a file; text "": removes it. False: the file could not be written (errno). */
 static bool put_text(const struct place *p, const char *name, const char *text,
                      char ret_path[static PATH_MAX_HERE])
 {
@@ -328,7 +329,8 @@ void place_mark(struct place *p, bool busy)
                 return;
         if (busy)
                 (void)snprintf(text, sizeof(text), "%llu\n", (unsigned long long)p->promised_bytes);
-        if (!put_text(p, MARKER_FILE, text, path)) /* once: only needed after a crash */
+        /* Not tried again after a failure: the marker is needed only after a crash. */
+        if (!put_text(p, MARKER_FILE, text, path))
                 log_warning("cannot create %s: %s", path, strerror(errno));
         p->marked = busy;
 }

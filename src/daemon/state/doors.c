@@ -1,5 +1,5 @@
-/* doors.c: owns what every room may ask of the loop: find a client, open and shut the listening
- * sockets, look at the cards soon, end. Must never serve a connection. */
+/* doors.c: owns what every part of the daemon may ask of the loop: find a client, open and shut the
+ * listening sockets, look at the cards soon, end. Must never serve a connection. */
 #include "daemon/state/server.h"
 
 #include <systemd/sd-daemon.h>

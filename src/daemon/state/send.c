@@ -1,5 +1,5 @@
-/* send.c: owns what is sent to a client and what waits to be sent. Must never block on a client,
- * nor free anything: it marks, and the sweep frees. */
+/* send.c: owns the messages sent to a client and the queue of those that wait. Must never block on
+ * a client, nor free a client: it marks clients, and the sweep frees them. */
 #include "daemon/state/client.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ void client_mark_gone(struct client *c)
         c->server->marked = true;
 }
 
-/* A client that waits for its turn, or for a look at the cards, is not read meanwhile. */
+/* A client that waits for its turn, or for a look at the cards, is not read until then. */
 void client_watch(struct client *c)
 {
         bool waits = c->turn_waits || c->held.since_ns;
@@ -59,7 +59,7 @@ static void enqueue(struct client *c, const uint8_t *bytes, size_t size)
         client_watch(c);
 }
 
-/* 1: sent, 0: the socket is full, or -errno. */
+/* Sends one packet. 1: sent; 0: the socket is full; or -errno. */
 static int send_packet(struct client *c, const uint8_t *bytes, size_t size, const int *fds,
                        unsigned n_fds)
 {
@@ -86,7 +86,7 @@ void client_send_with(struct client *c, struct wire_message *m, const int *fds, 
         if (c->fd < 0 || c->dropped)
                 return;
         c->sequence++;
-        if (m->header.type != WIRE_LIMIT) /* whose sequence is the scheduler's, by GPU */
+        if (m->header.type != WIRE_LIMIT) /* LIMITs have a count of their own */
                 m->header.sequence = c->sequence;
         size = wire_encode(m, packet);
         if (size < 0)
@@ -125,8 +125,7 @@ struct wire_message client_refusal(enum wire_refusal code, const char *text)
 
         m.REFUSED.magic = WIRE_MAGIC;
         m.REFUSED.code = code;
-        m.REFUSED.major = WIRE_MAJOR;
-        m.REFUSED.minor = WIRE_MINOR;
+        m.REFUSED.protocol = WIRE_VERSION;
         (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s", text);
         return m;
 }

@@ -1,9 +1,9 @@
 /* server.h: the state of the daemon's one loop.
  *
- * main.c and private.c start it; client.c owns connections, session.c translates between messages
- * and the scheduler, looks.c and measure.c read NVML's figures, control.c takes orders, status.c
- * describes. One thread. Handlers mark a client as dropped; after the batch server.c's sweep tells
- * the scheduler and frees the client. */
+ * main.c and private.c start the loop; client.c owns connections, session.c translates between
+ * messages and the scheduler, looks.c and measure.c read NVML's figures, control.c takes orders,
+ * status.c describes the state. One thread. Handlers mark a client as dropped; after the batch
+ * server.c's sweep tells the scheduler and frees the client. */
 #pragma once
 
 #include <stdbool.h>
@@ -27,8 +27,8 @@ struct control;
 struct peer_daemons;
 
 enum server_end {
-        SERVER_STOPPED = 0, /* a signal or an order */
-        SERVER_LONELY = 3,  /* a private daemon without a client for the linger time */
+        SERVER_STOPPED = 0, /* by a signal or an order */
+        SERVER_LONELY = 3,  /* a private daemon had no client for the linger time */
 };
 
 struct server {
@@ -36,53 +36,55 @@ struct server {
         const struct config *config;
         struct place *place;
         struct sched *sched;
-        struct sched_actions actions; /* of the event being handled */
-        struct pass pass;             /* descriptors that came with the message being handled */
-        struct reader *reader;        /* asks NVML */
+        struct sched_actions actions; /* actions of the event that is being handled */
+        struct pass pass;             /* descriptors of the message that is being handled */
+        struct reader *reader;        /* the process that calls NVML */
         const struct nvml_look *look; /* the last look; NULL: NVML is missing, or late */
-        uint64_t look_ns;             /* when it was asked for */
-        uint64_t sample_ns;           /* since when a sample is due; 0: none is */
-        unsigned blind;               /* consecutive looks that listed no card */
+        uint64_t look_ns;             /* when that look was requested */
+        uint64_t sample_ns;           /* since when a sample is due; 0: no sample is due */
+        unsigned blind;               /* consecutive looks without a readable card */
         struct gpus gpus;
         struct users *users;
-        struct peer_daemons *peer_daemons; /* NULL: there is no socket to them */
+        struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;
         uint64_t host_budget_bytes;
-        uint64_t host_mapped;     /* part of it that clients may map: Σ client.host */
-        uint64_t return_until_ns; /* after a crash: clients come back, and the marker stays */
+        uint64_t host_mapped;     /* host memory that clients may map, part of host_budget_bytes: Σ
+                                     client.host */
+        uint64_t return_until_ns; /* until then, after a crash, clients come back and the marker
+                                     stays */
 
-        struct client *clients;  /* every connection, and every process with a charge */
-        struct client **by_slot; /* by the low half of the scheduler's id */
+        struct client *clients;  /* all connections, and all processes with a charge */
+        struct client **by_slot; /* the clients, by the low half of the scheduler's id */
         unsigned n_clients, n_attached;
-        bool marked; /* the sweep has something to do */
+        bool marked; /* a client is marked for the sweep */
         struct control *controls;
 
         sd_event_source *client_source, *control_source, *status_source, *post_source, *turn_source;
-        struct user_queue *turns; /* turns.c: users whose clients have messages to read */
+        struct user_queue *turns; /* users whose clients have messages to read (turns.c) */
         sd_event_source *sched_timer, *measure_timer, *linger_timer, *accept_timer;
         bool linger;
-        bool open; /* takes connections */
+        bool open; /* connections are accepted */
 
-        enum sched_mode mode; /* as set now */
-        uint64_t quantum_ns;  /* 0: auto */
+        enum sched_mode mode; /* the mode as set now */
+        uint64_t quantum_ns;  /* the quantum as set now; 0: auto */
 };
 
-/* No free descriptor: stop accepting for a moment. */
+/* Call it if no descriptor is free: stops accepting for a moment. */
 void server_no_descriptor(struct server *s);
-/* False: accepting has been stopped for a moment, because too many descriptors are being closed. */
+/* False: too many descriptors are being closed, so accepting was stopped for a moment. */
 bool server_may_accept(struct server *s);
-/* Take connections, or none. */
+/* Starts or stops accepting connections. */
 void server_set_accepting(struct server *s, bool accept);
-/* Arm the timer for usec from now if wanted and not armed yet; disarm it if not wanted. */
+/* Arms the timer for usec from now, if wanted and not armed yet; disarms it if not wanted. */
 void server_arm_once(sd_event_source *timer, bool wanted, uint64_t usec);
-/* End the loop after this batch. */
+/* Ends the loop after this batch. */
 void server_stop(struct server *s, enum server_end why);
-/* The client with this id, or NULL. */
+/* Returns the client with this id, or NULL. */
 struct client *server_find(const struct server *s, sched_client id);
 
-/* Take connections from now on: the cards are known, or will not be for a while. */
+/* Accepts connections from now on: the cards are known, or will not be known for a while. */
 void server_open_doors(struct server *s);
 
-/* Foreign memory has changed: look again after this batch, not a second later. */
+/* Foreign memory has changed: looks again after this batch, not a second later. */
 void server_measure_soon(struct server *s);

@@ -109,10 +109,57 @@ static void drained(uint64_t now) REQUIRES(core_lock)
         }
 }
 
+/* True if the program is frozen, or the drain was called off meanwhile. */
+static bool drain_by_freezing(uint64_t now) UNLOCKS(core_lock)
+{
+        const uint64_t wait_ns = caches_may_answer() && !agent.paused ? CACHES_NS : 0;
+        bool frozen;
+
+        if (!agent.freezes || now - agent.revoked_ns < wait_ns)
+                return false;
+        frozen = agent_stand_still();
+        if (!agent.revoking) {
+                if (!agent.paused && agent.in_use)
+                        agent_go_on();
+                return true;
+        }
+        if (frozen)
+                drained(clock_now_ns());
+        return frozen;
+}
+
+static enum quiescence drain_look(void) UNLOCKS(core_lock)
+{
+        if (gate_anybody_inside())
+                return QUIESCE_BUSY;
+        if (!agent.drain_begun) {
+                quiesce_begin(&agent.drain, true);
+                agent.drain_begun = !quiesce_capturing();
+                if (!agent.revoking || gate_anybody_inside())
+                        return QUIESCE_BUSY;
+        }
+        return quiesce_poll(&agent.drain);
+}
+
+/* Work that waits for work held at the gate never ends, nor does a forgotten capture. A long kernel
+ * that nothing else waits for is simply awaited. */
+static void drain_check_progress(enum quiescence q, uint64_t now) REQUIRES(core_lock)
+{
+        /* Threads that leave the driver are progress, but not those that continue a capture. */
+        uint64_t progress = agent.drain.progress + (quiesce_capturing() ? 0 : gate_submissions());
+
+        if (progress != agent.drain_progress)
+                agent.progress_ns = now;
+        agent.drain_progress = progress;
+        if (now - agent.progress_ns > agent.patience_ns &&
+            (core.waiters > 0 || quiesce_capturing()))
+                drain_failed(q == QUIESCE_CAPTURE ? WIRE_DRAIN_CAPTURE : WIRE_DRAIN_NO_PROGRESS);
+}
+
 static void drain_step(void) UNLOCKS(core_lock)
 {
-        uint64_t now = clock_now_ns(), progress;
-        enum quiescence q = QUIESCE_BUSY;
+        uint64_t now = clock_now_ns();
+        enum quiescence q;
 
         /* The turn had not begun: memory may be evicted, and a frozen program must not be thawed
          * even for a moment. */
@@ -120,26 +167,14 @@ static void drain_step(void) UNLOCKS(core_lock)
                 drained(now);
                 return;
         }
-        if (agent.freezes &&
-            now - agent.revoked_ns >= (caches_may_answer() && !agent.paused ? CACHES_NS : 0)) {
-                bool stands = agent_stand_still();
-
-                if (!agent.revoking) { /* called off meanwhile */
-                        if (!agent.paused && agent.in_use)
-                                agent_go_on();
-                        return;
-                }
-                if (stands) {
-                        drained(clock_now_ns());
-                        return;
-                }
-        }
+        if (drain_by_freezing(now))
+                return;
         if (agent.paused) {
                 drain_failed(WIRE_DRAIN_PAUSED);
                 return;
         }
-        /* The program was paused, and its work has to end behind the gate. All of its memory is
-         * there. */
+        /* A paused program was told to go on: its work ends behind the gate, with all of its memory
+         * on the card. */
         if (freeze_stands()) {
                 freeze_end();
                 agent_memory_stays();
@@ -149,32 +184,13 @@ static void drain_step(void) UNLOCKS(core_lock)
                 drain_failed(WIRE_DRAIN_HIDDEN);
                 return;
         }
-        if (!gate_anybody_inside()) {
-                if (!agent.drain_begun) {
-                        quiesce_begin(&agent.drain, true);
-                        agent.drain_begun = !quiesce_capturing();
-                        if (!agent.revoking) /* the drain was cancelled: the lock may have been
-                                                given up */
-                                return;
-                }
-                if (!gate_anybody_inside())
-                        q = quiesce_poll(&agent.drain);
-        }
-        if (q == QUIESCE_DONE) {
+        q = drain_look();
+        if (!agent.revoking)
+                return; /* called off while the lock was given up */
+        if (q == QUIESCE_DONE)
                 drained(now);
-                return;
-        }
-        /* Threads that leave the driver count as progress, but not those that go on with a capture.
-         */
-        progress = agent.drain.progress + (quiesce_capturing() ? 0 : gate_submissions());
-        if (progress != agent.drain_progress)
-                agent.progress_ns = now;
-        agent.drain_progress = progress;
-        /* Work that waits for work held at the gate never ends, nor does a forgotten capture. A
-         * long kernel that nothing else waits for is simply awaited. */
-        if (now - agent.progress_ns > agent.patience_ns &&
-            (core.waiters > 0 || quiesce_capturing()))
-                drain_failed(q == QUIESCE_CAPTURE ? WIRE_DRAIN_CAPTURE : WIRE_DRAIN_NO_PROGRESS);
+        else
+                drain_check_progress(q, now);
 }
 
 /* ---- idleness; core_lock held ---- */
@@ -373,69 +389,69 @@ static struct leftover agent_clean(void)
         return left;
 }
 
-static void *agent_main(void *unused)
-{
+/* One round of the loop, and how long it may sleep after it. */
+struct round {
         enum swap_progress progress;
+        struct leftover left;
+        bool again; /* at once: a step has more to do */
+};
 
-        (void)prctl(PR_SET_NAME, "sublet-agent");
-        cpus_settle(); /* also for objects that this thread creates: touchers, the daemon */
-        (void)core_relax();
-        while (!core_passive() && !atomic_load(&core.exiter)) {
-                struct leftover left;
-                uint64_t timeout;
-                int daemon, others;
-                bool again;
-
-                lock_acquire(&core_lock);
-                if (daemon_line.link == LINK_DOWN && clock_now_ns() >= agent.retry_ns)
-                        agent_connect();
-                agent_listen();
-                FOR_EACH_PART (p, step) {
-                        p->step(clock_now_ns());
-                }
-                if (agent.revoking)
-                        drain_step();
-                again = agent_pause_step();
-                again = agent_freeze_step() || again;
-                left = agent_clean();
-                left.more = left.more || again;
-                again = ipc_step();
-                agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
-                lock_release(&core_lock);
-
-                progress = agent_swap();
-                FOR_EACH_PART (p, move) {
-                        if (p->move())
-                                progress = SWAP_MORE;
-                }
-
-                lock_acquire(&core_lock);
-                if (agent_own_drain() == OWN_EVICTS && progress <= SWAP_LATER) {
-                        FOR_EACH_PART (p, evicted) {
-                                p->evicted();
-                        }
-                        progress = SWAP_MORE;
-                }
-                agent_begin_to_run();
-                idle_step(clock_now_ns());
-                agent_tell();
-                ipc_told();
-                timeout = MIN(agent_timeout(progress, clock_now_ns()), left.tend_ns);
-                if (left.more)
-                        timeout = MIN(timeout, LATER_NS);
-                if (again)
-                        timeout = 0;
-                audit_tell(false);
-                daemon = daemon_line.fd;
-                others = ipc_poll_fd();
-                lock_release(&core_lock);
-                agent_sleep(timeout, daemon, others);
+/* What the daemon, other processes and the program's threads have asked for. */
+static void take_orders(struct round *r) UNLOCKS(core_lock)
+{
+        if (daemon_line.link == LINK_DOWN && clock_now_ns() >= agent.retry_ns)
+                agent_connect();
+        agent_listen();
+        FOR_EACH_PART (p, step) {
+                p->step(clock_now_ns());
         }
-        /* The GPU has failed, or the process exits. The daemon keeps its figures of us until the
-         * process has ended. */
-        lock_acquire(&core_lock);
+        if (agent.revoking)
+                drain_step();
+        r->again = agent_pause_step();
+        r->again = agent_freeze_step() || r->again;
+        r->left = agent_clean();
+        r->left.more = r->left.more || r->again;
+        r->again = ipc_step();
+        agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
+}
+
+static void move_memory(struct round *r)
+{
+        r->progress = agent_swap();
+        FOR_EACH_PART (p, move) {
+                if (p->move())
+                        r->progress = SWAP_MORE;
+        }
+}
+
+/* Lets the program run if it may, and says how long to sleep. */
+static uint64_t finish_round(struct round *r) UNLOCKS(core_lock)
+{
+        uint64_t timeout;
+
+        if (agent_own_drain() == OWN_EVICTS && r->progress <= SWAP_LATER) {
+                FOR_EACH_PART (p, evicted) {
+                        p->evicted();
+                }
+                r->progress = SWAP_MORE;
+        }
+        agent_begin_to_run();
+        idle_step(clock_now_ns());
+        agent_tell();
+        ipc_told();
+        audit_tell(false);
+        timeout = MIN(agent_timeout(r->progress, clock_now_ns()), r->left.tend_ns);
+        if (r->left.more)
+                timeout = MIN(timeout, LATER_NS);
+        return r->again ? 0 : timeout;
+}
+
+/* The GPU has failed, or the process exits. The daemon keeps its figures of this process until the
+ * process has ended. */
+static void agent_end(void) UNLOCKS(core_lock)
+{
         if (core_passive())
-                freeze_end(); /* to be woken by it: no memory comes back to a GPU that has failed */
+                freeze_end(); /* waiting threads wake up; no memory returns to a failed GPU */
         else
                 audit_tell(true);
         (void)close(daemon_line.fd);
@@ -443,6 +459,31 @@ static void *agent_main(void *unused)
         daemon_line.link = LINK_REFUSED;
         agent.started = false;
         bell_ring(&core.changed);
+}
+
+static void *agent_main(void *unused)
+{
+        (void)prctl(PR_SET_NAME, "sublet-agent");
+        cpus_settle(); /* also for what this thread creates: helper threads, the daemon */
+        (void)core_relax();
+        while (!core_passive() && !atomic_load(&core.exiter)) {
+                struct round r;
+                uint64_t timeout;
+                int daemon, others;
+
+                lock_acquire(&core_lock);
+                take_orders(&r);
+                lock_release(&core_lock);
+                move_memory(&r);
+                lock_acquire(&core_lock);
+                timeout = finish_round(&r);
+                daemon = daemon_line.fd;
+                others = ipc_poll_fd();
+                lock_release(&core_lock);
+                agent_sleep(timeout, daemon, others);
+        }
+        lock_acquire(&core_lock);
+        agent_end();
         lock_release(&core_lock);
         return NULL;
 }

@@ -1,5 +1,5 @@
-/* agent_freeze.c: owns when the program is frozen: to give way, or because its owner has paused it.
- * Must never thaw it: only agent_go_on() does. */
+/* agent_freeze.c: owns the decision to freeze the program, to give way or because its owner has
+ * paused it. Must never thaw the program: only agent_go_on() does. */
 #include "preload/agent/agent_state.h"
 
 #include <errno.h>
@@ -24,9 +24,9 @@
 
 /* ---- giving way ---- */
 
-/* Does the program have work in flight? Its streams are asked first. An event of a whole context
- * also shows work on streams that no entry point has shown us. With drivers before CUDA 12.5 its
- * recording waits for room in a full queue, so it comes second. */
+/* True if the program may have work in flight. Its streams are queried first. An event of a whole
+ * context also shows work on streams that no intercepted call has shown us; with drivers before
+ * CUDA 12.5 recording it waits for room in a full queue, so the event comes second. */
 static bool has_work_in_flight(void) UNLOCKS(core_lock)
 {
         const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
@@ -50,7 +50,7 @@ static bool has_work_in_flight(void) UNLOCKS(core_lock)
         return busy || gate_anybody_inside();
 }
 
-/* Each GPU with memory to move has a mover, and only the mover moves it. */
+/* True if each GPU with a context has a mover, and only movers move memory. */
 static bool movers_are_there(void)
 {
         for (unsigned i = 0; i < core.gpu_count; i++)
@@ -67,8 +67,9 @@ bool agent_stand_still(void)
         agent.freezes = false;
         if (!movers_are_there() || !freeze_is_ready())
                 return false;
-        /* A program at rest is not frozen: its own calls that need the GPU would wait, and the
-         * library would not notice that it wants to go on. Torture would notice. */
+        /* Do not freeze a program at rest: its next calls that need the GPU would wait, and we
+         * would not notice that it wants to go on. Torture may do so, because it lets the program
+         * go on in any case. */
         if (!freeze_stands())
                 agent.unfinished = has_work_in_flight();
         if (!freeze_stands() && !agent.unfinished && agent_own_drain() < OWN_DRAINS)
@@ -119,7 +120,7 @@ bool agent_pause_step(void)
         }
         if (agent.in_use && !freeze_stands()) {
                 again = freeze_prepare(true);
-                /* A thread that moves memory ends its move first: it may wait for the program's own
+                /* Moves in progress end first: the moving thread may wait for the program's own
                  * context. */
                 if (agent.paused && freeze_is_ready() && agent_all_is_back())
                         (void)freeze_begin();
@@ -137,10 +138,10 @@ bool agent_pause_step(void)
         return again;
 }
 
-/* ---- what freezing needs ---- */
+/* ---- movers, which freezing needs ---- */
 
-/* The mover's limits are set after its context is made: until then it may take as much as any other
- * context. */
+/* Returns the bytes to request for a mover. Its limits are set after its context is made; until
+ * then it may take as much as any other context. */
 static uint64_t mover_request(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->context_bytes + g->mover_more + MOVER_SPARE_BYTES;
@@ -156,7 +157,7 @@ bool agent_wants_spare(const struct gpu *g)
         return request_is_movers(g);
 }
 
-/* Room for the mover's context is asked for only while the program runs and can be frozen: other
+/* Requests room for the mover's context, but only while the program runs and can be frozen: other
  * programs must not make room for a context that is not made. False: there is no room now. */
 static bool mover_has_room(struct gpu *g) REQUIRES(core_lock)
 {
@@ -182,7 +183,7 @@ void agent_mover_unwanted(struct gpu *g)
 {
         g->mover_unwanted = true;
         if (!g->mover_room)
-                g->request_dirty = true; /* there is none, and threads wait for that answer */
+                g->request_dirty = true; /* tell the daemon that the mover has no room */
 }
 
 static void mover_give_up(struct gpu *g) REQUIRES(core_lock)
@@ -199,7 +200,7 @@ static bool mover_is_wanted(const struct gpu *g) REQUIRES(core_lock)
         return g->context && freeze_mode() == WIRE_FREEZE_MOVE && !g->mover_unwanted;
 }
 
-/* By the agent, or by a thread in extent_replace(). */
+/* True if the agent, or a thread in extent_replace(), uses the mover. */
 static bool mover_is_used(struct gpu *g)
 {
         struct heap_cursor c = {0};
@@ -213,7 +214,7 @@ static bool mover_is_used(struct gpu *g)
         return false;
 }
 
-/* False: there is none to end. */
+/* Ends the mover if nothing uses it. False: there is no mover. */
 static bool mover_end(struct gpu *g) UNLOCKS(core_lock)
 {
         struct mover *m = g->mover;
@@ -224,7 +225,7 @@ static bool mover_end(struct gpu *g) UNLOCKS(core_lock)
                 g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
         g->mover_unwanted = false;
         if (m) {
-                g->mover = NULL; /* from here on no thread begins to use it */
+                g->mover = NULL; /* from here on no thread begins to use the mover */
                 lock_release(&core_lock);
                 swap_leave_mover(g, m);
                 mover_free(m);
@@ -234,8 +235,8 @@ static bool mover_end(struct gpu *g) UNLOCKS(core_lock)
         return m != NULL;
 }
 
-/* Its context may take more on this card than was expected: ask again at once, for more, up to
- * twice as much. */
+/* A mover could not be made. Its context may take more on this card than expected: request more at
+ * once, up to twice as much. */
 static void mover_failed(struct gpu *g) REQUIRES(core_lock)
 {
         uint64_t more = MIN(MAX(2 * g->mover_more, g->context_bytes / 4), g->context_bytes);
@@ -246,7 +247,7 @@ static void mover_failed(struct gpu *g) REQUIRES(core_lock)
         mover_give_up(g);
 }
 
-/* False: there was nothing to do. */
+/* Makes or ends a mover. False: there was nothing to do. */
 static bool mover_step(struct gpu *g) UNLOCKS(core_lock)
 {
         struct mover *m = g->mover;
@@ -268,8 +269,8 @@ static bool mover_step(struct gpu *g) UNLOCKS(core_lock)
                 mover_failed(g);
                 return true;
         }
-        /* With small limits its context takes half as much (mover.h); NVML tells the daemon the
-         * true figure. */
+        /* With its small limits (mover.h) the mover's context takes half as much; NVML tells the
+         * daemon the true figure. */
         kept = g->mover_room - (g->mover_room - MOVER_SPARE_BYTES) / 2;
         request_return_unevictable(g, g->mover_room - kept);
         g->mover_room = kept;
@@ -277,7 +278,7 @@ static bool mover_step(struct gpu *g) UNLOCKS(core_lock)
 }
 
 /* Work in flight is kept short so that drains are short. A program that is frozen needs no drain,
- * and a launch held back for longer than a turn would never get through. */
+ * and a launch that the throttle holds back for longer than a turn would never be submitted. */
 void agent_throttle(void)
 {
         bool freezes = freeze_mode() == WIRE_FREEZE_MOVE && freeze_is_ready() && movers_are_there();

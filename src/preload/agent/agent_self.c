@@ -21,14 +21,14 @@ static enum wire_memory mode_of(const struct gpu *g)
                                  : WIRE_MEMORY_SWAP;
 }
 
-/* As the daemon counts it: a turn lasts until it is drained. */
+/* True during a turn, as the daemon counts it: until the program is drained. */
 static bool is_busy(void) REQUIRES(core_lock)
 {
         return (core.running || core.lease) && !agent.idle_said;
 }
 
-/* The agent looks several times a second while the program runs: in a longer gap the process was
- * stopped. */
+/* The agent calls it several times a second while the program runs. After a longer gap the process
+ * had been stopped, so at most 2 s count. */
 void agent_self_count(uint64_t now)
 {
         if (agent.busy_since_ns)
@@ -74,7 +74,7 @@ void agent_self_tell(const struct gpu *g)
         daemon_send(&m, WIRE_SELF, g->index);
 }
 
-/* Why the program stands still. Torture and overflow do not concern the daemon. */
+/* Returns why the program is frozen. Torture and overflow do not concern the daemon. */
 static uint32_t frozen_why(void) REQUIRES(core_lock)
 {
         uint32_t why = agent.paused ? WIRE_FROZEN_PAUSED : 0;

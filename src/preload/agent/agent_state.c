@@ -1,4 +1,4 @@
-/* agent_state.c: owns the agent's state, and answers questions that follow from it alone. */
+/* agent_state.c: owns the agent's state, and the functions that depend on that state alone. */
 #include "preload/agent/agent_state.h"
 
 #include "preload/freeze/freeze.h"
@@ -26,8 +26,8 @@ bool agent_wants_to_run(void)
         return !agent.paused && (core.waiters > 0 || agent.unfinished || freeze_stands());
 }
 
-/* The lease counts once all evicted memory is back. Without a lease there is no room for new memory
- * either. */
+/* A lease counts only when all evicted memory is back. Without leases new memory must be backed,
+ * too. */
 bool agent_all_is_back(void)
 {
         for (unsigned i = 0; i < core.gpu_count; i++) {

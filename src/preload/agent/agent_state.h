@@ -1,6 +1,6 @@
-/* agent_state.h: what agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
+/* agent_state.h: shared by agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
  * conversation with the daemon), agent_freeze.c, agent_self.c, and parts that begin drains of their
- * own (part.h) share. core_lock is held for all of it. */
+ * own (part.h). core_lock is held in all functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,73 +18,76 @@
 
 struct agent_state {
         _Atomic bool started;
-        char where[128]; /* the daemon */
+        char where[128]; /* where the daemon listens */
         uint64_t retry_ns, backoff_ns, down_since_ns;
         bool tried, refusal_said;
-        enum wire_freeze freeze_most;       /* the daemon allows no more */
-        uint64_t bound_ns;                  /* from the last ATTACHED: one value for all GPUs */
-        uint64_t contested_ns, throttle_ns; /* of work in flight: the bound that waiting clients
-                                               allow, and the one in force */
+        enum wire_freeze freeze_most; /* the most that the daemon allows */
+        uint64_t bound_ns;            /* the throttle's time, from the last ATTACHED */
+        uint64_t contested_ns,        /* the throttle's time while clients wait; 0: none waits */
+                throttle_ns;          /* the throttle's time in force */
 
-        bool revoking; /* a drain is on */
-        bool freezes;  /* ... for which the program is frozen instead of drained, if possible */
-        bool paused;   /* the owner has said so */
-        bool in_use; /* it has run since its work was last seen to end, or to be blocked for good */
-        uint64_t stood_ns; /* since when it stands still on the GPU because of that; 0: not yet */
-        bool unfinished;   /* it stands still with work of its own in flight */
+        bool revoking; /* a drain is in progress */
+        bool freezes;  /* in this drain, freeze the program instead if possible */
+        bool paused;   /* the owner has paused the program */
+        bool in_use;   /* the program has run since its work was last seen to end or to be stuck */
+        uint64_t stood_ns; /* when the pause took effect on the GPU; 0: not yet */
+        bool unfinished;   /* the program is stopped with work in flight */
         uint64_t revoked_ns, patience_ns, progress_ns;
         bool drain_begun;
         struct quiesce_wait drain;
         uint64_t drain_progress, last_drain_ns;
 
-        bool idle, idle_said; /* nothing in flight; the daemon knows it */
-        bool idle_probe_on;   /* a wait for quiescence is in progress */
+        bool idle,          /* no work is in flight */
+                idle_said;  /* the daemon knows that no work is in flight */
+        bool idle_probe_on; /* a wait for quiescence is in progress */
         struct quiesce_wait probe;
-        uint64_t seen_submissions; /* at the last tick */
+        uint64_t seen_submissions; /* gate_submissions() at the last tick */
         uint64_t tick_ns;
 
         uint64_t need_said[GPUS_MAX];
         uint64_t request_ns[GPUS_MAX];    /* when a REQUEST was last sent */
-        uint64_t usage_ns[GPUS_MAX];      /* when figures were last sent, */
-        uint32_t sequence_said[GPUS_MAX]; /* and which LIMIT they acknowledged */
-        uint64_t tell_ns; /* when the next report is due; UINT64_MAX: no report is */
+        uint64_t usage_ns[GPUS_MAX];      /* when figures were last sent */
+        uint32_t sequence_said[GPUS_MAX]; /* the LIMIT that those figures acknowledged */
+        uint64_t tell_ns;                 /* when the next report is due; UINT64_MAX: none is due */
         bool run_said[GPUS_MAX];
         uint64_t managed_said[GPUS_MAX];
-        uint64_t spared_said[GPUS_MAX]; /* both ways together */
+        uint64_t spared_said[GPUS_MAX]; /* bytes spared in both directions, as last reported */
         uint64_t overflow_said[GPUS_MAX];
-        uint32_t mode_said[GPUS_MAX];   /* 0: not on this connection */
-        uint64_t frozen_said;           /* the last FROZEN message, in short; 0: none */
-        uint64_t ran_ns, busy_since_ns; /* had a turn and was busy; 0: is not busy now */
-        uint64_t ran_before_ns;         /* when it connected */
+        uint32_t mode_said[GPUS_MAX]; /* the mode as last reported; 0: not on this connection */
+        uint64_t frozen_said;         /* the last FROZEN message, as a number; 0: none */
+        uint64_t ran_ns,              /* how long the process was busy in its turns */
+                busy_since_ns;        /* begin of the present busy time; 0: not busy */
+        uint64_t ran_before_ns;       /* ran_ns when the client connected */
         uint64_t host_held_said, host_requested_said;
-        uint32_t host_sequence; /* of the last HOST */
+        uint32_t host_sequence; /* sequence of the last HOST */
         uint64_t short_ns[GPUS_MAX];
 };
 
 extern struct agent_state agent;
 
-/* IDLE, ACTIVE, DRAINED: about the lease. */
+/* Send a message about the lease: IDLE, ACTIVE or DRAINED. */
 void agent_send_lease(unsigned type) REQUIRES(core_lock);
 void agent_send_attach(struct gpu *g) REQUIRES(core_lock);
 /* There is no daemon for this GPU: all of it is the limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g) REQUIRES(core_lock);
 
-/* The thread, once. 0, or -errno: none; the library then stays passive. */
+/* Start the agent's thread, once. 0, or -errno: there is no thread, and the library stays
+ * passive. */
 int agent_start(void);
 
 /* agent_self.c */
-void agent_self_count(uint64_t now) REQUIRES(core_lock); /* the time since the last call */
+void agent_self_count(uint64_t now) REQUIRES(core_lock); /* counts the time since the last call */
 void agent_self_connected(void);
 void agent_self_attached(const struct gpu *g);
 void agent_self_spared(const struct gpu *g)
-        REQUIRES(core_lock); /* before the USAGE of the same moment */
+        REQUIRES(core_lock); /* call it before the USAGE of the same moment */
 void agent_self_tell(const struct gpu *g);
 void agent_self_frozen(void) REQUIRES(core_lock);
 
-/* For spans of time that must differ between processes. */
+/* Returns a random number, for times that must differ between processes. */
 uint32_t agent_random(void);
 
-/* Look for the daemon. */
+/* Try to connect to the daemon. */
 void agent_connect(void) UNLOCKS(core_lock);
 /* Handle all messages that the daemon has sent. */
 void agent_listen(void) REQUIRES(core_lock);
@@ -93,38 +96,39 @@ void agent_tell(void) REQUIRES(core_lock);
 /* Shut the gate and wait for the work in flight, but no longer than patience_ns without progress.
  * freezes: freeze the program instead, if possible. */
 void agent_begin_drain(uint64_t patience_ns, bool freezes) REQUIRES(core_lock);
-/* Call it off: open the gate again. */
+/* Call the drain off, and open the gate again unless the program is paused. */
 void agent_end_drain(void) REQUIRES(core_lock);
-/* The only way on for a program that was stopped, whether drained or frozen: all its memory is
- * back. */
+/* Let a drained or frozen program go on; nothing else does. All its memory must be back. */
 void agent_go_on(void) REQUIRES(core_lock);
-/* The part of the library that has begun a drain of its own (part.h), or none. */
+/* Returns the kind of drain that a part of the library has begun (part.h), or OWN_NONE. */
 enum own_drain agent_own_drain(void);
-/* The daemon has taken over: its orders hold. */
+/* The daemon has taken over: end our own drains. */
 void agent_cancel_own(void);
-/* It waits for a lease, or is frozen in the middle of its work. */
+/* True if the program waits for a lease, or is frozen in the middle of its work. */
 bool agent_wants_to_run(void) REQUIRES(core_lock);
 
 /* ---- agent_freeze.c ---- */
 /* Freeze the program for a drain. True: it is frozen, and its memory may leave. False: it has to be
  * drained, or the drain was called off. */
 bool agent_stand_still(void) UNLOCKS(core_lock);
-/* No memory will leave under the program any more, or all is back: calls in captures may pass, and
- * memory that it freed in stream order need not be kept. */
+/* Call it when no memory will leave while the program is frozen, or when all is back: calls in
+ * captures may pass, and memory that was freed in stream order need not be kept. */
 void agent_memory_stays(void) REQUIRES(core_lock);
-/* An order of the owner. */
+/* The owner has paused or resumed the program. */
 void agent_pause(bool paused) REQUIRES(core_lock);
 /* A paused program is held at the gate. If it ran, its work in flight is frozen as soon as
- * possible. Otherwise nothing is in flight, and its memory may have to be moved by its own context.
- * True: call again soon. */
+ * possible. Otherwise nothing is in flight, and the program's own context may have to move its
+ * memory. True: call again soon. */
 bool agent_pause_step(void) UNLOCKS(core_lock);
 /* Prepares freezing while the program runs. True: call again soon. */
 bool agent_freeze_step(void) UNLOCKS(core_lock);
-/* Whether some of its unevictable bytes are the mover's, or requested for it. */
+/* agent_holds_spare(): some of our unevictable bytes are the mover's. agent_wants_spare(): bytes
+ * are being requested for it. */
 bool agent_holds_spare(const struct gpu *g) REQUIRES(core_lock);
 bool agent_wants_spare(const struct gpu *g) REQUIRES(core_lock);
-void agent_mover_unwanted(struct gpu *g) REQUIRES(core_lock); /* others need its room */
-/* Set how much work may be in flight. */
+void agent_mover_unwanted(struct gpu *g)
+        REQUIRES(core_lock); /* other programs need the mover's room */
+/* Set the throttle to the time that waiting programs need. */
 void agent_throttle(void);
-/* No memory is evicted or on its way. */
+/* True if no memory is evicted or on its way. */
 bool agent_all_is_back(void);

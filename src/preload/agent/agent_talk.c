@@ -1,6 +1,6 @@
-/* agent_talk.c: owns the conversation with the daemon: what is sent when, what follows from each
- * message, and what to do while there is no daemon. Must never wait for an answer: only the threads
- * that asked do. */
+/* agent_talk.c: owns the conversation with the daemon: when each message is sent, what follows from
+ * each answer, and what to do while there is no daemon. Must never wait for an answer: only the
+ * threads that asked do. */
 #include "preload/agent/agent_state.h"
 
 #include <errno.h>
@@ -31,20 +31,21 @@
 
 #define BACKOFF_MIN_NS   (50 * NSEC_PER_MSEC)
 #define BACKOFF_MAX_NS   NSEC_PER_SEC
-#define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* where there never was a daemon */
-#define ALONE_AFTER_NS \
-        (10 * NSEC_PER_SEC) /* without a daemon for so long, a running client grows on its own */
+#define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* if there never was a daemon */
+#define ALONE_AFTER_NS   (10 * NSEC_PER_SEC) /* a client alone for longer grows on its own */
 /* A program that allocates in small steps changes its figures a million times a second. */
 #define USAGE_SPACING_NS  (NSEC_PER_MSEC / 2)
-#define COMMIT_KEEP_NS    NSEC_PER_SEC /* requested room is about to be used */
+#define COMMIT_KEEP_NS    NSEC_PER_SEC /* room requested so recently is about to be used */
 #define ALONE_PATIENCE_NS (2 * NSEC_PER_SEC)
-/* The daemon ignores a request that is already granted; the grant may grow a moment later. */
+/* The daemon ignores a request that is already granted, so a running program asks again while some
+ * of its memory is missing. */
 #define REQUEST_AGAIN_NS NSEC_PER_SEC
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
 /* ---- messages out; core_lock held ---- */
 
-/* Threads that allocate read it without the lock: set it after all that it stands for. */
+/* Allocating threads read `managed` without the lock: set it after everything that it stands
+ * for. */
 static void gpu_is_managed(struct gpu *g)
 {
         __atomic_store_n(&g->managed, true, __ATOMIC_RELEASE);
@@ -58,7 +59,7 @@ static uint32_t gpu_flags(const struct gpu *g) REQUIRES(core_lock)
                (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u);
 }
 
-/* The program's setting. A value that is no priority is warned about once, and ignored. */
+/* Returns the priority that the program asks for. An invalid value is ignored, with one warning. */
 static int requested_priority(void)
 {
         const char *text = setting_text(SETTING_PRIORITY);
@@ -79,8 +80,7 @@ static void send_hello(void)
         agent_self_connected();
         m.HELLO.magic = WIRE_MAGIC;
         m.HELLO.previous_instance = daemon_line.instance;
-        m.HELLO.major = WIRE_MAJOR;
-        m.HELLO.minor = WIRE_MINOR;
+        m.HELLO.protocol = WIRE_VERSION;
         m.HELLO.pid = (uint32_t)getpid();
         m.HELLO.priority = (uint32_t)requested_priority();
         name_of_program(m.HELLO.name, sizeof(m.HELLO.name));
@@ -103,9 +103,8 @@ void agent_send_attach(struct gpu *g)
 {
         struct wire_message m = {0};
 
-        /* From here on the daemon counts only this message. What an earlier daemon had allowed, or
-         * was never refused, is void before the answer comes, and memory on its way between
-         * processes is in no figure. */
+        /* From here on the daemon counts only this message. Grants of an earlier daemon are void
+         * until the answer comes, and memory on its way between processes is in no figure. */
         agent_cancel_own();
         g->asked = true;
         passed_close(&g->leaving);
@@ -118,8 +117,7 @@ void agent_send_attach(struct gpu *g)
         m.ATTACH.backed = g->heap.backed;
         m.ATTACH.unevictable = g->unevictable;
         m.ATTACH.arena = swap_arena_bytes(g);
-        if (request_is_movers(
-                    g)) { /* only with REQUEST, which tells the daemon whom it displaces */
+        if (request_is_movers(g)) { /* only REQUEST marks bytes as room for a mover */
                 g->unevictable_requested = g->unevictable;
                 g->mover_asks = false;
         }
@@ -139,8 +137,8 @@ void agent_send_attach(struct gpu *g)
         }
 }
 
-/* Decreases are sent before the figures that follow from them, increases after the figures that
- * include them. */
+/* Send a decrease of exported bytes before the figures that follow from it, an increase after the
+ * figures that include it. */
 static void tell_exported(struct gpu *g) REQUIRES(core_lock)
 {
         if (g->export_requested < g->export_said) {
@@ -159,8 +157,8 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
         agent.sequence_said[g->index] = g->limit_sequence;
         g->allocated_said = g->heap.allocated;
         m.USAGE.allocated = g->heap.allocated;
-        /* A restore is reported when it is complete, so that a grant never comes before; the charge
-         * covers the limit anyway. During an eviction, bytes that have not left yet count. */
+        /* A restore is reported only when it is complete, so that no grant comes before; the charge
+         * covers the limit anyway. During an eviction, bytes that have not left yet still count. */
         m.USAGE.backed = agent_wants_to_run() && !core.running ? g->heap.resident : g->heap.backed;
         if (g->heap.backed > g->limit)
                 m.USAGE.backed = g->heap.backed;
@@ -174,7 +172,8 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
                 gpu_flags(g) | (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u);
         m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
         if (daemon_send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
-                /* Linux 6.16 reports it (SO_PASSRIGHTS); before that the daemon does (REFUSED). */
+                /* The daemon takes no descriptors. Since Linux 6.16 the kernel reports that
+                 * (SO_PASSRIGHTS), with older kernels the daemon does (REFUSED). */
                 g->may_pass = false;
                 passed_close(&g->leaving); /* before the bytes are reported as free */
                 m.USAGE.pass_bytes = 0;
@@ -183,7 +182,8 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
         passed_close(&g->leaving);
 }
 
-/* The daemon measures the card, where no client's figures contain managed memory. */
+/* Report managed memory: the daemon measures the card, and no client's figures contain these
+ * bytes. */
 static void send_managed(struct gpu *g)
 {
         struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes};
@@ -192,7 +192,7 @@ static void send_managed(struct gpu *g)
         daemon_send(&m, WIRE_MANAGED, g->index);
 }
 
-/* Before and after host memory is mapped. */
+/* Report host memory, before and after it is mapped. */
 static void send_host(void) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
@@ -225,7 +225,7 @@ static void send_request(struct gpu *g) REQUIRES(core_lock)
 
 /* ---- losing and finding the daemon; core_lock held ---- */
 
-/* There is no daemon to ask for host memory: all available memory counts. */
+/* There is no daemon to ask for host memory: allow all available memory. */
 static void host_alone(void) REQUIRES(core_lock)
 {
         struct host_memory m;
@@ -236,7 +236,7 @@ static void host_alone(void) REQUIRES(core_lock)
         core.host.known = true;
 }
 
-/* There is no daemon: the limit is what the GPU has, as on the plain driver. */
+/* There is no daemon for this GPU: all of it is the limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g)
 {
         host_alone();
@@ -312,7 +312,8 @@ static void agent_alone(const char *why) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-/* No daemon is left that could resume the program. */
+/* Resume a paused program if no daemon is left that could do so. True: it had a lease and has all
+ * of its memory. */
 static bool unpause(void) REQUIRES(core_lock)
 {
         if (!agent.paused || setting_is_on(SETTING_REQUIRE))
@@ -336,8 +337,8 @@ void agent_connect(void)
                 agent.tried = true;
                 agent_down(strerror(-r));
                 if (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS) {
-                        /* Before the first lease there is nothing to lose; after it only running
-                         * programs may go on growing. */
+                        /* A program that never had a daemon has nothing to lose. Otherwise only
+                         * running programs may go on growing. */
                         if (unpause() || core.running || !daemon_line.instance)
                                 agent_alone(strerror(-r));
                 }
@@ -389,8 +390,8 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
         daemon_line.warned = true;
         agent_pause(false);
         agent_alone(text);
-        /* Of several programs that ran and grew without a daemon, none may have room for all of its
-         * memory. */
+        /* Several programs may have run and grown without a daemon, so that no program has room for
+         * all of its memory. */
         if (core.running && !agent_all_is_back())
                 agent_begin_drain(ALONE_PATIENCE_NS, true);
 }
@@ -440,7 +441,8 @@ static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-/* Less holds at once; more, once this daemon has sent all that it allows. */
+/* The mode in a FREEZE message holds at once. Without one, everything is allowed from ATTACHED
+ * on. */
 static void on_freeze(const struct wire_message *m)
 {
         agent.freeze_most = (enum wire_freeze)m->FREEZE.mode;
@@ -466,7 +468,7 @@ static void on_attached(const struct wire_message *m) REQUIRES(core_lock)
                 g->commit_requested = g->heap.allocated;
         g->limit_sequence = 0;
         g->attached = g->may_pass = true;
-        /* The size that the program sees depends on the host's memory. */
+        /* With overflow the visible size depends on the host's memory: wait until that is known. */
         if (!g->overflow || core.host.known)
                 gpu_is_managed(g);
         agent.host_requested_said = UINT64_MAX;
@@ -484,10 +486,10 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
 
         uint64_t commit_before = g->commit;
 
-        /* A LIMIT that crossed a REQUEST which returns room must not hand that room out again. */
+        /* If this LIMIT crossed a REQUEST that returns room, do not use that room again. */
         g->commit = MIN(m->LIMIT.commit, MAX(g->commit_requested, g->heap.allocated));
         if (m->LIMIT.backed < g->limit && m->LIMIT.backed < g->heap.allocated)
-                agent.run_said[g->index] = false; /* threads that want it back must ask again */
+                agent.run_said[g->index] = false; /* waiting threads must ask again */
         g->limit = m->LIMIT.backed;
         g->unevictable_allowed = m->LIMIT.unevictable;
         g->visible = m->LIMIT.visible_bytes;
@@ -495,7 +497,8 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
         g->limit_sequence = m->header.sequence;
         if (g->commit > commit_before)
                 core_room_changed(g);
-        /* The commit was lowered before the threads that had asked for it ran again. */
+        /* The commit was lowered before the threads that had asked for it could use it: ask
+         * again. */
         if (g->commit < commit_before && g->commit_askers > 0)
                 g->request_dirty = true;
         g->usage_dirty = true;
@@ -511,7 +514,8 @@ static void on_host_limit(const struct wire_message *m) REQUIRES(core_lock)
         if (!core.host.known)
                 core.host.most = m->HOST_LIMIT.most;
         core.host.known = true;
-        /* Requests that threads have made since then are not yet sent. */
+        /* This answers our last HOST message; requests that threads have made since are not yet
+         * sent. */
         if (m->HOST_LIMIT.of == agent.host_sequence &&
             core.host.allowed < agent.host_requested_said) {
                 count_refusal(&core.host.refused, agent.host_requested_said);
@@ -658,7 +662,7 @@ void agent_listen(void)
 }
 
 /* Give back room that the program no longer uses, some blocks at a time. Room left by buffers that
- * change sides stays for others of the program. */
+ * change sides stays for other buffers of the program. */
 static void trim_commit(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         uint64_t used = MAX(g->heap.allocated, g->commit_kept);
@@ -675,7 +679,7 @@ static void trim_commit(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         g->request_dirty = true;
 }
 
-/* Host memory: threads that use some report it, before and after. */
+/* Report host memory if threads want other bytes than reported, or hold fewer. */
 static void tell_host(void) REQUIRES(core_lock)
 {
         bool any = false;
@@ -689,7 +693,8 @@ static void tell_host(void) REQUIRES(core_lock)
                 send_host();
 }
 
-/* A thread waits for these figures to be sent, or for a message sent after them. */
+/* True if the figures must be sent now: a thread or the daemon waits for them or for a later
+ * message, or the last report is old enough. */
 static bool usage_is_due(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->request_dirty || g->leaving.count > 0 || agent.revoking || agent_wants_to_run() ||
@@ -698,7 +703,7 @@ static bool usage_is_due(const struct gpu *g) REQUIRES(core_lock)
                clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
 }
 
-/* A thread passes the gate of a client that was reported idle. */
+/* Report a client as active that was reported idle: a thread passes its gate. */
 static void tell_active(uint64_t now) REQUIRES(core_lock)
 {
         core.submits = false;
@@ -709,7 +714,7 @@ static void tell_active(uint64_t now) REQUIRES(core_lock)
         agent_send_lease(WIRE_ACTIVE);
 }
 
-/* A thread has waited long, and asks which process is in the way. */
+/* Ask the daemon which process is in the way of a thread that has waited long. */
 static void ask_holder(void) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
@@ -724,7 +729,8 @@ static void ask_holder(void) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-/* A create within the limit has failed: other processes hold bytes that were promised to us. */
+/* Report that the driver lacked memory within the limit: other processes hold bytes that were
+ * promised to us. */
 static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         struct wire_message m = {.SHORT.bytes = g->short_bytes};
@@ -736,7 +742,8 @@ static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         daemon_send(&m, WIRE_SHORT, g->index);
 }
 
-/* The daemon does not know, or no longer knows, that the program wants to run and what it needs. */
+/* True if the daemon does not know, or no longer knows, that the program wants to run and what it
+ * needs. */
 static bool run_is_due(const struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         const unsigned i = g->index;

@@ -14,7 +14,8 @@ static bool block_at_rest(const struct block *b)
         return true;
 }
 
-/* No memory of the heap is being made or released, including memory that the program has freed. */
+/* True if no memory of the heap is being made or released, including memory that the program has
+ * freed. */
 static bool at_rest(const struct heap *h)
 {
         for (size_t i = 0; i < h->count; i++)
@@ -26,8 +27,8 @@ static bool at_rest(const struct heap *h)
         return h->backed == h->resident;
 }
 
-/* The managed part of the resident memory. A block that the program has freed counts until it
- * leaves the accounts. */
+/* Returns the managed part of the resident memory. A block that the program has freed counts until
+ * it leaves the accounts. */
 static uint64_t managed_resident(const struct heap *h)
 {
         uint64_t bytes = 0;
@@ -39,7 +40,7 @@ static uint64_t managed_resident(const struct heap *h)
         return bytes;
 }
 
-/* Grows with every event that concerns memory of the heap. */
+/* Returns a number that grows with every event that concerns memory of the heap. */
 static uint64_t events(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->heap.next_id + g->heap.buried + g->moved_out + g->moved_in + g->spared_out +

@@ -10,5 +10,5 @@
 #include "preload/process/lock.h"
 
 /* The agent calls it before it sleeps, core_lock held. last: trace even if nothing has happened
- * since. */
+ * since the last trace. */
 void audit_tell(bool last) REQUIRES(core_lock);

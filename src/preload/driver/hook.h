@@ -1,5 +1,5 @@
-/* hook.h: hook_<symbol>() for each CUSTOM row of cuda_api.def, written by hand in the module it
- * belongs to. hooks.h explains the other behaviours. */
+/* hook.h: declares hook_<symbol>() for each CUSTOM row of cuda_api.def. These functions are written
+ * by hand, each in its module. hooks.h explains the other behaviours. */
 #pragma once
 
 #include "cuda/cuda_abi.h"

@@ -1,5 +1,5 @@
 /* real.c: owns the table of the real driver's functions. Must never hold a lock while it calls the
- * loader: a constructor that the loader runs may be waiting for us. */
+ * loader, because a constructor that the loader runs may wait for that lock. */
 #include "preload/driver/real.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 #include "base/macros.h"
 #include "preload/process/lock.h"
 
-#undef real /* the table itself */
+#undef real /* from here on `real` is the table itself */
 
 enum real_state { REAL_UNOPENED, REAL_OPEN, REAL_ABSENT };
 
@@ -41,7 +41,7 @@ struct real_driver real = {
 
 _Atomic(real_ioctl_fn *) real_ioctl;
 
-/* The rows that the driver lacks and for which no other entry was adopted. */
+/* True for each row that the driver lacks and for which no other address was adopted. */
 static _Atomic bool real_lacks[DOOR_COUNT];
 
 static int real_result(int state)
@@ -64,28 +64,28 @@ static void real_publish(void *const addresses[static DOOR_COUNT])
 int real_open(void)
 {
         static struct lock publishing;
-        static _Atomic int process; /* the process whose thread began to load it */
+        static _Atomic int process; /* the process whose thread began to load the driver */
         void *addresses[DOOR_COUNT] = {NULL};
         void *library;
         int state = atomic_load_explicit(&real_state, memory_order_acquire), none = 0;
 
         if (likely(state != REAL_UNOPENED))
                 return real_result(state);
-        /* Forked while a thread of the parent loaded it: the child's copy of the loader may be half
-         * done. */
+        /* This process was forked while a thread of the parent loaded the driver: the child's copy
+         * of the loader may be in the middle of a change. */
         if (!atomic_compare_exchange_strong(&process, &none, (int)getpid()) &&
             none != (int)getpid())
                 return real_result(REAL_ABSENT);
 
-        /* Racing threads all do this: the loader counts its references, and the first thread to
-         * return publishes the table. */
+        /* Racing threads may all load the driver: the loader counts its references, and the first
+         * thread that is done publishes the table. */
         library = compat_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         for (unsigned row = 0; library && row < DOOR_COUNT; row++)
                 addresses[row] = compat_dlsym(library, rows_symbol(row));
         if (library)
                 atomic_store_explicit(&real_ioctl, (real_ioctl_fn *)compat_dlsym(library, "ioctl"),
                                       memory_order_release);
-        (void)compat_dlerror(); /* the loader's error is ours, not the program's */
+        (void)compat_dlerror(); /* clear our error: the program must not see it */
 
         lock_acquire(&publishing);
         state = atomic_load_explicit(&real_state, memory_order_relaxed);

@@ -1,7 +1,7 @@
 /* real.h: the real driver, as found in libcuda.so.1.
  *
- * One member a row of cuda_api.def, named by its exported symbol. No member is ever NULL: before
- * real_open() and where the driver lacks a symbol it is a stub that returns
+ * The table has one member for each row of cuda_api.def, named by its exported symbol. No member is
+ * ever NULL: before real_open(), and if the driver lacks the symbol, it is a stub that returns
  * CUDA_ERROR_NOT_INITIALIZED or CUDA_ERROR_NOT_SUPPORTED. */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "cuda/cuda_abi.h"
 
-#define GPUS_MAX 16 /* as many as the protocol knows */
+#define GPUS_MAX 16 /* the protocol's limit */
 
 struct real_driver {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult(*symbol) params;
@@ -19,24 +19,24 @@ struct real_driver {
 
 extern struct real_driver real;
 
-/* In the library that tests watch, calls that may block go past a check (tests/watched/held.c). */
+/* In the test build of the library each call is checked: may it block? (tests/watched/held.c) */
 #ifdef SUBLET_WATCHED
 extern const struct real_driver real_watched;
 #define real real_watched
 #endif
 
-/* Does the driver have the row's function at this address? */
+/* True if this address is the driver's function for the row. */
 bool real_has(unsigned row, const void *address);
 
-/* The ioctl() that libcuda would use without us; NULL: not known yet. */
+/* The ioctl() that libcuda would call without us; NULL: not known yet. */
 typedef int real_ioctl_fn(int fd, unsigned long request, ...);
 extern _Atomic(real_ioctl_fn *) real_ioctl;
 
-/* Load libcuda.so.1 and fill the table, once; later calls return the first result. 0, or -ENOENT:
- * no driver on this machine, or this process was forked while it was being loaded. Thread-safe,
+/* Load libcuda.so.1 and fill the table, once; later calls return the first result. 0; -ENOENT: this
+ * machine has no driver, or this process was forked while the driver was being loaded. Thread-safe;
  * does not allocate with malloc(). */
 int real_open(void);
 
-/* Let a row that dlsym() could not find in the driver call this address, which cuGetProcAddress
- * handed out. False: the row has its function. */
+/* Set the function of a row that dlsym() did not find in the driver, to an address that
+ * cuGetProcAddress returned. False: the row has a function already. */
 bool real_adopt(unsigned row, void *address);

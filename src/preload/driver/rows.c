@@ -1,4 +1,4 @@
-/* rows.c: owns the ways to find a row of cuda_api.def: by name, by address. Must never allocate. */
+/* rows.c: owns the look-up of rows of cuda_api.def by name and by address. Must never allocate. */
 #include "preload/driver/rows.h"
 
 #include <stdatomic.h>
@@ -9,8 +9,8 @@
 #include "base/macros.h"
 #include "cuda/cuda_versions.h"
 
-/* All names one after the other, found by offset: a table of pointers would be relocated in every
- * process that we are preloaded into, CUDA or not. */
+/* All names one after the other, found by offset. A table of pointers would have to be relocated in
+ * every process that we are preloaded into, even without CUDA. */
 static const struct door_names {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         char base_of_##symbol[sizeof(#base)];                           \
@@ -73,9 +73,9 @@ void **rows_slot(struct real_driver *driver, enum door_row row)
 
 #define NAME_SLOTS 2048 /* a power of two, below one third full */
 
-/* Open addressing; a slot holds row + 1. The first thread that asks builds it. Threads that come
- * meanwhile search the rows one by one instead of waiting: a child forked during the build must not
- * wait for a thread that it does not have. */
+/* Two hash tables with open addressing; a slot holds row + 1. The first look-up builds them. Other
+ * threads search the rows one by one until then: if they waited, a child forked during the build
+ * would wait for a thread that it does not have. */
 static uint16_t symbol_slots[NAME_SLOTS], base_slots[NAME_SLOTS];
 static _Atomic int names_state; /* 0: not built, 1: being built, 2: built */
 
@@ -108,7 +108,7 @@ static bool names_ready(void)
                         const char *name = door_name(row_name(row, by_base));
                         uint32_t i = name_hash(name);
 
-                        /* Rows of one base stand together: its first one represents it. */
+                        /* Rows with the same base are adjacent: only the first is entered. */
                         if (by_base && row > 0 && strcmp(name, door_name(doors[row - 1].base)) == 0)
                                 continue;
                         while (slots[i % NAME_SLOTS])
@@ -162,7 +162,7 @@ enum door_row rows_find_base(const char *base, int version, uint64_t flags)
                 if (d->since > version)
                         continue;
                 if (d->flags & CU_API_PTSZ)
-                        variant = row; /* rows of one base stand in the order of their versions */
+                        variant = row; /* rows with the same base are sorted by version */
                 else
                         plain = row;
         }
@@ -186,7 +186,7 @@ bool rows_catches_base(const char *base)
 
 #define ADDRESS_SLOTS 2048
 
-/* Written once, before real_open() returns for the first time. */
+/* Hash table, written once, before real_open() returns for the first time. */
 static struct {
         void *address;
         uint16_t row;
@@ -204,7 +204,7 @@ void rows_learn(enum door_row row, void *address)
         while (address_slots[i % ADDRESS_SLOTS].address &&
                address_slots[i % ADDRESS_SLOTS].address != address)
                 i++;
-        /* A driver may give one function two names: the caught one counts. */
+        /* A driver may export one function by two names: keep the row that we intercept. */
         if (address_slots[i % ADDRESS_SLOTS].address &&
             doors[address_slots[i % ADDRESS_SLOTS].row].caught)
                 return;
@@ -220,7 +220,7 @@ enum door_row rows_find_address(const void *address)
         return DOOR_NONE;
 }
 
-/* ---- what is not in the table ---- */
+/* ---- names that are not in the table ---- */
 
 static struct {
         char name[64];
@@ -234,7 +234,7 @@ static bool is_uncaught(const char *name)
 #define CU_UNCAUGHT(symbol, reason) #symbol "\0"
 #include "cuda/cuda_uncaught.def"
 #undef CU_UNCAUGHT
-                ; /* ends with an empty name */
+                ; /* the list ends with an empty name */
 
         for (const char *n = names; *n; n += strlen(n) + 1)
                 if (strcmp(n, name) == 0)

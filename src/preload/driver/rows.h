@@ -1,7 +1,8 @@
-/* rows.h: the rows of cuda_api.def by name and by address, for the modules that hand out entry
- * points (dl.c, resolve.c) and the one that fills in the real driver (real.c).
+/* rows.h: finds rows of cuda_api.def by name and by address. For the modules that return entry
+ * points to the program (dl.c, resolve.c), and for real.c, which fills the table of the real
+ * driver.
  *
- * Nothing allocates; thread-safe unless said otherwise. */
+ * No function allocates. Thread-safe unless said otherwise. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,33 +19,33 @@ enum door_row {
         DOOR_NONE = DOOR_COUNT,
 };
 
-/* The row of an exported symbol; DOOR_NONE: not in the table. */
+/* Returns the row of an exported symbol; DOOR_NONE: not in the table. */
 enum door_row rows_find_symbol(const char *symbol);
-/* The row that cuGetProcAddress answers a name, version and flags with; DOOR_NONE: none. */
+/* Returns the row that cuGetProcAddress chooses for a name, version and flags; DOOR_NONE: none. */
 enum door_row rows_find_base(const char *base, int version, uint64_t flags);
 bool rows_knows_base(const char *base);
-/* Whether this function is caught in any of the versions that cuGetProcAddress knows. */
+/* True if we intercept any of the versions of this function that cuGetProcAddress knows. */
 bool rows_catches_base(const char *base);
 
-/* A version of a caught entry point that neither table has, by its symbol or its name for
- * cuGetProcAddress (cuMemFree_v9): such calls are reported. */
+/* True for a version of an intercepted entry point that neither table has (cuMemFree_v9): calls of
+ * it are reported. name: its symbol, or its name for cuGetProcAddress. */
 bool rows_is_undecided(const char *name);
 
 const char *rows_symbol(enum door_row row);
 int rows_since(enum door_row row);
-/* The member of a table of the driver's functions for a row. */
+/* Returns a row's member in a table of driver functions. */
 void **rows_slot(struct real_driver *driver, enum door_row row);
 
-/* The row of an address in the real driver; DOOR_NONE: not an address that we know. */
+/* Returns the row whose function has this address in the real driver; DOOR_NONE: none. */
 enum door_row rows_find_address(const void *address);
 
 /* Record an address of the real driver for rows_find_address(). For real_open() alone, before its
  * first return. */
 void rows_learn(enum door_row row, void *address);
 
-/* Entry points that a program looked up and that neither cuda_api.def nor cuda_uncaught.def knows.
- * Each name counts once; names beyond the first ROWS_UNKNOWN_MAX are not remembered, so each of
- * their look-ups counts. */
+/* Count an entry point that a program looked up and that neither cuda_api.def nor cuda_uncaught.def
+ * has. Each name counts once, but only ROWS_UNKNOWN_MAX names are remembered: of other names each
+ * look-up counts. */
 #define ROWS_UNKNOWN_MAX 64
 void rows_count_unknown(const char *name);
 unsigned rows_unknown_count(void);

@@ -18,7 +18,7 @@ static bool is_driver_name(const char *name)
         return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
-/* NULL, with an error for dlerror(), which some programs print without checking. */
+/* Returns NULL, with an error for dlerror(), which some programs print without checking. */
 static void *dlsym_missing(void *handle, const char *name)
 {
         static const char why[] = ", which this release of sublet does not know";
@@ -30,8 +30,8 @@ static void *dlsym_missing(void *handle, const char *name)
         return compat_dlsym(handle, text);
 }
 
-/* The program asks a certain library for a driver function. The real answer comes first: ours is
- * returned only if the program would have got the driver's. */
+/* The program asks a particular library for a driver function. The real answer comes first: our
+ * function is returned only if the program would have got the driver's. */
 static void *dlsym_caught(void *handle, const char *name)
 {
         void *p = compat_dlsym(handle, name);
@@ -45,8 +45,9 @@ static void *dlsym_caught(void *handle, const char *name)
         return doors_wrap(p);
 }
 
-/* RTLD_DEFAULT finds our doors by itself, because we are preloaded, but also functions that have no
- * door. A caller of RTLD_NEXT stands behind us, and wants the function of a library behind it. */
+/* With RTLD_DEFAULT the C library finds our doors, because we are preloaded, but also functions
+ * that have no door. A caller with RTLD_NEXT comes after us in the search order, and wants the
+ * function of a library after itself. */
 void *dlsym_route(void *handle, const char *name)
 {
         if (unlikely(is_driver_name(name)) && handle != RTLD_NEXT &&
@@ -55,8 +56,8 @@ void *dlsym_route(void *handle, const char *name)
         return compat_dlsym_address();
 }
 
-/* RTLD_DEEPBIND is taken out by now: with it a library would bind the C library's dlsym() and the
- * driver's functions before ours. */
+/* dl_entry.S has removed RTLD_DEEPBIND: with it a library would bind the C library's dlsym() and
+ * the driver's functions before ours. */
 void *dlopen_route(const char *path, int flags)
 {
         return compat_dlopen_address();

@@ -23,8 +23,8 @@
                 __attribute__((alias("door_" #symbol), visibility("default"))); \
         static CUresult door_##symbol params
 
-/* The kind of work, as gate_work() identifies it: the same kernel with about as many blocks, the
- * same graph, the same call with about as many bytes. */
+/* Returns the kind of work, as gate_work() names it: the same kernel with about as many blocks, the
+ * same graph, or the same call with about as many bytes. */
 static inline uint64_t work_of_kernel(uint64_t func, uint64_t x, uint64_t y, uint64_t z)
 {
         return gate_work(func, x * y * z);
@@ -37,7 +37,8 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
         return c ? work_of_kernel(func, c->gridDimX, c->gridDimY, c->gridDimZ) : 0;
 }
 
-/* By its arguments' types: (kernel, blocks...), (graph), (launch, kernel), (to, from, bytes). */
+/* The types of the arguments choose the function: (kernel, blocks...), (graph), (launch, kernel),
+ * (to, from, bytes). */
 #define UNWRAP(...)         __VA_ARGS__
 #define WORK_OF(call, args) WORK_OF_LIST(DOOR_##call, UNWRAP args, 0, 0, 0)
 #define WORK_OF_LIST(...)   WORK_OF_ARGUMENTS(__VA_ARGS__)
@@ -50,9 +51,9 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 #define BLOCKS(x) _Generic((x), unsigned int : (x), int : (x), default : 1)
 #define BYTES(x)  _Generic((x), size_t : (x), default : 0)
 
-/* In the usual case a call costs two marks and a look. All else is in functions of its own: their
- * registers would otherwise be saved and set up on each call. failed_: what the driver has answered
- * already; 0: it was not called. Then it is HOOKS_SUBMIT(). */
+/* Usually a call costs two marks and a load. All else is in functions of its own: their registers
+ * would otherwise be saved and set up on each call. failed_: the error that the driver has already
+ * returned; 0: the driver was not called, so the function does what HOOKS_SUBMIT() does. */
 #define CU_SUBMIT(symbol, submits_to, params, args)                                            \
         static NOINLINE CUresult gated_##symbol(CUresult failed_, UNWRAP params)               \
         {                                                                                      \

@@ -1,9 +1,9 @@
-/* doors.h: the exported driver functions (doors.c), for the modules that hand them out (dl.c,
- * resolve.c). Any thread. */
+/* doors.h: the exported driver functions (doors.c), for the modules that return their addresses
+ * (dl.c, resolve.c). Any thread. */
 #pragma once
 
 #include "preload/hooks/hooks.h"
 #include "preload/driver/rows.h"
 
-/* Our function for a row; NULL: not caught. */
+/* Returns our function for a row; NULL: the function is not intercepted. */
 void *doors_wrapper(enum door_row row);

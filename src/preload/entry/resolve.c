@@ -1,24 +1,25 @@
 /* resolve.c: answers cuGetProcAddress. Asks the real resolver first and replaces the address that
- * it returns, so that version and flags keep their meaning. Must never return an entry point that
- * the driver did not. */
+ * it returns, so that version and flags keep their meaning. Must never return an entry point for
+ * which the driver returned none. */
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/entry/doors.h"
 
-/* What the driver would answer a program of another CUDA version; NULL: nothing. */
+/* Returns the driver's answer for a program of another CUDA version; NULL: there is no function. */
 static void *answer(const char *name, int version, cuuint64_t flags)
 {
         CUdriverProcAddressQueryResult status;
         void *p = NULL;
         CUresult result = real.cuGetProcAddress_v2(name, &p, version, flags, &status);
 
-        if (result == CUDA_ERROR_NOT_SUPPORTED) /* a driver before CUDA 12 has only the first one */
+        /* Drivers before CUDA 12 have only the first version of the resolver. */
+        if (result == CUDA_ERROR_NOT_SUPPORTED)
                 result = real.cuGetProcAddress(name, &p, version, flags);
         return result == CUDA_SUCCESS ? p : NULL;
 }
 
-/* The row of a function that dlsym() does not find. A function newer than the ABI declared here
- * counts only if the driver answers with the same function for the version of a row. */
+/* Returns the row of a function that dlsym() does not find. A function newer than the ABI declared
+ * here counts only if the driver answers with the same function for the version of a row. */
 static enum door_row row_without_symbol(const char *name, const void *address, int version,
                                         cuuint64_t flags)
 {
@@ -34,8 +35,9 @@ static enum door_row row_without_symbol(const char *name, const void *address, i
                        : DOOR_NONE;
 }
 
-/* NULL: a version of a caught function that the tables do not know. Its address would bypass us,
- * and our door of an older version would read its arguments by another ABI. */
+/* Returns our entry point for the driver's address. NULL: the tables do not know this version of an
+ * intercepted function. Its address would bypass us, and our door of an older version would read
+ * its arguments by another ABI. */
 static void *resolve(const char *name, void *address, int version, cuuint64_t flags)
 {
         enum door_row row = rows_find_base(name, version, flags);
@@ -51,7 +53,8 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
 
         row = row_without_symbol(name, address, version, flags);
         if (row == DOOR_NONE) {
-                /* A version older than the table's first: cuda_uncaught.def says why it passes. */
+                /* A version older than the table's first version: cuda_uncaught.def says why it
+                 * passes. */
                 if (version <= CUDA_VERSION && rows_knows_base(name))
                         return address;
                 rows_count_unknown(name);

@@ -1,5 +1,5 @@
-/* overflow.c: owns which buffers lie on the card and which on the host. Must never move one while
- * work is in flight, nor take host memory that was not promised. */
+/* overflow.c: owns the choice which buffers lie on the card and which on the host. Must never move
+ * a buffer while work is in flight, nor take host memory that was not promised. */
 #include "preload/extra/overflow.h"
 
 #include <errno.h>
@@ -23,10 +23,10 @@
 #include "preload/state/daemon.h"
 
 #define SETTLE_NS   (200 * NSEC_PER_MSEC) /* programs allocate many buffers in a row */
-#define SPACING_NS  NSEC_PER_SEC
-#define PATIENCE_NS (100 * NSEC_PER_MSEC) /* between our drains; doubled when they fail */
+#define SPACING_NS  NSEC_PER_SEC          /* between our drains; doubled when they fail */
+#define PATIENCE_NS (100 * NSEC_PER_MSEC) /* how long a drain of ours may take */
 #define SPACING_MAX (30 * NSEC_PER_SEC)
-#define SMALL_PART  64u /* of the card, kept for small allocations */
+#define SMALL_PART  64u /* 1 / 64 of the card is kept for small allocations */
 
 enum phase { REST, DRAINS, MOVES };
 
@@ -34,10 +34,13 @@ static struct {
         enum phase phase;
         uint64_t next_ns; /* UINT64_MAX: all buffers lie where they should */
         uint64_t spacing_ns;
-        uint64_t requested;              /* the most bytes of each card */
-        uint64_t moved;                  /* bytes, this time */
-        bool asked, arranging, arranged; /* by the trials: to be begun, begun, done */
-        bool carries, cancelled;         /* an extent is on its way, after which the move ends */
+        uint64_t requested; /* most bytes to use of each card */
+        uint64_t moved;     /* bytes moved in this drain */
+        bool asked,         /* the trials want buffers to move */
+                arranging,  /* that move is in progress */
+                arranged;   /* that move has succeeded */
+        bool carries,       /* an extent is on its way */
+                cancelled;  /* the move ends when that extent has arrived */
 } overflow = {.next_ns = UINT64_MAX, .spacing_ns = SPACING_NS, .requested = UINT64_MAX};
 
 /* ---- what this GPU can do ---- */
@@ -97,7 +100,7 @@ void overflow_learn(struct gpu *g)
 
 /* ---- allocation ---- */
 
-/* The most that it may ever have of the card. */
+/* Returns the most bytes of the card that the program may ever have. */
 static uint64_t share(const struct gpu *g) REQUIRES(core_lock)
 {
         return MIN(sub_sat(g->visible, core_own_unevictable(g)), g->keep);
@@ -207,9 +210,9 @@ int sublet_buffer_priority(uint64_t address, int priority)
         return r;
 }
 
-/* ---- who shall lie where ---- */
+/* ---- which buffers lie where ---- */
 
-/* Buffers for the card first; the order of equals is fixed, so that nothing moves in vain. */
+/* Buffers for the card come first; the order of equals is fixed, so that nothing moves in vain. */
 static int by_rank(const void *left, const void *right)
 {
         const struct block *a = *(struct block *const *)left, *b = *(struct block *const *)right;
@@ -230,7 +233,7 @@ bool overflow_places(const struct block *b)
         return b->kind == BLOCK_LARGE && !b->dying && !b->managed && !b->held;
 }
 
-/* How much of the card's room this buffer may use, given the room for all of its kind. */
+/* Returns how much of the card this buffer may use, given what all buffers may use. */
 static uint64_t room_of(const struct block *b, uint64_t most)
 {
         uint64_t kept = MIN(profile_room(), most / 2);
@@ -301,7 +304,7 @@ static void request_more(struct gpu *g) REQUIRES(core_lock)
         g->request_dirty = true;
 }
 
-/* ---- the course ---- */
+/* ---- the course of a move ---- */
 
 static void arranged(bool good)
 {
@@ -312,7 +315,7 @@ static void arranged(bool good)
         bell_ring(&core.changed);
 }
 
-/* No extent on this GPU is to change sides. */
+/* Drop the plan: no extent of this GPU changes sides. */
 static void unplan(struct gpu *g)
 {
         struct heap_cursor c = {0};
@@ -371,7 +374,7 @@ void overflow_step(uint64_t now)
                         continue;
                 request_more(g);
                 if (profile_room())
-                        g->commit_used_ns = now; /* who leaves comes back */
+                        g->commit_used_ns = now; /* keep the room: buffers that leave come back */
                 in = plan(g, &out);
                 if (in == 0 && (out == 0 || !profile_room())) {
                         unplan(g); /* do not move a buffer out if none comes in */
@@ -380,7 +383,7 @@ void overflow_step(uint64_t now)
                 if (!request_may_map(sub_sat(out, in) + 2 * g->heap.extent_bytes)) {
                         unplan(g);
                         refused = true;
-                        continue; /* requested; the answer comes by overflow_changed() */
+                        continue; /* overflow_changed() follows the daemon's answer */
                 }
                 any = true;
         }
@@ -390,7 +393,8 @@ void overflow_step(uint64_t now)
         }
         overflow.phase = DRAINS;
         overflow.moved = 0;
-        agent_begin_drain(PATIENCE_NS, false); /* a step is to be whole */
+        agent_begin_drain(PATIENCE_NS,
+                          false); /* not frozen, because a step of the program has to be whole */
 }
 
 bool overflow_drained(void)
@@ -414,8 +418,8 @@ bool overflow_drain_failed(void)
 
 void overflow_cancel(void)
 {
-        /* A thread of the program finds the daemon gone while the agent carries an extent: no
-         * thread may run before the extent lies where it belongs. */
+        /* A thread of the program may find the daemon gone while the agent carries an extent. No
+         * thread may run before that extent lies where it belongs. */
         overflow.cancelled = overflow.carries;
         if (overflow.phase == REST || overflow.carries)
                 return;
@@ -437,7 +441,7 @@ uint64_t overflow_next_ns(void)
 
 /* ---- moving ---- */
 
-/* Can the extent change sides now? */
+/* True if the extent can change sides now. */
 static bool may_move(const struct gpu *g, const struct extent *e) REQUIRES(core_lock)
 {
         uint64_t most = MIN(g->commit, share(g));
@@ -450,7 +454,7 @@ static bool may_move(const struct gpu *g, const struct extent *e) REQUIRES(core_
         return e->state == EXTENT_RESIDENT && core_host_mapped() + e->bytes <= core.host.allowed;
 }
 
-/* An extent that comes in if there is room, else one that leaves. */
+/* Returns an extent to move to the card if there is room for one, otherwise one to move out. */
 static struct extent *next_move(struct gpu **ret_gpu) REQUIRES(core_lock)
 {
         struct extent *leaves = NULL;
@@ -473,8 +477,8 @@ static struct extent *next_move(struct gpu **ret_gpu) REQUIRES(core_lock)
         return leaves;
 }
 
-/* Make memory on the other side, fill it at a temporary address, then put it in place of the old.
- * Not CUDA_SUCCESS: the extent lies where it was. */
+/* Make memory on the other side, fill it at a temporary address, and put it in place of the old
+ * memory. After a failure the extent lies where it was. */
 static CUresult carry(struct gpu *g, struct extent *e, bool to_card)
 {
         struct extent other = {.address = g->aside, .bytes = e->bytes, .block = e->block};

@@ -1,5 +1,5 @@
-/* profile.c: owns the trials and what is known of buffers. Must never keep a program from going on:
- * what cannot be tried is left out. */
+/* profile.c: owns the trials and the known use of buffers. Must never keep a program from going on:
+ * buffers that cannot be tried are left out. */
 #include "preload/extra/profile.h"
 
 #include <errno.h>
@@ -25,12 +25,12 @@
 #include "preload/extra/trial.h"
 #include "preload/state/request.h"
 
-#define SAMPLE_NS    (20 * NSEC_PER_MSEC) /* shorter steps are timed several at a time, ... */
-#define SAMPLE_LEAST 16u                  /* ... and so many submissions at least */
+#define SAMPLE_NS    (20 * NSEC_PER_MSEC) /* least time of a sample, which may be several steps */
+#define SAMPLE_LEAST 16u                  /* least number of submissions in a sample */
 #define STEPS_MAX    1000u
-#define STEP_MOST_NS (10 * NSEC_PER_SEC) /* work that repeats more seldom is no step */
-#define PATIENCE_NS  (20 * NSEC_PER_SEC) /* until buffers lie as planned, and work has ended */
-#define FAILURES_MAX 4u                  /* in a row */
+#define STEP_MOST_NS (10 * NSEC_PER_SEC) /* work that repeats less often is no step */
+#define PATIENCE_NS  (20 * NSEC_PER_SEC) /* how long moves and work in flight may take */
+#define FAILURES_MAX 4u                  /* failures in a row that end the trials */
 #define NAP_NS       (20 * NSEC_PER_USEC)
 
 enum state { OFF, LEARNS, TRIES, ENDED };
@@ -38,8 +38,8 @@ enum state { OFF, LEARNS, TRIES, ENDED };
 /* A buffer that is tried. */
 struct tried {
         struct profile_buffer buffer;
-        uint64_t id;    /* of the block */
-        uint64_t there; /* the most bytes of it that were on the card */
+        uint64_t id;    /* id of the block */
+        uint64_t there; /* most bytes of the buffer that were on the card */
 };
 
 /* How many buffers of a size have been allocated. */
@@ -52,21 +52,21 @@ static struct {
         enum state state;
         const char *to, *from;
         int fd;                    /* the file `to`, once this process writes it */
-        struct profile_list known; /* what the file says */
+        struct profile_list known; /* buffers that the file `from` lists */
         bool known_said;
         struct size *sizes;
         size_t size_count;
-        uint64_t peak; /* the largest sum of bytes so far */
+        uint64_t peak; /* largest sum of allocated bytes so far */
 
         struct steps steps;
-        uint64_t step_ns; /* with none of them on the card, roughly; 0: not known */
+        uint64_t step_ns; /* rough time of a step with no tried buffer on the card; 0: not known */
         struct trial trial;
         struct tried tried[TRIAL_BUFFERS_MAX];
         unsigned count;
-        int turn;     /* which buffer's; TRIAL_GROUND */
-        bool placed;  /* and all lies so */
-        bool timed;   /* the sample has begun; before it a step passes to warm up */
-        bool busy;    /* a thread is at it */
+        int turn;     /* the buffer whose turn it is, or TRIAL_GROUND */
+        bool placed;  /* all buffers lie as that turn needs */
+        bool timed;   /* the sample has begun, after a step to warm up */
+        bool busy;    /* a thread is working on the trials */
         bool written; /* the file has contents */
         uint64_t steps_wanted, steps_passed, began_ns, lease;
         unsigned failures;
@@ -108,7 +108,7 @@ static void read_file(const char *path)
                             path, bad.first, bad.text, bad.lines);
 }
 
-/* Of several processes of one program the first to try writes the file. */
+/* If a program has several processes, the first to try writes the file. */
 static int claim_file(void)
 {
         if (profile.fd >= 0)
@@ -133,7 +133,7 @@ static void write_file(struct profile_list *list)
                 profile_format(program_invocation_short_name, profile.step_ns, list);
         size_t n = text ? strlen(text) : 0;
 
-        /* In one write, so that a reader gets the old file or the new one. */
+        /* Write all of the file at once, so that a reader gets the old file or the new one. */
         if (!text || pwrite(profile.fd, text, n, 0) != (ssize_t)n ||
             ftruncate(profile.fd, (off_t)n) < 0)
                 log_warning("cannot write the profile %s: %s", profile.to, strerror(errno));
@@ -197,7 +197,7 @@ static uint64_t count_size(unsigned gpu, uint64_t bytes)
                         return ++s->count;
         s = realloc(profile.sizes, (profile.size_count + 1) * sizeof(*s));
         if (!s)
-                return 0; /* of no file's buffers */
+                return 0; /* 0: no file knows the buffer */
         profile.sizes = s;
         s[profile.size_count++] = (struct size){gpu, bytes, 1};
         return 1;
@@ -220,7 +220,7 @@ void profile_allocated(struct gpu *g, struct block *b)
                 sum += core.gpus[i].heap.allocated + core.gpus[i].heap.mapped;
         if (sum <= profile.peak)
                 return;
-        /* The program is still setting up; work that repeats there is not its steps. */
+        /* The program is still setting up: work that repeats now is not a step. */
         profile.peak = sum;
         if (profile.state == LEARNS)
                 steps_reset(&profile.steps);
@@ -281,7 +281,7 @@ static int by_size(const void *left, const void *right)
         return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* The largest ones. */
+/* Choose the largest buffers for the trials. */
 static int choose_tried(void)
 {
         struct tried *all;
@@ -308,7 +308,7 @@ static int choose_tried(void)
         return 0;
 }
 
-/* Room on the host for all buffers that are tried, or for the largest. */
+/* Request host memory for all buffers that are tried, or for as many of the largest as possible. */
 static int take_host(void) UNLOCKS(core_lock)
 {
         for (; profile.count > 0; profile.count /= 2) {
@@ -319,7 +319,7 @@ static int take_host(void) UNLOCKS(core_lock)
                 for (unsigned i = 0; i < core.gpu_count; i++)
                         more = sub_sat(more, core.gpus[i].heap.mapped);
                 if (request_host(more) == 0) {
-                        core.host.taking -= more; /* promised; taken as buffers move */
+                        core.host.taking -= more; /* promised now, taken when buffers move */
                         return 0;
                 }
         }
@@ -345,7 +345,8 @@ static void relearn(void)
                 overflow_changed(&core.gpus[i]);
 }
 
-/* Wait for the work in flight. False: it goes on, perhaps until other work is submitted. */
+/* Wait for the work in flight. False: it does not end, perhaps not before other work is
+ * submitted. */
 static bool settle(void) UNLOCKS(core_lock)
 {
         uint64_t until = clock_now_ns() + PATIENCE_NS;
@@ -364,7 +365,7 @@ static bool settle(void) UNLOCKS(core_lock)
         return !quiesce_capturing();
 }
 
-/* Put all buffers where they have to be for this one's turn. */
+/* Put all buffers where they have to lie for this buffer's turn. */
 static bool arrange(int turn) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -395,7 +396,7 @@ static bool arrange(int turn) UNLOCKS(core_lock)
         return good;
 }
 
-/* What each tried buffer saves. NULL: no memory. */
+/* Returns what each tried buffer saves. list.buffers is NULL if there is no memory. */
 static struct profile_list results(void)
 {
         struct profile_list list = {.buffers = calloc(profile.count + 1, sizeof(*list.buffers))};
@@ -406,7 +407,8 @@ static struct profile_list results(void)
 
                 if (!trial_result(&profile.trial, i, &saved, &t->buffer.noise_ns))
                         continue;
-                /* Where the card had no room for all of it, the rest would save as much. */
+                /* If the card had room for only a part of the buffer, assume that the rest would
+                 * save time in proportion. */
                 if (t->there && t->there < t->buffer.bytes)
                         saved = (uint64_t)((double)saved * (double)t->buffer.bytes /
                                            (double)t->there);
@@ -460,7 +462,7 @@ static void go_on(void) UNLOCKS(core_lock)
                         return;
                 }
                 if (!core.running || quiesce_capturing() || core_passive())
-                        return; /* another time */
+                        return; /* try again at a later step */
                 profile.failures++;
                 trial_skip(&profile.trial);
         }
@@ -505,13 +507,13 @@ static void begin(void) UNLOCKS(core_lock)
         go_on();
 }
 
-/* How many parts of `each` make up at least `all`. */
+/* Returns how many parts of `each` make up at least `all`. */
 static uint64_t parts_of(uint64_t all, uint64_t each)
 {
         return (all + each - 1) / each;
 }
 
-/* So many steps took this long. */
+/* A sample of profile.steps_wanted steps has ended. */
 static void sampled(uint64_t ns) UNLOCKS(core_lock)
 {
         if (!profile.steps_wanted) {
@@ -519,7 +521,7 @@ static void sampled(uint64_t ns) UNLOCKS(core_lock)
                 profile.steps_wanted = MIN(MAX(parts_of(SAMPLE_NS, profile.step_ns),
                                                parts_of(SAMPLE_LEAST, profile.steps.gap)),
                                            STEPS_MAX);
-                profile.timed = false; /* once more, as for all other samples */
+                profile.timed = false; /* this first time only shows how many steps make a sample */
                 profile.steps_passed = 0;
                 return;
         }
@@ -543,7 +545,7 @@ static void step_begins(void) UNLOCKS(core_lock)
         if (++profile.steps_passed < (profile.timed ? MAX(profile.steps_wanted, 1u) : 1u))
                 return;
         if (!settle()) {
-                profile.timed = false; /* a later end would count more steps */
+                profile.timed = false; /* a sample that ends later would include more steps */
                 if (quiesce_capturing() || core_passive())
                         return;
                 log_warning("no profile: the program's work waits for what it does later");
@@ -554,7 +556,7 @@ static void step_begins(void) UNLOCKS(core_lock)
                 sampled(clock_now_ns() - profile.began_ns);
                 return;
         }
-        profile.timed = true; /* or again: other programs had the card meanwhile */
+        profile.timed = true; /* begin the sample, again if other programs had the card */
         profile.steps_passed = 0;
         profile.lease = core.lease;
         profile.began_ns = clock_now_ns();
@@ -586,7 +588,7 @@ void profile_submission(uint64_t work)
 {
         lock_acquire(&core_lock);
         if (!core.running || quiesce_capturing()) {
-                profile.timed = false; /* a step that begins now is not counted */
+                profile.timed = false; /* a step that begins now is not timed */
         } else if (!profile.busy && (profile.state == LEARNS || profile.state == TRIES)) {
                 profile.busy = true;
                 look(work);

@@ -20,7 +20,7 @@ int64_t profile_use(const struct profile_buffer *b)
         return b->saved_ns ? (int64_t)MIN(MAX(b->saved_ns / mib, 1u), (uint64_t)INT64_MAX) : -1;
 }
 
-/* Ends line with NUL and cuts it to pieces. */
+/* Reads one line, and cuts it to pieces. False: it describes no buffer. */
 static bool read_buffer(char *line, struct profile_buffer *ret)
 {
         uint64_t gpu = UINT64_MAX, bytes = 0, nth = 0, saved = UINT64_MAX, noise = 0;

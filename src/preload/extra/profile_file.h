@@ -4,10 +4,10 @@
  *     # a comment
  *     gpu=0 bytes=1073741824 nth=3 saved_ns=1234567 noise_ns=1200
  *
- * A line a buffer: on which of the program's GPUs, of how many bytes as it was asked for, the how
- * manieth of that size there (from 1), what a step of the program is shorter by when it lies on the
- * card, and the scatter that this was told from. By the first three a buffer is known again; what
- * is not known of a line (a later release's words) is passed over.
+ * A line describes a buffer: its GPU as the program counts, its requested bytes, its number among
+ * the buffers of that size there (from 1), the time that a step saves when it lies on the card, and
+ * the scatter of the samples. The first three identify the buffer in a later run. Unknown words,
+ * which a later release may write, are ignored.
  *
  * Pure: no file is touched. */
 #pragma once
@@ -17,7 +17,7 @@
 
 #define PROFILE_BUFFERS_MAX 4096u
 #define PROFILE_TEXT_MAX    (1u << 20)
-#define PROFILE_LINE_MAX    192u /* of what is written */
+#define PROFILE_LINE_MAX    192u /* longest line that is written */
 
 struct profile_buffer {
         unsigned gpu;
@@ -30,21 +30,22 @@ struct profile_list {
         size_t count;
 };
 
-/* What was passed over. */
+/* Lines of the text that were ignored. */
 struct profile_bad {
-        unsigned lines, first; /* how many, and the number of the first one; */
-        char text[48];         /* its beginning, printable */
+        unsigned lines, /* number of ignored lines */
+                first;  /* line number of the first one */
+        char text[48];  /* beginning of the first one, printable */
 };
 
-/* 0; -EINVAL: it does not begin as a profile does; -EPROTONOSUPPORT: another version; -ENOMEM. The
- * caller frees the contents of ret. */
+/* 0; -EINVAL: the text is no profile; -EPROTONOSUPPORT: another version; -ENOMEM. The caller frees
+ * the contents of ret. */
 int profile_parse(const char *text, size_t length, struct profile_list *ret,
                   struct profile_bad *ret_bad);
 
-/* The text of a profile; the buffer most worth its place comes first. NULL: no memory. The caller
- * frees it. */
+/* Returns the text of a profile; the buffer most worth its place on the card comes first. NULL: no
+ * memory. The caller frees the text. */
 char *profile_format(const char *program, uint64_t step_ns, struct profile_list *list);
 
-/* The rank of a buffer: nanoseconds saved for each MiB, at least 1; -1: it was tried, and saves
- * nothing. */
+/* Returns the rank of a buffer: nanoseconds saved for each MiB, at least 1; -1: the buffer was
+ * tried, and saves nothing. */
 int64_t profile_use(const struct profile_buffer *b);

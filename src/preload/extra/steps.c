@@ -1,4 +1,4 @@
-/* steps.c: owns what is known of each kind of work. Must never take two steps for one if a kind of
+/* steps.c: owns the figures of each kind of work. Must never take two steps for one if a kind of
  * work occurs once in each. */
 #include "preload/extra/steps.h"
 
@@ -6,9 +6,9 @@
 
 #include "base/macros.h"
 
-#define STABLE   4u  /* the same distance so often is no accident */
-#define LEAST    32u /* submissions, before anything is concluded */
-#define LOST     8u  /* steps */
+#define STABLE   4u  /* the same distance so many times in a row is no accident */
+#define LEAST    32u /* submissions before anything is concluded */
+#define LOST     8u  /* steps without the work that begins a step */
 #define LOST_MIN 1024u
 
 void steps_reset(struct steps *s)
@@ -16,7 +16,7 @@ void steps_reset(struct steps *s)
         memset(s, 0, sizeof(*s));
 }
 
-/* NULL: there are too many. */
+/* Returns the record of a kind of work; NULL: there are too many kinds. */
 static struct steps_kind *kind_of(struct steps *s, uint64_t work)
 {
         uint64_t i = work * UINT64_C(0x9e3779b97f4a7c15) >> 32;
@@ -36,7 +36,7 @@ static struct steps_kind *kind_of(struct steps *s, uint64_t work)
         }
 }
 
-/* Equal to within an eighth, for work that a program does only now and then. */
+/* True if the numbers differ by at most an eighth: programs do some work only now and then. */
 static bool is_about(uint64_t a, uint64_t b)
 {
         return MAX(a, b) - MIN(a, b) <= MIN(a, b) / 8;
@@ -57,8 +57,8 @@ static void kind_comes(struct steps_kind *k, uint64_t now)
         k->last = now;
 }
 
-/* It has come lately, as often as expected, and is steady or has not been seen often enough to
- * tell. */
+/* True if the kind has come lately, as often as expected, and is steady or has not come often
+ * enough to tell. */
 static bool may_begin_steps(const struct steps *s, const struct steps_kind *k)
 {
         return k->gap && s->submissions - k->last <= 2 * k->gap &&
@@ -76,7 +76,7 @@ bool steps_look(struct steps *s, uint64_t work)
         if (now < LEAST || k->stable < STABLE)
                 return false;
         /* Take a rarer kind than the known one only if it is clearly rarer: another kind of the
-         * same step may be slightly so. */
+         * same step may be slightly rarer. */
         if (s->gap && (k->gap <= s->gap || is_about(k->gap, s->gap)))
                 return false;
         for (const struct steps_kind *o = s->kind; o < s->kind + STEPS_KINDS; o++)

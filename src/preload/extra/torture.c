@@ -18,8 +18,8 @@
 
 #define CALLS     100u
 #define EVERY_NS  (20 * NSEC_PER_MSEC)
-#define DRAIN_MIN (20 * NSEC_PER_MSEC) /* the patience of our drains lies between this ... */
-#define DRAIN_VAR (80 * NSEC_PER_MSEC) /* ... to so much more */
+#define DRAIN_MIN (20 * NSEC_PER_MSEC) /* least patience of our drains */
+#define DRAIN_VAR (80 * NSEC_PER_MSEC) /* random part of the patience */
 
 enum phase { REST, DRAINS, EVICTS, RESTORES };
 
@@ -27,13 +27,13 @@ static struct {
         uint64_t seed, calls, every_ns;
         _Atomic uint64_t threads;
 
-        /* core_lock held */
-        uint64_t random; /* the agent's */
-        bool asked;      /* set by a thread that waits for it */
+        /* under core_lock */
+        uint64_t random; /* the agent's random state */
+        bool asked;      /* a thread waits for torture */
         enum phase phase;
         uint64_t began_ns, next_ns;
-        uint64_t taken; /* bytes it had, then those that were taken from it */
-        uint64_t ended; /* in any way: the thread that asked goes on */
+        uint64_t taken; /* backed bytes at the begin, then the bytes that were evicted */
+        uint64_t ended; /* number of ended tortures; the waiting thread then goes on */
         uint64_t times, drains_failed;
 } torture = {.next_ns = UINT64_MAX};
 

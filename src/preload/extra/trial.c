@@ -68,7 +68,7 @@ static int64_t median(int64_t *values, unsigned n)
         return n % 2 ? values[n / 2] : values[n / 2 - 1] + (values[n / 2] - values[n / 2 - 1]) / 2;
 }
 
-/* The ground samples taken, in order. */
+/* Collects the ground samples, in order. Returns their number. */
 static unsigned grounds(const struct trial *t, int64_t *ret)
 {
         unsigned n = 0;
@@ -87,7 +87,7 @@ uint64_t trial_ground_ns(const struct trial *t)
         return (uint64_t)median(all, n);
 }
 
-/* The median difference between one ground sample and the next. */
+/* Returns the median difference between one ground sample and the next. */
 static uint64_t noise_ns(const struct trial *t)
 {
         int64_t all[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX];
@@ -98,7 +98,8 @@ static uint64_t noise_ns(const struct trial *t)
         return n < 2 ? 0 : (uint64_t)median(all, n - 1);
 }
 
-/* The median of what it saved. Returns the number of rounds; 0: it was never tried. */
+/* *ret: the median of the time that a buffer saved. Returns the number of rounds; 0: the buffer was
+ * never tried. */
 static unsigned saved_ns(const struct trial *t, unsigned buffer, double *ret)
 {
         int64_t saved[TRIAL_ROUNDS];
@@ -120,8 +121,8 @@ static unsigned saved_ns(const struct trial *t, unsigned buffer, double *ret)
         return n;
 }
 
-/* The buffers of a kind that were tried: how many, the mean of what they saved, and its variance.
- */
+/* The tried buffers of a kind: their number, and the mean and variance of the time that they
+ * saved. */
 struct kin {
         unsigned count;
         double mean, variance;
@@ -155,7 +156,7 @@ bool trial_result(const struct trial *t, unsigned buffer, uint64_t *ret_saved_ns
                 return false;
         if (k.count > 1) {
                 /* For the median of samples less the mean of two others the factor is 2 if errors
-                 * are normal; errors of times have longer tails. */
+                 * are normal. Here it is 3, because errors of times have longer tails. */
                 double by_chance = 3 * square / rounds;
 
                 own = k.variance > by_chance ? 1 - by_chance / k.variance : 0;

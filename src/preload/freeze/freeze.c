@@ -1,5 +1,5 @@
-/* freeze.c: owns whether the program may be frozen, and whether it is. Must never thaw it while any
- * of its memory is away; only the agent knows that none is. */
+/* freeze.c: owns the decision to freeze the program, and the state: is it frozen? Must never thaw
+ * the program while any of its memory is evicted; only the agent knows when all of it is back. */
 #include "preload/freeze/freeze.h"
 
 #include <errno.h>
@@ -25,25 +25,25 @@
 #include "preload/rm/rm.h"
 #include "preload/process/trace.h"
 
-#define CANARY_NS     (20 * NSEC_PER_MSEC) /* a call of the program's may delay it; then twice */
+#define CANARY_NS     (20 * NSEC_PER_MSEC) /* for the first attempt; doubled for each further one */
 #define CANARY_TRIES  5u
-#define CANARY_FAILS  3u                  /* hand-offs that fell back to the drain for it */
-#define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* then twice */
-#define AGAIN_NS      NSEC_PER_SEC /* by then a call that was looking up addresses has ended */
-#define TEST_EVERY_NS (2 * NSEC_PER_SEC) /* while the GPU is too busy for an answer */
+#define CANARY_FAILS  3u                  /* failures of freeze_confirm() that turn freezing off */
+#define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* first pause between attempts; doubled each time */
+#define AGAIN_NS      NSEC_PER_SEC        /* how long after a thaw failures are blamed on it */
+#define TEST_EVERY_NS (2 * NSEC_PER_SEC)  /* between two tests, if the GPU was too busy */
 
 static struct {
         enum wire_freeze requested, allowed;
-        bool asked;      /* for the mode, by name */
-        bool tests_only; /* for `sublet doctor` */
+        bool asked;      /* SUBLET_FREEZE names a mode */
+        bool tests_only; /* this process serves `sublet doctor` */
         char off[FREEZE_WHY_MAX];
-        bool known[GPUS_MAX]; /* it works there */
-        uint64_t test_ns;     /* not before */
+        bool known[GPUS_MAX]; /* freezing is known to work on this GPU */
+        uint64_t test_ns;     /* earliest time of the next test */
         bool stands;
         uint64_t began_ns, times, lost_ns, took_ns;
         unsigned canaries_failed;
-        _Atomic uint64_t moved; /* how often memory was about to leave under the frozen program, */
-        _Atomic uint64_t ended_ns; /* and when the program last went on */
+        _Atomic uint64_t moved;    /* freezes in which memory could move */
+        _Atomic uint64_t ended_ns; /* time of the last thaw */
 } freeze = {.requested = WIRE_FREEZE_MOVE, .allowed = WIRE_FREEZE_MOVE};
 
 /* Turn freezing off for the rest of this process. */
@@ -52,7 +52,8 @@ static void turn_off(const char *why)
         if (freeze.off[0])
                 return;
         (void)snprintf(freeze.off, sizeof(freeze.off), "%s", why);
-        /* Silent where freezing is on by default; whoever asks for a pause is told. */
+        /* If freezing is only on by default, nothing is logged; a request to pause gets the reason.
+         */
         if (freeze.asked && freeze.requested == WIRE_FREEZE_MOVE)
                 log_notice("this program is not frozen on the GPU, but drained: %s (driver %s)",
                            why, rm_driver()[0] ? rm_driver() : "unknown");
@@ -123,7 +124,7 @@ bool freeze_is_ready(void)
         return true;
 }
 
-/* A test's result as 0 or -errno, and as a sentence. */
+/* Returns a test's result as 0 or -errno, and the reason as a sentence. */
 static int verdict(enum freeze_result result, int refusal, const char **ret_why)
 {
         switch (result) {
@@ -152,8 +153,8 @@ static int verdict(enum freeze_result result, int refusal, const char **ret_why)
         return -EIO;
 }
 
-/* Use what is known, or test. Only results that the GPU itself shows are kept for other processes.
- * 0 or -errno; -EBUSY: no answer now. */
+/* Runs the test. 0 or -errno; -EBUSY: no result now. Only results that show how the GPU behaves are
+ * kept for other processes. */
 static int test_now(struct gpu *g, const char **ret_why) UNLOCKS(core_lock)
 {
         enum freeze_result result = FREEZE_TEST_BUSY;
@@ -175,7 +176,7 @@ static int test_now(struct gpu *g, const char **ret_why) UNLOCKS(core_lock)
         return r;
 }
 
-/* False: no answer now. */
+/* Uses the kept result for this GPU, or runs the test. False: no result now. */
 static bool test_gpu(struct gpu *g) UNLOCKS(core_lock)
 {
         char known[FREEZE_WHY_MAX];
@@ -241,10 +242,10 @@ bool freeze_prepare(bool needed)
         return false;
 }
 
-/* ---- standing and going on ---- */
+/* ---- freeze and thaw ---- */
 
-/* Freeze, and say whether the program stands. Lock held, given up meanwhile: another thread may
- * call it off, and the program does not stand then. */
+/* Freezes the program. True: it is frozen. The lock is held by the caller, and released during the
+ * freeze. */
 static bool stop(void) UNLOCKS(core_lock)
 {
         uint64_t began = clock_now_ns();
@@ -254,7 +255,7 @@ static bool stop(void) UNLOCKS(core_lock)
         lock_release(&core_lock);
         r = rm_freeze();
         if (r < 0)
-                (void)rm_thaw(); /* some may have stopped */
+                (void)rm_thaw(); /* some channels may have stopped */
         lock_acquire(&core_lock);
         freeze.took_ns = clock_now_ns() - began;
         if (r < 0 && r != -EAGAIN)
@@ -299,7 +300,7 @@ bool freeze_stands(void)
         return freeze.stands;
 }
 
-/* Lock not held. */
+/* Calls mover_canary() for each GPU that has a mover. Lock not held. */
 static CUresult canaries(void)
 {
         CUresult r = CUDA_SUCCESS;
@@ -331,12 +332,12 @@ bool freeze_confirm(void)
                 if (late)
                         (void)syscall(SYS_nanosleep, &nap, NULL);
                 lock_acquire(&core_lock);
-                if (late && freeze.stands) { /* it was let go */
+                if (late && freeze.stands) { /* the program was thawed, so freeze it again */
                         trace_event("freeze_late", 0, CANARY_NS << i);
                         (void)stop();
                 }
         }
-        if (!freeze.stands) /* called off, or RM has refused */
+        if (!freeze.stands) /* thawed by another thread, or RM has refused */
                 return false;
         if (!late && r == CUDA_SUCCESS) {
                 atomic_fetch_add(&freeze.moved, 1);
@@ -350,7 +351,8 @@ bool freeze_confirm(void)
         return false;
 }
 
-/* It stands, or has gone on so recently that a failure now may come from that. */
+/* True if the program is frozen, or was thawed so recently that a failure may come from the freeze.
+ */
 static bool was_just_frozen(void)
 {
         return rm_is_frozen() || (atomic_load(&freeze.ended_ns) &&

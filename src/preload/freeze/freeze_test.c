@@ -1,5 +1,5 @@
-/* freeze_test.c: owns the kernel of the test. Must leave nothing running or frozen, and must not
- * wait for the program's work. */
+/* freeze_test.c: owns the kernel of the test. Must leave no kernel running and no channel frozen,
+ * and must not wait for the program's work. */
 #include "preload/freeze/freeze_test.h"
 
 #include <stdatomic.h>
@@ -17,11 +17,11 @@
 #define START_NS (500 * NSEC_PER_MSEC)
 #define STAND_NS (3 * NSEC_PER_MSEC)
 #define GO_ON_NS NSEC_PER_SEC
-#define POST_NS  (200 * NSEC_PER_USEC) /* by then the kernel's last writes have arrived */
+#define POST_NS  (200 * NSEC_PER_USEC) /* within this time the kernel's last writes arrive */
 #define NAP_NS   (20 * NSEC_PER_USEC)
 
-/* Counts in host memory until it is told to end; a few seconds at most, because it reads over the
- * bus. */
+/* The kernel counts in host memory until `end` is set, at most to 4,000,000: that takes a few
+ * seconds, because each round reads over the bus. */
 static const char kernel[] = ".version 6.0\n"
                              ".target sm_50\n"
                              ".address_size 64\n"
@@ -51,8 +51,8 @@ struct shared {
 /* The test's objects stay until the context ends: freeing them would wait for all work of the
  * program. */
 static struct test {
-        CUcontext context; /* the context it is loaded in; NULL: not loaded */
-        bool launched;     /* and not seen to end */
+        CUcontext context; /* the context that the kernel is loaded in; NULL: not loaded */
+        bool launched;     /* the kernel is launched and not known to have ended */
         CUmodule module;
         CUfunction function;
         CUstream stream;
@@ -91,7 +91,7 @@ static void nap(uint64_t ns)
         (void)syscall(SYS_nanosleep, &ts, NULL);
 }
 
-/* Does it count on from there within this time? */
+/* True if the kernel counts on from `from` within this time. */
 static bool counts(struct test *t, uint32_t from, uint64_t most_ns)
 {
         const uint64_t until = clock_now_ns() + most_ns;
@@ -104,7 +104,8 @@ static bool counts(struct test *t, uint32_t from, uint64_t most_ns)
         return true;
 }
 
-/* Freeze it once. ret_wait: raised to how long it took to go on, if that was longer. */
+/* Freezes and thaws the kernel once. *ret_wait: raised to the time that the kernel took to count
+ * on, if that is longer. */
 static enum freeze_result freeze_once(struct test *t, uint64_t *ret_wait, int *ret_error)
 {
         uint32_t count;
@@ -112,7 +113,7 @@ static enum freeze_result freeze_once(struct test *t, uint64_t *ret_wait, int *r
         bool stood;
 
         *ret_error = rm_freeze();
-        /* With an unknown driver no channel is known either. */
+        /* rm_freeze() also succeeds if no channel is known, as with an unknown driver. */
         if (*ret_error < 0 || rm_channels() == 0) {
                 (void)rm_thaw();
                 return *ret_error < 0 ? FREEZE_TEST_REFUSED : FREEZE_TEST_NO_CHANNEL;
@@ -128,8 +129,8 @@ static enum freeze_result freeze_once(struct test *t, uint64_t *ret_wait, int *r
         return stood ? FREEZE_TEST_PASSED : FREEZE_TEST_RAN_ON;
 }
 
-/* A kernel that has no turn on a busy GPU looks as if it stood. So it has to stand several times,
- * each time for longer than the GPU was seen to take until it goes on. */
+/* Freezes the kernel several times. A kernel that gets no time on a busy GPU looks frozen too. So
+ * each freeze lasts longer than the kernel ever took to count on after a thaw. */
 static enum freeze_result freeze_it(struct test *t, int *ret_error)
 {
         enum freeze_result result = FREEZE_TEST_PASSED;
@@ -156,7 +157,7 @@ static enum freeze_result run(struct test *t, int *ret_error)
         return result;
 }
 
-/* False: the kernel has not run yet. */
+/* Ends the kernel and waits for it. False: it has not ended in time, so the GPU is busy. */
 static bool end(struct test *t)
 {
         const uint64_t until = clock_now_ns() + START_NS;
@@ -177,7 +178,7 @@ static enum freeze_result test_in(CUcontext context, int *ret_error)
 {
         enum freeze_result result;
 
-        if (!end(&test)) /* the last one; it may be another GPU's */
+        if (!end(&test)) /* the kernel of the last test, which may be on another GPU */
                 return FREEZE_TEST_BUSY;
         if (test.context != context) {
                 test = (struct test){0};

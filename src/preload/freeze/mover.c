@@ -1,4 +1,4 @@
-/* mover.c: owns the second context. Must never touch a stream or an event of the program's. */
+/* mover.c: owns the second context. Must never touch a stream or an event of the program. */
 #include "preload/freeze/mover.h"
 
 #include <stdlib.h>
@@ -25,10 +25,10 @@ struct mover {
         CUcontext context;
         CUstream stream;
         CUdeviceptr at;
-        uint32_t *host; /* pinned */
+        uint32_t *host; /* pinned memory, the other end of the copies */
         CUmemGenericAllocationHandle spare;
         bool has_spare;
-        bool copying; /* a copy was not waited for to its end: its memory stays mapped */
+        bool copying; /* the last copy has not ended yet, so its memory stays mapped */
 };
 
 CUcontext mover_context(const struct mover *m)
@@ -43,7 +43,8 @@ CUcontext mover_context_of(const struct gpu *g)
         return g->context ? g->context->handle : NULL;
 }
 
-/* The mover needs little stack and heap, and prints nothing. Not every card takes limits so low. */
+/* Lowers the limits: the mover needs little stack and heap, and prints nothing. Failures are
+ * ignored, because some cards refuse limits that low. */
 static void set_limits(void)
 {
         (void)real.cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 4096);
@@ -66,7 +67,8 @@ static CUresult create(const struct mover *m, CUmemGenericAllocationHandle *ret)
         return real.cuMemCreate(ret, CANARY_BYTES, &prop, 0);
 }
 
-/* Current: its context. */
+/* Creates the stream, addresses and memory of mover_canary(). The mover's context must be current.
+ */
 static CUresult fill(struct mover *m)
 {
         CUresult r = real.cuStreamCreate(&m->stream, CU_STREAM_NON_BLOCKING);
@@ -149,7 +151,8 @@ void mover_free(struct mover *m)
                         return r;           \
         } while (0)
 
-/* A copy that waits only because other processes keep the GPU busy is not blocked. */
+/* Waits for the copy, at most COPY_MOST_NS. A copy that takes longer is not an error: other
+ * processes may keep the GPU busy. */
 static CUresult await(const struct mover *m, void (*told)(const char *call))
 {
         const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -165,7 +168,7 @@ static CUresult await(const struct mover *m, void (*told)(const char *call))
         }
 }
 
-/* Mapped: its memory. */
+/* Copies a word to the card and back. The spare memory must be mapped at m->at. */
 static CUresult copy_both_ways(struct mover *m, void (*told)(const char *call))
 {
         const CUmemAccessDesc access = {
@@ -213,7 +216,7 @@ CUresult mover_canary(struct mover *m, void (*told)(const char *call))
         if (r != CUDA_SUCCESS)
                 return r;
         r = use(m, told);
-        /* On a full card this may fail at once: the old spare is kept then. */
+        /* On a full card cuMemCreate may fail at once; the old spare memory is kept then. */
         told("cuMemCreate");
         if (!m->copying && create(m, &fresh) == CUDA_SUCCESS) {
                 told("cuMemRelease");

@@ -1,8 +1,8 @@
 /* arena.h: the pinned host memory that holds evicted contents; private to the process.
  *
- * It consists of segments of transparent huge pages, touched by several threads, registered with
- * the driver once and kept. An extent's contents may be spread over several pieces. Only the
- * agent's thread takes room; any thread may give it back. */
+ * The arena consists of segments of transparent huge pages. Several threads touch a new segment;
+ * then it is registered with the driver and kept. The contents of one extent may lie in several
+ * pieces. Only the agent's thread takes room; any thread may give it back. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,7 +16,7 @@ struct arena_piece {
         uint64_t bytes;
 };
 
-/* Where an extent's contents are: pieces that add up to its size. */
+/* The pieces of the arena that hold the contents of one extent. */
 struct arena_room {
         unsigned count;
         struct arena_piece *pieces;
@@ -25,12 +25,13 @@ struct arena_room {
 /* segment_bytes: a multiple of 2 MiB. NULL: no memory. */
 struct arena *arena_new(uint64_t segment_bytes);
 
-/* Room for so many bytes (a multiple of 2 MiB), in new segments where the old ones are full. A
- * context of the GPU must be current. 0, or -ENOMEM: the host has none, and nothing was taken. */
+/* Take room for this many bytes (a multiple of 2 MiB); new segments are added if needed. A context
+ * of the GPU must be current. 0; -ENOMEM: the host has no memory, and no room was taken. */
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret);
 /* Give room back and empty *room. The memory stays registered for the next eviction. */
 void arena_give(struct arena *a, struct arena_room *room);
 
-/* Give whole free segments back to the system until at most so many bytes are held. */
+/* Give whole free segments back to the system until the arena holds at most this many bytes. */
 void arena_trim(struct arena *a, uint64_t bytes);
-uint64_t arena_bytes(const struct arena *a); /* bytes held, used or not; any thread */
+uint64_t
+arena_bytes(const struct arena *a); /* bytes that the arena holds, used or not; any thread */

@@ -1,5 +1,5 @@
-/* bits.h: long rows of bits, searched by words. A row is whole words; `to` cuts off what a search
- * finds past the last bit in use. */
+/* bits.h: long rows of bits, searched word by word. A row consists of whole words; the parameter
+ * `to` keeps a search from finding bits past the last one in use. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,7 +31,7 @@ static inline void bits_set(uint64_t *bits, uint64_t from, uint64_t count, bool 
         }
 }
 
-/* The first bit of this value in [from, to); `to` where there is none. */
+/* Returns the index of the first bit in [from, to) that is set (on) or clear (!on); `to`: none. */
 static inline uint64_t bits_next(const uint64_t *bits, uint64_t from, uint64_t to, bool on)
 {
         uint64_t flip = on ? 0 : UINT64_MAX, word;
@@ -48,7 +48,8 @@ static inline uint64_t bits_next(const uint64_t *bits, uint64_t from, uint64_t t
         return MIN((from & ~(BITS_A_WORD - 1)) + (uint64_t)__builtin_ctzll(word), to);
 }
 
-/* The last set bit in [least, from], or a word or less below it; BITS_NONE where there is none. */
+/* Returns the index of the last set bit in [least, from]; BITS_NONE: none. The search is by words,
+ * so the result may lie up to a word below least. */
 static inline uint64_t bits_last(const uint64_t *bits, uint64_t from, uint64_t least)
 {
         uint64_t i = from / BITS_A_WORD;

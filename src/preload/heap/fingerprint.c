@@ -1,5 +1,5 @@
-/* fingerprint.c: owns the keys of fingerprints and the arithmetic on the host. Must never let a key
- * leave the process, nor use one key for two processes. */
+/* fingerprint.c: owns the keys of fingerprints, and the host's part of the arithmetic. Must never
+ * let a key leave the process, nor use one key for two processes. */
 #include "preload/heap/fingerprint.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ _Static_assert(FINGERPRINT_PAGE == FINGERPRINT_CHUNK * FINGERPRINT_PAGE_CHUNKS, 
 _Static_assert(FINGERPRINT_MAX == FINGERPRINT_CHUNK * FINGERPRINT_CHUNKS_MAX, "launch");
 
 struct fingerprint_key {
-        struct fingerprint step; /* key^THREADS */
+        struct fingerprint step; /* key^FINGERPRINT_THREADS */
         uint32_t powers[FINGERPRINT_POWERS];
 };
 

@@ -1,8 +1,8 @@
-// fingerprint.cu: the device side of fingerprint.h. fingerprint.ptx is made from it (fingerprint.sh)
-// and is what is embedded; nobody needs a compiler for GPUs to build the library.
+// fingerprint.cu: the device side of fingerprint.h. fingerprint.sh makes fingerprint.ptx from it. The
+// library embeds fingerprint.ptx, so the build needs no compiler for GPUs.
 //
 // A value of the field of 2^130 - 5 is five limbs of 26 bits; limbs may be a little larger between
-// two steps. Every memory is read once; nothing is allocated, and nothing is left behind.
+// two steps. The kernel reads each byte once and allocates nothing.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -15,7 +15,8 @@ typedef unsigned long long u64;
 
 typedef u32 words __attribute__((ext_vector_type(4)));
 
-// One instruction on most architectures; left to itself the compiler multiplies 64 bits by 64.
+// This is one instruction on most architectures. From plain C the compiler makes a multiplication
+// of 64 by 64 bits.
 static __device__ __attribute__((always_inline)) u64 field_multiply_add(u32 a, u32 b, u64 c)
 {
         asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(c) : "r"(a), "r"(b));
@@ -27,11 +28,12 @@ static __device__ __attribute__((always_inline)) u64 field_multiply_add(u32 a, u
 
 typedef struct field_value value;
 
-// Powers of the key, limb by limb: key^1 and on, one a thread; then (key^(FINGERPRINT_THREADS * WORDS))^0 and on,
-// one a chunk.
+// Powers of the key, limb by limb. First one for each thread: key^1, key^2, ... Then one for each
+// chunk: c^0, c^1, ... where c is key^(FINGERPRINT_THREADS * FINGERPRINT_WORDS).
 extern "C" {
 __device__ u32 fingerprint_powers[FINGERPRINT_POWERS];
-// What the chunks add up to, limb by limb, and how many have; zero between two launches.
+// The sum over the chunks, limb by limb, and the number of chunks that have added their part. All
+// are zero between two launches.
 __device__ u64 fingerprint_sums[6];
 }
 
@@ -44,7 +46,7 @@ static __device__ __attribute__((always_inline)) void add(value &a, const words 
         a.limb[4] += m[3] >> 8;
 }
 
-// What one chunk contributes, added to the sums by one thread.
+// Adds one chunk's part to the sums. One thread of each block calls it.
 static __device__ void contribute(const u32 (*partial)[FINGERPRINT_THREADS], u32 chunk)
 {
         value v, power;
@@ -63,7 +65,7 @@ static __device__ void contribute(const u32 (*partial)[FINGERPRINT_THREADS], u32
                 __atomic_fetch_add(&fingerprint_sums[i], (u64)v.limb[i], __ATOMIC_RELAXED);
 }
 
-// What this block's chunk is worth, in eight parts for the first thread to add.
+// Computes the fingerprint of this block's chunk, in eight parts that the first thread adds up.
 static __device__ void read_chunk(const words *at, const value &step, u32 thread,
                                   u32 (*partial)[FINGERPRINT_THREADS])
 {
@@ -85,7 +87,7 @@ static __device__ void read_chunk(const words *at, const value &step, u32 thread
                 power.limb[i] = fingerprint_powers[i * FINGERPRINT_THREADS + thread];
         v = field_multiply(v, power);
 
-        // 32 limbs of 26 bits and a little fit into 32 bits, so eight of them are left.
+        // A sum of 32 limbs fits into 32 bits, so the 256 threads leave eight sums.
         for (int i = 0; i < 5; i++)
                 partial[i][thread] = v.limb[i];
         for (u32 half = FINGERPRINT_THREADS / 2; half >= 8; half /= 2) {
@@ -97,8 +99,8 @@ static __device__ void read_chunk(const words *at, const value &step, u32 thread
         __syncthreads();
 }
 
-// data: gridDim.x chunks, of which those of the pages count whose bits are set. result: five sums of
-// limbs, in memory that the host can read.
+// data: gridDim.x chunks. pages: one bit for each page; chunks of pages with a clear bit are left
+// out. result: five sums of limbs, in memory that the host can read.
 extern "C" __global__ void fingerprint(const words *data, u64 *result, u64 pages, value step)
 {
         __shared__ u32 partial[5][FINGERPRINT_THREADS];

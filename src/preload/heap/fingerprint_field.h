@@ -1,23 +1,23 @@
 /* fingerprint_field.h: the arithmetic that fingerprint.c and fingerprint.cu share.
  *
- * A value of the field of 2^130 - 5 is five limbs of 26 bits, which may be a little larger between
- * two steps. The includer defines FIELD_FUNCTION (how a function is declared) and
- * field_multiply_add(a, b, c), a * b + c of 32, 32 and 64 bits. */
+ * A value of the field of 2^130 - 5 is five limbs of 26 bits; limbs may be a little larger between
+ * two steps. The file that includes this one defines FIELD_FUNCTION, which begins each declaration,
+ * and field_multiply_add(a, b, c): a * b + c, where a and b have 32 bits and c has 64. */
 #pragma once
 
 #define FIELD_LOW 0x3ffffffu
 
-#define FINGERPRINT_THREADS     256 /* of a block of threads, which reads one chunk */
-#define FINGERPRINT_WORDS       32  /* of 16 bytes that each thread reads */
+#define FINGERPRINT_THREADS     256 /* threads of one block, which reads one chunk */
+#define FINGERPRINT_WORDS       32  /* words of 16 bytes that each thread reads */
 #define FINGERPRINT_PAGE_CHUNKS 16
-#define FINGERPRINT_CHUNKS_MAX  1024 /* of one launch: 128 MiB */
+#define FINGERPRINT_CHUNKS_MAX  1024 /* chunks of one launch: 128 MiB */
 #define FINGERPRINT_POWERS      (5 * (FINGERPRINT_THREADS + FINGERPRINT_CHUNKS_MAX))
 
 struct field_value {
         unsigned int limb[5];
 };
 
-/* Limbs of a: up to 29 bits; of b: 26 and a little; of the result: 26 and a little. */
+/* The limbs of a may have up to 29 bits; those of b and of the result have 26 bits and a little. */
 FIELD_FUNCTION struct field_value field_multiply(struct field_value a, struct field_value b)
 {
         unsigned long long d, carry = 0;

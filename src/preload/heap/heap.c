@@ -1,5 +1,5 @@
-/* heap.c: owns the address space and the accounts of what is allocated. Must never touch the memory
- * behind an address: that is swap.c's. */
+/* heap.c: owns the address space and the accounts of allocated memory. Must never touch the memory
+ * behind an address: only swap.c does. */
 #include "preload/heap/heap.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ void heap_init(struct heap *h, uint64_t gpu_bytes)
         };
 }
 
-/* Index of the last block that starts at or below address; count if there is none. */
+/* Returns the index of the last block that starts at or below address; h->count: none. */
 static size_t heap_locate(const struct heap *h, CUdeviceptr address)
 {
         size_t low = 0, high = h->count;
@@ -38,7 +38,7 @@ static size_t heap_locate(const struct heap *h, CUdeviceptr address)
         return low ? low - 1 : h->count;
 }
 
-/* Make room for one more in a list. */
+/* Makes room for one more block in a list. */
 static int list_grow(struct block ***list, size_t count, size_t *room)
 {
         size_t more = *room ? *room * 2 : 256;
@@ -70,7 +70,7 @@ static void heap_remove(struct heap *h, size_t at)
         h->count--;
 }
 
-/* Reserve more address space. Reservations are never given back: they cost nothing, and addresses
+/* Reserves more address space. Reservations are never given back: they cost nothing, and addresses
  * must not change. */
 static int heap_reserve(struct heap *h, uint64_t at_least)
 {
@@ -96,8 +96,8 @@ static int heap_reserve(struct heap *h, uint64_t at_least)
         return 0;
 }
 
-/* First fit, lowest address: keeps long-lived allocations together at the low end. Managed memory
- * goes back to the driver in one piece, so it is not cut. */
+/* Finds the lowest free block that is large enough: first fit keeps long-lived allocations together
+ * at the low end. Managed memory goes back to the driver in one piece, so it is not cut. */
 static size_t heap_fit(const struct heap *h, uint64_t bytes)
 {
         const struct block *b;
@@ -130,8 +130,8 @@ static int block_make_extents(struct block *b)
                 e->managed = b->managed;
                 e->live = b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL ? 0 : extent_whole(e);
         }
-        /* Most of a pool's address space may never be used: its extents are counted when first
-         * used. */
+        /* Most of a pool's address space may never be used, so each of its extents is counted at
+         * its first use. */
         b->extent_count = b->kind == BLOCK_POOL ? 0 : count;
         return 0;
 }
@@ -143,8 +143,8 @@ static void extent_count(struct heap *h, struct extent *e)
         e->counted = true;
 }
 
-/* A slab is charged as a whole, so allocations inside it cost nothing. A pool's block is charged by
- * use. */
+/* Adds a new block to h->allocated. A slab is counted as a whole, so allocations in it cost
+ * nothing. A pool's block is counted by use. */
 static void block_count(struct heap *h, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++)
@@ -165,7 +165,7 @@ static void space_taken(struct heap *h, struct block *b)
                 spaces_remove(&h->spaces, b);
 }
 
-/* Cut a block of this size out of the free space. NULL: no memory. */
+/* Cuts a block of this size out of the free address space. NULL: no memory. */
 static struct block *heap_carve(struct heap *h, enum block_kind kind, uint64_t bytes,
                                 uint64_t extent_bytes, CUcontext owner)
 {
@@ -223,7 +223,7 @@ struct block *heap_take_pool(struct heap *h, uint64_t bytes, uint64_t extent_byt
         return heap_carve(h, BLOCK_POOL, align_up(bytes, extent_bytes), extent_bytes, NULL);
 }
 
-/* The extent that page i of a block belongs to, and the page's bit in it. */
+/* Returns the extent of a block's page i, and the page's bit in that extent. */
 static struct extent *page_extent(const struct block *b, uint64_t i, uint64_t *ret_bit)
 {
         uint64_t per_extent = b->extent_bytes / HEAP_GRANULARITY;
@@ -273,8 +273,8 @@ void heap_unuse(struct block *b, CUdeviceptr at, uint64_t bytes)
         }
 }
 
-/* A slab has the granularity's size at first, and grows to a 16th of what is allocated: little is
- * taken that nobody asked for, and a million small buffers do not make thousands of handles. */
+/* Returns the size of the next slab: 2 MiB at first, later a 16th of the bytes in all slabs. So
+ * little memory is taken unasked, and a million small buffers do not need thousands of handles. */
 static uint64_t heap_slab_bytes(const struct heap *h)
 {
         uint64_t bytes = HEAP_GRANULARITY, most = MIN(h->extent_bytes, HEAP_SLAB_MAX);
@@ -284,7 +284,7 @@ static uint64_t heap_slab_bytes(const struct heap *h)
         return bytes;
 }
 
-/* The link to the first slab that may have room and is to be tried next. */
+/* Returns the link to the next slab that may have room. */
 static struct block **slab_with_room(struct block **link, uint64_t bytes, CUcontext owner)
 {
         while (*link && ((*link)->owner != owner || !slab_may_fit((*link)->slab, bytes)))
@@ -292,7 +292,7 @@ static struct block **slab_with_room(struct block **link, uint64_t bytes, CUcont
         return link;
 }
 
-/* A slab that had room, or got some, is likely to have more: try it first. */
+/* Moves a slab to the front of the list: a slab that had or got room is likely to have more. */
 static void slab_to_front(struct heap *h, struct block **link)
 {
         struct block *b = *link;
@@ -321,7 +321,7 @@ static struct block *heap_slab_new(struct heap *h, uint64_t bytes, CUcontext own
         b->slab = slab_new(b->bytes);
         if (!h->holes)
                 h->holes = calloc(
-                        1, sizeof(*h->holes)); /* without the counters the search takes longer */
+                        1, sizeof(*h->holes)); /* optional: without it searches take longer */
         if (!b->slab) {
                 heap_bury(h, b);
                 return NULL;
@@ -332,7 +332,8 @@ static struct block *heap_slab_new(struct heap *h, uint64_t bytes, CUcontext own
         return b;
 }
 
-/* 0 to 31 in units of HEAP_SMALL_ALIGN, then four for each power of two. */
+/* Returns the size class of a hole: sizes below 32 units of HEAP_SMALL_ALIGN have one each, larger
+ * ones four for each power of two. */
 static unsigned hole_size(uint64_t bytes)
 {
         uint64_t units = bytes / HEAP_SMALL_ALIGN;
@@ -351,12 +352,12 @@ static void hole_put(struct heap *h, CUdeviceptr at, uint64_t bytes)
         if (bytes == 0 || !h->holes)
                 return;
         if (h->holes->count[size] == HOLES_KEPT)
-                h->holes->count[size] = HOLES_KEPT / 2; /* full: the older holes are as good */
+                h->holes->count[size] = HOLES_KEPT / 2; /* the list is full: drop its newer half */
         h->holes->at[size][h->holes->count[size]++] = at;
         h->holes->filled |= UINT64_C(1) << size;
 }
 
-/* A hole that is large enough and still free. */
+/* Allocates in a remembered hole that is large enough and still free. False: none. */
 static bool hole_take(struct heap *h, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_at)
 {
         uint64_t whole = align_up(bytes, HEAP_SMALL_ALIGN), sizes;
@@ -387,7 +388,8 @@ static bool hole_take(struct heap *h, uint64_t bytes, CUcontext owner, CUdevicep
         return false;
 }
 
-/* Room in the existing slabs; *ret_offset: inside the slab that the link leads to. NULL: none. */
+/* Allocates in an existing slab. Returns the link to that slab, and the offset in it; NULL: no slab
+ * has room. */
 static struct block **slab_place(struct heap *h, uint64_t bytes, CUcontext owner, bool thorough,
                                  uint64_t *ret_offset)
 {
@@ -398,7 +400,7 @@ static struct block **slab_place(struct heap *h, uint64_t bytes, CUcontext owner
         return *link ? link : NULL;
 }
 
-/* Much of the slabs is free: a long search is worth more than another slab. */
+/* True if more than an eighth of the slabs is free: a long search is better than another slab. */
 static bool slabs_are_sparse(const struct heap *h)
 {
         uint64_t used = 0;
@@ -487,7 +489,7 @@ void heap_change_sides(struct heap *h, struct extent *e)
         }
 }
 
-/* A block at addresses outside our reservations. */
+/* Inserts a block whose addresses lie outside our reservations. */
 static int heap_insert_foreign(struct heap *h, const struct block *like)
 {
         struct block *b = calloc(1, sizeof(*b));
@@ -697,8 +699,8 @@ struct block *heap_orphan(struct heap *h, CUcontext owner)
         return NULL;
 }
 
-/* Adjacent free blocks of one reservation touch; blocks of two reservations may touch too, and
- * joining those is harmless. */
+/* Joins a free block with the next one if they touch. Blocks of two reservations may touch too, and
+ * joining them is harmless. */
 static void heap_join_with_next(struct heap *h, size_t at)
 {
         struct block *b = h->blocks[at], *next;

@@ -1,11 +1,10 @@
-/* heap.h: the addresses a program holds on one GPU and the memory behind them.
+/* heap.h: the addresses that a program holds on one GPU, and the memory behind them.
  *
- * The address space is one large reservation, cut into blocks: one a large allocation, or one a
- * slab that packs small ones. A block is backed by extents of at most EXTENT_BYTES_MAX, each one
- * physical handle. Addresses never change; what is behind them does. What a program creates with
- * cuMemCreate is a block without an address of its own: it is mapped where the program says
- * (virtual.h). The heap keeps books only: it calls no driver function but the reservation's, and
- * its caller holds core_lock throughout. */
+ * Reserved address space is cut into blocks: one for each large allocation, or one for a slab of
+ * small ones. A block consists of extents of at most HEAP_EXTENT_MAX, each with one physical
+ * handle. Addresses never change, but the memory behind them moves. Memory of cuMemCreate is a
+ * block without an address: the program maps it where it likes (virtual.h). The heap only keeps
+ * accounts: its one driver call reserves addresses. The caller of each function holds core_lock. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,20 +15,20 @@
 #include "preload/heap/arena.h"
 #include "preload/heap/fingerprint.h"
 
-/* Extents are at most this, and at most a 16th of the card: what is in transit at a time is
- * bounded, and the daemon's arithmetic knows it (gpu_extent() in src/sched/ledger.c). Larger
- * handles move no faster (docs/measurements/README.md), delay the first byte of a restore, and
- * leave fewer that are equal, which memory must be to be passed on. */
+/* The largest extent; a 16th of the card if that is smaller. It limits the bytes in transit, which
+ * gpu_extent() in src/sched/ledger.c counts on. Larger handles move no faster (docs/measurements),
+ * delay the first byte of a restore, and fewer of them have the equal size that a hand-over needs.
+ */
 #define HEAP_EXTENT_MAX  (UINT64_C(128) << 20)
 #define HEAP_SMALL_MAX   (UINT64_C(1) << 20) /* allocations up to this size share a slab */
 #define HEAP_SLAB_MAX    (UINT64_C(64) << 20)
-#define HEAP_SMALL_ALIGN 512u                /* like the driver's own */
-#define HEAP_GRANULARITY (UINT64_C(2) << 20) /* of VMM handles, checked at attach */
+#define HEAP_SMALL_ALIGN 512u                /* the alignment of cuMemAlloc */
+#define HEAP_GRANULARITY (UINT64_C(2) << 20) /* of physical handles, checked at attach */
 
 enum extent_state {
         EXTENT_UNBACKED, /* no memory, no contents */
-        EXTENT_RESIDENT, /* mapped */
-        EXTENT_EVICTED,  /* contents in the arena, or all zero and nowhere */
+        EXTENT_RESIDENT, /* GPU memory is mapped there */
+        EXTENT_EVICTED,  /* the arena has the contents, unless they are all zero */
         EXTENT_MAPPED,   /* host memory is mapped there and used over the bus (overflow.h) */
 };
 
@@ -37,35 +36,31 @@ struct block;
 struct stay;
 
 struct extent {
-        CUdeviceptr address;    /* 0 in a HANDLE: it is mapped wherever the program says */
-        uint64_t bytes, offset; /* offset: in the block */
+        CUdeviceptr address;    /* 0 in a HANDLE block, which the program maps where it likes */
+        uint64_t bytes, offset; /* offset: bytes from the block's start */
         struct block *block;
-        CUmemGenericAllocationHandle handle; /* RESIDENT, MAPPED */
+        CUmemGenericAllocationHandle handle; /* valid if RESIDENT or MAPPED */
         /* One bit for each HEAP_GRANULARITY bytes, lowest address first. */
-        uint64_t live; /* pages with an allocation: their contents count */
-        uint64_t kept; /* EVICTED, during the copy, and while the host has a copy: the pages that
-                          the copy holds */
-        struct arena_room host;   /* that copy; none where all is zero */
-        struct fingerprint print; /* fingerprint of the kept pages ... */
-        bool known;               /* ... where one was requested */
+        uint64_t live;            /* pages with an allocation, whose contents must be kept */
+        uint64_t kept;            /* pages in the host copy, or being copied to it */
+        struct arena_room host;   /* the host copy; empty if all of it is zero */
+        struct fingerprint print; /* fingerprint of the kept pages, if `known` */
+        bool known;               /* a fingerprint was computed */
         enum extent_state state;
-        bool managed; /* managed memory: no handle and no arena; the driver moves it at our request
-                       */
-        bool busy;  /* a thread makes driver calls on it without the lock; no other thread may touch
-                       it */
-        bool moves; /* shall move to the other side (overflow.c) */
-        bool counted; /* in h->allocated: has to be there before the program may run, or is there */
-        bool adopted; /* RESIDENT: the memory came from another process (passed.h) */
-        bool own;     /* never handed over again: another process or the program has a handle of the
-                         allocation */
-        bool exported;     /* stays on the card (export.h) */
-        struct stay *stay; /* somebody wants it to stay; NULL */
+        bool managed;  /* managed memory, without handle and arena: the driver moves it for us */
+        bool busy;     /* a thread works on it without the lock: other threads may not touch it */
+        bool moves;    /* it is to move to the other side, card or host (overflow.c) */
+        bool counted;  /* part of h->allocated: the program may not run without it */
+        bool adopted;  /* RESIDENT: the memory came from another process (passed.h) */
+        bool own;      /* it is not handed over again: someone else has a handle of its memory */
+        bool exported; /* it stays on the card (export.h) */
+        struct stay *stay; /* the exports that keep it on the card; NULL: none */
         uint32_t peers;    /* RESIDENT: other GPUs that it is mapped for, 1 << ordinal */
 };
 
 _Static_assert(HEAP_EXTENT_MAX / HEAP_GRANULARITY <= 64, "pages of an extent are bits of a word");
 
-/* All pages of an extent; of managed memory the last may be a part of one. */
+/* Returns a mask of all pages of an extent. The last page of managed memory may be incomplete. */
 static inline uint64_t extent_whole(const struct extent *e)
 {
         return UINT64_MAX >> (64 - (e->bytes + HEAP_GRANULARITY - 1) / HEAP_GRANULARITY);
@@ -80,10 +75,9 @@ enum block_kind {
         BLOCK_FREE,
         BLOCK_LARGE,
         BLOCK_SLAB,
-        BLOCK_ADOPTED, /* the program's own cuMemAllocManaged: the driver answers questions about it
-                        */
-        BLOCK_POOL,    /* only pool.c knows what is in it */
-        BLOCK_HANDLE,  /* what the program has created itself */
+        BLOCK_ADOPTED, /* memory of the program's own cuMemAllocManaged, known to the driver */
+        BLOCK_POOL,    /* address space of a memory pool; pool.c knows its contents */
+        BLOCK_HANDLE,  /* memory that the program created with cuMemCreate */
 };
 
 struct handle;
@@ -92,151 +86,151 @@ struct chunk;
 
 struct block {
         CUdeviceptr address;
-        uint64_t bytes;     /* of address space, a multiple of HEAP_GRANULARITY */
-        uint64_t requested; /* LARGE: what the program asked for */
+        uint64_t bytes;     /* size of the address space, a multiple of HEAP_GRANULARITY */
+        uint64_t requested; /* LARGE: bytes that the program asked for */
         enum block_kind kind;
-        bool managed;     /* its addresses are cuMemAllocManaged's, and go with it */
-        bool dying;       /* freed by the program, its memory is being given back */
+        bool managed;     /* its addresses come from cuMemAllocManaged and end with its memory */
+        bool dying;       /* the program has freed it, and its memory is being given back */
         bool late;        /* partly freed while work may still use it (late.h) */
         bool sync_memops; /* LARGE: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as set by the program */
         bool held;        /* its mapping is being changed: its extents stay as they are */
-        int priority; /* which blocks stay on the card when not all fit (overflow.c); higher first
-                       */
-        int64_t use;  /* ... and among equals: what is known of its use (profile.h); 0: nothing */
-        uint64_t nth; /* number among allocations of its size, to recognize it in the next run; 0:
-                         not counted */
+        int priority;     /* if not all blocks fit, those with higher priority stay (overflow.c) */
+        int64_t use;  /* decides between equal priorities: known use (profile.h); 0: not known */
+        uint64_t nth; /* number among equal sizes, which names it in the next run; 0: not counted */
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
-        struct block *next_slab;      /* of heap.slabs */
-        struct block *lower, *higher; /* FREE: in heap.spaces ... */
-        uint64_t largest;             /* ... the most bytes of this one and those below it */
-        struct chunk *chunk;          /* POOL */
-        struct handle *handle;        /* HANDLE; NULL: the program has released it */
-        size_t index;                 /* HANDLE: in heap.handles */
-        uint16_t *users;              /* SLAB, POOL: allocations in each HEAP_GRANULARITY bytes */
-        struct block *next_late;      /* freed during a capture: the next one of gpu.late */
-        uint64_t extent_bytes;        /* of each but the last */
-        unsigned extent_count;        /* POOL: how many were ever used */
+        struct block *next_slab;      /* SLAB: the next one in heap.slabs */
+        struct block *lower, *higher; /* FREE: children in the tree heap.spaces */
+        uint64_t largest;             /* FREE: bytes of the largest block in its subtree */
+        struct chunk *chunk;          /* POOL: the suballocator's record of it */
+        struct handle *handle;        /* HANDLE: NULL if the program has released it */
+        size_t index;                 /* HANDLE: its index in heap.handles */
+        uint16_t *users;              /* SLAB, POOL: number of allocations in each page */
+        struct block *next_late;      /* freed during a capture: the next one in gpu.late */
+        uint64_t extent_bytes;        /* size of each extent but the last */
+        unsigned extent_count;        /* POOL: extents up to the last one ever used */
         struct extent *extents;
 };
 
-/* Where pieces of slabs were freed lately, by size: programs often allocate the same size again.
- * Only hints: each is checked before use. */
+/* Addresses in slabs that were freed lately, by size: programs often allocate the same size again.
+ * They are only hints: each is checked before use. */
 #define HOLE_SIZES 64u
 #define HOLES_KEPT 256u
 struct holes {
-        uint64_t filled; /* sizes that have any */
+        uint64_t filled; /* one bit for each size class that has holes */
         uint16_t count[HOLE_SIZES];
         CUdeviceptr at[HOLE_SIZES][HOLES_KEPT];
 };
 
 struct heap {
-        struct block **blocks; /* by address, without gaps inside a reservation */
+        struct block **blocks; /* sorted by address, without gaps inside a reservation */
         size_t count, room;
-        struct block *spaces;   /* those of them that are FREE and not managed (spaces.h) */
-        struct block **handles; /* the blocks without an address, in no order */
+        struct block *spaces;   /* tree of the FREE blocks that are not managed (spaces.h) */
+        struct block **handles; /* HANDLE blocks, which have no address; not sorted */
         size_t handle_count, handle_room;
-        uint64_t buried;        /* blocks in all: who remembers extents sees that some are gone */
+        uint64_t buried;        /* number of blocks buried so far: remembered extents may be gone */
         uint64_t reserve_bytes; /* size of the next reservation */
-        uint64_t extent_bytes;  /* the largest extent of this GPU */
+        uint64_t extent_bytes;  /* size of the largest extents on this GPU */
         uint64_t next_id;
-        struct block *slabs; /* those that were of use last come first */
+        struct block *slabs; /* all slabs; the one used last comes first */
         uint64_t slab_bytes;
         struct holes *holes; /* NULL: no slab yet */
-        bool managed;        /* everything is made of managed memory (SUBLET_MEMORY=managed) */
+        bool managed;        /* all blocks are managed memory (SUBLET_MEMORY=managed) */
 
         uint64_t allocated;     /* bytes of extents that are in use or hold memory */
-        uint64_t managed_bytes; /* of these, what is managed memory */
-        uint64_t
-                backed; /* of extents that hold GPU memory, those on their way in or out included */
-        uint64_t resident; /* of extents that are RESIDENT and whole */
-        uint64_t mapped;   /* of extents that are MAPPED, which are in none of the others */
+        uint64_t managed_bytes; /* part of allocated: managed memory */
+        uint64_t backed;        /* bytes of extents with GPU memory, also while they move */
+        uint64_t resident;      /* bytes of RESIDENT extents with all of their contents */
+        uint64_t mapped;        /* bytes of MAPPED extents; no other figure counts them */
 };
 
 void heap_init(struct heap *h, uint64_t gpu_bytes);
 
-/* 0; -ENOSPC: h->allocated would exceed max, and *ret_cost says by how much it has to rise;
- * -ENOBUFS: a heap of managed memory needs *ret_cost bytes of it (heap_provide()) first;
- * -ENOMEM: no address space or no memory for the books. Nothing is backed yet. */
+/* Allocates a block; no memory is behind it yet. 0; -ENOSPC: h->allocated would exceed max, and
+ * must rise by *ret_cost; -ENOBUFS: a managed heap first needs *ret_cost bytes by heap_provide();
+ * -ENOMEM: no address space, or no memory for the accounts. */
 int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
                   CUdeviceptr *ret_address, uint64_t *ret_cost);
 
-/* A block that takes nothing of the card; its extents are busy, and the caller maps host memory at
- * all of them. NULL: no memory. */
+/* Allocates a block without memory of the card. Its extents are busy until the caller has mapped
+ * host memory at all of them. NULL: no memory. */
 struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner);
-/* An extent is MAPPED now and was RESIDENT, or the other way round; h->backed counts it already in
- * the second case. */
+/* Change an extent from RESIDENT to MAPPED, or back. On the way back h->backed must count it
+ * already.
+ */
 void heap_change_sides(struct heap *h, struct extent *e);
 
-/* Managed memory to make one block of exactly this size of. 0 or -ENOMEM: it stays the caller's. */
+/* Give the heap managed memory for one block of exactly this size. 0; -ENOMEM: the memory stays the
+ * caller's. */
 int heap_provide(struct heap *h, CUdeviceptr address, uint64_t bytes);
-/* Count managed memory that the program has allocated itself. 0, -ENOSPC or -ENOMEM as above. */
+/* Count managed memory that the program has allocated itself. Returns 0, -ENOSPC or -ENOMEM like
+ * heap_allocate(). */
 int heap_adopt(struct heap *h, CUdeviceptr address, uint64_t bytes, CUcontext owner, uint64_t max,
                uint64_t *ret_cost);
-/* A block of managed memory leaves the books and is deleted. The figures stay as they are: it is
- * the caller who knows when the driver has the memory back. */
+/* Delete a block of managed memory. The figures stay unchanged, because only the caller knows when
+ * the driver has the memory back. */
 void heap_withdraw(struct heap *h, struct block *b);
-/* One of the program's own blocks of managed memory that these bytes touch (0 and UINT64_MAX: all);
- * NULL: there is none (left). */
+/* Returns an ADOPTED block that these bytes touch (0 and UINT64_MAX: any); NULL: none (left). */
 struct block *heap_adopted(const struct heap *h, CUdeviceptr address, uint64_t bytes);
 
-/* Memory for a handle of the program, of a multiple of HEAP_GRANULARITY. 0, -ENOSPC or -ENOMEM. */
+/* Create the block of a program's handle. bytes: a multiple of HEAP_GRANULARITY. 0, -ENOSPC or
+ * -ENOMEM. */
 int heap_create(struct heap *h, uint64_t bytes, struct handle *handle, uint64_t max,
                 struct block **ret);
 
-/* What lies at an address inside an allocation of the program: its start, its size as requested,
- * its block. False: not ours. */
+/* An allocation of the program, found by an address inside it: its start, its requested size and
+ * its block. heap_find() returns false if the address is not in this heap. */
 struct heap_place {
         CUdeviceptr start;
         uint64_t bytes;
         struct block *block;
 };
 bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret);
-/* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of an allocation. */
+/* Set and read CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of an allocation. */
 void heap_set_sync(const struct heap_place *p, bool on);
 bool heap_sync(const struct heap_place *p);
-/* An address that the heap itself has reserved, whatever is there. */
+/* True if the heap has reserved this address, allocated or not. */
 bool heap_holds(const struct heap *h, CUdeviceptr address);
-/* One of these where no allocation is: free, or behind the end of one. */
+/* True if the heap has reserved this address and no allocation covers it. */
 bool heap_gap(const struct heap *h, CUdeviceptr address);
 
-/* The program gives back the allocation that starts at address. 0 and in *ret_dead the block whose
- * memory the caller must now release and then hand to heap_bury(), or NULL where the slab lives on.
- * -EINVAL: nothing starts there. */
+/* Free the allocation that starts at address. 0: the caller must release the memory of *ret_dead
+ * and then call heap_bury(); *ret_dead is NULL if the allocation was a part of a slab that lives
+ * on. -EINVAL: no allocation starts there. */
 int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead);
-/* Blocks of a context that dies (NULL: of all): each call hands out one more, marked dying; NULL
- * when there is none left. */
+/* Mark one more block of a context that ends (NULL: of any context) dying, and return it; NULL:
+ * none is left. */
 struct block *heap_orphan(struct heap *h, CUcontext owner);
-/* A POOL block of so many bytes of address space; nothing in it is in use. NULL: no memory. */
+/* Allocate a POOL block with this many bytes of address space, none of it in use. NULL: no memory.
+ */
 struct block *heap_take_pool(struct heap *h, uint64_t bytes, uint64_t extent_bytes);
-/* Bytes by which h->allocated will rise when this part of a POOL block comes into use. */
+/* Returns by how many bytes h->allocated rises when this part of a POOL block comes into use. */
 uint64_t heap_use_cost(const struct block *b, CUdeviceptr at, uint64_t bytes);
-/* An allocation in a slab or a POOL block begins or ends. Extents that it leaves without any stay
- * counted until heap_settle(). */
+/* Count the begin or the end of an allocation in a slab or a POOL block. Extents without
+ * allocations stay counted until heap_settle(). */
 void heap_use(struct heap *h, struct block *b, CUdeviceptr at, uint64_t bytes);
 void heap_unuse(struct block *b, CUdeviceptr at, uint64_t bytes);
-/* An extent that holds neither memory nor contents and is of no use: nobody has to wait for it. */
+/* Stop counting an extent without memory, contents and use: no program has to wait for it. */
 void heap_settle(struct heap *h, struct extent *e);
-/* The block holds nothing any more: its addresses can be used again, and h->allocated falls. */
+/* Delete a block whose memory is released: its addresses become free, and h->allocated falls. */
 void heap_bury(struct heap *h, struct block *dead);
 
-/* Walk the extents: next one after the cursor { block, extent } in address order, those of handles
- * after all others. NULL at the end. Reset by zeroing the cursor; a cursor stays valid while the
- * lock is held. */
+/* The position of heap_walk(), which returns the next extent in address order; extents of handles
+ * come last, then NULL. Start with a cursor of zeros; it stays valid while the lock is held. */
 struct heap_cursor {
         size_t block;
         unsigned extent;
 };
 struct extent *heap_walk(struct heap *h, struct heap_cursor *c);
 
-/* Bytes allocated that hold no memory or are on their way: 0 means the program may run. */
+/* Returns the allocated bytes that are not resident: at 0 the program may run. */
 static inline uint64_t heap_missing(const struct heap *h)
 {
         return h->allocated - h->resident;
 }
 
-/* Nobody else is at it: it may be moved. */
+/* True if no thread works on the extent, so that it may be moved. */
 static inline bool extent_is_free(const struct extent *e)
 {
         return !e->busy && !e->block->held;

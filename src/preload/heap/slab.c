@@ -1,6 +1,6 @@
-/* slab.c: owns two bits a unit of HEAP_SMALL_ALIGN bytes: "used", and "first of its allocation". An
- * allocation ends at the next first or unused unit, less the bytes of its last unit that were not
- * requested. */
+/* slab.c: owns two bits for each unit of HEAP_SMALL_ALIGN bytes: "used", and "first unit of an
+ * allocation". An allocation ends at the next first or unused unit, less the bytes of its last unit
+ * that were not requested. */
 #include "preload/heap/slab.h"
 
 #include <errno.h>
@@ -12,16 +12,17 @@
 
 struct slab {
         uint32_t units, used;
-        uint32_t hint; /* the longest free run is not longer */
-        uint32_t next; /* the search starts here: consecutive allocations find room at once */
+        uint32_t hint; /* upper limit for the longest free run, in units */
+        uint32_t next; /* unit where a search starts: consecutive allocations find room at once */
         uint64_t *used_bits, *first_bits;
-        uint16_t *spare; /* by first unit: bytes of the last unit that were not requested, and the
-                            mark */
+        /* By first unit of an allocation: bytes of its last unit that were not requested, and the
+         * mark. */
+        uint16_t *spare;
         uint64_t bits[];
 };
 
-#define SLAB_HOLES 4u      /* free runs to look at before another slab is tried */
-#define MARK       0x8000u /* larger than any number of spare bytes */
+#define SLAB_HOLES 4u      /* free runs that a quick search looks at */
+#define MARK       0x8000u /* a bit above every number of spare bytes */
 
 static uint32_t units_of(uint64_t bytes)
 {
@@ -57,12 +58,12 @@ bool slab_may_fit(const struct slab *s, uint64_t bytes)
 /* The state of a search. */
 struct search {
         uint32_t at;
-        uint32_t longest; /* free run */
-        uint32_t holes;   /* units that it may still look at */
+        uint32_t longest; /* units in the longest free run seen */
+        uint32_t holes;   /* free runs that it may still look at */
 };
 
-/* The first run of `units` free units from f->at that begins before `to`. False: none, or the
- * search has looked far enough. */
+/* Moves f->at to the first run of `units` free units before `to`. False: none, or f->holes is used
+ * up. */
 static bool slab_search(const struct slab *s, struct search *f, uint32_t to, uint32_t units)
 {
         for (; f->holes > 0; f->holes--) {
@@ -71,7 +72,7 @@ static bool slab_search(const struct slab *s, struct search *f, uint32_t to, uin
                 f->at = (uint32_t)bits_next(s->used_bits, f->at, to, false);
                 if (f->at == to)
                         return false;
-                /* Stop when it is long enough: most of a slab may be free. */
+                /* Do not measure the run beyond `units`: most of a slab may be free. */
                 end = (uint32_t)bits_next(s->used_bits, f->at, MIN(f->at + units, to), true);
                 if (end - f->at == units)
                         return true;
@@ -98,8 +99,7 @@ int slab_allocate(struct slab *s, uint64_t bytes, bool thorough, uint64_t *ret_o
         if (!found && f.holes > 0) {
                 f.at = f.longest = 0;
                 found = slab_search(s, &f, s->units, units);
-                if (!found &&
-                    f.holes > 0) /* so that a full slab is searched once, not once for each size */
+                if (!found && f.holes > 0) /* so that later searches skip a full slab */
                         s->hint = f.longest;
         }
         if (!found) {
@@ -113,7 +113,7 @@ int slab_allocate(struct slab *s, uint64_t bytes, bool thorough, uint64_t *ret_o
         return 0;
 }
 
-/* The free run around a unit, up to the longest allocation. Returns its end. */
+/* Measures the free run around a unit, at most HEAP_SMALL_MAX to each side. Returns its end. */
 static uint32_t slab_around(const struct slab *s, uint32_t at, uint32_t *ret_first)
 {
         const uint32_t most = HEAP_SMALL_MAX / HEAP_SMALL_ALIGN;
@@ -184,7 +184,7 @@ void slab_free(struct slab *s, uint64_t start)
         bits_set(s->used_bits, at, units, false);
         s->used -= units;
         s->next = at;
-        /* Freeing has changed only the run that this one is now part of. */
+        /* Only the free run around the freed units can have become the longest. */
         after = slab_around(s, at, &before);
         s->hint = MAX(s->hint, after - before);
 }

@@ -10,20 +10,22 @@ struct slab;
 struct slab *slab_new(uint64_t bytes); /* NULL: no memory */
 void slab_delete(struct slab *s);      /* NULL is a no-op */
 
-/* A cheap guess. False: certainly not; true: slab_allocate() is worth a try. */
+/* A quick guess. False: the slab has no room; true: slab_allocate() is worth a try. */
 bool slab_may_fit(const struct slab *s, uint64_t bytes);
-/* 0, -ENOSPC. A thorough search finds any room there is; if it fails, slab_may_fit() answers no for
- * this size until enough is freed. Another search gives up soon. */
+/* 0, or -ENOSPC. A thorough search always finds room if there is any; if it fails, slab_may_fit()
+ * returns false for this size until enough is freed. A search that is not thorough gives up soon.
+ */
 int slab_allocate(struct slab *s, uint64_t bytes, bool thorough, uint64_t *ret_offset);
-uint64_t slab_used(const struct slab *s); /* bytes */
+uint64_t slab_used(const struct slab *s); /* bytes in use */
 
-/* The free bytes around an offset, and where they begin; 0: the offset is in use. */
+/* Returns the number of free bytes around an offset, and where they begin; 0: the offset is in use.
+ */
 uint64_t slab_hole(const struct slab *s, uint64_t offset, uint64_t *ret_start);
-/* Allocate at a place that is known to be free. */
+/* Allocate at an offset that is known to be free. */
 void slab_fill(struct slab *s, uint64_t offset, uint64_t bytes);
-/* The allocation around offset; false: none. bytes: the size that was requested. */
+/* Find the allocation around offset. *ret_bytes: its requested size. False: there is none. */
 bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes);
-/* Set or clear an allocation's mark, by its start; new allocations have none. */
+/* Set or clear the mark of the allocation at start; new allocations have no mark. */
 void slab_mark(struct slab *s, uint64_t start, bool on);
 bool slab_marked(const struct slab *s, uint64_t start);
 void slab_free(struct slab *s, uint64_t start);

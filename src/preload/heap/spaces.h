@@ -1,9 +1,9 @@
-/* spaces.h: the free blocks of a heap by address, and how large the largest of any part of them is,
- * so that the lowest one that is large enough is found in a few steps.
+/* spaces.h: a tree of a heap's free blocks, which finds the lowest one that is large enough in a
+ * few steps: each block knows the largest size in its subtree.
  *
- * A treap: a tree sorted by address, and a heap by a hash of the address, which keeps it shallow.
- * A block is in it from spaces_add() to spaces_remove(), and its address and size stay meanwhile.
- * The caller holds core_lock. */
+ * The tree is a treap: sorted by address, and a heap by a hash of the address, which keeps it
+ * shallow. Between spaces_add() and spaces_remove() a block's address and size must not change. The
+ * caller holds core_lock. */
 #pragma once
 
 #include "base/macros.h"
@@ -25,7 +25,7 @@ static inline void spaces_measure(struct block *root)
                 MAX(root->bytes, MAX(spaces_largest(root->lower), spaces_largest(root->higher)));
 }
 
-/* Split by address: what lies below it, and the rest. */
+/* Splits a tree into the blocks below an address and the others. */
 static inline void spaces_split(struct block *root, CUdeviceptr address, struct block **ret_below,
                                 struct block **ret_above)
 {
@@ -43,7 +43,7 @@ static inline void spaces_split(struct block *root, CUdeviceptr address, struct 
         spaces_measure(root);
 }
 
-/* All of the first tree lies below the second. */
+/* Joins two trees; all blocks of the first one must lie below those of the second. */
 static inline struct block *spaces_join(struct block *below, struct block *above)
 {
         if (!below || !above)
@@ -77,7 +77,7 @@ static inline void spaces_remove(struct block **root, const struct block *b)
         *root = spaces_join(below, above);
 }
 
-/* The lowest block that holds so many bytes; NULL: none. */
+/* Returns the lowest block of at least this many bytes; NULL: none. */
 static inline struct block *spaces_fit(struct block *root, uint64_t bytes)
 {
         while (root && root->largest >= bytes) {

@@ -1,4 +1,4 @@
-/* suballocator.c: owns the record of what is live and what is free in a pool. Must never hand out a
+/* suballocator.c: owns the record of live and free memory in a pool. Must never hand out a
  * suballocation of one stream's free list to another stream. */
 #include "preload/heap/suballocator.h"
 
@@ -10,10 +10,10 @@
 #include "preload/heap/heap.h"
 
 #define NODES_AT_ONCE 256u
-#define TRIES         16u /* how many of a bin are looked at: a bin may be long */
+#define TRIES         16u /* how many suballocations of a bin a search looks at */
 #define BUCKETS_FIRST 256u
 
-/* Nodes are kept for reuse and never freed: a program that had a million allocations will have them
+/* Unused nodes. They are never freed: a program that had a million allocations will have as many
  * again. */
 static struct suballocation *spare;
 
@@ -43,7 +43,7 @@ static void node_free(struct suballocation *n)
         spare = n;
 }
 
-/* ---- lanes ---- */
+/* ---- free lists ---- */
 
 unsigned suballocator_bin(uint64_t bytes)
 {
@@ -55,7 +55,7 @@ unsigned suballocator_bin(uint64_t bytes)
         return MIN((log - 2) * 8 + (unsigned)(units >> (log - 3) & 7), SUBALLOCATOR_BINS - 1u);
 }
 
-static void bin_put(struct lane *l, struct suballocation *p)
+static void bin_put(struct free_list *l, struct suballocation *p)
 {
         unsigned i = suballocator_bin(p->bytes);
 
@@ -70,7 +70,7 @@ static void bin_put(struct lane *l, struct suballocation *p)
 
 static void bin_take(struct suballocation *p)
 {
-        struct lane *l = p->lane;
+        struct free_list *l = p->free_list;
         unsigned i = suballocator_bin(p->bytes);
 
         *p->link = p->next;
@@ -81,7 +81,7 @@ static void bin_take(struct suballocation *p)
         l->bytes -= p->bytes;
 }
 
-static void age_append(struct lane *l, struct suballocation *p)
+static void age_append(struct free_list *l, struct suballocation *p)
 {
         p->older = l->newest;
         p->newer = NULL;
@@ -94,7 +94,7 @@ static void age_append(struct lane *l, struct suballocation *p)
 
 static void age_remove(struct suballocation *p)
 {
-        struct lane *l = p->lane;
+        struct free_list *l = p->free_list;
 
         if (p->older)
                 p->older->newer = p->newer;
@@ -106,16 +106,16 @@ static void age_remove(struct suballocation *p)
                 l->newest = p->older;
 }
 
-static void lane_remove(struct suballocation *p)
+static void free_list_remove(struct suballocation *p)
 {
         bin_take(p);
         age_remove(p);
-        p->lane = NULL;
+        p->free_list = NULL;
 }
 
 /* ---- neighbours ---- */
 
-/* p takes over its higher neighbour, which is in no list any more. */
+/* Adds the higher neighbour to p; that neighbour must be in no list. */
 static void swallow_higher(struct suballocation *p)
 {
         struct suballocation *h = p->higher;
@@ -141,18 +141,19 @@ static void swallow_lower(struct suballocation *p)
         node_free(l);
 }
 
-/* A suballocation in no list becomes free in this lane, joined with its neighbours there. */
-static void lane_put(struct lane *l, struct suballocation *p, uint64_t number)
+/* Puts a suballocation that is in no list into this free list, joined with free neighbours there.
+ */
+static void free_list_put(struct free_list *l, struct suballocation *p, uint64_t number)
 {
-        if (p->lower && p->lower->lane == l) {
-                lane_remove(p->lower);
+        if (p->lower && p->lower->free_list == l) {
+                free_list_remove(p->lower);
                 swallow_lower(p);
         }
-        if (p->higher && p->higher->lane == l) {
-                lane_remove(p->higher);
+        if (p->higher && p->higher->free_list == l) {
+                free_list_remove(p->higher);
                 swallow_higher(p);
         }
-        p->lane = l;
+        p->free_list = l;
         p->number = number;
         bin_put(l, p);
         age_append(l, p);
@@ -193,7 +194,7 @@ static int buckets_make_room(struct suballocator *p)
                 return 0;
         more = calloc(MAX(old_count * 2, BUCKETS_FIRST), sizeof(struct suballocation *));
         if (!more)
-                return old_count ? 0 : -ENOMEM; /* without it the lists are longer */
+                return old_count ? 0 : -ENOMEM; /* the old buckets still work, with longer lists */
         p->buckets = more;
         p->bucket_count = MAX(old_count * 2, BUCKETS_FIRST);
         for (uint64_t i = 0; i < old_count; i++)
@@ -230,14 +231,14 @@ struct suballocation *suballocator_around(const struct chunk *c, CUdeviceptr add
         return n && address - n->address < n->requested ? n : NULL;
 }
 
-/* ---- the whole ---- */
+/* ---- blocks come, go and are searched ---- */
 
 int suballocator_add(struct suballocator *p, struct block *b)
 {
         struct chunk *c = calloc(1, sizeof(*c));
         struct suballocation *n = node_new();
 
-        /* Most of it is zeros that are never touched, so it takes no memory. */
+        /* Most of the bits are never touched, so the array takes little memory. */
         if (c)
                 c->starts = calloc(BITS_WORDS(b->bytes / HEAP_SMALL_ALIGN), sizeof(*c->starts));
         if (!c || !c->starts || !n) {
@@ -256,7 +257,7 @@ int suballocator_add(struct suballocator *p, struct block *b)
         n->address = b->address;
         n->bytes = b->bytes;
         n->chunk = c;
-        lane_put(&p->common, n, 0);
+        free_list_put(&p->common, n, 0);
         return 0;
 }
 
@@ -266,8 +267,8 @@ void suballocator_remove(struct suballocator *p, struct chunk *c)
 
         for (struct suballocation *n = c->lowest, *higher; n; n = higher) {
                 higher = n->higher;
-                if (n->lane)
-                        lane_remove(n);
+                if (n->free_list)
+                        free_list_remove(n);
                 else
                         bucket_take(p, n);
                 node_free(n);
@@ -292,11 +293,11 @@ static bool fits(const struct suballocation *p, uint64_t bytes, bool in_use_only
                (!in_use_only || heap_use_cost(p->chunk->block, p->address, bytes) == 0);
 }
 
-struct suballocation *suballocator_fit(const struct lane *l, uint64_t bytes, bool in_use_only)
+struct suballocation *suballocator_fit(const struct free_list *l, uint64_t bytes, bool in_use_only)
 {
         if (l->bytes < bytes)
                 return NULL;
-        /* In the first bin only some are large enough, in later ones all are. */
+        /* Suballocations in the first bin may be too small; in later bins all are large enough. */
         for (uint64_t i = suballocator_bin(bytes);
              (i = bits_next(l->filled, i, SUBALLOCATOR_BINS, true)) < SUBALLOCATOR_BINS; i++) {
                 unsigned tries = TRIES;
@@ -308,17 +309,17 @@ struct suballocation *suballocator_fit(const struct lane *l, uint64_t bytes, boo
         return NULL;
 }
 
-/* Part of a common suballocation, its upper or lower end, becomes part of p; in p's lane all of it
- * does. */
+/* Moves this many bytes from the lower or higher common neighbour to p. p stays in its own free
+ * list. */
 static void borrow(struct suballocation *p, uint64_t bytes, bool from_lower)
 {
         struct suballocation *from = from_lower ? p->lower : p->higher;
-        struct lane *common = from->lane;
+        struct free_list *common = from->free_list;
         uint64_t number = from->number;
 
         bin_take(p);
         if (bytes == from->bytes) {
-                lane_remove(from);
+                free_list_remove(from);
                 if (from_lower)
                         swallow_lower(p);
                 else
@@ -334,18 +335,20 @@ static void borrow(struct suballocation *p, uint64_t bytes, bool from_lower)
                 from->number = number;
                 bin_put(common, from);
         }
-        bin_put(p->lane, p);
+        bin_put(p->free_list, p);
 }
 
-struct suballocation *suballocator_join(struct suballocator *p, struct lane *l, uint64_t bytes,
+struct suballocation *suballocator_join(struct suballocator *p, struct free_list *l, uint64_t bytes,
                                         bool in_use_only)
 {
         unsigned tries = 64 * TRIES;
 
         bytes = align_up(bytes, HEAP_SMALL_ALIGN);
         for (struct suballocation *n = l->newest; n && tries > 0; n = n->older, tries--) {
-                uint64_t lower = n->lower && n->lower->lane == &p->common ? n->lower->bytes : 0;
-                uint64_t higher = n->higher && n->higher->lane == &p->common ? n->higher->bytes : 0;
+                uint64_t lower =
+                        n->lower && n->lower->free_list == &p->common ? n->lower->bytes : 0;
+                uint64_t higher =
+                        n->higher && n->higher->free_list == &p->common ? n->higher->bytes : 0;
                 uint64_t more = sub_sat(bytes, n->bytes), from_lower;
 
                 if (lower + higher < more)
@@ -387,9 +390,9 @@ struct suballocation *suballocator_take(struct suballocator *p, struct suballoca
                 from->lower = n;
                 from->address += whole;
                 from->bytes -= whole;
-                bin_put(from->lane, from);
+                bin_put(from->free_list, from);
         } else {
-                lane_remove(n);
+                free_list_remove(n);
         }
         n->requested = bytes;
         bits_set(n->chunk->starts, unit_of(n->chunk, n->address), 1, true);
@@ -398,20 +401,21 @@ struct suballocation *suballocator_take(struct suballocator *p, struct suballoca
         return n;
 }
 
-void suballocator_give(struct suballocator *p, struct suballocation *dead, struct lane *l,
+void suballocator_give(struct suballocator *p, struct suballocation *dead, struct free_list *l,
                        uint64_t number)
 {
         bucket_take(p, dead);
         bits_set(dead->chunk->starts, unit_of(dead->chunk, dead->address), 1, false);
-        lane_put(l, dead, number);
+        free_list_put(l, dead, number);
 }
 
-void suballocator_pass(struct lane *from, uint64_t up_to, struct lane *to, uint64_t number)
+void suballocator_pass(struct free_list *from, uint64_t up_to, struct free_list *to,
+                       uint64_t number)
 {
         struct suballocation *p;
 
         while ((p = from->oldest) && p->number <= up_to) {
-                lane_remove(p);
-                lane_put(to, p, number);
+                free_list_remove(p);
+                free_list_put(to, p, number);
         }
 }

@@ -1,8 +1,9 @@
-/* suballocator.h: the memory of a pool, cut into suballocations: some live, the others free.
+/* suballocator.h: the memory of a pool, cut into suballocations, which are live or free.
  *
- * A free suballocation lies in a lane: that of the stream it was freed on, which may use it again
- * at once, or the common one of what every stream may use. Neighbours of one lane are one
- * suballocation. Books only: no driver call is made, and the caller holds core_lock. */
+ * A free suballocation is in one free list: that of the stream that freed it, which may use it
+ * again at once, or the common one, which every stream may use. Free neighbours in the same list
+ * are merged. The suballocator only keeps accounts: it calls no driver. The caller holds core_lock.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -12,35 +13,34 @@
 
 struct block;
 struct chunk;
-struct lane;
+struct free_list;
 
-#define SUBALLOCATOR_BINS                                                             \
-        384 /* eight sizes for each power of two: what is found fits within an eighth \
-             */
+#define SUBALLOCATOR_BINS \
+        384 /* eight sizes for each power of two, so that at most an eighth is too much */
 
 struct suballocation {
         CUdeviceptr address;
         uint64_t bytes;     /* a multiple of HEAP_SMALL_ALIGN */
-        uint64_t requested; /* live: what the program asked for */
+        uint64_t requested; /* live: bytes that the program asked for */
         struct chunk *chunk;
         struct suballocation *lower, *higher; /* neighbours in the block */
-        struct lane *lane;                    /* NULL: live */
-        uint64_t number;                      /* free: when, as counted by the lane's owner */
-        struct suballocation *next, **link;   /* free: in its bin; live: in its bucket */
-        struct suballocation *older, *newer;  /* free: of its lane */
+        struct free_list *free_list;          /* the list that it is in; NULL: it is live */
+        uint64_t number; /* free: when it was freed, as a number that the list's owner counts */
+        struct suballocation *next, **link;  /* free: chain of its bin; live: chain of its bucket */
+        struct suballocation *older, *newer; /* free: neighbours by age in its list */
 };
 
-struct lane {
+struct free_list {
         struct suballocation *bins[SUBALLOCATOR_BINS];
         uint64_t filled[SUBALLOCATOR_BINS / 64];
-        struct suballocation *oldest, *newest; /* by number */
+        struct suballocation *oldest, *newest; /* ends of the chain by age */
         uint64_t bytes;
 };
 
 struct suballocator {
         struct chunk *chunks; /* one for each block of the heap */
-        struct lane common;
-        struct suballocation **buckets; /* live ones by address */
+        struct free_list common;
+        struct suballocation **buckets; /* hash table of the live suballocations, by address */
         uint64_t bucket_count, live;
 };
 
@@ -48,38 +48,39 @@ struct chunk {
         struct chunk *next;
         struct suballocator *suballocator;
         struct block *block;
-        uint64_t *starts;             /* one bit a unit: set where a live suballocation begins */
-        struct suballocation *lowest; /* of all its suballocations */
+        uint64_t *starts; /* one bit for each unit: set where a live suballocation begins */
+        struct suballocation *lowest; /* the suballocation with the lowest address */
 };
 
 /* Add a block: its address space becomes one common suballocation. 0, -ENOMEM. */
 int suballocator_add(struct suballocator *p, struct block *b);
-/* Forget a block and what is live in it. */
+/* Forget a block and all suballocations in it. */
 void suballocator_remove(struct suballocator *p, struct chunk *c);
-/* Free what is left when there are no blocks. */
+/* Free the suballocator's own memory, once it has no blocks. */
 void suballocator_clear(struct suballocator *p);
 
-/* The bin for suballocations of so many bytes; larger ones are in the same or a higher bin. */
+/* Returns the bin for suballocations of this size; larger ones are in the same or a higher bin. */
 unsigned suballocator_bin(uint64_t bytes);
 
-/* The smallest free suballocation of a lane that holds so many bytes, or nearly the smallest; NULL:
- * none. in_use_only: only one whose use leaves heap.allocated as it is. */
-struct suballocation *suballocator_fit(const struct lane *l, uint64_t bytes, bool in_use_only);
-/* Join a lane's suballocation with common neighbours until it holds so many bytes. NULL: none can.
- */
-struct suballocation *suballocator_join(struct suballocator *p, struct lane *l, uint64_t bytes,
+/* Returns nearly the smallest suballocation of a free list that has this many bytes; NULL: none.
+ * in_use_only: consider only memory that heap.allocated counts already. */
+struct suballocation *suballocator_fit(const struct free_list *l, uint64_t bytes, bool in_use_only);
+/* Join a suballocation of a free list with common neighbours until it has this many bytes. NULL:
+ * no suballocation has enough common neighbours. */
+struct suballocation *suballocator_join(struct suballocator *p, struct free_list *l, uint64_t bytes,
                                         bool in_use_only);
 
 /* Make the low end of a free suballocation live. NULL: no host memory. */
 struct suballocation *suballocator_take(struct suballocator *p, struct suballocation *from,
                                         uint64_t bytes);
-/* Free a live suballocation. number: not less than any other in the lane. */
-void suballocator_give(struct suballocator *p, struct suballocation *dead, struct lane *l,
+/* Free a live suballocation into a free list. number: not less than any other in that list. */
+void suballocator_give(struct suballocator *p, struct suballocation *dead, struct free_list *l,
                        uint64_t number);
-/* Move what the lane got up to this number to another lane, with its number there. */
-void suballocator_pass(struct lane *from, uint64_t up_to, struct lane *to, uint64_t number);
+/* Move the suballocations with numbers up to `up_to` to another list, where they get `number`. */
+void suballocator_pass(struct free_list *from, uint64_t up_to, struct free_list *to,
+                       uint64_t number);
 
-/* The live suballocation that begins at an address; NULL: none. */
+/* Returns the live suballocation that begins at an address; NULL: none. */
 struct suballocation *suballocator_at(const struct suballocator *p, CUdeviceptr address);
-/* The live suballocation of a chunk around an address; NULL: none. */
+/* Returns the live suballocation of a chunk that an address lies in; NULL: none. */
 struct suballocation *suballocator_around(const struct chunk *c, CUdeviceptr address);

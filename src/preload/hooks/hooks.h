@@ -1,18 +1,18 @@
-/* hooks.h: between the doors (doors.c: how calls reach us) and what is done with them (gate, heap,
- * agent).
+/* hooks.h: connects the doors (doors.c), through which calls reach us, with the gate, the heap and
+ * the agent.
  *
- * doors.c generates one exported wrapper for each row of cuda_api.def by its behaviour:
+ * doors.c generates one exported wrapper for each row of cuda_api.def, by the row's behaviour:
  *
  * SUBMIT: HOOKS_SUBMIT() of the real call.
  *
- * UNIFIED: the same, seen by gate_anybody_looks().
+ * UNIFIED: as SUBMIT, and gate_anybody_looks() sees the call.
  *
- * RETRY: HOOKS_RETRY() of it: not gated.
+ * RETRY: HOOKS_RETRY() of the real call, which is not gated.
  *
- * CUSTOM: hook_<symbol>(args), written by hand in the module that owns the matter.
+ * CUSTOM: hook_<symbol>(args), written by hand in the module that owns the subject.
  *
- * PASS: not exported: known to the table (for our own calls and the simulator), deliberately not
- * caught. */
+ * PASS: no wrapper. The table knows the function (for our own calls and the simulator), but it is
+ * deliberately not intercepted. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,13 +24,14 @@
 #include "preload/freeze/freeze.h"
 #include "preload/state/core.h"
 
-/* A driver call of the program's ran out of memory of the GPU (NULL: a GPU that is not shared), and
- * the driver does not say how much it lacks. Asks for room, each time for four times as much as
- * this call has had so far (*room; 0 at first). True: worth repeating the call. False: there is no
- * more room, and all of it goes back. */
+/* A driver call of the program ran out of GPU memory (g NULL: the GPU is not shared), and the
+ * driver does not say how much it lacks. Requests room, each time four times as much as this call
+ * has had so far (*room; 0 at first). True: repeat the call. False: there is no more room, and all
+ * of it is returned. */
 bool hooks_more_room(struct gpu *g, uint64_t *room);
 
-/* The result of a call, repeated while the driver lacks memory and more room can be had. */
+/* The result of a call, which is repeated while the driver lacks memory and more room can be
+ * had. */
 #define HOOKS_RETRY_ON(gpu, call)                                       \
         ({                                                              \
                 uint64_t room_ = 0;                                     \
@@ -43,7 +44,8 @@ bool hooks_more_room(struct gpu *g, uint64_t *room);
                 result_;                                                \
         })
 #define HOOKS_RETRY(call) HOOKS_RETRY_ON(core_current_gpu(), call)
-/* The result of a call in which the thread has passed the gate. */
+/* The result of a call that is made inside the gate. pass: the result of gate_enter() or
+ * gate_enter_or_end(). */
 #define HOOKS_PASSED(pass, call)                                 \
         ({                                                       \
                 struct gate_thread *pass_ = (pass);              \
@@ -68,12 +70,12 @@ bool hooks_more_room(struct gpu *g, uint64_t *room);
                 while (unlikely(gated_ != CUDA_SUCCESS) && freeze_call_again(gated_, &again_)); \
                 gated_;                                                                         \
         })
-/* Both. Making room may take long and may need this very thread's work drained, so it happens
- * outside the gate. */
+/* HOOKS_RETRY() around HOOKS_GATED(). Making room may take long and may need this thread's own work
+ * drained, so it happens outside the gate. */
 #define HOOKS_SUBMIT(stream, work, call) HOOKS_RETRY(HOOKS_GATED(stream, work, call))
-/* quiesce_capture_forbids(), without the lock. */
+/* Like quiesce_capture_forbids(), for callers that do not hold the lock. */
 bool hooks_capture_forbids(void);
 
-/* The wrapper of the driver function at an address that the real resolver returned; the address
- * itself if the function is not caught. */
+/* Returns the wrapper of the driver function at an address that the real resolver returned; the
+ * address itself if the function is not intercepted. */
 void *doors_wrap(void *real_address);

@@ -1,5 +1,5 @@
-/* hooks_array.c: arrays and mipmapped arrays. Only the driver knows how their bytes lie, so they
- * cannot be moved. They are counted as unevictable, and room for them is asked for before they are
+/* hooks_array.c: arrays and mipmapped arrays. Only the driver knows the layout of their bytes, so
+ * they cannot be moved. They are counted as unevictable, and room is requested before they are
  * made. Must never refuse an array for which the card and the daemon have room. */
 #include <stdbool.h>
 
@@ -16,7 +16,8 @@
 #define TILE_ROWS_MOST 128u
 #define PAGE_BYTES     (2 * MIB)
 
-/* Bits of an element of one channel, or of the whole element if the format fixes their number. */
+/* Returns the bits of an element of one channel, or of the whole element if the format fixes their
+ * number. */
 static unsigned format_bits(CUarray_format format, unsigned channels)
 {
         switch (format) {
@@ -84,7 +85,7 @@ static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned level)
                         column *= 2;
                 rows = align_up(rows, column);
         }
-        /* The driver refuses sizes that overflow. */
+        /* The driver itself refuses sizes that overflow. */
         if (__builtin_mul_overflow(row, rows, &bytes) ||
             __builtin_mul_overflow(bytes, slices, &bytes) || bytes > UINT64_MAX / 2)
                 return UINT64_MAX / 2;
@@ -95,7 +96,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
 {
         uint64_t bytes = 0;
 
-        /* Their memory comes later, by other calls. */
+        /* Sparse and deferred arrays get their memory later, by other calls. */
         if (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
                 return 0;
         for (unsigned i = 0; i < MIN(levels, 32U); i++)
@@ -103,7 +104,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
         return bytes < PAGE_BYTES ? bytes : align_up(bytes, PAGE_BYTES);
 }
 
-/* Room for an array. False: there is none. *ret NULL: the array is not counted. */
+/* Requests room for an array. False: there is no room. *ret NULL: the array is not counted. */
 static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct unevictable **ret)
 {
         CUcontext owner = NULL;
@@ -116,7 +117,7 @@ static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct unevi
         if (!g || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
                 return true;
         bytes = array_bytes(d, levels);
-        if (bytes > g->total) /* the driver's refusal says more */
+        if (bytes > g->total) /* let the driver refuse the array: its error says more */
                 return true;
         lock_acquire(&core_lock);
         *ret = unevictable_ask(g, quiesce_owner(owner), bytes);
@@ -177,7 +178,8 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *ret_mipmap,
         return taken(room, r, r == CUDA_SUCCESS ? *ret_mipmap : NULL);
 }
 
-/* Off the list first: once the driver has taken a handle back, it may give it to another thread. */
+/* Takes a handle off the list before its array is destroyed: once the driver has the handle back,
+ * it may give it to another thread. */
 static struct unevictable *leaving(const void *handle)
 {
         struct unevictable *f = NULL;

@@ -1,5 +1,5 @@
-/* hooks_context.c: contexts, streams and captures: what a drain has to know, and what lives and
- * dies with a context. */
+/* hooks_context.c: contexts, streams and captures, which a drain has to know, and all objects that
+ * end with a context. */
 #include <stdbool.h>
 
 #include "base/log.h"
@@ -26,7 +26,7 @@ CUresult hook_cuInit(unsigned int Flags)
         return r;
 }
 
-/* Room for a context is asked for before it is created: the card may be full of other programs'
+/* Requests room for a context before it is created: the card may be full of other programs'
  * memory. */
 static bool context_reserve(struct gpu *g)
 {
@@ -54,7 +54,7 @@ static void context_adopt(struct gpu *g)
                 g->context = quiesce_context_of(g);
 }
 
-/* Room that the driver gives back with a context. gpu NULL: no context of ours ends. */
+/* Room that the driver gives back with a context. gpu NULL: no known context ends. */
 struct ending {
         struct gpu *gpu;
         uint64_t bytes;
@@ -68,8 +68,7 @@ static struct ending context_dies(struct context *c) UNLOCKS(core_lock)
         struct ending ret = {.gpu = g, .bytes = g->context_bytes};
         struct block *b;
 
-        c->dying = true; /* so that the end of another context does not make our copies run in this
-                            one */
+        c->dying = true; /* so that our copies do not change over to this context */
         if (!g->error && !quiesce_capturing())
                 quiesce_wait_all();
         if (g->context == c)
@@ -89,8 +88,8 @@ static struct ending context_dies(struct context *c) UNLOCKS(core_lock)
         return ret;
 }
 
-/* A call that names a context, or NULL, ends that context if the program has made it; the driver
- * refuses others. */
+/* Prepares for a call that ends the context which it names, if the program has made that context;
+ * the driver refuses others. c NULL: the context is unknown. */
 static struct ending made_dies(struct context *c) UNLOCKS(core_lock)
 {
         if (!c || c->primary || c->green || c->dying)
@@ -141,7 +140,7 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
                 return r;                                                 \
         }
 
-/* From before CUDA 3.2: its memory has addresses of 32 bits, and calls of its own. */
+/* From before CUDA 3.2: memory in such a context has 32-bit addresses, and calls of its own. */
 HOOK_CREATE(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
 HOOK_CREATE(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
             (pctx, flags, dev))
@@ -153,7 +152,7 @@ HOOK_CREATE(cuCtxCreate_v4,
             (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
              CUdevice dev),
             (pctx, ctxCreateParams, flags, dev))
-/* From before CUDA 5, when a graphics or video API needed a context made for it. */
+/* From before CUDA 5, when a graphics or video API needed a special context. */
 HOOK_CREATE(cuGLCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
 HOOK_CREATE(cuGLCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
             (pctx, flags, dev))
@@ -182,7 +181,7 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
         return r;
 }
 
-/* From before CUDA 4: the last detach destroys the context. */
+/* From before CUDA 4. The last detach destroys the context. */
 CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
         struct context *c;
@@ -221,9 +220,9 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
         return r;
 }
 
-/* A thread that makes or ends a primary context excludes all others, also during the driver's call,
- * because its steps depend on whether the context is alive. And only one thread at a time asks for
- * room for it: room for each of several could be more than the card has. core_lock. */
+/* Under core_lock. primary_taken: one thread makes or ends the primary context, and excludes all
+ * others during the driver's call, too. primary_wanted: one thread requests room for the context;
+ * room for each of several threads could be more than the card has. */
 static bool primary_taken[GPUS_MAX], primary_wanted[GPUS_MAX];
 
 static void primary_take(bool *taken) UNLOCKS(core_lock)
@@ -241,13 +240,13 @@ static void primary_give(bool *taken)
         bell_ring(&core.changed);
 }
 
-/* How often a primary context is held: retains by the program that are not released, and one for
- * each of its green contexts. A reset ends the context and leaves the count: the next retain gets
- * the same handle, alive again. core_lock. */
+/* The number of holds on each primary context: unreleased retains by the program, and one for each
+ * of its green contexts. A reset ends the context and leaves the count: the next retain gets the
+ * same handle, alive again. Under core_lock. */
 static unsigned retained[GPUS_MAX];
 
-/* Take it, with room for the context if it is not alive. *ret_reserved: room was asked for. False:
- * there is no room, and it is not taken. */
+/* Takes the primary context, with room for it if it is not alive. *ret_reserved: room was granted.
+ * False: there is no room, and the context is not taken. */
 static bool primary_begin(struct gpu *g, bool *ret_reserved)
 {
         int r = 0;
@@ -257,7 +256,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
         primary_take(&primary_wanted[g->index]);
         primary_take(&primary_taken[g->index]);
         if (!quiesce_context_primary(g)) {
-                /* The wait may be long, and a release must not wait for it. */
+                /* The request may wait long, and a release must not wait for it. */
                 primary_give(&primary_taken[g->index]);
                 r = request_unevictable(g, g->context_bytes);
                 *ret_reserved = r == 0;
@@ -269,7 +268,8 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
         return r == 0;
 }
 
-/* The context is alive; handle NULL: it could not be made. Lock held. */
+/* Ends primary_begin(): the primary context is alive. handle NULL: it could not be made. Lock
+ * held. */
 static void primary_there(struct gpu *g, bool reserved, CUcontext handle) REQUIRES(core_lock)
 {
         struct context *c = quiesce_context_primary(g);
@@ -305,7 +305,8 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         return r;
 }
 
-/* The program releases or resets the context. If that ends it, give up its memory first. */
+/* The program releases or resets the primary context. If that ends the context, give up its memory
+ * first. */
 static struct ending primary_dies(struct gpu *g, bool reset) UNLOCKS(core_lock)
 {
         struct context *c = quiesce_context_primary(g);
@@ -315,7 +316,7 @@ static struct ending primary_dies(struct gpu *g, bool reset) UNLOCKS(core_lock)
         return context_dies(c);
 }
 
-/* False: the device is not shared. */
+/* Begins a release or reset of a primary context. False: the device is not shared. */
 static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
 {
         bool ours;
@@ -334,8 +335,8 @@ static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
         return ours;
 }
 
-/* r: the driver's answer to the release. A last release is refused while there are green contexts,
- * but it counts. */
+/* Ends a release or reset of a primary context. r: the driver's answer. While there are green
+ * contexts the driver refuses the last release, but it counts. */
 static void primary_ended(CUdevice dev, bool reset, CUresult r)
 {
         bool counts;
@@ -373,12 +374,12 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
         return r;
 }
 
-/* ---- green contexts: parts of the primary one's processors ----
+/* ---- green contexts: parts of the processors of a primary context ----
  *
- * Each holds the primary context, which ends with the last that does. While there is one the driver
- * refuses to reset it, or to release it for the last time; whoever was refused that has given it up
- * all the same, and then it stays active until it is retained and released once more (measured,
- * CUDA 13.0). */
+ * Each green context holds the primary context, which ends with its last hold. While a green
+ * context exists, the driver refuses to reset the primary context or to release it for the last
+ * time. The refused release counts all the same, and the context then stays active until it is
+ * retained and released once more (measured, CUDA 13.0). */
 
 CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
                                unsigned int flags)
@@ -396,7 +397,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
         if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = HOOKS_RETRY_ON(g, real.cuGreenCtxCreate(phCtx, desc, dev, flags));
-        /* The green context holds the primary one; one more retain returns its handle. */
+        /* The green context holds the primary context; another retain returns its handle. */
         if (r == CUDA_SUCCESS && real.cuDevicePrimaryCtxRetain(&primary, dev) == CUDA_SUCCESS)
                 (void)real.cuDevicePrimaryCtxRelease_v2(dev);
         lock_acquire(&core_lock);
@@ -427,7 +428,8 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
         c = quiesce_context_green(hCtx);
         if (c) {
                 g = c->gpu;
-                primary_take(&primary_taken[g->index]); /* it lets go of it */
+                /* The green context gives up its hold on the primary context. */
+                primary_take(&primary_taken[g->index]);
                 if (!quiesce_capturing())
                         quiesce_wait_all();
                 throttle_forget(c->handle);
@@ -515,8 +517,8 @@ static void capture_is_over(CUstream stream)
         core_unrelax(mode);
 }
 
-/* From before the capture begins until it has ended, no stream is queried: a query from outside
- * would break the capture. */
+/* From before a capture begins to its end no stream is queried, because a query would break the
+ * capture. So a capture is counted before the call, and dropped if the call fails. */
 static CUresult capture_begun(CUstream stream, CUresult r)
 {
         if (r != CUDA_SUCCESS && !core_passive())
@@ -524,12 +526,12 @@ static CUresult capture_begun(CUstream stream, CUresult r)
         return r;
 }
 
-/* An event recorded on a stream that is about to capture; NULL: there is none. */
+/* Returns an event recorded on a stream that is about to capture; NULL: none could be recorded. */
 static CUevent capture_probe(CUstream stream)
 {
         CUevent e = NULL;
 
-        /* On the legacy stream, which cannot capture, a record would break other captures. */
+        /* The legacy stream cannot capture, and a record on it would break other captures. */
         if (stream == CU_STREAM_LEGACY || quiesce_is_capturing(stream) ||
             real.cuEventCreate(&e, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
                 return NULL;
@@ -541,7 +543,8 @@ static CUevent capture_probe(CUstream stream)
 
 static void capture_begins(CUstream stream)
 {
-        /* Through the gate: a drain that has begun sees either the capture or a thread inside. */
+        /* Pass the gate, so that a drain that has begun sees either the capture or a thread
+         * inside. */
         struct gate_thread *t = gate_enter(stream, 0);
         CUcontext context = NULL;
 
@@ -566,7 +569,8 @@ static CUresult capture_ended(CUstream stream, CUresult r)
 {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-        /* Neither success nor failure tells whether the capture has ended: only the stream does. */
+        /* Neither success nor failure of the call tells whether the capture has ended: only the
+         * stream does. */
         if (core_passive() || (real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
                                status != CU_STREAM_CAPTURE_STATUS_NONE))
                 return r;

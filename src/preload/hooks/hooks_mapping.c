@@ -1,6 +1,6 @@
-/* hooks_mapping.c: where a program maps the memory that it has created, who may access it there,
- * and the answers about such addresses. The answers must never depend on whether memory is evicted.
- */
+/* hooks_mapping.c: the addresses at which a program maps memory that it has created, the access to
+ * them, and the answers about such addresses. The answers must never depend on whether memory is
+ * evicted. */
 #include "preload/hooks/hooks_virtual.h"
 
 #include "base/macros.h"
@@ -11,8 +11,8 @@
 
 /* ---- mapping ---- */
 
-/* Map the resident memory of a handle where the program wants it now. The handle is taken, the lock
- * not held. */
+/* Map the resident memory of a handle where the program now wants it. The handle is taken, the lock
+ * is not held. */
 static CUresult place(const struct handle *h, const struct mapping *m)
 {
         CUstreamCaptureMode mode = core_relax();
@@ -53,8 +53,8 @@ static CUresult map(struct handle *h, CUdeviceptr ptr, size_t size) UNLOCKS(core
         return r;
 }
 
-/* A handle of the driver's own: its address is remembered, so that memory of ours is never put
- * there. */
+/* Map a handle that the driver itself has made. The address is remembered, so that memory of ours
+ * is never put there. */
 static CUresult map_drivers(CUdeviceptr ptr, size_t size, size_t offset,
                             CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -99,21 +99,21 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
         if (flags || size == 0 || ptr % HEAP_GRANULARITY) {
                 r = CUDA_ERROR_INVALID_VALUE;
         } else if (offset || size != h->bytes) {
-                r = CUDA_ERROR_NOT_SUPPORTED; /* all of a handle, or nothing */
+                r = CUDA_ERROR_NOT_SUPPORTED; /* only a whole handle can be mapped */
         } else {
                 handle_take(h);
                 r = map(h, ptr, size);
                 handle_put(h);
                 m = r == CUDA_SUCCESS ? virtual_at(ptr) : NULL;
+                /* If that is refused, the memory moves like other memory. */
                 if (m && m->handle && handle_is_everywhere(m->handle))
-                        (void)handle_fix(
-                                m->handle); /* if that is refused, it is moved like others */
+                        (void)handle_make_unevictable(m->handle);
         }
         lock_release(&core_lock);
         return r;
 }
 
-/* The driver has memory of the handle mapped. */
+/* True if the driver has memory of the handle mapped. */
 static bool any_resident(const struct handle *h)
 {
         if (!h->block)
@@ -132,7 +132,7 @@ static CUresult unmap(struct mapping *m) UNLOCKS(core_lock)
 
         if (h)
                 handle_take(h);
-        /* Another thread may have changed it meanwhile. */
+        /* Another thread may have unmapped the range before the handle was taken. */
         if (virtual_at(at.address) == m && m->handle == h) {
                 virtual_unmap(m);
                 if (!h || any_resident(h)) {
@@ -169,7 +169,8 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 /* ---- access ---- */
 
-/* The answer of the driver, which has no mapping there to be asked about. */
+/* Returns the driver's answer. The driver cannot be asked, because it may have no mapping there
+ * now. */
 static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc, size_t count)
 {
         int devices = 0;
@@ -183,7 +184,7 @@ static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc
                     l->type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
                         if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
                                 return CUDA_ERROR_NOT_SUPPORTED;
-                        continue; /* the processor has no access: nothing to take away */
+                        continue; /* the processor never has access: nothing to take away */
                 }
                 if (l->type != CU_MEM_LOCATION_TYPE_DEVICE || l->id < 0 || l->id >= devices ||
                     (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
@@ -198,7 +199,8 @@ static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc
         return CUDA_SUCCESS;
 }
 
-/* In the driver, as far as memory is mapped. The handle is taken, the lock not held. */
+/* Set the access to those extents that the driver has mapped. The handle is taken, the lock is not
+ * held. */
 static CUresult allow_now(const struct handle *h, const struct mapping *m,
                           const CUmemAccessDesc *desc, size_t count)
 {
@@ -226,7 +228,7 @@ static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t cou
         if (h)
                 handle_take(h);
         if (virtual_at(at.address) != m || m->handle != h) {
-                r = CUDA_ERROR_INVALID_VALUE; /* another thread has unmapped it meanwhile */
+                r = CUDA_ERROR_INVALID_VALUE; /* another thread has unmapped the range */
         } else {
                 lock_release(&core_lock);
                 if (h && h->block)
@@ -294,7 +296,7 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
         if (location->type == CU_MEM_LOCATION_TYPE_INVALID)
                 r = CUDA_ERROR_INVALID_VALUE;
         else if (location->type == CU_MEM_LOCATION_TYPE_HOST)
-                *flags = m->access[0]; /* as the driver answers: the first GPU's */
+                *flags = m->access[0]; /* the driver answers with the access of the first GPU */
         else if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
                 *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
         else if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -309,7 +311,7 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
 
 /* ---- questions about addresses ---- */
 
-/* A mapping of ours, which may not exist in the driver now. */
+/* Returns our mapping at an address; the driver may not have it mapped now. */
 static const struct mapping *ours_at(CUdeviceptr ptr)
 {
         const struct mapping *m = core_passive() ? NULL : virtual_at(ptr);
@@ -317,7 +319,7 @@ static const struct mapping *ours_at(CUdeviceptr ptr)
         return m && m->handle && m->handle->block ? m : NULL;
 }
 
-/* The driver's answers for mapped memory; those not listed are 0. */
+/* Returns the driver's answers for mapped memory; attributes that are not listed are 0. */
 static uint64_t mapping_attribute(CUpointer_attribute which, const struct mapping *m,
                                   CUdevice device, CUdeviceptr ptr)
 {
@@ -325,7 +327,7 @@ static uint64_t mapping_attribute(CUpointer_attribute which, const struct mappin
         const CUmemAllocationProp *prop = &m->handle->prop;
         const bool usable = m->access[device] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
         const uint64_t values[POINTER_ATTRIBUTES] = {
-                [CU_POINTER_ATTRIBUTE_CONTEXT] = 0, /* it is no context's */
+                [CU_POINTER_ATTRIBUTE_CONTEXT] = 0, /* the mapping belongs to no context */
                 [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = CU_MEMORYTYPE_DEVICE,
                 [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = usable ? ptr : 0,
                 [CU_POINTER_ATTRIBUTE_BUFFER_ID] = m->id,

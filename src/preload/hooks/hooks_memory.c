@@ -25,15 +25,15 @@
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 
-/* The size that the program sees: with overflow the host's memory counts, as far as it could be
- * had. Lock held. */
+/* Returns the size that the program sees. With overflow the host's memory counts, too, as far as it
+ * could be had. Lock held. */
 static uint64_t told_total(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->visible + (g->overflow ? core.host.most : 0);
 }
 
-/* There is no daemon that could make room later, so the answer has to come now, as from the plain
- * driver. Lock held. */
+/* Back new memory at once: no daemon can make room later, so the answer has to come now, as from
+ * the plain driver. Lock held. */
 static int back_alone(struct gpu *g, CUdeviceptr address) UNLOCKS(core_lock)
 {
         struct block *dead = NULL;
@@ -53,7 +53,7 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
 
         lock_acquire(&core_lock);
         owner = quiesce_owner(owner);
-        /* Other threads may take the promised room before this one is back from asking: then ask
+        /* Other threads may take the granted room before this thread uses it: then request
          * again. */
         for (;;) {
                 uint64_t room = overflow_card_room(g, room_allowed(g), bytes);
@@ -129,8 +129,8 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
         return r;
 }
 
-/* The GPU of an address that we answer for: of the heap, or opened from another process. The driver
- * answers for the program's managed memory. Lock held. */
+/* Returns the GPU of an address that we handle: one of the heap, or one opened from another
+ * process. The driver handles the program's managed memory. Lock held. */
 static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret)
 {
         struct gpu *g = core_find(address, ret);
@@ -140,8 +140,8 @@ static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret)
         return g && ret->block->kind != BLOCK_ADOPTED ? g : NULL;
 }
 
-/* An address between the program's allocations where memory of ours lies, about which the driver
- * would answer. Lock held. */
+/* True for an address between the program's allocations where memory of ours lies, so that the
+ * driver's answer would be wrong. Lock held. */
 static bool is_gap(CUdeviceptr address)
 {
         for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
@@ -163,14 +163,14 @@ static CUresult free_ours(struct gpu *g, const struct heap_place *found, CUdevic
 
         if (found->start != dptr || late_is(found))
                 return CUDA_ERROR_INVALID_VALUE;
-        /* The driver's cuMemFree waits for all work submitted before; cuMemUnmap does not. During a
-         * capture no stream can be asked: then the agent frees the block when the capture has
-         * ended. */
+        /* The driver's cuMemFree waits for all work submitted before; cuMemUnmap does not.
+         * During a capture no stream can be queried: the agent frees the block when the capture
+         * has ended. */
         if (!quiesce_capturing())
                 quiesce_wait_all();
         if (quiesce_capturing() && begins_at(g, dptr, &p))
                 return late_free(g, &p);
-        if (g->error) /* met just now */
+        if (g->error) /* an error that the wait has found */
                 return g->error;
         if (begins_at(g, dptr, &p) && p.block->kind == BLOCK_POOL)
                 return pool_free(p.block, dptr, NULL);
@@ -179,8 +179,8 @@ static CUresult free_ours(struct gpu *g, const struct heap_place *found, CUdevic
                 return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
         if (dead) {
                 swap_discard(g, dead);
-                core_room_changed(g); /* other programs may use its room */
-                request_kick();       /* freeing a piece of a slab changes no figure */
+                core_room_changed(g); /* other programs may use the block's room */
+                request_kick(); /* no figure has changed if only a piece of a slab was freed */
         }
         return CUDA_SUCCESS;
 }
@@ -270,13 +270,13 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 
 static bool ipc_capable(const struct gpu *g, const struct heap_place *p, CUdeviceptr ptr)
 {
-        struct heap_place own; /* in contrast to memory opened from another process */
+        struct heap_place own; /* found in the heap, not opened from another process */
 
         return g->passes && ipc_works() && !pool_handle(p->block) && core_find(ptr, &own);
 }
 
-/* The driver's answers for cuMemAlloc memory (recorded from CUDA 13.0), so that they do not depend
- * on whether ours is mapped now. Those not listed are 0. */
+/* Returns the driver's answers for cuMemAlloc memory (recorded from CUDA 13.0), so that they do not
+ * depend on whether our memory is mapped now. Attributes that are not listed are 0. */
 static uint64_t place_attribute(CUpointer_attribute which, const struct gpu *g,
                                 const struct heap_place *p, CUdeviceptr ptr)
 {
@@ -300,23 +300,25 @@ static uint64_t place_attribute(CUpointer_attribute which, const struct gpu *g,
                 [CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = pooled ? POOL_STEP : b->bytes,
                 [CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = b->address + step,
                 [CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = b->id,
-                /* Also if the GPU cannot decompress at all. */
+                /* True even if the GPU cannot decompress at all, as in the driver. */
                 [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = !pooled,
         };
 
         if (which == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-                return ipc_capable(g, p, ptr); /* takes a search */
+                return ipc_capable(g, p,
+                                   ptr); /* not in the table, because the answer takes a search */
         return values[which];
 }
 
-/* CUDA_ERROR_NOT_SUPPORTED: ask the driver itself. */
+/* Answers an attribute of memory that we handle. CUDA_ERROR_NOT_SUPPORTED: ask the driver. */
 static CUresult pointer_attribute(void *data, CUpointer_attribute which, const struct gpu *g,
                                   const struct heap_place *p, CUdeviceptr ptr)
 {
         if (!pointer_attribute_exists(which))
                 return CUDA_ERROR_NOT_SUPPORTED;
         if (which == CU_POINTER_ATTRIBUTE_P2P_TOKENS) {
-                heap_set_sync(p, true); /* programs that use the tokens want that, too */
+                heap_set_sync(p,
+                              true); /* programs that use the tokens want synchronous copies, too */
                 memset(data, 0, 2 * sizeof(uint64_t));
                 return CUDA_SUCCESS;
         }
@@ -324,7 +326,7 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute which, const s
         return which == CU_POINTER_ATTRIBUTE_HOST_POINTER ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* Lock held. */
+/* Answers an attribute of any address. CUDA_ERROR_NOT_SUPPORTED: ask the driver. Lock held. */
 static CUresult known_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
         struct heap_place p;
@@ -335,7 +337,7 @@ static CUresult known_attribute(void *data, CUpointer_attribute attribute, CUdev
         return is_gap(ptr) ? CUDA_ERROR_INVALID_VALUE : virtual_attribute(data, attribute, ptr);
 }
 
-/* The value that the driver stores for an address that it does not know, and its size. */
+/* Stores the value that the driver stores for an address that it does not know. */
 static void attribute_of_nothing(void *data, CUpointer_attribute which, CUdeviceptr ptr)
 {
         const uint64_t values[POINTER_ATTRIBUTES] = {
@@ -348,7 +350,7 @@ static void attribute_of_nothing(void *data, CUpointer_attribute which, CUdevice
                 pointer_attribute_write(data, which, values[which]);
 }
 
-/* The driver refuses some calls whatever the pointer is. */
+/* False: the driver refuses the call whatever the pointer is. */
 static bool are_attributes(unsigned count, const CUpointer_attribute *attributes, void *const *data)
 {
         for (unsigned i = 0; i < count; i++)
@@ -357,8 +359,8 @@ static bool are_attributes(unsigned count, const CUpointer_attribute *attributes
         return count > 0;
 }
 
-/* The program announces that a device will register the address: keep the memory in place. No other
- * call shows that, because nvidia-peermem takes plain addresses. */
+/* The program has announced that a device will register the address: keep the memory in place. No
+ * later call shows that, because nvidia-peermem takes plain addresses. */
 static CUresult keep_announced(CUdeviceptr ptr) UNLOCKS(core_lock)
 {
         struct heap_place p;
@@ -401,7 +403,7 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
         for (unsigned i = 0; i < numAttributes && gap; i++)
                 attribute_of_nothing(data[i], attributes[i], ptr);
         for (unsigned i = 0; i < numAttributes && ours; i++) {
-                /* Like the driver: attributes that do not apply are left at zero, and the call
+                /* As in the driver, attributes that do not apply are left at zero, and the call
                  * succeeds. */
                 if (known_attribute(data[i], attributes[i], ptr) == CUDA_ERROR_NOT_SUPPORTED)
                         (void)real.cuPointerGetAttributes(1, &attributes[i], &data[i], ptr);
@@ -413,9 +415,9 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
         return r;
 }
 
-/* The only attribute that can be set: copies without "async" in their name wait, whatever they copy
- * between. The driver refuses it for mapped memory, and ours is mapped, so it is kept and answered
- * here. */
+/* Only SYNC_MEMOPS can be set: copies without "async" in their name then wait, whatever they copy.
+ * The driver refuses it for mapped memory, and our memory is mapped, so the value is kept and
+ * answered here. */
 CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                     CUdeviceptr ptr)
 {
@@ -431,9 +433,9 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
         mapped = !ours && !gap && virtual_range(ptr, NULL, NULL);
         if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
                 heap_set_sync(&p, *(const unsigned *)value);
+                /* Programs set SYNC_MEMOPS before they register the address. */
                 if (*(const unsigned *)value)
-                        r = keep_announced(
-                                ptr); /* programs set it before they register the address */
+                        r = keep_announced(ptr);
         }
         lock_release(&core_lock);
         if (!ours && !gap && !mapped)

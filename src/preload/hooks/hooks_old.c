@@ -23,7 +23,7 @@ CUresult hook_cuStreamDestroy(CUstream stream)
         return hook_cuStreamDestroy_v2(stream);
 }
 
-/* The mode argument came with the second version; without it the mode was what GLOBAL means now. */
+/* The mode argument came with the second version; before, the mode was what GLOBAL means now. */
 CUresult hook_cuStreamBeginCapture(CUstream stream)
 {
         return hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);

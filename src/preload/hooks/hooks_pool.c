@@ -1,6 +1,6 @@
 /* hooks_pool.c: the entry points for stream-ordered memory and its pools. Must never serve memory
- * from the heap that is captured into a graph or may go to another process: the driver serves
- * those. */
+ * from the heap if it is captured into a graph or may go to another process: the driver serves such
+ * memory. */
 #include <stdbool.h>
 
 #include "base/macros.h"
@@ -13,13 +13,14 @@
 #include "preload/stream/quiesce.h"
 #include "preload/pool/late.h"
 
-/* All allocations of the driver's take about equally long. */
+/* All allocations by the driver take about the same time. */
 #define WORK                  gate_work(DOOR_cuMemAllocAsync, 0)
 #define PASS_ON(stream, call) HOOKS_SUBMIT(stream, WORK, call)
-/* Destructors free memory, and cannot handle an error. */
+/* No interrupt here: destructors free memory, and cannot handle an error. */
 #define PASS_FREE(stream, call) HOOKS_RETRY(HOOKS_PASSED(gate_enter((stream), WORK), call))
 
-/* The stream as pools know it. False: there is no such stream, or no context. */
+/* Fills in the name by which pools know the stream. False: there is no such stream, or no
+ * context. */
 static bool name_stream(CUstream stream, struct pool_stream *ret)
 {
         static _Atomic uint64_t threads;
@@ -36,7 +37,7 @@ static bool name_stream(CUstream stream, struct pool_stream *ret)
         return real.cuCtxGetCurrent(&ret->context) == CUDA_SUCCESS && ret->context;
 }
 
-/* The device of a stream, which may differ from that of the current context. */
+/* Finds the device of a stream, which may differ from that of the current context. */
 static CUresult device_of(CUstream stream, CUdevice *ret_device)
 {
         CUcontext context, popped;
@@ -54,7 +55,7 @@ static CUresult device_of(CUstream stream, CUdevice *ret_device)
         return r;
 }
 
-/* CUDA_ERROR_NOT_SUPPORTED: leave the call to the driver, whatever it answers. */
+/* Allocates from a pool of ours. CUDA_ERROR_NOT_SUPPORTED: leave the call to the driver. */
 static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, CUstream stream)
 {
         struct pool_stream s;
@@ -106,7 +107,7 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
                 if (r == CUDA_SUCCESS && stream == CU_STREAM_PER_THREAD)
                         pool_mark(place.block, &s);
         } else if (g && place.block->kind != BLOCK_ADOPTED) {
-                /* Memory of cuMemAlloc: freed once all submitted work has ended, which is no
+                /* Memory of cuMemAlloc is freed once all submitted work has ended, which is no
                  * earlier than the stream's turn. */
                 r = late_free(g, &place);
         }
@@ -174,8 +175,8 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
         (void)core_setup();
         if (core_passive())
                 return real.cuMemPoolDestroy(pool);
-        /* A pool of ours holds nothing that the driver would wait for; and its handle must not be
-         * given out again before we know. */
+        /* Hold the lock: the driver must not give the handle out again before we know. The driver
+         * has nothing to wait for, because our pools hold none of its memory. */
         lock_acquire(&core_lock);
         if (pool_find(pool)) {
                 r = real.cuMemPoolDestroy(pool);

@@ -25,16 +25,16 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
                 uint64_t part;
 
                 if (m && m->handle) { /* memory that the program has mapped itself */
-                        CUresult r = handle_fix(m->handle);
+                        CUresult r = handle_make_unevictable(m->handle);
 
-                        m = virtual_at(from); /* the lock was given up meanwhile */
+                        m = virtual_at(from); /* the lock was given up: look again */
                         if (r != CUDA_SUCCESS || !m)
                                 return r;
                         from = m->at.address + m->at.bytes;
                         continue;
                 }
                 if (!g || p.block->managed)
-                        return CUDA_SUCCESS; /* not ours, or the driver refuses */
+                        return CUDA_SUCCESS; /* not our memory, or the driver refuses the range */
                 /* A pool's block may contain gaps between its allocations. */
                 part = MIN(end, p.block->kind == BLOCK_POOL ? p.start + p.bytes
                                                             : p.block->address + p.block->bytes) -
@@ -54,7 +54,7 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
         return CUDA_SUCCESS;
 }
 
-/* Ranges that the driver itself refuses are not kept. */
+/* Keeps memory on the card. Ranges that the driver itself refuses are left alone. */
 static CUresult keep(CUdeviceptr from, size_t bytes)
 {
         CUresult r = CUDA_SUCCESS;

@@ -1,4 +1,4 @@
-/* hooks_retry.c: driver calls of the program's that run out of device memory. Must never keep room
+/* hooks_retry.c: driver calls of the program that run out of device memory. Must never keep room
  * that did not help. */
 #include <errno.h>
 

@@ -35,9 +35,9 @@ static bool all_resident(const struct block *b)
 
 bool handle_is_everywhere(const struct handle *h)
 {
-        /* A page of zeros that is mapped wherever no other memory is costs a map and a change of
-         * access for each place at every hand-off. Checked now and then, as the number of mappings
-         * grows. */
+        /* Some programs map one page of zeros wherever they have no other memory. Each mapping
+         * costs a map and a change of access at every hand-off. Checked only now and then, as
+         * mappings grow in number. */
         return h->block && h->mapping_count >= MAPPINGS_MANY && h->bytes <= MAPPINGS_MANY_BYTES &&
                (h->mapping_count & (h->mapping_count - 1)) == 0 &&
                (!has_contents(h->block) || all_resident(h->block));
@@ -85,7 +85,7 @@ static CUresult copy_over(const struct gpu *g, const struct handle *h,
         return r;
 }
 
-/* Switch all its mappings to other memory, or back. */
+/* Switch all mappings of a handle to other memory; after a failure, back. */
 static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericAllocationHandle to)
 {
         CUresult r = CUDA_SUCCESS;
@@ -111,26 +111,25 @@ static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericA
 
 /* ---- becoming unevictable ---- */
 
-/* No work of this process runs, and none begins before thaw().
- * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is in progress, which cannot be waited for.
- * CUDA_ERROR_NOT_READY: the running work does not end, perhaps not before this thread or one at the
- * gate submits more. */
+/* Stops all work of this process until thaw(). CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is
+ * in progress, which cannot be waited for. CUDA_ERROR_NOT_READY: the work does not end, perhaps not
+ * before this or a waiting thread submits more. */
 static CUresult freeze(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
         uint64_t until = clock_now_ns() + STILL_MOST_NS;
-        struct quiesce_wait quiet;
+        struct quiesce_wait drained;
         bool begun = false;
 
         g->heap.resident -=
-                bytes; /* threads that submit wait for the extents, as if they were on their way */
+                bytes; /* threads that submit now wait for the extents as for memory on its way */
         gate_shut(GATE_UNBACKED);
         while (!quiesce_capturing()) {
                 if (!gate_anybody_inside()) {
                         if (!begun)
-                                quiesce_begin(&quiet, false);
+                                quiesce_begin(&drained, false);
                         begun = true;
-                        if (quiesce_poll(&quiet) == QUIESCE_DONE)
+                        if (quiesce_poll(&drained) == QUIESCE_DONE)
                                 return CUDA_SUCCESS;
                 }
                 if (core_passive() || clock_now_ns() >= until)
@@ -146,7 +145,7 @@ static void thaw(struct gpu *g, uint64_t bytes)
         bell_ring(&core.changed);
 }
 
-/* Put new memory in place of the old, with its contents. Lock not held. */
+/* Replace the memory of a handle by new memory with the same contents. Lock not held. */
 static CUresult replace(struct gpu *g, struct handle *h, CUmemGenericAllocationHandle *ret)
 {
         const bool contents = has_contents(h->block);
@@ -173,14 +172,15 @@ static CUresult replace(struct gpu *g, struct handle *h, CUmemGenericAllocationH
         return r;
 }
 
-/* Take its memory out of the heap; the caller has made sure that it stays alive. Lock held. */
+/* Take the handle's memory out of the heap; the caller has made sure that the memory stays alive.
+ * Lock held. */
 static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHandle unevictable)
         REQUIRES(core_lock)
 {
         struct block *b = h->block;
 
         for (struct block **lost = &g->lost; *lost; lost = &(*lost)->next_late)
-                if (*lost == b) { /* its GPU has failed meanwhile (poison.c) */
+                if (*lost == b) { /* the GPU has failed (poison.c) */
                         *lost = b->next_late;
                         break;
                 }
@@ -190,7 +190,7 @@ static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHa
         swap_hand_over(g, b);
 }
 
-/* The handle is taken; all of its memory is there, or none. */
+/* Make the memory of a taken handle unevictable. All of the memory is on the card, or none. */
 static CUresult fix(struct gpu *g, struct handle *h) UNLOCKS(core_lock)
 {
         const struct extent *only = &h->block->extents[0];
@@ -199,7 +199,8 @@ static CUresult fix(struct gpu *g, struct handle *h) UNLOCKS(core_lock)
         CUresult r;
 
         if (contents && h->block->extent_count == 1 && !only->adopted) {
-                leave_heap(g, h, only->handle); /* unchanged: we made it as the program asked */
+                leave_heap(g, h,
+                           only->handle); /* unchanged: we have created it as the program asked */
                 return CUDA_SUCCESS;
         }
         r = contents ? freeze(g, h->bytes) : CUDA_SUCCESS;
@@ -217,7 +218,7 @@ static CUresult fix(struct gpu *g, struct handle *h) UNLOCKS(core_lock)
         return r;
 }
 
-CUresult handle_fix(struct handle *h)
+CUresult handle_make_unevictable(struct handle *h)
 {
         struct gpu *g = h->gpu;
         CUresult r = CUDA_SUCCESS;
@@ -230,7 +231,7 @@ CUresult handle_fix(struct handle *h)
                 handle_unuse(h);
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        core.unbooked++; /* until it has left the heap it is counted twice */
+        core.unbooked++; /* the memory is counted twice until it has left the heap */
         for (;;) {
                 struct gate_thread *t;
 
@@ -238,13 +239,13 @@ CUresult handle_fix(struct handle *h)
                 if (!h->block || !has_contents(h->block) || all_resident(h->block))
                         break;
                 handle_put(h);
-                if (core_passive()) { /* they do not come back */
+                if (core_passive()) { /* evicted memory does not come back any more */
                         request_return_unevictable(g, h->bytes);
                         core.unbooked--;
                         handle_unuse(h);
                         return CUDA_ERROR_OUT_OF_MEMORY;
                 }
-                /* Its contents are evicted: wait for this process's turn. */
+                /* The contents are evicted: wait for this process's turn. */
                 lock_release(&core_lock);
                 t = gate_enter(NULL, 0);
                 gate_leave(t);
@@ -263,17 +264,17 @@ CUresult handle_fix(struct handle *h)
         return r;
 }
 
-/* ---- what asks for it ---- */
+/* ---- calls that make memory unevictable ---- */
 
-/* The driver's handle for a handle of the program's, which it replaces from now on. 0: refused. The
- * handle is in use on success. */
+/* Returns in *ret the driver's handle that replaces the program's handle from now on. The handle
+ * stays in use until driver_handle_done(). */
 static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *ret)
         UNLOCKS(core_lock)
 {
         CUresult r;
 
         handle_use(h);
-        r = handle_fix(h);
+        r = handle_make_unevictable(h);
         *ret = h->unevictable;
         return r;
 }
@@ -315,8 +316,9 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
         return r;
 }
 
-/* The driver's handle of memory that others will reach through the object that it is bound to.
- * *ret_handle is for bind_done(), also on failure; NULL: the handle is not ours. */
+/* Returns in *ret the driver's handle of memory that is bound to an object, through which others
+ * will reach it. *ret_handle is for bind_done(), also after a failure; NULL: the handle is not
+ * ours. */
 static CUresult bind_begin(CUmemGenericAllocationHandle name, struct handle **ret_handle,
                            CUmemGenericAllocationHandle *ret)
 {

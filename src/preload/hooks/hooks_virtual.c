@@ -14,7 +14,7 @@
 #include "preload/state/request.h"
 #include "preload/pool/room.h"
 
-/* ---- a handle while it is in use ---- */
+/* ---- handles in use ---- */
 
 void handle_use(struct handle *h)
 {
@@ -30,10 +30,10 @@ void handle_take(struct handle *h)
                 core_wait(&w, UINT64_MAX);
         if (!h->block)
                 return;
-        h->block->held = true; /* no new move begins ... */
+        h->block->held = true; /* from now on no new move begins */
         for (unsigned i = 0; i < h->block->extent_count; i++)
                 while (h->block->extents[i].busy && !core_passive())
-                        core_wait(&w, UINT64_MAX); /* ... and moves under way end */
+                        core_wait(&w, UINT64_MAX); /* wait for a move in progress */
 }
 
 static void handle_free(struct handle *h) UNLOCKS(core_lock)
@@ -42,7 +42,8 @@ static void handle_free(struct handle *h) UNLOCKS(core_lock)
 
         virtual_forget(h);
         if (h->block && h->block->dying) {
-                h->block->handle = NULL; /* lost with a failed context: poison.c takes care of it */
+                /* The block was lost with a failed context: poison.c handles it. */
+                h->block->handle = NULL;
         } else if (h->block) {
                 h->block->dying = true;
                 swap_discard(g, h->block);
@@ -55,7 +56,7 @@ static void handle_free(struct handle *h) UNLOCKS(core_lock)
                 g->unevictable_handles -= h->bytes;
                 request_return_unevictable(g, h->bytes);
         }
-        if (!core_passive()) /* otherwise the heap's accounts may still know it */
+        if (!core_passive()) /* otherwise the heap's accounts may still know the handle */
                 free(h);
         request_kick();
 }
@@ -117,7 +118,7 @@ CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
         }
         if (m && m->at.address < ptr + size) {
                 lock_release(&core_lock);
-                return CUDA_ERROR_INVALID_VALUE; /* it may not exist in the driver now */
+                return CUDA_ERROR_INVALID_VALUE; /* the driver may lack that mapping now */
         }
         virtual_unreserve(ptr);
         lock_release(&core_lock);
@@ -132,7 +133,7 @@ CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 
 /* ---- memory ---- */
 
-/* Memory that we can put behind a handle name of ours, and move. */
+/* True for memory that we can put behind a handle name of ours, and move. */
 static bool can_be_ours(const CUmemGenericAllocationHandle *handle, const CUmemAllocationProp *prop,
                         unsigned long long flags)
 {
@@ -148,8 +149,8 @@ static void count_unbooked(int more)
         lock_release(&core_lock);
 }
 
-/* Does the driver make memory of this kind? It is asked once for each kind, with a small
- * allocation; the memory behind the program's handle is made later. Lock not held. */
+/* Returns the driver's answer for memory of this kind. The driver is asked once for each kind, with
+ * a small allocation; the memory behind the program's handle is made later. Lock not held. */
 static CUresult kind_check(const struct gpu *g, const CUmemAllocationProp *prop)
 {
         static struct lock lock;
@@ -186,7 +187,9 @@ static CUresult kind_check(const struct gpu *g, const CUmemAllocationProp *prop)
         if (r == CUDA_SUCCESS && known_count < ARRAY_SIZE(known))
                 known[known_count++] = *prop;
         lock_release(&lock);
-        return r == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : r; /* it does, another time */
+        return r == CUDA_ERROR_OUT_OF_MEMORY
+                       ? CUDA_SUCCESS
+                       : r; /* the driver makes such memory when it has room */
 }
 
 static CUresult create(struct gpu *g, uint64_t bytes, const CUmemAllocationProp *prop,
@@ -202,7 +205,7 @@ static CUresult create(struct gpu *g, uint64_t bytes, const CUmemAllocationProp 
         do {
                 r = heap_create(&g->heap, bytes, h, room_allowed(g), &h->block);
         } while (r == -ENOSPC && room_grow(g, bytes));
-        /* There is no daemon that could make room later, so the answer has to come now. */
+        /* No daemon can make room later, so the answer has to come now. */
         if (r == 0 && g->limit == UINT64_MAX)
                 r = swap_back_block(g, h->block);
         if (r == 0) {
@@ -225,7 +228,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         (void)core_setup();
         if (can_be_ours(handle, prop, flags))
                 g = core_attach(prop->location.id);
-        if (!g || g->error) { /* the driver answers with a failed GPU's errors */
+        if (!g || g->error) { /* the driver returns the error of a GPU that has failed */
                 return HOOKS_RETRY(real.cuMemCreate(handle, size, prop, flags));
         }
         if (size == 0 || size % HEAP_GRANULARITY)
@@ -275,7 +278,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
         }
         ours = core_holds(address, 1);
         lock_release(&core_lock);
-        /* As for the driver's own cuMemAlloc. */
+        /* The driver refuses memory of its own cuMemAlloc in the same way. */
         return ours ? CUDA_ERROR_INVALID_VALUE : real.cuMemRetainAllocationHandle(handle, addr);
 }
 
@@ -289,7 +292,7 @@ CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
         h = core_passive() ? NULL : virtual_find(handle);
         if (h && prop) {
                 *prop = h->prop;
-                /* The driver (580.159.04) does not report it. */
+                /* The driver (580.159.04) does not report this usage. */
                 prop->allocFlags.usage &= (unsigned short)~CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         }
         lock_release(&core_lock);

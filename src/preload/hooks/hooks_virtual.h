@@ -1,4 +1,4 @@
-/* hooks_virtual.h: a program's handles, between the hooks that make them (hooks_virtual.c), map
+/* hooks_virtual.h: the program's handles, shared by the hooks that make them (hooks_virtual.c), map
  * them (hooks_mapping.c), share them (hooks_share.c) and answer questions about addresses
  * (hooks_memory.c). */
 #pragma once
@@ -11,22 +11,25 @@
 
 struct handle;
 
-/* The handle lives until handle_unuse(), which gives its memory back after the last use. core_lock
- * held. */
+/* Keeps the handle alive until handle_unuse(), which gives its memory back after the last use.
+ * core_lock held. */
 void handle_use(struct handle *h);
 void handle_unuse(struct handle *h) UNLOCKS(core_lock);
-/* The same, and no other thread changes the handle or moves its memory until handle_put(). */
+/* Like handle_use(); and no other thread changes the handle or moves its memory until
+ * handle_put(). */
 void handle_take(struct handle *h) UNLOCKS(core_lock);
 void handle_put(struct handle *h) UNLOCKS(core_lock);
 
-/* From here on it is a handle of the driver's, which is never moved (handle.unevictable). Contents
+/* Turns the handle into one of the driver, whose memory never moves (handle.unevictable). Contents
  * and mappings stay as they were. */
-CUresult handle_fix(struct handle *h) UNLOCKS(core_lock);
+CUresult handle_make_unevictable(struct handle *h) UNLOCKS(core_lock);
 
-/* So little memory, mapped at so many places, that moving it costs more than its room is worth. */
+/* True for so little memory, mapped at so many places, that moving it costs more than its room is
+ * worth. */
 bool handle_is_everywhere(const struct handle *h);
 
-/* The attributes of a mapping of a handle that can be moved, whether or not it is mapped now.
- * CUDA_ERROR_NOT_SUPPORTED: ask the driver. core_lock held. */
+/* virtual_attribute() and virtual_range() answer for a mapping of a handle whose memory can move,
+ * whether or not the driver has it mapped now. CUDA_ERROR_NOT_SUPPORTED or false: ask the driver.
+ * core_lock held. */
 CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
 bool virtual_range(CUdeviceptr ptr, CUdeviceptr *ret_base, size_t *ret_bytes);

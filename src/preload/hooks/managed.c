@@ -1,5 +1,5 @@
-/* managed.c: owns the treatment of managed memory. Must never fail an allocation of the program's
- * that the driver has granted: memory that cannot be counted passes through. */
+/* managed.c: owns the treatment of managed memory. Must never fail an allocation that the driver
+ * has granted: memory that cannot be counted is left to the driver. */
 #include "preload/hooks/managed.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "preload/state/request.h"
 #include "preload/pool/room.h"
 
-/* Managed memory can be sent home between turns only if processor and GPU may use it at the same
- * time. */
+/* True if managed memory can be sent to the host between turns: processor and GPU must be able to
+ * use it at the same time. */
 static bool can_send_home(CUdevice device)
 {
         int concurrent = 0;
@@ -58,8 +58,8 @@ int managed_provide(struct gpu *g, uint64_t bytes)
         return -ENOMEM;
 }
 
-/* Count it like memory of ours, if the daemon can promise the room. Otherwise all is as on the
- * plain driver, and the daemon measures the part that is on the GPU. */
+/* Count managed memory like memory of ours, if the daemon can promise the room. Otherwise the
+ * driver handles it as without sublet, and the daemon measures the part that is on the GPU. */
 static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext owner)
 {
         uint64_t cost;
@@ -95,8 +95,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 
         (void)core_setup();
         r = HOOKS_RETRY(real.cuMemAllocManaged(dptr, bytesize, flags));
-        /* Small allocations are not worth their bookkeeping; the daemon measures them on the GPU.
-         */
+        /* Small allocations are not worth an account; the daemon measures them on the GPU. */
         if (r != CUDA_SUCCESS || bytesize <= HEAP_SMALL_MAX)
                 return r;
         g = core_current_gpu();
@@ -106,9 +105,8 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
         return r;
 }
 
-/* "Any read accesses from any processor to this region will create a read-only copy of at least the
- * accessed pages in that processor's memory. Additionally, if cuMemPrefetchAsync is called on this
- * region, it will create a read-only copy of the data on the destination processor." */
+/* Memory that is read mostly is left to the driver, because moving it frees nothing: a prefetch
+ * "will create a read-only copy of the data on the destination processor" (cuMemAdvise). */
 static CUresult advised(CUresult r, CUdeviceptr address, uint64_t bytes, CUmem_advise advice)
 {
         struct block *b;

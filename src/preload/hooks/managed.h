@@ -1,17 +1,15 @@
-/* managed.h: managed memory, the program's own and what the mode `managed` makes of all its
- * allocations.
+/* managed.h: managed memory: the program's own allocations of it, and all allocations in the mode
+ * `managed`.
  *
- * Its bytes are in the heap's books like any other's: promised, limited, needed before the program
- * runs. But the driver moves it: what is sent home when the room is given away is what of it is on
- * the GPU, and nothing has a handle.
+ * Its bytes are in the heap's accounts like other memory: promised, limited, needed before the
+ * program runs. But the driver moves it: an eviction sends the part that is on the GPU to the host,
+ * and there is no handle. Managed memory is moved only if that really frees the card (home.h).
+ * Otherwise, or before that is known, it stays in the accounts as backed, and other programs wait
+ * for the room.
  *
- * Only where the room really comes free (home.h). Where it does not, or as long as it is not known,
- * managed memory stays in the books as backed and is not moved: who needs the room waits until it
- * is freed, or until it is known.
- *
- * Nor where the program says that it will be read mostly: then what is sent somewhere stays where
- * it was as well. Memory of its own is left to the driver from then on; what the mode has made is
- * not, for the heap has to know where it is. */
+ * Nor is it moved once the program says that it is read mostly, because a copy would stay. From
+ * then on the program's own managed memory is left to the driver; memory of the mode is not,
+ * because the heap has to know where it is. */
 #pragma once
 
 #include <stdint.h>
@@ -20,9 +18,8 @@
 
 struct gpu;
 
-/* Find out what this GPU can do, and of which kind its heap will be. Lock held; once for each GPU.
- */
+/* Find out what this GPU can do, and which kind its heap will be. Lock held; once for each GPU. */
 void managed_learn(struct gpu *g);
 
-/* Managed memory for a heap that is made of it. 0, or -ENOMEM. */
+/* Adds managed memory to a heap that consists of it. 0, or -ENOMEM. */
 int managed_provide(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock);

@@ -1,6 +1,6 @@
 /* caches.c: owns the thread that calls into Python, and how long an eviction waits for it. That
- * thread must never hold a lock of ours while it calls, nor call once no eviction waits for it; a
- * call that did not answer must never delay a second hand-off. */
+ * thread must never hold a lock of ours while it calls, nor call when no eviction waits for it. A
+ * call that did not return in time must never delay a second hand-off. */
 #include "preload/move/caches.h"
 
 #include <stdlib.h>
@@ -18,11 +18,11 @@
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
 
-#define PATIENCE_NS     (30 * NSEC_PER_MSEC) /* Python switches threads every 5 ms */
+#define PATIENCE_NS     (30 * NSEC_PER_MSEC) /* time for some thread switches of Python (5 ms) */
 #define SKIPS_MAX       64u
 #define CLOSING_MOST_NS NSEC_PER_SEC /* how long the end of Python waits for our thread */
 
-/* The calls: functions without arguments of modules that the program has imported. */
+/* The functions to call, without arguments, in modules that the program has imported. */
 static const struct {
         const char *module, *function;
 } calls[] = {
@@ -33,20 +33,22 @@ static struct {
         bool wanted, started;
         struct bell bell;
 
-        /* The thread's answers to numbered requests. */
-        _Atomic uint64_t request; /* the last one */
+        /* Requests to the thread are numbered. */
+        _Atomic uint64_t request; /* number of the last request */
         _Atomic uint64_t expired; /* no eviction waits for requests up to this one */
-        _Atomic uint64_t done;    /* requests up to this one have ended, in whatever way */
-        _Atomic bool calling;     /* it is in the program's code */
-        _Atomic bool closing;     /* Python is about to end, or must not be called again */
+        _Atomic uint64_t
+                done; /* requests up to this one have ended, whether or not Python was called */
+        _Atomic bool calling; /* the thread is in the program's code */
+        _Atomic bool closing; /* Python is about to end, or must not be called again */
 
-        /* core_lock held */
-        bool asked;           /* asked since the program last ran */
-        bool holding;         /* an eviction waits */
+        /* under core_lock */
+        bool asked;           /* Python was asked since the program last ran */
+        bool holding;         /* an eviction waits for the thread */
         uint64_t progress_ns; /* when memory was last given back */
-        uint64_t allocated;   /* at that time */
-        uint64_t before;      /* when it began */
-        unsigned skips, skip; /* hand-offs that must not be delayed, after a request in vain */
+        uint64_t allocated;   /* allocated bytes when last checked */
+        uint64_t before;      /* allocated bytes when the request began */
+        unsigned skips,       /* hand-offs that must not be delayed after a request in vain */
+                skip;         /* such hand-offs that are left */
 } caches;
 
 void caches_setup(void)
@@ -56,8 +58,8 @@ void caches_setup(void)
         caches.wanted = python.there && request == GIVE;
 }
 
-/* Requests of other processes grow in small steps, so a few missing bytes are the beginning of
- * more. Lock held. */
+/* True if the GPU is over its limit, by however little: requests of other processes grow in small
+ * steps, so a few missing bytes announce more. Lock held. */
 static bool gpu_is_short(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->managed && g->heap.backed > core_limit(g);
@@ -65,7 +67,7 @@ static bool gpu_is_short(const struct gpu *g) REQUIRES(core_lock)
 
 /* ---- the thread; with the interpreter lock unless said otherwise ---- */
 
-/* In the program's thread that ends Python. Our thread must come out first, and needs the
+/* Runs in the program's thread that ends Python. Our thread must leave Python first, and needs the
  * interpreter lock for that. */
 static void *closing(void *self, void *unused)
 {
@@ -86,14 +88,14 @@ static void *closing(void *self, void *unused)
         return self;
 }
 
-/* Ask to be called before Python ends: a thread that wants the interpreter lock later is ended or
- * blocked for good. */
+/* Registers closing() to be called before Python ends: a thread that wants the interpreter lock
+ * later is ended or blocked for good. */
 static bool register_closing(void)
 {
         static struct python_method method = {"sublet_closing", closing, PYTHON_NO_ARGUMENTS, NULL};
         void *module = python.PyImport_ImportModule("atexit");
         void *add = module ? python.PyObject_GetAttrString(module, "register") : NULL;
-        /* The call may return any object; finding the class of strings is not worth the work. */
+        /* closing() must return an object: it returns its `self`, for which any object serves. */
         void *call = add ? python.PyCFunction_NewEx(&method, module, NULL) : NULL;
         void *result = call ? python.PyObject_CallFunctionObjArgs(add, call, NULL) : NULL;
         bool ok = result != NULL;
@@ -108,8 +110,7 @@ static bool register_closing(void)
 
 static void call_all(void)
 {
-        void *modules =
-                python.PyImport_GetModuleDict(); /* borrowed, as are the objects found in it */
+        void *modules = python.PyImport_GetModuleDict(); /* a borrowed reference */
 
         for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
                 void *module = python.PyDict_GetItemString(modules, calls[i].module), *f, *result;
@@ -126,9 +127,9 @@ static void call_all(void)
         python.PyErr_Clear();
 }
 
-/* CUDA's runtime makes a context of half a GiB on the first GPU where none is current. So make a
- * context of the program's current, on a GPU that is short if there is one. It is not retained: the
- * program may end it. False: the program has no context, so nothing to give back. */
+/* CUDA's runtime makes a context of half a GiB on the first GPU if none is current. So make one of
+ * the program's contexts current, on a GPU that is short if there is one. The context is not
+ * retained: the program may end it. False: there is no context, so nothing to give back. */
 static bool borrow_context(void)
 {
         const struct context *found = NULL;
@@ -175,7 +176,7 @@ static void ask_python(uint64_t number)
 static void *caches_main(void *unused)
 {
         (void)prctl(PR_SET_NAME, "sublet-caches");
-        (void)core_relax(); /* memory freed inside would break a capture of the program's */
+        (void)core_relax(); /* memory freed by Python must not break a capture */
         for (;;) {
                 uint32_t heard = bell_listen(&caches.bell);
                 uint64_t number = atomic_load(&caches.request);
@@ -229,8 +230,8 @@ static bool ask(uint64_t now) REQUIRES(core_lock)
                 caches.skip--;
                 return false;
         }
-        /* The thread is still in the last call: another thread holds a lock that it needs for
-         * longer than a turn. */
+        /* If the thread is still in its last call, another thread has kept a lock that it needs for
+         * longer than a turn: do not ask again. */
         if (atomic_load(&caches.done) != atomic_load(&caches.request) || quiesce_capturing() ||
             !start())
                 return false;

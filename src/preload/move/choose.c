@@ -1,9 +1,9 @@
 /* choose.c: owns the choice of the next extent to leave, to come back or to get memory. Must never
- * mark one; the caller does. core_lock is held throughout.
+ * mark an extent; the caller does. core_lock is held throughout.
  *
  * A program may have tens of thousands of extents, if it creates its memory in pages. A walk over
  * all of them for each choice would take longer than the moves. So a walk remembers the extents
- * that it would choose next; before use, each is checked again. */
+ * that it would choose next; each is checked again before use. */
 #include "preload/move/swap_state.h"
 
 #include "base/macros.h"
@@ -14,14 +14,14 @@ static void begin(struct choice *c, const struct gpu *g)
         *c = (struct choice){.buried = g->heap.buried};
 }
 
-/* Keeps the last CHOICE_MAX. */
+/* Only the last CHOICE_MAX extents are kept. */
 static void remember(struct choice *c, struct extent *e)
 {
         c->extents[c->end++ % CHOICE_MAX] = e;
         c->count += c->count < CHOICE_MAX;
 }
 
-/* NULL: there are none, or some may have been freed and must not be looked at. */
+/* NULL: no extent is remembered, or some of them may have been freed. */
 static struct extent *last(const struct choice *c, const struct gpu *g)
 {
         return c->count > 0 && c->buried == g->heap.buried ? c->extents[(c->end - 1) % CHOICE_MAX]
@@ -34,7 +34,7 @@ static void drop_last(struct choice *c)
         c->count--;
 }
 
-/* ---- to come: by state, in address order ---- */
+/* ---- extents to come to the card: by state, in address order ---- */
 
 static bool may_come(const struct extent *e, enum extent_state state)
 {
@@ -49,7 +49,8 @@ struct extent *choose_by_state(struct gpu *g, enum extent_state state)
         unsigned n = 0;
         bool any = false;
 
-        /* In a heap of new memory a walk for evicted extents would find none each time. */
+        /* The last walk found no evicted extent, as in a heap of new memory: another walk would be
+         * in vain. */
         if (state == EXTENT_EVICTED && g->swap->none_left)
                 return NULL;
         for (; (e = last(c, g)); drop_last(c))
@@ -85,7 +86,7 @@ void choose_left(struct gpu *g)
         g->swap->none_left = false;
 }
 
-/* ---- to go ---- */
+/* ---- extents to leave the card ---- */
 
 static bool may_go(const struct gpu *g, const struct extent *e)
 {
@@ -93,8 +94,8 @@ static bool may_go(const struct gpu *g, const struct extent *e)
                extent_is_free(e) && (!e->managed || home_answer(&g->home) == HOME_LEAVES);
 }
 
-/* The remembered extents lie before those that came back since. The same extents should leave each
- * time, because the host has copies of them. */
+/* Forget the remembered extents: the walk must find those that came back, at higher addresses. The
+ * same extents should leave each time, because the host has copies of them. */
 void choose_arrived(struct gpu *g)
 {
         g->swap->resident.count = 0;
@@ -107,7 +108,8 @@ struct extent *choose_evict(struct gpu *g, uint64_t missing)
         struct extent *e, *best = NULL;
         uint64_t largest = 0;
 
-        /* As large as the largest of the last walk, and not larger than the missing bytes. */
+        /* The remembered extents are as large as the largest of the last walk. Take one that is not
+         * larger than the missing bytes. */
         for (; (e = last(c, g)); drop_last(c))
                 if (may_go(g, e) && e->live && e->bytes <= missing)
                         return e;
@@ -129,7 +131,8 @@ struct extent *choose_evict(struct gpu *g, uint64_t missing)
                                            : e->bytes >= missing && e->bytes <= best->bytes))
                         best = e;
         }
-        /* While there is an extent that needs no copy, every walk finds one of those first. */
+        /* An extent without blocks needs no copy: remember no others, so that the next walk finds
+         * the next such extent. */
         if (best && !best->live)
                 begin(c, g);
         return best;

@@ -1,5 +1,5 @@
-/* export.c: owns which extents must stay on the card, and the daemon's answers about them. Must
- * never report an extent as exported before the daemon has counted it as unevictable. */
+/* export.c: owns the list of extents that must stay on the card, and the daemon's answers about
+ * them. Must never report an extent as exported before the daemon has counted it as unevictable. */
 #include "preload/move/export.h"
 
 #include <stdlib.h>
@@ -8,15 +8,14 @@
 #include "preload/state/core.h"
 #include "preload/state/request.h"
 
-/* One for each extent, for all its exports. */
+/* An extent that must stay on the card; one record for all its exports. */
 struct stay {
         struct extent *extent; /* NULL: freed, or refused */
         uint64_t bytes;
         unsigned exports;
-        bool given; /* a process or device outside has it */
-        bool ghost; /* freed by the program, but in use outside: the heap's figures still hold its
-                       bytes */
-        bool for_good; /* it has an export of its own, which ends with the extent */
+        bool given;    /* another process or a device has the memory */
+        bool ghost;    /* freed by the program, but in use outside: still counted by the heap */
+        bool for_good; /* one of the exports belongs to this record, and ends with the extent */
 };
 
 struct export
@@ -27,7 +26,7 @@ struct export
         struct stay *stays[];
 };
 
-/* There is no daemon to ask, and no memory ever moves, as on the plain driver. */
+/* True if there is no daemon to ask: memory never moves, as on the plain driver. */
 static bool alone(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->limit == UINT64_MAX;
@@ -39,7 +38,7 @@ static void grant(struct gpu *g, struct extent *e) REQUIRES(core_lock)
         g->export_granted += e->bytes;
 }
 
-/* Takes it out of what is asked for, and of what was granted. */
+/* Subtract the bytes from the requested ones, and from the granted ones if they were granted. */
 static void withdraw(struct gpu *g, uint64_t bytes, bool granted) REQUIRES(core_lock)
 {
         g->export_requested -= bytes;
@@ -211,7 +210,8 @@ void export_extent_dies(struct gpu *g, struct extent *e)
         if (!s)
                 return;
         if (s->given && e->exported) {
-                /* Before the extent's own bytes go, so that the figures never lack them. */
+                /* Add the ghost's bytes before the extent's own bytes are subtracted, so that the
+                 * figures never lack them. */
                 s->ghost = true;
                 g->heap.allocated += s->bytes;
                 g->heap.backed += s->bytes;
@@ -231,7 +231,7 @@ void export_extent_dies(struct gpu *g, struct extent *e)
         }
 }
 
-/* For each extent that is asked for and not granted: grant it, or give it up. */
+/* Grant or give up each extent that was requested and not granted yet. */
 static void settle(struct gpu *g, bool granted) REQUIRES(core_lock)
 {
         for (size_t i = 0; i < g->heap.count; i++) {
@@ -253,7 +253,7 @@ static void settle(struct gpu *g, bool granted) REQUIRES(core_lock)
 
 void export_allowed(struct gpu *g, uint64_t bytes)
 {
-        /* An answer to an earlier, smaller request; another answer follows. */
+        /* An answer for fewer bytes belongs to an earlier request; another answer follows. */
         g->export_allowed = bytes;
         if (bytes >= g->export_requested && g->export_granted < g->export_requested)
                 settle(g, true);

@@ -41,17 +41,16 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
 
         if (e->block->handle)
                 prop = e->block->handle->prop;
-        if (g->unpacks) /* as for all memory of cuMemAlloc; on all of ours, because it may be handed
-                           over */
+        if (g->unpacks) /* like cuMemAlloc; on all our memory, as any may be handed over */
                 prop.allocFlags.usage |= CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         if (extent_may_leave(g, e) ||
-            (g->passes && !e->block->handle)) /* ... or be opened by another process (ipc.h) */
+            (g->passes && !e->block->handle)) /* another process may open the memory (ipc.h) */
                 prop.requestedHandleTypes |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         freeze_watch_call("cuMemCreate");
         return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
 }
 
-/* The descriptor is closed in either case. */
+/* Take memory from a descriptor, which is closed in either case. */
 static CUresult extent_import(struct extent *e, int fd)
 {
         CUresult r;
@@ -86,8 +85,8 @@ void extent_release(const struct extent *e)
                           (int)r);
 }
 
-/* Use the GPU's node. If the driver may not place memory (a container hides the policy: an invalid
- * argument) or the node is full, use any host memory. */
+/* Use the GPU's NUMA node. If the driver may not place memory there (an invalid argument: a
+ * container hides the policy) or the node is full, use any host memory. */
 static CUresult extent_create_host(const struct gpu *g, struct extent *e)
 {
         CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -105,9 +104,9 @@ static CUresult extent_create_host(const struct gpu *g, struct extent *e)
         return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
 }
 
-/* ---- where it is mapped ---- */
+/* ---- the addresses of an extent ---- */
 
-/* 0: there is none. */
+/* Returns an address at which the extent can be copied; 0: there is none. */
 static CUdeviceptr extent_address(const struct extent *e)
 {
         const struct handle *h = e->block->handle;
@@ -197,7 +196,7 @@ void extent_close(const struct extent *e, CUdeviceptr *at)
         *at = 0;
 }
 
-/* Mappings of a handle of the program's; none after the program has released it. */
+/* Returns the mappings of the program's handle; none after the program has released it. */
 static const struct mapping *extent_mappings(const struct extent *e)
 {
         return e->block->handle ? e->block->handle->mappings : NULL;
@@ -230,7 +229,7 @@ CUresult extent_place(const struct gpu *g, const struct extent *e)
                 r = n ? real.cuMemSetAccess(m->at.address + e->offset, e->bytes, access, n)
                       : CUDA_SUCCESS;
                 if (r != CUDA_SUCCESS) {
-                        m = m->next; /* this one was mapped, too */
+                        m = m->next; /* this mapping has to be unmapped, too */
                         break;
                 }
         }
@@ -300,7 +299,7 @@ void extent_unmap(const struct extent *e)
         extent_release(e);
 }
 
-/* ---- memory of our own in the place of another's ---- */
+/* ---- replacing the memory of an extent ---- */
 
 static CUresult extent_copy(const struct gpu *g, CUdeviceptr to, const struct extent *e)
 {
@@ -322,7 +321,8 @@ static CUresult extent_copy(const struct gpu *g, CUdeviceptr to, const struct ex
         return r;
 }
 
-/* From a temporary address to the extent's own. */
+/* Moves the fresh memory from its temporary address to that of the extent; releases the old
+ * memory. */
 static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct extent *fresh)
 {
         struct extent old = *e;

@@ -2,8 +2,8 @@
  * single address of the heap's own memory, or each address at which the program has mapped its
  * handle.
  *
- * The caller marks the extent busy and does not hold core_lock; no other thread touches it
- * meanwhile. */
+ * The caller marks the extent busy and does not hold core_lock; no other thread touches the
+ * extent. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,21 +18,21 @@ static inline bool extent_is_whole(const struct gpu *g, const struct extent *e)
         return !e->managed && e->bytes == g->heap.extent_bytes;
 }
 
-/* The address at which an extent with memory can be copied. Memory that the program has mapped
- * nowhere with write access for its own GPU is mapped in one of so many windows of ours meanwhile.
- * *at is 0 after a failure and after extent_close(), which then does nothing. */
+/* The address at which an extent with memory can be copied. If the program has no mapping with
+ * write access for its own GPU, one of our windows maps the memory until extent_close(). *at is 0
+ * after a failure and after extent_close(), which then does nothing. */
 #define EXTENT_WINDOWS 8u
 CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUdeviceptr *ret_at);
 void extent_close(const struct extent *e, CUdeviceptr *at);
 
-/* passed_fd: memory handed over by another process, or -EBADF: create memory. Its contents must all
- * be overwritten before the program sees them. The descriptor is closed in any case. */
+/* passed_fd: memory handed over by another process, closed in any case; -EBADF: create memory. All
+ * contents of handed-over memory must be overwritten before the program sees them. */
 CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd);
-/* The same with host memory, which the GPU uses over the bus. */
+/* Like extent_map(), but with host memory, which the GPU uses over the bus. */
 CUresult extent_map_host(const struct gpu *g, struct extent *e);
 void extent_unmap(const struct extent *e);
-/* The argument of cuMemSetAccess for these GPUs (1 << ordinal) to read and write. Returns their
- * number. */
+/* Fills in the argument of cuMemSetAccess that lets these GPUs (1 << ordinal) read and write.
+ * Returns the number of entries. */
 unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static GPUS_MAX]);
 /* Map the heap's own memory, which is on the card, for these other GPUs and no others. */
 void extent_allow(struct extent *e, uint32_t peers);
@@ -40,16 +40,16 @@ void extent_allow(struct extent *e, uint32_t peers);
 CUresult extent_place(const struct gpu *g, const struct extent *e);
 /* Release the memory, which is mapped nowhere any more. */
 void extent_release(const struct extent *e);
-/* Put the memory mapped at another extent's address in place of this one's, which is released. Both
- * have the same size. Not CUDA_SUCCESS: nothing has changed, and other is gone. */
+/* Put the memory mapped at the address of `other` in place of that of e, which is released. Both
+ * have the same size. After a failure e is unchanged, and the memory of `other` is released. */
 CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other);
 
-/* Memory of this extent may be handed to another process, or replaced by another's. False for
- * memory of a special kind that the program has asked for. */
+/* extent_may_leave(): the memory may be handed to another process. extent_may_adopt(): it may come
+ * from another process. Both are false for special memory that the program has asked for. */
 bool extent_may_leave(const struct gpu *g, const struct extent *e);
 bool extent_may_adopt(const struct gpu *g, const struct extent *e);
-/* A descriptor that keeps the memory of this extent, to be handed over. -EBADF: the memory was
- * handed over to us, and the driver exports it only once (extent.adopted). */
+/* Returns a descriptor to hand over, which keeps the extent's memory. -EBADF: the memory was handed
+ * over to us, and the driver exports it only once (extent.adopted). */
 int extent_export(const struct extent *e);
 
 /* Replace the memory by memory that can be exported, with the same contents, while no work uses it.

@@ -9,16 +9,16 @@ void kept_forget(struct arena *a, struct extent *e)
         e->known = false;
 }
 
-#define LOOK_MOST 4096u /* extents of a sweep, while the lock is held */
+#define LOOK_MOST 4096u /* extents that a sweep checks before giving up the lock */
 
 struct sweep {
         struct heap_cursor at;
-        bool found; /* a copy was found since the sweep last began */
+        bool found; /* a copy was found since the sweep began at the start of the heap */
 };
 
-/* Drop copies of so many bytes or a little more, as far as a part of the heap has any. The lowest
- * address goes first: choose_evict() begins at the other end, so that copy is needed last. False:
- * no copy is kept. */
+/* Drop kept copies of so many bytes or a little more, as far as the next part of the heap has any.
+ * The lowest address goes first: choose_evict() begins at the other end, so the lowest copy is
+ * needed last. False: no copy is kept. */
 static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t bytes)
 {
         bool more = true;
@@ -28,7 +28,7 @@ static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t 
         for (unsigned n = 0; n < LOOK_MOST && dropped < bytes; n++) {
                 struct extent *e = heap_walk(&g->heap, &s->at);
 
-                if (!e) { /* the rest behind the cursor may have moved meanwhile */
+                if (!e) { /* begin again at the start, where copies may have appeared */
                         more = s->found;
                         *s = (struct sweep){0};
                         break;

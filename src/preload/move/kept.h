@@ -9,9 +9,9 @@
 
 /* The host's copy is out of date. core_lock held, or the extent marked busy. */
 void kept_forget(struct arena *a, struct extent *e);
-/* Room on the host for an extent that is marked busy: its kept copy's, new room, or that of other
- * kept copies. 0, or -ENOMEM. core_lock not held. */
+/* Takes host memory for an extent that is marked busy: that of its kept copy, new memory, or the
+ * memory of other kept copies. 0, or -ENOMEM. core_lock not held. */
 int kept_take(struct gpu *g, struct arena *a, struct extent *e);
-/* Host memory is short: hold at most so many bytes, as far as evicted memory allows. Takes long;
- * core_lock not held. */
+/* Host memory is short: shrink the arena to so many bytes, as far as evicted memory allows. Takes
+ * long; core_lock not held. */
 void kept_trim(struct gpu *g, struct arena *a, uint64_t bytes);

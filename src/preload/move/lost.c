@@ -1,5 +1,5 @@
 /* lost.c: owns the memory of a process on a GPU on which one of its contexts has failed (poison.h).
- * Must never wait for a transfer: it runs in the agent, which makes them. */
+ * Must never wait for a transfer: it runs in the agent, which makes the transfers. */
 #include "preload/move/lost.h"
 
 #include "preload/heap/heap.h"
@@ -29,12 +29,12 @@ static bool give_back(struct gpu *g) UNLOCKS(core_lock)
         while (*link) {
                 b = *link;
                 if (block_is_busy(b)) {
-                        link = &b->next_late; /* its copy has not met the error yet */
+                        link = &b->next_late; /* the copy in flight has not met the error yet */
                         continue;
                 }
                 *link = b->next_late;
                 (void)swap_empty(g, b);
-                link = &g->lost; /* the lock was given up meanwhile */
+                link = &g->lost; /* swap_empty() has given up the lock: begin again */
         }
         return g->lost != NULL;
 }

@@ -5,6 +5,6 @@
 
 #include "preload/process/lock.h"
 
-/* Give back memory on GPUs with an error. True: some is left, and can be given back soon. The
- * agent. */
+/* The agent calls it to give back memory on GPUs with an error. True: some memory is left that can
+ * be given back soon. */
 bool lost_clean(void) UNLOCKS(core_lock);

@@ -1,5 +1,6 @@
-/* swap.c: owns what is moved when, and the physical handles. Must never release memory whose
- * contents are not safe in the arena, nor touch an extent that another thread has marked busy. */
+/* swap.c: owns the decision what moves when, and the physical handles. Must never release memory
+ * whose contents are not safe in the arena, nor touch an extent that another thread has marked
+ * busy. */
 #include "preload/move/swap.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ void swap_learn(struct gpu *g)
 
         if (!s)
                 return;
-        /* Small cards get small segments, so that little host memory is pinned in vain. */
+        /* Small cards get small segments, so that little host memory is pinned without need. */
         s->arena = arena_new(MIN(MAX(g->total / 256, 16 * MIB), 512 * MIB));
         if (!s->arena) {
                 free(s);
@@ -60,10 +61,10 @@ void swap_trim_arena(struct gpu *g)
         lock_release(&core_lock);
 }
 
-/* ---- extents in nobody's hands any more ---- */
+/* ---- extents that are no longer busy ---- */
 
-/* Drop what is no longer needed once the extent is not busy: contents in the arena, and the claim
- * that memory must be there. The memory itself stays until it is evicted or released. Lock held. */
+/* The extent is no longer busy. If no block lives in it, drop its contents in the arena and the
+ * claim to memory. Memory on the card stays until it is evicted or released. Lock held. */
 void swap_idle(struct gpu *g, struct extent *e)
 {
         e->busy = false;
@@ -85,7 +86,7 @@ void swap_unused(struct gpu *g, struct extent *e)
 
 /* ---- what the limit allows ---- */
 
-/* Move to *ret the memory handed over to us that the limit has no room for. Lock held. */
+/* Move handed-over memory that exceeds the limit to *ret. Lock held. */
 static void shed_passed(struct gpu *g, struct passed *ret) REQUIRES(core_lock)
 {
         uint64_t room = sub_sat(core_limit(g), g->heap.backed) / g->heap.extent_bytes;
@@ -93,8 +94,8 @@ static void shed_passed(struct gpu *g, struct passed *ret) REQUIRES(core_lock)
         passed_shed(&g->passed, (unsigned)MIN(room, (uint64_t)PASSED_MAX), ret);
 }
 
-/* Mark an extent as on its way to the GPU, if the limit allows. Lock held. ret_shed: memory handed
- * over to us that it leaves no room for; close it before memory is created. */
+/* Mark an extent as on its way to the GPU, if the limit allows. *ret_shed: handed-over memory that
+ * no longer fits the limit; close it before memory is created. Lock held. */
 static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
         REQUIRES(core_lock)
 {
@@ -110,7 +111,7 @@ void swap_unclaim(struct gpu *g, struct extent *e, CUresult why)
 {
         swap_idle(g, e);
         g->heap.backed -= e->bytes;
-        bell_ring(&core.changed); /* a thread that frees the extent keeps waiting */
+        bell_ring(&core.changed); /* a thread may be waiting to free the extent */
         if (why != CUDA_ERROR_OUT_OF_MEMORY) {
                 core_give_up(
                         g,
@@ -137,7 +138,7 @@ void swap_arrived(struct gpu *g, struct extent *e)
 
 /* ---- at the gate ---- */
 
-/* Create memory for an extent that was just claimed. */
+/* Create memory for a claimed extent. */
 static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
@@ -156,7 +157,7 @@ static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed
         return r;
 }
 
-/* Lock held. False: the lease was lost meanwhile. */
+/* Back all allocated extents of a GPU. False: the lease was lost during a wait. Lock held. */
 static bool back_gpu(struct gpu *g) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "GPU memory"};
@@ -168,7 +169,7 @@ static bool back_gpu(struct gpu *g) UNLOCKS(core_lock)
                 if (!core.running)
                         return false;
                 if (!e) {
-                        core_wait(&w, NSEC_PER_SEC); /* others are at it */
+                        core_wait(&w, NSEC_PER_SEC); /* other threads are backing the rest */
                 } else if (!extent_claim(g, e, &shed)) {
                         request_kick();
                         core_wait(&w, NSEC_PER_SEC);
@@ -179,7 +180,7 @@ static bool back_gpu(struct gpu *g) UNLOCKS(core_lock)
         return true;
 }
 
-/* Take no memory while this process gives way (giveway.h). */
+/* Wait while this process gives way (giveway.h) and so must take no memory. */
 static void come_in(void) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its turn to take memory"};
@@ -206,8 +207,8 @@ int swap_back_block(struct gpu *g, struct block *b)
         return 0;
 }
 
-/* Back allocated extents that have no memory yet, as far as the limit allows; wait for the daemon
- * beyond it. At the gate, not inside; lock not held. */
+/* Back allocated extents that have no memory yet, as far as the limit allows, and wait for the
+ * daemon to raise the limit. The thread is at the gate, not inside; lock not held. */
 static void back_new(uint64_t work)
 {
         bool all = true;
@@ -233,7 +234,8 @@ void swap_setup(void)
 
 /* ---- the agent's side ---- */
 
-/* Exported memory comes before the rest, whoever has the lease. */
+/* Returns the first exported extent that is not on the card, and in *ret_bytes the bytes of all of
+ * them. Exported memory is restored before other memory, even without the lease. */
 static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES(core_lock)
 {
         struct heap_cursor c = {0};
@@ -250,7 +252,8 @@ static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES
         return first;
 }
 
-/* The next extent to evict, marked busy; NULL: enough is out or on its way. Lock held. */
+/* Returns the next extent to evict, marked busy. NULL: enough bytes have left or are leaving. Lock
+ * held. */
 static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
 {
         const struct swap *s = g->swap;
@@ -276,8 +279,9 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
         return e;
 }
 
-/* The next extent to restore, claimed; NULL: none, or there is no room. Lock held. Memory handed
- * over to us is used first, and only where contents overwrite all of it: never for new memory. */
+/* Returns the next extent to restore, claimed; NULL: none, or there is no room. Handed-over memory
+ * is used first, but only for extents whose contents overwrite all of it: never for new memory.
+ * Lock held. */
 static struct extent *claim_restore(struct gpu *g, bool all, int *ret_passed_fd,
                                     struct passed *ret_shed) REQUIRES(core_lock)
 {
@@ -313,14 +317,15 @@ static void end_episodes(struct gpu *g) REQUIRES(core_lock)
         }
 }
 
-/* Give back memory handed over to us that has no use: the limit fell, or no extent that it fits
+/* Give back handed-over memory that has no use, because the limit fell or no extent of its size
  * will come back. */
 static void swap_shed(struct gpu *g, bool restore)
 {
         struct passed shed;
 
         lock_acquire(&core_lock);
-        if (g->passed.count && restore && choose_whole(g)) /* saves a walk at every step */
+        if (g->passed.count && restore &&
+            choose_whole(g)) /* the count is checked first, to save a walk */
                 shed_passed(g, &shed);
         else
                 passed_shed(&g->passed, 0, &shed);
@@ -328,8 +333,8 @@ static void swap_shed(struct gpu *g, bool restore)
         passed_close(&shed);
 }
 
-/* A slow eviction differs from one that cannot go on: the daemon tells waiting programs which of
- * the two it is. */
+/* Note whether an eviction cannot go on, rather than being slow: the daemon tells waiting programs
+ * which of the two it is. */
 static void note_stays(struct gpu *g, bool may_evict) REQUIRES(core_lock)
 {
         bool stays = may_evict && g->heap.backed > core_limit(g) && g->swap->count == 0;
@@ -339,23 +344,24 @@ static void note_stays(struct gpu *g, bool may_evict) REQUIRES(core_lock)
         g->stays = stays;
 }
 
-/* Managed memory should leave, and whether that would free the card is unknown. Lock held. */
+/* True if managed memory should leave, but it is unknown whether that would free the card. Lock
+ * held. */
 static bool home_is_asked(const struct gpu *g, bool may_evict) REQUIRES(core_lock)
 {
         return may_evict && g->heap.managed_bytes > 0 && g->heap.backed > core_limit(g) &&
                home_answer(&g->home) == HOME_NOT_KNOWN;
 }
 
-/* A step: chosen under the lock, done without it. */
+/* One step, chosen under the lock and done without it. */
 struct step {
-        struct extent *e;   /* claimed; NULL: only look at the transfers in flight */
-        bool out;           /* it leaves; otherwise it comes */
-        int passed_fd;      /* handed-over memory for it; -EBADF: create memory */
-        struct passed shed; /* to be closed before memory is created */
+        struct extent *e;   /* the claimed extent; NULL: only check the transfers in flight */
+        bool out;           /* the extent leaves the card, rather than coming back */
+        int passed_fd;      /* handed-over memory for the extent; -EBADF: create memory */
+        struct passed shed; /* handed-over memory to close before memory is created */
         bool ask_home;
 };
 
-/* False: there is nothing to do. */
+/* Choose the next step. False: there is nothing to do. */
 static bool step_choose(struct gpu *g, bool may_evict, bool restore, struct step *step)
         REQUIRES(core_lock)
 {
@@ -398,7 +404,7 @@ static enum swap_progress step_make(struct gpu *g, const struct step *step)
         return progress;
 }
 
-/* There are no streams to copy on: the extent stays where it was. */
+/* Undo a chosen step, because there are no streams to copy on: the extent stays where it was. */
 static void step_undo(struct gpu *g, const struct step *step, CUresult why) REQUIRES(core_lock)
 {
         if (step->e) {
@@ -466,7 +472,8 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 
 /* ---- giving memory back ---- */
 
-/* False: the GPU has failed; no memory is given back before the process ends. */
+/* Wait until an extent is not busy. False: the GPU has failed, and no memory is given back before
+ * the process ends. */
 static bool extent_await(struct extent *e) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -522,7 +529,7 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         return r;
 }
 
-/* Unmap an extent; threads that need it wait meanwhile. */
+/* Unmap an extent; threads that need it wait while it is busy. */
 static void unmap_unlocks(struct extent *e) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
@@ -541,7 +548,7 @@ static void extent_empty(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
 {
         export_extent_dies(g, e);
         if (e->state == EXTENT_RESIDENT) {
-                g->heap.resident -= e->bytes; /* from here on it counts as missing */
+                g->heap.resident -= e->bytes; /* from here on the extent counts as missing */
                 unmap_unlocks(e);
                 g->heap.backed -= e->bytes;
                 kept_forget(g->swap->arena, e);
@@ -577,7 +584,7 @@ void swap_hand_over(struct gpu *g, struct block *b)
 }
 
 /* Take a block of managed memory out of the accounts. give_back: also return it to the driver,
- * which may wait for work. The figures change when it is gone. */
+ * which may wait for work. The figures change after the memory is gone. */
 static void withdraw_managed(struct gpu *g, struct block *b, bool give_back) UNLOCKS(core_lock)
 {
         uint64_t bytes = b->bytes, allocated = 0, resident = 0;
@@ -653,8 +660,7 @@ void swap_retire(struct gpu *g)
         }
         g->context_retires = true;
         while (g->context_kept)
-                core_wait(&w,
-                          UINT64_MAX); /* the agent may be making its streams in that context now */
+                core_wait(&w, UINT64_MAX); /* the agent may be making its streams in that context */
         if (s->context && s->context == g->context->handle) {
                 lock_release(&core_lock);
                 (void)real.cuCtxPushCurrent_v2(s->context);

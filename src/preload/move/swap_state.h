@@ -15,20 +15,20 @@
 #define TRANSFERS_MAX UNCHANGED_SLOTS /* enough to map one extent while others are being copied */
 
 struct transfer {
-        struct extent *extent; /* NULL: given up meanwhile */
-        CUevent done;          /* stays with the slot */
-        CUdeviceptr at;        /* the host address of the copy; 0: none yet */
+        struct extent *extent; /* NULL: the transfer was given up */
+        CUevent done;          /* an event behind the copy; reused by later transfers */
+        CUdeviceptr at;        /* the address at which the extent is copied; 0: none yet */
         bool out, copies;
-        bool asked;               /* out: whether a copy is needed */
-        bool known;               /* out: the fingerprint of the memory on the card */
-        struct fingerprint print; /* ... */
+        bool asked;               /* eviction: the GPU is being asked whether a copy is needed */
+        bool known;               /* eviction: the fingerprint below is known */
+        struct fingerprint print; /* eviction: fingerprint of the memory on the card */
         uint64_t began_ns;
 };
 
-/* Extents found by a walk; the next one is the last (choose.c). */
+/* Extents found by a walk; the last one is chosen first (choose.c). */
 #define CHOICE_MAX 256u
 struct choice {
-        uint64_t buried; /* heap.buried then */
+        uint64_t buried; /* heap.buried at the time of the walk */
         uint64_t end;
         unsigned count;
         struct extent *extents[CHOICE_MAX];
@@ -42,24 +42,23 @@ struct swap {
         struct transfer ring[TRANSFERS_MAX];
         unsigned first, count;
         struct choice resident, evicted, unbacked;
-        bool none_left;           /* the last walk found no EVICTED extent */
-        bool evicting, restoring; /* inside an episode; for the trace */
+        bool none_left;    /* the last walk found no EVICTED extent */
+        bool evicting,     /* inside an episode of evictions; for the trace */
+                restoring; /* inside an episode of restores; for the trace */
         uint64_t episode_bytes, spared_before;
         bool no_host_said;
-        bool no_host; /* memory was short just now: no further extent begins to leave before a pause
-                       */
+        bool no_host; /* host memory ran out: no further extent begins to leave before a pause */
         uint64_t copied_ns; /* when a copy out was last seen to end */
 };
 
-/* What to move next; NULL: nothing. core_lock held. */
-/* The next extent of a state in which a block lives, in address order. */
+/* The choose_...() functions return what to move next; NULL: nothing. core_lock held. */
+/* The next extent in this state, in address order, in which a block lives. */
 struct extent *choose_by_state(struct gpu *g, enum extent_state state);
 /* The next evicted extent that handed-over memory fits. */
 struct extent *choose_whole(struct gpu *g);
 /* The next extent to leave when so many bytes are missing. Extents without blocks come first: they
- * need no copy. Then the smallest that is enough, else the largest, which saves calls and moves few
- * bytes too many. Among equals the highest address: low addresses were allocated first and are most
- * likely to live long. */
+ * need no copy. Otherwise the smallest that is enough, else the largest, which saves calls. Among
+ * equals the highest address: low addresses were allocated first and probably live longest. */
 struct extent *choose_evict(struct gpu *g, uint64_t missing);
 /* An extent has become EVICTED. */
 void choose_left(struct gpu *g);
@@ -73,14 +72,14 @@ bool transfer_evict(struct gpu *g, struct extent *e);
 bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd);
 /* Go on with the extents that the GPU was asked about. */
 enum swap_progress transfer_answers(struct gpu *g);
-/* The oldest one. SWAP_MORE: it has ended. SWAP_LATER: it had no effect, and is forgotten.
- * SWAP_NOTHING: it goes on, or there is none. */
+/* Finish the oldest transfer if its copy has ended. SWAP_MORE: the transfer has ended. SWAP_LATER:
+ * it had no effect, and is forgotten. SWAP_NOTHING: it goes on, or there is none. */
 enum swap_progress transfer_reap(struct gpu *g);
-/* Finish all of them and let go of the objects in the context, which is current. */
+/* Finish all transfers and let go of the objects in the context, which is current. */
 void transfer_end(struct gpu *g);
 
-/* The extent is no longer busy: it is on the GPU, or there was no memory for it, or neither.
- * core_lock held. */
+/* The extent is no longer busy. swap_arrived(): it is on the GPU. swap_unclaim(): there was no
+ * memory for it. swap_idle(): neither. core_lock held. */
 void swap_idle(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 void swap_arrived(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 void swap_unclaim(struct gpu *g, struct extent *e, CUresult why) REQUIRES(core_lock);

@@ -32,9 +32,9 @@ CUresult transfer_prepare(struct gpu *g)
         if (s->context && (s->context == context || s->count > 0))
                 return real.cuCtxSetCurrent(s->context);
         if (!context)
-                return CUDA_ERROR_OUT_OF_MEMORY; /* of contexts: begin again */
-        /* Objects in a context are not destroyed: calls that destroy them do not return while a
-         * program is frozen (measured). */
+                return CUDA_ERROR_OUT_OF_MEMORY; /* there is no context to copy in: try again */
+        /* Objects in the old context are left to its end: calls that destroy them do not return
+         * while the program is frozen (measured). */
         unchanged_leave(s->unchanged);
         s->context = NULL;
         r = real.cuCtxSetCurrent(context);
@@ -76,7 +76,7 @@ static bool swap_context_died(struct gpu *g)
         return died;
 }
 
-/* The next run of pages of a transfer from *offset on. Returns its length, 0 at the end. */
+/* Finds the next run of pages from *offset on. Returns its length, 0 at the end. */
 static uint64_t next_run(uint64_t pages, uint64_t *offset)
 {
         uint64_t first = *offset / HEAP_GRANULARITY, rest = first < 64 ? pages >> first : 0, gap;
@@ -89,8 +89,8 @@ static uint64_t next_run(uint64_t pages, uint64_t *offset)
         return (rest ? (uint64_t)__builtin_ctzll(rest) : 64) * HEAP_GRANULARITY;
 }
 
-/* Copy between the pages of an extent and their room on the host, where they lie one after the
- * other. Without room they are all zero. Managed memory is moved in bulk by the driver, and only
+/* Copy between the pages of an extent and the host copy, where they lie one after the other.
+ * Without a host copy all pages are zero. The driver moves managed memory in bulk, and only those
  * pages that are not there yet. */
 static CUresult copy(struct gpu *g, struct transfer *t)
 {
@@ -152,7 +152,7 @@ static void transfer_pop(struct swap *s)
         s->count--;
 }
 
-/* Neither moved nor lost: try again later. */
+/* Give up an eviction: the extent is neither moved nor lost, and is tried again later. */
 static void evict_later(struct gpu *g, struct transfer *t)
 {
         struct extent *e = t->extent;
@@ -196,7 +196,7 @@ static bool evict_copy(struct gpu *g, struct transfer *t)
         if (copy(g, t) == CUDA_SUCCESS)
                 return true;
         (void)swap_context_died(g);
-        /* Copies of it that are queued still write there. */
+        /* Copies that are already queued still write to the arena. */
         (void)real.cuStreamSynchronize(s->out);
         evict_later(g, t);
         return false;
@@ -213,7 +213,7 @@ bool transfer_evict(struct gpu *g, struct extent *e)
                 trace_event("evict_begin", g->index, 0);
         }
         if (!e->managed && !e->kept)
-                return true; /* nothing lives there */
+                return true; /* no block lives in the extent */
         if (transfer_open(g, t) != CUDA_SUCCESS) {
                 evict_later(g, t);
                 return false;
@@ -249,7 +249,7 @@ enum swap_progress transfer_answers(struct gpu *g)
                         continue;
                 a = unchanged_answer(s->unchanged, (unsigned)(t - s->ring), &t->print);
                 if (a == UNCHANGED_WAIT)
-                        break; /* they come in turn */
+                        break; /* the GPU answers in order */
                 t->known = a == UNCHANGED_TOLD;
                 if (evict_answered(g, t))
                         progress = SWAP_MORE;
@@ -278,7 +278,8 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
                 return false;
         }
         t = transfer_push(s, e, false);
-        /* In a heap of managed memory pages come back by themselves when they are touched. */
+        /* In a heap of managed memory pages come back on their own when the program touches
+         * them. */
         t->copies = e->state == EXTENT_EVICTED && !(e->managed && g->heap.managed);
         if (t->copies && (transfer_open(g, t) != CUDA_SUCCESS || copy(g, t) != CUDA_SUCCESS)) {
                 (void)swap_context_died(g);
@@ -289,7 +290,7 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
         return true;
 }
 
-/* Figures of an extent that has left the card, or has come to it. Lock held. */
+/* extent_left() and extent_came() update the figures after a move. Lock held. */
 static void extent_left(struct gpu *g, struct transfer *t) REQUIRES(core_lock)
 {
         struct extent *e = t->extent;
@@ -310,7 +311,8 @@ static void extent_came(struct gpu *g, struct extent *e) REQUIRES(core_lock)
 {
         if (e->state == EXTENT_EVICTED && !e->managed)
                 *(e->host.count ? &g->moved_in : &g->spared_in) += extent_pages_bytes(e->kept);
-        /* The next eviction may find it unchanged. */
+        /* With a known fingerprint the host copy is kept: the next eviction may find the extent
+         * unchanged. */
         if (!e->known)
                 kept_forget(g->swap->arena, e);
         swap_arrived(g, e);
@@ -341,8 +343,8 @@ static bool copy_has_ended(struct gpu *g, struct transfer *t)
         return true;
 }
 
-/* A descriptor of the memory of an extent that is about to leave, for a successor; negative: there
- * is none. */
+/* Returns a descriptor of the memory of an extent that is about to leave, for the next process;
+ * negative: there is none. */
 static int export_for_successor(struct gpu *g, struct extent *e)
 {
         bool pass_on;
@@ -350,13 +352,12 @@ static int export_for_successor(struct gpu *g, struct extent *e)
         lock_acquire(&core_lock);
         pass_on = g->attached && g->may_pass && extent_may_leave(g, e) &&
                   g->leaving.count < WIRE_PASS_MAX &&
-                  g->heap.backed >
-                          g->limit; /* no other process may use memory that comes back to us */
+                  g->heap.backed > g->limit; /* otherwise the memory comes back to us, and no other
+                                                process may use it */
         lock_release(&core_lock);
         return pass_on ? extent_export(e) : -EBADF;
 }
 
-/* Finish the oldest transfer if its copy has ended. */
 enum swap_progress transfer_reap(struct gpu *g)
 {
         struct swap *s = g->swap;

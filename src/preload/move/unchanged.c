@@ -1,6 +1,6 @@
-/* unchanged.c: owns the kernel, the stream and the answers of asking the GPU about extents. Must
- * never make a hand-off slower: it is used only once a process has moved enough to be worth loading
- * the kernel, and not while the GPU answers slowly. */
+/* unchanged.c: owns the kernel, the stream and the answers with which the GPU is asked about
+ * extents. Must never make a hand-off slower: the kernel is loaded only once a process has moved
+ * enough memory, and is not used while the GPU answers slowly. */
 #include "preload/move/unchanged.h"
 
 #include <stddef.h>
@@ -14,22 +14,23 @@
 #include "preload/heap/heap.h"
 #include "preload/driver/real.h"
 
-/* NOLINTNEXTLINE(misc-redundant-expression): each of them is free to change */
+/* NOLINTNEXTLINE(misc-redundant-expression): the constants may change independently */
 _Static_assert(HEAP_EXTENT_MAX <= FINGERPRINT_MAX && HEAP_GRANULARITY == FINGERPRINT_PAGE,
                "every extent can be asked about at once, and its pages are the kernel's");
 
-/* The driver translates the kernel in some 30 ms, in which as much as this is copied. */
+/* The driver takes some 30 ms to translate the kernel; so many bytes are copied in that time. */
 #define LOAD_AFTER_BYTES (UINT64_C(1) << 30)
 
-/* A piece is tried first: where kernels are interpreted, or others keep the GPU busy, a whole
- * extent would take long. The piece lies in host memory, so that no extent waits for it. */
+/* A small piece is tried first: a whole extent would take long where kernels are interpreted or
+ * other programs keep the GPU busy. The piece lies in host memory, so that no extent waits for
+ * it. */
 #define TRIAL_NS  (200 * NSEC_PER_USEC)
-#define TRIAL     UNCHANGED_SLOTS     /* its slot */
-#define FASTER    10.0                /* faster than copying, or it is not worth it ... */
-#define OVERHEAD  1e5                 /* ns; ... apart from its fixed cost */
-#define PAUSE_MIN (UINT64_C(1) << 30) /* bytes that are then copied without asking */
+#define TRIAL     UNCHANGED_SLOTS     /* slot of the piece */
+#define FASTER    10.0                /* asking must be this many times as fast as copying */
+#define OVERHEAD  1e5                 /* ns that asking may take in addition, as its fixed cost */
+#define PAUSE_MIN (UINT64_C(1) << 30) /* bytes to copy without asking after a failed try */
 #define PAUSE_MAX (UINT64_C(64) << 30)
-#define BUS_FIRST 50.0 /* bytes a ns, until a copy was measured */
+#define BUS_FIRST 50.0 /* assumed speed of the bus in bytes a ns, until a copy was measured */
 
 struct answers {
         uint64_t sums[UNCHANGED_SLOTS + 1][8];
@@ -37,19 +38,19 @@ struct answers {
 };
 
 struct unchanged {
-        bool always;      /* ask whatever it costs */
+        bool always;      /* ask, whatever the cost */
         bool trusted;     /* the last answer came in time */
         bool on_trial;    /* the answer about the piece is awaited */
-        uint64_t without; /* bytes copied without asking since ... */
-        uint64_t pause;   /* ... and how many before the next try */
-        double bus;       /* bytes a ns, as measured in recent copies */
+        uint64_t without; /* evicted bytes since asking was given up */
+        uint64_t pause;   /* evicted bytes before the next try */
+        double bus;       /* speed of the bus in bytes a ns, from recent copies */
         struct fingerprint_key *key;
 
-        /* Objects of the context; module is NULL where there are none. */
+        /* Objects in the context; module is NULL if there are none. */
         CUmodule module;
         CUfunction kernel;
         CUstream stream;
-        struct answers *answers; /* pinned */
+        struct answers *answers; /* in pinned host memory */
         CUdeviceptr answers_device;
         struct {
                 CUevent begin, end;
@@ -73,7 +74,7 @@ struct unchanged *unchanged_new(void)
         return u;
 }
 
-/* ---- what is in the context ---- */
+/* ---- objects in the context ---- */
 
 static void unload(struct unchanged *u)
 {
@@ -175,7 +176,8 @@ static bool launch(struct unchanged *u, unsigned slot, CUdeviceptr data, uint64_
         u->slots[slot].bytes = bytes;
         if (real.cuEventRecord(u->slots[slot].end, u->stream) == CUDA_SUCCESS)
                 return true;
-        (void)real.cuStreamSynchronize(u->stream); /* it reads what may go */
+        /* The kernel may still read memory that the caller releases next. */
+        (void)real.cuStreamSynchronize(u->stream);
         return false;
 }
 
@@ -201,8 +203,8 @@ static bool in_time(struct unchanged *u, unsigned slot, double most_ns)
         return false;
 }
 
-/* The GPU is not trusted to answer in time: when it is time, try with the piece. True: it is
- * trusted now. */
+/* While the GPU is not trusted to answer in time: after each pause, try with the piece. True: the
+ * GPU is trusted now. */
 static bool tried(struct unchanged *u)
 {
         if (!u->on_trial) {
@@ -256,8 +258,8 @@ enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,
 
 void unchanged_copied(struct unchanged *u, uint64_t bytes, uint64_t ns)
 {
-        /* A copy that waits for nothing but the bus shows its speed: keep the highest recent one.
-         */
+        /* The fastest recent copy shows the speed of the bus: other copies also waited for
+         * something else. */
         if (u && ns)
                 u->bus = MAX((double)bytes / (double)ns, u->bus * 0.99);
 }

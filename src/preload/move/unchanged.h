@@ -1,8 +1,9 @@
 /* unchanged.h: asks the GPU whether an extent has to be copied out at all.
  *
- * A fingerprint of the memory on the card is compared with that of the host's copy from the last
- * eviction; zero means that the memory is all zero. It costs a hundredth of the copy's time, beside
- * the copies of other extents. Where it is less than ten times as fast as copying, it is not used.
+ * A fingerprint of the memory on the card is compared with that of the host copy from the last
+ * eviction; a fingerprint of zero means that the memory is all zero. Asking takes a hundredth of
+ * the copy's time, beside the copies of other extents. The GPU is not asked if that is less than
+ * ten times as fast as copying.
  *
  * For the agent's thread; the context of the copies must be current. */
 #pragma once
@@ -21,24 +22,24 @@ struct unchanged;
 struct unchanged *
 unchanged_new(void); /* NULL: no memory, or not wanted; all other functions accept NULL */
 
-/* Begin to ask about the bytes of an extent that must be kept, mapped at `at` until the answer.
- * False: not asked. */
+/* Begin to ask about the pages of an extent that must be kept; they stay mapped at `at` until the
+ * answer. False: the GPU is not asked. */
 bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e, CUdeviceptr at);
 
 enum unchanged_answer {
-        UNCHANGED_WAIT, /* look again */
+        UNCHANGED_WAIT, /* no answer yet */
         UNCHANGED_TOLD,
-        UNCHANGED_FAILED, /* no answer will come: copy, or find out that the context is lost */
+        UNCHANGED_FAILED, /* no answer will come: copy, or notice that the context is lost */
 };
 enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,
                                        struct fingerprint *ret_print);
 
-/* So many bytes were copied out in this time, for comparison. */
+/* So many bytes were copied out in so much time, for comparison with asking. */
 void unchanged_copied(struct unchanged *u, uint64_t bytes, uint64_t ns);
 
 /* The context is about to end: wait for answers that can still come, and let go of its objects;
  * unchanged_forget() then ends the questions. */
 void unchanged_settle(struct unchanged *u);
 void unchanged_forget(struct unchanged *u);
-/* No question is open: leave the objects in the context to its end. */
+/* No question is open: leave the objects in the context, and they end with it. */
 void unchanged_leave(struct unchanged *u);

@@ -8,15 +8,15 @@
 #include "preload/state/core.h"
 #include "preload/state/request.h"
 
-#define BUCKETS                                                                          \
-        1024u /* a power of two: programs with thousands of textures look one up quickly \
-               */
+#define BUCKETS 1024u /* a power of two: thousands of textures are looked up quickly */
 
-/* The daemon measures the card once a second, and uses the lowest of three figures. */
+/* How long the room for a call is kept. By then the daemon counts the bytes that were used: it
+ * measures the card once a second, and uses the lowest of three figures. */
 #define ROOM_KEPT_NS (6 * NSEC_PER_SEC)
 
-/* Room for a call grows by this factor. If so much cannot be had, less is tried, down to this part
- * of it: the last bytes of the card count, but steps of single bytes do not. */
+/* The room for a call grows by ROOM_GROWS from try to try. If so many bytes cannot be had, fewer
+ * are tried, down to a part of 1 / ROOM_LEAST: the last bytes of the card count, single bytes do
+ * not. */
 #define ROOM_GROWS 4
 #define ROOM_LEAST 16
 
@@ -55,7 +55,7 @@ int unevictable_ask_room(struct gpu *g, uint64_t *room)
 void unevictable_return_room(struct gpu *g, uint64_t *room)
 {
         uint64_t bytes =
-                MIN(g->unevictable_room, *room); /* the agent may have given it back already */
+                MIN(g->unevictable_room, *room); /* the agent may have returned the room already */
 
         *room = 0;
         g->unevictable_room -= bytes;

@@ -1,11 +1,11 @@
 /* unevictable.h: device memory that cannot be moved and whose size and end are known, by the handle
- * that the driver gave for it (arrays). Room for it is asked for before it is made and given back
+ * that the driver gave for it (arrays). Room is requested before the memory is made and returned
  * after it is gone.
  *
  * Memory of unknown size (code, stacks, heaps, print buffers) is not listed here: the daemon
  * measures it on the card (src/daemon/ledger/measure.c).
  *
- * All functions: core_lock held. They accept NULL, which counts as nothing. */
+ * core_lock is held in all functions. They accept NULL, which stands for no memory. */
 #pragma once
 
 #include <stdint.h>
@@ -16,25 +16,26 @@
 struct unevictable;
 struct gpu;
 
-/* Ask for room, and wait for it; the lock is given up meanwhile. NULL: there is none. */
+/* Requests room and waits for it; the lock is given up during the wait. NULL: there is no room. */
 struct unevictable *unevictable_ask(struct gpu *g, CUcontext owner, uint64_t bytes)
         UNLOCKS(core_lock);
-/* The room belongs to this handle from now on. */
+/* Put a handle on the list: the room belongs to it from now on. */
 void unevictable_list(struct unevictable *f, const void *handle);
 /* Take the handle off the list before it is destroyed: afterwards the driver may give it out again.
  * NULL: it is not listed. */
 struct unevictable *unevictable_unlist(const void *handle);
-/* Give the room back. */
+/* Return the room to the daemon. */
 void unevictable_return(struct unevictable *f) REQUIRES(core_lock);
-/* A context and all its objects are about to end: take them off the list. Returns the room, which
- * the caller gives back when the context has ended. */
+/* A context and all its objects are about to end: take them off the list. Returns their room, which
+ * the caller returns to the daemon when the context has ended. */
 uint64_t unevictable_forget_context(CUcontext owner);
 
-/* Room for a call that is repeated because the driver lacked memory. The driver does not say how
- * much it lacks, so *room grows from try to try. Waits for it; the lock is given up meanwhile. 0,
- * -ENOMEM. The room goes back when all of it was not enough, or when the daemon has seen on the
- * card how much was used. */
+/* Requests room for a call that is repeated because the driver lacked memory, and waits for it; the
+ * lock is given up during the wait. The driver does not say how much it lacks, so *room grows from
+ * try to try. 0, or -ENOMEM. */
 int unevictable_ask_room(struct gpu *g, uint64_t *room) UNLOCKS(core_lock);
+/* Call it when all of the room was not enough. Otherwise unevictable_tend() returns it. */
 void unevictable_return_room(struct gpu *g, uint64_t *room) REQUIRES(core_lock);
-/* Returns when to call again, in ns; UINT64_MAX: no room is to go back. The agent. */
+/* Returns room that the daemon has by now seen in use on the card. Returns when to call again, in
+ * ns; UINT64_MAX: there is no such room. For the agent. */
 uint64_t unevictable_tend(uint64_t now_ns) REQUIRES(core_lock);

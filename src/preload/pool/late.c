@@ -1,5 +1,5 @@
-/* late.c: owns what the program has freed while submitted work may still use it. Must never release
- * it before that work is done. */
+/* late.c: owns the memory that the program has freed while submitted work may still use it. Must
+ * never release such memory before that work is done. */
 #include "preload/pool/late.h"
 
 #include <stdlib.h>
@@ -22,8 +22,7 @@ static struct late {
         uint64_t block_id;
 } * late;
 static size_t late_count, late_room;
-static size_t late_waited; /* the oldest of them: late_wait waits for all work submitted before its
-                              free */
+static size_t late_waited; /* the number of oldest entries that late_wait covers */
 
 bool late_is(const struct heap_place *p)
 {
@@ -33,7 +32,7 @@ bool late_is(const struct heap_place *p)
         return false;
 }
 
-/* False: no host memory to record it. */
+/* Record a free for later. False: no host memory for the record. */
 static bool reap_later(const struct heap_place *p)
 {
         if (late_count == late_room) {
@@ -50,7 +49,7 @@ static bool reap_later(const struct heap_place *p)
         return true;
 }
 
-/* It never got memory behind it, so no submitted work can use it. */
+/* True if the block never got memory, so that no submitted work can use it. */
 static bool was_never_backed(const struct block *b)
 {
         if (b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL)
@@ -94,13 +93,13 @@ static void reap_gpu(struct gpu *g) UNLOCKS(core_lock)
                 struct block *b = *link;
 
                 if (block_is_busy(b)) {
-                        link = &b->next_late; /* our own copies use it: try again later */
+                        link = &b->next_late; /* a transfer uses the block: try again later */
                         continue;
                 }
                 *link = b->next_late;
                 swap_discard(g, b);
                 core_room_changed(g);
-                link = &g->late; /* the lock was given up meanwhile */
+                link = &g->late; /* swap_discard() has given up the lock: begin again */
         }
 }
 

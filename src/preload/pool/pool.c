@@ -1,5 +1,6 @@
-/* pool.c: owns the pools: which streams freed what, and how far those streams have come. Must never
- * hand out memory that a stream may still use, nor query or mark a stream during a capture. */
+/* pool.c: owns the pools, the frees of each stream, and how many of its frees each stream has
+ * reached. Must never hand out memory that a stream may still use, nor query or mark a stream
+ * during a capture. */
 #include "preload/pool/pool_state.h"
 
 #include <stdlib.h>
@@ -16,12 +17,12 @@
 #include "preload/state/request.h"
 #include "preload/pool/room.h"
 
-#define POOL_EXTENT    (32 * MIB) /* the driver's pools grow by as much */
-#define POOL_FIRST     (4 * GIB)  /* bytes of address space; beyond it extents are the largest */
-#define REST_NS        (100 * NSEC_PER_MSEC) /* then an unused pool shrinks to its threshold */
-#define LAST_RESORT_NS NSEC_PER_SEC          /* so long a search for room waits for pending frees */
-#define LANES_KEPT     16u                   /* records kept of streams that have freed nothing */
-#define RECORDS_NS     NSEC_PER_SEC          /* a stream whose queue is full gets so long */
+#define POOL_EXTENT     (32 * MIB) /* the driver's pools grow in such steps */
+#define POOL_FIRST      (4 * GIB)  /* a pool's first address space; later extents are the largest */
+#define REST_NS         (100 * NSEC_PER_MSEC) /* until an unused pool shrinks to its threshold */
+#define LAST_RESORT_NS  NSEC_PER_SEC /* how long a search for room waits for pending frees */
+#define FREE_LISTS_KEPT 16u          /* records kept of streams without freed memory */
+#define RECORDS_NS      NSEC_PER_SEC /* how long to wait for a stream whose queue is full */
 
 struct pool *pools;
 static unsigned recording; /* threads that record events without the lock */
@@ -86,7 +87,7 @@ void pool_born(CUmemoryPool handle, const CUmemPoolProps *props)
 {
         struct gpu *g = gpu_of_location(&props->location);
 
-        /* Memory that other processes may get stays with the driver. */
+        /* Pools whose memory other processes may open stay with the driver. */
         if (g && props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
             props->handleTypes == CU_MEM_HANDLE_TYPE_NONE)
                 (void)pool_new(
@@ -116,7 +117,7 @@ static uint64_t pool_reserved(const struct pool *p)
         return sum;
 }
 
-/* ---- how far streams have come ---- */
+/* ---- frees that the streams have reached ---- */
 
 static bool same_stream(const struct pool_stream *a, const struct pool_stream *b)
 {
@@ -126,18 +127,18 @@ static bool same_stream(const struct pool_stream *a, const struct pool_stream *b
                (a->context == b->context && a->thread == b->thread);
 }
 
-static struct pool_lane *lane_find(const struct pool *p, const struct pool_stream *s)
+static struct pool_free_list *free_list_find(const struct pool *p, const struct pool_stream *s)
 {
-        struct pool_lane *l = p->lanes;
+        struct pool_free_list *l = p->free_lists;
 
         while (l && (l->gone || !same_stream(&l->stream, s)))
                 l = l->next;
         return l;
 }
 
-static struct pool_lane *lane_get(struct pool *p, const struct pool_stream *s)
+static struct pool_free_list *free_list_get(struct pool *p, const struct pool_stream *s)
 {
-        struct pool_lane *l = lane_find(p, s);
+        struct pool_free_list *l = free_list_find(p, s);
 
         if (l)
                 return l;
@@ -149,14 +150,14 @@ static struct pool_lane *lane_get(struct pool *p, const struct pool_stream *s)
                 free(l);
                 return NULL;
         }
-        l->next = p->lanes;
-        p->lanes = l;
+        l->next = p->free_lists;
+        p->free_lists = l;
         return l;
 }
 
-/* Record an event behind all that was freed on the stream so far, unless the stream's queue may be
- * full while the lock is held. */
-static void lane_record(struct pool_lane *l) UNLOCKS(core_lock)
+/* Record an event behind all frees of the stream so far. The lock is given up, because recording
+ * blocks if the stream's queue is full. */
+static void free_list_record(struct pool_free_list *l) UNLOCKS(core_lock)
 {
         uint64_t freed = l->freed;
         CUresult r;
@@ -175,42 +176,42 @@ static void lane_record(struct pool_lane *l) UNLOCKS(core_lock)
         }
 }
 
-/* Only the thread itself can name its per-thread default stream: it recorded an event at each free.
- */
-static bool lane_can_be_asked(const struct pool_lane *l)
+/* True if this thread can query the stream. A per-thread default stream can be named only by its
+ * own thread, which records an event at each free. */
+static bool free_list_can_be_asked(const struct pool_free_list *l)
 {
         return !l->gone && l->stream.handle != CU_STREAM_PER_THREAD;
 }
 
-/* Memory freed on the stream becomes common once the stream has reached the free. Given up
- * meanwhile if record. */
-static void lane_look(struct pool *p, struct pool_lane *l, bool record) UNLOCKS(core_lock)
+/* Freed memory is for all streams once its own stream has reached the free. record: record an event
+ * if there is none; the lock is given up for that. */
+static void free_list_look(struct pool *p, struct pool_free_list *l, bool record) UNLOCKS(core_lock)
 {
         if (l->looking || quiesce_capturing())
                 return;
-        /* If the context is gone, so is its work. */
+        /* Any other answer means that the work is done: if the context is gone, so is its work. */
         if (l->done < l->freed && l->pending &&
             quiesce_ask_event(l->event, l->stream.context) != CUDA_ERROR_NOT_READY) {
                 l->pending = false;
                 l->done = MAX(l->done, l->marked);
         }
-        if (l->done < l->freed && lane_can_be_asked(l)) {
+        if (l->done < l->freed && free_list_can_be_asked(l)) {
                 if (quiesce_ask_stream(l->stream.handle, l->stream.context) != CUDA_ERROR_NOT_READY)
                         l->done = l->freed;
                 else if (record && !l->pending)
-                        lane_record(l);
+                        free_list_record(l);
         }
         suballocator_pass(&l->free, l->done, &p->suballocator.common, 0);
 }
 
-static void lanes_prune(struct pool *p)
+static void free_lists_prune(struct pool *p)
 {
         unsigned empty = 0;
 
-        for (struct pool_lane **link = &p->lanes, *l; (l = *link);) {
+        for (struct pool_free_list **link = &p->free_lists, *l; (l = *link);) {
                 bool spare = l->free.bytes == 0 && !l->looking && !l->awaited;
 
-                if (!spare || (!l->gone && ++empty <= LANES_KEPT)) {
+                if (!spare || (!l->gone && ++empty <= FREE_LISTS_KEPT)) {
                         link = &l->next;
                         continue;
                 }
@@ -227,10 +228,10 @@ bool pool_look(struct pool *p, bool record)
         uint64_t before = p->suballocator.common.bytes;
 
         p->users++;
-        for (struct pool_lane *l = p->lanes; l; l = l->next)
+        for (struct pool_free_list *l = p->free_lists; l; l = l->next)
                 if (l->free.bytes)
-                        lane_look(p, l, record);
-        lanes_prune(p);
+                        free_list_look(p, l, record);
+        free_lists_prune(p);
         p->users--;
         core_unrelax(mode);
         return p->suballocator.common.bytes > before;
@@ -245,7 +246,7 @@ void pool_await_records(void)
                 core_wait(&w, until - now);
 }
 
-static void lane_await(struct pool_lane *l) UNLOCKS(core_lock)
+static void free_list_await(struct pool_free_list *l) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "an event of its own"};
 
@@ -260,16 +261,16 @@ void pool_stream_dies(CUstream stream)
         CUstreamCaptureMode mode = core_relax();
 
         for (struct pool *p = pools; p; p = p->next)
-                for (struct pool_lane *l = p->lanes; l; l = l->next) {
+                for (struct pool_free_list *l = p->free_lists; l; l = l->next) {
                         if (l->gone || l->stream.handle != stream)
                                 continue;
-                        lane_await(l);
-                        lane_look(p, l, false);
-                        /* The last chance to record one: done even beside other threads' captures.
-                         */
+                        free_list_await(l);
+                        free_list_look(p, l, false);
+                        /* The last chance to record an event: do it even while other threads
+                         * capture. */
                         if (l->done < l->freed && l->marked < l->freed &&
                             !quiesce_is_capturing(stream))
-                                lane_record(l);
+                                free_list_record(l);
                         l->gone = true;
                 }
         core_unrelax(mode);
@@ -278,10 +279,10 @@ void pool_stream_dies(CUstream stream)
 void pool_context_dies(CUcontext context)
 {
         for (struct pool *p = pools; p; p = p->next)
-                for (struct pool_lane *l = p->lanes; l; l = l->next) {
+                for (struct pool_free_list *l = p->free_lists; l; l = l->next) {
                         if (l->stream.context != context)
                                 continue;
-                        lane_await(l);
+                        free_list_await(l);
                         l->gone = true;
                         l->pending = false;
                         l->event = NULL; /* the event ends with its context */
@@ -297,10 +298,10 @@ static bool extent_is_idle(const struct extent *e)
         return e->state == EXTENT_RESIDENT && !e->busy && !e->live;
 }
 
-/* The highest extent with memory that lies in a common free suballocation. */
+/* Returns the highest extent with memory in a free suballocation that all streams may use. */
 static struct extent *idle_extent(const struct pool *p)
 {
-        const struct lane *l = &p->suballocator.common;
+        const struct free_list *l = &p->suballocator.common;
 
         for (unsigned bin = SUBALLOCATOR_BINS; bin-- > suballocator_bin(HEAP_GRANULARITY);)
                 for (const struct suballocation *n = l->bins[bin]; n; n = n->next) {
@@ -315,7 +316,8 @@ static struct extent *idle_extent(const struct pool *p)
         return NULL;
 }
 
-/* Give back until so many bytes are released, or at most `keep` are held. */
+/* Give memory back until so many bytes are released, or at most `keep` bytes are held. Returns the
+ * released bytes. */
 static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep) UNLOCKS(core_lock)
 {
         uint64_t released = 0;
@@ -342,8 +344,8 @@ static bool idle_moves(const struct pool *p)
         return false;
 }
 
-/* Wait for moves in progress: what a thread of the program is told must not depend on whether the
- * agent is just moving unused memory. */
+/* Wait for moves in progress: the result of a program's call must not depend on whether the agent
+ * is just moving unused memory. */
 static void look_and_await(struct pool *p) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -373,7 +375,7 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes)
         return released > 0;
 }
 
-/* Nothing is allocated from the pool any more, and its handle is invalid. */
+/* Delete a pool whose handle is invalid and from which nothing is allocated any more. */
 static void pool_delete(struct pool *p) UNLOCKS(core_lock)
 {
         struct pool **link = &pools;
@@ -391,8 +393,8 @@ static void pool_delete(struct pool *p) UNLOCKS(core_lock)
                 swap_discard(p->gpu, b);
         }
         suballocator_clear(&p->suballocator);
-        for (struct pool_lane *l; (l = p->lanes);) {
-                p->lanes = l->next;
+        for (struct pool_free_list *l; (l = p->free_lists);) {
+                p->free_lists = l->next;
                 if (l->event)
                         (void)real.cuEventDestroy_v2(l->event);
                 free(l);
@@ -400,12 +402,12 @@ static void pool_delete(struct pool *p) UNLOCKS(core_lock)
         free(p);
 }
 
-/* The pool was destroyed, and nothing of it is live or pending. */
+/* True if the pool was destroyed and none of its memory is live or pending. */
 static bool pool_is_over(struct pool *p)
 {
         if (p->handle || p->users || p->suballocator.live || p->gpu->error)
                 return false;
-        for (const struct pool_lane *l = p->lanes; l; l = l->next)
+        for (const struct pool_free_list *l = p->free_lists; l; l = l->next)
                 if (l->free.bytes || l->looking || l->awaited)
                         return false;
         return true;
@@ -420,7 +422,7 @@ static void tend_soon(void)
         }
 }
 
-/* True: look again. */
+/* Shrink an unused pool to its threshold. True: look again later. */
 static bool tend(struct pool *p) UNLOCKS(core_lock)
 {
         bool rested = p->turns == p->turns_seen || !p->handle;
@@ -432,8 +434,8 @@ static bool tend(struct pool *p) UNLOCKS(core_lock)
                 (void)pool_look(p, false);
                 (void)release(p, UINT64_MAX, p->threshold);
         }
-        /* What is live beyond the threshold is given back after it is freed. */
-        for (const struct pool_lane *l = p->lanes; l; l = l->next)
+        /* Only pending frees need another look: live memory is given back after it is freed. */
+        for (const struct pool_free_list *l = p->free_lists; l; l = l->next)
                 if (l->free.bytes)
                         return true;
         return !rested;
@@ -447,7 +449,7 @@ uint64_t pool_tend(uint64_t now)
                 return UINT64_MAX;
         if (now < tend_ns)
                 return tend_ns - now;
-        tending = false; /* a thread that comes meanwhile sets it again */
+        tending = false; /* cleared before tend(): a thread may set the flag again */
         for (struct pool *p = pools, *next; p; p = next) {
                 bool again = tend(p);
 
@@ -487,8 +489,9 @@ static struct suballocation *smaller(struct suballocation *a, struct suballocati
         return !a || (b && b->bytes < a->bytes) ? b : a;
 }
 
-/* Free memory that a stream may use now. in_use_only: only where heap.allocated stays as it is. */
-static struct suballocation *look_up(struct pool *p, struct pool_lane *l, uint64_t bytes,
+/* Returns free memory that a stream may use now. in_use_only: only memory that heap.allocated
+ * counts already. */
+static struct suballocation *look_up(struct pool *p, struct pool_free_list *l, uint64_t bytes,
                                      bool in_use_only)
 {
         struct suballocation *n = suballocator_fit(&p->suballocator.common, bytes, in_use_only);
@@ -499,7 +502,7 @@ static struct suballocation *look_up(struct pool *p, struct pool_lane *l, uint64
 }
 
 /* Reserve more address space. Small programs get small extents; large programs get extents that
- * others can take over. */
+ * other processes can take over. */
 static int pool_widen(struct pool *p, uint64_t bytes)
 {
         struct heap *h = &p->gpu->heap;
@@ -516,10 +519,10 @@ static int pool_widen(struct pool *p, uint64_t bytes)
         return -1;
 }
 
-/* Make the stream wait for another one that has freed enough, and take that memory. */
+/* Makes the stream wait for another stream that has freed enough, and takes that memory. */
 static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) UNLOCKS(core_lock)
 {
-        struct pool_lane *own, *l = p->lanes;
+        struct pool_free_list *own, *l = p->free_lists;
         uint64_t held;
         CUresult r;
 
@@ -528,12 +531,12 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) 
         while (l && (l->looking || same_stream(&l->stream, s) ||
                      !suballocator_fit(&l->free, bytes, false)))
                 l = l->next;
-        own = l ? lane_get(p, s) : NULL;
+        own = l ? free_list_get(p, s) : NULL;
         if (!own || own->looking)
                 return false;
-        own->looking = true; /* both stay */
-        if (lane_can_be_asked(l))
-                lane_record(l);
+        own->looking = true; /* keeps both streams' records alive */
+        if (free_list_can_be_asked(l))
+                free_list_record(l);
         l->looking = true;
         recording++;
         lock_release(&core_lock);
@@ -545,17 +548,17 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) 
         held = l->free.bytes;
         if (r == CUDA_SUCCESS)
                 suballocator_pass(&l->free, l->marked, &own->free, ++own->freed);
-        return l->free.bytes < held; /* the event may be older than its last frees */
+        return l->free.bytes < held; /* the event may be older than the last frees of its stream */
 }
 
-/* Wait for memory that other streams have freed and not reached yet, rather than fail. Not for
- * ever: they may wait for work that this thread has still to submit. */
+/* Rather than fail, wait for frees that other streams have not reached yet. Not for ever: those
+ * streams may wait for work that this thread has yet to submit. */
 static bool await_frees(struct pool *p, const uint64_t *until_ns) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "memory that other streams free"};
         uint64_t pending = 0;
 
-        for (struct pool_lane *l = p->lanes; l; l = l->next)
+        for (struct pool_free_list *l = p->free_lists; l; l = l->next)
                 pending += l->done < l->freed ? l->free.bytes : 0;
         if (!pending || quiesce_capturing() || clock_now_ns() >= *until_ns)
                 return false;
@@ -564,7 +567,7 @@ static bool await_frees(struct pool *p, const uint64_t *until_ns) UNLOCKS(core_l
         return true;
 }
 
-/* Room for so many more bytes. */
+/* Find room for so many more bytes. True: try again. */
 static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, uint64_t cost,
                  uint64_t *until_ns) UNLOCKS(core_lock)
 {
@@ -583,29 +586,29 @@ static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, ui
         return await_frees(p, until_ns);
 }
 
-/* Other threads wait for memory, or not all that is allocated has memory. */
+/* True if other programs wait for the GPU and the throttle is on. */
 static bool contested(void)
 {
         return atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_THROTTLE;
 }
 
-/* A free suballocation that is large enough, one that is paid for if there is one. look: ask first
- * what other streams have reached. NULL: no address space. */
+/* Returns a free suballocation that is large enough, if possible one that heap.allocated counts
+ * already. look: first find out which frees are reached. NULL: no address space. */
 static struct suballocation *find_free(struct pool *p, const struct pool_stream *s, uint64_t bytes,
                                        bool look) UNLOCKS(core_lock)
 {
-        struct suballocation *n = look_up(p, lane_find(p, s), bytes, true);
+        struct suballocation *n = look_up(p, free_list_find(p, s), bytes, true);
 
         if (!n && look && pool_look(p, true))
-                n = look_up(p, lane_find(p, s), bytes, true);
+                n = look_up(p, free_list_find(p, s), bytes, true);
         if (!n)
-                n = look_up(p, lane_find(p, s), bytes, false);
+                n = look_up(p, free_list_find(p, s), bytes, false);
         if (!n && pool_widen(p, bytes) == 0)
-                n = look_up(p, lane_find(p, s), bytes, false);
+                n = look_up(p, free_list_find(p, s), bytes, false);
         return n;
 }
 
-/* A large enough suballocation that heap.allocated has room for; NULL: none. */
+/* Returns a free suballocation that is large enough and for which there is room; NULL: none. */
 static struct suballocation *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
         UNLOCKS(core_lock)
 {
@@ -615,7 +618,7 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
 
         if (bytes > p->gpu->visible)
                 return NULL;
-        while (!p->gpu->error) { /* else its blocks are lost, and get no memory any more */
+        while (!p->gpu->error) { /* after an error the pool gets no memory any more */
                 struct suballocation *n = find_free(p, s, bytes, look);
 
                 if (!n || p->gpu->error)
@@ -624,7 +627,7 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
                 if (cost == 0)
                         return n;
                 look = false;
-                /* If memory is short, use several free pieces before taking more. */
+                /* If memory is short, release unused pieces before taking more memory. */
                 if (contested() && h->backed + cost > core_limit(p->gpu) && release(p, cost, 0) > 0)
                         continue;
                 if (h->allocated + cost <= room_allowed(p->gpu) &&
@@ -653,7 +656,8 @@ void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t by
                 tend_soon();
 }
 
-static void give(struct pool *p, struct suballocation *n, struct pool_lane *l) REQUIRES(core_lock)
+static void give(struct pool *p, struct suballocation *n, struct pool_free_list *l)
+        REQUIRES(core_lock)
 {
         struct block *b = n->chunk->block;
         CUdeviceptr at = n->address;
@@ -709,7 +713,7 @@ CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool
 {
         struct pool *p = container_of(b->chunk->suballocator, struct pool, suballocator);
         struct suballocation *n = suballocator_at(&p->suballocator, address);
-        struct pool_lane *l = s && n ? lane_get(p, s) : NULL;
+        struct pool_free_list *l = s && n ? free_list_get(p, s) : NULL;
 
         if (!n)
                 return CUDA_ERROR_INVALID_VALUE;
@@ -723,12 +727,12 @@ void pool_mark(const struct block *b, const struct pool_stream *s)
 {
         struct pool *p =
                 b->chunk ? container_of(b->chunk->suballocator, struct pool, suballocator) : NULL;
-        struct pool_lane *l = p ? lane_find(p, s) : NULL;
+        struct pool_free_list *l = p ? free_list_find(p, s) : NULL;
 
         if (!l)
                 return;
-        lane_await(l);
-        lane_record(l);
+        free_list_await(l);
+        free_list_record(l);
 }
 
 /* ---- attributes ---- */
@@ -737,7 +741,7 @@ bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value)
 {
         switch (which) {
         case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-                /* The driver gives back what is over the threshold at the next synchronization,
+                /* The driver gives back memory beyond the threshold at the next synchronization,
                  * which we do not see: do it now. */
                 look_and_await(p);
                 (void)release(p, UINT64_MAX, p->threshold);
@@ -767,7 +771,7 @@ void pool_set(struct pool *p, CUmemPool_attribute which, const void *value)
                 p->threshold = *(const cuuint64_t *)value;
                 tend_soon();
                 break;
-        case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* the driver allows only the present value */
+        case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* only a reset is allowed */
                 p->reserved_high = pool_reserved(p);
                 break;
         case CU_MEMPOOL_ATTR_USED_MEM_HIGH:

@@ -1,5 +1,5 @@
-/* pool_kept.c: owns what was freed in stream order while work that stands still may use it. Must
- * never drop its contents before that work has gone on. */
+/* pool_kept.c: owns the memory that is freed in stream order while frozen work may still use it.
+ * Must never drop its contents before that work has gone on. */
 #include <stdlib.h>
 
 #include "preload/state/core.h"
@@ -8,7 +8,7 @@
 
 struct kept {
         struct pool *pool;
-        struct block *block; /* NULL: gone meanwhile */
+        struct block *block; /* NULL: the block has been discarded */
         CUdeviceptr at;
         uint64_t bytes;
 };
@@ -26,7 +26,7 @@ bool pool_keep(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
                 struct kept *bigger = realloc(list, more * sizeof(*list));
 
                 if (!bigger)
-                        return true; /* kept for ever: costs room, but no contents */
+                        return true; /* unlisted, so kept for ever: costs room, but no contents */
                 list = bigger;
                 room = more;
         }
@@ -48,7 +48,7 @@ void pool_hold(void)
         holding = true;
         for (struct pool *p = pools; p; p = p->next) {
                 (void)pool_look(p, false);
-                for (struct pool_lane *l = p->lanes; l; l = l->next)
+                for (struct pool_free_list *l = p->free_lists; l; l = l->next)
                         for (struct suballocation *n = l->free.oldest; n; n = n->newer) {
                                 heap_use(&p->gpu->heap, n->chunk->block, n->address, n->bytes);
                                 (void)pool_keep(p, n->chunk->block, n->address, n->bytes);

@@ -1,5 +1,5 @@
-/* pool_state.h: what pool.c (allocation and free) and pool_kept.c (memory kept while the program is
- * frozen) share. No other file includes it. core_lock is held for all of it. */
+/* pool_state.h: shared by pool.c (allocation and free) and pool_kept.c (memory kept while the
+ * program is frozen). No other file includes it. core_lock is held in all functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,45 +9,49 @@
 #include "preload/pool/pool.h"
 #include "preload/process/lock.h"
 
-/* What one stream has freed. */
-struct pool_lane {
-        struct pool_lane *next;
+/* The memory that one stream has freed. */
+struct pool_free_list {
+        struct pool_free_list *next;
         struct pool_stream stream;
-        struct lane free;
-        uint64_t freed;   /* frees so far */
-        uint64_t marked;  /* freed before the event was last recorded */
-        uint64_t done;    /* the stream is known to have reached these frees */
+        struct free_list free;
+        uint64_t freed;   /* number of frees so far */
+        uint64_t marked;  /* `freed` when the event was last recorded */
+        uint64_t done;    /* number of frees that the stream is known to have reached */
         CUevent event;    /* our event in the stream's context; NULL: none yet */
-        bool pending;     /* recorded, and not known to be reached */
+        bool pending;     /* the event is recorded, and not known to be reached */
         bool gone;        /* the stream is destroyed; only the event can be queried */
         bool looking;     /* a thread records the event without the lock */
-        unsigned awaited; /* threads that will use this record again */
+        unsigned awaited; /* threads that wait to use this record */
 };
 
 struct pool {
         struct pool *next;
-        CUmemoryPool handle, name; /* handle NULL: destroyed; its memory is still listed under it */
+        CUmemoryPool handle, /* NULL: the pool is destroyed */
+                name;        /* the handle that the pool's memory still reports */
         bool handed_over;
         struct gpu *gpu;
         struct suballocator suballocator;
-        struct pool_lane *lanes;
+        struct pool_free_list *free_lists;
         uint64_t used, used_high, reserved_high;
-        uint64_t threshold, most; /* most: 0 is no limit */
-        bool may_wait; /* an allocation may make its stream wait for another stream's free */
-        uint64_t turns, turns_seen; /* allocations and frees */
-        unsigned users;             /* threads that have given up the lock and will return to it */
+        uint64_t threshold, /* bytes that an unused pool keeps */
+                most;       /* bytes that the pool may hold; 0: no limit */
+        bool may_wait;      /* an allocation may make its stream wait for another stream's free */
+        uint64_t turns,     /* number of allocations and frees */
+                turns_seen; /* value of `turns` when the agent last looked */
+        unsigned users;     /* threads that have given up the lock and will use the pool again */
 };
 
 extern struct pool *pools;
 
-/* Find out which frees are reached by now; record: mark those without an event. True: some memory
- * became common. */
+/* Find out which frees the streams have reached. record: record events for frees that have none.
+ * True: some memory became free for all streams. */
 bool pool_look(struct pool *p, bool record) UNLOCKS(core_lock);
 /* Drop the host copy of those extents in which nothing is live any more. */
 void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
         REQUIRES(core_lock);
 
-/* True: freed in stream order, and its contents are kept because the program is frozen. */
+/* While the program is frozen, keep the contents of memory that is freed in stream order. False:
+ * the program is not frozen, so nothing is kept. */
 bool pool_keep(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes);
-/* The block goes. */
+/* The block is about to be discarded: forget the memory kept in it. */
 void pool_forget_kept(const struct block *b);

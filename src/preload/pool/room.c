@@ -1,4 +1,4 @@
-/* room.c: owns how room for more memory is found. Must never promise more than the daemon has. */
+/* room.c: owns the search for room for more memory. Must never promise more than the daemon has. */
 #include "preload/pool/room.h"
 
 #include <errno.h>
@@ -43,14 +43,15 @@ bool room_grow(struct gpu *g, uint64_t more)
         lock_acquire(&core_lock);
         adopted = heap_adopted(&g->heap, 0, UINT64_MAX);
         if (!adopted || home_answer(&g->home) != HOME_LEAVES)
-                return false; /* what has to stay on the card makes no room */
+                return false; /* managed memory that has to stay on the card makes no room */
         swap_disown(g, adopted);
         return true;
 }
 
 void room_taken(struct gpu *g)
 {
-        /* Changed only with the lock held: a million small allocations shut the gate only once. */
+        /* GATE_UNBACKED changes only with the lock held, so a million small allocations shut the
+         * gate only once. */
         if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
                 gate_shut(GATE_UNBACKED);
         if (g->heap.allocated != g->allocated_said)

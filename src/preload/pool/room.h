@@ -1,4 +1,4 @@
-/* room.h: room for memory that can be moved. core_lock held for all of it. */
+/* room.h: room for memory that can be moved. core_lock is held in all functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,12 +11,12 @@ struct gpu;
 /* Ask the daemon for room for so many more bytes. 0, or -ENOMEM. */
 int room_commit(struct gpu *g, uint64_t more) UNLOCKS(core_lock);
 
-/* Find room for so many more bytes. Unused memory of pools is given back if need be; managed memory
- * need not be counted, because the driver moves it to the host, as on a card without sublet. False:
- * there is none. */
+/* Find room for so many more bytes. Unused memory of pools is given back if need be. Managed memory
+ * may be left uncounted, because the driver moves it to the host, as on a card without sublet.
+ * False: there is no room. */
 bool room_grow(struct gpu *g, uint64_t more) UNLOCKS(core_lock);
 
-/* How far heap.allocated may grow without a new request. */
+/* Returns how large heap.allocated may become without a new request. */
 uint64_t room_allowed(const struct gpu *g) REQUIRES(core_lock);
 /* Call it after each allocation. */
 void room_taken(struct gpu *g) REQUIRES(core_lock);

@@ -1,16 +1,16 @@
-/* cpus.c: owns the CPUs that the process began with. Must never touch a thread of the program's. */
+/* cpus.c: owns the record of the CPUs that the process began with. Must never change a thread of
+ * the program. */
 #include "preload/process/cpus.h"
 
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static unsigned long cpus_began[1024]; /* as the kernel writes them; 65536 CPUs */
-static long cpus_bytes;                /* how much of it; not positive: unknown */
+static unsigned long cpus_began[1024]; /* the kernel's mask of up to 65,536 CPUs */
+static long cpus_bytes;                /* valid bytes of cpus_began; not positive: unknown */
 
-/* Before any other library is set up (-z initfirst): OpenMP's pins the main thread in its own
- * constructor. The C library is not set up either, so a bare system call is all that may be here.
- */
+/* Runs before the constructors of other libraries (-z initfirst), because that of OpenMP pins the
+ * main thread. The C library is not set up yet either, so only a bare system call is allowed. */
 __attribute__((constructor)) static void cpus_begin(void)
 {
         cpus_bytes = syscall(SYS_sched_getaffinity, 0, sizeof(cpus_began), cpus_began);

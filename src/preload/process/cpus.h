@@ -1,10 +1,11 @@
-/* cpus.h: where threads of our own run.
+/* cpus.h: the CPUs on which the library's own threads run.
  *
- * A thread inherits the CPUs and the scheduling policy of its creator. That is whichever thread of
- * the program calls the driver first, and programs pin theirs (OMP_PROC_BIND, taskset, worker
- * pools). Units: none. Thread-safe; nothing is allocated. */
+ * A thread inherits the CPUs and the scheduling policy of its creator. Our threads are created by
+ * the thread of the program that calls the driver first, which may be pinned (OMP_PROC_BIND,
+ * taskset, worker pools). Thread-safe; nothing is allocated. */
 #pragma once
 
-/* Let the calling thread, which must be ours, and all threads it creates run on the CPUs that the
- * process began with, with the ordinary policy. What the kernel refuses stays inherited. */
+/* Give the calling thread, which must be ours, the CPUs that the process began with and the
+ * ordinary policy; threads that it creates inherit both. If the kernel refuses one, it stays as it
+ * is. */
 void cpus_settle(void);

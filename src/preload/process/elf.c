@@ -1,7 +1,6 @@
 /* elf.c: looks symbols up in the hash tables of loaded objects. Must never allocate, take a lock of
- * ours, or call a function of the C library other than dl_iterate_phdr(): a sanitizer's run time
- * calls dlsym() to find the functions that it stands in for, and its strcmp() is not ready before
- * that. */
+ * ours, or call a function of the C library other than dl_iterate_phdr(). A sanitizer calls dlsym()
+ * to find the functions that it replaces, and its own strcmp() does not work before that. */
 #include "preload/process/elf.h"
 
 #include <elf.h>
@@ -13,9 +12,9 @@
 
 #include "base/macros.h"
 
-#define VERSION_HIDDEN 0x8000 /* of a DT_VERSYM entry: not the default version of the name */
+#define VERSION_HIDDEN 0x8000 /* bit of a DT_VERSYM entry: not the default version of the name */
 
-/* What a look-up needs of an object's dynamic section. */
+/* The entries of an object's dynamic section that a look-up needs. */
 struct elf_tables {
         const char *strings;
         const ElfW(Sym) * symbols;
@@ -29,8 +28,8 @@ struct elf_query {
         void *found;
 };
 
-/* glibc relocates the pointers of the dynamic section in place, except for objects whose section is
- * read-only (the vDSO); a value below the load address has not been. */
+/* Returns a pointer of the dynamic section. glibc relocates these pointers in place unless the
+ * section is read-only (the vDSO). A value below the load address is not relocated yet. */
 static const void *elf_pointer(ElfW(Addr) base, ElfW(Addr) value)
 {
         return (const void *)(value < base ? value + base : value);
@@ -142,7 +141,7 @@ static bool elf_is_libc(const char *path)
         return false;
 }
 
-/* True: the object is the C library's and has the symbol. */
+/* True if the object belongs to the C library and has the symbol. */
 static bool elf_search(const char *path, ElfW(Addr) base, const ElfW(Dyn) * dynamic,
                        struct elf_query *q)
 {
@@ -166,8 +165,8 @@ static const ElfW(Dyn) * elf_dynamic(ElfW(Addr) base, const ElfW(Phdr) * headers
         return NULL;
 }
 
-/* The loader's list of objects, found as a debugger finds it: through DT_DEBUG of the program.
- * NULL: a program without one. */
+/* Returns the loader's list of objects, found through the program's DT_DEBUG, as debuggers do.
+ * NULL: the program has no DT_DEBUG. */
 static const struct link_map *elf_objects(void)
 {
         const ElfW(Phdr) *headers = (const void *)getauxval(AT_PHDR);
@@ -192,8 +191,8 @@ static int elf_visit(struct dl_phdr_info *info, size_t size, void *userdata)
                           userdata);
 }
 
-/* The list is walked without the loader's lock: the C library's objects are loaded at the start of
- * the program and stand before anything that could be unloaded meanwhile. */
+/* Walks the list without the loader's lock. That is safe: the C library's objects are loaded at the
+ * start, so they come before every object that another thread could unload. */
 void *elf_find_libc(const char *symbol)
 {
         struct elf_query q = {.symbol = symbol};

@@ -1,5 +1,5 @@
-/* hidden.c: owns which libraries with work of their own are loaded. Must never load one, nor call
- * into it. */
+/* hidden.c: owns the search for loaded libraries that submit hidden work. Must never load such a
+ * library, nor call into it. */
 #include "preload/process/hidden.h"
 
 #include <link.h>
@@ -15,7 +15,7 @@ static const char *const names[] = {
 #undef HIDDEN
 };
 
-/* The libraries found, and the loader's counters of that moment. */
+/* The result of the last search, and the loader's counters when it was made. */
 static struct {
         unsigned long long adds, subs;
         const char *found;
@@ -38,7 +38,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *userdata)
         bool *again = userdata;
 
         if (!*again && info->dlpi_adds == known.adds && info->dlpi_subs == known.subs)
-                return 1; /* nothing was loaded or unloaded since */
+                return 1; /* since then no library was loaded or unloaded */
         *again = true;
         known.adds = info->dlpi_adds;
         known.subs = info->dlpi_subs;

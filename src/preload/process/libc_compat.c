@@ -1,5 +1,5 @@
 /* libc_compat.c: owns the addresses of C library functions that are looked up at run time. Must
- * never be linked to what it looks up. */
+ * never be linked to these functions. */
 #include "preload/process/libc_compat.h"
 
 #include <dlfcn.h>
@@ -18,8 +18,8 @@ typedef __typeof__(pthread_detach) pthread_detach_fn;
 typedef __typeof__(pthread_key_create) pthread_key_create_fn;
 typedef __typeof__(pthread_setspecific) pthread_setspecific_fn;
 
-/* Threads that race here find the same address; a miss is looked up again, because the library that
- * has it may be loaded later. */
+/* Returns a function's address, and caches it. Racing threads find the same address. A miss is not
+ * cached, because the library with the function may be loaded later. */
 static void *find_libc(void *_Atomic *cache, const char *symbol)
 {
         void *p = atomic_load_explicit(cache, memory_order_relaxed);
@@ -44,8 +44,8 @@ static void *find_global(void *_Atomic *cache, const char *symbol)
         return p;
 }
 
-/* Before glibc 2.34 a program can run without libdl; its libc.so.6 has this private way to load it.
- */
+/* Before glibc 2.34 a program can run without libdl. Its libc.so.6 has a private function that
+ * loads libraries. */
 static void load_libdl(void)
 {
         void *(*load)(const char *, int) =
@@ -92,7 +92,7 @@ void *compat_dlopen_address(void)
         static void *_Atomic cache, *_Atomic next;
         void *f = atomic_load_explicit(&next, memory_order_relaxed);
 
-        if (!f) { /* an interposer's function if there is one */
+        if (!f) { /* includes functions of interposers */
                 f = compat_dlsym(RTLD_NEXT, "dlopen");
                 if (!f)
                         f = find_libdl(&cache, "dlopen");

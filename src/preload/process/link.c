@@ -1,5 +1,5 @@
-/* link.c: owns how the daemon is found and started. Must never leave the program a child it could
- * wait for, or a signal. */
+/* link.c: owns the search for the daemon, and its start. Must never leave the program a child that
+ * it could wait for, or a signal. */
 #include "preload/process/link.h"
 
 #include <dlfcn.h>
@@ -53,11 +53,11 @@ struct starter {
         char *const *argv;
         char *const *envp;
         char *stack; /* top of the grandchild's stack */
-        bool silent; /* it has logged why it cannot, and would repeat that every few seconds */
+        bool silent; /* the daemon has logged already why it cannot start */
 };
 
-/* Both run in our memory while the thread above them is suspended: only system calls. The address
- * sanitizer does not know their stack and would print errors. */
+/* For the two starter functions, which run in our memory while their parent is suspended: they only
+ * make system calls. The address sanitizer would report errors on their stack. */
 #define ON_OWN_STACK __attribute__((no_sanitize("address")))
 
 static ON_OWN_STACK int starter_grandchild(void *userdata)
@@ -83,7 +83,7 @@ static ON_OWN_STACK int starter_child(void *userdata)
 
 char **link_environment(void)
 {
-        char *volatile const *all = environ; /* setenv() in another thread may replace it, */
+        char *volatile const *all = environ; /* setenv() in another thread may replace the array */
         size_t n = 0, kept = 0;
         char **copy;
 
@@ -94,16 +94,16 @@ char **link_environment(void)
                 char *one = all[i];
 
                 if (!one)
-                        break; /* and unsetenv() shorten it */
+                        break; /* unsetenv() in another thread has shortened the array */
                 if (strncmp(one, "LD_PRELOAD=", 11) != 0)
                         copy[kept++] = one;
         }
         return copy;
 }
 
-/* Start subletd as nobody's child. The program must not notice: a child whose exit signal is 0
- * raises no SIGCHLD and is seen by __WCLONE alone, but execve() would make an ordinary child of it
- * again. So it is its child that execs, and it is gone at once. */
+/* Starts subletd so that the program never sees a child. A child with exit signal 0 raises no
+ * SIGCHLD, and only __WCLONE finds it, but execve() would make it an ordinary child. So a
+ * grandchild calls execve(), and the child ends at once. */
 static int start_private(const char *dir, bool silent)
 {
         const char *path = setting_text(SETTING_DAEMON);
@@ -130,13 +130,13 @@ static int start_private(const char *dir, bool silent)
         return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ECHILD;
 }
 
-/* A daemon that was just started listens within milliseconds. */
+/* Connects to a daemon that was just started: it listens within milliseconds. */
 static int connect_soon(const char *dir)
 {
         const struct timespec nap = {.tv_nsec = START_NAP_NS};
         int r = -ENOENT;
 
-        /* Counted in naps, not in time: if the whole machine stood still, so did the daemon. */
+        /* Naps are counted, not time: if the whole machine was suspended, so was the daemon. */
         for (unsigned n = 0; n < START_NAPS && (r == -ENOENT || r == -ECONNREFUSED); n++) {
                 (void)nanosleep(&nap, NULL);
                 r = connect_to(dir);
@@ -146,7 +146,7 @@ static int connect_soon(const char *dir)
 
 int link_connect(char where[static 128], int *ret_fd)
 {
-        static _Atomic bool failed; /* the daemon that was started last */
+        static _Atomic bool failed; /* the daemon that was started last did not listen */
         enum paths_kind kind;
         int r;
 

@@ -1,8 +1,8 @@
-/* lock.h: a mutex and a bell on futexes.
+/* lock.h: a mutex and a bell, made of futexes.
  *
- * The library may not use libpthread's own: the versions of its symbols differ between old and new
- * C libraries, and it must load into both. A bell is rung when something changed; waiters re-check
- * their condition under the lock. */
+ * The library may not use the mutexes of libpthread: their symbol versions differ between old and
+ * new C libraries, and it must load into both. A bell is rung when something has changed; waiting
+ * threads then check their condition again under the lock. */
 #pragma once
 
 #include <errno.h>
@@ -18,10 +18,9 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
-/* What a function needs of a lock, and which lock a variable needs: checked by clang's analysis
- * (./dev lint; clang.llvm.org/docs/ThreadSafetyAnalysis.html), nothing to other compilers. UNLOCKS:
- * REQUIRES, and gives the lock up meanwhile, so what was read under it may have changed; so may a
- * function behind a pointer that says MAY_UNLOCK (tools/lock_drops.py). */
+/* Annotations for clang's thread-safety analysis (./dev lint); other compilers ignore them.
+ * UNLOCKS(l): the function is called with l held, and releases it for a while, so the caller must
+ * read guarded values again. MAY_UNLOCK(l): functions behind this pointer may do so. */
 #ifdef __clang__
 #define LOCK_ATTRIBUTE(x) __attribute__((x))
 #else
@@ -37,14 +36,21 @@
 #define LOCK_UNCHECKED LOCK_ATTRIBUTE(no_thread_safety_analysis)
 
 struct LOCK_ATTRIBUTE(capability("lock")) lock {
-        _Atomic uint32_t word; /* 0 free, 1 held, 2 held and waited for */
+        _Atomic uint32_t word; /* 0: free, 1: held, 2: held, and threads wait for it */
 };
 
-/* The library's one lock for its state (core.h). Where another one is taken as well, this one is
- * taken first. */
+/* The library's one lock for its state (core.h). The order of locks, from outermost to innermost:
+ *   1. Python's interpreter lock
+ *   2. core_lock
+ *   3. throttle_lock (throttle.c)
+ *   4. the driver's own locks: some calls are made under 2 and 3
+ *   5. watch.lock (freeze_watch.c)
+ *   6. ledger_lock (rm.c), which the ioctl() wrapper takes under 4
+ *   7. the locks under which no other lock is taken and no driver call made: that of the arena
+ *      (arena.c), that of kind_check() (hooks_virtual.c), and publishing (real.c) */
 extern struct lock core_lock;
 
-/* The library that tests watch knows which thread has core_lock (tests/watched/held.c). */
+/* The test build of the library notes which thread holds core_lock (tests/watched/held.c). */
 #ifdef SUBLET_WATCHED
 void lock_watch(const struct lock *l, bool held);
 #else
@@ -64,7 +70,7 @@ static inline long lock_futex(_Atomic uint32_t *word, int op, uint32_t value,
                        0);
 }
 
-/* The mutex is the third one of U. Drepper, "Futexes Are Tricky" (2011). */
+/* The mutex is the third one in U. Drepper, "Futexes Are Tricky" (2011). */
 static inline void lock_acquire(struct lock *l) ACQUIRES(*l) LOCK_UNCHECKED
 {
         uint32_t seen = 0;
@@ -93,8 +99,8 @@ static inline uint32_t bell_listen(struct bell *b)
         return atomic_load_explicit(&b->rings, memory_order_acquire);
 }
 
-/* Wait until the bell has rung since bell_listen() returned heard, at most timeout_ns (UINT64_MAX:
- * for ever). May return early. */
+/* Wait until the bell rings; return at once if it has rung since bell_listen() returned heard.
+ * timeout_ns: the longest wait; UINT64_MAX: for ever. May return early. */
 static inline void bell_wait(struct bell *b, uint32_t heard, uint64_t timeout_ns)
 {
         struct timespec ts = {.tv_sec = (time_t)(timeout_ns / NSEC_PER_SEC),

@@ -1,5 +1,5 @@
-/* mode.c: owns what SUBLET_MEMORY means. Must never guess: a word that is no mode is reported once,
- * and the default is used. */
+/* mode.c: owns the reading of SUBLET_MEMORY. Must never guess: a word that is no mode is reported
+ * once, and the default is used. */
 #include "preload/process/mode.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum memory_mode mode_memory(void)
 {
-        static _Atomic int known; /* 1 + the mode */
+        static _Atomic int known; /* the mode plus 1; 0: not read yet */
         int mode = known;
 
         if (!mode)

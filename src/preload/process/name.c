@@ -1,5 +1,5 @@
-/* name.c: owns the program's name in `sublet status`. Must never change what the program sees, nor
- * pass on control characters. */
+/* name.c: owns the choice of the program's name in `sublet status`. Must never change the program's
+ * own data, nor pass on control characters. */
 #include "preload/process/name.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/settings.h"
 
-#define LINE_MAX_BYTES 4096 /* read so much of a command line; the script comes early */
+#define LINE_MAX_BYTES 4096 /* bytes read of a command line; the script comes early */
 
 static const char *base_name(const char *path)
 {
@@ -21,15 +21,15 @@ static const char *base_name(const char *path)
         return slash && slash[1] ? slash + 1 : path;
 }
 
-/* The word after `word`, or NULL. */
+/* Returns the word after `word`; NULL: that was the last one. */
 static const char *next(const char *word, const char *end)
 {
         word += strlen(word) + 1;
         return word < end ? word : NULL;
 }
 
-/* The script or module among Python's words; NULL: none (code on the command line, or interactive).
- * https://docs.python.org/3/using/cmdline.html */
+/* Returns the script or module in Python's command line; NULL: none (interactive, or code in the
+ * command line). https://docs.python.org/3/using/cmdline.html */
 static const char *python_script(const char *word, const char *end)
 {
         while ((word = next(word, end))) {
@@ -59,7 +59,7 @@ void name_choose(const char *line, size_t length, const char *notebook, const ch
 {
         const char *name = fallback, *script = NULL;
 
-        /* The last word of a truncated line has no end. */
+        /* Drop the last word of a truncated line: it is not complete. */
         while (length > 0 && line[length - 1] != '\0')
                 length--;
         if (length > 0 && line[0])
@@ -89,7 +89,8 @@ void name_of_program(char *ret, size_t n)
         fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
         if (fd >= 0)
                 length = read(fd, line, sizeof(line));
-        /* Set by Jupyter's server for its kernels (get_kernel_env of its session manager). */
+        /* Jupyter's server sets JPY_SESSION_NAME for its kernels (get_kernel_env() of its session
+         * manager). */
         name_choose(line, length > 0 ? (size_t)length : 0, getenv("JPY_SESSION_NAME"),
                     program_invocation_short_name, ret, n);
 }

@@ -1,14 +1,13 @@
-/* name.h: the program's name where SUBLET_NAME does not give one. */
+/* name.h: the program's name in `sublet status`. */
 #pragma once
 
 #include <stddef.h>
 
-/* From a command line as /proc shows it, length bytes with a NUL after each word: the file's name;
- * of Python, which would make all programs alike, that of its script or module; of a kernel of
- * Jupyter's that of its notebook (NULL: not known). What is not plain ASCII is shown as '?'.
- * fallback: where the command line says nothing. */
+/* Choose a name from a command line as in /proc: `length` bytes, with a NUL after each word. It is
+ * the name of the file; for Python that of the script or module; for a Jupyter kernel that of the
+ * notebook (NULL: not known); else `fallback`. '?' replaces all but printable ASCII. */
 void name_choose(const char *line, size_t length, const char *notebook, const char *fallback,
                  char *ret, size_t n);
 
-/* This program's: SUBLET_NAME, or as above. */
+/* Choose the name of this program: SUBLET_NAME if it is set, otherwise by name_choose(). */
 void name_of_program(char *ret, size_t n);

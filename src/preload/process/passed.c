@@ -1,6 +1,5 @@
-/* passed.c: owns descriptors of memory that was passed to us, until an extent takes them. Must
- * never keep one that the limit has no room for, nor call a cancellation point: hence no close().
- */
+/* passed.c: owns descriptors of memory that was handed over to us, until an extent takes them. Must
+ * never keep one that the limit has no room for, nor call a cancellation point such as close(). */
 #include "preload/process/passed.h"
 
 #include <errno.h>

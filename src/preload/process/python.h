@@ -1,8 +1,8 @@
-/* python.h: the part of Python's stable interface that sublet calls, where the program has a
+/* python.h: the functions of Python's stable interface that sublet calls, if the program has a
  * Python.
  *
- * Objects are never looked into. Nothing here takes a lock; each function wants what Python's
- * documentation says, the interpreter's lock above all, and no lock of ours may be held then. */
+ * Objects are opaque. Each function has the preconditions in Python's documentation, above all the
+ * interpreter's lock, which the caller takes. No lock of ours may be held during a call. */
 #pragma once
 
 #include <stdbool.h>
@@ -39,10 +39,10 @@ struct python_method { /* PyMethodDef */
 
 #define P(result, name, parameters) result(*name) parameters;
 extern struct python {
-        bool there; /* all functions were found; otherwise none is called */
+        bool there; /* all functions were found; if not, none is called */
         PYTHON(P)
 } python;
 #undef P
 
-/* Once, when the program calls the driver first. */
+/* Find the functions. Called once, at the program's first call of the driver. */
 void python_setup(void);

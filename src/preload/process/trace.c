@@ -1,4 +1,4 @@
-/* trace.c: owns the trace file. One write(2) a line, so that several processes may share a file. */
+/* trace.c: owns the trace file. Each line is one write(2), so that processes can share the file. */
 #include "preload/process/trace.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 static int trace_fd(void)
 {
-        static int fd = -2; /* -2: not asked yet */
+        static int fd = -2; /* -2: SUBLET_TRACE was not read yet */
 
         if (fd == -2) {
                 const char *path = setting_text(SETTING_TRACE);

@@ -1,5 +1,5 @@
-/* channels.c: owns the ledger of channels. Must never call the driver: it is updated in the middle
- * of libcuda's own calls. */
+/* channels.c: owns the ledger of channels. Must never call the driver: the ledger is updated in the
+ * middle of libcuda's own calls. */
 #include "preload/rm/channels.h"
 
 #include "base/macros.h"
@@ -27,7 +27,7 @@ static unsigned bucket(uint32_t client, uint32_t object)
 }
 _Static_assert(CHANNELS_BUCKETS == 1u << (32 - 23), "bucket() gives so many bits");
 
-/* 0: none. */
+/* Returns the index of an object; 0: not in the ledger. */
 static uint32_t find(const struct channels *t, uint32_t client, uint32_t object)
 {
         uint32_t i = t->buckets[bucket(client, object)];
@@ -63,7 +63,7 @@ static void take_from_parent(struct channels *t, uint32_t i)
         *at = o->sibling;
 }
 
-/* With an object RM frees all that was made under it. */
+/* Removes an object and all objects made under it, because RM frees those too. */
 static void drop(struct channels *t, uint32_t i)
 {
         struct channels_object *o = &t->objects[i - 1];
@@ -85,7 +85,7 @@ void channels_remove(struct channels *t, uint32_t client, uint32_t object)
                 drop(t, i);
 }
 
-/* An unused place; 0: there is none. */
+/* Returns the index of an unused entry; 0: there is none. */
 static uint32_t place(struct channels *t)
 {
         uint32_t i = t->free;
@@ -104,14 +104,15 @@ void channels_enter(struct channels *t, const struct channels_made *m)
 
         if (!is_kept(m->class))
                 return;
-        channels_remove(t, client,
-                        m->object); /* this handle was used before, and we missed its end */
+        channels_remove(
+                t, client,
+                m->object); /* if the handle is reused, we missed the end of the old object */
         i = place(t);
         if (!i) {
                 t->incomplete = true;
                 return;
         }
-        /* An object whose parent is not recorded ends with the client. */
+        /* If the parent is not recorded, the object counts as made under the client. */
         up = channels_client(m->class) ? 0 : find(t, client, m->parent);
         if (!up && !channels_client(m->class))
                 up = find(t, client, client);
@@ -138,9 +139,10 @@ void channels_enter(struct channels *t, const struct channels_made *m)
                 o->owner = t->objects[up - 1].owner;
 }
 
-/* ---- what RM is told ---- */
+/* ---- calls for RM ---- */
 
-/* The subdevice of the channel's device, which RM takes the control for. */
+/* Returns the subdevice of the channel's device: RM's control names a subdevice and its channels.
+ */
 static const struct channels_object *subdevice_of(const struct channels *t,
                                                   const struct channels_object *channel)
 {
@@ -159,7 +161,8 @@ static bool computes(const struct channels *t, const struct channels_object *cha
                group->engine <= RM_ENGINE_GRAPHICS_LAST;
 }
 
-/* False: RM has no name for it that we know. */
+/* Adds a channel to a call for its subdevice. False: the subdevice is not known, or there are too
+ * many calls. */
 static bool add(const struct channels *t, const struct channels_object *channel,
                 struct channels_call *calls, size_t max, size_t *n)
 {

@@ -1,9 +1,9 @@
 /* channels.h: the ledger of the process's channels at the kernel driver's resource manager.
  *
- * A channel is a queue from which the GPU takes work. The door of ioctl() enters here which ones
- * libcuda has made, and freezing takes them off the GPU by these names. Handles are RM's
- * (src/cuda/rm_abi.h). Nothing here calls the driver, allocates, or takes another lock. Not
- * thread-safe: the caller holds one lock over all of it. */
+ * A channel is a queue from which the GPU takes work. The wrapper of ioctl() records the channels
+ * that libcuda makes, and a freeze takes them off the GPU by these records. Handles are those of RM
+ * (src/cuda/rm_abi.h). No function calls the driver, allocates, or takes a lock. Not thread-safe:
+ * the caller holds ledger_lock (rm.c). */
 #pragma once
 
 #include <stdbool.h>
@@ -16,18 +16,19 @@
 #define CHANNELS_BUCKETS     512
 
 enum channels_owner {
-        CHANNELS_PROGRAM, /* the program's: they are frozen */
-        CHANNELS_MOVER,   /* the mover's: the library copies by them */
+        CHANNELS_PROGRAM, /* channels of the program, which are frozen */
+        CHANNELS_MOVER,   /* channels of the mover, by which the library copies */
 };
 
-/* Indices are the place in the table plus one; 0: none. */
+/* All indices are positions in channels.objects plus one; 0: none. */
 struct channels_object {
         uint32_t client, object, class;
-        uint32_t next;           /* next in its bucket, or in the list of unused ones */
-        uint32_t up;             /* the object it was made under; none for a client */
-        uint32_t child, sibling; /* objects made under it, the last first; siblings */
-        uint32_t subdevice;      /* of a device: the subdevice made last */
-        int fd;                  /* descriptor of /dev/nvidiactl that its client was made by */
+        uint32_t next;      /* the next object in its bucket, or the next unused entry */
+        uint32_t up;        /* the object that it was made under; 0 for a client */
+        uint32_t child,     /* the newest object made under it */
+                sibling;    /* the next older object with the same `up` */
+        uint32_t subdevice; /* for a device: its newest subdevice */
+        int fd;             /* descriptor of /dev/nvidiactl of the request that made the object */
         uint16_t engine;
         uint8_t owner;
         bool used;
@@ -37,12 +38,12 @@ struct channels {
         struct channels_object objects[CHANNELS_OBJECTS_MAX];
         uint32_t buckets[CHANNELS_BUCKETS];
         uint32_t top;    /* objects[top] and later ones were never used */
-        uint32_t free;   /* the first unused one before it */
-        uint32_t count;  /* channels */
-        bool incomplete; /* there were more objects than fit: the ledger is incomplete */
+        uint32_t free;   /* the first unused entry before `top` */
+        uint32_t count;  /* number of channels among the objects */
+        bool incomplete; /* an object was not recorded, because the table was full */
 };
 
-/* Channels of one subdevice, for one call of the control. */
+/* Channels of one subdevice, for one call of RM's control. */
 struct channels_call {
         int fd;
         uint32_t client, subdevice, count;
@@ -55,17 +56,18 @@ struct channels_made {
         enum channels_owner owner;
 };
 
-/* RM has made an object. Objects that cannot matter to a channel are ignored. A channel has its
- * group's owner. */
+/* Record an object that RM has made; objects that do not matter to channels are ignored. A channel
+ * gets the owner of its group. */
 void channels_enter(struct channels *t, const struct channels_made *m);
-/* RM has freed an object and all that was made under it. */
+/* Remove an object that RM has freed, and all objects made under it. */
 void channels_remove(struct channels *t, uint32_t client, uint32_t object);
-/* All channels of the owner, in as few calls as one client, one subdevice and
- * RM_DISABLE_CHANNELS_MAX allow; compute channels first. False: some are missing, because there are
- * more than fit, or RM knows them by names that the ledger does not have. */
+/* Make the calls that name all channels of the owner, compute channels first. A call names up to
+ * RM_DISABLE_CHANNELS_MAX channels of one client and subdevice. False: some channels are missing,
+ * because the table or ret_calls is full, or because their subdevice is not in the ledger. */
 bool channels_calls(const struct channels *t, enum channels_owner owner,
                     struct channels_call *ret_calls, size_t max, size_t *ret_n);
-/* The same for one object. False: it is not a channel of the owner that RM has a known name for. */
+/* Make the call for one channel. False: it is no channel of the owner, or its subdevice is not in
+ * the ledger. */
 bool channels_call_of(const struct channels *t, uint32_t client, uint32_t object,
                       enum channels_owner owner, struct channels_call *ret);
 bool channels_class(uint32_t class);

@@ -15,16 +15,17 @@ static struct {
         struct lock lock;
         struct bell changed;
         bool started;
-        uint64_t since_ns, until_ns; /* until_ns 0: no call is watched */
+        uint64_t since_ns, until_ns; /* until_ns is 0 while no call is watched */
         uint64_t sleeps_until_ns;
         bool lets_go, late;
         uint64_t most_ns;
         const char *call;
 } watch;
 
-static __thread bool mine __attribute__((tls_model("initial-exec"))); /* its calls are watched */
+/* True while the calls of this thread are watched. */
+static __thread bool mine __attribute__((tls_model("initial-exec")));
 
-/* Lock held. */
+/* Thaws the program, or logs the name of the call. Lock held. */
 static void too_late(void)
 {
         const char *call = watch.call;

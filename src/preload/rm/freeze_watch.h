@@ -1,5 +1,6 @@
-/* freeze_watch.h: a thread that makes no driver call and limits how long a driver call may keep a
- * frozen program: threads that wait for the frozen channels may hold libcuda's locks.
+/* freeze_watch.h: a thread that limits how long a driver call of the agent may take while the
+ * program is frozen. Such a call may block, because threads that wait for the frozen channels may
+ * hold libcuda's locks. The watching thread makes no driver call.
  *
  * For the agent's thread. */
 #pragma once
@@ -7,14 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* From now until freeze_watch_end() each call must end within this time. lets_go: if one does not,
- * the program is thawed, because all its memory is there; otherwise only the call's name is logged.
- */
+/* Watch the thread's driver calls until freeze_watch_end(). If a call takes longer than most_ns,
+ * the program is thawed (lets_go: all its memory is on the card), or else the call's name is
+ * logged. */
 void freeze_watch_begin(uint64_t most_ns, bool lets_go);
-/* The calling thread makes this call next: a string that lasts. Calls of other threads are not
- * watched. */
+/* Name the driver call that the thread makes next; the string must stay valid. Ignored in threads
+ * that are not watched. */
 void freeze_watch_call(const char *call);
-/* True: a call took longer, and the program was thawed. */
+/* Stop watching. True: a call took too long, and the program was thawed. */
 bool freeze_watch_end(void);
-/* In the child after fork. */
+/* Reset the watch in the child after fork. */
 void freeze_watch_forget(void);

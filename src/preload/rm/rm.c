@@ -1,6 +1,6 @@
-/* rm.c: owns the process's ledger of channels and the control that takes them off the GPU. Must
- * never call libcuda, which may be in the middle of a call, nor thaw the program except in
- * rm_thaw(). */
+/* rm.c: owns the process's ledger of channels, and the RM control that takes them off the GPU. Must
+ * never call libcuda, because it may run in the middle of a libcuda call, nor thaw the program
+ * except in rm_thaw(). */
 #include "preload/rm/rm.h"
 
 #include <errno.h>
@@ -21,16 +21,16 @@
 
 #define CALLS_MAX      64u /* 4,096 channels of one client */
 #define AGAIN_MAX      1000u
-#define AGAIN_NS       (100 * NSEC_PER_USEC) /* another thread frees an object in the call */
+#define AGAIN_NS       (100 * NSEC_PER_USEC) /* pause while another thread frees a channel */
 #define THAW_AGAIN_MAX 100u
 #define THAW_AGAIN_NS  NSEC_PER_MSEC
-#define STATUS_BAD     0xe0000000u /* the call itself failed, with this errno */
+#define STATUS_BAD     0xe0000000u /* the ioctl() failed; its errno is in the low bits */
 
 /* ledger_lock is taken last: only RM's control is called while it is held. */
 static struct lock ledger_lock;
 static struct channels ledger;
 static struct channels_call calls[CALLS_MAX];
-static bool frozen; /* frozen: channels that the program makes now are disabled at once */
+static bool frozen; /* channels that the program makes while frozen are disabled at once */
 static const struct rm_layout *layout;
 static char driver[32];
 static _Atomic bool forgotten;
@@ -48,7 +48,7 @@ void rm_make_for(enum channels_owner owner)
         making = owner;
 }
 
-/* ---- the control ---- */
+/* ---- RM's control ---- */
 
 static uint32_t control(const struct channels_call *c, bool disable)
 {
@@ -90,13 +90,15 @@ static int error_of(uint32_t status)
         }
 }
 
-/* An object that the call names is gone; the thread that freed it will record that in a moment. */
+/* True if an object that the call names is freed. The thread that freed it records that in a
+ * moment.
+ */
 static bool is_gone(uint32_t status)
 {
         return status == RM_NO_CHANNEL || status == RM_NO_OBJECT || status == RM_NO_CLIENT;
 }
 
-/* One by one: an object that is gone must not keep the others from being disabled. */
+/* Thaws the channels one by one, so that a freed one does not keep the others frozen. */
 static void thaw_what_is_left(const struct channels_call *c)
 {
         struct channels_call one = *c;
@@ -108,7 +110,8 @@ static void thaw_what_is_left(const struct channels_call *c)
         }
 }
 
-/* All channels of the program, as the ledger is now. Lock held. */
+/* Disables or enables all channels of the program in the ledger. Returns RM's status if it refuses
+ * to disable some. Lock held. */
 static uint32_t control_all(bool disable, int *ret_error)
 {
         size_t n = 0;
@@ -119,12 +122,13 @@ static uint32_t control_all(bool disable, int *ret_error)
                 return 0;
         }
         for (size_t i = 0; i < n; i++) {
-                /* Thaw in the opposite order: copies first, because kernels may wait for them. */
+                /* Thaw in reverse order: copy channels first, because kernels may wait for them. */
                 const struct channels_call *c = &calls[disable ? i : n - 1 - i];
                 uint32_t status = control(c, disable);
 
                 if (status == (STATUS_BAD | EBADF)) {
-                        channels_remove(&ledger, c->client, c->client); /* closed, not freed */
+                        channels_remove(&ledger, c->client,
+                                        c->client); /* the client's descriptor was closed */
                         continue;
                 }
                 if (!disable && is_gone(status)) {
@@ -198,10 +202,10 @@ bool rm_is_frozen(void)
         return r;
 }
 
-/* ---- what libcuda asks of RM ---- */
+/* ---- requests of libcuda to RM ---- */
 
-/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  525.147.05  Wed Oct 25 ...", for drivers that do
- * not answer. */
+/* Reads the version from /proc, for drivers that do not answer RM_VERSION_QUERY. The line begins:
+ * "NVRM version: NVIDIA UNIX x86_64 Kernel Module  525.147.05  Wed Oct 25 ...". */
 static void read_version(char *text, size_t n)
 {
         int fd = open("/proc/driver/nvidia/version", O_RDONLY | O_CLOEXEC);
@@ -218,7 +222,8 @@ static void read_version(char *text, size_t n)
                 }
 }
 
-/* Called for each client that is made, which are few. fd: of /dev/nvidiactl. */
+/* Reads the driver's version and chooses its layout. Called for each new client; there are few. fd:
+ * a descriptor of /dev/nvidiactl. */
 static void learn_driver(int fd)
 {
         struct rm_version v = {.command = RM_VERSION_QUERY};
@@ -263,7 +268,7 @@ static void saw_alloc(int fd, const struct rm_alloc *a, size_t size)
             word_at(a, size == layout->short_size ? layout->short_status : layout->long_status))
                 return;
         channels_enter(&ledger, &made);
-        /* The frozen program's memory may be away. */
+        /* The memory of a frozen program may be evicted, so a new channel must not run. */
         if (frozen && channels_class(a->class) &&
             channels_call_of(&ledger, a->client, a->object, CHANNELS_PROGRAM, &c))
                 (void)control(&c, true);
@@ -281,7 +286,7 @@ static void saw(int fd, unsigned escape, const void *argument, size_t size)
         }
 }
 
-/* The kind of a request, without its wrapper. */
+/* Returns the argument of a request without its wrapper, and the request's kind and size. */
 static const void *unwrap(unsigned long request, const void *argument, unsigned *ret_escape,
                           size_t *ret_size)
 {
@@ -324,16 +329,16 @@ bool rm_holds_back(int fd, unsigned long request, void *argument, int *ret_r)
         if (!d || d->disable)
                 return false;
         *ret_r = 0;
-        lock_acquire(&ledger_lock); /* so that no freeze comes in between */
+        lock_acquire(&ledger_lock); /* so that no freeze begins between the check and the request */
         if (frozen)
-                k->status = 0; /* rm_thaw() enables them, too */
+                k->status = 0; /* rm_thaw() enables these channels too */
         else
                 *ret_r = rm_forward(fd, request, argument);
         lock_release(&ledger_lock);
         return true;
 }
 
-/* ---- for people, and for fork ---- */
+/* ---- for messages, and for fork ---- */
 
 const char *rm_driver(void)
 {

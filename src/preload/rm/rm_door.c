@@ -1,5 +1,5 @@
-/* rm_door.c: the wrapper of ioctl(), by which libcuda makes its channels. Must be invisible to
- * every other caller, at any time of the process, in signal handlers too. */
+/* rm_door.c: the wrapper of ioctl(), the call by which libcuda makes its channels. Must be
+ * invisible to all other callers, at any time of the process, even in signal handlers. */
 #include <errno.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>

@@ -1,9 +1,10 @@
-/* ipc.h: CUDA IPC for memory of the heap, which the driver's own handles do not know.
+/* ipc.h: CUDA IPC for memory of the heap, which the driver's own IPC cannot share.
  *
- * A handle names the process and, by a secret, the allocation. Who opens it is introduced to the
- * exporter by the daemon, and gets descriptors of the memory over a connection of their own
+ * A handle names the process and, by a secret, the allocation. The daemon connects the opening
+ * process to the exporter, which sends descriptors of the memory over that connection
  * (docs/protocol.md, "Memory that others have open"). The exporter's side runs in the agent's
- * thread; the importer's in the thread that opens, but that the agent listens for it. */
+ * thread. The importer's side runs in the thread that opens; only its messages are received by the
+ * agent. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,33 +18,34 @@ struct gpu;
 struct passed;
 struct wire_message;
 
-/* The opened memory that holds an address, as core_find() for the heap's own. core_lock held. */
+/* Finds the opened memory that holds an address, as core_find() does for the heap's own memory.
+ * core_lock held. */
 bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu);
-/* Whether its handles would work in another process. core_lock held. */
+/* True if handles of this process would work in another process. core_lock held. */
 bool ipc_works(void);
 /* The allocation that began at this address is gone: its handle is invalid from now on. core_lock
  * held. */
 void ipc_export_freed(CUdeviceptr start);
-/* The context is about to be destroyed, and with it the memory opened in it; no submitted work uses
- * it any more. */
+/* The context is about to be destroyed: close the memory that was opened in it, which no submitted
+ * work uses any more. */
 void ipc_context_dies(CUcontext context) UNLOCKS(core_lock);
-/* More GPUs can use this GPU's memory: map what was opened of it for them, too. */
+/* More GPUs can access this GPU's memory: map the memory opened on it for them, too. */
 void ipc_import_reach(const struct gpu *g) UNLOCKS(core_lock);
 
 /* ---- for the agent; core_lock held ---- */
 
 /* Answer the requests that can be answered now. True: call again soon. */
 bool ipc_step(void) UNLOCKS(core_lock);
-/* The daemon has our figures, except those of GPUs that still have unsent ones. */
+/* The daemon now knows our figures, except of GPUs with unsent figures. */
 void ipc_told(void) REQUIRES(core_lock);
-/* A descriptor to poll for reading; -EBADF: there is none. */
+/* Returns a descriptor to poll for reading; -EBADF: there is none. */
 int ipc_poll_fd(void);
-/* A new daemon is connected: tell it again what the last one knew. */
+/* A new daemon is connected: tell it our name, if we have one. */
 void ipc_connected(void);
 void ipc_disconnected(void);
 void ipc_on_named(const struct wire_message *m);
 void ipc_on_peered(const struct wire_message *m, struct passed *came);
 void ipc_on_refused(const struct wire_message *m);
 
-/* In the child after fork. */
+/* Call it in the child after fork: the connections belong to the parent. */
 void ipc_forget(void);

@@ -1,6 +1,7 @@
-/* ipc_export.c: owns which of this process's memory others have open: its handles, who has opened
- * what, and who is charged for it when we free it. Must never give out a descriptor of memory that
- * is not exported, nor give one to a process that does not know the allocation's secret. */
+/* ipc_export.c: owns the handles of this process's memory, the processes that have that memory
+ * open, and which of them is charged for it when we free it. Must never give out a descriptor of
+ * memory that is not exported, nor give one to a process that does not know the allocation's
+ * secret. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,15 +34,15 @@ struct export
         uint64_t bytes;
 };
 
-/* A process that has it open, or waits for it. */
+/* A process that has an allocation open, or waits for it. */
 struct reference {
         struct reference *next;
         struct ipc_link *link;
         struct export *export;
         uint8_t secret[IPC_NAME];
         uint64_t offset, bytes, piece;
-        bool pending; /* requested and not answered: from piece `first` on */
-        bool whole;   /* it has all pieces */
+        bool pending; /* pieces from number `first` on are requested and not yet sent */
+        bool whole;   /* the process has all pieces */
         uint32_t first;
         bool heir, bequeathed;
 };
@@ -61,8 +62,8 @@ static struct export *export_find(const uint8_t *secret)
         return e;
 }
 
-/* Whether the export's allocation is still the same. Blocks have numbers. In a block with several
- * allocations, a new one at the same place gets a new handle if its size differs. */
+/* True if the export's allocation is still the same. Blocks have numbers. In a block with several
+ * allocations, a new one at the same address gets a new handle if its size differs. */
 static bool export_lives(const struct export *e, struct heap_place *ret)
 {
         return heap_find(&e->gpu->heap, e->start, ret) && ret->block->id == e->block_id &&
@@ -124,7 +125,7 @@ void ipc_export_freed(CUdeviceptr start)
 
 /* ---- memory that the driver will not export ---- */
 
-/* The extents that an allocation lies in: the first one, and the one past the last. */
+/* Returns the first extent of an allocation; *ret_end is the extent behind the last. */
 static unsigned extents_of(const struct heap_place *p, unsigned *ret_end)
 {
         uint64_t from = p->start - p->block->address;
@@ -133,8 +134,8 @@ static unsigned extents_of(const struct heap_place *p, unsigned *ret_end)
         return (unsigned)(from / p->block->extent_bytes);
 }
 
-/* An extent that the driver will not export; NULL: none. What is restored from now on is always
- * memory of our own. */
+/* Returns an extent that the driver will not export, or a busy one; NULL: none. From now on the
+ * extents are restored only to memory of our own. */
 static struct extent *find_adopted(const struct heap_place *p)
 {
         unsigned end, i = extents_of(p, &end);
@@ -150,12 +151,13 @@ static struct extent *find_adopted(const struct heap_place *p)
         return found;
 }
 
-/* Shut the gate until let_move(), and wait until no work is in flight. False: not possible now. */
+/* Shuts the gate until let_move(), and waits until no work is in flight. False: not possible
+ * now. */
 static bool hold_still(void) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
         uint64_t until = clock_now_ns() + STILL_MOST_NS;
-        struct quiesce_wait quiet;
+        struct quiesce_wait drained;
         bool begun = false;
 
         holders++;
@@ -163,9 +165,9 @@ static bool hold_still(void) UNLOCKS(core_lock)
         while (!core_passive() && !quiesce_capturing() && clock_now_ns() < until) {
                 if (!gate_anybody_inside()) {
                         if (!begun)
-                                quiesce_begin(&quiet, false);
+                                quiesce_begin(&drained, false);
                         begun = true;
-                        if (quiesce_poll(&quiet) != QUIESCE_BUSY)
+                        if (quiesce_poll(&drained) != QUIESCE_BUSY)
                                 return !quiesce_capturing();
                 }
                 core_wait(&w, STILL_NAP_NS);
@@ -181,7 +183,7 @@ static void let_move(void)
         bell_ring(&core.changed);
 }
 
-/* Copy memory that came from another process to memory of our own, at the same address. */
+/* Replaces memory that came from another process by memory of our own, at the same address. */
 static int make_exportable(struct gpu *g, CUdeviceptr start) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -206,7 +208,7 @@ static int make_exportable(struct gpu *g, CUdeviceptr start) UNLOCKS(core_lock)
         return r;
 }
 
-/* An allocation for which the driver would give a handle. */
+/* True for an allocation of which the driver would give a handle. */
 static bool is_shareable(const struct gpu *g, const struct heap_place *p)
 {
         return g && (p->block->kind == BLOCK_LARGE || p->block->kind == BLOCK_SLAB);
@@ -219,7 +221,7 @@ static CUresult handle_of(CUdeviceptr ptr, struct ipc_handle *ret) UNLOCKS(core_
         struct gpu *g = core_find(ptr, &p);
 
         if (!is_shareable(g, &p))
-                return CUDA_ERROR_NOT_FOUND; /* the driver answers for it */
+                return CUDA_ERROR_NOT_FOUND; /* not in our heap: the driver handles the call */
         if (!g->passes || p.block->managed || !ipc_works()) {
                 static bool said;
 
@@ -235,7 +237,7 @@ static CUresult handle_of(CUdeviceptr ptr, struct ipc_handle *ret) UNLOCKS(core_
         if (core_find(ptr, &p) == g && find_adopted(&p) && make_exportable(g, p.start) < 0)
                 return CUDA_ERROR_MAP_FAILED;
         if (core_find(ptr, &p) != g)
-                return CUDA_ERROR_INVALID_VALUE; /* freed meanwhile */
+                return CUDA_ERROR_INVALID_VALUE; /* freed while we waited */
         e = export_of(g, &p);
         if (!e)
                 return CUDA_ERROR_OUT_OF_MEMORY;
@@ -263,7 +265,7 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
         return r == CUDA_ERROR_NOT_FOUND ? real.cuIpcGetMemHandle(pHandle, dptr) : r;
 }
 
-/* ---- who has what; the agent's thread ---- */
+/* ---- references; the agent's thread ---- */
 
 static void reference_drop(struct reference *r) REQUIRES(core_lock)
 {
@@ -294,8 +296,8 @@ static void answer(struct reference *r, CUresult result, uint64_t mapped, const 
         ipc_send(r->link, &m, WIRE_OPENED, fds, n);
 }
 
-/* A block's heir is the first process that has all of it open; `asking` learns of it with its
- * answer. */
+/* Chooses the heir, the first process that has all of the memory open, and tells it so; `asking`
+ * learns of it with its answer. */
 static void name_heir(struct export *p, struct reference *asking)
 {
         struct wire_message m = {0};
@@ -306,7 +308,7 @@ static void name_heir(struct export *p, struct reference *asking)
                         continue;
                 if (r->heir)
                         return;
-                heir = r; /* the oldest is the last in the list */
+                heir = r; /* later references in the list are older */
         }
         if (!heir)
                 return;
@@ -380,8 +382,8 @@ static void let_go(struct reference *r) REQUIRES(core_lock)
                 name_heir(other->export, NULL);
 }
 
-/* The heir is charged for the bytes now, so they leave our figures. A process that has a part of
- * them learns of the heir when it asks for the rest. */
+/* The heir is charged for the bytes now, so they leave our figures. A process that has only some of
+ * the pieces learns of that when it asks for the rest. */
 static void on_inherited(struct ipc_link *l, const struct wire_message *m) REQUIRES(core_lock)
 {
         struct reference *heir = reference_find(l, m->INHERITED.secret);
@@ -432,8 +434,8 @@ void ipc_export_lost(struct ipc_link *l)
         }
 }
 
-/* Send descriptors of the next pieces. Lock held, given up meanwhile: the export keeps the block,
- * and its pieces are marked. */
+/* Send descriptors of the next pieces. Gives up the lock while it exports them: the export keeps
+ * the block, and the pieces are marked busy. */
 static void give_pieces(struct reference *r) UNLOCKS(core_lock)
 {
         unsigned all = export_extents(r->export), got = 0;
@@ -472,7 +474,7 @@ static void give_pieces(struct reference *r) UNLOCKS(core_lock)
                 (void)syscall(SYS_close, fds[got]);
 }
 
-/* True: the request was answered, and may be freed. */
+/* Answers a request if that is possible now. True: it was answered, and may have been freed. */
 static bool serve(struct reference *r) UNLOCKS(core_lock)
 {
         if (r->link->lost)

@@ -24,21 +24,21 @@ struct import {
         uint8_t secret[IPC_NAME];
         enum import_state state;
         unsigned opened;
-        struct gpu *gpu;       /* whose memory it is */
-        struct block as_block; /* what pointer attributes are read from: owner, id, address */
-        CUdeviceptr start;     /* of the allocation */
+        struct gpu *gpu;       /* the GPU that the memory is on */
+        struct block as_block; /* owner, id and address, for pointer attributes */
+        CUdeviceptr start;     /* start of the allocation */
         uint64_t bytes;
-        CUdeviceptr mapping; /* of all of it; 0: none */
+        CUdeviceptr mapping; /* address of all pieces; 0: none is mapped */
         uint64_t mapped, reserved;
         CUmemGenericAllocationHandle *handles;
         uint64_t *sizes;
         unsigned pieces, room;
-        uint32_t access;   /* the GPUs that it is mapped for, 1 << ordinal */
-        bool being_mapped; /* a thread maps it for more GPUs; it stays meanwhile */
+        uint32_t access;   /* GPUs for which the memory is mapped, as bits 1 << ordinal */
+        bool being_mapped; /* a thread maps the memory for more GPUs: do not unmap it */
 
-        bool heir;    /* charged to us when the exporter dies */
-        bool charged; /* it is */
-        bool inherit; /* the exporter waits for our message that it is charged to us */
+        bool heir;    /* the bytes are charged to us when the exporter dies */
+        bool charged; /* the bytes are charged to us */
+        bool inherit; /* the exporter waits for our message that the bytes are charged to us */
 
         bool answered;
         struct wire_message answer;
@@ -72,7 +72,7 @@ bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu)
 
 /* ---- the agent's side ---- */
 
-/* The memory has no other owner any more: count it in our figures from now on. */
+/* The memory has no other owner any more: count it in our figures. */
 static void charge(struct import *i) REQUIRES(core_lock)
 {
         if (i->charged)
@@ -89,9 +89,9 @@ void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct 
                 import_find(m->header.type == WIRE_OPENED ? m->OPENED.secret : m->BEQUEATH.secret);
 
         if (!i || i->link != l)
-                return; /* closed meanwhile */
+                return; /* the memory has been closed */
         if (m->header.type == WIRE_BEQUEATH) {
-                if (i->state != IMPORT_OPENING) /* else once all of it is mapped */
+                if (i->state != IMPORT_OPENING) /* otherwise import_new() charges the bytes later */
                         charge(i);
                 i->inherit = true;
         } else if (m->header.type == WIRE_OPENED && m->OPENED.result == 0 &&
@@ -123,7 +123,7 @@ void ipc_told(void)
                 struct wire_message m = {0};
 
                 if (!i->inherit || !i->charged || i->gpu->usage_dirty)
-                        continue; /* the daemon first */
+                        continue; /* the daemon has to be told first */
                 i->inherit = false;
                 memcpy(m.INHERITED.secret, i->secret, IPC_NAME);
                 ipc_send(i->link, &m, WIRE_INHERITED, NULL, 0);
@@ -164,7 +164,7 @@ static bool more_room(struct import *i, unsigned n)
         return true;
 }
 
-/* Append one more piece. */
+/* Import one more piece, and map it behind the others. */
 static CUresult map_piece(struct import *i, int fd)
 {
         CUmemGenericAllocationHandle handle;
@@ -210,7 +210,7 @@ static CUresult give_access(const struct import *i)
         return real.cuMemSetAccess(i->mapping, i->mapped, access, extent_access(i->access, access));
 }
 
-/* Allow access for these GPUs and all that our own memory is mapped for. */
+/* Allow access for these GPUs, and for all GPUs for which our own memory is mapped. */
 static CUresult map_for(struct import *i, uint32_t devices) UNLOCKS(core_lock)
 {
         CUresult r = CUDA_SUCCESS;
@@ -276,7 +276,7 @@ static CUresult fetch(struct import *i) UNLOCKS(core_lock)
         while (!i->answered && !i->link->lost && !core_passive())
                 core_wait(&w, UINT64_MAX);
         if (!i->answered)
-                return CUDA_ERROR_INVALID_HANDLE; /* it has died */
+                return CUDA_ERROR_INVALID_HANDLE; /* the exporter has died */
         if (i->answer.OPENED.result == CUDA_SUCCESS && !answer_is_sound(i))
                 i->answer.OPENED.result = CUDA_ERROR_INVALID_HANDLE;
         came = i->came;
@@ -310,7 +310,7 @@ static void import_free(struct import *i)
         free(i);
 }
 
-/* No work uses it any more. */
+/* Unmap memory that no work uses any more, and tell the exporter. */
 static void import_close(struct import *i) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -347,7 +347,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         if (!l)
                 return CUDA_ERROR_INVALID_HANDLE;
         if (import_find(h->secret))
-                return CUDA_ERROR_NOT_READY; /* another thread has opened it meanwhile */
+                return CUDA_ERROR_NOT_READY; /* another thread has opened the memory */
         i = calloc(1, sizeof(*i));
         if (!i) {
                 if (l->imports == 0)
@@ -358,7 +358,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         memcpy(i->secret, h->secret, IPC_NAME);
         imports = i;
         l->imports++;
-        core.unbooked++; /* the owner of each piece is known when all pieces are there */
+        core.unbooked++; /* no audit now: the owner of a piece is known when all pieces are here */
         do
                 r = fetch(i);
         while (r == CUDA_SUCCESS && i->mapped < i->reserved);
@@ -384,7 +384,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         return CUDA_SUCCESS;
 }
 
-/* It may be open already: opens are counted. */
+/* Opens memory, or counts one more open if the memory is open already. */
 static CUresult open_handle(const struct ipc_handle *h, struct gpu *g, CUcontext owner,
                             CUdevice current, bool again, CUdeviceptr *ret) UNLOCKS(core_lock)
 {
@@ -397,7 +397,8 @@ static CUresult open_handle(const struct ipc_handle *h, struct gpu *g, CUcontext
                 if (core_passive())
                         return CUDA_ERROR_INVALID_HANDLE;
                 if (i && i->state != IMPORT_OPEN) {
-                        core_wait(&w, UINT64_MAX); /* another thread is opening it */
+                        core_wait(&w,
+                                  UINT64_MAX); /* another thread is opening or closing the memory */
                         continue;
                 }
                 if (i && i->as_block.owner != owner)
@@ -417,7 +418,7 @@ static CUresult open_handle(const struct ipc_handle *h, struct gpu *g, CUcontext
         }
 }
 
-/* The card by its UUID: the exporter may number cards differently. */
+/* Finds the card by its UUID: the exporter may number the cards differently. */
 static struct gpu *gpu_of(const struct ipc_handle *h)
 {
         int n = 0;
@@ -443,7 +444,7 @@ static bool is_ours(const CUipcMemHandle *handle, struct ipc_handle *ret)
                memcmp(ret->zero, zero, sizeof(zero)) == 0;
 }
 
-/* The driver's answers, checked in the driver's order (tests/unit/sim/ipc_facts.txt). */
+/* Returns the driver's errors, checked in the driver's order (tests/unit/sim/ipc_facts.txt). */
 static CUresult open_ours(CUdeviceptr *pdptr, const struct ipc_handle *h, unsigned flags,
                           bool again)
 {
@@ -519,12 +520,12 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
         if (i->opened > 1) {
                 i->opened--;
         } else if (quiesce_capturing()) {
-                r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* no wait is possible */
+                r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* a capture allows no wait */
         } else {
                 i->opened = 0;
                 i->state = IMPORT_CLOSING; /* like the driver, wait for submitted work */
                 quiesce_wait_all();
-                if (quiesce_capturing()) { /* another thread closes it already, and did not wait */
+                if (quiesce_capturing()) { /* a capture has begun and ended the wait */
                         i->opened = 1;
                         i->state = IMPORT_OPEN;
                         bell_ring(&core.changed);

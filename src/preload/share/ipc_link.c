@@ -1,6 +1,6 @@
-/* ipc_link.c: owns the connections to other processes of this user: how they are made, what arrives
- * on them, and their end. Must never wait for the other side, except in a thread of the program
- * that asked for it. */
+/* ipc_link.c: owns the connections to other processes of this user: how they are made, the messages
+ * that arrive on them, and their end. Must never wait for the other side, except in a thread of the
+ * program that called for memory of another process. */
 #include "preload/share/ipc_state.h"
 
 #include <errno.h>
@@ -18,17 +18,17 @@
 #include "preload/process/lock.h"
 
 #define MESSAGES_PER_STEP 64
-#define RETURN_NS         (3 * NSEC_PER_SEC) /* within it clients return to a new daemon */
+#define RETURN_NS         (3 * NSEC_PER_SEC) /* clients connect to a new daemon within this time */
 #define RETRY_NS          (50 * NSEC_PER_MSEC)
 
 uint8_t ipc_name[IPC_NAME];
-static bool named; /* we have one ... */
-static bool known; /* ... and the daemon has confirmed it */
+static bool named; /* this process has a name */
+static bool known; /* the daemon has confirmed the name */
 
 static struct ipc_link *links;
 static int poll_fd = -EBADF;
 
-/* The one question to the daemon that may be unanswered. */
+/* The question to the daemon; only one may be unanswered. */
 static struct {
         bool asked, answered;
         uint32_t of;
@@ -68,7 +68,7 @@ int ipc_be_named(void)
                 say_name();
         }
         /* A process with the handle may ask for us at once, so the daemon has to know our name. If
-         * no daemon is connected, it is told later. */
+         * no daemon is connected, the next one is told the name. */
         while (!known && daemon_is_up() && !core_passive())
                 core_wait(&w, UINT64_MAX);
         return 0;
@@ -129,7 +129,8 @@ void ipc_part(struct ipc_link *l)
         if (!*at)
                 return;
         *at = l->next;
-        /* shutdown(), because a child of the program may have a copy of the descriptor. */
+        /* A child of the program may have a copy of the descriptor, so closing it does not remove
+         * it from the epoll set. */
         (void)epoll_ctl(poll_fd, EPOLL_CTL_DEL, l->fd, NULL);
         (void)syscall(SYS_close, l->fd);
         free(l);
@@ -143,7 +144,7 @@ void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const i
          */
         if (!l->lost && link_send(l->fd, m, fds, n_fds) < 0) {
                 l->lost = true;
-                request_kick(); /* to bury it */
+                request_kick(); /* the agent removes the connection */
         }
 }
 
@@ -184,8 +185,8 @@ static struct ipc_link *find(const uint8_t *name)
         return NULL;
 }
 
-/* Ask the daemon once. A descriptor; -ESRCH: no process has this name; -EAGAIN: the question could
- * not be sent. */
+/* Asks the daemon once. Returns a descriptor; -ESRCH: no process has this name; -EAGAIN: there was
+ * no answer. */
 static int ask(const uint8_t *name) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "the daemon"};
@@ -193,7 +194,7 @@ static int ask(const uint8_t *name) UNLOCKS(core_lock)
         int fd;
 
         while (question.asked)
-                core_wait(&w, UINT64_MAX); /* another thread's turn */
+                core_wait(&w, UINT64_MAX); /* another thread is asking */
         memcpy(m.PEER.name, name, IPC_NAME);
         question.of = daemon_say(&m, WIRE_PEER);
         question.asked = true;
@@ -232,7 +233,7 @@ struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME])
                         continue;
                 }
                 fd = ask(name);
-                l = find(name); /* another thread may have connected meanwhile */
+                l = find(name); /* another thread may have connected while we asked */
                 if (l || fd >= 0) {
                         if (l && fd >= 0)
                                 (void)syscall(SYS_close, fd);
@@ -245,7 +246,7 @@ struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME])
         }
 }
 
-/* ---- the agent's ---- */
+/* ---- for the agent ---- */
 
 int ipc_poll_fd(void)
 {
@@ -272,8 +273,7 @@ static void hear(struct ipc_link *l) REQUIRES(core_lock)
         }
 }
 
-/* Nothing arrives any more, and nothing keeps the connection: end what depends on it and free it.
- */
+/* End what depends on each lost connection, and free it unless opened memory needs it. */
 static void bury_lost(void) REQUIRES(core_lock)
 {
         struct ipc_link *l = links;

@@ -1,5 +1,5 @@
-/* peer.c: owns for which GPUs the heap's memory is mapped. Must never touch an extent that another
- * thread has marked busy. */
+/* peer.c: owns the sets of GPUs for which the heap's memory is mapped. Must never touch an extent
+ * that another thread has marked busy. */
 #include "preload/share/peer.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "preload/stream/quiesce.h"
 #include "preload/state/request.h"
 
-/* An extent that is not mapped as it should be; NULL: none. *ret_busy: another thread is using one.
- */
+/* Returns an extent that is not mapped for the present set of GPUs; NULL: none. *ret_busy: another
+ * thread is using some extent. */
 static struct extent *find_other(struct gpu *g, bool *ret_busy)
 {
         struct heap_cursor c = {0};
@@ -31,8 +31,7 @@ static struct extent *find_other(struct gpu *g, bool *ret_busy)
         return NULL;
 }
 
-/* Map for the present set of GPUs what is mapped otherwise; what is mapped later is mapped right.
- */
+/* Map all extents for the present set of GPUs. Extents that are mapped later get the set anyway. */
 static void replay(struct gpu *g) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -60,7 +59,7 @@ static void replay(struct gpu *g) UNLOCKS(core_lock)
         }
 }
 
-/* The GPUs that can access this one's memory, 1 << ordinal. */
+/* Returns the GPUs that can access this GPU's memory, as bits 1 << ordinal. */
 static uint32_t reach(unsigned gpu)
 {
         uint32_t devices = 0;

@@ -15,8 +15,8 @@
 #include "preload/state/request.h"
 
 #define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
-#define EXIT_LOOK_NS    (50 * NSEC_PER_MSEC) /* by then most processes have ended */
-#define ANSWER_AFTER_NS (5 * NSEC_PER_SEC)   /* the daemon has been asked who is in the way */
+#define EXIT_LOOK_NS    (50 * NSEC_PER_MSEC) /* most processes end within this time */
+#define ANSWER_AFTER_NS (5 * NSEC_PER_SEC)   /* how long to wait for the daemon's answer */
 
 struct core core;
 struct lock core_lock;
@@ -42,7 +42,7 @@ static int set_up(void)
         if (r < 0) {
                 atomic_store(&core.bystander, true);
         } else {
-                python_setup(); /* parts in this order: caches come later than interrupts */
+                python_setup(); /* before the setup of parts that look at `python` */
                 FOR_EACH_PART (p, setup) {
                         p->setup();
                 }
@@ -54,7 +54,7 @@ static int set_up(void)
 int core_setup(void)
 {
         static struct bell done;
-        static _Atomic int process; /* whose thread does it */
+        static _Atomic int process; /* the process whose thread began the set-up */
         static _Atomic int result = 1;
         int r = atomic_load_explicit(&result, memory_order_acquire), none = 0;
 
@@ -66,8 +66,8 @@ int core_setup(void)
                 bell_ring(&done);
                 return r;
         }
-        /* This process was forked during the set-up: only the parent has the thread that finishes
-         * it. */
+        /* This process was forked during the set-up. Only the parent has the thread that finishes
+         * the set-up. */
         if (none != (int)getpid()) {
                 atomic_store(&core.bystander, true);
                 return -ECHILD;
@@ -82,11 +82,9 @@ int core_setup(void)
         }
 }
 
-/* The process exits, and the driver is about to shut down. A thread inside the driver may then stay
- * there for ever, with the locks it holds: so our own threads have to be out of it. From here on
- * nothing moves. The exiting thread waits for none of our locks, because a signal's handler may
- * exit while this very thread holds the lock. Other threads wait until the driver has shut down and
- * answers them (core_wait). */
+/* Gets our own threads out of the driver before it shuts down: a thread inside may stay there for
+ * ever, with its locks. Takes no lock of ours, because a signal handler may call exit() in a thread
+ * that holds it. */
 static void core_exits(void)
 {
         if (core_passive())
@@ -117,16 +115,16 @@ void core_give_up(const struct gpu *g, CUresult why)
 {
         if (core_passive())
                 return;
-        if (why != CUDA_ERROR_DEINITIALIZED) /* the process exits */
+        if (why != CUDA_ERROR_DEINITIALIZED) /* not while the process exits */
                 log_warning(
                         "GPU %u has failed (CUDA error %d): this program goes on without sharing",
                         g->index, (int)why);
         atomic_store(&core.bystander, true);
         bell_ring(&core.changed);
-        request_kick(); /* it leaves */
+        request_kick(); /* the agent leaves the daemon */
 }
 
-/* Print what the thread waits for when that has taken long. Returns when to look again. Lock held.
+/* Logs what the thread waits for if the wait has taken long. Returns when to call again. Lock held.
  */
 static uint64_t notice(struct core_wait *w, uint64_t now) REQUIRES(core_lock)
 {
@@ -176,8 +174,8 @@ void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
         lock_acquire(&core_lock);
 }
 
-/* What we need to know of a device, from the real driver. 0, -ENODEV: it cannot be shared, -EAGAIN:
- * the driver is not initialized yet. */
+/* Asks the driver for the facts about a device that we need. 0; -ENODEV: the device cannot be
+ * shared; -EAGAIN: the driver is not initialized yet. */
 static int gpu_learn(struct gpu *g, CUdevice device) UNLOCKS(core_lock)
 {
         size_t total = 0, granularity = 0;
@@ -282,7 +280,7 @@ struct gpu *core_attach(CUdevice device)
                         bell_ring(&core.changed);
                 }
                 if (r < 0) {
-                        /* A program that calls too early gets this error, and may call again. */
+                        /* -EAGAIN: the program called before cuInit(), and may call again. */
                         refused[device] = r != -EAGAIN;
                         lock_release(&core_lock);
                         return NULL;
@@ -300,8 +298,7 @@ struct gpu *core_attach(CUdevice device)
 
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
 {
-        /* The fork may have happened in the middle of a change: the child's accounts may be half
-         * done. */
+        /* A child is passive and skips the search: the fork may have left its heap half changed. */
         for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
                 if (core.gpus[i].managed && heap_find(&core.gpus[i].heap, address, ret))
                         return &core.gpus[i];

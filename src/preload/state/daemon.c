@@ -1,5 +1,5 @@
-/* daemon.c: owns the sending end of the connection to the daemon. Must never wait for an answer; of
- * a lost connection it only sets the state. */
+/* daemon.c: owns the sending end of the connection to the daemon. Must never wait for an answer. If
+ * the connection is lost, it only sets the state. */
 #include "preload/state/daemon.h"
 
 #include <errno.h>
@@ -43,9 +43,8 @@ int daemon_send_with(struct wire_message *m, unsigned type, unsigned gpu, const 
                 .type = (uint16_t)type, .gpu = (uint16_t)gpu, .sequence = ++daemon_line.sequence};
         r = link_send(daemon_line.fd, m, fds, n_fds);
         if (r == -EAGAIN) {
-                /* The daemon has not read for hundreds of messages: give it a moment, then treat it
-                 * as lost. No poll(), which is a cancellation point: a cancelled thread of the
-                 * program would end here. */
+                /* The daemon has left hundreds of messages unread: give it a moment, then treat it
+                 * as lost. A bare system call, because poll() is a cancellation point. */
                 struct pollfd p = {.fd = daemon_line.fd, .events = POLLOUT};
                 const struct timespec most = {.tv_nsec = 100 * 1000 * 1000};
 

@@ -8,8 +8,8 @@
 #include "wire/wire.h"
 
 enum link_state {
-        LINK_DOWN,  /* none: the agent looks for one */
-        LINK_HELLO, /* connected, WELCOME awaited */
+        LINK_DOWN,  /* no daemon: the agent looks for one */
+        LINK_HELLO, /* connected, but WELCOME has not come yet */
         LINK_UP,
         LINK_LOST,    /* the connection has failed, and the agent has not handled that yet */
         LINK_REFUSED, /* the daemon speaks another version: pass all calls through */
@@ -17,24 +17,24 @@ enum link_state {
 
 struct daemon_line {
         enum link_state link;
-        int fd, error;     /* LINK_LOST: -errno */
-        uint64_t instance; /* of the last daemon; 0: there never was one */
-        uint32_t sequence; /* of the last message */
+        int fd, error;     /* error: why the link is LINK_LOST, as -errno */
+        uint64_t instance; /* instance number of the last daemon; 0: there never was one */
+        uint32_t sequence; /* sequence number of the last message */
         bool warned;       /* the message that there is no daemon was printed */
 };
 
 extern struct daemon_line daemon_line;
 
-/* It answers. */
+/* True while a daemon answers. */
 bool daemon_is_up(void);
-/* A daemon is connected, or was and may come back. */
+/* True while a daemon is connected, or was connected and may come back. */
 bool daemon_may_answer(void);
 
-/* Send a message and the descriptors that go with it, which stay the caller's; fills the header. 0
- * also where the daemon is lost (LINK_LOST); -EPERM: the daemon takes no descriptors from us,
- * nothing was sent. Waits for a moment at most. gpu: WIRE_NO_GPU for the process as a whole. */
+/* Fills in the header and sends a message with descriptors, which stay the caller's. gpu:
+ * WIRE_NO_GPU for the whole process. Waits for 0.1 s at most. 0, also where the daemon is lost
+ * (LINK_LOST); -EPERM: the daemon takes no descriptors from us, so nothing was sent. */
 int daemon_send_with(struct wire_message *m, unsigned type, unsigned gpu, const int *fds,
                      unsigned n_fds);
 void daemon_send(struct wire_message *m, unsigned type, unsigned gpu);
-/* The same for the process as a whole. Returns the message's sequence; 0: no daemon. */
+/* daemon_send() for the whole process. Returns the message's sequence number; 0: no daemon. */
 uint32_t daemon_say(struct wire_message *m, unsigned type);

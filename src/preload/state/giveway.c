@@ -5,14 +5,15 @@
 #include "base/macros.h"
 
 #define SPAN_NS NSEC_PER_SEC
-/* The process that has the room may need it for long: others try less and less often. */
+/* The process that has the room may need it for long, so the others retry less and less often. */
 #define DOUBLES 4u
 
 static uint64_t span_ns(const struct giveway *w, uint32_t random)
 {
         uint64_t least = SPAN_NS << (w->out ? MIN(w->times, DOUBLES) : 0);
 
-        return least + (random % (least >> 10) << 10); /* 32 bits are not enough for single ns */
+        return least +
+               (random % (least >> 10) << 10); /* in steps of 1,024 ns, as random has 32 bits */
 }
 
 bool giveway_step(struct giveway *w, bool waits, uint64_t bytes, uint64_t now_ns, uint32_t random)

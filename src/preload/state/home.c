@@ -1,5 +1,5 @@
-/* home.c: owns the tests whether managed memory that is sent to the host leaves the card. Must
- * never mistake other processes' changes for an answer, nor use more than is free. */
+/* home.c: owns the test of whether managed memory leaves the card when it is sent to the host. Must
+ * never mistake other processes' changes for an answer, nor use more memory than is free. */
 #include "preload/state/home.h"
 
 #include "base/clock.h"
@@ -9,10 +9,10 @@
 
 #define HOME_TRIES   12u
 #define HOME_LEAD    3
-#define HOME_NOES    3 /* rounds of tests, each with a new random size */
+#define HOME_NOES    3 /* rounds of tests with the result HOME_STAYS before it is the answer */
 #define HOME_STEP    (64 * KIB)
-#define REST_NS      (10 * NSEC_PER_MSEC) /* doubled each time ... */
-#define REST_DOUBLES 7u                   /* ... so often */
+#define REST_NS      (10 * NSEC_PER_MSEC) /* the first pause after tests without an answer */
+#define REST_DOUBLES 7u                   /* how often the pause is doubled */
 
 static bool card_free(uint64_t *ret)
 {
@@ -24,8 +24,8 @@ static bool card_free(uint64_t *ret)
         return true;
 }
 
-/* A random size that no extent has: programs that test at the same time must not mistake each
- * other's piece for their own. */
+/* Returns a random size that no extent has: programs that test at the same time must not mistake
+ * each other's piece for their own. */
 static uint64_t probe_bytes(const struct gpu *g)
 {
         uint64_t most = MIN(g->total / 128 & ~(HOME_STEP - 1), 34 * MIB);
@@ -66,8 +66,8 @@ static void conclude(struct gpu *g, enum home_answer answer)
         __atomic_store_n(&g->home.answer, answer, __ATOMIC_RELEASE);
 }
 
-/* Whether this round has an answer. Two processes that test in step see each other's pieces arrive
- * as their own leave, and would take that for a no: one round is not enough. */
+/* Counts one test. True: this round of tests is over. One round is not enough for HOME_STAYS: of
+ * two processes that test in step, each sees the other's piece arrive as its own leaves. */
 static bool weigh(struct gpu *g, enum home_answer seen)
 {
         struct home *h = &g->home;

@@ -1,7 +1,7 @@
-/* part.h: the parts of the library, as lower rooms see them.
+/* part.h: the parts of the library, as code in lower layers sees them.
  *
- * One table (parts.c, above all parts) lists them in the order in which they are called. Code that
- * notifies or polls all parts goes through the table and names none. Every member may be NULL. */
+ * One table (parts.c, the top layer) lists the parts in the order in which they are called. Code
+ * that notifies or polls all parts walks the table and names none. Every member may be NULL. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 struct gpu;
 
-/* A drain that a part of the library has begun, not the daemon; one at a time. */
+/* The stage of a drain that a part of the library began, not the daemon. One drain at a time. */
 enum own_drain {
         OWN_NONE,
         OWN_MOVES, /* the gate stays shut while the part moves memory itself */
@@ -23,35 +23,36 @@ enum own_drain {
 
 struct part {
         /* The life of the process. */
-        void (*setup)(void); /* the driver is loaded; once */
+        void (*setup)(void); /* called once, when the driver is loaded */
         void (*learn)(struct gpu *g)
-                MAY_UNLOCK(core_lock); /* this GPU is in use from now on. core_lock held */
-        void (*attach)(struct gpu *g) MAY_UNLOCK(core_lock); /* attach it to the daemon */
-        void (*failed)(const struct gpu *g,
-                       CUresult why); /* it has failed for good, with this error. core_lock held */
-        void (*exits)(void);          /* before the driver shuts down */
-        void (*forked)(void);         /* in the child */
+                MAY_UNLOCK(core_lock); /* this GPU comes into use. core_lock held */
+        void (*attach)(struct gpu *g) MAY_UNLOCK(core_lock); /* attach the GPU to the daemon */
+        void (*failed)(
+                const struct gpu *g,
+                CUresult why); /* the GPU has failed for good, with this error. core_lock held */
+        void (*exits)(void);   /* called at exit, before the driver shuts down */
+        void (*forked)(void);  /* called in the child after fork */
 
         /* In the agent's rounds; core_lock held. */
-        void (*step)(
-                uint64_t now_ns);  /* before a drain goes on: begin an own drain when it is due */
-        uint64_t (*next_ns)(void); /* when one may be due */
-        bool (*clean)(void)
-                MAY_UNLOCK(core_lock); /* release what is free by now. True: call again soon */
+        void (*step)(uint64_t now_ns); /* begin an own drain if one is due */
+        uint64_t (*next_ns)(void);     /* returns when an own drain may be due */
+        bool (*clean)(void) MAY_UNLOCK(
+                core_lock); /* release memory that is free by now. True: call again soon */
         uint64_t (*tend)(uint64_t now_ns)
-                MAY_UNLOCK(core_lock); /* the same; returns in how many ns there will be more */
-        bool (*move)(void);            /* without the lock. True: call again */
+                MAY_UNLOCK(core_lock); /* like clean(), but returns in how many ns to call again */
+        bool (*move)(void);            /* move some memory; core_lock not held. True: call again */
 
         /* Own drains. */
         enum own_drain (*own)(void);
-        bool (*drained)(void); /* true: this part had begun the drain; own() says how it goes on */
-        bool (*drain_failed)(void); /* the same; it is over */
+        bool (*drained)(void); /* the drain is complete. True: this part began it, and own() tells
+                                  what follows */
+        bool (*drain_failed)(void); /* the drain has failed. True: this part began it */
         void (*cancel)(void);       /* the daemon has taken the drain over */
         void (*evicted)(void);      /* OWN_EVICTS: nothing more can be evicted */
         void (*restored)(void);     /* all memory is back, and the program goes on */
 
         /* Notifications; core_lock held. */
-        void (*room_changed)(struct gpu *g); /* core_room_changed() */
+        void (*room_changed)(struct gpu *g); /* called by core_room_changed() */
         void (*daemon_lost)(void);
 };
 

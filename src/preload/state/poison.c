@@ -1,4 +1,5 @@
-/* poison.c: owns which errors end a GPU for this process, and the record of the first one. */
+/* poison.c: owns the list of errors that end a GPU for this process, and the record of the first
+ * one. */
 #include "preload/state/poison.h"
 
 #include "base/log.h"
@@ -37,7 +38,7 @@ bool poison_note(struct gpu *g, CUresult r)
                         p->failed(g, r);
                 }
                 request_report(g);
-                request_kick(); /* replaces earlier notes */
+                request_kick(); /* even if an earlier report is pending */
         }
         return true;
 }

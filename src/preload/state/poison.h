@@ -1,10 +1,9 @@
 /* poison.h: a GPU on which a context of this process has failed.
  *
  * A sticky error (a kernel that writes to unmapped memory) ends all contexts of the process on the
- * GPU, and it gets no new one (measured, driver 580). Their calls return that error from then on,
- * and nobody can read their memory. So the memory is given back at once, even without a turn, and
- * no thread waits for it. Its addresses are not used again: the program still has pointers to them.
- */
+ * GPU, and the process gets no new one (measured, driver 580). All later calls return that error,
+ * and nobody can read the memory. So the memory is given back at once, even without a turn, and no
+ * thread waits for it. Its addresses are not used again: the program still has pointers to them. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,8 +13,8 @@
 
 struct gpu;
 
-/* Record a call's error. True: the GPU is lost to this process. core_lock held. */
+/* Record the result of a driver call. True: the GPU is lost to this process. core_lock held. */
 bool poison_note(struct gpu *g, CUresult r) REQUIRES(core_lock);
 
-/* The sticky error of the calling thread's GPU; CUDA_SUCCESS: none is known. */
+/* Returns the sticky error of the calling thread's GPU; CUDA_SUCCESS: no error is known. */
 CUresult poison_current(void);

@@ -1,5 +1,5 @@
-/* request.c: owns the agent's wake-up and the wait for answers. Must never send anything: the agent
- * does. */
+/* request.c: owns the agent's wake-up and the wait for the daemon's answers. Must never send
+ * anything: only the agent does. */
 #include "preload/state/request.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "preload/state/core.h"
 
 static struct {
-        int wake; /* eventfd */
+        int wake; /* the eventfd that the agent sleeps on */
         _Atomic bool kicked;
 } request = {.wake = -1};
 
@@ -40,9 +40,9 @@ void request_woken(void)
 {
         uint64_t count;
 
-        /* In this order: a kick between the two does not write, and its reason is looked at right
-         * after. In the other order the count would be taken and `kicked` left set: nobody would
-         * write again, and the next sleep could last for ever. */
+        /* The order matters. A kick between the two lines does not write, but the agent looks for
+         * work right after them. In the other order the read could take the count of a new kick and
+         * leave `kicked` set: nobody would write again, and the agent would sleep for ever. */
         (void)!read(request.wake, &count, sizeof(count));
         atomic_store(&request.kicked, false);
 }
@@ -51,16 +51,16 @@ void request_kick(void)
 {
         const uint64_t one = 1;
 
-        /* No write(): it is a cancellation point, and a cancelled thread would end here with the
-         * lock held. */
+        /* A bare system call, because write() is a cancellation point: a cancelled thread would end
+         * here with the lock held. */
         if (!atomic_exchange(&request.kicked, true) && request.wake >= 0)
                 (void)syscall(SYS_write, request.wake, &one, sizeof(one));
 }
 
 void request_report(struct gpu *g)
 {
-        /* Only once until the agent has reported them: a program may allocate a million times a
-         * second. */
+        /* One kick until the agent has reported: a program may allocate a million times a second.
+         */
         if (g->usage_dirty)
                 return;
         g->usage_dirty = true;
@@ -83,8 +83,8 @@ int request_commit(struct gpu *g, uint64_t bytes)
         struct core_wait w = {.what = "the daemon"};
         uint32_t refused;
 
-        /* The answer may be old when this thread runs again: nothing of it is given back until
-         * then. */
+        /* The counter keeps the agent from giving the granted bytes back before this thread has
+         * woken up. */
         g->commit_askers++;
         do {
                 refused = g->refused_commit.count;
@@ -94,14 +94,15 @@ int request_commit(struct gpu *g, uint64_t bytes)
                 request_kick();
                 while (g->commit < bytes && g->refused_commit.count == refused && !core_passive())
                         core_wait(&w, UINT64_MAX);
-                /* The refusal was for another thread's request, which was larger: this one has not
-                 * been asked yet. */
+                /* If a larger request of another thread was refused, this thread's request has not
+                 * been sent yet: send it. */
         } while (g->commit < bytes && bytes < g->refused_commit.bytes && !core_passive());
         g->commit_askers--;
         return g->commit < bytes ? -ENOMEM : 0;
 }
 
-/* Was it refused since *seen? Another thread's request may have been larger than this one. */
+/* True if a request of this size was refused since *seen, rather than a larger request of another
+ * thread. */
 static bool was_refused(const struct refusals *r, uint32_t *seen, uint64_t bytes)
 {
         bool again = r->count != *seen;
@@ -151,7 +152,7 @@ int request_try_unevictable(struct gpu *g, uint64_t more, uint32_t *seen)
         g->unevictable += more;
         g->unevictable_requested =
                 MAX(g->unevictable_requested,
-                    g->unevictable); /* a thread's new request starts from what is taken */
+                    g->unevictable); /* later requests add to the bytes taken so far */
         g->usage_dirty = true;
         request_kick();
         return 0;
@@ -163,12 +164,11 @@ int request_unevictable(struct gpu *g, uint64_t more)
         uint32_t seen = g->refused_unevictable.count;
         int r;
 
-        /* While we wait another thread may take what was allowed, or withdraw a request that
-         * covered ours. */
+        /* Request again after each wait: another thread may have taken the allowed bytes, or
+         * withdrawn a request that included ours. */
         do {
                 if (g->unevictable_allowed < g->unevictable + more && request_is_movers(g))
-                        request_drop_movers(
-                                g); /* the mover's request is larger and may be answered late */
+                        request_drop_movers(g); /* it is larger, so the daemon may grant it late */
                 r = request_try_unevictable(g, more, &seen);
                 if (r == -EAGAIN)
                         core_wait(&w, UINT64_MAX);
@@ -181,7 +181,7 @@ void request_return_unevictable(struct gpu *g, uint64_t bytes)
         g->unevictable = sub_sat(g->unevictable, bytes);
         g->unevictable_requested = g->unevictable;
         g->request_dirty = g->usage_dirty = true;
-        bell_ring(&core.changed); /* for threads that wait for more */
+        bell_ring(&core.changed); /* for threads that wait for unevictable bytes */
         request_kick();
 }
 
@@ -194,7 +194,7 @@ void request_drop_movers(struct gpu *g)
 {
         g->mover_asks = false;
         if (g->unevictable_requested !=
-            g->unevictable) /* or we would keep the rest of it that a thread has left */
+            g->unevictable) /* withdraw the request; otherwise its rest would stay granted */
                 request_return_unevictable(g, 0);
 }
 

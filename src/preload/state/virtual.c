@@ -1,5 +1,5 @@
-/* virtual.c: owns the record of what a program reserves, creates and maps itself. Must never call
- * the driver, nor give two objects one name. */
+/* virtual.c: owns the record of the program's own reservations, handles and mappings. Must never
+ * call the driver, nor give two objects one name. */
 #include "preload/state/virtual.h"
 
 #include <errno.h>
@@ -16,9 +16,9 @@ struct table {
 };
 
 static struct table reservations, mappings;
-static uint64_t last_id = UINT64_C(1) << 62; /* apart from the heap's */
+static uint64_t last_id = UINT64_C(1) << 62; /* ids of the heap are smaller */
 
-/* Index of the first that ends behind address. */
+/* Returns the index of the first span that ends behind address. */
 static size_t table_from(const struct table *t, CUdeviceptr address)
 {
         size_t low = 0, high = t->count;
@@ -118,8 +118,9 @@ bool virtual_reserved(CUdeviceptr address, uint64_t bytes)
 
 /* ---- handles ----
  *
- * A name is a random tag, a count of what its slot has named before, and the slot: found at once,
- * never used again soon, and neither a pointer nor a small number, as the driver's own are. */
+ * A name is a random tag, a count of the handles that its slot has named before, and the slot. So a
+ * look-up is quick, and no name is reused soon. The driver's own names differ: they are pointers or
+ * small numbers. */
 
 #define SLOT_BITS  24
 #define TIMES_BITS 16
@@ -127,7 +128,7 @@ bool virtual_reserved(CUdeviceptr address, uint64_t bytes)
 static struct slot {
         struct handle *handle;
         uint16_t times;
-        uint32_t next_free; /* 0: none */
+        uint32_t next_free; /* the next free slot; 0: none */
 } * slots;
 static uint32_t slot_count, slot_room, slot_free; /* slot 0 is never used */
 static uint64_t tag;
@@ -142,7 +143,7 @@ static uint64_t tag_new(void)
         return (uint64_t)(random | 0x800000u) << (SLOT_BITS + TIMES_BITS);
 }
 
-/* 0: no memory. */
+/* Returns an unused slot; 0: no memory. */
 static uint32_t slot_take(void)
 {
         uint32_t i = slot_free;

@@ -19,7 +19,7 @@
 #include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
 
-#define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* every thread's stores are seen by then */
+#define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* until every thread's stores are visible */
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
@@ -27,7 +27,7 @@ __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec"))
 struct gate_thread gate_interrupted;
 
 static struct gate_thread
-        *_Atomic gate_threads; /* grows only: the records of ended threads are used again */
+        *_Atomic gate_threads; /* the list only grows: records of ended threads are reused */
 static pthread_key_t gate_key;
 static bool gate_key_made;
 static _Atomic bool gate_membarrier;
@@ -61,9 +61,9 @@ static void gate_thread_ended(void *record)
 {
         struct gate_thread *t = record;
 
-        /* Destructors that run later may submit. The thread then takes a record again, and its
-         * key's destructor runs in the next round; after the last round a record may be left over,
-         * not marked inside. */
+        /* Destructors of other keys may run later and submit. The thread then takes a new record,
+         * and this destructor runs again in the next round. After the last round such a record is
+         * left over, not marked inside. */
         gate_self = NULL;
         if (t->waiting && !core_passive())
                 gate_stop_waiting(t);
@@ -87,7 +87,8 @@ void gate_setup(void)
                 atomic_fetch_or(&gate_bits, GATE_FENCE);
 }
 
-/* A record for the calling thread: that of an ended thread, or a new one. NULL: no memory. */
+/* Returns a record for the calling thread: that of an ended thread, or a new one. NULL: no
+ * memory. */
 static struct gate_thread *gate_register(void)
 {
         struct gate_thread *t;
@@ -127,10 +128,9 @@ struct gate_thread *gate_look_begin(void)
         return t;
 }
 
-/* membarrier(2) has worked and fails now: the program has closed a sandbox behind itself. Passing
- * threads use a fence once they see the bit; the marks of threads that loaded the bits before
- * become visible soon, though nothing orders them (docs/decisions.md, "The gate works without
- * membarrier"). */
+/* Called when membarrier(2), which has worked before, fails: the program has entered a sandbox.
+ * Threads that see GATE_FENCE use a fence. Other threads have loaded the bits before, so wait until
+ * their marks are visible (docs/decisions.md, "The gate works without membarrier"). */
 static void gate_go_over_to_fences(void)
 {
         const uint64_t until = clock_now_ns() + GATE_STORES_NS;
@@ -138,16 +138,16 @@ static void gate_go_over_to_fences(void)
         atomic_fetch_or(&gate_bits, GATE_FENCE);
         for (uint64_t now; (now = clock_now_ns()) < until;)
                 (void)syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = (long)(until - now)},
-                              NULL); /* not nanosleep(), a cancellation point: a cancelled thread
-                                        would end there */
-        /* Set last: other threads that shut the gate meanwhile wait for themselves. */
+                              NULL); /* nanosleep() is a cancellation point: a cancelled thread
+                                        would end in it */
+        /* Cleared last: until then other threads that shut the gate see the failure and wait. */
         atomic_store(&gate_membarrier, false);
 }
 
 void gate_shut(enum gate_bits why)
 {
         atomic_fetch_or(&gate_bits, why);
-        /* By now every thread has either seen the bit or is visibly marked inside. */
+        /* After the barrier every thread has either seen the bit or is visibly marked inside. */
         if (!atomic_load(&gate_membarrier))
                 atomic_thread_fence(memory_order_seq_cst);
         else if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
@@ -196,7 +196,7 @@ uint64_t gate_submissions(void)
 
 void gate_forget_threads(void)
 {
-        /* After fork only the calling thread exists. */
+        /* After fork only the calling thread exists, and no other thread is inside. */
         for (struct gate_thread *t = atomic_load(&gate_threads); t; t = t->next) {
                 atomic_store_explicit(&t->inside, 0, memory_order_relaxed);
                 atomic_store_explicit(&t->looks, 0, memory_order_relaxed);
@@ -215,15 +215,15 @@ static bool gate_is_capturing(CUstream stream)
 {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-        /* Captured work does not run now, so it may pass. It even must: a drain cannot end before
-         * the capture does. */
+        /* Captured work does not run now, so it may pass. It must pass: a drain cannot end before
+         * the capture ends. */
         return quiesce_capturing() && real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Wait for the lease; not marked inside, core_lock not held. NULL: look again. A thread: it passes
- * without a lease, marked inside, because the context has failed and the driver will return its
- * error. */
+/* Waits for the lease. The caller is not marked inside and does not hold core_lock. Returns NULL:
+ * check the gate again. Returns t, marked inside: the context has failed, and the driver will
+ * return the error. Returns &gate_interrupted: the call must end. */
 static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_end)
 {
         struct core_wait w = {.what = "its turn on the GPU"};
@@ -239,12 +239,13 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_e
         lock_acquire(&core_lock);
         gate_set_waiting(t, true);
         while (!core.running && !core_passive()) {
-                /* Before the question, which gives the lock up; a signal may come at any moment. */
+                /* Listen before interrupt_ends(), which gives up the lock: a ring in between must
+                 * wake us. */
                 uint32_t heard = bell_listen(&core.changed);
                 uint64_t timeout_ns = UINT64_MAX;
 
                 if (frozen && !(atomic_load(&gate_bits) & GATE_FROZEN))
-                        break; /* drained: the capture has to end */
+                        break; /* a drain now waits for the capture to end */
 
                 if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
                         gate_set_waiting(t, false);
@@ -268,7 +269,7 @@ static void gate_wait_until_released(void)
         lock_release(&core_lock);
 }
 
-/* The daemon has been told that the program is idle; that has ended. */
+/* Tells the daemon that the program is no longer idle. */
 static void gate_tell(void)
 {
         lock_acquire(&core_lock);
@@ -292,7 +293,7 @@ void gate_call_owner(enum gate_bits bit)
         owners[__builtin_ctz(bit)](0);
 }
 
-/* The first bit that a thread has to handle outside the gate before it tries again; 0: none. */
+/* Returns the first bit that a thread has to handle outside the gate before it tries again. */
 static uint32_t first_reason(uint32_t bits, CUstream stream)
 {
         static const uint32_t in_order[] = {GATE_UNREADY, GATE_NO_LEASE, GATE_UNBACKED, GATE_HELD};
@@ -305,8 +306,8 @@ static uint32_t first_reason(uint32_t bits, CUstream stream)
         return bits & GATE_THROTTLE && !throttle_pass(stream) ? GATE_THROTTLE : 0;
 }
 
-/* A thread steps out and handles a reason. True: it is inside again, and looks again. False:
- * *ret_answer is the result of gate_enter(). */
+/* Steps out of the gate and handles one reason. True: the thread is inside again and must check the
+ * bits again. False: *ret_answer is the result of gate_enter(). */
 static bool gate_step_out(struct gate_thread *t, uint32_t reason, CUstream stream, uint64_t work,
                           bool may_end, struct gate_thread **ret_answer)
 {
@@ -339,7 +340,8 @@ static bool gate_step_out(struct gate_thread *t, uint32_t reason, CUstream strea
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end)
 {
-        static const uint32_t shown[] = {GATE_TORTURE, GATE_PROFILE}; /* they hold nobody up */
+        static const uint32_t shown[] = {GATE_TORTURE,
+                                         GATE_PROFILE}; /* no thread waits for these bits */
         struct gate_thread *answer;
         uint32_t reason;
 

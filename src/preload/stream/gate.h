@@ -1,9 +1,9 @@
-/* gate.h: every call that submits work passes here.
+/* gate.h: every call that submits work passes the gate.
  *
- * Open is the common case: a per-thread, nestable "inside" mark and one load. The expensive half of
- * the ordering is on the closing side (membarrier(2), chosen at start; fences where it is refused).
- * A thread inside never waits at the gate again, so hooks may nest. The gate is one for the
- * process: a lease covers all its GPUs. */
+ * The gate is open most of the time, so passing costs only a nestable "inside" mark of the thread
+ * and one load. The closing side pays for the ordering: by membarrier(2), or by fences where that
+ * is refused. A thread inside never waits at the gate again, so hooks may nest. The process has one
+ * gate, because a lease covers all its GPUs. */
 #pragma once
 
 #include <stdatomic.h>
@@ -13,15 +13,14 @@
 #include "base/macros.h"
 #include "cuda/cuda_abi.h"
 
-/* Why the gate is not simply open. */
+/* Reasons why a thread may have to wait, or to do more than set its mark. */
 enum gate_bits {
         GATE_UNREADY = 1 << 0,  /* the library, or this thread, has not been set up */
         GATE_NO_LEASE = 1 << 1, /* no lease: wait for a grant */
-        GATE_UNBACKED = 1 << 2, /* something allocated has no memory behind it yet */
-        GATE_TELL = 1 << 3, /* the daemon has been told that the program is idle: take that back and
-                               go on */
+        GATE_UNBACKED = 1 << 2, /* some allocated memory has no physical memory yet */
+        GATE_TELL = 1 << 3,     /* the daemon believes that the program is idle: correct that */
         GATE_THROTTLE = 1 << 4, /* other programs wait: keep the work in flight short */
-        GATE_FENCE = 1 << 5,    /* no membarrier here: passing threads use a fence */
+        GATE_FENCE = 1 << 5,    /* membarrier(2) is not available: passing threads use a fence */
         GATE_TORTURE = 1 << 6,  /* torture may choose to evict before this call */
         GATE_HELD = 1 << 7,     /* memory is being replaced: wait a moment */
         GATE_PROFILE = 1 << 8,  /* submissions are profiled (profile.h) */
@@ -29,15 +28,14 @@ enum gate_bits {
         GATE_BITS = 10,
 };
 
-/* One for each thread, freed only after its thread has ended; written by its thread, read by the
- * agent. */
+/* The record of one thread, reused only after that thread has ended. Its thread writes it, the
+ * agent reads it. */
 struct gate_thread {
         _Atomic uint32_t inside; /* nesting depth */
         _Atomic uint32_t looks;  /* nested calls that look up which memory an address belongs to */
-        _Atomic uint32_t
-                defaults; /* bit mask of the default streams it ever submitted to: 1 << handle */
-        _Atomic uint64_t submissions; /* since the thread began */
-        bool waiting;                 /* counted in core.waiters; core_lock */
+        _Atomic uint32_t defaults;    /* default streams that the thread ever used: 1 << handle */
+        _Atomic uint64_t submissions; /* made by all threads that have used this record */
+        bool waiting;                 /* the thread is counted in core.waiters; under core_lock */
         struct gate_thread *next;
         _Atomic bool in_use;
 } __attribute__((aligned(64)));
@@ -45,7 +43,7 @@ struct gate_thread {
 extern _Atomic uint32_t gate_bits;
 extern __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
-/* What gate_enter_or_end() returns for a call that is to fail. */
+/* gate_enter_or_end() returns the address of this record for a call that must fail. */
 extern struct gate_thread gate_interrupted;
 
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
@@ -63,15 +61,15 @@ static ALWAYS_INLINE void gate_note_default(struct gate_thread *t, CUstream stre
         }
 }
 
-/* A name for work that takes about the same time: the same operation, and the size rounded to a
- * power of two. */
+/* Returns a name for work that takes about the same time: the operation, and the size rounded down
+ * to a power of two. */
 static inline uint64_t gate_work(uint64_t what, uint64_t size)
 {
         return what << 6 | (size ? 63u - (unsigned)__builtin_clzll(size) : 0);
 }
 
-/* The fast path: for a thread that need not wait and is not inside yet. It is inside afterwards.
- * NULL: see gate_enter(). */
+/* The fast path, for a thread that need not wait and is not inside yet. Returns the thread's
+ * record, marked inside. NULL: call gate_enter(). */
 static ALWAYS_INLINE struct gate_thread *gate_try(CUstream stream)
 {
         struct gate_thread *t = gate_self;
@@ -104,14 +102,15 @@ static inline struct gate_thread *gate_pass(CUstream stream, uint64_t work, bool
         return gate_enter_slow(t, stream, work, may_end);
 }
 
-/* work: as gate_work() names it. */
+/* Returns the record for gate_leave(), or NULL where the gate does not apply. work: a name from
+ * gate_work(). */
 static inline struct gate_thread *gate_enter(CUstream stream, uint64_t work)
 {
         return gate_pass(stream, work, false);
 }
 
-/* The same; &gate_interrupted: the thread was interrupted while it waited for its turn
- * (interrupt.h), and nothing is marked. For calls whose callers expect that they may fail. */
+/* Like gate_enter(), for calls whose callers expect that they may fail. Returns &gate_interrupted,
+ * with nothing marked, if the thread was interrupted while it waited for its turn (interrupt.h). */
 static inline struct gate_thread *gate_enter_or_end(CUstream stream, uint64_t work)
 {
         return gate_pass(stream, work, true);
@@ -120,7 +119,7 @@ static inline struct gate_thread *gate_enter_or_end(CUstream stream, uint64_t wo
 static ALWAYS_INLINE void gate_leave(struct gate_thread *t)
 {
         if (unlikely(!t))
-                return; /* a bystander: nothing was marked */
+                return; /* gate_enter() has marked nothing */
         atomic_store_explicit(&t->submissions,
                               atomic_load_explicit(&t->submissions, memory_order_relaxed) + 1,
                               memory_order_relaxed);
@@ -131,14 +130,15 @@ static ALWAYS_INLINE void gate_leave(struct gate_thread *t)
 
 void gate_call_owner(enum gate_bits bit);
 
-/* Before a call that does not submit: it may be chosen to be preceded by an eviction, too. */
+/* Call it before a call that does not submit: torture may evict before such calls, too. */
 static inline void gate_before_call(void)
 {
         if (unlikely(atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE))
                 gate_call_owner(GATE_TORTURE);
 }
 
-/* Around the whole of a UNIFIED call (hooks.h). NULL: no memory for the mark. */
+/* gate_look_begin() and gate_look_end() enclose a UNIFIED call (hooks.h). NULL: no memory for the
+ * mark. */
 struct gate_thread *gate_look_begin(void);
 
 static inline void gate_look_end(struct gate_thread *t)
@@ -149,23 +149,25 @@ static inline void gate_look_end(struct gate_thread *t)
                                       memory_order_release);
 }
 
-/* ---- the other side; called by the agent unless said otherwise ---- */
+/* ---- the closing side; called by the agent unless said otherwise ---- */
 
-/* Once, before the first thread passes. */
+/* Call it once, before the first thread passes. */
 void gate_setup(void);
-/* Whom a thread outside the gate calls when it meets this bit (GATE_UNBACKED, GATE_TORTURE,
- * GATE_PROFILE), with the name of its work. Set before the bit is first used. */
+/* Sets the function that a thread outside the gate calls, with the name of its work, when it finds
+ * this bit set (GATE_UNBACKED, GATE_TORTURE, GATE_PROFILE). Call it before the bit is first set. */
 void gate_own(enum gate_bits bit, void (*f)(uint64_t work));
-/* Set bits, and make sure that every thread has seen them or is visibly inside. Any thread. */
+/* Sets bits, and makes sure that every thread has seen them or is visibly inside. Any thread. */
 void gate_shut(enum gate_bits why);
-/* Clear bits; threads that wait are woken by ringing core.changed. Any thread. */
+/* Clears bits; the caller rings core.changed to wake waiting threads. Any thread. */
 void gate_open(enum gate_bits why);
 bool gate_anybody_inside(void);
-/* A thread is in a UNIFIED call: the driver may take memory that is unmapped now for the host's. */
+/* True if a thread is in a UNIFIED call: the driver might take unmapped device memory for host
+ * memory. */
 bool gate_anybody_looks(void);
-/* The default streams that were ever used, by any thread: 1 << handle; bit 0 is the legacy one. */
+/* Returns the default streams that any thread ever used, as bits 1 << handle; bit 0 is the legacy
+ * one. */
 unsigned gate_default_streams(void);
-/* Sum over all threads, ended ones included; changes with every submission. */
+/* Returns the submissions of all threads, ended ones included. */
 uint64_t gate_submissions(void);
-/* In the child after fork: the other threads do not exist. */
+/* In the child after fork the other threads do not exist: clear their marks. */
 void gate_forget_threads(void);

@@ -1,6 +1,6 @@
-/* interrupt.c: owns the note that SIGINT came, and the question whether Python would act on it.
- * Must never keep a signal from the handler that it is for, nor take the interpreter's lock unless
- * one came. */
+/* interrupt.c: owns the count of SIGINTs, and the check whether Python would act on one. Must never
+ * keep a signal from the handler that it is for, nor take the interpreter's lock when no signal
+ * came. */
 #include "preload/stream/interrupt.h"
 
 #include <errno.h>
@@ -18,25 +18,25 @@
 #include "preload/process/libc_compat.h"
 #include "preload/process/python.h"
 
-#define RETURN_NS (250 * NSEC_PER_MSEC) /* the main thread comes back sooner if it can */
+#define RETURN_NS (250 * NSEC_PER_MSEC) /* a main thread that can return does so sooner */
 
 typedef void (*signal_handler)(int);
 
 /* The addresses of Python's code. Without Python the range is empty, and nothing here acts. */
 static uintptr_t python_begin, python_end;
 
-static _Atomic(signal_handler) pythons_handler; /* whom ours calls */
+static _Atomic(signal_handler) pythons_handler; /* Python's handler, which noted() calls */
 static _Atomic uint32_t interrupts, returns;
-static _Atomic uint32_t handled; /* interrupts of which Python has none left to act on */
+static _Atomic uint32_t handled; /* Python has acted on all interrupts up to this count */
 
-/* ---- the note ---- */
+/* ---- noting the signal ---- */
 
 static void noted(int number)
 {
         signal_handler next = atomic_load(&pythons_handler);
         int saved = errno;
 
-        next(number); /* first: whoever hears of it finds that Python knows */
+        next(number); /* first: Python must know before the bell wakes a thread */
         atomic_fetch_add(&interrupts, 1);
         bell_ring(&core.changed);
         errno = saved;
@@ -49,8 +49,8 @@ static bool is_pythons(const struct sigaction *a)
         return !(a->sa_flags & SA_SIGINFO) && at >= python_begin && at < python_end;
 }
 
-/* Between Python's handler and its signal, as Python's own `signal` does not see. It sets its
- * handler anew whenever the program asks it to, so each wait looks. */
+/* Installs noted() before Python's handler, unseen by Python's `signal` module. The module may set
+ * its handler again at any time, so each wait installs noted() again. */
 static void listen_for_signals(void)
 {
         struct sigaction now, ours, before;
@@ -60,14 +60,14 @@ static void listen_for_signals(void)
         atomic_store(&pythons_handler, now.sa_handler);
         ours = now;
         ours.sa_handler = noted;
-        /* Another thread may have set one meanwhile. */
+        /* If another thread has set a handler in between, put that handler back. */
         if (sigaction(SIGINT, &ours, &before) == 0 && before.sa_handler != now.sa_handler)
                 (void)sigaction(SIGINT, &before, NULL);
 }
 
 /* ---- Python; core_lock is not held ---- */
 
-/* The program itself, or libpython: where this function of it is. */
+/* Finds the program or libpython, whichever holds Py_IsInitialized(), and notes its addresses. */
 static int find_python(struct dl_phdr_info *info, size_t size, void *unused)
 {
         uintptr_t at = (uintptr_t)python.Py_IsInitialized;
@@ -96,8 +96,9 @@ static bool is_main_thread(void)
         return (pid_t)syscall(SYS_gettid) == getpid();
 }
 
-/* Has the interpreter a signal to act on? Only in the main thread is it told, with the
- * interpreter's lock. To ask takes its note away. */
+/* True if the interpreter still has a signal to act on. Only the main thread can ask, with the
+ * interpreter's lock; for other threads the answer is yes. Asking clears the interpreter's note, so
+ * set it again. */
 static bool is_noted(uint32_t count)
 {
         if (!is_main_thread())
@@ -110,18 +111,18 @@ static bool is_noted(uint32_t count)
         return true;
 }
 
-/* Would the interpreter raise KeyboardInterrupt for a signal that has been noted? */
+/* True if the interpreter would raise KeyboardInterrupt for a signal that was noted. */
 static bool would_raise(uint32_t count)
 {
         bool would = false;
         int state;
 
-        if (!python.Py_IsInitialized()) /* or not any more */
+        if (!python.Py_IsInitialized()) /* not started, or already ended */
                 return false;
         state = python.PyGILState_Ensure();
         if (is_noted(count) && !python.PyErr_Occurred()) {
                 void *module = python.PyDict_GetItemString(python.PyImport_GetModuleDict(),
-                                                           "_signal"); /* borrowed */
+                                                           "_signal"); /* a borrowed reference */
                 void *get = module ? python.PyObject_GetAttrString(module, "getsignal") : NULL;
                 void *raises = module ? python.PyObject_GetAttrString(module, "default_int_handler")
                                       : NULL;
@@ -141,7 +142,7 @@ static bool would_raise(uint32_t count)
         return would;
 }
 
-/* Called by the interpreter in the main thread, which acts on signals there, too. */
+/* The interpreter calls this in the main thread, where it also acts on signals. */
 static int main_returns(void *unused)
 {
         atomic_fetch_add(&returns, 1);
@@ -149,7 +150,8 @@ static int main_returns(void *unused)
         return 0;
 }
 
-/* In a call, and not computing. No open() or read(): a cancelled thread would end there. */
+/* True if the main thread sleeps in a system call. Raw system calls, because open() and read() are
+ * cancellation points: a cancelled thread would end in them. */
 static bool main_thread_sleeps(void)
 {
         char path[48], text[512], *end;
@@ -162,11 +164,12 @@ static bool main_thread_sleeps(void)
                 (void)syscall(SYS_close, fd);
         }
         text[MAX(n, 0L)] = '\0';
-        end = strrchr(text, ')'); /* the name may have some, too */
+        end = strrchr(text, ')'); /* the thread's name may contain ')', too */
         return end && strncmp(end, ") S", 3) == 0;
 }
 
-/* The calling thread is another one. */
+/* True if the main thread sleeps in a call and does not return to the interpreter. The caller is
+ * another thread. *ret_timeout_ns: when to ask again. */
 static bool main_thread_is_stuck(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
 {
         uint64_t now = clock_now_ns();
@@ -175,7 +178,7 @@ static bool main_thread_is_stuck(struct interrupt_wait *w, uint64_t *ret_timeout
                 w->returns = atomic_load(&returns);
                 w->look_ns = now + RETURN_NS;
                 if (python.Py_AddPendingCall(main_returns, NULL) != 0)
-                        w->returns--; /* there is no knowing: as if it had returned */
+                        w->returns--; /* not queued: assume that the thread has returned */
         }
         if (atomic_load(&returns) != w->returns) {
                 w->look_ns = 0;
@@ -191,14 +194,15 @@ static bool main_thread_is_stuck(struct interrupt_wait *w, uint64_t *ret_timeout
         return false;
 }
 
-/* ---- the question, for threads other than the main one ----
+/* ---- asking Python, for threads other than the main one ----
  *
- * Its answer needs the interpreter's lock. The main thread may hold that while it waits for the
- * thread that would ask. So a thread of our own asks, and nobody waits for it. */
+ * The answer needs the interpreter's lock. The main thread may hold that lock while it waits for
+ * the very thread that asks. So a thread of our own asks, and no other thread waits for it. */
 
 static _Atomic bool asking;
-static _Atomic uint32_t asked, answered; /* counts of interrupts */
-static _Atomic bool answer;              /* to the last one */
+static _Atomic uint32_t asked, /* count of interrupts in the question */
+        answered;              /* count of interrupts that `answer` is for */
+static _Atomic bool answer;    /* Python would raise KeyboardInterrupt */
 
 static void *ask(void *unused)
 {
@@ -220,27 +224,27 @@ static bool begin_to_ask(uint32_t count)
         return false;
 }
 
-/* False: the answer to this count of interrupts is not there yet; it rings core.changed. */
+/* False: there is no answer for this count of interrupts yet; core.changed rings when it comes. */
 static bool has_answer(uint32_t count, bool *ret_would)
 {
         if (atomic_load(&answered) != count) {
                 if (atomic_exchange(&asking, true) || begin_to_ask(count))
                         return false;
-                *ret_would = false; /* no thread to be had: it keeps waiting */
+                *ret_would = false; /* no thread could be started: the call keeps waiting */
                 return true;
         }
         *ret_would = atomic_load(&answer);
         return true;
 }
 
-/* ---- who waits ---- */
+/* ---- the waits ---- */
 
-/* The last interrupt that ended a call of another thread than the main one, and the returns of the
- * main thread before it. */
-static _Atomic uint32_t ended, ended_returns;
+static _Atomic uint32_t ended, /* the last interrupt that ended a call of a non-main thread */
+        ended_returns;         /* how often the main thread had returned before that */
 
-/* A library may call again before the interpreter can act on the signal: PyTorch tries another way
- * when a product of matrices fails. Such a call waits no longer than the one before it. */
+/* A library may call again before the interpreter can act on the signal: PyTorch tries another
+ * way when a product of matrices fails. The second call then does not wait for the main thread
+ * again. */
 void interrupt_begin(struct interrupt_wait *w)
 {
         if (likely(python_begin == python_end))
@@ -253,7 +257,7 @@ void interrupt_begin(struct interrupt_wait *w)
                 if (w->seen != 0 && atomic_load(&ended) == w->seen &&
                     atomic_load(&ended_returns) == w->returns) {
                         w->seen--;
-                        w->look_ns = 1; /* it was given time to return */
+                        w->look_ns = 1; /* the main thread has had time to return */
                 }
         }
         listen_for_signals();

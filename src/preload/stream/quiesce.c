@@ -15,16 +15,15 @@
 #include "preload/state/request.h"
 #include "preload/process/lock.h"
 
-#define RECORDS_NS NSEC_PER_SEC /* a stream whose queue is full gets so long */
+#define RECORDS_NS NSEC_PER_SEC /* how long to wait for a stream whose queue is full */
 
 struct stream {
-        CUstream handle; /* NULL: the program has destroyed it with work in flight; only the event
-                            counts */
+        CUstream handle; /* NULL: destroyed with work in flight; only the event is left */
         CUcontext context;
         CUevent event; /* our event; NULL: not needed yet */
         bool pending;  /* the event is waited for */
-        bool wanted;   /* it is to be recorded */
-        bool asked;    /* it had work when the still wait began, or at the last query */
+        bool wanted;   /* the event is to be recorded */
+        bool asked;    /* the stream had work when the still wait began, or at the last query */
 };
 
 /* A capture in progress, named by its stream: a capture ends on the stream it began on. */
@@ -32,7 +31,7 @@ struct capture {
         CUstream stream;
         CUcontext context;
         const struct gate_thread *thread;
-        CUevent probe; /* the capture before it; NULL: none */
+        CUevent probe; /* an event recorded before the capture began; NULL: none */
 };
 
 static struct context *contexts;
@@ -40,20 +39,20 @@ static struct stream *streams;
 static size_t stream_count, stream_room;
 static struct capture *captures;
 static size_t capture_count, capture_room;
-static uint64_t quiesce_at; /* gate_submissions() when last nothing was in flight */
+static uint64_t quiesce_at; /* gate_submissions() at the last quiescence */
 
 /* While the program goes on submitting, waits share marks: a new mark is made when the last one is
  * reached, and serves all waits begun by then. */
 static struct {
-        uint64_t begun;   /* waits so far */
+        uint64_t begun;   /* waits begun so far */
         uint64_t reached; /* waits up to this number are over */
-        uint64_t number;  /* the last wait that the mark is for */
+        uint64_t number;  /* the last wait that the mark serves */
         uint64_t generation;
         bool made;
 } marks;
 
 /* Events that are being recorded without the lock, because recording blocks on a full stream. The
- * stream and its context stay until that is done. */
+ * stream and its context must not be destroyed before that is done. */
 struct recording {
         struct recording *next;
         CUstream stream;
@@ -114,8 +113,8 @@ struct context *quiesce_context_primary(const struct gpu *g)
         return c;
 }
 
-/* Create both events while no thread can block inside the driver on this context: creation would
- * wait for it. */
+/* Creates both events of a context. True: the driver has context events. Call it while no thread
+ * can block inside the driver on this context: creating an event would wait for that thread. */
 static bool context_has_marks(struct context *c)
 {
         CUstreamCaptureMode mode = core_relax();
@@ -154,7 +153,7 @@ static void capture_drop(size_t i)
         captures[i] = captures[capture_count - 1];
         __atomic_store_n(&capture_count, capture_count - 1, __ATOMIC_RELAXED);
         bell_ring(&core.changed);
-        request_kick(); /* memory freed meanwhile waits for this */
+        request_kick(); /* memory freed during the capture waits for its end */
 }
 
 static bool is_recording(CUstream stream, CUcontext context)
@@ -190,7 +189,7 @@ void quiesce_context_remove(struct context *dead)
         await_recording(NULL, dead->handle);
         for (size_t i = stream_count; i-- > 0;)
                 if (streams[i].context == dead->handle)
-                        stream_drop(i); /* its event dies with the context */
+                        stream_drop(i); /* the stream's event dies with the context */
         for (size_t i = capture_count; i-- > 0;)
                 if (captures[i].context == dead->handle)
                         capture_drop(i);
@@ -248,7 +247,8 @@ CUresult quiesce_record(CUevent *event, CUcontext context, CUstream stream)
         return r;
 }
 
-/* Lock held, given up meanwhile: pointers into the list of streams are invalid afterwards. */
+/* Records an event, and gives up the lock for that: pointers into the list of streams are invalid
+ * afterwards. */
 static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream) UNLOCKS(core_lock)
 {
         struct recording self = {recordings, stream, context}, **link = &recordings;
@@ -275,7 +275,8 @@ static bool context_record(const struct context *c, CUevent event) REQUIRES(core
         return r == CUDA_SUCCESS;
 }
 
-/* The calling thread may have no context, and the legacy stream is that of the current one. */
+/* The calling thread may have no context, and CU_STREAM_LEGACY belongs to the current context: so
+ * make the stream's context current. */
 CUresult quiesce_ask_stream(CUstream stream, CUcontext context)
 {
         CUcontext popped;
@@ -317,8 +318,8 @@ static struct stream *stream_find(CUstream handle)
         return NULL;
 }
 
-/* Record an event behind the stream's work. Returns the stream's present place in the list; NULL:
- * its context is gone. */
+/* Record an event behind the stream's work. Returns the stream's new place in the list; NULL: its
+ * context is gone. */
 static struct stream *stream_record(struct stream *s) UNLOCKS(core_lock)
 {
         CUstream handle = s->handle;
@@ -335,7 +336,7 @@ static struct stream *stream_record(struct stream *s) UNLOCKS(core_lock)
         return s;
 }
 
-/* The stream was destroyed, and its work is done: remove it. */
+/* Remove a destroyed stream whose work is done. */
 static void stream_bury(struct stream *s)
 {
         if (s->event)
@@ -447,7 +448,8 @@ static void still_begin(struct context *c, unsigned defaults) UNLOCKS(core_lock)
                 c->still_marked = record_unlocked(&c->still_mark, c->handle, CU_STREAM_LEGACY);
 }
 
-/* Evaluate the result of a query. *waits: whether it still has to be waited for. */
+/* True if the queried work goes on. Otherwise *waits is cleared: the work need not be waited
+ * for. */
 static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiesce_wait *w)
         REQUIRES(core_lock)
 {
@@ -460,7 +462,8 @@ static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiesce_w
         return false;
 }
 
-/* Streams that were destroyed with work in flight: only their events are left to query. */
+/* Query the streams that were destroyed with work in flight: only their events are left. True: one
+ * of them is busy. */
 static bool dead_streams_are_busy(struct quiesce_wait *w) REQUIRES(core_lock)
 {
         bool busy = false;
@@ -507,7 +510,7 @@ static struct stream *stream_wanted(const struct context *c)
         return NULL;
 }
 
-/* For drivers without context events: one event for each stream that has work. */
+/* For drivers without context events: record one event for each stream that has work. */
 static void context_mark_streams(struct context *c) UNLOCKS(core_lock)
 {
         struct stream *s;
@@ -523,7 +526,8 @@ static void context_mark_streams(struct context *c) UNLOCKS(core_lock)
                 c->marked = record_unlocked(&c->mark, c->handle, CU_STREAM_LEGACY);
 }
 
-/* Skipped while another thread does it, and left unfinished when a capture begins meanwhile. */
+/* Records new marks. Does nothing while another thread records events, and stops when a capture
+ * begins. */
 static void marks_make(void) UNLOCKS(core_lock)
 {
         if (recordings)
@@ -567,7 +571,7 @@ static bool marks_step(struct quiesce_wait *w) UNLOCKS(core_lock)
         return w->number > marks.reached;
 }
 
-/* ---- both ---- */
+/* ---- both kinds of wait ---- */
 
 void quiesce_begin(struct quiesce_wait *w, bool still)
 {
@@ -612,7 +616,7 @@ void quiesce_wait_all(void)
         struct quiesce_wait w;
         uint64_t nap_ns = 0;
 
-        /* Nothing was submitted since nothing was in flight: the common case when a program frees
+        /* Nothing was submitted since the last quiescence: the common case when a program frees
          * many blocks in a row. */
         if (gate_submissions() == quiesce_at && !gate_anybody_inside())
                 return;

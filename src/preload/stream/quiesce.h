@@ -1,14 +1,13 @@
-/* quiesce.h: which streams a process has, and whether everything it submitted is done.
+/* quiesce.h: which streams a process has, and whether all its submitted work is done.
  *
- * A drain must not block in the driver, must not disturb a capture (on a capturing stream even a
- * query invalidates the capture; measured, CUDA 13.0), and must leave no trace: an event on the
- * legacy stream makes all later work on blocking streams wait for all earlier work on them, and
- * where the earlier waits for the later, that is for ever. So streams are asked one by one, with
- * nothing put into them, wherever nothing new can come. For per-thread default streams, which
- * nobody else can name, and for waits beside a program that goes on submitting there is an event of
- * the whole context (cuCtxRecordEvent: covers every stream, holds nothing up; measured). Drivers
- * before CUDA 12.5 do not have it: there each stream gets an event, and the legacy stream one for
- * those of the threads. */
+ * A drain must not block in the driver, must not disturb a capture (even a query of a capturing
+ * stream invalidates the capture; measured, CUDA 13.0), and must leave no trace: an event on the
+ * legacy stream orders the blocking streams, and may deadlock a program. So while nothing new can
+ * be submitted, streams are only queried, one by one. Two cases need an event of the whole context
+ * (cuCtxRecordEvent: covers every stream and delays none; measured): per-thread default streams,
+ * which other threads cannot name, and waits beside a program that goes on submitting. Drivers
+ * before CUDA 12.5 lack it: there each stream gets an event, and the legacy stream one for the
+ * per-thread streams. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,14 +23,16 @@ struct context {
         CUcontext handle;
         struct gpu *gpu;
         bool primary;
-        bool dying;        /* its destruction has begun; other threads may still use it */
-        CUgreenCtx green;  /* part of the primary context's processors, with streams of its own */
-        unsigned attached; /* cuCtxAttach() calls not yet detached */
-        CUevent mark, still_mark;  /* events of ours behind all that was submitted before */
-        bool marked, still_marked; /* waited for */
-        bool has_marks;            /* the driver has context events */
-        bool strays;               /* streams were destroyed with work in flight */
-        bool legacy_asked;         /* the legacy stream had work when it was last asked */
+        bool dying;         /* destruction has begun; other threads may still use the context */
+        CUgreenCtx green;   /* part of the primary context's processors, with streams of its own */
+        unsigned attached;  /* cuCtxAttach() calls not yet detached */
+        CUevent mark,       /* our event for waits beside a submitting program */
+                still_mark; /* our event for waits while nothing is submitted */
+        bool marked,        /* mark is waited for */
+                still_marked; /* still_mark is waited for */
+        bool has_marks;       /* the driver has context events */
+        bool strays;          /* streams were destroyed with work in flight */
+        bool legacy_asked;    /* the legacy stream had work at the last query */
 };
 
 /* For all functions below: core_lock held. */
@@ -39,40 +40,40 @@ struct context *quiesce_context(CUcontext handle); /* NULL: unknown */
 struct context *
 quiesce_context_of(const struct gpu *g); /* any living context that is not green; NULL: none */
 struct context *quiesce_context_green(CUgreenCtx green);       /* NULL: unknown */
-struct context *quiesce_context_green_of(const struct gpu *g); /* any green one; NULL */
-struct context *quiesce_context_primary(const struct gpu *g);  /* NULL: not alive */
+struct context *quiesce_context_green_of(const struct gpu *g); /* any green context; NULL: none */
+struct context *quiesce_context_primary(const struct gpu *g);  /* NULL: the GPU has none */
 struct context *quiesce_context_add(CUcontext handle, struct gpu *gpu, bool primary);
 void quiesce_context_remove(struct context *c)
-        UNLOCKS(core_lock); /* lock given up while it is used */
-/* The context that owns allocations made while this one is current: for a green one its primary. */
+        UNLOCKS(core_lock); /* the lock is given up while events are recorded in the context */
+/* Returns the context that owns allocations made in `current`: the primary one for a green one. */
 CUcontext quiesce_owner(CUcontext current);
 int quiesce_stream_add(CUstream stream, CUcontext owner);
-/* Call it before a stream is destroyed: its work in flight is still waited for, a capture on it is
+/* Call it before a stream is destroyed. Its work in flight is still waited for; a capture on it is
  * over. */
 void quiesce_stream_remove(CUstream stream) UNLOCKS(core_lock);
 
-/* Captures in progress in this process, by the stream that each began on. While there are any,
- * nothing is asked of streams. */
+/* Captures in progress are listed by the stream that each began on. While there are any, streams
+ * are not queried. */
 int quiesce_capture_begin(CUstream stream, CUcontext context, CUevent probe); /* 0, -ENOMEM */
-/* Returns the capture's probe, or NULL: the caller destroys it. Where a stream or thread ends
- * during a capture, the probe goes with the context. */
+/* Returns the capture's probe, which the caller destroys; NULL: none. If a stream or thread ends
+ * during a capture, the probe ends with its context. */
 CUevent quiesce_capture_end(CUstream stream);
-/* A capture in progress forbids this thread to allocate and to free, unless it is in relaxed mode
- * or another thread's own; a try would end the capture (measured). The driver knows which there
- * are: querying an event that was recorded before is forbidden in the same cases (measured), and
- * has no other effect. */
+/* True if a capture in progress forbids this thread to allocate and to free: an attempt would end
+ * the capture (measured). Querying an event recorded before the capture is forbidden in the same
+ * cases (measured), and has no other effect. */
 bool quiesce_capture_forbids(void);
-/* A thread's per-thread default stream ends with it, and so does a capture on it. */
+/* Call it when a thread has ended: its per-thread default stream and a capture on it have ended,
+ * too. */
 void quiesce_thread_ended(const struct gate_thread *t);
 bool quiesce_capturing(void);
-/* A capture is about to begin and is counted: wait for events that are being recorded, as
- * pool_await_records() does. */
+/* Call it when a capture is counted and about to begin. Waits for events that are being recorded,
+ * as pool_await_records() does. */
 void quiesce_await_records(void) UNLOCKS(core_lock);
-/* Whether a stream is part of a capture, as far as can be told. Needs no lock. */
+/* True if a stream is, or may be, part of a capture. Needs no lock. */
 bool quiesce_is_capturing(CUstream stream);
 
-/* Query a stream or an event of ours in its context, which need not be current; record such an
- * event, created at first use. Needs no lock. */
+/* The next three functions need no lock, and the context need not be current. quiesce_record()
+ * creates the event at first use. */
 CUresult quiesce_ask_stream(CUstream stream, CUcontext context);
 CUresult quiesce_ask_event(CUevent event, CUcontext context);
 CUresult quiesce_record(CUevent *event, CUcontext context, CUstream stream);
@@ -81,22 +82,23 @@ enum quiescence {
         QUIESCE_BUSY,
         QUIESCE_DONE,    /* all work submitted before quiesce_begin() is done, or its context has
                             failed */
-        QUIESCE_CAPTURE, /* cannot tell: a capture is in progress */
+        QUIESCE_CAPTURE, /* unknown: a capture is in progress */
 };
 
-/* Begin to wait for all that has been submitted so far by anybody in this process; then poll until
- * it is not QUIESCE_BUSY. The lock is held in both; they take a microsecond or so a stream.
- * `still`: nothing is being submitted meanwhile, because the gate is shut or because the caller
- * gives the wait up when something is; at most one such wait at a time. Where the driver has no
- * events of whole contexts the lock is given up while events are recorded. */
+/* A wait for all work that the threads of this process have submitted so far: call quiesce_begin(),
+ * then quiesce_poll() until it no longer returns QUIESCE_BUSY. The lock is held in both; each takes
+ * about a microsecond a stream. */
 struct quiesce_wait {
+        /* Nothing is submitted during the wait, because the gate is shut, or because the caller
+         * gives up the wait otherwise. At most one such wait at a time. If the driver has no
+         * context events, the lock is given up while events are recorded. */
         bool still;
         uint64_t number;
-        uint64_t generation; /* gate_submissions() when it began */
+        uint64_t generation; /* gate_submissions() when the wait began */
         uint64_t progress;   /* changes whenever some work has ended */
 };
 void quiesce_begin(struct quiesce_wait *w, bool still) UNLOCKS(core_lock);
 enum quiescence quiesce_poll(struct quiesce_wait *w) UNLOCKS(core_lock);
 
-/* Wait until all that was submitted before is done (what cuMemFree means). */
+/* Wait until all work submitted before is done (as cuMemFree promises). */
 void quiesce_wait_all(void) UNLOCKS(core_lock);

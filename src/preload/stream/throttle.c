@@ -12,50 +12,52 @@
 #include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 
-#define LANES        64u /* more streams than lanes share one */
+#define QUEUES       64u /* some streams share a queue if there are more streams */
 #define MARKS        8u
-#define GROUP_MAX    448u         /* submission blocks when a queue of the driver's is full */
-#define IDLE_NS      NSEC_PER_SEC /* a stream that was idle so long loses its lane to another */
+#define GROUP_MAX    448u /* submission blocks when one of the driver's own queues is full */
+#define IDLE_NS      NSEC_PER_SEC /* after so long an idle stream loses its queue to another */
 #define NAP_NS       (50 * NSEC_PER_USEC)
 #define PATIENCE_NS  (100 * NSEC_PER_MSEC)
-#define PATIENCE_OF  2u                  /* ... or twice what the oldest group should take */
-#define PATIENCE_MAX (60 * NSEC_PER_SEC) /* the program may have been stopped meanwhile */
+#define PATIENCE_OF  2u                  /* or so many times the oldest group's time */
+#define PATIENCE_MAX (60 * NSEC_PER_SEC) /* a measured time may include a stop of the program */
 
-/* An event, and the group of submissions before it. */
+/* An event, and the group of submissions between it and the mark before. */
 struct mark {
-        CUevent event; /* stays with the slot */
+        CUevent event; /* reused by later marks in this slot */
         CUcontext context;
-        uint32_t units; /* 0: the stream was idle; the next group is measured from here */
-        bool recording; /* a thread without the lock is recording the event */
-        bool failed;    /* the event could not be recorded: nothing is known of the group */
+        uint32_t units; /* submissions in the group; 0: the stream was idle, and the next group is
+                           measured from here */
+        bool recording; /* a thread is recording the event without the lock */
+        bool failed;    /* the event could not be recorded: the group's time is unknown */
 };
 
-/* One stream and the work on it. */
-struct lane {
-        CUstream stream;   /* NULL: the legacy one */
-        CUcontext context; /* the context of a default stream: each context has its own */
+/* The submitted work of one stream. */
+struct stream_queue {
+        CUstream stream;   /* NULL: the legacy stream */
+        CUcontext context; /* for default streams, of which each context has its own */
         const struct gate_thread *thread; /* the thread of a per-thread default stream */
         bool used;
-        uint64_t used_ns; /* when it was last submitted to */
-        unsigned epoch;   /* all counts are since this epoch of the bound began */
-        uint32_t size;    /* submissions a group */
-        bool alone;       /* one submission takes longer than the bound: one group in flight */
-        uint32_t groups;  /* groups in flight, with a mark behind them */
+        uint64_t used_ns; /* time of the last submission */
+        unsigned epoch;   /* value of the file's `epoch` when the counts below began */
+        uint32_t size;    /* how many submissions make a group */
+        bool alone;       /* one submission takes longer than bound_ns: one group in flight */
+        uint32_t groups;  /* groups in flight, each with a mark behind it */
         uint32_t open;    /* submissions without a mark behind them */
         uint64_t open_since_ns;
-        uint64_t each_ns;       /* time of one submission in the last group */
-        uint64_t stuck_ns;      /* since when threads wait without progress; 0: none waits */
-        uint64_t held_ns;       /* how long they had waited when patience ran out; 0: it has not */
-        uint32_t grant, passes; /* then so many may pass, and so many of them are left */
-        bool doubt;             /* patience is longer by half */
+        uint64_t each_ns;  /* measured time of one submission in the last group */
+        uint64_t stuck_ns; /* threads wait without progress since then; 0: no thread waits */
+        uint64_t held_ns; /* how long the threads had waited when patience ran out; 0: it did not */
+        uint32_t grant,   /* submissions that may pass after patience ran out */
+                passes;   /* how many submissions of `grant` are left */
+        bool doubt;       /* patience is longer by half */
         struct mark ring[MARKS];
         unsigned first, count;
 };
 
 static struct lock throttle_lock;
-static struct lane lanes[LANES];
-static unsigned lane_count; /* lanes behind it were never used */
-/* Written by the agent without the lock: threads hold that one while they query events. */
+static struct stream_queue queues[QUEUES];
+static unsigned queue_count; /* queues from this index on were never used */
+/* Written by the agent without throttle_lock: threads hold that lock while they query events. */
 static _Atomic unsigned epoch;
 static _Atomic uint64_t bound_ns;
 
@@ -70,61 +72,62 @@ void throttle_set(uint64_t ns)
                 gate_open(GATE_THROTTLE);
 }
 
-/* ---- lanes; lock held ---- */
+/* ---- queues; lock held ---- */
 
-static bool lane_is_recording(const struct lane *l)
+static bool queue_is_recording(const struct stream_queue *q)
 {
         for (unsigned i = 0; i < MARKS; i++)
-                if (l->ring[i].recording)
+                if (q->ring[i].recording)
                         return true;
         return false;
 }
 
-static void lane_progress(struct lane *l)
+static void queue_progress(struct stream_queue *q)
 {
-        l->stuck_ns = l->held_ns = 0;
-        l->grant = l->passes = 0;
+        q->stuck_ns = q->held_ns = 0;
+        q->grant = q->passes = 0;
 }
 
-/* Nothing is known of the stream: its next work may be long. The events are reused. */
-static void lane_reset(struct lane *l)
+/* Nothing is known of the stream any more: its next work may be long. The events are reused. */
+static void queue_reset(struct stream_queue *q)
 {
-        l->size = 1;
-        l->alone = true;
-        l->doubt = false;
-        l->groups = l->open = 0;
-        l->each_ns = 0;
-        l->first = l->count = 0;
-        l->ring[MARKS - 1].failed = true; /* no group is measured from an old event */
-        lane_progress(l);
+        q->size = 1;
+        q->alone = true;
+        q->doubt = false;
+        q->groups = q->open = 0;
+        q->each_ns = 0;
+        q->first = q->count = 0;
+        q->ring[MARKS - 1].failed = true; /* no group is measured from an old event */
+        queue_progress(q);
 }
 
-/* There may be more streams than lanes: one that was idle for long is replaced. */
-static struct lane *lane_new(CUstream stream, CUcontext context, uint64_t now)
+/* Returns a queue for the stream: a free one, or one whose stream was idle for long. Otherwise the
+ * stream shares the queue of another. */
+static struct stream_queue *queue_new(CUstream stream, CUcontext context, uint64_t now)
 {
-        struct lane *l = lanes;
+        struct stream_queue *q = queues;
 
-        while (l < &lanes[lane_count] && (l->used || lane_is_recording(l)))
-                l++;
-        if (l == &lanes[LANES])
-                for (l = lanes; l < &lanes[LANES]; l++)
-                        if (now > l->used_ns + IDLE_NS && !lane_is_recording(l))
+        while (q < &queues[queue_count] && (q->used || queue_is_recording(q)))
+                q++;
+        if (q == &queues[QUEUES])
+                for (q = queues; q < &queues[QUEUES]; q++)
+                        if (now > q->used_ns + IDLE_NS && !queue_is_recording(q))
                                 break;
-        if (l == &lanes[LANES])
-                return &lanes[((uintptr_t)stream >> 6) % LANES];
-        if (l == &lanes[lane_count])
-                lane_count++;
-        l->stream = stream;
-        l->context = context;
-        l->thread = gate_self;
-        l->used = true;
-        l->used_ns = now;
-        l->epoch = 0;
-        lane_reset(l);
-        return l;
+        if (q == &queues[QUEUES])
+                return &queues[((uintptr_t)stream >> 6) % QUEUES];
+        if (q == &queues[queue_count])
+                queue_count++;
+        q->stream = stream;
+        q->context = context;
+        q->thread = gate_self;
+        q->used = true;
+        q->used_ns = now;
+        q->epoch = 0;
+        queue_reset(q);
+        return q;
 }
 
-static struct lane *lane_of(CUstream stream, uint64_t now)
+static struct stream_queue *queue_of(CUstream stream, uint64_t now)
 {
         CUcontext context = NULL;
 
@@ -132,49 +135,48 @@ static struct lane *lane_of(CUstream stream, uint64_t now)
                 stream = NULL;
         if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
                 (void)real.cuCtxGetCurrent(&context);
-        for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
-                if (l->used && l->stream == stream && l->context == context &&
-                    (stream != CU_STREAM_PER_THREAD || l->thread == gate_self))
-                        return l;
-        return lane_new(stream, context, now);
+        for (struct stream_queue *q = queues; q < &queues[queue_count]; q++)
+                if (q->used && q->stream == stream && q->context == context &&
+                    (stream != CU_STREAM_PER_THREAD || q->thread == gate_self))
+                        return q;
+        return queue_new(stream, context, now);
 }
 
-static bool lane_is_full(const struct lane *l)
+static bool queue_is_full(const struct stream_queue *q)
 {
-        return l->groups >= (l->alone ? 1u : 2u);
+        return q->groups >= (q->alone ? 1u : 2u);
 }
 
-/* The open submissions become a group when they are enough, or old enough. */
-static bool lane_is_due(const struct lane *l, uint64_t now)
+/* The open submissions become a group when there are enough of them, or when the oldest is old. */
+static bool queue_is_due(const struct stream_queue *q, uint64_t now)
 {
-        return l->open >= l->size || (l->open > 0 && now - l->open_since_ns >= bound_ns);
+        return q->open >= q->size || (q->open > 0 && now - q->open_since_ns >= bound_ns);
 }
 
-static void lane_add(struct lane *l, uint64_t now)
+static void queue_add(struct stream_queue *q, uint64_t now)
 {
-        if (l->open++ == 0)
-                l->open_since_ns = now;
-        l->used_ns = now;
+        if (q->open++ == 0)
+                q->open_since_ns = now;
+        q->used_ns = now;
 }
 
-/* Adapt the size of a group to what the last one took: two groups are to take between half of the
- * bound and all of it. */
-static void lane_learn(struct lane *l, uint32_t units, uint64_t ns)
+/* Adapt the size of a group to the time of the last one: two groups should take between half of
+ * bound_ns and all of it. */
+static void queue_learn(struct stream_queue *q, uint32_t units, uint64_t ns)
 {
-        l->each_ns = ns / units;
-        l->alone = l->each_ns > bound_ns;
-        if (units >= l->size && ns < bound_ns / 4)
-                l->size = MIN(l->size * 2, GROUP_MAX);
-        for (; ns > bound_ns / 2 && l->size > 1; ns /= 2)
-                l->size /= 2;
+        q->each_ns = ns / units;
+        q->alone = q->each_ns > bound_ns;
+        if (units >= q->size && ns < bound_ns / 4)
+                q->size = MIN(q->size * 2, GROUP_MAX);
+        for (; ns > bound_ns / 2 && q->size > 1; ns /= 2)
+                q->size /= 2;
 }
 
-/* A group has ended. If patience ran out shortly before, the group may have waited for the work
- * that was let through then, and its time means nothing. A kernel that really takes that long shows
- * when patience is longer by half. The margin grows with the wait: a program may need some time to
- * set its own work free, and each such group would otherwise count as a kernel and double the
- * patience, up to a minute. */
-static void lane_end_group(struct lane *l, const struct mark *before, const struct mark *m)
+/* A group has ended. If patience ran out shortly before, the group may have waited for the
+ * submission that patience let through, so its time is ignored once, and patience grows by half. A
+ * kernel that really is that slow shows the next time. The margin grows with the wait: otherwise a
+ * program that is slow to let its own work go on would double the patience each time. */
+static void queue_end_group(struct stream_queue *q, const struct mark *before, const struct mark *m)
 {
         uint64_t ns;
         float ms;
@@ -182,32 +184,32 @@ static void lane_end_group(struct lane *l, const struct mark *before, const stru
         if (!m->failed && !before->failed && before->context == m->context &&
             real.cuEventElapsedTime(&ms, before->event, m->event) == CUDA_SUCCESS && ms >= 0) {
                 ns = (uint64_t)((double)ms * NSEC_PER_MSEC);
-                if (l->held_ns && ns < l->held_ns + MAX(bound_ns, l->held_ns / 4))
-                        l->doubt = !l->doubt;
+                if (q->held_ns && ns < q->held_ns + MAX(bound_ns, q->held_ns / 4))
+                        q->doubt = !q->doubt;
                 else
-                        lane_learn(l, m->units, ns);
+                        queue_learn(q, m->units, ns);
         }
-        l->groups--;
-        lane_progress(l);
+        q->groups--;
+        queue_progress(q);
 }
 
-/* Find out which groups have ended. The thread's capture mode is relaxed. */
-static void lane_look(struct lane *l)
+/* Finds out which groups have ended. The thread's capture mode is relaxed. */
+static void queue_look(struct stream_queue *q)
 {
-        while (l->count > 0) {
-                struct mark *m = &l->ring[l->first];
+        while (q->count > 0) {
+                struct mark *m = &q->ring[q->first];
 
                 if (m->recording ||
                     (!m->failed && real.cuEventQuery(m->event) == CUDA_ERROR_NOT_READY))
                         return;
                 if (m->units)
-                        lane_end_group(l, &l->ring[(l->first + MARKS - 1) % MARKS], m);
-                l->first = (l->first + 1) % MARKS;
-                l->count--;
+                        queue_end_group(q, &q->ring[(q->first + MARKS - 1) % MARKS], m);
+                q->first = (q->first + 1) % MARKS;
+                q->count--;
         }
 }
 
-/* Record an event of the current context in the mark's slot. No lock held. */
+/* Records an event of the current context in the mark's slot. No lock held. */
 static bool mark_record(struct mark *m, CUstream stream)
 {
         CUcontext context = NULL;
@@ -225,21 +227,21 @@ static bool mark_record(struct mark *m, CUstream stream)
         return real.cuEventRecord(m->event, stream) == CUDA_SUCCESS;
 }
 
-/* Put a mark behind all that the lane has counted. Gives up the lock meanwhile: recording blocks
- * where the stream's queue is full. */
-static void lane_mark(struct lane *l, CUstream stream) REQUIRES(throttle_lock)
+/* Puts a mark behind all submissions counted so far. Gives up the lock while it records, because
+ * recording blocks if the stream is full. */
+static void queue_mark(struct stream_queue *q, CUstream stream) REQUIRES(throttle_lock)
 {
-        struct mark *m = &l->ring[(l->first + l->count) % MARKS];
+        struct mark *m = &q->ring[(q->first + q->count) % MARKS];
         bool ok;
 
-        if (l->count == MARKS - 1) /* the last mark that was reached has to stay: the first group is
+        if (q->count == MARKS - 1) /* keep the last mark that was reached: the first group is
                                       measured from it */
                 return;
-        l->count++;
-        m->units = l->open;
+        q->count++;
+        m->units = q->open;
         m->recording = true;
-        l->groups += l->open > 0;
-        l->open = 0;
+        q->groups += q->open > 0;
+        q->open = 0;
         lock_release(&throttle_lock);
         ok = mark_record(m, stream);
         lock_acquire(&throttle_lock);
@@ -247,37 +249,38 @@ static void lane_mark(struct lane *l, CUstream stream) REQUIRES(throttle_lock)
         m->failed = !ok; /* the stream belongs to another context, or is gone */
 }
 
-/* Start to measure a stream that is new, or was not measured since the bound was set. Work already
- * on it is the first group. */
-static void lane_begin(struct lane *l, CUstream stream, uint64_t now)
+/* Starts to measure a stream that is new, or was not measured since the throttle was switched on.
+ * Work already on the stream is the first group. */
+static void queue_begin(struct stream_queue *q, CUstream stream, uint64_t now)
 {
-        if (lane_is_recording(l))
+        if (queue_is_recording(q))
                 return;
-        l->epoch = epoch;
-        lane_reset(l);
+        q->epoch = epoch;
+        queue_reset(q);
         if (real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
-                lane_add(l, now);
+                queue_add(q, now);
 }
 
-/* Make the open submissions a group. On an idle stream a mark would tell when it was recorded, not
- * when the work ended. */
-static void lane_close(struct lane *l, CUstream stream, uint64_t now) REQUIRES(throttle_lock)
+/* Makes the open submissions a group. An idle stream gets no mark: it would show when it was
+ * recorded, not when the work ended. */
+static void queue_close(struct stream_queue *q, CUstream stream, uint64_t now)
+        REQUIRES(throttle_lock)
 {
-        uint64_t most = now - l->open_since_ns;
+        uint64_t most = now - q->open_since_ns;
 
-        if (l->count > 0 || real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
-                lane_mark(l, stream);
+        if (q->count > 0 || real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+                queue_mark(q, stream);
                 return;
         }
         if (most <= bound_ns / 2)
-                lane_learn(l, l->open, most);
-        l->open = 0;
+                queue_learn(q, q->open, most);
+        q->open = 0;
 }
 
 bool throttle_pass(CUstream stream)
 {
         CUstreamCaptureMode mode;
-        struct lane *l;
+        struct stream_queue *q;
         uint64_t now;
         bool full;
 
@@ -288,35 +291,35 @@ bool throttle_pass(CUstream stream)
         mode = core_relax();
         lock_acquire(&throttle_lock);
         now = clock_now_ns();
-        l = lane_of(stream, now);
-        if (l->epoch != epoch)
-                lane_begin(l, stream, now);
-        if (l->open == 0 || lane_is_due(l, now) || lane_is_full(l))
-                lane_look(l);
-        if (lane_is_due(l, now))
-                lane_close(l, stream, now);
-        full = bound_ns && lane_is_full(l);
-        if (full && l->passes > 0) {
-                l->passes--;
+        q = queue_of(stream, now);
+        if (q->epoch != epoch)
+                queue_begin(q, stream, now);
+        if (q->open == 0 || queue_is_due(q, now) || queue_is_full(q))
+                queue_look(q);
+        if (queue_is_due(q, now))
+                queue_close(q, stream, now);
+        full = bound_ns && queue_is_full(q);
+        if (full && q->passes > 0) {
+                q->passes--;
                 full = false;
         }
         if (!full) {
-                if (l->count == 0 && l->open == 0)
-                        lane_mark(l, stream);
-                lane_add(l, now);
+                if (q->count == 0 && q->open == 0)
+                        queue_mark(q, stream);
+                queue_add(q, now);
         }
         lock_release(&throttle_lock);
         core_unrelax(mode);
         return !full;
 }
 
-/* How long threads wait without progress until one may pass; twice as long until two more may, and
- * so on: with equal rounds more and more would pass behind kernels of seconds. */
-static uint64_t patience_of(const struct lane *l)
+/* How long threads wait without progress until one may pass. Each further round lets twice as many
+ * pass and lasts twice as long: equal rounds would let ever more pass behind kernels of seconds. */
+static uint64_t patience_of(const struct stream_queue *q)
 {
-        uint64_t ns = MAX(PATIENCE_NS, PATIENCE_OF * l->each_ns * l->ring[l->first].units);
+        uint64_t ns = MAX(PATIENCE_NS, PATIENCE_OF * q->each_ns * q->ring[q->first].units);
 
-        return MIN(ns + (l->doubt ? ns / 2 : 0), PATIENCE_MAX) * MAX(2 * l->grant, 1u);
+        return MIN(ns + (q->doubt ? ns / 2 : 0), PATIENCE_MAX) * MAX(2 * q->grant, 1u);
 }
 
 void throttle_wait(CUstream stream)
@@ -326,24 +329,25 @@ void throttle_wait(CUstream stream)
         bool over = false;
 
         while (!over) {
-                struct lane *l;
+                struct stream_queue *q;
                 uint64_t now;
 
                 lock_acquire(&throttle_lock);
-                now = clock_now_ns(); /* not earlier than times that other threads have noted */
-                l = lane_of(stream, now);
+                now = clock_now_ns(); /* read under the lock, so not earlier than times that other
+                                         threads have noted */
+                q = queue_of(stream, now);
                 over = quiesce_capturing();
                 if (!over)
-                        lane_look(l);
-                over = over || !lane_is_full(l) || l->passes > 0 || !bound_ns ||
+                        queue_look(q);
+                over = over || !queue_is_full(q) || q->passes > 0 || !bound_ns ||
                        atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_NO_LEASE;
-                if (!over && !l->stuck_ns) {
-                        l->stuck_ns = now;
-                } else if (!over && now - l->stuck_ns > patience_of(l)) {
-                        /* One long kernel, or work that waits for a submission that is held back
-                         * here. */
-                        l->held_ns = now - l->stuck_ns;
-                        l->passes = l->grant = MAX(MIN(2 * l->grant, 2 * GROUP_MAX), 1u);
+                if (!over && !q->stuck_ns) {
+                        q->stuck_ns = now;
+                } else if (!over && now - q->stuck_ns > patience_of(q)) {
+                        /* The work in flight is one long kernel, or waits for a submission that is
+                         * held back here. */
+                        q->held_ns = now - q->stuck_ns;
+                        q->passes = q->grant = MAX(MIN(2 * q->grant, 2 * GROUP_MAX), 1u);
                         over = true;
                 }
                 lock_release(&throttle_lock);
@@ -356,31 +360,31 @@ void throttle_wait(CUstream stream)
 void throttle_forget_stream(CUstream stream)
 {
         lock_acquire(&throttle_lock);
-        for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
-                if (l->used && l->stream == stream)
-                        l->used = false; /* the next stream reuses its events */
+        for (struct stream_queue *q = queues; q < &queues[queue_count]; q++)
+                if (q->used && q->stream == stream)
+                        q->used = false; /* the next stream reuses the queue's events */
         lock_release(&throttle_lock);
 }
 
 void throttle_forget_thread(const struct gate_thread *t)
 {
         lock_acquire(&throttle_lock);
-        for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
-                if (l->stream == CU_STREAM_PER_THREAD && l->thread == t)
-                        l->used = false;
+        for (struct stream_queue *q = queues; q < &queues[queue_count]; q++)
+                if (q->stream == CU_STREAM_PER_THREAD && q->thread == t)
+                        q->used = false;
         lock_release(&throttle_lock);
 }
 
 void throttle_forget(CUcontext context)
 {
         lock_acquire(&throttle_lock);
-        for (struct lane *l = lanes; l < &lanes[lane_count]; l++) {
-                if (l->context == context)
-                        l->used = false;
+        for (struct stream_queue *q = queues; q < &queues[queue_count]; q++) {
+                if (q->context == context)
+                        q->used = false;
                 for (unsigned i = 0; i < MARKS; i++)
-                        if (l->ring[i].context == context) {
-                                l->ring[i].context = NULL; /* the event dies with it */
-                                l->used = false;
+                        if (q->ring[i].context == context) {
+                                q->ring[i].context = NULL; /* the event dies with its context */
+                                q->used = false;
                         }
         }
         lock_release(&throttle_lock);

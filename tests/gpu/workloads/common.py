@@ -1,5 +1,5 @@
-"""Shared by the workloads of frameworks.py. A workload is a program as a user would write it: it knows nothing of sublet. It
-prints each result as one JSON line, with a hash of all its bits and a few of its values."""
+"""Functions for the workloads of frameworks.py. A workload is a program as a user would write it: it knows nothing of
+sublet. It prints each result as one JSON line, with a hash of all its bits and some of its values."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ def say(event, **fields):
 
 
 def result(name, *arrays):
-    """All arrays (NumPy's, or whatever numpy.asarray() takes) as one result."""
+    """Prints all arrays (NumPy's, or whatever numpy.asarray() takes) as one result."""
     digest, values = hashlib.sha256(), []
     for a in arrays:
         a = np.ascontiguousarray(np.asarray(a))
@@ -29,7 +29,7 @@ def result(name, *arrays):
 
 
 def run(cases):
-    """Runs the case that the first argument names; the time is the case's alone, without imports."""
+    """Runs the case that the first argument names, and times the case without the imports."""
     global _began
     name = sys.argv[1]
     if name not in cases:

@@ -25,7 +25,7 @@ def arrays():
 
 
 def async_pool():
-    """The same, with stream-ordered allocation."""
+    """Runs arrays() with stream-ordered allocation."""
     cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
     arrays()
 
@@ -62,7 +62,8 @@ extern "C" __global__ void scale(float *a, int n)
 
 
 def kernels():
-    """Compiled at run time; a texture over an array, constants and globals of a module, streams, a captured graph."""
+    """Kernels compiled at run time; a texture over an array, constants and globals of a module, streams, a captured
+    graph."""
     module = cupy.RawModule(code=SOURCE, backend="nvrtc")
     mix, scale = module.get_function("mix"), module.get_function("scale")
     n = 1 << 18

@@ -1,4 +1,4 @@
-"""JAX: a training loop as one program, and its libraries. How it allocates is in the environment."""
+"""JAX: a training loop as one program, and its libraries. The environment chooses the allocator."""
 
 import os
 
@@ -61,7 +61,7 @@ def arrays():
 
 
 def large():
-    """The training, with much memory beside it whose sums are taken again and again. LARGE_GIB says how much."""
+    """Trains beside LARGE_GIB of memory, whose sums are taken again and again."""
     n = int(os.environ.get("LARGE_GIB", "1"))
 
     @jax.jit

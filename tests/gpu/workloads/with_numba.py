@@ -2,7 +2,7 @@
 
 import numpy as np
 
-np.row_stack = np.vstack  # numba-cuda 0.30 still wants the name that NumPy 2.5 has dropped
+np.row_stack = np.vstack  # numba-cuda 0.30 still uses the name that NumPy 2.5 has dropped
 
 from numba import cuda, float32, int32  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime: a network of a few operators, run on the GPU where the package has it."""
+"""ONNX Runtime: a network of a few operators, run on the GPU if the package supports it."""
 
 import sys
 

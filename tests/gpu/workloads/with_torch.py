@@ -89,7 +89,7 @@ def compiled():
 
 
 def compiled_graphs():
-    """The memory of inductor's CUDA graphs lies in private pools."""
+    """Inductor's CUDA graphs keep their memory in private pools."""
     model = net(width=128, layers=1).eval()
     f = torch.compile(model, mode="reduce-overhead")
     with torch.no_grad():
@@ -100,7 +100,7 @@ def compiled_graphs():
 
 
 def graphs():
-    """A whole training step, captured once."""
+    """A whole training step is captured once."""
     model = net()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=True)
     pictures, words = (t.cuda() for t in host_batch(0))
@@ -141,7 +141,7 @@ class Pictures(torch.utils.data.Dataset):
 
 
 def loader():
-    """Workers are forked from the process that has a context, and their batches pinned by a thread."""
+    """Workers are forked from a process that has a context, and a thread pins their batches."""
     model = net()
     torch.zeros(1).cuda()
     data = torch.utils.data.DataLoader(Pictures(), batch_size=32, num_workers=3, pin_memory=True, persistent_workers=True)
@@ -150,17 +150,17 @@ def loader():
 
 
 def expandable():
-    """Started with expandable segments: PyTorch maps and unmaps memory itself."""
+    """The environment chooses expandable segments: PyTorch maps and unmaps memory itself."""
     sizes()
 
 
 def stream_ordered():
-    """Started with cudaMallocAsync as its allocator."""
+    """The environment chooses cudaMallocAsync as the allocator."""
     sizes()
 
 
 def sizes():
-    """Batches of all sizes, and the cache emptied in between."""
+    """Batches of all sizes, with the cache emptied between them."""
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
@@ -173,8 +173,8 @@ def sizes():
 
 
 def out_of_memory():
-    """Between the steps of a training, allocations that the driver refuses and that are tried again with less, as users do.
-    A TiB fits no card; what is next to it is small, so that nothing is taken from the cases beside this one."""
+    """Between the steps of a training the driver refuses allocations, and the program tries again with less, as users
+    do. A TiB fits no card; the next size is small, so that the cases beside this one lose no memory."""
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses, sums, refused = [], [], 0
@@ -204,7 +204,7 @@ def receive(inbox, outbox):
 
 
 def another_process():
-    """Tensors are sent to a process, which changes them where they are; it sends its own back."""
+    """Sends tensors to a process, which changes them in place and sends its own tensors back."""
     context = mp.get_context("spawn")
     inbox, outbox = context.Queue(), context.Queue()
     child = context.Process(target=receive, args=(inbox, outbox))
@@ -265,7 +265,7 @@ def libraries():
 
 
 def two_gpus():
-    """Two halves on two GPUs that need each other's results all the time."""
+    """Two halves of a network on two GPUs that need each other's results all the time."""
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(5)
     a = torch.randn(2048, 2048).to("cuda:0")

@@ -13,7 +13,7 @@ ROUNDS = 6
 
 
 def consume(tasks, answers):
-    """Adds up what it gets, changes it in place, and sends tensors of its own back."""
+    """Adds up each tensor that it gets, changes it in place, and sends a tensor of its own back."""
     kept = []
     while True:
         task = tasks.get()
@@ -23,7 +23,7 @@ def consume(tasks, answers):
         task.mul_(-1)
         torch.cuda.synchronize()
         mine = torch.arange(task.numel() % 1000 + 1, device="cuda", dtype=torch.float32)
-        kept.append(mine)  # until the other side has let go of it
+        kept.append(mine)  # kept until the other side has released it
         answers.put((total, mine))
         del task, mine
         torch.cuda.ipc_collect()
@@ -41,14 +41,14 @@ def exchange():
     before = [b.sum().item() for b in ballast]
     for i in range(ROUNDS):
         sent = [torch.randn(n, device="cuda") + i for n in SIZES]
-        for k, t in enumerate(sent + [sent[3][1000:2000], sent[4].view(1000, -1)[:, 7]]):  # and parts of what is sent
+        for k, t in enumerate(sent + [sent[3][1000:2000], sent[4].view(1000, -1)[:, 7]]):  # also parts of sent tensors
             copy = t.clone()
             tasks.put(t)
             total, theirs = answers.get(timeout=120)
             assert torch.equal(t, -copy), "it was not changed in place"
             common.result(f"round {i}, tensor {k}", t.cpu(), theirs.cpu(), torch.tensor(total))
             del theirs
-            t.mul_(-1)  # as it was
+            t.mul_(-1)  # restores the tensor
         del sent, t, copy
         torch.cuda.ipc_collect()
         torch.cuda.empty_cache()

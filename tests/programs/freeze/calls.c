@@ -1,15 +1,15 @@
-/* calls.c: what still works in a process whose channels are off the GPU.
+/* calls.c: which driver calls work in a process whose channels are off the GPU.
  *
  *   calls [--case NAME] [--rounds N] [--printf no]
  *
- * A program has a kernel on the GPU that never ends by itself. One of its threads makes a call of
- * the driver's; all channels of the program are frozen; then another thread, in a context of its
- * own (the mover), creates, maps, copies, unmaps and releases memory, the program's too. Twice for
- * each call: the call begins while frozen; and N freezes at random moments while a thread repeats
- * it. One JSON line each says whether the mover ended, and whether the kernel stood meanwhile.
+ * A program has a kernel on the GPU that never ends by itself. One of its threads makes a driver
+ * call, and all channels of the program are frozen. Then another thread with its own context (the
+ * mover) creates, maps, copies, unmaps and releases memory, the program's too. Each call is tried
+ * in two ways: the call begins while frozen; and N freezes at random moments while a thread repeats
+ * it. One JSON line each says whether the mover ended, and whether the kernel stopped in that time.
  *
- * Each case is a process of its own. A watchdog lets the channels go after half a second, without a
- * call of the driver's. It only ever freezes channels of its own process. */
+ * Each case is a process of its own. A watchdog thaws the channels after half a second without a
+ * driver call. The probe freezes only channels of its own process. */
 #include "freezing.h"
 
 #define USED(X)                         \
@@ -83,8 +83,9 @@ USED(DRIVER_FUNCTION)
 /* ---- what the parent sees of a child ---- */
 
 static struct shared {
-        _Atomic int step;             /* of the mover: its index in steps[] */
-        _Atomic uint64_t count, stop; /* the kernel's progress; not 0: it may end */
+        _Atomic int step;       /* the mover's step: an index in steps[] */
+        _Atomic uint64_t count, /* the kernel's progress */
+                stop;           /* not 0: the kernel may end */
 } * shared;
 
 static const char *const steps[] = {"idle",   "set context", "create",   "map",
@@ -113,13 +114,14 @@ static const char ptx[] =
 
 /* ---- the program ---- */
 
-static bool kernels_print = true; /* not those of a simulated driver */
+static bool kernels_print = true; /* false for kernels of a simulated driver */
 static CUdevice device;
 static CUcontext program, mover;
 static CUmodule module;
 static CUfunction count_kernel, tiny, say;
 static CUstream busy, other;
-static CUdeviceptr movable, room; /* PIECES of the program's; addresses for as many more */
+static CUdeviceptr movable, /* PIECES of the program's memory */
+        room;               /* addresses for as many other pieces */
 static CUmemGenericAllocationHandle handles[PIECES];
 static char *pageable, *pinned;
 
@@ -342,7 +344,7 @@ static void take(CUdeviceptr at, CUmemGenericAllocationHandle h)
         TRY(cuMemRelease, h);
 }
 
-/* The program's memory goes, other memory takes its place, and the program's comes back. */
+/* Evicts the program's memory, uses its room for other memory, and restores it. */
 static void *move(void *unused)
 {
         CUmemGenericAllocationHandle others[PIECES];
@@ -415,8 +417,8 @@ static bool wait_for_mover(uint64_t most_ns)
 
 struct outcome {
         uint64_t freeze_ns, thaw_ns, mover_ns;
-        int blocked_at;          /* a step; 0: the mover ended while frozen */
-        uint64_t blocked_for_ns; /* after the thaw */
+        int blocked_at;          /* the mover's step, or 0 if the mover ended while frozen */
+        uint64_t blocked_for_ns; /* how long the mover was blocked after the thaw */
         bool stood, in_call;
 };
 
@@ -455,7 +457,7 @@ static struct outcome one_freeze(bool call_while_frozen, pthread_t *thread)
         if (o.blocked_at) {
                 at = clock_now_ns();
                 if (!wait_for_mover(2 * NSEC_PER_SEC))
-                        shared->stop = 1; /* it waits for the kernel's end */
+                        shared->stop = 1; /* because the mover waits for the kernel's end */
                 (void)wait_for_mover(5 * NSEC_PER_SEC);
                 o.blocked_for_ns = clock_now_ns() - at;
                 if (shared->step != DONE)
@@ -532,7 +534,7 @@ static void set_up(void)
         if (kernels_print)
                 a_kernel(say, other);
         TRY(cuStreamSynchronize, other);
-        /* Once in both directions: whatever libcuda makes at first use exists then. */
+        /* Moves once in both directions, so that libcuda makes its own objects before a freeze. */
         (void)move(NULL);
         owner = CHANNELS_PROGRAM;
         TRY(cuCtxSetCurrent, program);

@@ -1,10 +1,10 @@
-/* dangers.c: what may set a frozen program going, and what comes of one that ends.
+/* dangers.c: what may thaw a frozen program, and what happens to a frozen program that ends.
  *
  *   dangers [schedule|state|foreign|kill|kill-running|exit]...
  *
- * Each is a child of its own with a kernel that counts and a copy queued behind it. One JSON line
- * each. A neighbour, a process that makes and releases 2 MiB all the time, says how long its
- * longest turn took meanwhile. */
+ * Each case is a child with a kernel that counts and a copy queued behind it, and prints one JSON
+ * line. A bystander, a process that creates and releases 2 MiB all the time, measures its longest
+ * round during the case. */
 #include "freezing.h"
 
 #include <signal.h>
@@ -40,8 +40,8 @@ static const char ptx[] =
 
 static struct shared {
         _Atomic uint64_t count, stop;
-        _Atomic uint64_t longest_ns; /* the neighbour's */
-        _Atomic uint64_t used;       /* bytes of the card, as the neighbour sees them */
+        _Atomic uint64_t longest_ns; /* the bystander's longest round */
+        _Atomic uint64_t used;       /* bytes of the card, as the bystander sees them */
         _Atomic bool ready, enough;
         struct channels_call calls[32];
 } * shared;
@@ -60,7 +60,7 @@ static void driver(void)
         TRY(cuCtxSetCurrent, context);
 }
 
-static void neighbour(void)
+static void bystander(void)
 {
         const CUmemAllocationProp on_card = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -124,7 +124,7 @@ static uint32_t first_group(void)
         return 0;
 }
 
-/* A group's own control, which schedules its channels. */
+/* Schedules a group's channels by the group's own control. */
 static void schedule(void)
 {
         uint8_t on[3] = {1, 0, 0};
@@ -141,7 +141,7 @@ static void schedule(void)
         printf(",\"thaw\":\"%#x\",\"counts_thawed\":%d}\n", status, counts());
 }
 
-/* The diagnostic class's answer: { channel, client, bound, enabled, scheduled, … }. */
+/* Prints the diagnostic class's answer: { channel, client, bound, enabled, scheduled, … }. */
 static void state(void)
 {
         struct {
@@ -155,7 +155,7 @@ static void state(void)
                 uint64_t at;
 
                 if (round == 0) {
-                        (void)freeze(); /* only to have the list */
+                        (void)freeze(); /* only to fill the list of channels */
                         (void)thaw();
                         a = (struct rm_alloc_short){.alloc = {calls[0].client, calls[0].subdevice,
                                                               0x5b1e7001, 0x208f, 0}};
@@ -188,7 +188,7 @@ static void state(void)
         printf("}\n");
 }
 
-/* ---- by the parent ---- */
+/* ---- in the parent ---- */
 
 static pid_t start(void (*run)(void))
 {
@@ -208,13 +208,13 @@ static bool freezes, exits;
 static void worker(void)
 {
         start_work();
-        (void)freeze(); /* also to list its channels */
+        (void)freeze(); /* also fills the list of its channels */
         memcpy(shared->calls, calls, sizeof(calls));
         if (!freezes)
                 (void)thaw();
         shared->ready = true;
         if (exits) {
-                (void)usleep(400000); /* the card is looked at */
+                (void)usleep(400000); /* time for the bystander to look at the card */
                 exit(0);
         }
         for (;;)
@@ -228,7 +228,7 @@ static void wait_ready(void)
         shared->ready = false;
 }
 
-/* Another process, with a client and a descriptor of its own, names the program's channels. */
+/* Names the program's channels from another process, with its own client and descriptor. */
 static void foreigner(void)
 {
         struct channels_call c;
@@ -236,7 +236,7 @@ static void foreigner(void)
         bool stood;
 
         driver();
-        (void)freeze(); /* its own: to have a descriptor and a subdevice */
+        (void)freeze(); /* freezes itself once, to have a descriptor and a subdevice */
         (void)thaw();
         c = shared->calls[0];
         status = control_by(&calls[0], &c, true);
@@ -256,14 +256,14 @@ static void ends(const char *what)
         exits = strcmp(what, "exit") == 0;
         freezes = exits || strcmp(what, "kill") == 0;
         shared->enough = false;
-        beside = start(neighbour);
+        beside = start(bystander);
         wait_ready();
         (void)usleep(200000);
         pid = start(worker);
         wait_ready();
         (void)usleep(200000);
         before = shared->used;
-        printf("{\"what\":\"%s\",\"neighbour_before_ms\":%.1f", what,
+        printf("{\"what\":\"%s\",\"bystander_before_ms\":%.1f", what,
                (double)shared->longest_ns / 1e6);
         shared->longest_ns = 0;
         at = clock_now_ns();
@@ -276,7 +276,7 @@ static void ends(const char *what)
         printf(",\"died_ms\":%.1f,\"memory_back_ms\":%.1f", (double)died / 1e6,
                (double)(clock_now_ns() - at) / 1e6);
         (void)usleep(300000);
-        printf(",\"neighbour_longest_ms\":%.1f}\n", (double)shared->longest_ns / 1e6);
+        printf(",\"bystander_longest_ms\":%.1f}\n", (double)shared->longest_ns / 1e6);
         (void)fflush(stdout);
         shared->enough = true;
         (void)waitpid(beside, &status, 0);

@@ -1,8 +1,8 @@
-/* freezing.h: what the probes of freezing have in common: the driver's functions, the record of
- * their channels by a door of ioctl() in the program itself, freeze and thaw.
+/* freezing.h: common to the probes of freezing: the driver's functions, the record of their
+ * channels by an ioctl() in the program itself, freeze and thaw.
  *
- * For one file to include, linked with -rdynamic and src/preload/channels.c. They name no object
- * but the process's own. */
+ * Included by one file of a program, which is linked with -rdynamic and src/preload/channels.c. The
+ * probes name only objects of their own process. */
 #pragma once
 
 #include <dlfcn.h>
@@ -28,7 +28,7 @@
 #include "cuda/cuda_api.def"
 #undef CU
 
-/* A file lists what it uses as USED(X). */
+/* Each file lists the driver functions that it uses as USED(X). */
 #define DRIVER_FUNCTION(name)      static __typeof__(name) *p_##name;
 #define FIND_DRIVER_FUNCTION(name) p_##name = (__typeof__(name) *)dlsym(library, #name);
 #define TRY(name, ...)             try_(p_##name(__VA_ARGS__), #name)
@@ -42,7 +42,7 @@ static void try_(CUresult r, const char *call)
         _exit(1);
 }
 
-/* ---- the door of ioctl, and freezing ---- */
+/* ---- ioctl() and freezing ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct channels ledger;
@@ -52,7 +52,7 @@ static struct channels_call calls[32];
 static size_t calls_count;
 static _Atomic unsigned made_while_frozen, freed_while_frozen;
 
-/* The driver library's calls go here; a simulated driver has an ioctl() of its own. */
+/* The ioctl() for the driver library's calls; a simulated driver has one of its own. */
 static int (*next_ioctl)(int, unsigned long, ...);
 
 static int raw_ioctl(int fd, unsigned long request, void *argument)
@@ -62,7 +62,7 @@ static int raw_ioctl(int fd, unsigned long request, void *argument)
         return (int)syscall(SYS_ioctl, fd, request, argument);
 }
 
-/* The driver; what its library asks of RM is passed on to where it would have gone. */
+/* Loads the driver. Requests of its library to RM are passed on to the ioctl() behind ours. */
 static void *open_driver(void)
 {
         void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -134,7 +134,7 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
         return r;
 }
 
-/* RM's status; 0xe0000000 and the errno where the kernel did not pass the call on. */
+/* Returns RM's status, or 0xe0000000 and the errno if the kernel did not pass the call on. */
 static uint32_t control_of(int fd, uint32_t client, uint32_t object, uint32_t command, void *params,
                            uint32_t size)
 {
@@ -150,7 +150,7 @@ static uint32_t control_of(int fd, uint32_t client, uint32_t object, uint32_t co
         return k.status;
 }
 
-/* Names the channels of one call on the subdevice of another. */
+/* Names the channels of the call `c` on the subdevice of the call `by`. */
 static uint32_t control_by(const struct channels_call *by, const struct channels_call *c,
                            bool disable)
 {

@@ -1,11 +1,11 @@
 /* limits.c: who may freeze whom, what a frozen program's calls and copies do, how it ends, and
- * which way its memory goes fastest.
+ * which way of moving its memory is the fastest.
  *
  *   limits [foreign_user|own_descriptor|wfi|pointer_calls|copies_faulting|exit_frozen|movers]...
  *
- * Each case works in children of its own, which the parent kills after 60 s. One JSON line each
- * fact. A watchdog in each child that freezes lets the channels go after 20 s; where memory is away
- * it ends the process instead. It names no process and no channel but those of its children. */
+ * Each case works in its own children, which the parent kills after 60 s. One JSON line a fact. A
+ * watchdog in each child that freezes thaws the channels after 20 s, or ends the process if memory
+ * is evicted. The probe names only processes and channels of its children. */
 #include "freezing.h"
 
 #include <grp.h>
@@ -60,30 +60,31 @@
         X(cuMemRelease)                 \
         X(cuMemExportToShareableHandle) \
         X(cuMemImportFromShareableHandle)
-/* A driver may lack them. */
+/* Functions that a driver may lack. */
 #define MAY_BE_THERE(X)       \
         X(cuMemPrefetchAsync) \
         X(cuMemcpyBatchAsync)
 USED(DRIVER_FUNCTION)
 MAY_BE_THERE(DRIVER_FUNCTION)
 
-#define OWNER_UID    65534u
-#define STRANGER_UID 65533u
-#define CHILD_NS     (60 * NSEC_PER_SEC)
-#define FROZEN_NS    (20 * NSEC_PER_SEC)
+#define OWNER_UID 65534u
+#define OTHER_UID 65533u
+#define CHILD_NS  (60 * NSEC_PER_SEC)
+#define FROZEN_NS (20 * NSEC_PER_SEC)
 
-/* ---- what the processes share ---- */
+/* ---- memory shared by the processes ---- */
 
 enum state { STARTED, READY, DONE };
 enum order { NONE, FREEZE, THAW, END, EXECUTE };
 
 struct program {
-        _Atomic uint64_t count, stop; /* the kernel's progress; not 0: it may end */
+        _Atomic uint64_t count, /* the kernel's progress */
+                stop;           /* not 0: the kernel may end */
         _Atomic int state, order;
-        _Atomic uint64_t frozen_at_ns; /* by whomever; 0: it runs */
+        _Atomic uint64_t frozen_at_ns; /* the time of a freeze by any process; 0: it runs */
         _Atomic uint64_t ending_at_ns;
-        _Atomic uint32_t status; /* of its last freeze or thaw */
-        _Atomic int copies;      /* what its stream of copies said when frozen */
+        _Atomic uint32_t status; /* status of the last freeze or thaw */
+        _Atomic int copies;      /* the copy stream's answer at the freeze */
         size_t calls_count;
         struct channels_call calls[8];
 };
@@ -92,15 +93,16 @@ struct program {
 
 static struct shared {
         struct program programs[PROGRAMS];
-        _Atomic int stranger; /* a step of the other process */
-        _Atomic bool enough, neighbour_ready, wfi_refused, wfi_harmed;
-        _Atomic uint64_t used, longest_ns; /* as the neighbour sees them */
-        _Atomic uint64_t first_submit_ns;  /* of the mover's first copy in */
+        _Atomic int holder_step; /* a step of the process that holds the descriptor */
+        _Atomic bool enough, bystander_ready, wfi_refused, wfi_harmed;
+        _Atomic uint64_t used;            /* bytes of the card, as the bystander sees them */
+        _Atomic uint64_t longest_ns;      /* the bystander's longest round */
+        _Atomic uint64_t first_submit_ns; /* the time of the mover's first copy in */
 } * shared;
 
 #define SHARED_BYTES align_up(sizeof(*shared), 4096)
 
-static struct program *me; /* the program that this process is, or that it freezes */
+static struct program *me; /* the program of this process, or the program that it freezes */
 static const char *now_case, *now_part = "";
 
 /* ---- in a child: the driver, a kernel, freezing under a watchdog ---- */
@@ -126,7 +128,7 @@ static CUdevice device;
 static CUcontext program, mover;
 static CUmodule module;
 static CUstream busy, other, carry[2];
-static _Atomic bool away; /* memory that the program uses is not there: it must not go on */
+static _Atomic bool away; /* the program's memory is evicted, so the program must not go on */
 
 static const CUmemAccessDesc both_ways = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
                                           .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -164,7 +166,7 @@ static CUfunction function(const char *name)
         return f;
 }
 
-/* Ends the child where there is nothing to freeze. */
+/* Ends the child if there is nothing to freeze. */
 static void need_channels(void)
 {
         bool all = list_channels();
@@ -203,8 +205,8 @@ static void use_mover(void)
         TRY(cuCtxSetCurrent, mover);
 }
 
-/* libcuda makes more of its own at a stream's first copy. That copy is made here, before the
- * freeze. */
+/* Makes a stream's first copy before the freeze, because libcuda makes more channels of its own at
+ * that copy. */
 static void warm(void)
 {
         CUdeviceptr m;
@@ -354,7 +356,7 @@ static void take(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle h)
         TRY(cuMemRelease, h);
 }
 
-/* Root becomes another user before it knows of the driver; /proc/self stays readable to it. */
+/* Becomes another user before the process loads the driver. /proc/self stays readable to it. */
 static void become(uid_t uid)
 {
         if (uid != geteuid() &&
@@ -367,7 +369,7 @@ static void become(uid_t uid)
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-/* ---- by the parent ---- */
+/* ---- in the parent ---- */
 
 static pid_t start(void (*run)(void))
 {
@@ -391,7 +393,7 @@ static bool gone(pid_t pid)
         return waitid(P_PID, (id_t)pid, &i, WEXITED | WNOHANG | WNOWAIT) < 0 || i.si_pid == pid;
 }
 
-/* False: the process is gone, or it took too long. */
+/* Returns false if the process is gone, or took too long. */
 static bool await(_Atomic int *what, int value, pid_t pid, uint64_t most_ns)
 {
         uint64_t until = clock_now_ns() + most_ns;
@@ -401,7 +403,7 @@ static bool await(_Atomic int *what, int value, pid_t pid, uint64_t most_ns)
         return *what == value;
 }
 
-/* False: it had to be killed. */
+/* Waits for the end of a process. Returns false if the process had to be killed. */
 static bool reap(pid_t pid, uint64_t most_ns)
 {
         uint64_t until = clock_now_ns() + most_ns;
@@ -441,7 +443,7 @@ static bool is_root(void)
 
 /* ---- foreign_user and own_descriptor ---- */
 
-static int ends[2]; /* of a socket: the owner's, the stranger's */
+static int ends[2]; /* of a socket: one for the owner, one for the process that freezes it */
 
 static void send_with(int s, const void *data, size_t size, int fd)
 {
@@ -480,7 +482,7 @@ static ssize_t receive_with(int s, void *data, size_t size, int *ret_fd, int fla
         return n;
 }
 
-/* A program that counts, does as it is told, and in the end lets itself go. */
+/* A program that counts, obeys orders, and thaws itself in the end. */
 static void owner_program(void)
 {
         CUresult r;
@@ -520,7 +522,7 @@ static bool tell_owner(enum order o)
         return me->order == NONE;
 }
 
-static struct channels_call own_call; /* the stranger's subdevice and descriptor */
+static struct channels_call own_call; /* the freezing process's subdevice and descriptor */
 
 static uint32_t name_owners(bool disable, uint64_t *ret_ns)
 {
@@ -532,7 +534,7 @@ static uint32_t name_owners(bool disable, uint64_t *ret_ns)
         for (size_t i = 0; i < me->calls_count; i++) {
                 struct channels_call by = own_call;
 
-                if (!by.client) { /* the owner's own subdevice, by a descriptor that was sent */
+                if (!by.client) { /* uses the owner's subdevice, by the descriptor that it sent */
                         by = me->calls[i];
                         by.fd = own_call.fd;
                 }
@@ -552,7 +554,7 @@ static void let_owner_go(void)
         (void)name_owners(false, &ns);
 }
 
-static uid_t stranger_uid;
+static uid_t other_uid;
 
 static void foreigner(void)
 {
@@ -560,7 +562,7 @@ static void foreigner(void)
         uint32_t status, back, theirs, theirs_back;
         bool stood, then, stands, went_on;
 
-        become(stranger_uid);
+        become(other_uid);
         watch(let_owner_go);
         set_up();
         own_call = calls[0];
@@ -592,7 +594,7 @@ static void end_owner(pid_t pid)
 
 static void foreign_user(void)
 {
-        static const uid_t uids[] = {STRANGER_UID, OWNER_UID, 0};
+        static const uid_t uids[] = {OTHER_UID, OWNER_UID, 0};
         pid_t pid;
 
         if (!is_root()) {
@@ -604,19 +606,19 @@ static void foreign_user(void)
         pid = start(owner_program);
         if (await(&me->state, READY, pid, 30 * NSEC_PER_SEC))
                 for (size_t i = 0; i < ARRAY_SIZE(uids) && !gone(pid); i++) {
-                        stranger_uid = uids[i];
+                        other_uid = uids[i];
                         (void)reap(start(foreigner), 40 * NSEC_PER_SEC);
                 }
         end_owner(pid);
 }
 
-/* Knows nothing of the driver: it has the descriptor and the names. */
+/* A process that has the descriptor and the names, but does not load the driver. */
 static void holder(void)
 {
         static const char *const states[] = {"running", "stopped"};
         char byte;
 
-        become(stranger_uid);
+        become(other_uid);
         (void)close(ends[0]);
         if (receive_with(ends[1], &byte, 1, &own_call.fd, 0) <= 0 || own_call.fd < 0)
                 _exit(0);
@@ -626,7 +628,7 @@ static void holder(void)
                 uint32_t status, back;
                 bool before, stood;
 
-                while (shared->stranger != 2 * round - 1)
+                while (shared->holder_step != 2 * round - 1)
                         (void)usleep(500);
                 before = counts();
                 status = name_owners(true, &freeze_ns);
@@ -639,7 +641,7 @@ static void holder(void)
                        geteuid(), states[round - 1], before, status, us(freeze_ns), stood, back,
                        us(thaw_ns), counts());
                 (void)fflush(stdout);
-                shared->stranger = 2 * round;
+                shared->holder_step = 2 * round;
         }
 }
 
@@ -648,8 +650,8 @@ static void own_descriptor(void)
         pid_t pid, beside;
         siginfo_t i;
 
-        shared->stranger = 0;
-        stranger_uid = is_root() ? STRANGER_UID : geteuid();
+        shared->holder_step = 0;
+        other_uid = is_root() ? OTHER_UID : geteuid();
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
                 return;
         beside = start(holder);
@@ -658,12 +660,12 @@ static void own_descriptor(void)
         (void)close(ends[1]);
         ends[0] = -1;
         if (await(&me->state, READY, pid, 30 * NSEC_PER_SEC)) {
-                shared->stranger = 1;
-                if (await(&shared->stranger, 2, beside, 25 * NSEC_PER_SEC) && !gone(pid)) {
+                shared->holder_step = 1;
+                if (await(&shared->holder_step, 2, beside, 25 * NSEC_PER_SEC) && !gone(pid)) {
                         (void)kill(pid, SIGSTOP);
                         (void)waitid(P_PID, (id_t)pid, &i, WSTOPPED | WEXITED | WNOWAIT);
-                        shared->stranger = 3;
-                        (void)await(&shared->stranger, 4, beside, 25 * NSEC_PER_SEC);
+                        shared->holder_step = 3;
+                        (void)await(&shared->holder_step, 4, beside, 25 * NSEC_PER_SEC);
                         (void)kill(pid, SIGCONT);
                 }
         }
@@ -782,7 +784,7 @@ static void wfi_step(void)
         TRY(cuLaunchKernel, function("timed"), 1, 1, 1, 1, 1, 1, 0, busy, args, NULL);
         wait_for_count();
         (void)usleep(20000);
-        shared->wfi_harmed = true; /* until it is seen to live */
+        shared->wfi_harmed = true; /* until the case has ended well */
         status = freeze_me(&freeze_ns);
         seen = me->count;
         over = clock_now_ns() - at >= kernel_ns;
@@ -800,8 +802,8 @@ static void wfi_step(void)
                ms(thaw_ns), (int)r, ms(ended), (int)alive, ((char *)host)[MIB - 1] == 5);
 }
 
-/* While the kernel cannot be interrupted, a freeze keeps the resource manager's locks of all GPUs:
- * a short kernel first, and the long one only where that did no harm. */
+/* While the kernel cannot be interrupted, a freeze keeps the resource manager's locks of all GPUs.
+ * So a short kernel comes first, and the long one only if the short one did no harm. */
 static void wfi(void)
 {
         static const struct {
@@ -922,8 +924,8 @@ static const struct pointer_call {
         const char *name;
         void (*prepare)(void);
         CUresult (*call)(void);
-        void (*after)(void); /* the thaw, where the call was accepted */
-        enum where where;    /* its result is to be seen */
+        void (*after)(void); /* called after the thaw, if the call was accepted */
+        enum where where;    /* where the call's result can be checked */
         unsigned char byte;
         size_t size;
 } pointer_calls_[] = {
@@ -1043,7 +1045,7 @@ static void move_in(void)
         use_program();
 }
 
-/* One frozen call: with the memory where it was, or with the memory away. */
+/* Makes one call while frozen, with the memory in place or (goes) with the memory evicted. */
 static void pointer_round(bool goes)
 {
         uint64_t freeze_ns, thaw_ns, before;
@@ -1132,8 +1134,8 @@ static void pointer_calls(void)
 #define FAULTS_NS  (40 * NSEC_PER_SEC)
 #define PATTERN(n) (0x0101010101010101ul * ((n)&1 ? 0x5a : 0x3c))
 
-static volatile uint64_t *halves,
-        *whole; /* managed: copies write the first half of each page; all */
+static volatile uint64_t *halves, /* managed memory: copies write the first half of each page */
+        *whole;                   /* managed memory: copies write all of each page */
 static _Atomic bool enough_touched;
 static _Atomic uint64_t touch_longest_ns, wrong_reads;
 static uint64_t touch_rounds;
@@ -1282,11 +1284,11 @@ static void copies_faulting(void)
 /* ---- exit_frozen ---- */
 
 #define TIMES     20
-#define HUNG_MOST 2            /* no more of a way of ending that takes so long */
-#define FAR       (64ul << 20) /* goes away before the end */
+#define HUNG_MOST 2            /* limit of ends that hang, before the way of ending is given up */
+#define FAR       (64ul << 20) /* bytes that are evicted before the end */
 #define COPIED    (64ul << 20)
 
-static void neighbour(void)
+static void bystander(void)
 {
         const CUmemAllocationProp on_card = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -1307,7 +1309,7 @@ static void neighbour(void)
                         shared->longest_ns = took;
                 TRY(cuMemGetInfo_v2, &available, &total);
                 shared->used = total - available;
-                shared->neighbour_ready = true;
+                shared->bystander_ready = true;
                 (void)usleep(500);
         }
 }
@@ -1344,7 +1346,7 @@ static void ending_program(void)
         me->state = READY;
         while (me->order == NONE)
                 (void)usleep(100);
-        me->frozen_at_ns = 0; /* the watchdog has no part in this end */
+        me->frozen_at_ns = 0; /* so that the watchdog leaves this end alone */
         me->ending_at_ns = clock_now_ns();
         if (me->order == END)
                 exit(0);
@@ -1378,7 +1380,7 @@ static void say_tally(const char *name, struct tally *t)
 }
 
 struct endings {
-        struct tally died, back, neighbour;
+        struct tally died, back, bystander;
         unsigned hung, copies, stood, refused;
 };
 
@@ -1405,7 +1407,7 @@ static void one_ending(struct program *p, pid_t pid, enum order way, struct endi
                 (void)usleep(200);
         add_value(&e->back, ms(clock_now_ns() - died));
         (void)usleep(20000);
-        add_value(&e->neighbour, ms(shared->longest_ns));
+        add_value(&e->bystander, ms(shared->longest_ns));
 }
 
 static void endings_of(const char *name, enum order way)
@@ -1423,7 +1425,7 @@ static void endings_of(const char *name, enum order way)
                 }
                 for (int i = 0; i < PROGRAMS; i++)
                         (void)await(&shared->programs[i].state, READY, pids[i], 20 * NSEC_PER_SEC);
-                (void)usleep(20000); /* the neighbour has looked */
+                (void)usleep(20000); /* time for the bystander to look at the card */
                 for (int i = 0; i < PROGRAMS; i++) {
                         if (shared->programs[i].state == READY && e.hung < HUNG_MOST)
                                 one_ending(&shared->programs[i], pids[i], way, &e);
@@ -1437,7 +1439,7 @@ static void endings_of(const char *name, enum order way)
                name, e.died.n, e.refused, e.stood, e.copies, e.hung);
         say_tally("died_ms", &e.died);
         say_tally("memory_back_ms", &e.back);
-        say_tally("neighbour_ms", &e.neighbour);
+        say_tally("bystander_ms", &e.bystander);
         printf("}\n");
         (void)fflush(stdout);
         now_part = "";
@@ -1448,14 +1450,14 @@ static void exit_frozen(void)
         uint64_t before;
         pid_t beside;
 
-        shared->enough = shared->neighbour_ready = false;
-        beside = start(neighbour);
-        while (!shared->neighbour_ready && !gone(beside))
+        shared->enough = shared->bystander_ready = false;
+        beside = start(bystander);
+        while (!shared->bystander_ready && !gone(beside))
                 (void)usleep(1000);
         if (!gone(beside)) {
                 (void)usleep(300000);
                 before = shared->used;
-                printf("{\"case\":\"exit_frozen\",\"neighbour_alone_ms\":%.2f}\n",
+                printf("{\"case\":\"exit_frozen\",\"bystander_alone_ms\":%.2f}\n",
                        ms(shared->longest_ns));
                 endings_of("exit", END);
                 endings_of("exec", EXECUTE);
@@ -1478,7 +1480,7 @@ static void exit_frozen(void)
 #define ROUNDS  5
 #define TRIALS  20
 
-/* What the program and the second process say to each other; an extent's descriptor goes along. */
+/* Messages between the program and the second process; an extent's descriptor comes with them. */
 enum what { BEGIN, REGISTER, OUT, IN, TRIAL, ANSWER };
 struct message {
         enum what what;
@@ -1489,7 +1491,7 @@ struct message {
 enum way { BY_CONTEXT, BY_CONTEXT_REGISTERED, BY_PROCESS };
 
 static enum way way;
-static char *host; /* SPACE; each extent has its place */
+static char *host; /* SPACE bytes, in which each extent has a fixed part */
 static CUdeviceptr space;
 static CUmemGenericAllocationHandle handles[EXTENTS];
 static CUevent copied[RING];
@@ -1510,7 +1512,8 @@ static void make_events(void)
                 TRY(cuEventCreate, &copied[i], CU_EVENT_DISABLE_TIMING);
 }
 
-/* The second process. It holds up to RING extents at a time, each mapped where the ring says. */
+/* In the second process: accepts an extent and maps it at its slot of the ring. The process holds
+ * up to RING extents at a time. */
 static void accept_extent(int s, struct message *m, int fd, unsigned slot,
                           CUmemGenericAllocationHandle *h)
 {
@@ -1554,7 +1557,7 @@ static void serve_extents(int s)
                 if (last - first < RING) {
                         n = receive_with(s, &m, sizeof(m), &fd, idle ? 0 : MSG_DONTWAIT);
                         if (n == 0 || (n < 0 && errno != EAGAIN))
-                                return; /* the program has ended */
+                                return; /* because the program has ended */
                 }
                 if (n > 0) {
                         accept_extent(s, &m, fd, last % RING, &held[last % RING]);
@@ -1596,7 +1599,7 @@ static void second_process(void)
         serve_extents(ends[1]);
 }
 
-/* ---- the program's side of both ways ---- */
+/* ---- the program's side of each way ---- */
 
 static struct message ask(enum what what, int index, int fd)
 {
@@ -1705,7 +1708,7 @@ static uint64_t word_of(int i)
         return 0x100000001ul * (0x1000u + (unsigned)i);
 }
 
-/* One word of each page. */
+/* Clears one word of each page. */
 static void clear_host(void)
 {
         for (size_t at = 0; at < SPACE; at += PAGE)
@@ -1760,7 +1763,7 @@ static void trials(void)
         printf("}\n");
 }
 
-/* Each way's own: a context here, or a second process and its context. */
+/* Prepares a way of moving: a second context here, or a second process with its context. */
 static void prepare_way(void)
 {
         double before = free_mib(), made, registered;
@@ -1843,7 +1846,7 @@ static void one_move(struct rates *r)
         add_value(&r->first_submit, us(shared->first_submit_ns - at));
 }
 
-/* What the program itself finds after it goes on: one word of each MiB. */
+/* Returns how many words are wrong when the program goes on; it looks at one word of each MiB. */
 static unsigned wrong_on_card(void)
 {
         unsigned wrong = 0;
@@ -1939,7 +1942,7 @@ static void movers(void)
 
 int main(int argc, char **argv)
 {
-        /* What may do most harm comes last. */
+        /* The cases that may do most harm come last. */
         static const struct {
                 const char *name;
                 void (*run)(void);

@@ -1,13 +1,13 @@
 /* managed.c: freezing while page faults of managed memory are outstanding, and after a fault
- * of the program's own.
+ * of the program itself.
  *
  *   managed [--rounds N]
  *
- * Each thread of a kernel counts in the first word of a managed page of its own; a thread of the
- * host counts in the second word of every page, so that pages go to and fro; another stream copies
- * pages. At random moments all channels are frozen for 5 ms while the host goes on touching. In the
- * end each word must be what was counted. Then a kernel writes where no memory is, and the channels
- * of the failed context are frozen and let go. 64 MiB of managed memory in all. */
+ * Each thread of a kernel counts in the first word of its own managed page. A thread of the host
+ * counts in the second word of every page, so that pages move between card and host; another stream
+ * copies pages. At random moments all channels are frozen for 5 ms while the host goes on. At the
+ * end each word must have the right count. Then a kernel writes to an unmapped address, and the
+ * channels of the failed context are frozen and thawed. 64 MiB of managed memory in all. */
 #include "freezing.h"
 
 #define USED(X)                         \
@@ -38,7 +38,7 @@ USED(DRIVER_FUNCTION)
 #define THREADS 128
 #define PAGES   (BLOCKS * THREADS)
 #define PAGE    4096ul
-#define COPIED  64 /* further pages, which a stream copies */
+#define COPIED  64 /* further pages, copied by a stream */
 
 static const char ptx[] =
         ".version 7.0\n.target sm_70\n.address_size 64\n"
@@ -55,11 +55,11 @@ static const char ptx[] =
         ".visible .entry fail()\n{\n .reg .b64 %a;\n mov.u64 %a, 4096;\n st.volatile.global.u64 "
         "[%a], %a;\n ret;\n}\n";
 
-static volatile uint64_t *told; /* the kernel's progress; not 0: it may end */
+static volatile uint64_t *told; /* [0]: the kernel's progress; [1] not 0: the kernel may end */
 static volatile uint64_t *pages;
 static uint64_t touched; /* rounds of the host over all pages */
 static _Atomic bool stop;
-static _Atomic uint64_t longest_ns; /* of one touch, since it was reset */
+static _Atomic uint64_t longest_ns; /* the longest touch since it was last reset */
 
 static void *touch(void *unused)
 {
@@ -140,8 +140,7 @@ int main(int argc, char **argv)
         for (unsigned i = 0; i < rounds; i++) {
                 uint64_t before, looked;
 
-                for (unsigned k = 0; k < 4;
-                     k++) /* pages that the host has just written are copied */
+                for (unsigned k = 0; k < 4; k++) /* copies pages that the host has just written */
                         TRY(cuMemcpyDtoDAsync_v2, managed + (PAGES + COPIED) * PAGE,
                             managed + PAGES * PAGE, COPIED * PAGE, copier);
                 for (unsigned k = 0; k < COPIED; k++)

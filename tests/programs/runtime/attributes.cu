@@ -1,5 +1,5 @@
-/* attributes: what the runtime says of functions, pointers, streams, devices and occupancy, before and
- * after memory has moved. Addresses and free bytes are not said: they differ by right. */
+/* attributes: the runtime's answers about functions, pointers, streams, devices and occupancy, before and
+ * after memory has moved. Addresses and free bytes are not printed, because they may differ. */
 #include "runtime.cuh"
 
 static __global__ void shared_user(uint32_t *at)

@@ -1,5 +1,5 @@
-/* cooperative: a grid that waits for itself, clusters with distributed shared memory where the card has
- * them, launches with attributes. */
+/* cooperative: a grid whose blocks wait for one another, clusters with distributed shared memory if the
+ * card has them, launches with attributes. */
 #include "runtime.cuh"
 
 #include <cooperative_groups.h>

@@ -1,5 +1,5 @@
-/* copies: in one, two and three dimensions, between host and card and on the card, in streams and
- * at once, in batches, to symbols. */
+/* copies: in one, two and three dimensions, between host and card and on the card, on streams and
+ * synchronously, in batches, to symbols. */
 #include "runtime.cuh"
 
 static __device__ uint32_t symbol[4096];

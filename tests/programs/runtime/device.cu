@@ -1,5 +1,5 @@
-/* device: what kernels have of their own: printf, malloc and free, a large stack, assertions off,
- * clocks; and the limits that say how much. */
+/* device: functions inside kernels: printf, malloc and free, a large stack, assertions off, clocks; and
+ * the limits of their memory. */
 #include "runtime.cuh"
 
 static __global__ void heap(uint32_t **kept, uint32_t *out)

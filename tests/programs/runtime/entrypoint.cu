@@ -1,4 +1,4 @@
-/* entrypoint: driver functions by cudaGetDriverEntryPoint, of several versions, used beside the
+/* entrypoint: driver functions of several versions, found by cudaGetDriverEntryPoint and used beside the
  * runtime's own. */
 #include "runtime.cuh"
 

@@ -1,5 +1,5 @@
-/* forks: children are forked while work is in flight; one exits, one executes this program again,
- * which uses the card by itself. */
+/* forks: children are forked while work is in flight; one child exits, and one executes this program
+ * again, which uses the card alone. */
 #include "runtime.cuh"
 
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ int main(int argc, char **argv)
                 for (unsigned k = 0; k < 30; k++)
                         step<<<64, 256>>>(at, n, k);
                 pid = fork();
-                if (pid == 0) { /* an answer, whichever, and no hanging */
+                if (pid == 0) { /* the driver must answer the child; any answer is right */
                         int count;
 
                         (void)cudaGetDeviceCount(&count);

@@ -1,5 +1,5 @@
-/* graphs: captured ones (across streams, with copies, sets and host functions) and built ones, child
- * graphs, memory nodes, parameters changed, updated, cloned. */
+/* graphs: captured graphs (across streams, with copies, sets and host functions), built graphs, child
+ * graphs, memory nodes; parameters are changed, graphs updated and cloned. */
 #include "runtime.cuh"
 
 static void CUDART_CB count(void *argument)

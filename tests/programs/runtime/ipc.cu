@@ -1,5 +1,5 @@
-/* ipc: a process exports memory and an event; one that it executes opens both, changes the memory, and
- * says so by the event and a pipe. */
+/* ipc: a process exports memory and an event. A program that it executes opens both, changes the memory,
+ * and reports that by the event and a pipe. */
 #include "runtime.cuh"
 
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* lazy: many kernels, each loaded when it is first used; globals; function attributes; and a library
- * loaded from an image at run time is what the driver-API programs do. */
+/* lazy: many kernels, each loaded when it is first used; globals; function attributes. The driver-API
+ * programs test libraries that are loaded from an image at run time. */
 #include "runtime.cuh"
 
 template <int N> __device__ uint32_t global_of = N;

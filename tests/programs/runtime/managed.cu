@@ -1,4 +1,4 @@
-/* managed: a few MiB written by both sides in turns, with advice and prefetches. */
+/* managed: a few MiB that host and card write in turns, with advice and prefetches. */
 #include "runtime.cuh"
 
 static __managed__ uint32_t counter;

@@ -1,5 +1,5 @@
-/* memory: allocations of all sizes that come and go, pitched and 3D ones, sets, host memory of
- * every kind. */
+/* memory: allocations of all sizes, made and freed in turns, pitched and 3D allocations, sets, host memory
+ * of every kind. */
 #include "runtime.cuh"
 
 int main(void)

@@ -1,7 +1,6 @@
-/* pools: stream-ordered memory from the default pool and one of its own, used across streams, freed
- * in another, trimmed, with attributes. What a pool says is in use is not compared: memory of it
- * that is given to cudaFree counts as used for ever with the driver (580.159.04), not with sublet.
- */
+/* pools: stream-ordered memory from the default pool and a pool of its own, used across streams, freed on
+ * another stream, trimmed, with attributes. A pool's used bytes are not compared: in the driver
+ * (580.159.04) memory that is given to cudaFree stays used for ever, under sublet it does not. */
 #include "runtime.cuh"
 
 int main(void)
@@ -43,7 +42,7 @@ int main(void)
                 TRY(cudaFreeAsync(p, s));
                 if (i % 5 == 4) {
                         TRY(cudaStreamSynchronize(other));
-                        TRY(cudaFree(q)); /* also allowed */
+                        TRY(cudaFree(q)); /* allowed for memory of a pool, too */
                 } else {
                         TRY(cudaFreeAsync(q, other));
                 }

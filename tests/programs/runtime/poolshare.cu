@@ -1,6 +1,6 @@
-/* poolshare: memory of a pool that can be exported, by a POSIX descriptor that another process gets
- * over a socket. That process opens the pool and what was allocated from it, checks and changes it
- * where it is; meanwhile each has memory of its own. */
+/* poolshare: memory of an exportable pool. Another process gets the pool's POSIX descriptor over a socket,
+ * opens the pool and the memory allocated from it, and checks and changes that memory in place. Each
+ * process also has memory of its own. */
 #include "runtime.cuh"
 
 #include <sys/socket.h>
@@ -16,7 +16,7 @@ static void all(bool out, int fd, void *data, size_t bytes)
                 fail("the other process is gone");
 }
 
-/* A byte, and a descriptor with it. */
+/* Sends a byte, and a descriptor with it. */
 static int pass(int socket, int fd)
 {
         char byte = 0, space[CMSG_SPACE(sizeof(int))] = {};
@@ -78,7 +78,7 @@ static int importer(int socket)
                 all(true, socket, &byte, 1);
         }
         uint64_t sum = sum_on_card(own, WORDS);
-        /* Here before where it came from. */
+        /* The importer frees the memory before the exporter does. */
         for (unsigned k = 0; k < BLOCKS; k++)
                 TRY(cudaFreeAsync(at[k], s));
         TRY(cudaStreamSynchronize(s));

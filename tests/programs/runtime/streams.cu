@@ -1,5 +1,5 @@
-/* streams: priorities, blocking and not, events between them, callbacks, queries, the legacy stream
- * in the middle. */
+/* streams: streams with priorities, blocking and non-blocking, events between them, callbacks, queries,
+ * and the legacy stream between. */
 #include "runtime.cuh"
 
 static void CUDART_CB count(void *argument)
@@ -35,7 +35,7 @@ int main(void)
                         TRY(cudaEventRecord(event[i], stream[i]));
                         TRY(cudaLaunchHostFunc(stream[i], count, &called));
                 }
-                /* Each takes words of its neighbour that nobody writes meanwhile. */
+                /* Each stream copies words of the next stream's buffer that no kernel writes then. */
                 for (int i = 0; i < STREAMS; i++) {
                         TRY(cudaStreamWaitEvent(stream[i], event[(i + 1) % STREAMS], 0));
                         TRY(cudaMemcpyAsync(at[i], at[(i + 1) % STREAMS] + 4096, 4096,
@@ -51,7 +51,7 @@ int main(void)
                         step<<<64, 256>>>(at[0], 1024, 1);
                 if (round % 7 == 1)
                         TRY(cudaDeviceSynchronize());
-                if (round % 20 == 19) { /* destroyed with work in flight */
+                if (round % 20 == 19) { /* destroys streams with work in flight */
                         TRY(cudaStreamDestroy(stream[1]));
                         TRY(cudaDeviceSynchronize());
                         TRY(cudaStreamCreateWithFlags(&stream[1], cudaStreamNonBlocking));

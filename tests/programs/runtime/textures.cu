@@ -1,5 +1,5 @@
-/* textures: arrays of one, two and three dimensions, layered and mipmapped, textures over arrays, over
- * linear and over pitched memory, surfaces. */
+/* textures: arrays of one, two and three dimensions, layered and mipmapped; textures over arrays, linear
+ * memory and pitched memory; surfaces. */
 #include "runtime.cuh"
 
 enum { WIDTH = 128, HEIGHT = 64, DEPTH = 8 };

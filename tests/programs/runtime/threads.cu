@@ -1,5 +1,5 @@
-/* threads: four of them, each with its default stream (its own in a build with --default-stream
- * per-thread), allocating, launching and copying at the same time. Built both ways. */
+/* threads: four threads allocate, launch and copy at the same time, each on its default stream. Built
+ * twice: with --default-stream per-thread each thread has a default stream of its own. */
 #include "runtime.cuh"
 
 #include <thread>

@@ -31,7 +31,7 @@ int main(void)
         VALUE(CU_MEMHOSTREGISTER_DEVICEMAP);
         VALUE(CU_MEMHOSTREGISTER_IOMEMORY);
         VALUE(CU_MEMHOSTREGISTER_READ_ONLY);
-        /* Every enumerator of cuda_enums.h, extracted by CMakeLists.txt. */
+        /* CMakeLists.txt extracts every enumerator of cuda_enums.h into this file. */
 #include "abi_enumerators.h"
 
         SIZE(CUdevice);

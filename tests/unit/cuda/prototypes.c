@@ -8,7 +8,7 @@
 #include <cudaProfilerTypedefs.h>
 #include <cudaTypedefs.h>
 
-/* From cudaGL.h and cudaVDPAU.h, which need the headers of OpenGL and VDPAU. */
+/* Declarations of cudaGL.h and cudaVDPAU.h, which need the headers of OpenGL and VDPAU. */
 typedef CUresult(gl_context)(CUcontext *, unsigned int, CUdevice);
 typedef CUresult(vdpau_context)(CUcontext *, unsigned int, CUdevice, uint32_t, void *);
 extern gl_context cuGLCtxCreate, cuGLCtxCreate_v2;
@@ -28,7 +28,7 @@ typedef vdpau_context *PFN_cuVDPAUCtxCreate_v3010, *PFN_cuVDPAUCtxCreate_v3020;
         CUresult(*const check_##symbol) params = symbol; \
         version
 
-/* Functions that CUDA 13.0 does not have. */
+/* Skips rows of functions that CUDA 13.0 does not have. */
 #define NEWER_13010 ~, NEWER
 #define NEWER_13020 ~, NEWER
 #define NEWER_13030 ~, NEWER

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""What libsublet.so may be to the processes it is preloaded into.
+"""Checks that libsublet.so can be preloaded into any process.
 
     check_exports.py LIBRARY MAP PROGRAM [ARGUMENT...]
 
-Needs the C library alone, no symbol of it newer than GLIBC_MAX, exports what MAP lists and nothing else, has
+LIBRARY needs the C library alone, no symbol of it newer than GLIBC_MAX, exports exactly what MAP lists, has
 no text relocations and no executable stack. PROGRAM, which uses no CUDA, makes the same system calls with and
 without it once the loader is done, less one (cpus.c). Exits with 1 and one line a finding; 77 where readelf is missing.
 """
@@ -18,10 +18,10 @@ import tempfile
 GLIBC_MAX = (2, 17)
 # With _GNU_SOURCE the headers of glibc 2.38 bind these to symbols of their own (__isoc23_...).
 REBOUND = re.compile(r"(__isoc\d+_)?(v?[fs]?w?scanf|(str|wcs)to(l|ul|ll|ull|imax|umax))")
-# What the loader does for a library: all of it before it lets go of its cache of library names.
+# System calls of the loader for a library, all made before the loader unmaps its cache of library names.
 LOADING = {"openat", "read", "pread64", "fstat", "newfstatat", "mmap", "mprotect", "close", "lseek", "munmap"}
 
-# The library's first question of all: which CPUs the process began with.
+# The library's first system call, which asks which CPUs the process began with.
 FIRST = "sched_getaffinity"
 
 
@@ -34,7 +34,7 @@ def readelf(*arguments):
 def check_needed(library):
     dynamic = readelf("-d", library)
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
-    # Where the stack protector's guard is a symbol (aarch64), it is the loader's, which is there before any library.
+    # On aarch64 the stack protector's guard is a symbol of the loader, so the library needs the loader, too.
     if [name for name in needed if not name.startswith("ld-linux-")] != ["libc.so.6"]:
         yield f"needs {', '.join(needed)} instead of libc.so.6 alone"
     if "TEXTREL" in dynamic:
@@ -71,7 +71,7 @@ def check_symbols(library, allowed):
 
 
 def system_calls(command, preload):
-    """The names of the system calls made while loading, and after it."""
+    """Returns two lists of names: the system calls made while libraries are loaded, and those made afterwards."""
     with tempfile.NamedTemporaryFile("r") as trace:
         subprocess.run(["strace", "-f", "-o", trace.name, "-E", f"LD_PRELOAD={preload}", *command], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -10,7 +10,7 @@
 #include "probe.h"
 
 #ifdef OLD_DLSYM
-/* Programs linked against a C library before 2.34 refer to this version. */
+/* Programs linked against a C library before 2.34 refer to this version of dlsym(). */
 void *old_dlsym(void *handle, const char *name);
 __asm__(".symver old_dlsym, dlsym@GLIBC_2.2.5");
 #define dlsym old_dlsym
@@ -67,12 +67,12 @@ static void driver(void)
         CHECK(dlsym(dlopen(NULL, RTLD_NOW), "cuMemAlloc_v2") == p);
         CHECK(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") == p);
 
-        /* Functions that we do not catch are the driver's own. */
+        /* For a function that is not intercepted, dlsym() returns the driver's own function. */
         CHECK(dlsym(library, "cuEventRecord"));
         CHECK(!dlsym(RTLD_DEFAULT, "cuEventRecord"));
         CHECK(dlsym(library, "fakedriver_calls"));
 
-        /* A new version of a caught function, which this release does not know. */
+        /* This release of sublet does not know this version of an intercepted function. */
         (void)dlerror();
         CHECK(!dlsym(library, "cuMemFree_v3"));
         p = dlerror();

@@ -1,4 +1,4 @@
-/* doors_core.h: what the fakes in doors_core.c have seen of the doors. */
+/* doors_core.h: records the calls that the doors made to the fakes in doors_core.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,14 +10,14 @@
 struct doors_core {
         unsigned slow;  /* calls of gate_enter_slow() */
         unsigned hooks; /* calls of hooks that only pass the call on */
-        unsigned room;  /* how often a call may get more room */
-        unsigned rooms; /* how often it got more room */
+        unsigned room;  /* how many times room may be made for a failed call */
+        unsigned rooms; /* how many times room was made */
         bool inside_while_making_room;
         unsigned looks;  /* calls that look up the owner of an address */
-        bool again;      /* whether a failed call is to be made again, as after a freeze */
-        unsigned failed; /* failed calls for which the doors asked this */
+        bool again;      /* the fake says that a failed call is to be made again */
+        unsigned failed; /* failed calls for which the doors asked the fake */
         CUstream stream; /* stream of the last slow pass */
-        uint64_t work;   /* the work that was to be submitted */
+        uint64_t work;   /* the work that was named to the last slow pass */
 };
 
 extern struct doors_core doors_core;

@@ -78,13 +78,13 @@ static CUresult second_cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *data
         return CUDA_SUCCESS;
 }
 
-/* The version before CUDA 3.2, under the name that later versions share. */
+/* cuMemFree of CUDA before 3.2, which cuGetProcAddress returns for old versions. */
 static CUresult narrow_cuMemFree(unsigned ptr)
 {
         return CUDA_SUCCESS;
 }
 
-/* An ABI newer than the table: the same name gives another function from version 14000 on. */
+/* In an ABI newer than the table, version 14000, cuGetProcAddress("cuMemFree") returns this. */
 EXPORT CUresult cuMemFree_v3(CUdeviceptr ptr, int how);
 EXPORT CUresult cuMemFree_v3(CUdeviceptr ptr, int how)
 {
@@ -92,7 +92,7 @@ EXPORT CUresult cuMemFree_v3(CUdeviceptr ptr, int how)
         return CUDA_SUCCESS;
 }
 
-/* The same for a function that is not caught. */
+/* In version 14000 cuGetProcAddress returns this for a function that is not intercepted. */
 EXPORT CUresult cuDeviceGetName_v2(void);
 EXPORT CUresult cuDeviceGetName_v2(void)
 {

@@ -1,4 +1,4 @@
-/* fakedriver.h: how the tests of the doors query and steer their driver (fakedriver.c). */
+/* fakedriver.h: lets the tests of the doors query and steer their driver (fakedriver.c). */
 #pragma once
 
 unsigned fakedriver_calls(const char *symbol);

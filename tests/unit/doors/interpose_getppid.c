@@ -1,4 +1,5 @@
-/* interpose_getppid.c: a preloaded library as other projects write them. */
+/* interpose_getppid.c: a preloaded library that replaces functions and calls the next ones, as
+ * libraries of other projects do. */
 #include <dlfcn.h>
 #include <unistd.h>
 

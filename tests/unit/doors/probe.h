@@ -7,10 +7,10 @@ PROBE int probe_which(void);
 /* Returns what probe_which() of the library behind the first one returns. */
 PROBE int probe_next(void);
 
-/* 1: dlsym() worked in the constructor of a malloc replacement, and allocated nothing. */
+/* Returns 1 if dlsym() worked in the constructor of a malloc replacement, and allocated nothing. */
 PROBE int probe_malloc_ok(void);
 
-/* Calls of dlopen() that passed the preloaded library which also replaces getppid(). */
+/* Returns the number of calls of dlopen() that passed interpose_getppid.c. */
 PROBE int probe_opens(void);
 
 #define PROBE_PPID_OFFSET 1000000

@@ -11,7 +11,8 @@
 #define THREAD_USER NULL
 #endif
 
-/* Exit status of a program with these libraries preloaded; 128 + n: killed by signal n. */
+/* Runs a program with these libraries preloaded. Returns its exit status, or 128 + n if signal n
+ * killed it. */
 static int run(const char *program, const char *preload, const char *argument)
 {
         pid_t pid = fork();
@@ -27,19 +28,19 @@ static int run(const char *program, const char *preload, const char *argument)
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void next_means_the_library_behind_the_caller(void **state)
+static void rtld_next_finds_the_library_behind_the_caller(void **state)
 {
         assert_int_equal(run(USER, "", "next"), 0);
         assert_int_equal(run(USER, DOORS, "next"), 0);
         assert_int_equal(run(OLD_USER, DOORS, "next"), 0);
 }
 
-static void other_preloaded_libraries_work_before_and_behind_ours(void **state)
+static void other_preloaded_libraries_work_before_and_behind_libsublet(void **state)
 {
         assert_int_equal(run(USER, GETPPID, "interposed"), 0);
         assert_int_equal(run(USER, GETPPID ":" DOORS, "interposed"), 0);
         assert_int_equal(run(USER, DOORS ":" GETPPID, "interposed"), 0);
-        /* Checks that the test can fail. */
+        /* Without interpose_getppid.c the program must fail, or this test proves nothing. */
         assert_int_not_equal(run(USER, DOORS, "interposed"), 0);
 }
 
@@ -51,7 +52,7 @@ static void malloc_replacements_find_the_c_library_in_their_constructors(void **
         assert_int_equal(run(USER, DOORS ":" GETPPID ":" MALLOC, "interposed"), 0);
 }
 
-static void driver_functions_are_ours_by_either_version_of_dlsym(void **state)
+static void either_version_of_dlsym_returns_our_driver_functions(void **state)
 {
         assert_int_equal(run(USER, DOORS, "driver"), 0);
         assert_int_equal(run(OLD_USER, DOORS, "driver"), 0);
@@ -59,10 +60,10 @@ static void driver_functions_are_ours_by_either_version_of_dlsym(void **state)
         assert_int_not_equal(run(USER, "", "driver"), 0);
 }
 
-/* A sanitizer's run time calls dlsym() before its own functions work. */
+/* A program with a sanitizer is special: the run time calls dlsym() before its functions work. */
 static void run_sanitized(const char *program)
 {
-        /* Not built, or does not run on this kernel. */
+        /* The program was not built, or does not run on this kernel. */
         if (!program || run(program, "", "plain") != 0)
                 skip();
         assert_int_equal(run(program, DOORS, "plain"), 0);
@@ -83,10 +84,10 @@ static void programs_with_thread_sanitizer_run(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(next_means_the_library_behind_the_caller),
-                cmocka_unit_test(other_preloaded_libraries_work_before_and_behind_ours),
+                cmocka_unit_test(rtld_next_finds_the_library_behind_the_caller),
+                cmocka_unit_test(other_preloaded_libraries_work_before_and_behind_libsublet),
                 cmocka_unit_test(malloc_replacements_find_the_c_library_in_their_constructors),
-                cmocka_unit_test(driver_functions_are_ours_by_either_version_of_dlsym),
+                cmocka_unit_test(either_version_of_dlsym_returns_our_driver_functions),
                 cmocka_unit_test(programs_with_address_sanitizer_run),
                 cmocka_unit_test(programs_with_thread_sanitizer_run),
         };

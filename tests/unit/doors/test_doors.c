@@ -1,4 +1,5 @@
-/* test_doors.c: the exported functions, dlsym() and cuGetProcAddress, against fakedriver.c. */
+/* test_doors.c: calls of exported functions, dlsym() and cuGetProcAddress reach fakedriver.c
+ * through the doors. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ static int open_everything(void **state)
         assert_non_null(driver);
         assert_int_equal(real.cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
 
-        /* All at once, as threads of a program may call. */
+        /* Eight threads call at once, as threads of a program may. */
         for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
                 assert_int_equal(pthread_create(&threads[i], NULL, open_from_thread, NULL), 0);
         for (size_t i = 0; i < ARRAY_SIZE(threads); i++) {
@@ -85,7 +86,7 @@ static void a_base_answers_by_version_and_flags(void **state)
         assert_int_equal(rows_find_base("cuMemAlloc", 13000, 2), DOOR_cuMemAlloc_v2);
 }
 
-static void a_submission_enters_and_leaves_the_gate(void **state)
+static void a_submitting_call_enters_and_leaves_the_gate(void **state)
 {
         unsigned before = KNOB(fakedriver_calls)("cuLaunchKernel");
         uint64_t submissions;
@@ -125,7 +126,7 @@ static void the_gate_is_told_the_stream(void **state)
         assert_int_equal(atomic_load(&gate_self->inside), 0);
 }
 
-static void copies_that_tell_by_the_address_are_seen_to_look(void **state)
+static void copies_within_unified_addresses_are_counted_as_looking(void **state)
 {
         unsigned before = doors_core.looks;
 
@@ -149,7 +150,7 @@ static uint64_t work_of_bytes(size_t bytes)
         return doors_core.work;
 }
 
-static void the_gate_is_told_what_takes_about_as_long(void **state)
+static void work_of_about_equal_size_has_the_same_identity(void **state)
 {
         CUlaunchConfig config = {.gridDimX = 1000, .gridDimY = 2, .gridDimZ = 1};
         uint64_t kernel, copy, fill;
@@ -200,7 +201,7 @@ static void out_of_memory_is_retried_outside_the_gate_while_there_is_room(void *
         assert_int_equal(atomic_load(&gate_self->inside), 0);
 }
 
-static void a_call_that_failed_of_freezing_is_made_again_through_the_gate(void **state)
+static void a_call_that_a_freeze_failed_is_repeated_through_the_gate(void **state)
 {
         unsigned before = KNOB(fakedriver_calls)("cuGraphLaunch");
 
@@ -223,7 +224,7 @@ static void a_call_that_failed_of_freezing_is_made_again_through_the_gate(void *
         assert_int_equal(KNOB(fakedriver_calls)("cuGraphLaunch"), before + 5);
 }
 
-static void the_door_of_ioctl_leads_to_what_libcuda_would_find(void **state)
+static void the_door_of_ioctl_calls_the_ioctl_that_libcuda_would_find(void **state)
 {
         assert_non_null(atomic_load(&real_ioctl));
         assert_ptr_equal(atomic_load(&real_ioctl), compat_dlsym(driver, "ioctl"));
@@ -242,7 +243,7 @@ static void calls_that_are_only_retried_skip_the_gate(void **state)
         assert_int_equal(doors_core.rooms, 1);
 }
 
-static void first_versions_reach_the_hooks_of_the_second(void **state)
+static void first_versions_of_functions_reach_the_hooks_of_the_second(void **state)
 {
         unsigned before = KNOB(fakedriver_calls)("cuCtxDestroy_v2");
 
@@ -252,7 +253,7 @@ static void first_versions_reach_the_hooks_of_the_second(void **state)
         assert_int_equal(KNOB(fakedriver_calls)("cuCtxDestroy"), 0);
 }
 
-static void addresses_of_the_driver_become_ours(void **state)
+static void addresses_of_driver_functions_become_addresses_of_doors(void **state)
 {
         for (unsigned row = 0; row < DOOR_COUNT; row++) {
                 void *theirs = compat_dlsym(driver, rows_symbol(row));
@@ -294,7 +295,7 @@ static void every_row_resolves_to_its_own_door(void **state)
                          doors_wrapper(DOOR_cuGetProcAddress_v2));
 }
 
-static void what_the_driver_does_not_know_stays_unknown(void **state)
+static void functions_unknown_to_the_driver_stay_unknown(void **state)
 {
         CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
         void *p = (void *)1;
@@ -308,7 +309,7 @@ static void what_the_driver_does_not_know_stays_unknown(void **state)
         assert_int_equal(rows_unknown_count(), 0);
 }
 
-static void a_second_entry_to_a_known_function_is_caught(void **state)
+static void a_second_entry_to_a_known_function_is_intercepted(void **state)
 {
         fn_cuLaunchHostFunc *launch = (fn_cuLaunchHostFunc *)resolved("cuLaunchHostFunc", 12000, 0);
 
@@ -318,12 +319,12 @@ static void a_second_entry_to_a_known_function_is_caught(void **state)
         assert_int_equal(KNOB(fakedriver_calls)("cuLaunchHostFunc"), 1);
         assert_int_equal(KNOB(fakedriver_second_entry_calls)(), 0);
 
-        /* Not caught: the program gets the driver's function. */
+        /* cuEventRecord is not intercepted: the program gets the driver's function. */
         assert_ptr_not_equal(resolved("cuEventRecord", 12000, 0), THEIRS(cuEventRecord));
         assert_int_equal(rows_unknown_count(), 0);
 }
 
-static void a_function_without_a_symbol_is_adopted(void **state)
+static void a_function_without_a_symbol_is_called_once_it_was_resolved(void **state)
 {
         fn_cuFuncLoad *load;
 
@@ -340,7 +341,7 @@ static void check_missing(const char *name, int version, cuuint64_t flags)
         CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS, theirs;
         void *p = (void *)1, *none;
 
-        /* The same answer as the driver's for functions that it lacks. */
+        /* The answer is the one that the driver gives for functions that it lacks. */
         assert_int_equal(OURS(cuGetProcAddress_v2)(name, &p, version, flags, &status),
                          real.cuGetProcAddress_v2("cuNoSuchThing", &none, version, flags, &theirs));
         assert_null(p);
@@ -350,7 +351,7 @@ static void check_missing(const char *name, int version, cuuint64_t flags)
         assert_null(p);
 }
 
-static void a_version_of_a_caught_function_that_nobody_decided_about_is_not_there(void **state)
+static void a_new_version_of_an_intercepted_function_is_hidden(void **state)
 {
         unsigned before = rows_unknown_count();
 
@@ -363,7 +364,7 @@ static void a_version_of_a_caught_function_that_nobody_decided_about_is_not_ther
         assert_ptr_equal(resolved("cuMemFree", 13040, 0), OURS(cuMemFree_v2));
 }
 
-static void a_new_version_of_what_is_not_caught_passes_and_is_counted(void **state)
+static void a_new_version_of_another_function_passes_and_is_counted(void **state)
 {
         unsigned before = rows_unknown_count();
         CUresult (*newer)(void) = (CUresult(*)(void))resolved("cuDeviceGetName", 14000, 0);
@@ -395,7 +396,7 @@ static void a_name_says_whether_it_is_an_undecided_version(void **state)
 #undef CU_UNCAUGHT
 }
 
-static void a_version_from_before_the_table_passes_and_is_not_counted(void **state)
+static void a_version_older_than_the_table_passes_and_is_not_counted(void **state)
 {
         unsigned before = rows_unknown_count();
 
@@ -409,7 +410,7 @@ static void unknown_functions_are_counted_by_name(void **state)
         unsigned before = rows_unknown_count();
         char name[32];
 
-        /* Functions that we know and do not catch are not counted as unknown. */
+        /* Functions that the tables list as not intercepted do not count as unknown. */
 #define CU_UNCAUGHT(symbol, reason)    \
         if (!rows_knows_base(#symbol)) \
                 rows_count_unknown(#symbol);
@@ -434,29 +435,32 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(every_row_is_found_by_its_names, clean),
                 cmocka_unit_test_setup(a_base_answers_by_version_and_flags, clean),
-                cmocka_unit_test_setup(a_submission_enters_and_leaves_the_gate, clean),
-                cmocka_unit_test_setup(copies_that_tell_by_the_address_are_seen_to_look, clean),
+                cmocka_unit_test_setup(a_submitting_call_enters_and_leaves_the_gate, clean),
+                cmocka_unit_test_setup(copies_within_unified_addresses_are_counted_as_looking,
+                                       clean),
                 cmocka_unit_test_setup(the_gate_is_told_the_stream, clean),
-                cmocka_unit_test_setup(the_gate_is_told_what_takes_about_as_long, clean),
+                cmocka_unit_test_setup(work_of_about_equal_size_has_the_same_identity, clean),
                 cmocka_unit_test_setup(
                         out_of_memory_is_retried_outside_the_gate_while_there_is_room, clean),
-                cmocka_unit_test_setup(
-                        a_call_that_failed_of_freezing_is_made_again_through_the_gate, clean),
-                cmocka_unit_test_setup(the_door_of_ioctl_leads_to_what_libcuda_would_find, clean),
+                cmocka_unit_test_setup(a_call_that_a_freeze_failed_is_repeated_through_the_gate,
+                                       clean),
+                cmocka_unit_test_setup(the_door_of_ioctl_calls_the_ioctl_that_libcuda_would_find,
+                                       clean),
                 cmocka_unit_test_setup(calls_that_are_only_retried_skip_the_gate, clean),
-                cmocka_unit_test_setup(first_versions_reach_the_hooks_of_the_second, clean),
-                cmocka_unit_test_setup(addresses_of_the_driver_become_ours, clean),
+                cmocka_unit_test_setup(first_versions_of_functions_reach_the_hooks_of_the_second,
+                                       clean),
+                cmocka_unit_test_setup(addresses_of_driver_functions_become_addresses_of_doors,
+                                       clean),
                 cmocka_unit_test_setup(every_row_resolves_to_its_own_door, clean),
-                cmocka_unit_test_setup(what_the_driver_does_not_know_stays_unknown, clean),
-                cmocka_unit_test_setup(a_second_entry_to_a_known_function_is_caught, clean),
-                cmocka_unit_test_setup(a_function_without_a_symbol_is_adopted, clean),
-                cmocka_unit_test_setup(
-                        a_version_of_a_caught_function_that_nobody_decided_about_is_not_there,
-                        clean),
-                cmocka_unit_test_setup(a_new_version_of_what_is_not_caught_passes_and_is_counted,
+                cmocka_unit_test_setup(functions_unknown_to_the_driver_stay_unknown, clean),
+                cmocka_unit_test_setup(a_second_entry_to_a_known_function_is_intercepted, clean),
+                cmocka_unit_test_setup(a_function_without_a_symbol_is_called_once_it_was_resolved,
+                                       clean),
+                cmocka_unit_test_setup(a_new_version_of_an_intercepted_function_is_hidden, clean),
+                cmocka_unit_test_setup(a_new_version_of_another_function_passes_and_is_counted,
                                        clean),
                 cmocka_unit_test_setup(a_name_says_whether_it_is_an_undecided_version, clean),
-                cmocka_unit_test_setup(a_version_from_before_the_table_passes_and_is_not_counted,
+                cmocka_unit_test_setup(a_version_older_than_the_table_passes_and_is_not_counted,
                                        clean),
                 cmocka_unit_test_setup(unknown_functions_are_counted_by_name, clean),
         };

@@ -1,4 +1,4 @@
-/* test_libc_compat.c: the library's own threads. */
+/* test_libc_compat.c: compat_thread_start() starts the library's own threads. */
 #include "unit.h"
 
 #include <semaphore.h>
@@ -17,7 +17,7 @@ static void *look(void *argument)
 
         handed = argument;
         (void)pthread_sigmask(SIG_SETMASK, NULL, &of_thread);
-        do { /* the starting thread may detach it at any moment */
+        do { /* the starting thread may detach this one at any moment */
                 assert_int_equal(pthread_getattr_np(pthread_self(), &a), 0);
                 (void)pthread_attr_getdetachstate(&a, &detached);
                 (void)pthread_attr_destroy(&a);
@@ -26,7 +26,7 @@ static void *look(void *argument)
         return NULL;
 }
 
-static void a_thread_is_detached_and_takes_no_signal_of_the_program(void **state)
+static void a_thread_of_the_library_is_detached_and_blocks_all_signals(void **state)
 {
         sigset_t before, after;
 
@@ -46,7 +46,7 @@ static void a_thread_is_detached_and_takes_no_signal_of_the_program(void **state
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_thread_is_detached_and_takes_no_signal_of_the_program),
+                cmocka_unit_test(a_thread_of_the_library_is_detached_and_blocks_all_signals),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

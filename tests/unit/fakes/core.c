@@ -13,7 +13,7 @@ struct real_driver real WEAK;
 _Atomic(real_ioctl_fn *) real_ioctl WEAK;
 void (*meanwhile)(const struct core_wait *w);
 
-/* No module takes part. */
+/* The list of the library's parts is empty. */
 WEAK const struct part parts[1] = {{0}};
 WEAK const unsigned parts_count = 1;
 

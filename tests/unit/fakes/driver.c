@@ -1,5 +1,5 @@
-/* driver.c: owns the driver's memory and streams in unit tests. Must never let a test touch
- * unmapped memory. */
+/* driver.c: owns the memory and streams of the fake driver in unit tests. A test must never be able
+ * to touch unmapped memory. */
 #include "unit.h"
 
 #include "fakes/driver.h"
@@ -24,7 +24,7 @@
 struct memory {
         uint64_t bytes, words[PAGES_MOST];
         unsigned mapped;
-        bool handle; /* not released yet */
+        bool handle; /* its handle has not been released */
         bool imported;
         CUmemAllocationProp prop;
         CUmemGenericAllocationHandle name;
@@ -39,7 +39,7 @@ struct place {
 
 static struct place places[MAPPINGS];
 static struct memory memories[HANDLES];
-static struct memory passed_on[FDS]; /* by descriptor; bytes 0: none */
+static struct memory passed_on[FDS]; /* exported memory, by descriptor; bytes 0: none */
 
 static struct {
         CUdeviceptr at;
@@ -63,7 +63,7 @@ static unsigned queued;
 
 static struct {
         bool made;
-        unsigned pending; /* records of it that streams have not reached */
+        unsigned pending; /* records of this event that streams have not reached */
 } events[EVENTS];
 
 struct driver driver;
@@ -85,7 +85,7 @@ static bool fails(const char *name)
         return true;
 }
 
-/* For a call that always works. */
+/* Checks the lock in a call that cannot fail. */
 static void check(const char *name)
 {
         if (driver.unlocked && atomic_load(&core_lock.word) != 0)
@@ -282,7 +282,7 @@ static CUresult fake_import(CUmemGenericAllocationHandle *ret, void *handle,
         m = memory_new(passed_on[fd].bytes, &passed_on[fd].prop);
         memcpy(m->words, passed_on[fd].words, sizeof(m->words));
         m->imported = true;
-        passed_on[fd].bytes = 0; /* the number may be reused */
+        passed_on[fd].bytes = 0; /* the descriptor's number may be reused */
         *ret = m->name;
         return CUDA_SUCCESS;
 }
@@ -442,7 +442,7 @@ static CUresult put(const char *name, struct job j)
         if (fails(name))
                 return driver.error;
         assert_true(queued < QUEUE);
-        assert_non_null(j.stream); /* the legacy stream would wait for the program's work */
+        assert_non_null(j.stream); /* copies must not wait in the legacy stream */
         queue[queued++] = j;
         return CUDA_SUCCESS;
 }

@@ -14,46 +14,47 @@
 struct driver {
         uint64_t card;   /* bytes of memory on the card */
         uint64_t used;   /* bytes created on the card and not released */
-        uint64_t host;   /* the same of host memory, which is unlimited */
+        uint64_t host;   /* bytes created in host memory and not released; unlimited */
         unsigned device; /* device that performs the copies */
         bool unlocked;   /* fails the test if a call comes with core_lock held */
         bool no_numa;    /* host memory cannot be created on a chosen node */
 
-        unsigned calls;   /* calls so far that could have failed */
+        unsigned calls;   /* number of calls so far that a test could fail */
         unsigned fail_at; /* number of the call to fail; 0: none */
         CUresult error;   /* result of that call */
         const char *failed;
         bool dead; /* a context has failed; every call for it fails */
 
-        unsigned reservations, streams, events, registered; /* numbers that exist now */
+        unsigned reservations, streams, events, registered; /* how many of each exist */
         unsigned relaxed; /* cuThreadExchangeStreamCaptureMode() calls not undone */
-        unsigned copied_out, copied_in, cleared; /* pages, in total */
+        unsigned copied_out, copied_in, cleared; /* pages, since driver_reset() */
         CUcontext current;
 };
 
 extern struct driver driver;
 
-/* Makes a new driver, and fills `real`. */
+/* Starts again with an empty driver, and points the table `real` to it. */
 void driver_reset(uint64_t card_bytes);
-/* Makes the nth of the next calls fail; 1 is the very next. */
+/* Makes the nth call from now fail; 1 is the next call. */
 void driver_fail(unsigned nth, CUresult error);
 /* Fails a context: work in streams never runs, and calls for it fail. */
 void driver_die(CUresult error);
-/* Runs the oldest n jobs of all streams. Returns the number that is left. */
+/* Runs the oldest n jobs of all streams. Returns the number of jobs left. */
 unsigned driver_run(unsigned n);
-/* The word of the page there, as GPU `device` sees it; NULL: no access. */
+/* Returns the word of the page at this address as GPU `device` sees it; NULL: no access. */
 uint64_t *driver_word(CUdeviceptr at, unsigned device);
-/* The handle mapped there; 0: none. */
+/* Returns the handle that is mapped at this address; 0: none. */
 CUmemGenericAllocationHandle driver_handle(CUdeviceptr at);
-/* The properties it was created with; NULL: not a handle. */
+/* Returns the properties that a handle was created with; NULL: not a handle. */
 const CUmemAllocationProp *driver_prop(CUmemGenericAllocationHandle handle);
-/* The number of handles and of mappings that exist. */
+/* Both return how many exist. */
 unsigned driver_handles(void);
 unsigned driver_mappings(void);
-/* Managed memory of so many bytes, on the host; and where a page of it is now. */
+/* Allocates managed memory, with all pages on the host. */
 CUdeviceptr driver_managed(uint64_t bytes);
+/* Returns the device that holds this page of managed memory. */
 CUdevice driver_where(CUdeviceptr at);
-/* A descriptor of another process's memory with this word in each page. */
+/* Returns a descriptor of another process's memory with this word in each page. */
 int driver_foreign(uint64_t bytes, uint64_t word);
-/* The number of descriptors that this process has open. */
+/* Returns the number of descriptors that this process has open. */
 unsigned open_descriptors(void);

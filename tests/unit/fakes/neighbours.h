@@ -9,19 +9,19 @@
 
 #include "preload/state/core.h"
 
-/* core.c: core_wait() gives up the lock and calls this meanwhile; NULL: no wait is expected. Only a
- * ring of the bell ends a wait without a limit, so the callback must ring. */
+/* core.c: core_wait() releases the lock for a call of this function; NULL: the test expects no
+ * wait. Only a ring of the bell ends a wait without a limit, so the function must ring. */
 extern void (*meanwhile)(const struct core_wait *w);
-/* core.c: calls of core_setup(). */
+/* core.c: number of calls of core_setup(). */
 extern unsigned core_setups;
 
-/* request.c */
+/* request.c: number of calls of request_kick(). */
 extern unsigned request_kicks;
 /* gate.c: the function passed to gate_own(). */
 extern void (*fake_gate_owner)(uint64_t work);
-/* quiesce.c: a capture is in progress. */
+/* quiesce.c: true says that a capture is in progress. */
 extern bool fake_capturing;
-/* trace.c: the last event and its bytes, and the number of events of a name. */
+/* trace.c: trace_last is the last event, trace_count() the number of events of a name. */
 struct trace_seen {
         const char *event;
         uint64_t bytes;

@@ -1,4 +1,4 @@
-/* Element-wise kernels: what the test programs of the product run most. */
+/* Element-wise kernels, which the test programs of the product run most. */
 #include <stdint.h>
 
 extern "C" __global__ void vecadd(const float *a, const float *b, float *c, unsigned n)

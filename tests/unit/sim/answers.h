@@ -1,4 +1,4 @@
-/* answers.h: how programs that ask a driver questions print the answers, one on each line. */
+/* answers.h: programs that ask a driver questions print the answers with this, one on each line. */
 #pragma once
 
 #include <stdio.h>

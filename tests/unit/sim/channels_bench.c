@@ -1,5 +1,5 @@
-/* channels_bench.c: the door in front of the simulated driver, and requests that tests write
- * themselves. */
+/* channels_bench.c: puts the door in front of the simulated driver, and makes requests that tests
+ * write themselves. */
 #include "channels_bench.h"
 
 #include <dlfcn.h>

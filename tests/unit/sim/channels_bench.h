@@ -9,16 +9,16 @@
 
 /* Puts the door in front of the simulator. Each process calls this before cuInit. */
 void bench_open(void);
-/* bench_open(), then unit_begin(). */
+/* Calls bench_open() and unit_begin(). */
 CUcontext bench_begin(void);
-/* Sets the driver version in place of /proc, for drivers that do not report it. */
+/* Sets the version that the library would read from /proc, for drivers that do not report it. */
 void bench_say_driver(const char *version);
 
 /* ---- requests that passed ---- */
 
-/* The channels of an owner, for one control call; at most those of four contexts. */
+/* Returns the channels of an owner, of at most four contexts, as parameters of one control call. */
 struct channels_call bench_channels(enum channels_owner owner);
-/* The nth object of this class, counted from 0. */
+/* Returns the handle of the nth object of this class, counted from 0. */
 uint32_t bench_object(uint32_t class, unsigned nth);
 unsigned bench_requests(unsigned escape); /* includes wrapped requests */
 
@@ -29,7 +29,7 @@ unsigned bench_requests(unsigned escape); /* includes wrapped requests */
 uint32_t bench_control(uint32_t client, uint32_t object, uint32_t command, void *params,
                        uint32_t size);
 uint32_t bench_switch(const struct channels_call *c, bool disable);
-/* *object 0: RM chooses the handle. */
+/* Allocates an object. If *object is 0, RM chooses the handle. */
 uint32_t bench_alloc(uint32_t client, uint32_t parent, uint32_t *object, uint32_t class,
                      void *params);
 uint32_t bench_free(uint32_t client, uint32_t object);
@@ -43,7 +43,7 @@ struct counter {
         volatile uint64_t count, stop, sum;
 };
 
-/* Starts it, with its counter in pinned memory, and waits until it counts. */
+/* Starts the kernel, with its counter in pinned memory, and waits until it counts. */
 struct counter *bench_count(CUstream s);
 void bench_await_progress(const struct counter *k);
 bool bench_stands(const struct counter *k);

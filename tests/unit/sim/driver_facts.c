@@ -177,7 +177,7 @@ static void after_illegal_address(void)
         SAY(cuMemCreate(&h3, 2 * MIB, &prop, 0));
 }
 
-/* A context that existed before another context of the process failed. */
+/* Asks what a context can still do after another context of the process has failed. */
 static void beside_illegal_address(void)
 {
         CUmemGenericAllocationHandle h;
@@ -283,7 +283,7 @@ static void unmapped_in_graphs(void)
         SAY(cuGraphAddMemcpyNode(&n, g, NULL, 0, &copy, context));
         SAY(cuGraphAddMemsetNode(&n, g, NULL, 0, &set, context));
 
-        /* Mapped at capture and instantiation, but not at the launch. */
+        /* The memory is mapped at capture and instantiation, but not at the launch. */
         NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
         NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
         NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
@@ -386,7 +386,7 @@ static void vmm_shapes(void)
         SAY(cuMemAddressReserve(&hint, (size_t)200 << 30, 0, 0, 0));
 }
 
-/* Handles: what remains of a released handle, and which errors calls return. */
+/* Asks what remains of a released handle, and which errors calls with handles return. */
 static void vmm_handles(void)
 {
         CUmemGenericAllocationHandle h, h2, again = 0;
@@ -396,7 +396,7 @@ static void vmm_handles(void)
         unsigned word = 0, want = 7;
 
         begin();
-        /* A hole between two reservations. */
+        /* Leaves a hole between two reservations. */
         NEED(cuMemAddressReserve(&between, 96 * MIB, 0, 0, 0));
         NEED(cuMemAddressFree(between, 96 * MIB));
         NEED(cuMemAddressReserve(&va, 32 * MIB, 0, between, 0));
@@ -451,7 +451,7 @@ static void vmm_handles(void)
         NUMBER(got.allocFlags.gpuDirectRDMACapable);
         SAY(cuMemGetAllocationPropertiesFromHandle(NULL, h));
 
-        /* One handle at several addresses. */
+        /* Maps one handle at several addresses. */
         SAY(cuMemMap(va, 4 * MIB, 0, h, 0));
         SAY(cuMemMap(va + 8 * MIB, 4 * MIB, 0, h, 0));
         SAY(cuMemMap(other, 4 * MIB, 0, h, 0));
@@ -491,7 +491,7 @@ static void vmm_handles(void)
         NEED(cuMemUnmap(other + 6 * MIB, 2 * MIB));
         SAY(cuMemRelease(h));
 
-        /* Two adjacent reservations. */
+        /* Makes two adjacent reservations. */
         NEED(cuMemAddressFree(va, 32 * MIB));
         NEED(cuMemAddressFree(other, 32 * MIB));
         NEED(cuMemAddressReserve(&va, 64 * MIB, 0, 0, 0));
@@ -527,7 +527,7 @@ static void vmm_handles(void)
         SAY(cuMemAddressReserve(&va, 2 * MIB, 4096, 0, 0));
 }
 
-/* Access to mappings. */
+/* Asks which access to mappings can be set, and what the driver says of it. */
 static void vmm_access(void)
 {
         CUmemAccessDesc twice[2] = {both, reading}, d;
@@ -607,7 +607,7 @@ static void attribute_of(const char *what, CUdeviceptr base, CUdeviceptr p, int 
                              (long long)v);
 }
 
-/* Every attribute of mapped memory, except for numbers that the driver makes up. */
+/* Prints every attribute of mapped memory, except for numbers that the driver makes up. */
 static void vmm_pointers(void)
 {
         static const int which[] = {1,  2,  3,  4,  6,  8,  9,  10, 11,
@@ -660,7 +660,7 @@ static void vmm_pointers(void)
         SAY(cuMemGetAddressRange_v2(&base, NULL, va + 4 * MIB));
 }
 
-/* Which mappings and handles end with a context. */
+/* Asks which mappings and handles end with a context. */
 static void vmm_contexts(void)
 {
         CUmemGenericAllocationHandle h;
@@ -695,7 +695,7 @@ static void vmm_contexts(void)
         SAY(cuMemAddressFree(va, 4 * MIB));
 }
 
-/* Handles as descriptors. */
+/* Exports handles as descriptors, and imports them. */
 static void vmm_exports(void)
 {
         CUmemGenericAllocationHandle h, h2, in = 0, in2 = 0;
@@ -871,7 +871,7 @@ static CUevent captured_event, plain_event;
 static CUdeviceptr memory;
 static void *host_memory;
 
-/* A call during a capture: its result, and whether the capture survives it. */
+/* Prints the result of a call during a capture, and whether the capture survives it. */
 #define DURING(call)                                                                         \
         do {                                                                                 \
                 CUgraph graph_ = NULL;                                                       \
@@ -1467,7 +1467,7 @@ static void after_it_has_shut_down(void)
         SAY(cuStreamQuery(CU_STREAM_LEGACY));
 }
 
-/* The driver shuts down in an exit handler that cuInit registers. */
+/* The driver shuts down in an exit handler that cuInit registers, between these two handlers. */
 static void exits(void)
 {
         (void)atexit(after_it_has_shut_down);

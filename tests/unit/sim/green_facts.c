@@ -76,7 +76,7 @@ static void green_resources(void)
         SAY(cuDevResourceGenerateDesc(&d, NULL, 1));
 }
 
-/* Does not ask for the number of groups: it depends on where the card's processors are. */
+/* Asks how processors can be split, but not into how many groups: that depends on the card. */
 static void green_splits(void)
 {
         CUdevResource out[64], rest, forged;
@@ -206,7 +206,7 @@ static void green_made(void)
         SAY(cuGreenCtxDestroy(NULL));
 }
 
-/* A green context destroyed through cuCtxDestroy. */
+/* Destroys a green context through cuCtxDestroy. */
 static void green_as_context(void)
 {
         CUgreenCtx green;
@@ -225,7 +225,7 @@ static void green_as_context(void)
         SAY(cuGreenCtxDestroy(green));
 }
 
-/* The primary context, which a green context itself retains. */
+/* Asks whether a green context itself retains the primary context. */
 static void green_alone(void)
 {
         CUgreenCtx green;
@@ -328,7 +328,7 @@ static void green_streams(void)
         SAY(cuStreamGetPriority(s, &priority));
         NUMBER(priority);
 
-        /* Work in the green context's stream. */
+        /* Submits work to the green context's stream. */
         NEED(cuMemAlloc_v2(&p, 4096));
         NEED(cuMemsetD8_v2(p, 0, 4096));
         NEED(cuCtxSynchronize());
@@ -342,7 +342,7 @@ static void green_streams(void)
         SAY(cuEventRecord(e, s));
         SAY(cuStreamWaitEvent(s, e, 0));
 
-        /* The same with the green context current. */
+        /* Submits work while the green context is current. */
         NEED(cuCtxSetCurrent(c));
         SAY(run(store, p, s));
         SAY(run(store, p, NULL));
@@ -469,7 +469,7 @@ static void green_events(void)
         SAY(cuEventSynchronize(e));
         SAY(cuStreamSynchronize(plain));
 
-        /* It does not cover the work of other contexts. */
+        /* An event of the green context does not cover the work of other contexts. */
         *flag = 0;
         SAY(run(wait_flag, at, plain));
         SAY(cuGreenCtxRecordEvent(green, e));
@@ -486,7 +486,7 @@ static void green_events(void)
         SAY(cuCtxWaitEvent(context, e));
         SAY(cuEventSynchronize(e));
 
-        /* During a capture. */
+        /* Records and waits for an event of the green context during a capture. */
         NEED(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
         SAY(cuGreenCtxRecordEvent(green, e));
         SAY(cuGreenCtxWaitEvent(green, e));
@@ -511,7 +511,7 @@ static void green_null_wait(void)
         SAY(cuGreenCtxWaitEvent(NULL, e));
 }
 
-/* A green context destroyed before its streams. */
+/* Destroys a green context before its streams. */
 static void green_destroyed_first(void)
 {
         CUgreenCtx green, of;
@@ -571,7 +571,7 @@ static void green_destroyed_twice(void)
         SAY(cuGreenCtxDestroy(green));
 }
 
-/* Whether the primary context may be released while a green context exists. */
+/* Asks whether the primary context may be released while a green context exists. */
 static void green_released(void)
 {
         CUgreenCtx green;

@@ -26,7 +26,7 @@ static CUmemAccessDesc access_of(CUmemLocation who, CUmemAccess_flags flags)
         return d;
 }
 
-/* Read a byte with the processor (returns its value), or write it; an error if refused. */
+/* Reads a byte with the processor. Returns its value, or an error if the access is refused. */
 static int read_byte(CUdeviceptr p)
 {
         unsigned char c = 0;
@@ -41,6 +41,7 @@ static int read_byte(CUdeviceptr p)
         return r;
 }
 
+/* Writes a byte with the processor. Returns an error if the access is refused. */
 static int write_byte(CUdeviceptr p, unsigned char c)
 {
         int fds[2], r;
@@ -134,7 +135,7 @@ static void host_made(void)
         SAY(cuMemGetAllocationGranularity(NULL, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 }
 
-/* Whether it can be exported to another process. */
+/* Asks whether host memory can be exported to another process. */
 static void host_exported(void)
 {
         CUmemAllocationProp p = prop_at(node);
@@ -170,7 +171,7 @@ static void flags_at(const char *what, CUdeviceptr p)
         }
 }
 
-/* Which devices may access it. */
+/* Asks which devices may access host memory. */
 static void host_access_at(CUmemLocation where)
 {
         CUmemAllocationProp p = prop_at(where);
@@ -261,7 +262,7 @@ static void node_access(void)
         host_access_at(node);
 }
 
-/* Memory of the card, with access for the host. */
+/* Asks whether the host may have access to memory of the card. */
 static void card_access(void)
 {
         CUmemAllocationProp p = prop_at(card);
@@ -354,7 +355,7 @@ static void node_pointers(void)
         pointers_at(node);
 }
 
-/* A kernel without access. */
+/* Runs a kernel without access to the host memory that it uses. */
 static void host_no_access(void)
 {
         CUmemAccessDesc d = access_of(host, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -371,7 +372,7 @@ static void host_no_access(void)
         SAY(cuCtxSynchronize());
 }
 
-/* What ends with a context, and what works without one. */
+/* Asks which memory ends with a context, and which calls work without one. */
 static void host_contexts(void)
 {
         CUmemAccessDesc d[2] = {access_of(card, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),

@@ -12,11 +12,11 @@
 
 #include "answers.h"
 
-const char *group;  /* in a process that asks: the group, and the process's part in it */
+const char *group;  /* the group of questions, and this process's part in it */
 static int partner; /* socket to the other process */
 static CUcontext context;
 
-/* Passes the turn, with data that the other process needs. */
+/* Passes the turn to the other process, with data that it needs. */
 static void give(const void *data, size_t bytes)
 {
         (void)fflush(stdout);
@@ -24,7 +24,7 @@ static void give(const void *data, size_t bytes)
                 exit(2);
 }
 
-/* Waits for the turn. */
+/* Waits for the turn, and takes the data that comes with it. */
 static void take(void *ret, size_t bytes)
 {
         if (read(partner, ret, bytes) != (ssize_t)bytes)
@@ -451,7 +451,8 @@ static void dead_importer(void)
         SAY(cuIpcOpenMemHandle_v2(&p, h[0], 1));
         NUMBER(byte_at(p));
         yield_turn();
-        NUMBER(read(partner, &end, 1)); /* end of file: the other process has died */
+        /* The end of the file says that the other process has died. */
+        NUMBER(read(partner, &end, 1));
         (void)sleep(1);
         NUMBER(byte_at(p));
         SAY(cuIpcOpenMemHandle_v2(&q, h[0], 1));
@@ -557,7 +558,7 @@ static void events_importer(void)
 static const struct {
         const char *name;
         void (*exporter)(void);
-        void (*importer)(void); /* NULL: the group is about one process */
+        void (*importer)(void); /* NULL: the questions concern one process */
 } groups[] = {
         {"alone_exports", alone_exports, NULL},
         {"alone_small", alone_small, NULL},

@@ -14,7 +14,7 @@ static unsigned long long value_of(CUmemoryPool pool, int which)
         return r == CUDA_SUCCESS ? v : 1000000000ull + r;
 }
 
-/* Prints how much a pool holds. */
+/* Prints how many bytes a pool holds. */
 static void holds(const char *when, CUmemoryPool pool)
 {
         (void)printf("%s: %s: reserved %llu, high %llu; used %llu, high %llu\n", group, when,
@@ -45,7 +45,7 @@ static void begin_with_streams(void)
         NEED(cuDeviceGetDefaultMemPool(&usual, 0));
 }
 
-/* A flag for a kernel to wait for. */
+/* Makes a flag that a kernel can wait for. Returns its address for the kernel. */
 static CUdeviceptr flag_new(volatile unsigned **ret_flag)
 {
         CUdeviceptr p;
@@ -433,14 +433,14 @@ static void pool_frees(void)
         SAY(cuMemFreeAsync(p, stream));
         SAY(cuMemFree_v2(p));
 
-        /* Freed in another stream than allocated. */
+        /* Frees an allocation in another stream than the one that made it. */
         NEED(cuMemAllocAsync(&p, 4 * MIB, stream));
         SAY(cuMemFreeAsync(p, second));
         holds("freed elsewhere", usual);
         NEED(cuCtxSynchronize());
         holds("waited for", usual);
 
-        /* Copies and fills past the end. */
+        /* Copies and fills past the end of an allocation. */
         NEED(cuMemAllocAsync(&p, 1000, stream));
         NEED(cuMemAllocAsync(&q, 1000, stream));
         SAY(cuMemsetD8_v2(p, 1, 1000));
@@ -600,7 +600,7 @@ static void pool_thresholds(void)
         holds("all freed", usual);
 }
 
-/* Which stream gets memory that another stream freed. */
+/* Asks which stream gets memory that another stream freed. */
 static void pool_reuses(void)
 {
         volatile unsigned *flag;
@@ -656,7 +656,7 @@ static void pool_reuses(void)
         }
 }
 
-/* ---- answers about its addresses ---- */
+/* ---- answers about addresses of a pool ---- */
 
 static void about(const char *what, CUdeviceptr base, CUdeviceptr p, CUmemoryPool pool)
 {

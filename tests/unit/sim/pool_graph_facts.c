@@ -139,7 +139,7 @@ static CUgraph captured(bool to_free, CUdeviceptr *ret_ptr)
         return g;
 }
 
-/* Memory that a launch leaves to the program. */
+/* Asks about memory that a launch of a graph leaves to the program. */
 static void graph_memory_left(void)
 {
         static const int which[] = {1, 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19};
@@ -224,7 +224,7 @@ static void graph_memory_left(void)
         SAY(cuDeviceGraphMemTrim(-1));
 }
 
-/* Memory that a graph frees itself. */
+/* Asks about memory that a graph frees itself. */
 static void graph_memory_freed(void)
 {
         CUDA_MEM_ALLOC_NODE_PARAMS params = {0};
@@ -275,7 +275,7 @@ static void graph_memory_freed(void)
         SAY(cuDeviceGraphMemTrim(0));
         graphs_hold("trimmed");
 
-        /* Two graphs have different addresses, and use the same memory in turns. */
+        /* Memory of two graphs has different addresses, but they use the same bytes of the card. */
         g = captured(true, &p);
         other = captured(true, &q);
         NUMBER(p == q);
@@ -287,7 +287,7 @@ static void graph_memory_freed(void)
         graphs_hold("two graphs");
 }
 
-/* A graph launched again while memory of its first launch is still allocated. */
+/* Launches a graph again while memory of its first launch is still allocated. */
 static void graph_memory_auto(void)
 {
         CUgraphExec x;
@@ -310,7 +310,7 @@ static void graph_memory_auto(void)
         graphs_hold("freed");
 }
 
-/* A graph that frees memory of the program or of another graph. */
+/* Launches graphs that free memory of the program or of another graph. */
 static void graph_memory_of_others(void)
 {
         CUgraphExec x, y;

@@ -1,4 +1,4 @@
-/* sim_unit.c: processes, kernels and memory for the simulator's tests. */
+/* sim_unit.c: owns the processes that the simulator's tests start; makes kernels and memory. */
 #include "sim_unit.h"
 
 #include <errno.h>
@@ -36,8 +36,8 @@ static const char kernels[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 
 static int tell_fd = -1, told_fd = -1;
 
-/* The thread sanitizer reads these options; by default it sleeps a second in each of hundreds of
- * processes. */
+/* The thread sanitizer reads its options from here. By default each of hundreds of processes would
+ * sleep a second at its end. */
 const char *__tsan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void)
 {

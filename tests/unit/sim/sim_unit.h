@@ -16,7 +16,7 @@
 
 #define UNIT_MIB ((size_t)1 << 20)
 
-/* For the test's own process, where cmocka's assertions would jump to the wrong place. */
+/* Replaces cmocka's assertions, which in the process of a test would jump to the wrong place. */
 #define CHECK(condition)                                                   \
         do {                                                               \
                 if (!(condition))                                          \
@@ -33,7 +33,7 @@
 void unit_failed(const char *file, int line, const char *what, long long a, long long b)
         __attribute__((noreturn));
 
-/* SIM_TEST(what_must_hold) { ... } is a cmocka test. settings: "SIMCUDA_MEMORY=64MiB ..." or "". */
+/* SIM_TEST(name) { ... } defines a cmocka test. settings: "SIMCUDA_MEMORY=64MiB ..." or "". */
 void unit_run(void (*body)(void), const char *settings);
 #define SIM_TEST_WITH(name, settings)            \
         static void name##_body(void);           \
@@ -48,17 +48,18 @@ void unit_run(void (*body)(void), const char *settings);
 /* Calls cuInit, and makes the primary context current. */
 CUcontext unit_begin(void);
 
-/* Kernels: store(p): *p = 1; wait_flag(p): until *p != 0; add_one(p): (*p)++; count(p), of 64 bits:
- * p[0] = 1, 2, 3 ... until p[1] != 0, then p[2] = the sum of them. */
+/* Returns a kernel. store(p) sets *p to 1, wait_flag(p) waits until *p != 0, add_one(p) adds 1 to
+ * *p. count(p), with words of 64 bits, counts in p[0] until p[1] != 0, and puts the sum of all its
+ * numbers into p[2]. */
 CUfunction unit_kernel(const char *name);
 CUresult unit_launch(CUfunction f, CUdeviceptr p, CUstream s);
 
-/* Pinned memory, all zero. */
+/* Allocates pinned memory, all zero. */
 void *unit_pinned(size_t bytes);
 CUdeviceptr unit_address(const volatile void *host);
 void unit_set_flag(unsigned *flag);
 
-/* Physical memory mapped and accessible at a new address. */
+/* Creates memory, maps it at a new address, and makes it accessible. */
 CUdeviceptr unit_map(size_t bytes, CUmemGenericAllocationHandle *ret_handle);
 CUmemGenericAllocationHandle unit_create(size_t bytes);
 void unit_map_at(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle handle);
@@ -70,17 +71,17 @@ struct unit_peer {
         int in, out;
 };
 struct unit_peer unit_peer_start(void (*body)(void));
-void unit_peer_wait(struct unit_peer *p); /* until the peer calls unit_tell() */
+void unit_peer_wait(struct unit_peer *p); /* waits until the peer calls unit_tell() */
 void unit_peer_tell(struct unit_peer *p);
 void unit_peer_end(struct unit_peer *p); /* checks that the peer succeeded */
 void unit_peer_kill(struct unit_peer *p);
 void unit_tell(void);
 void unit_wait_told(void);
 
-/* The session as another process sees it. */
+/* Both read the session as a process outside would. */
 struct session_totals unit_totals(unsigned device);
 uint64_t unit_used(unsigned device);
 
-/* true under an emulator of system calls (SUBLET_EMULATED), which lacks what the test needs; prints
- * this. */
+/* Returns true under an emulator of system calls (SUBLET_EMULATED), and prints what the emulator
+ * lacks for the test. */
 bool unit_emulated(const char *what);

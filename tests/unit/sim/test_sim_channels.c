@@ -1,4 +1,4 @@
-/* test_sim_channels.c: work of channels that are disabled and enabled again. */
+/* test_sim_channels.c: work freezes while its channels are disabled, and goes on afterwards. */
 #include <errno.h>
 #include <semaphore.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ static CUstream stream_new(void)
         return s;
 }
 
-/* Long enough for work that may run to finish. */
+/* Waits long enough for work to finish if its channels let it run. */
 static void settle(void)
 {
         (void)usleep(30000);
@@ -21,7 +21,7 @@ static void settle(void)
 
 /* ---- work that runs ---- */
 
-SIM_TEST(a_kernel_stands_in_the_middle_and_goes_on)
+SIM_TEST(a_kernel_freezes_in_the_middle_and_goes_on)
 {
         struct counter *k;
         CUstream s;
@@ -51,7 +51,7 @@ static CUcontext mover_new(void)
         return c;
 }
 
-SIM_TEST(memory_leaves_under_a_kernel_that_stands_and_comes_back)
+SIM_TEST(memory_of_a_frozen_kernel_leaves_and_comes_back)
 {
         struct counter *seen;
         CUmemGenericAllocationHandle h;
@@ -86,7 +86,7 @@ SIM_TEST(memory_leaves_under_a_kernel_that_stands_and_comes_back)
         CHECK_EQUAL(seen->sum, seen->count * (seen->count + 1) / 2);
 }
 
-/* For functions that read what a copy is writing. */
+/* Marks functions that read memory while a copy writes it. */
 #define LOOKS __attribute__((no_sanitize("thread")))
 
 LOOKS static size_t bytes_of(const uint8_t *p, size_t n, uint8_t value)
@@ -98,7 +98,7 @@ LOOKS static size_t bytes_of(const uint8_t *p, size_t n, uint8_t value)
         return found;
 }
 
-SIM_TEST_WITH(a_copy_of_many_mebibytes_stands_in_the_middle_and_goes_on, "SIMCUDA_BUS=8MB/s")
+SIM_TEST_WITH(a_large_copy_freezes_in_the_middle_and_goes_on, "SIMCUDA_BUS=8MB/s")
 {
         const size_t bytes = 16 * UNIT_MIB;
         CUdeviceptr on_card;
@@ -125,7 +125,7 @@ SIM_TEST_WITH(a_copy_of_many_mebibytes_stands_in_the_middle_and_goes_on, "SIMCUD
         CHECK_EQUAL(bytes_of(here, bytes, 0xab), bytes);
 }
 
-/* How far a fill has got; it writes from the start to the end. */
+/* Returns how many words a fill has written, from the start on. */
 LOOKS static size_t filled(const unsigned *at, size_t n, unsigned value)
 {
         size_t low = 0, high = n;
@@ -141,7 +141,7 @@ LOOKS static size_t filled(const unsigned *at, size_t n, unsigned value)
         return low;
 }
 
-SIM_TEST(a_fill_stands_in_the_middle_and_goes_on)
+SIM_TEST(a_fill_freezes_in_the_middle_and_goes_on)
 {
         const size_t n = 64 * UNIT_MIB / 4;
         unsigned value = 0, seen = 0;
@@ -168,7 +168,7 @@ SIM_TEST(a_fill_stands_in_the_middle_and_goes_on)
 }
 
 /* The transfer needs 20 s of the bus, but nothing waits for it: the process exits. */
-SIM_TEST_WITH(who_freezes_does_not_wait_for_a_slow_bus, "SIMCUDA_BUS=400KB/s")
+SIM_TEST_WITH(freezing_does_not_wait_for_a_slow_bus, "SIMCUDA_BUS=400KB/s")
 {
         const size_t bytes = 8 * UNIT_MIB;
         const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -190,7 +190,7 @@ SIM_TEST_WITH(who_freezes_does_not_wait_for_a_slow_bus, "SIMCUDA_BUS=400KB/s")
         CHECK_EQUAL(rm_thaw(), 0);
 }
 
-SIM_TEST(a_graph_stands_between_its_nodes)
+SIM_TEST(a_graph_freezes_between_its_nodes)
 {
         CUgraphExec exec;
         unsigned *flag, *sum;
@@ -226,7 +226,7 @@ static void host_function(void *unused)
         CHECK(sem_post(&called) == 0 && sem_wait(&may_return) == 0);
 }
 
-SIM_TEST(a_host_function_keeps_nobody_waiting_and_what_follows_it_stands)
+SIM_TEST(freezing_does_not_wait_for_a_running_host_function)
 {
         unsigned *seen;
         CUstream s;
@@ -247,7 +247,7 @@ SIM_TEST(a_host_function_keeps_nobody_waiting_and_what_follows_it_stands)
         CHECK_EQUAL(*seen, 1);
 }
 
-SIM_TEST(what_waits_for_a_value_stands_although_the_value_comes)
+SIM_TEST(a_frozen_stream_ignores_the_value_that_it_waits_for)
 {
         unsigned *seen;
         CUstream s;
@@ -266,7 +266,7 @@ SIM_TEST(what_waits_for_a_value_stands_although_the_value_comes)
         CHECK_EQUAL(seen[1], 1);
 }
 
-SIM_TEST(managed_memory_is_the_processors_while_its_kernel_stands)
+SIM_TEST(the_processor_reads_managed_memory_of_a_frozen_kernel)
 {
         struct counter *k;
         uint64_t before;
@@ -291,7 +291,7 @@ SIM_TEST(managed_memory_is_the_processors_while_its_kernel_stands)
 
 /* ---- work that has not begun ---- */
 
-SIM_TEST(what_is_queued_meanwhile_begins_only_after)
+SIM_TEST(work_queued_during_a_freeze_begins_after_the_thaw)
 {
         unsigned *seen, back = 7;
         CUdeviceptr p;
@@ -318,7 +318,7 @@ SIM_TEST(what_is_queued_meanwhile_begins_only_after)
         CHECK_EQUAL(back, 1);
 }
 
-SIM_TEST(a_context_that_is_not_meant_runs_on)
+SIM_TEST(the_movers_context_runs_during_a_freeze)
 {
         struct counter *stands, *runs;
         CUstream s, other;
@@ -348,7 +348,7 @@ static void *destroy(void *context)
         return NULL;
 }
 
-SIM_TEST(a_context_with_work_that_stands_is_gone_once_that_has_ended)
+SIM_TEST(destroying_a_context_waits_for_its_frozen_work)
 {
         struct counter *k;
         pthread_t thread;
@@ -373,8 +373,8 @@ SIM_TEST(a_context_with_work_that_stands_is_gone_once_that_has_ended)
         CHECK_EQUAL(rm_channels(), 12);
 }
 
-/* As measured on an H200. */
-SIM_TEST(an_idle_context_is_not_gone_before_its_channels_are_let_on)
+/* A real driver, measured on an H200, behaves in the same way. */
+SIM_TEST(destroying_a_frozen_idle_context_waits_for_the_thaw)
 {
         pthread_t thread;
         CUcontext c;
@@ -395,7 +395,7 @@ SIM_TEST(an_idle_context_is_not_gone_before_its_channels_are_let_on)
 }
 
 /* A failed kernel of one context takes the card from all contexts of the process. */
-SIM_TEST(work_that_stands_ends_with_its_context_when_that_has_failed)
+SIM_TEST(frozen_work_ends_with_a_failed_context)
 {
         CUcontext program = bench_begin();
         struct counter *k;
@@ -418,7 +418,7 @@ SIM_TEST(work_that_stands_ends_with_its_context_when_that_has_failed)
         CHECK_EQUAL(k->sum, 0);
 }
 
-SIM_TEST(channels_that_are_freed_hold_nothing)
+SIM_TEST(freed_channels_freeze_no_work)
 {
         struct channels_call all;
         struct counter *k;
@@ -462,7 +462,7 @@ static void check_all_is_back(void)
         OK(cuMemAlloc_v2(&p, 240 * UNIT_MIB));
 }
 
-SIM_TEST_WITH(a_process_ends_with_work_that_stands, "SIMCUDA_MEMORY=256MiB")
+SIM_TEST_WITH(a_process_can_exit_while_its_work_is_frozen, "SIMCUDA_MEMORY=256MiB")
 {
         struct unit_peer peer = unit_peer_start(leave_with_work_that_stands);
 
@@ -474,7 +474,7 @@ SIM_TEST_WITH(a_process_ends_with_work_that_stands, "SIMCUDA_MEMORY=256MiB")
         check_all_is_back();
 }
 
-SIM_TEST_WITH(a_process_is_killed_with_work_that_stands, "SIMCUDA_MEMORY=256MiB")
+SIM_TEST_WITH(killing_a_process_with_frozen_work_frees_its_memory, "SIMCUDA_MEMORY=256MiB")
 {
         struct unit_peer peer = unit_peer_start(leave_with_work_that_stands);
 
@@ -502,8 +502,8 @@ static void *freeze_and_thaw(void *stop)
         return NULL;
 }
 
-/* Uses contexts, streams, copies, managed memory and host functions meanwhile. */
-SIM_TEST(everything_ends_well_while_another_thread_freezes_and_thaws)
+/* The main thread uses contexts, streams, copies, managed memory and host functions. */
+SIM_TEST(work_stays_correct_while_another_thread_freezes_and_thaws)
 {
         const size_t bytes = 4 * UNIT_MIB;
         CUfunction add_one;
@@ -544,24 +544,24 @@ SIM_TEST(everything_ends_well_while_another_thread_freezes_and_thaws)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_kernel_stands_in_the_middle_and_goes_on),
-                cmocka_unit_test(memory_leaves_under_a_kernel_that_stands_and_comes_back),
-                cmocka_unit_test(a_copy_of_many_mebibytes_stands_in_the_middle_and_goes_on),
-                cmocka_unit_test(a_fill_stands_in_the_middle_and_goes_on),
-                cmocka_unit_test(who_freezes_does_not_wait_for_a_slow_bus),
-                cmocka_unit_test(a_graph_stands_between_its_nodes),
-                cmocka_unit_test(a_host_function_keeps_nobody_waiting_and_what_follows_it_stands),
-                cmocka_unit_test(what_waits_for_a_value_stands_although_the_value_comes),
-                cmocka_unit_test(managed_memory_is_the_processors_while_its_kernel_stands),
-                cmocka_unit_test(what_is_queued_meanwhile_begins_only_after),
-                cmocka_unit_test(a_context_that_is_not_meant_runs_on),
-                cmocka_unit_test(a_context_with_work_that_stands_is_gone_once_that_has_ended),
-                cmocka_unit_test(an_idle_context_is_not_gone_before_its_channels_are_let_on),
-                cmocka_unit_test(work_that_stands_ends_with_its_context_when_that_has_failed),
-                cmocka_unit_test(channels_that_are_freed_hold_nothing),
-                cmocka_unit_test(a_process_ends_with_work_that_stands),
-                cmocka_unit_test(a_process_is_killed_with_work_that_stands),
-                cmocka_unit_test(everything_ends_well_while_another_thread_freezes_and_thaws),
+                cmocka_unit_test(a_kernel_freezes_in_the_middle_and_goes_on),
+                cmocka_unit_test(memory_of_a_frozen_kernel_leaves_and_comes_back),
+                cmocka_unit_test(a_large_copy_freezes_in_the_middle_and_goes_on),
+                cmocka_unit_test(a_fill_freezes_in_the_middle_and_goes_on),
+                cmocka_unit_test(freezing_does_not_wait_for_a_slow_bus),
+                cmocka_unit_test(a_graph_freezes_between_its_nodes),
+                cmocka_unit_test(freezing_does_not_wait_for_a_running_host_function),
+                cmocka_unit_test(a_frozen_stream_ignores_the_value_that_it_waits_for),
+                cmocka_unit_test(the_processor_reads_managed_memory_of_a_frozen_kernel),
+                cmocka_unit_test(work_queued_during_a_freeze_begins_after_the_thaw),
+                cmocka_unit_test(the_movers_context_runs_during_a_freeze),
+                cmocka_unit_test(destroying_a_context_waits_for_its_frozen_work),
+                cmocka_unit_test(destroying_a_frozen_idle_context_waits_for_the_thaw),
+                cmocka_unit_test(frozen_work_ends_with_a_failed_context),
+                cmocka_unit_test(freed_channels_freeze_no_work),
+                cmocka_unit_test(a_process_can_exit_while_its_work_is_frozen),
+                cmocka_unit_test(killing_a_process_with_frozen_work_frees_its_memory),
+                cmocka_unit_test(work_stays_correct_while_another_thread_freezes_and_thaws),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

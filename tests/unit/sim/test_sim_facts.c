@@ -45,17 +45,17 @@ static void compare(const char *name, unsigned at_least)
         assert_int_equal(wrong, 0);
 }
 
-static void the_answers_are_a_real_cards(void **state)
+static void the_driver_answers_like_a_real_card(void **state)
 {
         compare("driver_facts", 500);
 }
 
-static void so_they_are_between_two_processes(void **state)
+static void two_processes_get_the_answers_of_a_real_card(void **state)
 {
         compare("ipc_facts", 200);
 }
 
-static void so_they_are_of_pools_green_contexts_and_the_host(void **state)
+static void pools_green_contexts_and_host_memory_answer_like_a_real_card(void **state)
 {
         compare("pool_facts", 1000);
 }
@@ -63,9 +63,9 @@ static void so_they_are_of_pools_green_contexts_and_the_host(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(the_answers_are_a_real_cards),
-                cmocka_unit_test(so_they_are_between_two_processes),
-                cmocka_unit_test(so_they_are_of_pools_green_contexts_and_the_host)};
+                cmocka_unit_test(the_driver_answers_like_a_real_card),
+                cmocka_unit_test(two_processes_get_the_answers_of_a_real_card),
+                cmocka_unit_test(pools_green_contexts_and_host_memory_answer_like_a_real_card)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_sim_managed.c: managed memory: the driver's answers about it, which accesses are allowed
- * when, and what makes room. tests/system/test_managed.py tests how much the driver moves. */
+/* test_sim_managed.c: the simulated driver describes managed memory, allows the right accesses and
+ * makes room for it. tests/system/test_managed.py tests how much the driver moves. */
 #include "sim_unit.h"
 
 #include <setjmp.h>
@@ -18,13 +18,13 @@ static CUdeviceptr managed(size_t bytes)
         return p;
 }
 
-/* The address at which the processor accesses it. */
+/* Returns a pointer with which the processor accesses managed memory. */
 static volatile unsigned *word(CUdeviceptr p)
 {
         return (volatile unsigned *)(uintptr_t)p;
 }
 
-SIM_TEST(the_driver_says_what_managed_memory_is)
+SIM_TEST(the_driver_describes_managed_memory)
 {
         CUcontext c = unit_begin(), of = NULL;
         CUdeviceptr p = managed(100), base = 0, device = 0;
@@ -59,7 +59,7 @@ SIM_TEST(the_driver_says_what_managed_memory_is)
         CHECK_EQUAL(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
 }
 
-SIM_TEST(calls_that_make_no_sense_are_refused)
+SIM_TEST(invalid_calls_for_managed_memory_are_refused)
 {
         CUdeviceptr p, plain;
         CUstream s;
@@ -97,7 +97,7 @@ static int range_attribute(CUmem_range_attribute which, CUdeviceptr p, size_t by
         return v;
 }
 
-SIM_TEST_WITH(advice_is_kept_where_it_was_given, "SIMCUDA_GPUS=2")
+SIM_TEST_WITH(advice_is_kept_for_the_range_it_was_given_for, "SIMCUDA_GPUS=2")
 {
         const CUmemLocation second = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
         CUdeviceptr p;
@@ -134,10 +134,10 @@ SIM_TEST_WITH(advice_is_kept_where_it_was_given, "SIMCUDA_GPUS=2")
                     CUDA_ERROR_INVALID_VALUE);
         OK(cuCtxSynchronize());
         CHECK_EQUAL(unit_totals(0).managed_h2d_bytes + unit_totals(1).managed_h2d_bytes, 0);
-        CHECK_EQUAL(unit_used(1), BLOCK); /* untouched, but it has memory on the card */
+        CHECK_EQUAL(unit_used(1), BLOCK); /* the prefetched block is untouched, but uses the card */
 }
 
-SIM_TEST(processor_and_kernels_take_turns)
+SIM_TEST(processor_and_kernels_see_each_others_writes)
 {
         CUfunction add_one;
         CUdeviceptr p;
@@ -168,7 +168,7 @@ SIM_TEST(a_running_kernel_sees_what_the_processor_writes)
         p = managed(BLOCK);
         OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
         OK(unit_launch(unit_kernel("wait_flag"), p, s));
-        CHECK_EQUAL(*word(p + 64), 0); /* moves to the host for the read, and back for the kernel */
+        CHECK_EQUAL(*word(p + 64), 0); /* the page moves to the host, and back for the kernel */
         *word(p) = 1;
         OK(cuStreamSynchronize(s));
 }
@@ -178,7 +178,7 @@ static void add_two(void *p)
         *word((CUdeviceptr)(uintptr_t)p) += 2;
 }
 
-SIM_TEST(host_functions_touch_it_between_kernels)
+SIM_TEST(host_functions_touch_managed_memory_between_kernels)
 {
         CUfunction add_one;
         CUdeviceptr p;
@@ -194,7 +194,7 @@ SIM_TEST(host_functions_touch_it_between_kernels)
         CHECK_EQUAL(*word(p), 30);
 }
 
-SIM_TEST(streams_wait_for_values_in_it)
+SIM_TEST(streams_wait_for_values_in_managed_memory)
 {
         CUdeviceptr p;
         CUstream s;
@@ -241,17 +241,17 @@ static void own_handler_first(bool after)
         CHECK_EQUAL(*word(p), 8);
 }
 
-SIM_TEST(a_handler_that_was_there_before_gets_the_other_faults)
+SIM_TEST(an_earlier_handler_gets_faults_outside_managed_memory)
 {
         own_handler_first(false);
 }
 
-SIM_TEST(a_handler_that_comes_later_gets_the_other_faults)
+SIM_TEST(a_later_handler_gets_faults_outside_managed_memory)
 {
         own_handler_first(true);
 }
 
-/* The signal that ends a child which does this. */
+/* Returns the signal that ends a child process in which deed(p) runs, or 0. */
 static int dies_of(void (*deed)(CUdeviceptr p), CUdeviceptr p)
 {
         int status;
@@ -282,7 +282,7 @@ static void touch_freed(CUdeviceptr none)
         *word(p) = 1;
 }
 
-SIM_TEST(what_is_freed_cannot_be_touched)
+SIM_TEST(freed_managed_memory_cannot_be_touched)
 {
         CHECK_EQUAL(dies_of(touch_freed, 0), SIGSEGV);
 }
@@ -306,7 +306,7 @@ SIM_TEST(a_forked_child_has_no_managed_memory)
 
 /* ---- room ---- */
 
-SIM_TEST_WITH(it_may_be_larger_than_the_card_but_not_than_the_machine, "SIMCUDA_MEMORY=64MiB")
+SIM_TEST_WITH(managed_memory_may_exceed_the_card_but_not_the_machine, "SIMCUDA_MEMORY=64MiB")
 {
         uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
         CUdeviceptr p;
@@ -341,7 +341,8 @@ SIM_TEST_WITH(small_managed_allocations_take_little_of_the_card, "SIMCUDA_MEMORY
                 CHECK_EQUAL(*word(p[i]), i + 1);
 }
 
-SIM_TEST_WITH(a_context_pushes_it_off_a_full_card, "SIMCUDA_MEMORY=64MiB SIMCUDA_CONTEXT=8MiB")
+SIM_TEST_WITH(a_new_context_evicts_managed_memory_from_a_full_card,
+              "SIMCUDA_MEMORY=64MiB SIMCUDA_CONTEXT=8MiB")
 {
         CUcontext mine = unit_begin(), other;
         CUdeviceptr p = managed(80 * UNIT_MIB);
@@ -357,7 +358,7 @@ SIM_TEST_WITH(a_context_pushes_it_off_a_full_card, "SIMCUDA_MEMORY=64MiB SIMCUDA
         CHECK_EQUAL(unit_used(0), 0); /* managed memory ends with its context */
 }
 
-SIM_TEST_WITH(a_kernel_without_room_for_it_fails, "SIMCUDA_MEMORY=64MiB")
+SIM_TEST_WITH(a_kernel_without_room_for_managed_memory_fails, "SIMCUDA_MEMORY=64MiB")
 {
         CUdeviceptr p, rest;
         CUfunction store;
@@ -371,7 +372,7 @@ SIM_TEST_WITH(a_kernel_without_room_for_it_fails, "SIMCUDA_MEMORY=64MiB")
         CHECK_EQUAL(cuCtxSynchronize(), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-SIM_TEST_WITH(it_follows_from_card_to_card, "SIMCUDA_GPUS=2")
+SIM_TEST_WITH(managed_memory_follows_kernels_from_card_to_card, "SIMCUDA_GPUS=2")
 {
         CUcontext first, second;
         CUfunction on_first, on_second;
@@ -395,7 +396,7 @@ SIM_TEST_WITH(it_follows_from_card_to_card, "SIMCUDA_GPUS=2")
         CHECK_EQUAL(*word(p), 10);
 }
 
-SIM_TEST(captured_work_uses_it_and_a_prefetch_cannot_be_captured)
+SIM_TEST(captured_work_uses_managed_memory_but_cannot_prefetch_it)
 {
         CUgraphExec exec;
         CUgraph graph;
@@ -422,23 +423,23 @@ SIM_TEST(captured_work_uses_it_and_a_prefetch_cannot_be_captured)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(the_driver_says_what_managed_memory_is),
-                cmocka_unit_test(calls_that_make_no_sense_are_refused),
-                cmocka_unit_test(advice_is_kept_where_it_was_given),
-                cmocka_unit_test(processor_and_kernels_take_turns),
+                cmocka_unit_test(the_driver_describes_managed_memory),
+                cmocka_unit_test(invalid_calls_for_managed_memory_are_refused),
+                cmocka_unit_test(advice_is_kept_for_the_range_it_was_given_for),
+                cmocka_unit_test(processor_and_kernels_see_each_others_writes),
                 cmocka_unit_test(a_running_kernel_sees_what_the_processor_writes),
-                cmocka_unit_test(host_functions_touch_it_between_kernels),
-                cmocka_unit_test(streams_wait_for_values_in_it),
-                cmocka_unit_test(a_handler_that_was_there_before_gets_the_other_faults),
-                cmocka_unit_test(a_handler_that_comes_later_gets_the_other_faults),
-                cmocka_unit_test(what_is_freed_cannot_be_touched),
+                cmocka_unit_test(host_functions_touch_managed_memory_between_kernels),
+                cmocka_unit_test(streams_wait_for_values_in_managed_memory),
+                cmocka_unit_test(an_earlier_handler_gets_faults_outside_managed_memory),
+                cmocka_unit_test(a_later_handler_gets_faults_outside_managed_memory),
+                cmocka_unit_test(freed_managed_memory_cannot_be_touched),
                 cmocka_unit_test(a_forked_child_has_no_managed_memory),
-                cmocka_unit_test(it_may_be_larger_than_the_card_but_not_than_the_machine),
+                cmocka_unit_test(managed_memory_may_exceed_the_card_but_not_the_machine),
                 cmocka_unit_test(small_managed_allocations_take_little_of_the_card),
-                cmocka_unit_test(a_context_pushes_it_off_a_full_card),
-                cmocka_unit_test(a_kernel_without_room_for_it_fails),
-                cmocka_unit_test(it_follows_from_card_to_card),
-                cmocka_unit_test(captured_work_uses_it_and_a_prefetch_cannot_be_captured),
+                cmocka_unit_test(a_new_context_evicts_managed_memory_from_a_full_card),
+                cmocka_unit_test(a_kernel_without_room_for_managed_memory_fails),
+                cmocka_unit_test(managed_memory_follows_kernels_from_card_to_card),
+                cmocka_unit_test(captured_work_uses_managed_memory_but_cannot_prefetch_it),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

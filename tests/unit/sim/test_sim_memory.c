@@ -18,7 +18,7 @@ static size_t free_bytes(void)
         return f;
 }
 
-SIM_TEST_WITH(what_is_allocated_is_missing_from_the_free_memory, "SIMCUDA_MEMORY=256MiB")
+SIM_TEST_WITH(allocated_bytes_are_missing_from_the_free_memory, "SIMCUDA_MEMORY=256MiB")
 {
         CUdeviceptr a, b, c;
 
@@ -36,7 +36,7 @@ SIM_TEST_WITH(what_is_allocated_is_missing_from_the_free_memory, "SIMCUDA_MEMORY
         CHECK_EQUAL(free_bytes(), MEMORY - CONTEXT);
 }
 
-SIM_TEST_WITH(more_than_the_card_has_is_refused_and_nothing_is_lost, "SIMCUDA_MEMORY=256MiB")
+SIM_TEST_WITH(an_allocation_beyond_the_card_is_refused_and_loses_nothing, "SIMCUDA_MEMORY=256MiB")
 {
         CUdeviceptr a, b;
 
@@ -166,7 +166,7 @@ SIM_TEST_WITH(memory_is_charged_while_a_handle_or_a_mapping_is_left, "SIMCUDA_ME
         OK(cuMemAddressFree(va, 64 * UNIT_MIB));
 }
 
-SIM_TEST(thousands_of_mappings_keep_their_contents)
+SIM_TEST(hundreds_of_mappings_keep_their_contents)
 {
         enum { COUNT = 400 };
         static CUmemGenericAllocationHandle h[COUNT];
@@ -182,7 +182,7 @@ SIM_TEST(thousands_of_mappings_keep_their_contents)
         }
         OK(cuCtxSynchronize());
         OK(cuMemUnmap(va, COUNT * 2 * UNIT_MIB));
-        for (unsigned i = 0; i < COUNT; i++) /* in reverse order */
+        for (unsigned i = 0; i < COUNT; i++) /* maps the handles in reverse order */
                 unit_map_at(va + i * 2 * UNIT_MIB, 2 * UNIT_MIB, h[COUNT - 1 - i]);
         for (unsigned i = 0; i < COUNT; i++) {
                 OK(cuMemcpyDtoH_v2(&v, va + i * 2 * UNIT_MIB, 4));
@@ -253,7 +253,7 @@ SIM_TEST(a_kernel_whose_memory_is_unmapped_fails)
         while (unit_totals(0).launches == 0)
                 (void)usleep(1000);
         (void)usleep(20000);
-        OK(cuMemUnmap(va, 2 * UNIT_MIB)); /* does not wait */
+        OK(cuMemUnmap(va, 2 * UNIT_MIB)); /* unmapping does not wait for the kernel */
         CHECK_EQUAL(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
@@ -279,7 +279,7 @@ SIM_TEST(free_waits_for_the_work_submitted_before)
                 _exit(0);
         }
         OK(cuMemFree_v2(p));
-        CHECK_EQUAL(*(volatile unsigned *)flag, 1); /* not before the kernel could end */
+        CHECK_EQUAL(*(volatile unsigned *)flag, 1); /* the free waited until the kernel could end */
         OK(cuStreamQuery(s));
         (void)waitpid(other, NULL, 0);
 }
@@ -363,7 +363,7 @@ SIM_TEST(pitched_copies_move_the_rows_and_nothing_else)
                                                       : 0xee);
 }
 
-SIM_TEST(fills_of_every_width_fill_exactly_that)
+SIM_TEST(fills_of_every_width_fill_exactly_their_range)
 {
         unsigned char host[256];
         CUdeviceptr p;
@@ -398,7 +398,7 @@ SIM_TEST_WITH(injected_faults_hit_the_named_call_and_no_other,
         OK(cuMemAlloc_v2(&p, 64));
 }
 
-SIM_TEST_WITH(everything_a_context_took_comes_back_when_it_goes, "SIMCUDA_MEMORY=256MiB")
+SIM_TEST_WITH(destroying_a_context_frees_all_its_memory, "SIMCUDA_MEMORY=256MiB")
 {
         CUcontext mine;
         CUdeviceptr p;
@@ -421,14 +421,14 @@ SIM_TEST_WITH(everything_a_context_took_comes_back_when_it_goes, "SIMCUDA_MEMORY
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_is_allocated_is_missing_from_the_free_memory),
-                cmocka_unit_test(more_than_the_card_has_is_refused_and_nothing_is_lost),
+                cmocka_unit_test(allocated_bytes_are_missing_from_the_free_memory),
+                cmocka_unit_test(an_allocation_beyond_the_card_is_refused_and_loses_nothing),
                 cmocka_unit_test(many_small_allocations_do_not_overlap_and_all_come_back),
                 cmocka_unit_test(a_handle_keeps_its_contents_while_it_is_not_mapped),
                 cmocka_unit_test(one_handle_at_two_addresses_is_the_same_memory),
                 cmocka_unit_test(an_exported_handle_is_the_same_memory_and_charged_once),
                 cmocka_unit_test(memory_is_charged_while_a_handle_or_a_mapping_is_left),
-                cmocka_unit_test(thousands_of_mappings_keep_their_contents),
+                cmocka_unit_test(hundreds_of_mappings_keep_their_contents),
                 cmocka_unit_test(a_copy_over_several_mappings_is_one_copy),
                 cmocka_unit_test(an_address_without_access_breaks_the_context_for_good),
                 cmocka_unit_test(a_kernel_whose_memory_is_unmapped_fails),
@@ -436,9 +436,9 @@ int main(void)
                 cmocka_unit_test(the_processor_cannot_touch_device_memory),
                 cmocka_unit_test(kernels_reach_pinned_and_registered_memory_at_its_own_address),
                 cmocka_unit_test(pitched_copies_move_the_rows_and_nothing_else),
-                cmocka_unit_test(fills_of_every_width_fill_exactly_that),
+                cmocka_unit_test(fills_of_every_width_fill_exactly_their_range),
                 cmocka_unit_test(injected_faults_hit_the_named_call_and_no_other),
-                cmocka_unit_test(everything_a_context_took_comes_back_when_it_goes),
+                cmocka_unit_test(destroying_a_context_frees_all_its_memory),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

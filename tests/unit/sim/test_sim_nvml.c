@@ -10,7 +10,7 @@
 #define MEMORY  (256 * UNIT_MIB)
 #define CONTEXT (MEMORY / 256)
 
-/* Declared as in NVML's header. */
+/* These types are those of NVML's header. */
 typedef struct device *nvml_device;
 struct memory {
         unsigned long long total, free, used;
@@ -48,7 +48,7 @@ static void hold_64(void)
         unit_wait_told();
 }
 
-SIM_TEST_WITH(memory_and_processes_are_those_of_the_session, "SIMCUDA_MEMORY=256MiB")
+SIM_TEST_WITH(nvml_reports_memory_and_processes_of_the_session, "SIMCUDA_MEMORY=256MiB")
 {
         struct unit_peer a = unit_peer_start(hold_64), b = unit_peer_start(hold_64);
         struct process p[4];
@@ -59,7 +59,7 @@ SIM_TEST_WITH(memory_and_processes_are_those_of_the_session, "SIMCUDA_MEMORY=256
 
         unit_peer_wait(&a);
         unit_peer_wait(&b);
-        CHECK_EQUAL(nvmlDeviceGetCount_v2(&count), 1); /* not initialised yet */
+        CHECK_EQUAL(nvmlDeviceGetCount_v2(&count), 1); /* NVML is not initialised yet */
         CHECK_EQUAL(nvmlInit_v2(), 0);
         CHECK_EQUAL(nvmlDeviceGetCount_v2(&count), 0);
         CHECK_EQUAL(count, 1);
@@ -88,8 +88,7 @@ SIM_TEST_WITH(memory_and_processes_are_those_of_the_session, "SIMCUDA_MEMORY=256
         CHECK_EQUAL(nvmlShutdown(), 1);
 }
 
-SIM_TEST_WITH(a_child_of_an_observer_or_of_a_user_ends_nothing_of_its_parents,
-              "SIMCUDA_MEMORY=256MiB")
+SIM_TEST_WITH(a_forked_child_ends_nothing_of_its_parent, "SIMCUDA_MEMORY=256MiB")
 {
         struct memory m;
         nvml_device d;
@@ -108,7 +107,7 @@ SIM_TEST_WITH(a_child_of_an_observer_or_of_a_user_ends_nothing_of_its_parents,
         CHECK_EQUAL(m.used, CONTEXT);
 }
 
-SIM_TEST_WITH(cards_are_called_the_same_by_cuda_and_nvml, "SIMCUDA_GPUS=2")
+SIM_TEST_WITH(cuda_and_nvml_name_cards_alike, "SIMCUDA_GPUS=2")
 {
         char uuid[96], name[96], cuda_name[96], text[64];
         nvml_device d, same;
@@ -184,9 +183,9 @@ SIM_TEST(every_exported_entry_point_is_found_by_name_and_version)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(memory_and_processes_are_those_of_the_session),
-                cmocka_unit_test(a_child_of_an_observer_or_of_a_user_ends_nothing_of_its_parents),
-                cmocka_unit_test(cards_are_called_the_same_by_cuda_and_nvml),
+                cmocka_unit_test(nvml_reports_memory_and_processes_of_the_session),
+                cmocka_unit_test(a_forked_child_ends_nothing_of_its_parent),
+                cmocka_unit_test(cuda_and_nvml_name_cards_alike),
                 cmocka_unit_test(every_exported_entry_point_is_found_by_name_and_version),
         };
 

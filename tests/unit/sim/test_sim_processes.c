@@ -1,5 +1,5 @@
-/* test_sim_processes.c: what the processes of a session share: memory, the bus, the counts; and
- * what remains of a process that is killed. */
+/* test_sim_processes.c: the processes of a session share memory, the bus and the counts. A killed
+ * process gives its memory back. */
 #include "sim_unit.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void take_200_and_wait(void)
         unit_wait_told();
 }
 
-SIM_TEST_WITH(what_another_process_has_is_out_of_reach_until_it_leaves, "SIMCUDA_MEMORY=256MiB")
+SIM_TEST_WITH(memory_of_another_process_is_not_free_until_it_exits, "SIMCUDA_MEMORY=256MiB")
 {
         struct unit_peer peer = unit_peer_start(take_200_and_wait);
         size_t f, total;
@@ -77,7 +77,7 @@ static void map_some_and_be_killed(void)
         va = unit_map(4 * UNIT_MIB, &h);
         OK(cuMemsetD8_v2(va, 1, 4 * UNIT_MIB));
         OK(cuCtxSynchronize());
-        (void)unit_map(4 * UNIT_MIB, &h); /* SIMCUDA_FAIL kills it here */
+        (void)unit_map(4 * UNIT_MIB, &h); /* SIMCUDA_FAIL kills this process here */
 }
 
 SIM_TEST_WITH(a_process_can_be_killed_at_a_named_call, "SIMCUDA_FAIL=cuMemMap:2:kill")
@@ -150,7 +150,7 @@ static uint64_t copies_ns(bool in, unsigned count)
         return clock_now_ns() - start;
 }
 
-SIM_TEST_WITH(a_copy_takes_the_bytes_over_the_bus_speed, "SIMCUDA_BUS=200MB/s")
+SIM_TEST_WITH(a_copy_takes_its_bytes_divided_by_the_bus_speed, "SIMCUDA_BUS=200MB/s")
 {
         uint64_t expected = (uint64_t)(2.0 * BUS_BYTES / 200e6 * 1e9), ns;
 
@@ -163,7 +163,7 @@ SIM_TEST_WITH(a_copy_takes_the_bytes_over_the_bus_speed, "SIMCUDA_BUS=200MB/s")
         CHECK(ns <= expected * 3);
 }
 
-/* Makes 4 copies each time the test asks; reports ready before the first. */
+/* Makes 4 copies each time that the test asks, and reports when it is ready for the next. */
 static void copy_when_told(bool in)
 {
         (void)unit_begin();
@@ -183,7 +183,7 @@ static void copy_out_when_told(void)
         copy_when_told(false);
 }
 
-/* The time until both have made 4 copies, relative to 4 copies on an idle bus. */
+/* Returns the time until both processes have made 4 copies, relative to 4 copies on an idle bus. */
 static double together(struct unit_peer *peer)
 {
         uint64_t began = clock_now_ns();
@@ -259,7 +259,7 @@ SIM_TEST_WITH(a_session_in_use_keeps_its_cards_and_an_empty_one_takes_new_ones,
         session_detach(s);
 }
 
-SIM_TEST_WITH(cards_have_names_of_their_own_that_last, "SIMCUDA_GPUS=2")
+SIM_TEST_WITH(each_card_has_identifiers_of_its_own, "SIMCUDA_GPUS=2")
 {
         CUuuid a, b;
         char id[16];
@@ -283,7 +283,7 @@ static void come_and_go(void)
         unit_wait_told();
 }
 
-SIM_TEST(processes_that_come_at_once_find_one_session)
+SIM_TEST(processes_that_start_at_once_share_one_session)
 {
         enum { COUNT = 12 };
         struct unit_peer peer[COUNT];
@@ -337,7 +337,7 @@ static void let_another_join(void)
         unit_peer_end(&peer);
 }
 
-SIM_TEST(another_user_may_come_while_a_session_is_made)
+SIM_TEST(another_user_may_join_while_a_session_is_made)
 {
         char name[SESSION_NAME_MAX];
 
@@ -376,14 +376,14 @@ SIM_TEST(counts_outlive_more_processes_than_there_are_slots)
         CHECK_EQUAL(unit_totals(0).h2d_bytes, 10 * (SESSION_SLOTS + 20));
 }
 
-SIM_TEST_WITH(simcuda_stat_tells_the_counts_from_outside, "SIMCUDA_MEMORY=64MiB")
+SIM_TEST_WITH(simcuda_stat_prints_the_counts_of_a_session, "SIMCUDA_MEMORY=64MiB")
 {
         struct unit_peer peer = unit_peer_start(count_one);
         char command[4096], out[8192] = "";
         FILE *stat;
 
         if (!getenv("SUBLET_BUILD"))
-                /* For a test started by hand in its folder. */
+                /* A person has started the test in its folder. */
                 (void)setenv("SUBLET_BUILD", "../..", 1);
         unit_peer_end(&peer);
         (void)snprintf(command, sizeof(command), "'%s/sim/simcuda-stat' --json",
@@ -413,7 +413,7 @@ static void use_after_fork(void)
         if (child == 0) {
                 CHECK_EQUAL(cuMemAlloc_v2(&p, 64), CUDA_ERROR_NOT_INITIALIZED);
                 CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
-                exit(0); /* must free nothing of the parent's */
+                exit(0); /* the exit must free no memory of the parent */
         }
         CHECK_EQUAL(waitpid(child, &status, 0), child);
         CHECK_EQUAL(status, 0);
@@ -422,7 +422,7 @@ static void use_after_fork(void)
         CHECK(unit_used(0) >= 8 * UNIT_MIB);
 }
 
-SIM_TEST(a_forked_child_is_a_bystander)
+SIM_TEST(a_forked_child_cannot_use_the_driver)
 {
         use_after_fork();
 }
@@ -440,7 +440,7 @@ static void leave_while_a_kernel_spins(void)
         exit(0);
 }
 
-SIM_TEST(a_process_can_leave_while_its_kernel_never_ends)
+SIM_TEST(a_process_can_exit_while_its_kernel_never_ends)
 {
         struct unit_peer peer = unit_peer_start(leave_while_a_kernel_spins);
 
@@ -451,24 +451,24 @@ SIM_TEST(a_process_can_leave_while_its_kernel_never_ends)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_another_process_has_is_out_of_reach_until_it_leaves),
+                cmocka_unit_test(memory_of_another_process_is_not_free_until_it_exits),
                 cmocka_unit_test(a_killed_process_gives_its_memory_back),
                 cmocka_unit_test(a_context_needs_room_on_the_card),
                 cmocka_unit_test(a_process_can_be_killed_at_a_named_call),
                 cmocka_unit_test(a_process_can_be_killed_after_a_named_call),
                 cmocka_unit_test(a_process_can_be_stopped_at_a_named_call_and_goes_on),
                 cmocka_unit_test(a_card_that_vanishes_answers_with_errors_for_ever),
-                cmocka_unit_test(a_copy_takes_the_bytes_over_the_bus_speed),
+                cmocka_unit_test(a_copy_takes_its_bytes_divided_by_the_bus_speed),
                 cmocka_unit_test(two_processes_share_a_direction_of_the_bus),
                 cmocka_unit_test(the_two_directions_of_the_bus_do_not_disturb_each_other),
                 cmocka_unit_test(a_session_in_use_keeps_its_cards_and_an_empty_one_takes_new_ones),
-                cmocka_unit_test(cards_have_names_of_their_own_that_last),
-                cmocka_unit_test(processes_that_come_at_once_find_one_session),
-                cmocka_unit_test(another_user_may_come_while_a_session_is_made),
+                cmocka_unit_test(each_card_has_identifiers_of_its_own),
+                cmocka_unit_test(processes_that_start_at_once_share_one_session),
+                cmocka_unit_test(another_user_may_join_while_a_session_is_made),
                 cmocka_unit_test(counts_outlive_more_processes_than_there_are_slots),
-                cmocka_unit_test(simcuda_stat_tells_the_counts_from_outside),
-                cmocka_unit_test(a_forked_child_is_a_bystander),
-                cmocka_unit_test(a_process_can_leave_while_its_kernel_never_ends),
+                cmocka_unit_test(simcuda_stat_prints_the_counts_of_a_session),
+                cmocka_unit_test(a_forked_child_cannot_use_the_driver),
+                cmocka_unit_test(a_process_can_exit_while_its_kernel_never_ends),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

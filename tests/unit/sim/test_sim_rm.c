@@ -28,7 +28,7 @@ enum {
 
 /* ---- objects ---- */
 
-SIM_TEST(objects_are_made_where_they_belong_and_nowhere_else)
+SIM_TEST(objects_are_made_only_below_the_right_parent)
 {
         struct rm_group_params group = {.engine = 1};
         uint8_t channel[376] = {0}, device_params[56] = {9};
@@ -58,7 +58,7 @@ SIM_TEST(objects_are_made_where_they_belong_and_nowhere_else)
         CHECK_EQUAL(bench_free(0x77, made), RM_NO_CLIENT);
 }
 
-SIM_TEST(a_client_of_ones_own_takes_all_that_it_has_along)
+SIM_TEST(freeing_a_client_frees_all_its_objects)
 {
         uint8_t device_params[56] = {0}, channel[376] = {0};
         struct rm_group_params group = {.engine = 11};
@@ -82,7 +82,7 @@ SIM_TEST(a_client_of_ones_own_takes_all_that_it_has_along)
 
 /* ---- controls ---- */
 
-SIM_TEST(the_control_of_channels_refuses_what_is_wrong_and_then_does_nothing)
+SIM_TEST(wrong_parameters_of_the_channel_control_change_nothing)
 {
         struct rm_disable_channels d = {.disable = 1, .count = 1};
         struct channels_call all;
@@ -194,8 +194,8 @@ SIM_TEST(kernels_are_preempted_between_instructions)
                     RM_NO_CHANNEL);
 }
 
-/* As measured on an H200. */
-SIM_TEST(scheduling_a_group_does_not_let_its_channels_on)
+/* A real driver, measured on an H200, behaves in the same way. */
+SIM_TEST(scheduling_a_group_does_not_enable_its_channels)
 {
         uint8_t on[3] = {1};
         struct channels_call all;
@@ -247,7 +247,7 @@ SIM_TEST(a_process_does_not_reach_the_channels_of_another)
 
 /* ---- requests ---- */
 
-SIM_TEST(a_request_of_another_form_is_no_request)
+SIM_TEST(requests_of_an_unknown_form_are_refused)
 {
         struct rm_free f = {0};
         struct rm_wrapped w = {RM_ESCAPE_WRAPPED, sizeof(w), 0};
@@ -267,7 +267,7 @@ SIM_TEST(a_request_of_another_form_is_no_request)
         CHECK_EQUAL(errno, EINVAL);
 }
 
-SIM_TEST(other_descriptors_are_the_kernels)
+SIM_TEST(ioctl_on_other_descriptors_reaches_the_kernel)
 {
         struct rm_free f = {0};
         int ends[2], n = -1, again;
@@ -298,7 +298,8 @@ SIM_TEST(a_driver_of_another_version_is_refused)
 
 /* ---- generations of the driver, through libsublet's door ---- */
 
-/* Sends all forms of an allocation: long and short, each also wrapped. */
+/* Freezes and thaws a kernel. The simulator's contexts send all forms of an allocation: long and
+ * short, each also wrapped. */
 static void stand_once(const char *driver)
 {
         struct counter *k;
@@ -323,11 +324,11 @@ static void stand_once(const char *driver)
         CHECK_EQUAL(bench_requests(RM_ESCAPE_FREE), 3);
 }
 
-#define GENERATION(name, version)                                  \
-        SIM_TEST_WITH(driver_##name, "SIMCUDA_DRIVER=" version)    \
-        {                                                          \
-                bench_say_driver(version); /* in place of /proc */ \
-                stand_once(version);                               \
+#define GENERATION(name, version)                                                 \
+        SIM_TEST_WITH(kernels_freeze_on_driver_##name, "SIMCUDA_DRIVER=" version) \
+        {                                                                         \
+                bench_say_driver(version); /* read in place of /proc */           \
+                stand_once(version);                                              \
         }
 GENERATION(515, "515.105.01")
 GENERATION(520, "520.61.07")
@@ -351,8 +352,7 @@ SIM_TEST_WITH(a_driver_before_530_30_02_does_not_tell_its_version, "SIMCUDA_DRIV
         CHECK_EQUAL(rm_freeze(), -EPROTO);
 }
 
-SIM_TEST_WITH(a_driver_after_all_that_are_known_is_laid_out_as_the_newest,
-              "SIMCUDA_DRIVER=610.57.04")
+SIM_TEST_WITH(a_driver_newer_than_all_known_ones_has_the_newest_layout, "SIMCUDA_DRIVER=610.57.04")
 {
         struct channels_call all;
         struct counter *k;
@@ -371,7 +371,7 @@ SIM_TEST_WITH(a_driver_after_all_that_are_known_is_laid_out_as_the_newest,
         bench_end_count(k, s);
 }
 
-SIM_TEST_WITH(what_is_no_version_is_refused, "SIMCUDA_DRIVER=new")
+SIM_TEST_WITH(a_malformed_driver_version_is_refused, "SIMCUDA_DRIVER=new")
 {
         CHECK_EQUAL(cuInit(0), CUDA_ERROR_INVALID_VALUE);
 }
@@ -391,7 +391,7 @@ static void work_once(void)
         OK(cuCtxDestroy_v2(c));
 }
 
-SIM_TEST(where_ioctl_is_libcs_the_driver_works_as_it_does_elsewhere)
+SIM_TEST(the_simulator_works_behind_libcs_own_ioctl)
 {
         atomic_store(&real_ioctl, NULL); /* the door calls the kernel, as libc's ioctl() would */
         (void)unit_begin();
@@ -480,7 +480,7 @@ static struct channels_call begin_with_a_kernel(void)
         return bench_channels(CHANNELS_PROGRAM);
 }
 
-SIM_TEST_WITH(fault_a_status, "SIMCUDA_FAIL=freeze:2-3:0x1b")
+SIM_TEST_WITH(injected_statuses_refuse_the_numbered_freezes, "SIMCUDA_FAIL=freeze:2-3:0x1b")
 {
         const struct channels_call all = begin_with_a_kernel();
 
@@ -495,7 +495,7 @@ SIM_TEST_WITH(fault_a_status, "SIMCUDA_FAIL=freeze:2-3:0x1b")
         bench_end_count(k, busy);
 }
 
-SIM_TEST_WITH(fault_a_sandbox, "SIMCUDA_FAIL=freeze:1+:forbid")
+SIM_TEST_WITH(an_injected_sandbox_forbids_freezing, "SIMCUDA_FAIL=freeze:1+:forbid")
 {
         const struct channels_call all = begin_with_a_kernel();
 
@@ -506,7 +506,7 @@ SIM_TEST_WITH(fault_a_sandbox, "SIMCUDA_FAIL=freeze:1+:forbid")
         bench_end_count(k, busy);
 }
 
-SIM_TEST_WITH(fault_ok_that_stops_nothing, "SIMCUDA_FAIL=freeze:1:idle")
+SIM_TEST_WITH(an_injected_idle_freeze_succeeds_and_stops_nothing, "SIMCUDA_FAIL=freeze:1:idle")
 {
         const struct channels_call all = begin_with_a_kernel();
 
@@ -518,7 +518,7 @@ SIM_TEST_WITH(fault_ok_that_stops_nothing, "SIMCUDA_FAIL=freeze:1:idle")
         bench_end_count(k, busy);
 }
 
-SIM_TEST_WITH(fault_a_part, "SIMCUDA_FAIL=freeze:1:part=5")
+SIM_TEST_WITH(an_injected_part_disables_only_the_first_channels, "SIMCUDA_FAIL=freeze:1:part=5")
 {
         const struct channels_call all = begin_with_a_kernel();
         uint32_t diagnostics = 0;
@@ -532,7 +532,7 @@ SIM_TEST_WITH(fault_a_part, "SIMCUDA_FAIL=freeze:1:part=5")
         bench_end_count(k, busy);
 }
 
-SIM_TEST_WITH(fault_a_thaw_that_is_refused_once, "SIMCUDA_FAIL=thaw:1:0x65")
+SIM_TEST_WITH(an_injected_refusal_of_a_thaw_leaves_the_kernel_frozen, "SIMCUDA_FAIL=thaw:1:0x65")
 {
         const struct channels_call all = begin_with_a_kernel();
 
@@ -544,7 +544,7 @@ SIM_TEST_WITH(fault_a_thaw_that_is_refused_once, "SIMCUDA_FAIL=thaw:1:0x65")
         bench_end_count(k, busy);
 }
 
-SIM_TEST_WITH(fault_a_slow_control, "SIMCUDA_FAIL=freeze:1:slow=200")
+SIM_TEST_WITH(an_injected_delay_makes_a_freeze_slow, "SIMCUDA_FAIL=freeze:1:slow=200")
 {
         const struct channels_call all = begin_with_a_kernel();
         uint64_t at = clock_now_ns();
@@ -570,7 +570,7 @@ static void *unmap(void *context)
         return NULL;
 }
 
-SIM_TEST_WITH(fault_a_call_that_waits_for_what_stands, "SIMCUDA_FAIL=cuMemUnmap:1:frozen")
+SIM_TEST_WITH(an_injected_call_waits_while_channels_are_frozen, "SIMCUDA_FAIL=cuMemUnmap:1:frozen")
 {
         const struct channels_call all = begin_with_a_kernel();
         pthread_t thread;
@@ -589,12 +589,12 @@ SIM_TEST_WITH(fault_a_call_that_waits_for_what_stands, "SIMCUDA_FAIL=cuMemUnmap:
         bench_end_count(k, busy);
 }
 
-SIM_TEST_WITH(a_fault_of_controls_alone_is_no_fault_of_a_call, "SIMCUDA_FAIL=cuMemUnmap:1:idle")
+SIM_TEST_WITH(faults_of_controls_are_refused_for_calls, "SIMCUDA_FAIL=cuMemUnmap:1:idle")
 {
         CHECK_EQUAL(cuInit(0), CUDA_ERROR_INVALID_VALUE);
 }
 
-SIM_TEST_WITH(a_fault_of_calls_that_are_none_is_refused, "SIMCUDA_FAIL=freeze:3-2:0x1b")
+SIM_TEST_WITH(a_fault_for_an_empty_range_of_calls_is_refused, "SIMCUDA_FAIL=freeze:3-2:0x1b")
 {
         CHECK_EQUAL(cuInit(0), CUDA_ERROR_INVALID_VALUE);
 }
@@ -607,7 +607,7 @@ static void is_not_frozen(void)
         bench_end_count(k, busy);
 }
 
-SIM_TEST(a_fault_is_of_the_process_that_has_it)
+SIM_TEST(faults_affect_only_the_process_that_sets_them)
 {
         struct unit_peer peer;
         struct channels_call all;
@@ -625,44 +625,43 @@ SIM_TEST(a_fault_is_of_the_process_that_has_it)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(objects_are_made_where_they_belong_and_nowhere_else),
-                cmocka_unit_test(a_client_of_ones_own_takes_all_that_it_has_along),
-                cmocka_unit_test(
-                        the_control_of_channels_refuses_what_is_wrong_and_then_does_nothing),
+                cmocka_unit_test(objects_are_made_only_below_the_right_parent),
+                cmocka_unit_test(freeing_a_client_frees_all_its_objects),
+                cmocka_unit_test(wrong_parameters_of_the_channel_control_change_nothing),
                 cmocka_unit_test(the_diagnostic_object_tells_which_channels_are_off_the_card),
                 cmocka_unit_test(kernels_are_preempted_between_instructions),
-                cmocka_unit_test(scheduling_a_group_does_not_let_its_channels_on),
+                cmocka_unit_test(scheduling_a_group_does_not_enable_its_channels),
                 cmocka_unit_test(a_process_does_not_reach_the_channels_of_another),
-                cmocka_unit_test(a_request_of_another_form_is_no_request),
-                cmocka_unit_test(other_descriptors_are_the_kernels),
+                cmocka_unit_test(requests_of_an_unknown_form_are_refused),
+                cmocka_unit_test(ioctl_on_other_descriptors_reaches_the_kernel),
                 cmocka_unit_test(a_driver_of_another_version_is_refused),
-                cmocka_unit_test(driver_515),
-                cmocka_unit_test(driver_520),
-                cmocka_unit_test(driver_525),
-                cmocka_unit_test(driver_530),
-                cmocka_unit_test(driver_535),
-                cmocka_unit_test(driver_535_104),
-                cmocka_unit_test(driver_570),
-                cmocka_unit_test(driver_575),
-                cmocka_unit_test(driver_580),
-                cmocka_unit_test(driver_595),
+                cmocka_unit_test(kernels_freeze_on_driver_515),
+                cmocka_unit_test(kernels_freeze_on_driver_520),
+                cmocka_unit_test(kernels_freeze_on_driver_525),
+                cmocka_unit_test(kernels_freeze_on_driver_530),
+                cmocka_unit_test(kernels_freeze_on_driver_535),
+                cmocka_unit_test(kernels_freeze_on_driver_535_104),
+                cmocka_unit_test(kernels_freeze_on_driver_570),
+                cmocka_unit_test(kernels_freeze_on_driver_575),
+                cmocka_unit_test(kernels_freeze_on_driver_580),
+                cmocka_unit_test(kernels_freeze_on_driver_595),
                 cmocka_unit_test(a_driver_before_530_30_02_does_not_tell_its_version),
-                cmocka_unit_test(a_driver_after_all_that_are_known_is_laid_out_as_the_newest),
-                cmocka_unit_test(what_is_no_version_is_refused),
-                cmocka_unit_test(where_ioctl_is_libcs_the_driver_works_as_it_does_elsewhere),
+                cmocka_unit_test(a_driver_newer_than_all_known_ones_has_the_newest_layout),
+                cmocka_unit_test(a_malformed_driver_version_is_refused),
+                cmocka_unit_test(the_simulator_works_behind_libcs_own_ioctl),
                 cmocka_unit_test(a_program_that_closes_all_descriptors_goes_on),
                 cmocka_unit_test(a_fork_while_channels_are_off_the_card_does_no_harm),
                 cmocka_unit_test(a_green_context_has_channels_that_compute),
-                cmocka_unit_test(fault_a_status),
-                cmocka_unit_test(fault_a_sandbox),
-                cmocka_unit_test(fault_ok_that_stops_nothing),
-                cmocka_unit_test(fault_a_part),
-                cmocka_unit_test(fault_a_thaw_that_is_refused_once),
-                cmocka_unit_test(fault_a_slow_control),
-                cmocka_unit_test(fault_a_call_that_waits_for_what_stands),
-                cmocka_unit_test(a_fault_of_controls_alone_is_no_fault_of_a_call),
-                cmocka_unit_test(a_fault_of_calls_that_are_none_is_refused),
-                cmocka_unit_test(a_fault_is_of_the_process_that_has_it),
+                cmocka_unit_test(injected_statuses_refuse_the_numbered_freezes),
+                cmocka_unit_test(an_injected_sandbox_forbids_freezing),
+                cmocka_unit_test(an_injected_idle_freeze_succeeds_and_stops_nothing),
+                cmocka_unit_test(an_injected_part_disables_only_the_first_channels),
+                cmocka_unit_test(an_injected_refusal_of_a_thaw_leaves_the_kernel_frozen),
+                cmocka_unit_test(an_injected_delay_makes_a_freeze_slow),
+                cmocka_unit_test(an_injected_call_waits_while_channels_are_frozen),
+                cmocka_unit_test(faults_of_controls_are_refused_for_calls),
+                cmocka_unit_test(a_fault_for_an_empty_range_of_calls_is_refused),
+                cmocka_unit_test(faults_affect_only_the_process_that_sets_them),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

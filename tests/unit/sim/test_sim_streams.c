@@ -28,7 +28,7 @@ static CUstream stream_new(unsigned flags)
         return s;
 }
 
-/* Long enough for work that may run to finish. */
+/* Waits long enough for work to finish if nothing holds it up. */
 static void settle(void)
 {
         (void)usleep(30000);
@@ -159,7 +159,7 @@ SIM_TEST(an_event_means_its_last_record)
         hold(&g, a);
         OK(cuEventRecord(e, a));
         OK(cuEventRecord(e, b));
-        OK(cuEventSynchronize(e)); /* b has nothing to do */
+        OK(cuEventSynchronize(e)); /* the last record is in b, which has no work */
         unit_set_flag(g.flag);
         OK(cuCtxSynchronize());
 }
@@ -188,7 +188,7 @@ SIM_TEST(events_measure_the_time_between_them)
         CHECK(ms >= 45 && ms < 20000);
 }
 
-SIM_TEST(per_thread_streams_are_one_a_thread)
+SIM_TEST(null_means_the_threads_stream_in_per_thread_calls)
 {
         unsigned *seen;
         struct gate g;
@@ -200,7 +200,7 @@ SIM_TEST(per_thread_streams_are_one_a_thread)
         OK(cuLaunchKernel_ptsz(g.store, 1, 1, 1, 1, 1, 1, 0, NULL,
                                (void *[]){&(CUdeviceptr){unit_address(seen)}}, NULL));
         settle();
-        /* Here NULL means the thread's stream, which is held up. */
+        /* In calls of this form NULL means the thread's stream, which is held up. */
         CHECK_EQUAL(*(volatile unsigned *)seen, 0);
         CHECK_EQUAL(cuStreamQuery_ptsz(NULL), CUDA_ERROR_NOT_READY);
         unit_set_flag(g.flag);
@@ -223,7 +223,7 @@ static void *thread_of_its_own(void *argument)
         return NULL;
 }
 
-SIM_TEST(threads_come_and_go_with_their_streams)
+SIM_TEST(short_lived_threads_can_use_their_streams)
 {
         CUdeviceptr p;
 
@@ -264,12 +264,12 @@ static void *thread_that_comes_later(void *unused)
         OK(cuCtxSetCurrent(shared_context));
         OK(cuStreamGetId(CU_STREAM_PER_THREAD, &id_elsewhere));
         (void)pthread_barrier_wait(&both);
-        (void)pthread_barrier_wait(&both); /* a thread's stream ends with the thread */
+        (void)pthread_barrier_wait(&both); /* the thread stays, because its stream ends with it */
         return NULL;
 }
 
-/* The simulator reuses the parts of a destroyed context's streams in some order: make `others`
- * streams before the new thread's. */
+/* Makes `others` streams before the new thread's stream. The simulator reuses parts of a destroyed
+ * context's streams in some order, so one of several numbers hits the stream in question. */
 static void meet_a_later_thread(unsigned others)
 {
         unsigned long long id;
@@ -291,7 +291,7 @@ static void meet_a_later_thread(unsigned others)
         OK(cuStreamQuery(CU_STREAM_PER_THREAD));
 }
 
-SIM_TEST(a_threads_stream_is_its_own_also_after_one_in_a_context_that_is_gone)
+SIM_TEST(a_threads_stream_is_its_own_after_a_context_is_destroyed)
 {
         shared_context = unit_begin();
         CHECK_EQUAL(pthread_barrier_init(&both, NULL, 2), 0);
@@ -358,8 +358,8 @@ SIM_TEST(a_pageable_source_may_be_changed_after_the_call)
         OK(cuMemcpyHtoDAsync_v2(p, small, sizeof(small), s));
         memset(small, 2, sizeof(small));
         unit_set_flag(g.flag);
-        OK(cuMemcpyDtoHAsync_v2(back, p, sizeof(back),
-                                s)); /* a copy to pageable memory is done when the call returns */
+        /* A copy to pageable memory is done when the call returns. */
+        OK(cuMemcpyDtoHAsync_v2(back, p, sizeof(back), s));
         for (unsigned i = 0; i < sizeof(back); i++)
                 CHECK_EQUAL(back[i], 1);
 }
@@ -510,7 +510,7 @@ SIM_TEST(a_graph_built_by_hand_respects_its_edges)
         CHECK_EQUAL(cuGraphInstantiateWithFlags(&x, g, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
-SIM_TEST(module_variables_have_their_first_values)
+SIM_TEST(module_variables_start_with_their_initial_values)
 {
         unsigned v = 0;
         CUdeviceptr p;
@@ -527,7 +527,7 @@ SIM_TEST(module_variables_have_their_first_values)
         OK(cuModuleUnload(m));
 }
 
-SIM_TEST(wrong_text_is_refused_with_the_line)
+SIM_TEST(invalid_ptx_is_refused_with_its_line)
 {
         char log[512] = "";
         CUjit_option option[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
@@ -554,18 +554,17 @@ int main(void)
                 cmocka_unit_test(a_stream_waits_for_an_event_of_another),
                 cmocka_unit_test(an_event_means_its_last_record),
                 cmocka_unit_test(events_measure_the_time_between_them),
-                cmocka_unit_test(per_thread_streams_are_one_a_thread),
-                cmocka_unit_test(threads_come_and_go_with_their_streams),
-                cmocka_unit_test(
-                        a_threads_stream_is_its_own_also_after_one_in_a_context_that_is_gone),
+                cmocka_unit_test(null_means_the_threads_stream_in_per_thread_calls),
+                cmocka_unit_test(short_lived_threads_can_use_their_streams),
+                cmocka_unit_test(a_threads_stream_is_its_own_after_a_context_is_destroyed),
                 cmocka_unit_test(host_functions_run_in_order_and_outside_the_driver),
                 cmocka_unit_test(streams_wait_for_values_that_others_write),
                 cmocka_unit_test(a_pageable_source_may_be_changed_after_the_call),
                 cmocka_unit_test(a_captured_graph_runs_as_often_as_it_is_launched),
                 cmocka_unit_test(a_capture_forks_and_joins_by_events),
                 cmocka_unit_test(a_graph_built_by_hand_respects_its_edges),
-                cmocka_unit_test(module_variables_have_their_first_values),
-                cmocka_unit_test(wrong_text_is_refused_with_the_line),
+                cmocka_unit_test(module_variables_start_with_their_initial_values),
+                cmocka_unit_test(invalid_ptx_is_refused_with_its_line),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
