@@ -74,7 +74,7 @@ SYSTEM = [  # the first pattern that matches a path names its system tests, the 
 
 UNIT_MAX = 10      # limit, because nearly every unit test uses files of base
 TARGETS = ("sublet", "sublet_watched", "subletd", "subletd-test", "sublet_command", "sublet-demo-job")  # system tests
-SILENT = r"(?:log_\w+|trace_\w+|sums_\w+|kill_point\w*|_Static_assert|static_assert|assert|free|calloc|printf|fprintf|puts)"
+SILENT = r"(?:log_\w+|trace_\w+|audit_\w+|kill_point\w*|_Static_assert|static_assert|assert|free|calloc|printf|fprintf|puts)"
 ERRORS = r"-E[A-Z0-9]+"
 
 

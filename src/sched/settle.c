@@ -1,6 +1,5 @@
-/* settle.c: owns the consequences of an event: which clients are served, which are asked to give
- * way, and the states. One pass in queue order suffices, because bytes become free only when a
- * client says so in a new event. */
+/* settle.c: owns the consequences of an event: service, victims, states. One pass in queue order
+ * suffices, because bytes become free only when a client says so in a new event. */
 #include "sched/internal.h"
 
 /* ---- the state before anything is given ---- */
@@ -78,8 +77,7 @@ static void refuse_commit(struct sched *s, struct client *c, struct account *a)
         actions_mark(s, c);
 }
 
-/* Answers requests for commit at once: whether a commit fits does not depend on which clients are
- * on the card now. */
+/* Answers at once: whether a commit fits does not depend on which clients are on the card. */
 static void answer_commits(struct sched *s, struct client *c)
 {
         unsigned gpu;

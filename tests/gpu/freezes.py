@@ -284,7 +284,8 @@ def figures(found):
         s = series["revoke_to_last_step_ms"]
         out.append((f"{where}, {series['n']} times: `REVOKE` until the kernel's last step", shown(s), "median 2 ms, p99 3 ms",
                     s["p50"] <= 2 and s["p99"] <= 3))
-        out.append(("… until the process reports that it is frozen, after a test of its second context", shown(series["revoke_to_drained_ms"]), "", None))
+        out.append(("… until the process reports that it is frozen, after a test of its second context",
+                    shown(series["revoke_to_drained_ms"]), "", None))
         s = series["grant_to_progress_ms"]
         # Beside other processes the kernel waits for the GPU's own time slices of 2 ms.
         out.append(("… `GRANT` until the kernel's next step", shown(s), *(("p99 1 ms", s["p99"] <= 1) if key == "without" else ("", None))))

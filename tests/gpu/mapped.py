@@ -55,8 +55,9 @@ def page(results):
         kinds.setdefault(e["kind"], {})[e["shape"]] = e
     if kinds:
         shapes = list(next(iter(kinds.values())))
-        lines += ["## Atomics", "", "Each cell gives nanoseconds for one operation, first on mapped host memory, then on memory of the card. The time of the"
-                  " whole run is divided by all operations of all threads.", "", f"| kind | {' | '.join(shapes)} | contents |", f"|---|{'---|' * len(shapes)}---|"]
+        lines += ["## Atomics", "", "Each cell gives nanoseconds for one operation, first on mapped host memory, then on memory of"
+                  " the card. The time of the whole run is divided by all operations of all threads.", "",
+                  f"| kind | {' | '.join(shapes)} | contents |", f"|---|{'---|' * len(shapes)}---|"]
         for kind, of in kinds.items():
             cells = [f"{of[s]['host_ns']:,.1f}, {of[s]['card_ns']:,.1f}" if s in of else "" for s in shapes]
             right = all(e["right"] for e in of.values())

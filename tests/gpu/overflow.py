@@ -187,7 +187,8 @@ def figures(found):
             times = p.get(str(share), {})
             if times and all_there:
                 text = ", ".join(f"{o} {times[o] / all_there:.2f}" for o in ORDERS if o in times)
-                yield f"{name}, {share:.0%} of its memory on the card: run time, as a multiple of the time with all memory on the card", text, "", None
+                yield (f"{name}, {share:.0%} of its memory on the card: run time, as a multiple of the time with all memory on the card",
+                       text, "", None)
         if "profile_s" in p:
             yield f"{name}: time until its profile was written", f"{p['profile_s']} s", "", None
     w = found.get("overflow-whole", {})

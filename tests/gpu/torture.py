@@ -284,7 +284,8 @@ def page(results):
         *pages.table(figures(parts)),
     ]
     if programs_of(parts, "torture-driver"):
-        lines += ["## Driver-API programs", "", "*Equal* means that the program's output is the same as on the plain driver. *Sums right* means that the program"
+        lines += ["## Driver-API programs", "", "*Equal* means that the program's output is the same as on the plain driver. *Sums"
+                  " right* means that the program"
                   " does not run on the plain driver. It checks its memory itself, and its sums are recomputed on the processor. The"
                   " words after the colon say how the program finds the driver.", "",
                   *programs_table(parts, "torture-driver"), "", *ELSEWHERE, ""]
@@ -292,7 +293,8 @@ def page(results):
         lines += ["## Runtime-API programs", "", *programs_table(parts, "torture-runtime"), ""]
     if "frameworks" in parts:
         versions = ", ".join(f"{k} {v}" for k, v in parts["frameworks"].get("versions", {}).items())
-        lines += ["## Frameworks", "", f"{versions}.", "", "*Equal* means that all bits of all results are equal. *Close* means that two plain runs differ, too. A value"
+        lines += ["## Frameworks", "", f"{versions}.", "",
+                  "*Equal* means that all bits of all results are equal. *Close* means that two plain runs differ, too. A value"
                   f" differs from the first plain run by at most {frameworks.CLOSE_FACTOR} times the difference of the plain runs"
                   f" (or {frameworks.CLOSE:g} if that is more)."
                   f"{' In brackets: how far.' if any(isinstance(r, dict) and 'apart' in r for r in parts['frameworks'].values()) else ''}",

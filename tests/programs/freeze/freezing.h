@@ -1,8 +1,8 @@
 /* freezing.h: common to the probes of freezing: the driver's functions, the record of their
  * channels by an ioctl() in the program itself, freeze and thaw.
  *
- * Included by one file of a program, which is linked with -rdynamic and src/preload/channels.c. The
- * probes name only objects of their own process. */
+ * Included by one file of a program, which is linked with -rdynamic and src/preload/rm/channels.c.
+ * The probes name only objects of their own process. */
 #pragma once
 
 #include <dlfcn.h>
