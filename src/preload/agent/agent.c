@@ -448,7 +448,7 @@ static uint64_t finish_round(struct round *r) UNLOCKS(core_lock)
 
 /* The GPU has failed, or the process exits. The daemon keeps its figures of this process until the
  * process has ended. */
-static void agent_end(void) UNLOCKS(core_lock)
+static void agent_end(void) REQUIRES(core_lock)
 {
         if (core_passive())
                 freeze_end(); /* waiting threads wake up; no memory returns to a failed GPU */
