@@ -21,6 +21,11 @@ options() {
              /^   / { sub(/^ +/, ""); print }'
 }
 
+# Turns the rows "  name text" under this heading of subletd's help into paragraphs.
+rows() { # HEADING
+        "$subletd" --help | sed -n "/^$1/,/^\$/p" | sed '/^  /!d; s/^  \([A-Za-z_]*\) */.TP\n.B \1\n/' | escape | sed 's/^\\&\././'
+}
+
 {
         title sublet 1 'programs share an NVIDIA GPU, each with all of its memory'
         printf '.SH SYNOPSIS\n.B sublet\n.I command\n.RI [ argument ...]\n.SH COMMANDS\n'
@@ -47,9 +52,9 @@ options() {
         "$subletd" --help | sed -n '/^  --/,/^$/p' | sed '/^$/,$d' | escape | sed 's/^  \\-\\-/  --/' | options |
                 sed 's/^\(\.B \)--/\1\\-\\-/'
         printf '.SH SETTINGS\n'
-        "$subletd" --help | sed -n '/^Settings/,/^$/p' | sed '/^  /!d; s/^  \([a-z_]*\) */.TP\n.B \1\n/' | escape | sed 's/^\\&\././'
+        rows Settings
         printf '.SH ENVIRONMENT\n'
-        "$subletd" --help | sed -n '/^Variables/,/^$/p' | sed '/^  /!d; s/^  \([A-Z_]*\) */.TP\n.B \1\n/' | escape | sed 's/^\\&\././'
+        rows Variables
         printf '.SH EXIT STATUS\n'
         "$subletd" --help | sed -n 's/^Exit status: //p' | escape
         printf '.SH SEE ALSO\n.BR sublet (1),\n.I %s/docs/operations.md\n' "$documentation"

@@ -30,7 +30,8 @@ enum wire_type {
 #undef WIRE
 };
 
-/* What a client says of itself, in the messages named in brackets; else in all that have flags. */
+/* What a client reports of itself. A flag occurs in the messages that its brackets name; without
+ * brackets it occurs in every message with flags. */
 enum wire_flags {
         WIRE_FLAG_RUN = 1 << 0,      /* it wants to submit work */
         WIRE_FLAG_RUNNING = 1 << 1,  /* its gate is open and all of its memory is backed (ATTACH) */

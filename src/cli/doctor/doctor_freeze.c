@@ -19,14 +19,12 @@
 #include "base/macros.h"
 
 #define PATIENCE_MS 30000 /* limit for each GPU; cuInit alone takes seconds */
-#define KILLED_MS                                                                      \
-        5000 /* limit after SIGKILL: a process that is stuck in the kernel may not end \
-              */
-#define TRIES 3
-#define WORD  "--try-freezing"
-#define NOWHERE                                                                          \
-        "/nonexistent/sublet" /* a path where there is no daemon and none can be started \
-                               */
+/* The limit after SIGKILL: a process that is stuck in the kernel may not end. */
+#define KILLED_MS 5000
+#define TRIES     3
+#define WORD      "--try-freezing"
+/* A path where no daemon runs and none can be started. */
+#define NOWHERE "/nonexistent/sublet"
 
 extern char **environ;
 

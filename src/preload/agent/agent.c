@@ -112,10 +112,10 @@ static void drained(uint64_t now) REQUIRES(core_lock)
 /* True if the program is frozen, or the drain was called off meanwhile. */
 static bool drain_by_freezing(uint64_t now) UNLOCKS(core_lock)
 {
-        const uint64_t wait_ns = caches_may_answer() && !agent.paused ? CACHES_NS : 0;
         bool frozen;
 
-        if (!agent.freezes || now - agent.revoked_ns < wait_ns)
+        if (!agent.freezes ||
+            now - agent.revoked_ns < (caches_may_answer() && !agent.paused ? CACHES_NS : 0))
                 return false;
         frozen = agent_stand_still();
         if (!agent.revoking) {
@@ -393,12 +393,14 @@ static struct leftover agent_clean(void)
 struct round {
         enum swap_progress progress;
         struct leftover left;
-        bool again; /* at once: a step has more to do */
+        bool again; /* ipc_step() has more to do: the next round follows at once */
 };
 
 /* What the daemon, other processes and the program's threads have asked for. */
 static void take_orders(struct round *r) UNLOCKS(core_lock)
 {
+        bool soon;
+
         if (daemon_line.link == LINK_DOWN && clock_now_ns() >= agent.retry_ns)
                 agent_connect();
         agent_listen();
@@ -407,10 +409,10 @@ static void take_orders(struct round *r) UNLOCKS(core_lock)
         }
         if (agent.revoking)
                 drain_step();
-        r->again = agent_pause_step();
-        r->again = agent_freeze_step() || r->again;
+        soon = agent_pause_step();
+        soon = agent_freeze_step() || soon;
         r->left = agent_clean();
-        r->left.more = r->left.more || r->again;
+        r->left.more = r->left.more || soon;
         r->again = ipc_step();
         agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
 }
