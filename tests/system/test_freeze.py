@@ -56,8 +56,12 @@ def test_kernels_that_go_past_every_entry_point_are_frozen(shared):
 
 def test_no_memory_leaves_while_a_copy_looks_up_its_addresses(shared):
     """The driver would take an address whose memory is evicted for a host address, and read there."""
+    args = ["copies", "--bytes", "4MiB", "--rounds", "20", "--seed", "11"]
+    plain = shared.program(*args, shared=False).ok()
     for _ in range(5):
-        run, = check_equal(shared, "copies", ["linked"], SUBLET_FREEZE="move", SIMCUDA_FAIL="cuMemcpyAsync:1+:slow=10")
+        run = tortured(shared, *args, torture="5,calls=0,every=2ms", SUBLET_FREEZE="move",
+                       SIMCUDA_FAIL="cuMemcpyAsync:1+:slow=10").ok()
+        assert run.result() == plain.result() and run.err() == ""
         if shared.traced("freeze_late", run.pid):
             return
     pytest.fail("it was never frozen in such a copy")
