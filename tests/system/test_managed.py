@@ -287,15 +287,17 @@ def test_a_programs_own_managed_memory_gives_way_like_any_other(shared):
 
 def test_managed_memory_that_cannot_be_promised_is_left_to_the_driver(shared):
     """A program with the card to itself may use more managed memory than the card has. That memory also makes room
-    for ordinary memory."""
+    for ordinary memory, and is not taken for foreign memory."""
     p = shared.program("managed", "--bytes", 18 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
     p.await_event("ready")
     p.order("init")
     p.order("run")
     p.order("reverse")
+    time.sleep(4)  # the daemon looks three times at the card, and believes what it saw each time
     p.order("alloc 60MiB")
     p.order("run")
     assert shared.clients()[p.pid]["allocated"] < 128 * MIB
+    assert shared.status()["gpus"][0]["foreign"] < GIB
     finish(p)
 
 

@@ -574,8 +574,10 @@ static void figures_for_the_status_are_kept(void **state)
         assert_int_equal(c->accounts[0].spared_in, 6);
         m = message(WIRE_MANAGED, 0);
         m.MANAGED.bytes = 7;
+        m.MANAGED.left = 70;
         assert_int_equal(session_handle(c, &m), 0);
         assert_int_equal(c->accounts[0].managed, 7);
+        assert_int_equal(c->accounts[0].managed_left, 70);
         m = message(WIRE_SELF, 0);
         m.SELF.overflow = 8;
         m.SELF.keep = 9;

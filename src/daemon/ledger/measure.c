@@ -63,8 +63,8 @@ static int find_process(const struct nvml_card *card, pid_t pid, uint64_t *ret_u
 }
 
 /* NVML counts managed memory for the card but for no process (measured, driver 580). So bytes
- * without a process belong to our clients, up to the managed memory that they report as backed; the
- * rest counts as foreign until the card shows it free. */
+ * without a process belong to our clients, up to the managed memory that they report as backed or
+ * as left to the driver; the rest counts as foreign until the card shows it free. */
 static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_card *card)
 {
         uint64_t managed = 0;
@@ -75,9 +75,10 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_
 
                 /* For a client that NVML does not list, the bytes that it reports as backed
                  * count. */
-                if (c->id && acc->managed && card->listed && acc->named &&
+                if (c->id && (acc->managed || acc->managed_left) && card->listed && acc->named &&
                     sched_account_view(s->sched, c->id, gpu, &v) == 0)
-                        managed += MIN(acc->managed, v.usage.backed);
+                        managed += MIN(acc->managed, v.usage.backed) +
+                                   MIN(acc->managed_left, card->used_bytes);
         }
         return MIN(managed, unnamed_bytes(card));
 }

@@ -407,10 +407,13 @@ static int on_short(struct client *c, const struct wire_message *m)
         return r;
 }
 
-/* Managed bytes are part of the figures of USAGE; measure.c needs to know how many they are. */
+/* measure.c needs to know how many bytes in no process's name may be this client's. */
 static int on_managed(struct client *c, const struct wire_message *m)
 {
-        c->accounts[c->gpu_of[m->header.gpu]].managed = m->MANAGED.bytes;
+        struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];
+
+        acc->managed = m->MANAGED.bytes;
+        acc->managed_left = m->MANAGED.left;
         return 0;
 }
 

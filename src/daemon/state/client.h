@@ -22,7 +22,7 @@ struct client_account {
         unsigned n_unevictable;
         uint64_t backed_seen, moved_seen; /* USAGE at the last look: backed, and all moved bytes */
         uint64_t unevictable_told;        /* unevictable bytes that the scheduler was told */
-        uint64_t managed;                 /* MANAGED.bytes */
+        uint64_t managed, managed_left;   /* MANAGED */
         uint64_t spared_out, spared_in;   /* figures of SPARED */
         uint64_t overflow, keep;          /* figures of SELF */
         enum wire_memory mode;            /* SELF.mode; 0: not reported */

@@ -50,7 +50,7 @@ struct agent_state {
         uint32_t sequence_said[GPUS_MAX]; /* the LIMIT that those figures acknowledged */
         uint64_t tell_ns;                 /* when the next report is due; UINT64_MAX: none is due */
         bool run_said[GPUS_MAX];
-        uint64_t managed_said[GPUS_MAX];
+        uint64_t managed_said[GPUS_MAX], managed_left_said[GPUS_MAX];
         uint64_t spared_said[GPUS_MAX]; /* bytes spared in both directions, as last reported */
         uint64_t overflow_said[GPUS_MAX];
         uint32_t mode_said[GPUS_MAX]; /* the mode as last reported; 0: not on this connection */

@@ -127,7 +127,7 @@ void agent_send_attach(struct gpu *g)
         daemon_send(&m, WIRE_ATTACH, g->index);
         g->request_sequence = daemon_line.sequence;
         g->mover_said = false;
-        agent.managed_said[g->index] = 0;
+        agent.managed_said[g->index] = agent.managed_left_said[g->index] = 0;
         agent_self_attached(g);
         g->export_said = g->export_allowed = 0;
         export_back(g);
@@ -186,9 +186,11 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
  * bytes. */
 static void send_managed(struct gpu *g)
 {
-        struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes};
+        struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes,
+                                 .MANAGED.left = g->managed_left};
 
         agent.managed_said[g->index] = g->heap.managed_bytes;
+        agent.managed_left_said[g->index] = g->managed_left;
         daemon_send(&m, WIRE_MANAGED, g->index);
 }
 
@@ -771,7 +773,8 @@ static void tell_gpu(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         if (run_is_due(g, now))
                 g->request_dirty = true;
         tell_exported(g);
-        if (agent.managed_said[g->index] != g->heap.managed_bytes)
+        if (agent.managed_said[g->index] != g->heap.managed_bytes ||
+            agent.managed_left_said[g->index] != g->managed_left)
                 send_managed(g);
         agent_self_tell(g);
         tell_usage(g, now);

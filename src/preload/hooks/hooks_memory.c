@@ -200,6 +200,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         g = core_find(dptr, &p);
         if (g)
                 r = free_ours(g, &p, dptr);
+        else
+                managed_freed(dptr);
         lock_release(&core_lock);
         return g ? r : real.cuMemFree_v2(dptr);
 }

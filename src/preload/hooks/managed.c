@@ -3,6 +3,7 @@
 #include "preload/hooks/managed.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "base/log.h"
 #include "base/macros.h"
@@ -58,6 +59,41 @@ int managed_provide(struct gpu *g, uint64_t bytes)
         return -ENOMEM;
 }
 
+/* Memory that could not be counted. The driver makes room for others by itself, so the daemon must
+ * not take it for memory of a foreign process. */
+static struct left_memory {
+        CUdeviceptr address;
+        uint64_t bytes;
+        struct gpu *gpu;
+} * left LOCKED;
+static unsigned left_count LOCKED;
+
+static void leave(struct gpu *g, CUdeviceptr address, uint64_t bytes) REQUIRES(core_lock)
+{
+        struct left_memory *more = reallocarray(left, left_count + 1, sizeof(*left));
+
+        log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,
+                  (unsigned long long)(bytes >> 20));
+        if (!more)
+                return; /* counts as foreign */
+        left = more;
+        left[left_count++] = (struct left_memory){address, bytes, g};
+        g->managed_left += bytes;
+        request_kick();
+}
+
+void managed_freed(CUdeviceptr address)
+{
+        for (unsigned i = 0; i < left_count; i++) {
+                if (left[i].address != address)
+                        continue;
+                left[i].gpu->managed_left -= left[i].bytes;
+                left[i] = left[--left_count];
+                request_kick();
+                return;
+        }
+}
+
 /* Count managed memory like memory of ours, if the daemon can promise the room. Otherwise the
  * driver handles it as without sublet, and the daemon measures the part that is on the GPU. */
 static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext owner)
@@ -81,8 +117,7 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
                 request_report(g);
                 g->commit_used_ns = clock_now_ns();
         } else {
-                log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,
-                          (unsigned long long)(bytes >> 20));
+                leave(g, address, bytes);
         }
         lock_release(&core_lock);
 }

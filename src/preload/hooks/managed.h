@@ -14,12 +14,16 @@
 
 #include <stdint.h>
 
+#include "cuda/cuda_abi.h"
 #include "preload/process/lock.h"
 
 struct gpu;
 
 /* Find out what this GPU can do, and which kind its heap will be. Lock held; once for each GPU. */
 void managed_learn(struct gpu *g);
+
+/* Forgets memory that was left to the driver; call it before the address is freed. Lock held. */
+void managed_freed(CUdeviceptr address) REQUIRES(core_lock);
 
 /* Adds managed memory to a heap that consists of it. 0, or -ENOMEM. */
 int managed_provide(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock);
