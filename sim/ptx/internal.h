@@ -379,7 +379,6 @@ typedef void lane_op(struct warp *w, const struct ptx_insn *in);
 /* ---- lanes.c, compiled a second time for AVX2 ---- */
 extern lane_op *const ptx_lanes_plain[OP_LANES_END];
 extern lane_op *const ptx_lanes_avx2[OP_LANES_END];
-lane_op *const *ptx_lanes(void);
 
 /* ---- fragment.c ---- */
 /* Makes the launch fail, unless it has failed before. lane NO_INDEX: no single thread caused it. */

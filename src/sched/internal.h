@@ -163,7 +163,6 @@ struct gpu {
         /* When the flag of that name ends; 0: its condition still holds. */
         uint64_t contested_until_ns, oversubscribed_until_ns;
         int top_priority;  /* highest priority of the clients attached to this GPU */
-        bool promise_trim; /* commits may exceed the room that is left on the card */
 
         uint64_t rate;         /* bytes/s of evictions */
         uint64_t handoff_ns;   /* mean cost of the last hand-offs; 0: none was measured */
@@ -348,7 +347,6 @@ void settle_grant(struct sched *s, struct client *c);
 bool settle_fits(const struct sched *s, const struct client *c, bool without_foreign);
 void client_update_waiting(struct sched *s, struct client *c);
 void client_new_ticket(struct sched *s, struct client *c);
-void account_answer_commit(struct sched *s, struct client *c, unsigned gpu);
 
 /* ---- foreign.c ---- */
 /* True if c waits and would have room without foreign processes. */

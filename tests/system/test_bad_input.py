@@ -1,14 +1,16 @@
 """Bad input gets one sentence that names it, and an exit status that tells a failure."""
 
+import contextlib
 import os
 import socket
-import stat
 import subprocess
 
 import pytest
 
 import others
 from others import BUILD, NOBODY
+from test_faults import OtherRelease
+from wireclient import MAGIC, encode
 from world import GENEROUS_S, SYSTEM_DAEMON
 
 SUBLET = os.path.join(BUILD, "sublet")
@@ -212,67 +214,20 @@ def test_subletd_refuses_a_library_of_another_protocol_version(shared):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.settimeout(GENEROUS_S)
         s.connect(os.path.join(shared.dir, "client.sock"))
-        s.send(hello(protocol=99))
+        s.send(encode("HELLO", magic=MAGIC, protocol=99, name="test", version="9.9.9"))
         answer = s.recv(4096)
     text = answer.decode("latin-1")
     assert int.from_bytes(answer[:2], "little") == 3, answer  # REFUSED
     assert "99." in text or "9.9.9" in text, text
 
 
-def hello(protocol):
-    """Returns HELLO in the layout of src/wire/wire_messages.def."""
-    import struct
-
-    header = struct.pack("<HHI", 1, 0xFFFF, 1)
-    magic = wire_magic()
-    body = struct.pack("<QQQIIII", magic, 0, 0, protocol, 0, os.getpid(), 0)
-    return header + body + b"test".ljust(64, b"\0") + b"9.9.9".ljust(32, b"\0")
-
-
-def wire_magic():
-    import re
-
-    from world import ROOT
-
-    with open(os.path.join(ROOT, "src", "wire", "wire.h"), encoding="utf-8") as f:
-        found = re.search(r"WIRE_MAGIC\s+UINT64_C\((0x[0-9a-fA-F]+)\)", f.read())
-    return int(found.group(1), 16)
-
-
 def test_a_program_runs_unshared_under_a_daemon_of_another_protocol_version(world):
     """The library prints one message and lets the program run without sharing."""
-    import struct
-    import threading
-
     os.mkdir(world.dir, 0o700)
-    stop = threading.Event()
-
-    def refuse(listener):
-        listener.settimeout(0.2)
-        while not stop.is_set():
-            try:
-                connection, _ = listener.accept()
-            except socket.timeout:
-                continue
-            with connection:
-                connection.recv(4096)
-                text = b"subletd 9.9.9 does not speak to libsublet of another version"
-                connection.send(struct.pack("<HHI", 3, 0xFFFF, 1) +
-                                struct.pack("<QIIII", wire_magic(), 1, 1, 99, 0) + text.ljust(160, b"\0"))
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(os.path.join(world.dir, "client.sock"))
-        os.chmod(os.path.join(world.dir, "client.sock"), stat.S_IRUSR | stat.S_IWUSR)
-        listener.listen(5)
-        thread = threading.Thread(target=refuse, args=(listener,))
-        thread.start()
-        try:
-            p = world.program("fill", "--bytes", "8MiB", "--block", "1MiB").ok(60)
-        finally:
-            stop.set()
-            thread.join()
+    with contextlib.closing(OtherRelease(world.dir)):
+        p = world.program("fill", "--bytes", "8MiB", "--block", "1MiB").ok(60)
     lines = p.err().splitlines()
-    assert len(lines) == 1 and "9.9.9" in lines[0], p.err()
+    assert len(lines) == 1 and "use one release of both" in lines[0], p.err()
 
 
 VARIABLES = [("SUBLET_LOG", "loud"), ("SUBLET_MEMORY", "much"), ("SUBLET_KEEP", "20GiB"), ("SUBLET_PROFILE", "/tmp/no.profile"),

@@ -1,8 +1,5 @@
-/* trace.h: SUBLET_TRACE=FILE writes one JSON line for each episode of the swap engine, for
- * benchmarks and bug reports:
- * {"t_ns":…,"pid":…,"event":"evict_begin","gpu":0,"bytes":…}; events evict_begin/_end,
- * restore_begin/_end, drain_begin/_end, and those of audit.h. t_ns is CLOCK_MONOTONIC; bytes, in
- * _end events, are those that the episode moved. Only the agent's thread writes. */
+/* trace.h: SUBLET_TRACE=FILE writes one JSON line for each event, for benchmarks and bug reports.
+ * docs/operations.md (Trace) lists the events. Only the agent's thread writes. */
 #pragma once
 
 #include <stdbool.h>
