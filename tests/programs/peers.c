@@ -72,7 +72,7 @@ int main(int argc, char **argv)
                 sums[0] = blocks_verify(&second, round);
                 add_across(&second, &late);
                 sums[1] = blocks_verify(&second, round);
-                /* Copies need no access: this one goes to the second GPU and back. */
+                /* Copies need no peer access: this one goes to the second GPU and back. */
                 for (size_t i = 0; i < first.n; i++)
                         TRY(cu.MemcpyPeer(second.block[i].at, contexts[1], first.block[i].at,
                                           contexts[0], first.block[i].bytes));

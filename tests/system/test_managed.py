@@ -54,7 +54,7 @@ def finish(*programs):
         p.finish()
 
 
-# ---- 10.3, 10.4: one process ----
+# ---- the study's 10.3, 10.4: one process ----
 
 def test_one_process_that_fits_moves_everything_once(card):
     p = start(card, 10)
@@ -93,7 +93,7 @@ def test_one_process_of_18_of_16_gib_evicts_its_least_recently_used_chunks(card,
     finish(p)
 
 
-# ---- 10.5, 10.6: two processes ----
+# ---- the study's 10.5, 10.6: two processes ----
 
 def test_two_processes_that_fit_do_not_disturb_each_other(card):
     a, b = start(card, 6), start(card, 6)
@@ -124,7 +124,7 @@ def test_faults_of_one_process_evict_the_other(card):
     finish(a)
 
 
-# ---- 10.7: thrashing ----
+# ---- the study's 10.7: thrashing ----
 
 def test_two_processes_at_once_thrash(card):
     """The study stopped A after 6 rounds: A had moved 68.5 GiB in and 60.9 out, against 10 and 0 alone. Here both run
@@ -146,7 +146,7 @@ def test_two_processes_at_once_thrash(card):
     finish(a, b)
 
 
-# ---- 10.8: prefetching ----
+# ---- the study's 10.8: prefetching ----
 
 def test_prefetched_memory_causes_no_faults(card):
     p = start(card, 10)

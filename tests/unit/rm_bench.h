@@ -57,9 +57,9 @@ int say_version(const char *version);
 /* libcuda makes an object, through the door. Returns the status, or -errno if ioctl() failed. */
 int made(int fd, uint32_t client, uint32_t parent, uint32_t object, uint32_t class,
          uint32_t engine);
-/* libcuda makes a client with one device and its subdevice, through this descriptor. */
+/* As if libcuda made an RM client with one device and its subdevice, through this descriptor. */
 void made_client(int fd, uint32_t client);
-/* libcuda makes a group of this engine, with channels group + 1, group + 2 ... */
+/* As if libcuda made a group of this engine, with channels group + 1, group + 2 ... */
 void made_group(int fd, uint32_t client, uint32_t group, uint32_t engine, uint32_t channels);
 int freed(int fd, uint32_t client, uint32_t object);
 /* libcuda disables or enables a channel itself, through the door. */

@@ -34,7 +34,8 @@ int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevicept
         UNLOCKS(core_lock);
 /* Memory was allocated at an address. If it is a buffer of its own, the profile may know it. */
 void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes);
-/* True if a block can change sides: a large buffer of the program's. */
+/* True if a block can move between the card and the host: only a large buffer of the program can.
+ */
 bool overflow_places(const struct block *b);
 
 /* Move buffers at once to where the trials want them (profile_place()). */

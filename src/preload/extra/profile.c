@@ -197,7 +197,7 @@ static uint64_t count_size(unsigned gpu, uint64_t bytes)
                         return ++s->count;
         s = realloc(profile.sizes, (profile.size_count + 1) * sizeof(*s));
         if (!s)
-                return 0; /* 0: no file knows the buffer */
+                return 0; /* the buffer is in no profile */
         profile.sizes = s;
         s[profile.size_count++] = (struct size){gpu, bytes, 1};
         return 1;

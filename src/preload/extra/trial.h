@@ -47,5 +47,5 @@ bool trial_round_is_over(const struct trial *t);
  * never tried. *ret_saved_ns: 0 if the time cannot be told from the scatter. */
 bool trial_result(const struct trial *t, unsigned buffer, uint64_t *ret_saved_ns,
                   uint64_t *ret_noise_ns);
-/* Returns the median of the ground samples; 0: there is none. */
+/* Returns the median of the samples with all tried buffers on the host; 0: there is none. */
 uint64_t trial_ground_ns(const struct trial *t);

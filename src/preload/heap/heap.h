@@ -171,7 +171,8 @@ int heap_adopt(struct heap *h, CUdeviceptr address, uint64_t bytes, CUcontext ow
 /* Delete a block of managed memory. The figures stay unchanged, because only the caller knows when
  * the driver has the memory back. */
 void heap_withdraw(struct heap *h, struct block *b);
-/* Returns an ADOPTED block that these bytes touch (0 and UINT64_MAX: any); NULL: none (left). */
+/* Returns an ADOPTED block that overlaps this range; NULL: there is none. All addresses: 0 and
+ * UINT64_MAX. */
 struct block *heap_adopted(const struct heap *h, CUdeviceptr address, uint64_t bytes);
 
 /* Create the block of a program's handle. bytes: a multiple of HEAP_GRANULARITY. 0, -ENOSPC or

@@ -25,7 +25,7 @@ struct suballocation {
         struct chunk *chunk;
         struct suballocation *lower, *higher; /* neighbours in the block */
         struct free_list *free_list;          /* the list that it is in; NULL: it is live */
-        uint64_t number; /* free: when it was freed, as a number that the list's owner counts */
+        uint64_t number; /* free: the value of the owner's counter when it was freed */
         struct suballocation *next, **link;  /* free: chain of its bin; live: chain of its bucket */
         struct suballocation *older, *newer; /* free: neighbours by age in its list */
 };

@@ -11,8 +11,8 @@
 
 /* ---- mapping ---- */
 
-/* Map the resident memory of a handle where the program now wants it. The handle is taken, the lock
- * is not held. */
+/* Map the resident memory of a handle where the program now wants it. The caller has taken the
+ * handle, and does not hold the lock. */
 static CUresult place(const struct handle *h, const struct mapping *m)
 {
         CUstreamCaptureMode mode = core_relax();

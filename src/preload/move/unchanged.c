@@ -203,8 +203,8 @@ static bool in_time(struct unchanged *u, unsigned slot, double most_ns)
         return false;
 }
 
-/* While the GPU is not trusted to answer in time: after each pause, try with the piece. True: the
- * GPU is trusted now. */
+/* The GPU was too slow, so it is not asked about memory. After each pause, asks about one piece to
+ * find out whether it is fast again. True: it is. */
 static bool tried(struct unchanged *u)
 {
         if (!u->on_trial) {

@@ -13,7 +13,7 @@
 #include "base/macros.h"
 #include "cuda/cuda_abi.h"
 
-/* Reasons why a thread may have to wait, or to do more than set its mark. */
+/* Reasons why a thread at the gate may have to wait, or to do more than mark itself as inside. */
 enum gate_bits {
         GATE_UNREADY = 1 << 0,  /* the library, or this thread, has not been set up */
         GATE_NO_LEASE = 1 << 1, /* no lease: wait for a grant */

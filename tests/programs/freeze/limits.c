@@ -1045,7 +1045,7 @@ static void move_in(void)
         use_program();
 }
 
-/* Makes one call while frozen, with the memory in place or (goes) with the memory evicted. */
+/* Makes one call while frozen. goes: the memory is evicted first; else it stays in place. */
 static void pointer_round(bool goes)
 {
         uint64_t freeze_ns, thaw_ns, before;
