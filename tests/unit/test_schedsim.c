@@ -75,6 +75,18 @@ static void a_program_alone_never_waits(void **state)
         assert_int_equal(d.r.clients[0].gpu_ns, 20 * NSEC_PER_SEC);
 }
 
+/* A phase of 98 % from 1 s to 100 s has its mean at 16 s if it is lognormal, at 4.65 s by Pareto.
+ */
+static void times_follow_their_distribution(void **state)
+{
+        DAY("card 80GiB\n bus 25GB/s\n"
+            "job l\n repeat 20000\n gpu 1s 100s lognormal\n"
+            "job p\n repeat 20000\n gpu 1s 100s pareto\n");
+
+        assert_near(d.r.clients[0].gpu_ns / 20000.0 / 1e9, 16, 1);
+        assert_near(d.r.clients[1].gpu_ns / 20000.0 / 1e9, 4.65, 0.3);
+}
+
 /* One client has kernels of half a quantum, the other short ones; both memories fit, or do not. */
 static void two_busy_clients_get_half_each_in_exclusive_mode(void **state)
 {
@@ -217,6 +229,9 @@ static void a_wrong_line_is_named_in_one_sentence(void **state)
                 {"job a\ncount 1x\n", "line 2: '1x' is no number from 1 to 100000"},
                 {"job a\ngpu 1s often\n",
                  "line 2: 'often' is not understood; only 'random' may stand there"},
+                {"job a\ngpu 1s 2s often\n",
+                 "line 2: 'often' is not understood; 'lognormal' or 'pareto' may stand there"},
+                {"job a\ngpu 2s 1s pareto\n", "line 2: the second duration must be the longer one"},
                 {"job a\ngpu 0s\n", "line 2: a phase takes 1us at least"},
                 {"job a b c d e f g\n", "line 1: too many words"},
                 {"card 1GiB\nbus 1GB/s\njob a\nmemory 1MiB\n",
@@ -244,6 +259,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(clients_that_fit_never_wait_and_nothing_moves),
                 cmocka_unit_test(a_program_alone_never_waits),
+                cmocka_unit_test(times_follow_their_distribution),
                 cmocka_unit_test(two_busy_clients_get_half_each_in_exclusive_mode),
                 cmocka_unit_test(the_automatic_quantum_keeps_hand_offs_within_their_share),
                 cmocka_unit_test(turns_are_shared_between_users_first),

@@ -57,6 +57,7 @@ struct model {
 
         unsigned *heap, n_heap; /* heap: programs, by their earliest due_ns */
         unsigned *active, n_active;
+        unsigned n_waiting, n_moving;
         double progress,      /* of each active program, in ns of GPU time */
                 demand;       /* sum of the active programs' shares of the GPU */
         uint64_t progress_ns; /* when progress was last updated */
@@ -87,6 +88,33 @@ static double uniform(uint64_t *state)
 static uint64_t spread(uint64_t *state, uint64_t mean_ns, bool random)
 {
         return random ? (uint64_t)((double)mean_ns * -log(uniform(state))) + 1 : mean_ns;
+}
+
+static double normal(uint64_t *state)
+{
+        double radius = sqrt(-2 * log(uniform(state)));
+
+        return radius * cos(2 * M_PI * uniform(state));
+}
+
+static uint64_t time_of(uint64_t *state, const struct phase *f)
+{
+        const double low = (double)f->ns, high = (double)f->high_ns, z98 = 2.326;
+        double ns;
+
+        switch (f->distribution) {
+        case FIXED:
+                return f->ns;
+        case EXPONENTIAL:
+                return spread(state, f->ns, true);
+        case LOGNORMAL:
+                ns = exp((log(low) + log(high)) / 2 +
+                         normal(state) * (log(high) - log(low)) / (2 * z98));
+                return (uint64_t)fmin(fmax(ns, low), high);
+        case PARETO:
+                return (uint64_t)(low * high / (high - uniform(state) * (high - low)));
+        }
+        return f->ns;
 }
 
 /* ---- due times ---- */
@@ -158,6 +186,8 @@ static void bring_up_to_date(struct model *m)
         if (m->n_active) {
                 m->progress += (double)ns * pace(m);
                 m->result->busy_ns += ns;
+        } else if (m->n_waiting && !m->n_moving) {
+                m->result->wasted_ns += ns;
         }
         m->progress_ns = m->now_ns;
 }
@@ -306,6 +336,8 @@ static void tell_drained(struct model *m, struct program *p)
 static void begin_wait(struct model *m, struct program *p)
 {
         if (!p->waits) {
+                bring_up_to_date(m);
+                m->n_waiting++;
                 p->waits = true;
                 p->waits_since_ns = m->now_ns;
         }
@@ -317,6 +349,8 @@ static void end_wait(struct model *m, struct program *p)
 
         if (!p->waits)
                 return;
+        bring_up_to_date(m);
+        m->n_waiting--;
         p->waits = false;
         if (c->n_waits == c->size_waits) {
                 c->size_waits = c->size_waits ? 2 * c->size_waits : 8;
@@ -334,6 +368,8 @@ static void start_moving(struct model *m, struct program *p, bool outwards, uint
         uint64_t *free_ns = outwards ? &m->out_free_ns : &m->in_free_ns;
         uint64_t rate = outwards ? m->w->out_rate : m->w->in_rate;
 
+        bring_up_to_date(m);
+        m->n_moving++;
         p->moving = true;
         p->moving_out = outwards;
         p->move_bytes = bytes;
@@ -345,6 +381,8 @@ static void go_on(struct model *m, struct program *p);
 
 static void moved(struct model *m, struct program *p)
 {
+        bring_up_to_date(m);
+        m->n_moving--;
         p->moving = false;
         p->due_ns[MOVE] = NEVER;
         heap_move(m, p);
@@ -403,8 +441,11 @@ static void leave(struct model *m, struct program *p)
         struct sched_client_view v;
 
         stop_computing(m, p);
+        bring_up_to_date(m);
         p->leaving = true;
-        p->waits = false;
+        m->n_waiting -= p->waits;
+        m->n_moving -= p->moving;
+        p->waits = p->moving = false;
         for (unsigned i = ARRIVE; i <= MOVE; i++)
                 p->due_ns[i] = NEVER;
         heap_move(m, p);
@@ -449,14 +490,14 @@ static void begin_phase(struct model *m, struct program *p)
         case PHASE_THINK:
                 if (p->lease && !p->draining)
                         tell_idle(m, p, true);
-                set_due(m, p, THOUGHT, m->now_ns + spread(&p->random, f->ns, f->random));
+                set_due(m, p, THOUGHT, m->now_ns + time_of(&p->random, f));
                 break;
         case PHASE_MEMORY:
                 set_memory(m, p, f->bytes);
                 break;
         case PHASE_GPU:
                 p->working = true;
-                p->left_ns = spread(&p->random, f->ns, f->random);
+                p->left_ns = time_of(&p->random, f);
                 if (!p->lease || p->idle || p->draining) /* otherwise it goes on without asking */
                         begin_wait(m, p);
                 if (p->lease && p->idle && !p->draining)

@@ -24,6 +24,7 @@ struct model_client {
 
 struct model_result {
         uint64_t end_ns, busy_ns; /* busy_ns: time in which a program computed */
+        uint64_t wasted_ns; /* time in which a program waited, none computed, and nothing moved */
         uint64_t handoffs, in_bytes, out_bytes, events;
         struct model_client *clients;
         unsigned n_clients;

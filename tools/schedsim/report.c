@@ -87,13 +87,15 @@ void report_jobs(FILE *f, const struct workload *w, struct model_result *r)
         fprintf(f, "makespan       %12.1f s\n", s(r->end_ns));
         fprintf(f, "somebody ran   %12.1f s  %.1f %%\n", s(r->busy_ns),
                 r->end_ns ? 100.0 * s(r->busy_ns) / s(r->end_ns) : 0);
+        fprintf(f, "wasted         %12.1f s  %.1f %%\n", s(r->wasted_ns),
+                r->end_ns ? 100.0 * s(r->wasted_ns) / s(r->end_ns) : 0);
         fprintf(f, "hand-offs      %12llu\n", (unsigned long long)r->handoffs);
         fprintf(f, "moved in       %12.1f GB\nmoved out      %12.1f GB\n", gb(r->in_bytes),
                 gb(r->out_bytes));
         fprintf(f, "events         %12llu\n\n", (unsigned long long)r->events);
-        fprintf(f, "%-20s %8s %8s %8s %12s %12s %9s %10s %10s %10s %10s\n", "job", "clients",
-                "ended", "refused", "mean time s", "gpu time s", "hand-offs", "waits", "p50 s",
-                "p99 s", "max s");
+        fprintf(f, "%-20s %8s %8s %8s %12s %12s %7s %9s %10s %10s %10s %10s\n", "job", "clients",
+                "ended", "refused", "mean time s", "gpu time s", "gpu %", "hand-offs", "waits",
+                "p50 s", "p99 s", "max s");
         for (unsigned i = 0; i < w->n_jobs; i++) {
                 struct sum t = sum_of(&w->jobs[i], r);
 
@@ -102,7 +104,8 @@ void report_jobs(FILE *f, const struct workload *w, struct model_result *r)
                         fprintf(f, "%12.1f ", s(t.turnaround_ns) / t.ended);
                 else
                         fprintf(f, "%12s ", "-");
-                fprintf(f, "%12.1f %9llu %10u %10.3f %10.3f %10.3f\n", s(t.gpu_ns),
+                fprintf(f, "%12.1f %7.1f %9llu %10u %10.3f %10.3f %10.3f\n", s(t.gpu_ns),
+                        r->end_ns ? 100.0 * s(t.gpu_ns) / s(r->end_ns) : 0,
                         (unsigned long long)t.handoffs, t.n_waits,
                         s(share_of(t.waits, t.n_waits, 500)), s(share_of(t.waits, t.n_waits, 990)),
                         s(share_of(t.waits, t.n_waits, 1000)));

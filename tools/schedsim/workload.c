@@ -61,21 +61,21 @@ static int get_rate(struct reader *r, unsigned word, uint64_t *ret)
         return 0;
 }
 
-static int get_duration(struct reader *r, uint64_t *ret)
+static int get_duration(struct reader *r, unsigned word, uint64_t *ret)
 {
         char *end;
-        double v = strtod(r->words[1], &end);
+        double v = strtod(r->words[word], &end);
         /* Days and hours exist only in workload files, not on a command line. */
         uint64_t unit = strcmp(end, "d") == 0   ? DAY
                         : strcmp(end, "h") == 0 ? 3600 * NSEC_PER_SEC
                                                 : 0;
 
-        if (unit && end != r->words[1] && v >= 0 && v < 10000) {
+        if (unit && end != r->words[word] && v >= 0 && v < 10000) {
                 *ret = (uint64_t)(v * (double)unit);
                 return 0;
         }
-        if (units_parse_duration(r->words[1], ret) < 0 || *ret > 10000 * DAY)
-                return wrong(r, "'%s' is no duration such as 20s", r->words[1]);
+        if (units_parse_duration(r->words[word], ret) < 0 || *ret > 10000 * DAY)
+                return wrong(r, "'%s' is no duration such as 20s", r->words[word]);
         return 0;
 }
 
@@ -116,7 +116,7 @@ static int get_auto(struct reader *r, uint64_t *ret_ns)
                 *ret_ns = 0;
                 return 0;
         }
-        return get_duration(r, ret_ns);
+        return get_duration(r, 1, ret_ns);
 }
 
 /* ---- words ---- */
@@ -177,7 +177,7 @@ static int on_handoff_share(struct reader *r)
 
 static int on_until(struct reader *r)
 {
-        return get_duration(r, &r->w->until_ns);
+        return get_duration(r, 1, &r->w->until_ns);
 }
 
 static int on_seed(struct reader *r)
@@ -236,19 +236,19 @@ static int on_repeat(struct reader *r)
 
 static int on_at(struct reader *r)
 {
-        return get_duration(r, &last_job(r)->at_ns);
+        return get_duration(r, 1, &last_job(r)->at_ns);
 }
 
 static int on_every(struct reader *r)
 {
-        int e = get_duration(r, &last_job(r)->every_ns);
+        int e = get_duration(r, 1, &last_job(r)->every_ns);
 
         return e < 0 ? e : get_random(r, &last_job(r)->every_random);
 }
 
 static int on_kernel(struct reader *r)
 {
-        return get_duration(r, &last_job(r)->kernel_ns);
+        return get_duration(r, 1, &last_job(r)->kernel_ns);
 }
 
 static int on_busy(struct reader *r)
@@ -289,13 +289,41 @@ static int add_phase(struct reader *r, const struct phase *p)
         return 0;
 }
 
+static int get_exponential(struct reader *r, struct phase *p)
+{
+        bool random;
+        int e = get_random(r, &random);
+
+        p->distribution = random ? EXPONENTIAL : FIXED;
+        return e;
+}
+
+/* Two durations and the name of a distribution between them. */
+static int get_range(struct reader *r, struct phase *p)
+{
+        int e = get_duration(r, 2, &p->high_ns);
+
+        if (e < 0)
+                return e;
+        if (p->high_ns <= p->ns)
+                return wrong(r, "the second duration must be the longer one");
+        if (strcmp(r->words[3], "lognormal") == 0)
+                p->distribution = LOGNORMAL;
+        else if (strcmp(r->words[3], "pareto") == 0)
+                p->distribution = PARETO;
+        else
+                return wrong(r, "'%s' is not understood; 'lognormal' or 'pareto' may stand there",
+                             r->words[3]);
+        return 0;
+}
+
 static int add_timed(struct reader *r, enum phase_kind kind)
 {
         struct phase p = {.kind = kind};
-        int e = get_duration(r, &p.ns);
+        int e = get_duration(r, 1, &p.ns);
 
         if (e == 0)
-                e = get_random(r, &p.random);
+                e = r->n_words == 4 ? get_range(r, &p) : get_exponential(r, &p);
         if (e == 0 && p.ns < NSEC_PER_USEC)
                 e = wrong(r, "a phase takes 1us at least");
         return e < 0 ? e : add_phase(r, &p);
@@ -354,8 +382,8 @@ static const struct word {
         {"busy", on_busy, OF_JOB, 1},
         {"user", on_user, OF_JOB, 1},
         {"priority", on_priority, OF_JOB, 1},
-        {"gpu", on_gpu, OF_JOB, 2},
-        {"think", on_think, OF_JOB, 2},
+        {"gpu", on_gpu, OF_JOB, 3},
+        {"think", on_think, OF_JOB, 3},
 };
 
 /* ---- lines ---- */

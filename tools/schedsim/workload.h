@@ -16,11 +16,19 @@
 
 enum phase_kind { PHASE_GPU, PHASE_THINK, PHASE_MEMORY };
 
+/* How the times of a phase are distributed. */
+enum distribution {
+        FIXED,
+        EXPONENTIAL, /* with the mean ns */
+        LOGNORMAL,   /* 98 % lie between ns and high_ns; the others are these two */
+        PARETO,      /* bounded by ns and high_ns, with the exponent 1 */
+};
+
 struct phase {
         enum phase_kind kind;
-        uint64_t ns;    /* GPU, THINK: the time that the phase takes alone */
-        uint64_t bytes; /* MEMORY: the bytes that the program holds from here on */
-        bool random;    /* GPU, THINK: the time is exponential with that mean */
+        enum distribution distribution;
+        uint64_t ns, high_ns; /* GPU, THINK: the time that the phase takes alone */
+        uint64_t bytes;       /* MEMORY: the bytes that the program holds from here on */
 };
 
 /* A kind of program, of which there are `count` equal ones. */
