@@ -1,6 +1,6 @@
-/* bus.c: measures the best possible hand-off, without sublet. Of two processes with pinned host
- * memory, one copies its GPU memory out while the other copies its own in, in units of --unit MiB.
- * Each unit is copied in as soon as one was copied out.
+/* bus.c: measures the best possible hand-off, without sublet. Two processes have pinned host
+ * memory. One process copies its memory out of the GPU while the other copies its own into the GPU,
+ * in units of --unit MiB. Each unit is copied in as soon as another unit was copied out.
  *
  *   bus [--gib N] [--unit MIB]
  *
@@ -36,7 +36,7 @@ static const char *const way_names[WAYS] = {"copies", "given back", "passed on"}
 
 /* Memory that the two processes share. */
 static struct shared {
-        _Atomic unsigned arrived; /* arrivals at the barrier, in all */
+        _Atomic unsigned arrived; /* arrivals of both processes at the barrier, so far */
         _Atomic unsigned out;     /* units that have left the card */
         uint64_t begin_ns, out_ns, in_ns;
 } * shared;
@@ -233,7 +233,8 @@ static void run(enum way way, bool outward)
                 create(i);
                 map(i);
         }
-        /* The driver is still clearing memory that the last measurement gave back. */
+        /* Wait, because the driver may still be clearing memory that the last measurement gave
+         * back. */
         (void)usleep(700 * 1000);
         barrier();
         if (outward)

@@ -1,8 +1,9 @@
-/* door.c: measures what our ioctl() adds to a call: to a call for another device, to a control of
- * the kernel driver, and to making and freeing a channel while a thousand exist. Prints one JSON
- * line.
+/* door.c: measures the time that sublet's ioctl() adds to a call: to a call for another device, to
+ * a control call of the GPU's kernel driver, and to making and freeing a channel while a thousand
+ * channels exist. Prints one JSON line.
  *
- * The fake driver answers at once, so the measured time is that of our ioctl(). */
+ * at_once() stands in for the real ioctl() and does almost nothing, so the measured time is that of
+ * sublet's ioctl(). */
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -83,7 +84,8 @@ static int by_value(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
-/* Measures each function: the median of alternating runs, in nanoseconds. */
+/* Runs the functions in turn, RUNS times. ret[k]: the median time of a call of each[k], in
+ * nanoseconds. */
 static void measure(void (*const each[])(uint32_t), size_t n, double ret[])
 {
         double ns[8][RUNS];

@@ -1,10 +1,11 @@
-/* gate.c: measures what a launch costs the calling thread. Run against the no-op driver with and
- * without libsublet.so; the difference is the cost of the gate and the wrapper (run_gate.py).
+/* gate.c: measures the time that a kernel launch takes the calling thread. run_gate.py runs this
+ * program on the no-op driver, with and without libsublet.so. The difference is the cost of
+ * sublet's gate and of its wrapper around the driver's function.
  *
  *   gate [--threads N] [--launches M]
  *
- * Launches are timed in batches, so that reading the clock does not count. The batches of all
- * threads make one distribution. Prints one JSON line. */
+ * Launches are timed in batches, so that reading the clock does not count. Prints one JSON line
+ * with figures over the batches of all threads. */
 #include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* noop_driver.c: a libcuda.so.1 whose entry points all return at once, so that a benchmark measures
- * only the code before them. noop_answers.c has the calls that must return something, and overrides
- * the weak definitions here. */
+ * only the code that runs before them. noop_answers.c defines the calls that must return something;
+ * its definitions override the weak ones here. */
 #include "cuda/cuda_abi.h"
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args)      \

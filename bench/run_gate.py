@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures what the gate and the wrapper cost a launch: the no-op driver with libsublet.so against the driver alone,
-in alternating runs. Usage: run_gate.py BUILD [--pairs N] [--launches N] [--json FILE]"""
+"""Measures the time that sublet's gate and wrapper add to a kernel launch. Runs the benchmark on the no-op driver,
+alternately with and without libsublet.so. Usage: run_gate.py BUILD [--pairs N] [--launches N] [--json FILE]"""
 
 import argparse
 import json

@@ -1,6 +1,6 @@
 # The files that `cmake --install` installs, except bin/subletd (src/daemon) and lib/libsublet.so (src/preload).
-# src/cli/parts.c looks for all files in these places, relative to sublet, so that a prefix can be moved as a whole. The
-# simulated driver has a folder of its own, so that no program loads it by accident.
+# src/cli/parts.c finds the parts of sublet by their paths relative to the program sublet, so that an installation can
+# be moved as a whole. The simulated driver has a folder of its own, so that no program loads it by accident.
 set(SUBLET_PRIVATE_DIR ${CMAKE_INSTALL_LIBDIR}/sublet)
 
 if(SUBLET_CLI)
@@ -31,7 +31,8 @@ if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANI
   install(FILES ${CMAKE_BINARY_DIR}/sublet.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
   install(FILES ${CMAKE_BINARY_DIR}/subletd.8 DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
 endif()
-# Builds all that `cmake --install` needs, so that it also works after ./dev demo.
+# A target with all files that `cmake --install` installs. ./dev demo builds only this target, and an installation works
+# after it.
 add_custom_target(product)
 foreach(part sublet subletd sublet_command sublet-demo-job sim_cuda sim_nvml simcuda-stat sublet_manual)
   if(TARGET ${part})

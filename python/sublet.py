@@ -1,9 +1,10 @@
-"""What a program may tell sublet about its buffers; see include/sublet.h.
+"""Lets a program tell sublet the priority of its buffers; see include/sublet.h.
 
     import sublet
     sublet.set_priority(weights, 5)     # a tensor of PyTorch, an array of CuPy, or an address
 
-Copy this file or put its folder on PYTHONPATH; it needs nothing else. Without sublet nothing happens."""
+Copy this file or put its folder on PYTHONPATH; it needs nothing else. If the program runs without
+sublet, set_priority() does nothing."""
 
 import ctypes
 

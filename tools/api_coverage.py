@@ -22,7 +22,7 @@ UNCAUGHT = re.compile(r"^CU_UNCAUGHT\((\w+),\s*(\w+)\)", re.M)
 REASON = re.compile(r"^CU_REASON\((\w+),\s*\"(.*)\"\)", re.M)
 FAMILY = re.compile(r"^/\* ---- (.*?) ---- \*/", re.M)
 
-# The meaning of each behaviour, in the order of the rows of a family.
+# The meaning of each behaviour, in the order in which the page lists them.
 BEHAVIOURS = {
     "SUBMIT": "**Gate**: waits until all of the program's memory is on the card",
     "CUSTOM": "**Hook**",
@@ -37,7 +37,7 @@ def read(name):
 
 
 def families(text, pattern):
-    """Returns [(the family's title, the pattern's groups in it)], in the order of the file."""
+    """Splits a table at its titles. Returns [(title, matches of the pattern below it)], in the order of the file."""
     parts = FAMILY.split(text)[1:]
     return [(title, pattern.findall(part)) for title, part in zip(parts[::2], parts[1::2])]
 

@@ -3,9 +3,10 @@
 
     check_layers.py [--build BUILD] [ROOT]
 
-Each #include "FOLDER/..." must be allowed by the table. With BUILD, whose objects nm(1) reads, the table must also
-allow the functions and variables that a file uses, and at most CIRCLE_MAX files may use one another in a circle. Prints
-one line for each breach. Exits with 1 if there is a breach or nothing was checked."""
+Each #include "FOLDER/..." must be allowed by the table. With BUILD, a folder of built objects, the table must also
+allow the functions and variables that a file uses, and at most CIRCLE_MAX files may use one another in a circle. A room
+is a subfolder in the table. Prints one line for each breach. Exits with 1 if there is a breach or nothing was
+checked."""
 
 import argparse
 import collections
@@ -15,8 +16,8 @@ import subprocess
 import sys
 
 CIRCLE_MAX = 3
-# Tables that name files of later rooms, so that files of earlier rooms can call those without naming them. A file that
-# reads such a table does not use its rows.
+# Tables of functions. A file of an earlier room calls functions of later rooms through such a table, without naming
+# them. Reading such a table does not count as using the file that defines it.
 TABLES = {"parts", "parts_count", "commands", "command_count", "work_types"}
 # Forbidden headers, because the project declares the toolkit's and NVIDIA's functions itself.
 FORBIDDEN = re.compile(r"#\s*include\s*[<\"](cuda|cuda_runtime|cuda_runtime_api|nvml|driver_types)\.h")
@@ -40,8 +41,8 @@ class Table:
         return next((f for f in sorted(self.folders, key=len, reverse=True) if path.startswith(f + "/")), None)
 
     def room_of(self, folder, path):
-        """Returns the place of a file's room, or None if it is in no room. A file beside the rooms is above all of
-        them."""
+        """Returns the position of a file's room in the order of the rooms, or None if the table lacks the room. A file
+        directly in the folder is above all rooms."""
         rooms, rest = self.rooms[folder], path[len(folder) + 1:].split("/")
         if len(rest) == 1:
             return len(rooms)
@@ -92,7 +93,8 @@ def look_at(root, table, folder, path, line):
 
 
 def uses(build, root):
-    """Returns {file: {file that it uses: symbols}}, by the symbols that the product's objects define and lack."""
+    """Returns {file: {file that it uses: symbols}}. A file uses another one if its object lacks a symbol that the
+    other object defines."""
     defined, lacks = {}, collections.defaultdict(set)
     for directory, _, names in os.walk(build):
         made = re.match(r"(.*)/CMakeFiles/[\w-]+\.dir(/.*)?$", os.path.relpath(directory, build))

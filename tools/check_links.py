@@ -17,7 +17,7 @@ HEADING = re.compile(r"^#+ +(.*?) *$", re.M)
 
 
 def pages_of(root):
-    """Returns all pages; in a clone those that git knows or would add."""
+    """Returns all pages; in a clone, the pages that git tracks or does not ignore."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard", "*.md"], capture_output=True, text=True)
     names = listed.stdout.splitlines() if listed.returncode == 0 else []
     names = names or [os.path.relpath(os.path.join(folder, name), root) for folder, _, files in os.walk(root)

@@ -13,7 +13,8 @@ import xml.etree.ElementTree as ET
 
 
 def outcome(case):
-    # pytest reports the outcome as children; ctest as a status, and reports a skipped test's exit status as a message.
+    # pytest reports the outcome as child elements. ctest reports it as a status; if the test's exit status means
+    # "skipped", a message says so. A test that ctest skipped with another message counts as failed.
     status = case.get("status")
     skipped = case.find("skipped")
     if case.find("failure") is not None or case.find("error") is not None or status == "fail":

@@ -2,9 +2,9 @@
 declarations say so (UNLOCKS of lock.h).
 
 A function that needs the lock gives it up if it releases the lock or calls a function that gives it up. A call through
-a member of a struct gives it up if an initialiser gives a member of that name such a function; then the member says
-MAY_UNLOCK. Pointers of other kinds cannot be followed, so no such function may be behind one. All this is read from the
-preprocessed text, where a name and a parenthesis are a call."""
+a member of a struct gives it up if an initialiser sets a member of that name to such a function; then the member must
+be declared MAY_UNLOCK. This script cannot follow other pointers, so none may point to such a function. It reads the
+preprocessed text, where a name before a parenthesis counts as a call."""
 
 import dataclasses
 import os
@@ -35,15 +35,15 @@ class Function:
 class Sources:
     functions: dict = dataclasses.field(default_factory=dict)  # functions by key()
     members: dict = dataclasses.field(default_factory=dict)  # members of structs: does the declaration say MAY_UNLOCK?
-    given: dict = dataclasses.field(default_factory=dict)  # members of structs: keys of the functions given to them
+    given: dict = dataclasses.field(default_factory=dict)  # members of structs: keys of functions that they point to
 
     def key(self, path, name):
-        """Returns the key of a function's name in a file: the file's own function if it has one of that name."""
+        """Returns the key of the function that a name means in a file: the file's own static one if there is one."""
         return (path, name) if (path, name) in self.functions else name
 
 
 def closing(text, at, pair):
-    """Returns the position behind the bracket that closes the one at `at`."""
+    """Returns the position after the bracket that closes the bracket at `at`."""
     depth = 0
     for m in re.compile(f"[{re.escape(pair)}]").finditer(text, at):
         depth += 1 if m.group() == pair[0] else -1

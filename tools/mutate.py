@@ -3,13 +3,13 @@
 
     mutate.py [--seed S] [--count N] [--only FOLDER] [--units] [--list] [--again]
 
-A mutation is one small change of a function of src: a condition turned round, a statement dropped, < for <=. The seed
-draws the mutations, equally many from each area; without a seed the hash of the committed tree is used. Each mutation
-is planted in a copy of the tree in build-mutate, with a build folder of its own. The tests of the file run until one
-fails: its unit tests first, then its system tests (SYSTEM below). A system test has to fail twice. Tests run in a
-process namespace of their own, so that a mutated kill() reaches no other process and nothing outlives them, with 4 GiB
-of memory each. Results are kept: the same call goes on where the last one ended; --again tries the survivors once more,
-after new tests.
+A mutation is one small change of a function of src: a condition is negated, a statement is removed, < becomes <=. The
+seed decides which mutations are drawn, equally many from each area; the default is the hash of the committed tree. Each
+mutation is planted in a copy of the tree in build-mutate, with a build folder of its own. The tests of the file run
+until one fails: its unit tests first, then its system tests (SYSTEM below). A system test has to fail twice. Each test
+gets 4 GiB of memory and a process namespace of its own, so that a mutated kill() reaches no other process and no
+process outlives the test. Results are kept: the same call goes on where the last one ended. --again tries the survivors
+once more, for use after tests were added.
 
 Not drawn: pure output (logs, traces), points for tests, free() (see ./dev asan), and checks that tests alone use."""
 
@@ -72,6 +72,7 @@ SYSTEM = [  # the first pattern that matches a path names its system tests, the 
     (r"src/preload", "programs oversubscription faults_driver faults_host torture"),
 ]
 
+UNIT_FOLDERS = ("src/", "sim/", "tests/unit/", "tests/fakes/")  # what unit tests are built from
 UNIT_MAX = 10      # limit, because nearly every unit test uses files of base
 TARGETS = ("sublet", "sublet_watched", "subletd", "subletd-test", "sublet_command", "sublet-demo-job")  # system tests
 SILENT = r"(?:log_\w+|trace_\w+|audit_\w+|kill_point\w*|_Static_assert|static_assert|assert|free|calloc|printf|fprintf|puts)"
@@ -87,7 +88,7 @@ def blank(text):
 
 
 def closing(text, at):
-    """Returns the position behind the parenthesis that closes the one at `at`."""
+    """Returns the position after the parenthesis that closes the one at `at`."""
     depth = 0
     for i in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[i], 0)
@@ -97,14 +98,14 @@ def closing(text, at):
 
 
 def functions(code):
-    """Yields (name, start, end) of each body; in this layout its braces stand at the beginning of a line."""
+    """Yields (name, start, end) of each function's body. In these sources its braces are alone on their lines."""
     for m in re.finditer(r"^\{\n(.*?)^\}", code, flags=re.M | re.S):
         names = re.findall(r"(\w+)\(", code[code.rfind("\n\n", 0, m.start()) + 1:m.start()])
         yield (names or ["?"])[0], m.start(1), m.end(1)
 
 
 def silent(code):
-    """Returns the code with pure output, and the conditions of that output, replaced by spaces."""
+    """Returns the code with the calls of the functions SILENT, and their arguments, replaced by spaces."""
     out = code
     for m in re.finditer(rf"(?<![\w.>]){SILENT}\s*\(", code):
         end = closing(code, m.end() - 1)
@@ -127,7 +128,7 @@ def decided(code, at):
 
 
 def swaps(code, start, end):
-    """Yields (mutator, from, to, text) for each operator, constant and answer."""
+    """Yields (mutator, from, to, text) for each operator, constant and returned value."""
     for words, pattern in ((SWAPS, r"(?<=\s)%s(?=\s)"), (WORDS, r"\b%s")):
         for mutator, old, new in words:
             for m in re.finditer(pattern % re.escape(old), code[start:end]):
@@ -137,7 +138,7 @@ def swaps(code, start, end):
     for m in re.finditer(rf"return ({ERRORS});", code[start:end]):
         yield "answer", start + m.start(1), start + m.end(1), "0"
     for m in re.finditer(r"(?<![\w.\[{])(\d{1,2})(?![\w.\]}])", code[start:end]):
-        # Left out, because a variable's initial value is mostly overwritten before it is read.
+        # An initial 0 is left out, because it is mostly overwritten before it is read.
         line = code[code.rfind("\n", 0, start + m.start()) + 1:start + m.start()]
         begins = m.group(1) == "0" and re.match(r"\s+(?:const )?(?:unsigned|int|bool|size_t|ssize_t|\w+_t) .*= $", line)
         if not begins and (m.group(1)[0] != "0" or m.group(1) == "0"):
@@ -158,7 +159,7 @@ def conditions(code, start, end):
 
 
 def statements(code, start, end):
-    """Yields calls, assignments and jumps: statements between two of ; { } that are no declarations."""
+    """Yields calls, assignments and jumps: all statements that are no declarations."""
     place = r"[(*]*\w+(?:(?:->|\.)\w+|\[[^\]]*\]|\)(?=->|\.))*"
     whole = re.compile(rf"(?:(?:\(void\)\s*)?\w+\s*\(.*\)|{place}\s*(?:[-+|&^*]|<<|>>)?=(?!=).*|{place}(?:\+\+|--)|(?:\+\+|--){place}"
                        r"|return|break|continue)", re.S)
@@ -258,7 +259,7 @@ class Copy:
         for path in files:
             with open(os.path.join(root, path), "rb") as f:
                 content = f.read()
-            for folder in [f for f in ("src/", "sim/", "tests/unit/", "tests/system/", "tests/programs/") if path.startswith(f)]:
+            for folder in [f for f in (*UNIT_FOLDERS, "tests/system/", "tests/programs/") if path.startswith(f)]:
                 sums[folder].update(path.encode() + content)
             self.put(path, content)
             shutil.copymode(os.path.join(root, path), os.path.join(self.tree, path))
@@ -366,7 +367,7 @@ class Copy:
         return re.findall(r"^(?:FAILED|ERROR) (\S+::[^\n]+?)(?: - .*)?$", said, flags=re.M) or ["it did not end" if status is None else said[-300:]]
 
     def measure(self, paths):
-        """Runs the tests of these files on the unchanged tree, and notes how long they take and which fail anyway."""
+        """Runs the tests of these files on the unchanged tree. Records how long the tests take and which ones fail."""
         wanted = [self.tests_of(p) for p in paths]
         for name in sorted({u for units, _ in wanted for u in units}):
             if not self.is_known(name):
@@ -387,7 +388,7 @@ class Copy:
         return ["-n", self.workers, "--dist", "loadgroup"]
 
     def depends(self, name):
-        folders = ("src/", "sim/", "tests/system/", "tests/programs/") if name.endswith(".py") else ("src/", "sim/", "tests/unit/")
+        folders = ("src/", "sim/", "tests/system/", "tests/programs/") if name.endswith(".py") else UNIT_FOLDERS
         return "".join(self.digests.get(f, "") for f in folders)
 
     def is_known(self, name):
@@ -462,8 +463,8 @@ def main():
 
     work = os.path.join(root, "build-mutate")
     copy = Copy(root, work, o.units)
-    # A mutation that a unit test found counts for every kind of run; survivors of --units have not met the system tests
-    # yet.
+    # A run without --units also uses the results of runs with --units, except survivors: the system tests have not been
+    # run on those.
     results, name = {}, re.sub("[^0-9A-Za-z]", "_", seed)
     paths = [os.path.join(work, f"results-{name}{kind}.jsonl") for kind in ("-units", "")]
     for path in paths[:1] if o.units else paths:

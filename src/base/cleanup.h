@@ -1,7 +1,8 @@
-/* cleanup.h: locals that clean up after themselves.
+/* cleanup.h: local variables that release their resource at the end of their scope.
  *
- * `_cleanup_close_ int fd = -EBADF;` closes on every way out of the scope; TAKE_FD and TAKE_PTR
- * pass ownership on and leave the variable empty. No macro here contains a return. */
+ * `_cleanup_close_ int fd = -EBADF;` closes fd on every way out of the scope. TAKE_FD and TAKE_PTR
+ * return the value and leave the variable empty, so that nothing is released. No macro here
+ * contains a return. */
 #pragma once
 
 #include <errno.h>

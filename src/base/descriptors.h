@@ -15,11 +15,11 @@ union descriptors {
         char bytes[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
 };
 
-/* Attaches n descriptors to the message, at most DESCRIPTORS_MAX. The caller keeps and closes
+/* Attaches n descriptors to the message, at most DESCRIPTORS_MAX. The caller still has to close
  * them. */
 void descriptors_attach(struct msghdr *h, union descriptors *room, const int *fds, unsigned n);
 /* Prepares h to receive as many descriptors as the room holds. */
 void descriptors_expect(struct msghdr *h, union descriptors *room);
-/* Puts the received descriptors into ret_fds, which has room for `most`, and returns how many there
- * are. The caller closes them. */
+/* Puts the received descriptors into ret_fds, which has room for `most` of them, and returns their
+ * number. The caller closes them. */
 unsigned descriptors_take(struct msghdr *h, unsigned most, int *ret_fds);

@@ -16,7 +16,7 @@
 
 #define TEXT_MAX 16384u
 #define KEY_MAX  96u
-#define LINES    64u /* only the newest results are kept */
+#define LINES    64u /* the file keeps this many results, the newest */
 
 static bool find_folder(char ret[static PATH_MAX])
 {

@@ -1,8 +1,8 @@
 /* freeze_known.h: the file in which a user's programs remember on which drivers and GPUs freezing
  * works.
  *
- * $XDG_CACHE_HOME/sublet/freeze, or ~/.cache/sublet/freeze: one line for each driver and GPU.
- * Without a home directory nothing is kept. Not thread-safe. */
+ * The file is $XDG_CACHE_HOME/sublet/freeze or ~/.cache/sublet/freeze, with one line for each
+ * driver and GPU. Without XDG_CACHE_HOME and HOME nothing is recorded. Not thread-safe. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +12,8 @@
 
 enum freeze_known { FREEZE_NOT_KNOWN, FREEZE_WORKS, FREEZE_FAILS };
 
-/* Returns what the file says of this driver and GPU. ret_why: why freezing fails; else empty. */
+/* Returns what the file says of this driver and GPU. ret_why: why freezing fails; empty if
+ * the file does not say that it fails. */
 enum freeze_known freeze_known(const char *driver, const uint8_t uuid[static 16],
                                char ret_why[static FREEZE_WHY_MAX]);
 /* Records a result: why freezing fails, or "" if it works. Replaces the earlier result for the same
@@ -22,8 +23,8 @@ void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char 
 /* The self-test that libsublet.so offers in a process with SUBLET_FREEZE=test. It always runs,
  * whatever the file says, and updates the file. 0: freezing works; -ENXIO: the process has no
  * context; -EPERM: the driver or a sandbox refuses; -EOPNOTSUPP: the driver cannot freeze; -EPROTO:
- * the driver is unknown; -ENODEV: the process has no channels; -ENOEXEC: the kernel did not load;
- * -EBUSY: the test gave no result now; -EIO and others: freezing fails. */
+ * the driver is unknown; -ENODEV: the process has no channels; -ENOEXEC: the test's kernel could
+ * not be run; -EBUSY: this time the test gave no result; -EIO and others: freezing fails. */
 #define FREEZE_TEST_ONLY   "test"
 #define FREEZE_TEST_SYMBOL "sublet_freeze_test"
 struct freeze_answer {

@@ -83,8 +83,8 @@ static void lower(struct host_memory *m, const struct cgroup_kind *k, const char
         m->available_bytes = MIN(m->available_bytes, sub_sat(limit, used));
 }
 
-/* Applies the limits of all ancestors, including the root: the root that a container sees is its
- * own cgroup. */
+/* Applies the limits of the cgroup `dir` and of all its ancestors, including the root: the root
+ * that a container sees is the container's own cgroup. */
 static void lower_upwards(struct host_memory *m, const struct cgroup_kind *k, char *dir)
 {
         for (;;) {
@@ -110,7 +110,8 @@ static bool names_memory(const char *controllers, size_t length)
         return false;
 }
 
-/* A line of this file is "NUMBER:CONTROLLERS:PATH"; for version 2 the CONTROLLERS are empty. */
+/* A line of /proc/self/cgroup is "NUMBER:CONTROLLERS:PATH"; for version 2 the CONTROLLERS are
+ * empty. */
 static void apply_cgroups(struct host_memory *m)
 {
         _cleanup_fclose_ FILE *f = fopen("/proc/self/cgroup", "re");

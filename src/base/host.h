@@ -1,24 +1,25 @@
-/* host.h: how much host memory there is for evicted memory. Of the machine's and the caller's
- * cgroup's figures the smaller one counts. Reads /proc and /sys only; keeps nothing. */
+/* host.h: how much host memory there is for evicted memory. The machine and the caller's cgroup
+ * each have a figure; the smaller one counts. Reads /proc and /sys only; caches nothing. */
 #pragma once
 
 #include <stdint.h>
 
 struct host_memory {
-        uint64_t total_bytes;     /* memory of the machine or of our cgroup, the smaller */
-        uint64_t available_bytes; /* unused memory of the two, the smaller; memory that the kernel
-                                     can drop from caches counts as unused */
+        uint64_t total_bytes;     /* the machine's memory or our cgroup's limit, the smaller */
+        uint64_t available_bytes; /* unused memory of the machine or of our cgroup, the smaller;
+                                     caches that the kernel can drop count as unused */
 };
 
 /* 0 or -errno. */
 int host_memory_read(struct host_memory *ret);
 
-/* Returns how much memory the daemon may promise: at most half, and without the margin that keeps
- * the machine's out-of-memory killer away. before: what an earlier daemon had promised to clients
- * that may come back, or 0. Their evicted memory is in use already and must not be subtracted
- * twice. Pure. */
+/* Returns how much memory the daemon may promise to clients: at most half of the total, and not the
+ * margin that keeps the machine's out-of-memory killer away. before: bytes that an earlier daemon
+ * promised to clients that may come back; 0: none. These clients already use their memory, so it is
+ * missing from the available bytes and must not be subtracted once more. Pure. */
 uint64_t host_memory_budget(const struct host_memory *m, uint64_t before);
 
-/* Returns how much of its promised memory a client may take now. It may use half of the margin of
- * host_memory_budget(), because its cgroup may be smaller than the daemon's. Pure. */
+/* Returns how much memory a client may take now. A client asks this although the daemon has
+ * promised memory, because the client's cgroup may be smaller than the daemon's. The margin that
+ * is kept free is half of that of host_memory_budget(). Pure. */
 uint64_t host_memory_room(const struct host_memory *m);

@@ -62,7 +62,8 @@ static __attribute__((format(printf, 2, 0))) void write_line(const char *word, c
                 used = (int)sizeof(line) - 2;
         line[used++] = '\n';
         if (can_write(STDERR_FILENO))
-                /* poll() and write() are cancellation points, and the caller may hold locks. */
+                /* Not write(), nor poll() above: both are cancellation points, and the caller may
+                 * hold locks. */
                 (void)syscall(SYS_write, STDERR_FILENO, line, (size_t)used);
         errno = saved;
 }

@@ -1,14 +1,15 @@
 /* log.h: messages to stderr, one line each.
  *
- * SUBLET_LOG sets the level; the default is warning, for programs and for the preload library (its
- * few warnings are part of its contract). One write(2) a line, so that lines of several processes
- * do not mix; a line that would have to wait is dropped. Thread-safe; does not allocate. */
+ * SUBLET_LOG sets the level; the default is warning, except in a private daemon. The few warnings
+ * of the preload library are part of its contract. Each line is one write(2), so that lines of
+ * several processes do not mix. A line that cannot be written at once is dropped. Thread-safe; does
+ * not allocate. */
 #pragma once
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* tag: "subletd", "sublet" or "libsublet"; the pointer is kept. Reads SUBLET_LOG and warns of an
- * invalid level. */
+/* tag: "subletd", "sublet" or "libsublet"; the string must never be freed. Reads SUBLET_LOG and
+ * warns of an invalid level. */
 void log_open(const char *tag, enum log_level default_level);
 int log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

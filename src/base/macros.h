@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-/* Each argument is evaluated once. Numbers in the names let the macros nest without
- * shadowing. */
+/* MIN and MAX evaluate each argument once. The numbers in the names of their variables let the
+ * macros nest without shadowing. */
 #define CONCAT_(a, b) a##b
 #define CONCAT(a, b)  CONCAT_(a, b)
 #define PICK_(a, b, op, x, y)        \

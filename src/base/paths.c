@@ -1,5 +1,5 @@
-/* paths.c: owns the choice of the daemon's directory. Must never allocate. Must check the owner of
- * a directory in a place where others can write, before using it. */
+/* paths.c: owns the choice of the daemon's directory. Must never allocate. In a place where
+ * others can write, must check the owner of a directory before it uses the directory. */
 #include "base/paths.h"
 #include "base/settings.h"
 
@@ -12,8 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Not glibc's stat(): built on a current machine it needs GLIBC_2.33, which old containers lack.
- * The kernel's structure is the same on the 64-bit machines we run on. */
+/* Replaces glibc's stat(): a program that was built with it on a current machine needs GLIBC_2.33,
+ * which old containers lack. The kernel's struct stat is the same as glibc's on the 64-bit machines
+ * that sublet runs on. */
 static int stat_path(const char *path, int flags, struct stat *ret)
 {
         return syscall(SYS_newfstatat, AT_FDCWD, path, ret, flags) < 0 ? -errno : 0;

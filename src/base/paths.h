@@ -2,7 +2,8 @@
  *
  * A daemon is named by the directory of its sockets. The first of these kinds that applies is used:
  *   NAMED    --daemon DIR, or SUBLET_DIR
- *   SYSTEM   /run/sublet, if it is a directory; a refused connection there means wait and retry
+ *   SYSTEM   /run/sublet, if it is a directory; a program whose connection is refused there waits
+ *            and tries again
  *   PRIVATE  $XDG_RUNTIME_DIR/sublet, or /tmp/sublet-UID where that variable is
  *            missing, relative, or names a directory that is not the caller's
  *
@@ -18,8 +19,8 @@
 #define PATHS_CLIENT_SOCKET  "client.sock"
 #define PATHS_CONTROL_SOCKET "control.sock"
 #define PATHS_STATUS_SOCKET  "status.sock" /* only a shared daemon has it */
-/* One more than the longest name whose sockets fit sockaddr_un.sun_path (108 bytes with its NUL).
- */
+/* One more than the length of the longest directory whose sockets fit sockaddr_un.sun_path, which
+ * has 108 bytes with the NUL. */
 #define PATHS_DIR_MAX 95
 
 enum paths_kind { PATHS_NAMED, PATHS_SYSTEM, PATHS_PRIVATE };
@@ -33,8 +34,9 @@ struct paths_input {
 };
 
 /* Chooses the daemon's directory for this process. explicit_dir (--daemon) overrides SUBLET_DIR;
- * NULL: none given. 0, or -ENAMETOOLONG: its sockets would not fit an address, or ret (n bytes) is
- * too small; *ret holds as much of the name as fits, for the message. ret_kind may be NULL. */
+ * NULL: the option was not given. 0, or -ENAMETOOLONG: the name is too long for the address of a
+ * socket, or for ret, which has n bytes; then ret holds the beginning of the name, for a message.
+ * ret_kind may be NULL. */
 int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_kind *ret_kind);
 
 /* As paths_daemon_dir(), but from an explicit input; reads the file system, not the environment. */

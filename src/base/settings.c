@@ -18,7 +18,7 @@ const struct setting_row settings[SETTING_COUNT] = {
 #undef SETTING
 };
 
-static atomic_uint_fast32_t refused; /* 1 << setting: the warning was given */
+static atomic_uint_fast32_t refused; /* bit 1 << setting: the warning was given */
 _Static_assert(SETTING_COUNT <= 32, "one bit a setting");
 
 const char *setting_text(enum setting s)

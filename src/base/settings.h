@@ -1,5 +1,5 @@
-/* settings.h: the variables of the environment (settings.def). For any thread, because only the
- * program itself changes variables while it runs. */
+/* settings.h: the variables of the environment (settings.def). Any thread may call these functions,
+ * because only the program itself changes its variables while it runs. */
 #pragma once
 
 #include <stdbool.h>
@@ -30,7 +30,7 @@ bool setting_is_on(enum setting s);
 /* Returns the place of a CHOICE's word among the words of its form. An unset or invalid variable
  * counts as the initial word; an invalid one is warned about once. */
 int setting_choice(enum setting s);
-/* Returns the place of this word, from any source, in the form; -EINVAL: there is no such word. */
+/* Returns the place of `word` among the words of a CHOICE's form; -EINVAL: it is none of them. */
 int setting_place(enum setting s, const char *word);
 /* Describes the allowed values: "a size such as 20GiB", or "off, park or move" for a CHOICE.
  * Returns ret. */

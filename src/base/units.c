@@ -1,5 +1,5 @@
 /* units.c: owns how numbers, sizes, rates and durations are written and read.
- * Must never guess: what is not one number and one known suffix is malformed. */
+ * Must never guess: a text is malformed unless it is one number and one known suffix. */
 #include "base/units.h"
 
 #include <errno.h>

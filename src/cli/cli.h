@@ -7,9 +7,9 @@ enum cli_status {
         CLI_OK = 0,
         CLI_FAILED = 1, /* the arguments were right, but the command could not be carried out */
         CLI_USAGE = 2,  /* the arguments were wrong */
-        CLI_NO_LAUNCH = 125,  /* sublet run: parts of sublet are missing; env(1) and timeout(1) exit
-                                 so, too */
-        CLI_NO_EXECUTE = 126, /* sublet run: the command exists and cannot be executed */
+        CLI_NO_LAUNCH = 125,  /* sublet run: parts of sublet are missing. env(1) and timeout(1)
+                                 use this status in the same way */
+        CLI_NO_EXECUTE = 126, /* sublet run: the command exists but cannot be executed */
         CLI_NO_COMMAND = 127, /* sublet run: there is no such command */
 };
 
@@ -32,10 +32,10 @@ struct cli_command {
 };
 
 /* Calls take(index of the option, its argument or NULL, userdata) for each option in argv[1..],
- * in order. take returns CLI_OK, or an exit status after a message of its own. Options end at
- * "--", with stop_at_first also at the first other word. Leaves the other words at
- * argv[0..*ret_words-1]. Returns CLI_OK; an exit status after a message; or -1 after printing
- * --help (exit with CLI_OK). */
+ * in order. take() returns CLI_OK, or an exit status after it has printed a message. Options end at
+ * "--"; with stop_at_first they also end at the first word that is no option. Moves the words that
+ * are no options to argv[0..*ret_words-1]. Returns CLI_OK; an exit status, after a message was
+ * printed; or -1, after help was printed (--help). */
 int cli_parse(const struct cli_command *self, int argc, char **argv, int stop_at_first,
               int (*take)(int option, const char *argument, void *userdata), void *userdata,
               int *ret_words);

@@ -1,6 +1,6 @@
 /* commands.h: the table of subcommands. One row of commands.def is one subcommand; dispatch and
- * help derive from it. A subcommand is a function in a file of its own, which gets its own
- * arguments and returns the exit status. */
+ * help derive from it. A subcommand is a function in a file of its own. The function gets the
+ * subcommand's arguments and returns the exit status. */
 #pragma once
 
 #include "cli/cli.h"

@@ -1,18 +1,17 @@
-/* control.h: one order to a daemon and its answer (docs/protocol.md, "Orders"). */
+/* control.h: sends one order to a daemon and reads the answer (docs/protocol.md, "Orders"). */
 #pragma once
 
 #include <jansson.h>
 
 #include "base/paths.h"
 
-/* The options that choose a daemon, shared by all subcommands that ask one. */
+/* The options that choose a daemon, shared by all subcommands that ask a daemon. */
 struct target {
         const char *daemon; /* --daemon DIR */
         int simulated;      /* --sim */
 };
 
-/* Handles an option of daemon_options or the first options of status_options; target is a struct
- * target. */
+/* Handles an option of TARGET_OPTION_ROWS; target is a struct target. */
 int target_take(int option, const char *argument, void *target);
 enum { TARGET_DAEMON, TARGET_SIM, TARGET_OPTIONS };
 #define TARGET_OPTION_ROWS                                             \
@@ -25,10 +24,10 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                enum paths_kind *ret_kind);
 
 /* Sends order, a JSON object, and reads the answer, a new reference. Prints nothing. 0 or -errno:
- * -ENOENT or -ECONNREFUSED: no daemon is there; -EACCES: not allowed; -EPERM: the directory is
- * another user's; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON object. */
+ * -ENOENT or -ECONNREFUSED: no daemon is there; -EACCES: not allowed; -EPERM: others own or can
+ * enter the directory; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON object. */
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer);
 
-/* As control_ask(), but prints every failure, also an answer that is an error. Takes over the
- * reference to order. CLI_OK or CLI_FAILED. */
+/* As control_ask(), but prints a message for every failure and for an answer that is an error.
+ * Takes over the reference to order. CLI_OK or CLI_FAILED. */
 int control_order(const struct target *target, json_t *order, json_t **ret_answer);

@@ -70,7 +70,7 @@ static int check_size(const char *text)
         return units_parse_size(text, &bytes) == 0 && bytes > 0;
 }
 
-/* The four checks are for the simulated driver's variables (sim/README.md). */
+/* This check and the next three are for the simulated driver's variables (sim/README.md). */
 static int check_card(const char *text)
 {
         uint64_t bytes;
@@ -127,8 +127,7 @@ void launch_clear(struct launch *l)
         l->n_variables = 0;
 }
 
-/* Sets a variable, also one that is set already. Takes over the value, which is NULL if memory ran
- * out. */
+/* Sets a variable, or replaces its value. Takes over the value, which is NULL if memory ran out. */
 static int set_owned(struct launch *l, const char *name, char *value)
 {
         struct launch_variable *v = l->variables;
@@ -185,7 +184,7 @@ static int take_sim(struct launch *l, const char *argument)
         return r;
 }
 
-/* Handles an option that sets a variable; good: its value is valid. */
+/* Handles an option that sets a variable. good: the value is valid; if not, prints a message. */
 static int set_setting(struct launch *l, const char *option, enum setting s, const char *value,
                        bool good)
 {
@@ -426,7 +425,8 @@ static const struct framework_setting framework_settings[] = {
         {"TF_FORCE_GPU_ALLOW_GROWTH", "true", NULL},
 };
 
-/* Set by --pools. PyTorch has renamed its variable; a release that knows both prefers the newer.
+/* Set by --pools. PyTorch has renamed its variable; a release that knows both names prefers the
+ * newer one.
  * https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
  */
 static const struct framework_setting pool_settings[] = {

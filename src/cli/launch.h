@@ -1,6 +1,7 @@
-/* launch.h: the environment in which a program shares the GPU; what `run` sets and `env` prints.
+/* launch.h: the environment in which a program shares the GPU: `run` sets it, and `env` prints it.
  *
- * The options of both commands are read here, so that the two never differ. Owned by one thread. */
+ * This module reads the options of both commands, so that the two never differ. Only one thread may
+ * use a struct launch. */
 #pragma once
 
 #include "base/paths.h"
@@ -24,7 +25,7 @@ struct launch {
 /* Handles an option of launch_options (commands.def); launch is the struct launch. */
 int launch_take(int option, const char *argument, void *launch);
 
-/* Works out the remaining variables, after all options. CLI_OK, or an exit status after a
+/* Sets the remaining variables, after all options were handled. CLI_OK, or an exit status after a
  * message. */
 int launch_complete(struct launch *l);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Paths from the folder of the binary, in the build tree and in an installation
+/* Paths relative to the folder of the running binary, in a build tree and in an installation
  * (cmake/install.cmake). */
 static const struct {
         const char *built, *installed;

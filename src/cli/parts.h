@@ -1,8 +1,8 @@
 /* parts.h: finds the other parts of sublet.
  *
- * In a build tree they are beside the running binary, in an installation at fixed places relative
- * to it, so that a whole prefix can be moved. Nothing is cached; not thread-safe with chdir or
- * setenv. */
+ * In a build tree the parts are beside the running binary. In an installation they are at fixed
+ * places relative to the binary, so that an installation can be moved as a whole. Nothing is
+ * cached. */
 #pragma once
 
 #include <linux/limits.h>
@@ -10,6 +10,6 @@
 
 enum part { PART_DAEMON, PART_LIBRARY, PART_SIMULATOR, PART_DEMO_JOB, PART_SIMULATOR_STAT };
 
-/* Finds the absolute path of a file or, for PART_SIMULATOR, a directory. 0; -ENOENT: it is in
- * neither place (ret: where it should be), or another -errno. */
+/* Finds the absolute path of a file or, for PART_SIMULATOR, a directory. 0;
+ * -ENOENT: the part is missing, and ret is its path in a build tree; or another -errno. */
 int parts_find(enum part part, char ret[static PATH_MAX]);

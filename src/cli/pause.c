@@ -23,9 +23,9 @@ enum outcome { NOT_YET, DONE, FAILED };
 struct program {
         int pid;
         char name[64];
-        bool already; /* it had the same order before */
+        bool already; /* the program had received the same order before */
         enum outcome outcome;
-        const char *in_the_way; /* a reason for waiting, as of the last look */
+        const char *in_the_way; /* why it has not obeyed, as of the last look at the status */
 };
 
 /* ---- one program, as status shows it ---- */
@@ -39,8 +39,8 @@ static json_t *find_client(const json_t *status, int pid)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client)
                         if (json_integer_value(json_object_get(client, "pid")) == pid &&
                             (!found || json_is_object(json_object_get(client, "frozen"))))
-                                found = client; /* prefer the entry that has a connection to an
-                                                   entry of an earlier connection */
+                                found = client; /* of two entries prefer the one with "frozen":
+                                                   the other has lost its connection */
         return found;
 }
 

@@ -128,7 +128,7 @@ static bool is_frozen(const json_t *client)
         return json_number_value(json_object_get(frozen_of(client), "for_s")) > 0;
 }
 
-/* True if a user has paused the program and it is frozen; STATE then shows "paused" first. */
+/* True if a user has paused the program and it is frozen; STATE then shows "paused". */
 static bool is_paused(const json_t *client)
 {
         return is_frozen(client) && is_frozen_for(client, "paused");
@@ -209,10 +209,11 @@ static double bytes_of(const json_t *client, const char *field)
         return json_number_value(json_object_get(client, field));
 }
 
-/* The notes below a client's row, in lines of this width; 0: in one line. */
+/* The notes below a client's row. width: the most columns in a line, or 0: all notes in one line.
+ * used: columns used in the present line, or 0: nothing printed yet. */
 struct notes {
         FILE *out;
-        int width, used; /* used: columns used in this line; 0: nothing printed yet */
+        int width, used;
 };
 
 static void add_note(struct notes *n, const char *text)
@@ -244,7 +245,8 @@ static void note_flags(struct notes *n, const json_t *client)
         }
 }
 
-/* Notes about freezing. For a paused client STATE and FOR show most of it. */
+/* Adds notes about freezing. For a paused client the columns STATE and FOR already show most of
+ * this. */
 static void note_frozen(struct notes *n, const json_t *client)
 {
         char cell[CELL_MAX], text[2 * CELL_MAX];
@@ -260,7 +262,7 @@ static void note_frozen(struct notes *n, const json_t *client)
                 add_note(n, "told to pause");
 }
 
-/* Notes about the memory mode, unless it is the default. */
+/* Adds notes about the memory mode, unless it is the default. */
 static void note_memory(struct notes *n, const json_t *client)
 {
         const char *mode = json_string_value(json_object_get(client, "memory"));
@@ -279,8 +281,8 @@ static void note_memory(struct notes *n, const json_t *client)
         }
 }
 
-/* Prints the notes: flags, the client that this one waits for, the memory mode, copies that were
- * saved. Most clients have no notes. */
+/* Prints the notes: flags, freezing, the client that this one waits for, the memory mode, and the
+ * bytes that did not have to be copied. Most clients have no notes. */
 static void print_notes(const json_t *client, int width, FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
@@ -318,7 +320,7 @@ static void print_cell(const char *cell, enum kind kind, int width, int gap, FIL
                 (void)fprintf(out, "%*s%*s", gap, "", kind == TEXT ? -width : width, cell);
 }
 
-/* Returns the width of the shown columns; least: with their texts cut to their floors. */
+/* Returns the width of the shown columns. least: counts a column that has a floor as cut to it. */
 static int table_width(const int widths[static ARRAY_SIZE(columns)], int gap, bool least)
 {
         int total = 0;
@@ -330,9 +332,9 @@ static int table_width(const int widths[static ARRAY_SIZE(columns)], int gap, bo
         return total;
 }
 
-/* Fits the columns, each as wide as its widest cell, into a limit: first the gaps shrink, next
- * columns are left out, last texts are cut. A column that is left out gets width 0. Returns the
- * gap. */
+/* Fits the columns into a limit; at first each column is as wide as its widest cell. Shrinks the
+ * gaps, then leaves columns out, then cuts texts, until the table fits. A column that is left out
+ * gets width 0. Returns the gap. */
 static int fit_columns(int widths[static ARRAY_SIZE(columns)], int limit)
 {
         if (limit == 0 || table_width(widths, 2, false) <= limit)

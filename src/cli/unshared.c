@@ -1,5 +1,5 @@
-/* unshared.c: owns the look at a program's file before the program runs. Must never keep it from
- * running, nor print anything if the file tells nothing. */
+/* unshared.c: owns the look at a program's file before the program runs. Must never keep the
+ * program from running, nor print anything if the file gives no reason to. */
 #include "cli/unshared.h"
 
 #include <elf.h>
@@ -47,7 +47,7 @@ static bool find_program(const char *command, char ret[static PATH_MAX])
 }
 
 /* True if the program gets other privileges: the loader ignores LD_PRELOAD for such a program
- * (ld.so(8), "secure-execution mode"). Root gets none from a file's capabilities. */
+ * (ld.so(8), "secure-execution mode"). A file's capabilities give root no other privileges. */
 static bool changes_privileges(int fd)
 {
         struct stat st;
@@ -90,7 +90,7 @@ static enum linking linking_of(int fd, const char *path)
                         return LINKING_NOT_KNOWN;
                 return strncmp(base_name(loader), "ld-musl", 7) == 0 ? LINKING_MUSL : LINKING_GLIBC;
         }
-        /* The dynamic loader, run as a program, preloads as usual. */
+        /* A file without an interpreter may be the dynamic loader, which preloads as usual. */
         return strncmp(base_name(path), "ld", 2) == 0 ? LINKING_NOT_KNOWN : LINKING_STATIC;
 }
 

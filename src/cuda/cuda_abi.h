@@ -15,7 +15,7 @@
 #define CUDA_VERSION 13000
 
 /* The flags column of cuda_api.def. PTSZ: the variant for per-thread default streams, where a NULL
- * stream means the thread's own stream. BLOCKS: must not be called with core_lock held. */
+ * stream means the thread's own stream. BLOCKS: no thread may make the call with core_lock held. */
 #define CU_API_PTSZ        1
 #define CU_API_BLOCKS      2
 #define CU_API_PTSZ_BLOCKS (CU_API_PTSZ | CU_API_BLOCKS)
@@ -70,7 +70,7 @@ typedef unsigned int CUlogIterator;
 #define CU_MEMHOSTREGISTER_IOMEMORY   4
 #define CU_MEMHOSTREGISTER_READ_ONLY  8
 
-/* The two ends of cuLaunchKernel's "extra" list, and its two keys. */
+/* The end mark of cuLaunchKernel's "extra" list, and the two keys of that list. */
 #define CU_LAUNCH_PARAM_END            ((void *)0)
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE    ((void *)2)

@@ -74,8 +74,8 @@ typedef struct CUDA_RESOURCE_VIEW_DESC_st {
         unsigned int reserved[16];
 } CUDA_RESOURCE_VIEW_DESC;
 
-/* Row lengths and layer heights count elements, whose size only the array knows; in a copy without
- * an array they count bytes. */
+/* Row lengths and layer heights count elements of the array at the other end of the copy; only the
+ * array tells their size. In a copy without an array they count bytes. */
 typedef struct CUmemcpy3DOperand_st {
         CUmemcpy3DOperandType type;
         union {

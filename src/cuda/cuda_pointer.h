@@ -1,4 +1,5 @@
-/* cuda_pointer.h: the size of the driver's answer to each question about an address. */
+/* cuda_pointer.h: which attributes of an address exist, and how many bytes the driver writes for
+ * each. */
 #pragma once
 
 #include <stdbool.h>

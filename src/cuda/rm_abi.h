@@ -1,7 +1,7 @@
 /* rm_abi.h: the calls by which libcuda makes objects at the kernel driver's resource manager (RM),
  * as far as sublet reads or makes them.
  *
- * They are ioctl(2) requests of type 'F' on /dev/nvidiactl. Objects form a tree: a client, its
+ * The calls are ioctl(2) requests of type 'F' on /dev/nvidiactl. Objects form a tree: a client, its
  * devices, their subdevices and channel groups, and the channels of each group. The caller chooses
  * handles, which are unique within a client. Source: the open kernel modules (nvos.h, nv_escape.h,
  * ctrl2080fifo.h). Layouts hold from driver 515 to 595, except for the differences in struct
@@ -22,7 +22,7 @@ enum rm_escape {
 };
 
 enum rm_class {
-        RM_CLASS_CLIENT = 0x0, /* 0x1 and 0x41 are its older forms */
+        RM_CLASS_CLIENT = 0x0, /* RM makes a client of class 0x41, also for 0x1 */
         RM_CLASS_CLIENT_NO_EVENTS = 0x1,
         RM_CLASS_CLIENT_USER = 0x41,
         RM_CLASS_DEVICE = 0x80,
@@ -30,7 +30,8 @@ enum rm_class {
         RM_CLASS_GROUP = 0xa06c, /* channels that the hardware schedules together */
 };
 
-/* Drivers before 530.30.02 ignore the query and leave the text as it was. */
+/* A command of RM_ESCAPE_CHECK_VERSION that asks for the driver's version. Drivers before 530.30.02
+ * ignore it and leave the text as it was. */
 #define RM_VERSION_QUERY '2'
 
 struct rm_version {
@@ -53,13 +54,13 @@ struct rm_control {
         uint32_t params_size, status;
 };
 
-/* The call has two layouts; this is their common beginning. */
+/* RM_ESCAPE_ALLOC has two layouts, short and long; this is their common beginning. */
 struct rm_alloc {
         uint32_t client, parent, object, class;
         uint64_t params;
 };
 
-/* The short layout of drivers from 535 on; older ones have no params_size. */
+/* The short layout of drivers from 535 on; older drivers have no params_size. */
 struct rm_alloc_short {
         struct rm_alloc alloc;
         uint32_t params_size, status;
@@ -119,8 +120,8 @@ enum rm_status {
         RM_TIMEOUT = 0x65,
 };
 
-/* A control of a subdevice: takes channels of the calling client off the hardware, or lets them on
- * again. When the call returns, disabled channels do not run. */
+/* A control call for a subdevice: takes channels of the calling client off the hardware, or lets
+ * them run again. When the call has returned, disabled channels do not run. */
 #define RM_DISABLE_CHANNELS     0x2080110bu
 #define RM_DISABLE_CHANNELS_MAX 64
 

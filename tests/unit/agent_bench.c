@@ -13,7 +13,7 @@
 #include "base/host.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "heap_end.h"
 #include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"

@@ -167,11 +167,6 @@ void peer_update(void)
         updates++;
 }
 
-bool poison_note(struct gpu *g, CUresult r)
-{
-        return false;
-}
-
 void pool_stream_dies(CUstream stream)
 {
         want_lock();

@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"

@@ -5,7 +5,7 @@
 #include "freeze_bench.h"
 
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/rm/freeze_watch.h"
 #include "preload/stream/gate.h"
 #include "preload/freeze/mover.h"

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "heap_end.h"
 #include "ipc_export_bench.h"
 #include "preload/move/extent.h"

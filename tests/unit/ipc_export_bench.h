@@ -2,7 +2,7 @@
  * of exports, gate and driver; the bench records the messages to the two processes. */
 #pragma once
 
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/share/ipc_state.h"
 #include "preload/move/export.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/move/unevictable.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks_virtual.h"

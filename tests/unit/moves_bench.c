@@ -14,7 +14,7 @@
 #include "base/host.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "heap_end.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"

@@ -8,7 +8,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "heap_end.h"
 #include "preload/agent/agent_state.h"
 #include "preload/process/mode.h"

@@ -4,7 +4,7 @@
  * The tests hold core_lock. */
 #pragma once
 
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/state/core.h"
 #include "preload/pool/pool.h"
 

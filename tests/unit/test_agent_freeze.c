@@ -7,7 +7,7 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/stream/gate.h"
 #include "preload/state/daemon.h"
 #include "preload/state/request.h"

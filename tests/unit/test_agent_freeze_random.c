@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/stream/gate.h"
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"

@@ -9,7 +9,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
 #include "preload/state/request.h"

@@ -11,7 +11,7 @@
 #include "base/host.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/heap/arena.h"
 #include "preload/process/libc_compat.h"
 

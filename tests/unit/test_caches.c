@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/move/caches.h"
 #include "preload/process/python.h"
 #include "preload/stream/quiesce.h"

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "heap_end.h"
 #include "preload/process/python.h"
 #include "preload/state/part.h"

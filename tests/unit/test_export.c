@@ -4,7 +4,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "heap_end.h"
 #include "preload/move/export.h"
 

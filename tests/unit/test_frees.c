@@ -5,7 +5,7 @@
 #include "memory_bench.h"
 
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/pool/late.h"
 
 static CUdeviceptr waited_for;

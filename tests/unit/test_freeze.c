@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/freeze/freeze.h"
 #include "base/freeze_known.h"
 #include "preload/freeze/freeze_test.h"

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/stream/throttle.h"
 #include "preload/stream/gate.h"
 #include "preload/state/poison.h"

@@ -67,11 +67,6 @@ int request_unevictable(struct gpu *g, uint64_t more)
         return 0;
 }
 
-bool quiesce_capturing(void)
-{
-        return false;
-}
-
 enum quiescence quiesce_poll(struct quiesce_wait *w)
 {
         return busy ? QUIESCE_BUSY : QUIESCE_DONE;

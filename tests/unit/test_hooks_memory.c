@@ -6,7 +6,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/stream/gate.h"
 #include "preload/pool/room.h"
 #include "preload/pool/late.h"

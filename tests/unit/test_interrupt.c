@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/stream/interrupt.h"
 #include "preload/process/libc_compat.h"
 #include "preload/process/python.h"

@@ -7,7 +7,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc_state.h"
 #include "preload/stream/quiesce.h"

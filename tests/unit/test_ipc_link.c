@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/share/ipc_state.h"
 #include "preload/process/link.h"
 #include "preload/state/daemon.h"

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/state/virtual.h"

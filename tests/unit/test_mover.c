@@ -4,7 +4,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/state/core.h"
 #include "preload/freeze/mover.h"
 #include "preload/rm/rm.h"

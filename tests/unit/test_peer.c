@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/move/extent.h"
 #include "preload/share/ipc.h"
 #include "preload/share/peer.h"

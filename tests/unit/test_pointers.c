@@ -6,7 +6,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/pool/pool.h"
 
 #define NOBODYS ((CUdeviceptr)UINT64_C(0x7000))

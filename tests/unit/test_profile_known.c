@@ -12,7 +12,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/stream/gate.h"
 #include "preload/process/mode.h"
 #include "preload/extra/overflow.h"

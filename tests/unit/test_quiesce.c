@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/stream/gate.h"
 #include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"

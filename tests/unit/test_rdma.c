@@ -8,7 +8,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/move/export.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/hooks/rdma.h"
 #include "preload/state/virtual.h"
 #include "preload/state/request.h"

@@ -123,15 +123,6 @@ void export_extent_dies(struct gpu *g, struct extent *e)
 {
 }
 
-bool poison_note(struct gpu *g, CUresult r)
-{
-        return false;
-}
-
-void trace_event(const char *event, unsigned gpu_index, uint64_t bytes)
-{
-}
-
 static CUresult fake_push(CUcontext handle)
 {
         return CUDA_SUCCESS;

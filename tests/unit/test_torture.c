@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/agent/agent_state.h"
 #include "preload/extra/torture.h"
 #include "preload/state/daemon.h"

@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/move/unevictable.h"
 #include "preload/state/request.h"
 

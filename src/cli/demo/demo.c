@@ -1,5 +1,5 @@
-/* demo.c: sublet demo. Owns the choice of the card, of the sizes and of the rows. Must never touch
- * a GPU that somebody else uses, unless told to. */
+/* demo.c: sublet demo. Owns the choice of the card, of the sizes and of the rows of its table. Must
+ * never touch a GPU that somebody else uses, unless the user asks for that (--gpu). */
 #include "cli/demo/demo.h"
 
 #include <dirent.h>
@@ -24,7 +24,8 @@ const struct cli_option demo_options[] = {
         {0},
 };
 
-/* The driver and a desktop use this much of a card; with less in use the card counts as unused. */
+/* The driver and a desktop use up to this much of a card. A card with more in use counts as used by
+ * somebody. */
 #define UNUSED_BYTES (1 * GIB)
 
 struct choice {
@@ -82,7 +83,7 @@ static void choose_gpu(const struct choice *c, struct demo_stage *stage, const c
         if (gpu->compute_mode > 0)
                 return;
         *ret_why = "somebody uses the GPU; sublet demo --gpu takes it all the same";
-        if (!c->gpu && gpu->used_bytes > UNUSED_BYTES) /* true also if unknown */
+        if (!c->gpu && gpu->used_bytes > UNUSED_BYTES) /* also true for DRIVER_UNKNOWN */
                 return;
         *ret_why = "host memory is too small to hold what does not fit the GPU";
         stage->card_bytes = gpu->total_bytes;

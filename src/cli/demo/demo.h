@@ -1,5 +1,5 @@
-/* demo.h: the parts of the demonstration: the card, the two programs of one row, and their
- * display. */
+/* demo.h: the parts of the demonstration: the card, a row, and the display. A row is one run of two
+ * programs, and a row of the table at the end. */
 #pragma once
 
 #include <jansson.h>
@@ -29,8 +29,8 @@ struct demo_stage {
         struct demo_nvml *nvml; /* NULL: there is no NVML */
 };
 
-/* NVML's figure of the card's memory that all processes use. demo_nvml_used() returns DEMO_UNKNOWN
- * if there is none. */
+/* NVML's figure of the card's memory that all processes together use. demo_nvml_used() returns
+ * DEMO_UNKNOWN if NVML gives no figure. */
 int demo_nvml_open(const char *folder, const char *pci_bus_id, struct demo_nvml **ret);
 uint64_t demo_nvml_used(struct demo_nvml *nvml);
 void demo_nvml_close(struct demo_nvml *nvml);
@@ -52,7 +52,7 @@ struct demo_row {
         int shared;      /* the programs run under sublet */
         int managed;     /* the programs use Unified Memory */
         int meet;        /* rounds begin when both programs have filled their memory or ended */
-        int left_out;    /* this card cannot run the row, which is not shown either */
+        int left_out;    /* the row is not run on this card, and not shown */
         int kill_daemon; /* kill -9 the daemon's worker half-way */
 };
 
@@ -66,7 +66,7 @@ struct demo_job {
         enum demo_outcome outcome;
         uint64_t allocated, round, rounds, mismatches;
         char digest[24], trouble[96];
-        /* Figures of the last status; DEMO_UNKNOWN: none yet. */
+        /* Figures of the last status; DEMO_UNKNOWN: no status has shown them yet. */
         char state[24];
         uint64_t backed, evicted, moved_out, moved_in;
 };

@@ -1,5 +1,5 @@
-/* demo_card.c: owns the demo's figures of the card that the driver gives: NVML's, and the counters
- * of the simulator. Must never use a figure of sublet's own. */
+/* demo_card.c: owns the figures that the demo gets from the driver: NVML's, and the counters of the
+ * simulator. Must never use a figure that sublet reports. */
 #include "cli/demo/demo.h"
 
 #include <dlfcn.h>

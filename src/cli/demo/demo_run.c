@@ -1,5 +1,5 @@
 /* demo_run.c: owns one row of the demo: its two programs, its daemon, and the watch over both. Must
- * leave no process behind, however it ends. */
+ * leave no process behind, however the row ends. */
 #include "cli/demo/demo.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include "cli/parts.h"
 
 #define PERIOD_MS  100
-#define COUNT_MS   500 /* spacing of looks at the simulated card: each one starts a process */
+#define COUNT_MS   500 /* time between looks at the simulated card: each look starts a process */
 #define PATIENCE_S 180 /* time after which a row has failed */
 #define FIRST_KEY  0x5eedu
 
@@ -429,8 +429,8 @@ static void count_by_clients(struct demo_result *result)
 
 static int prepare(struct watch *w)
 {
-        static unsigned number; /* gives each daemon a directory of its own: the last one may still
-                                   be ending */
+        static unsigned number; /* gives each daemon a directory of its own: the last daemon may
+                                   still be ending */
         json_t *answer = NULL;
         int r;
 
@@ -468,7 +468,8 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
                                                  .moved_out = DEMO_UNKNOWN};
         r = prepare(&w);
         if (r == CLI_OK) {
-                /* There are no counters while no program has used the card: nothing was copied. */
+                /* If no program has used the card yet, there are no counters, and nothing was
+                 * copied. */
                 if (demo_moved(stage, &w.in_before, &w.out_before) < 0)
                         w.in_before = w.out_before = 0;
                 demo_screen_begin(&w.screen, row, stage);

@@ -63,7 +63,7 @@ static void print_remedy(const char *format, ...)
         (void)putchar('\n');
 }
 
-/* Reports on a GPU. 1: programs can use the GPU, and sublet can manage it; 0: not. */
+/* Reports on a GPU. Returns 1 if programs can use the GPU and sublet can manage it; 0 if not. */
 static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
 {
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX];
@@ -164,7 +164,7 @@ static const char *why_not_started(int error)
         return "see whether nvidia-smi answers, and reboot if the driver was updated under it";
 }
 
-/* Returns the set of GPUs that a program can use, 1 << ordinal each. */
+/* Returns the set of GPUs that a program can use: a bit 1 << ordinal for each. */
 static unsigned look_at_driver(int simulated, const char *folder)
 {
         struct driver_report report;
@@ -484,7 +484,8 @@ static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind)
         }
 }
 
-/* Reports the daemon's limit on freezing. most: the setting freeze; NULL: the daemon has none. */
+/* Reports the daemon's limit on freezing. most: the daemon's setting `freeze`; NULL: there is
+ * none. */
 static void judge_limit(const char *most)
 {
         if (!most || strcmp(most, "move") == 0)
@@ -613,8 +614,8 @@ static void look_at_host_memory(void)
                               units_format_size(locked.rlim_cur, a));
 }
 
-/* Restarts doctor without a preloaded libsublet.so (eval "$(sublet env)"): it would examine sublet
- * instead of the driver. */
+/* If libsublet.so is preloaded into doctor, as after eval "$(sublet env)", restarts doctor without
+ * it. Otherwise doctor would examine sublet instead of the driver. */
 static void leave_preload(char **argv)
 {
         const char *preload = getenv("LD_PRELOAD");
@@ -626,8 +627,8 @@ static void leave_preload(char **argv)
         (void)execv("/proc/self/exe", argv - 1);
 }
 
-/* Returns the edit distance of two words, up to a limit: V. Levenshtein, "Binary codes capable of
- * correcting deletions, insertions, and reversals" (1966). */
+/* Returns the edit distance of two words; only the first 47 characters of b count. V. Levenshtein,
+ * "Binary codes capable of correcting deletions, insertions, and reversals" (1966). */
 static unsigned distance(const char *a, const char *b)
 {
         unsigned row[48], n = (unsigned)MIN(strlen(b), ARRAY_SIZE(row) - 1);

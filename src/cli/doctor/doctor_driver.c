@@ -18,7 +18,8 @@
 
 #define PATIENCE_MS 30000 /* limit for the child: cuInit takes seconds with eight cards */
 
-/* The few calls that we make, as the driver API and NVML references declare them. */
+/* A number and a struct that we need, as the references of the driver API and of NVML declare
+ * them. */
 #define DEVICE_ATTRIBUTE_VMM 102 /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
 
 struct nvml_memory {

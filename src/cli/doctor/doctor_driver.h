@@ -13,7 +13,7 @@
 enum driver_stage {
         DRIVER_NOT_FOUND,   /* no libcuda.so.1, or it cannot be loaded: see reason */
         DRIVER_NOT_STARTED, /* cuInit failed: see result */
-        DRIVER_LOOKING,     /* the child ended between two answers */
+        DRIVER_LOOKING,     /* cuInit worked, but the child ended before its last question */
         DRIVER_ANSWERED,
 };
 
@@ -33,7 +33,7 @@ struct driver_report {
         int version; /* 13000 is CUDA 13.0 */
         int nvml;    /* true if NVML answered */
         int n_gpus;
-        char reason[256]; /* of DRIVER_NOT_FOUND the loader's message, of DRIVER_NOT_STARTED the
+        char reason[256]; /* for DRIVER_NOT_FOUND the loader's message, for DRIVER_NOT_STARTED the
                              error's name */
         struct driver_symbols symbols;
         struct driver_gpu gpus[DRIVER_GPUS_MAX];

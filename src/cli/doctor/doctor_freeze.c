@@ -80,7 +80,7 @@ static void *try_gpu(const struct driver *d, int gpu, struct freeze_tried *t)
         t->result = -EBUSY;
         for (int i = 0; i < TRIES && t->result == -EBUSY; i++)
                 t->result = d->test((unsigned)device, &t->answer);
-        return t->result == -EIO ? NULL : context; /* with frozen channels, destroying the context
+        return t->result == -EIO ? NULL : context; /* destroying a context with frozen channels
                                                       would keep the process from ending */
 }
 

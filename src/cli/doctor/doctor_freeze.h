@@ -6,7 +6,7 @@
 #include "cli/doctor/doctor_driver.h"
 
 enum freeze_stage {
-        FREEZE_NOT_ASKED,  /* the process ended before, or the GPU was not in the set */
+        FREEZE_NOT_ASKED,  /* the process ended before this test, or the GPU was not in the set */
         FREEZE_TRYING,     /* the process ended during the test */
         FREEZE_NO_CONTEXT, /* no context could be made: result is the driver's error */
         FREEZE_ANSWERED,   /* the library answered: result is 0 or -errno */
@@ -25,8 +25,8 @@ struct freeze_report {
         struct freeze_tried gpus[DRIVER_GPUS_MAX];
 };
 
-/* Tests the GPUs of the set, 1 << ordinal each. library: path of libsublet.so; folder: where the
- * driver's libraries are; NULL: the usual search. 0 or -errno. */
+/* Tests the GPUs of a set, which has a bit 1 << ordinal for each. library: path of libsublet.so;
+ * folder: where the driver's libraries are; NULL: the usual search. 0 or -errno. */
 int freeze_ask(const char *library, const char *folder, unsigned gpus, struct freeze_report *ret);
 
 /* The entry of the testing process, `sublet doctor --try-freezing DESCRIPTOR GPUS`. Returns -1 for

@@ -47,8 +47,8 @@ static bool is_known(const char *name)
         return false;
 }
 
-/* Returns the number of symbols, which no header field tells: the last symbol ends the last
- * chain. */
+/* Returns the number of symbols, from a table DT_GNU_HASH. No field of the table tells it. The
+ * symbols lie in chains, and the last symbol is the end of the last chain. */
 static size_t symbols_of_gnu_hash(const uint32_t *hash)
 {
         uint32_t buckets = hash[0], first = hash[1], words = hash[2], last = 0;
@@ -114,7 +114,7 @@ void driver_symbols(void *library, struct driver_symbols *ret)
         if (dlinfo(library, RTLD_DI_LINKMAP, &map) < 0)
                 return;
         for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
-                /* The C library has already added the library's load address. */
+                /* The C library has already added the load address to d_ptr. */
                 const void *at = (const void *)d->d_un.d_ptr;
 
                 if (d->d_tag == DT_SYMTAB)

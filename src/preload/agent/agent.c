@@ -1,5 +1,5 @@
-/* agent.c: owns the agent's thread, the lease and the course of a drain. Must never block longer
- * than one bounded system call while a message of the daemon may arrive, and never lets memory go
+/* agent.c: owns the agent's thread, the lease and the steps of a drain. Must never block longer
+ * than one bounded system call while the daemon may send a message, and must never evict memory
  * that is in use. */
 #include "preload/agent/agent.h"
 
@@ -32,11 +32,11 @@
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
 
-#define COPY_NAP_NS  (100 * NSEC_PER_USEC) /* 1 % of the time that an extent takes at bus speed */
-#define LATER_NS     (10 * NSEC_PER_MSEC)  /* after a create that failed: memory is still in use */
+#define COPY_NAP_NS  (100 * NSEC_PER_USEC) /* 1 % of the time that copying an extent takes */
+#define LATER_NS     (10 * NSEC_PER_MSEC)  /* after a failed cuMemCreate: memory is still in use */
 #define STOP_MOST_NS (2 * NSEC_PER_SEC)    /* a failed card must not keep a process from ending */
-#define CACHES_NS    (30 * NSEC_PER_MSEC)  /* most Python programs drain in less */
-#define HANG_NS      (10 * NSEC_PER_SEC)   /* a driver call that moves memory takes milliseconds */
+#define CACHES_NS    (30 * NSEC_PER_MSEC) /* most Python programs drain faster: freeze the others */
+#define HANG_NS      (10 * NSEC_PER_SEC)  /* a driver call that moves memory takes milliseconds */
 
 /* ---- the course of a drain; core_lock held ---- */
 
@@ -68,7 +68,7 @@ void agent_end_drain(void)
 {
         agent.revoking = false;
         if (agent.paused)
-                agent.unfinished = agent.in_use; /* for all that is known */
+                agent.unfinished = agent.in_use; /* it may have work in flight */
         else if (agent.in_use)
                 agent_go_on();
 }
@@ -103,7 +103,7 @@ static void drained(uint64_t now) REQUIRES(core_lock)
         core.lease = 0;
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 agent.run_said[i] = false;
-                /* An unsent REQUEST for room stays to be sent. */
+                /* Never clear request_dirty here: a REQUEST for room may still have to be sent. */
                 if (core.gpus[i].attached && agent_wants_to_run())
                         core.gpus[i].request_dirty = true;
         }
@@ -141,11 +141,12 @@ static enum quiescence drain_look(void) UNLOCKS(core_lock)
         return quiesce_poll(&agent.drain);
 }
 
-/* Work that waits for work held at the gate never ends, nor does a forgotten capture. A long kernel
- * that nothing else waits for is simply awaited. */
+/* The drain fails if the work in flight may never end: it may wait for work that is held at the
+ * gate, or the program may have forgotten a capture. If no thread waits at the gate, a long kernel
+ * is simply awaited. */
 static void drain_check_progress(enum quiescence q, uint64_t now) REQUIRES(core_lock)
 {
-        /* Threads that leave the driver are progress, but not those that continue a capture. */
+        /* Calls that return from the driver are progress, but not the calls of a capture. */
         uint64_t progress = agent.drain.progress + (quiesce_capturing() ? 0 : gate_submissions());
 
         if (progress != agent.drain_progress)
@@ -161,8 +162,8 @@ static void drain_step(void) UNLOCKS(core_lock)
         uint64_t now = clock_now_ns();
         enum quiescence q;
 
-        /* The turn had not begun: memory may be evicted, and a frozen program must not be thawed
-         * even for a moment. */
+        /* The program has not run in this turn. Some of its memory may still be evicted, so a
+         * frozen program must not be thawed even for a moment. */
         if (!agent.in_use) {
                 drained(now);
                 return;
@@ -173,8 +174,8 @@ static void drain_step(void) UNLOCKS(core_lock)
                 drain_failed(WIRE_DRAIN_PAUSED);
                 return;
         }
-        /* A paused program was told to go on: its work ends behind the gate, with all of its memory
-         * on the card. */
+        /* A pause has ended, and all memory of the frozen program is on the card. Thaw it: its work
+         * in flight ends while the gate stays shut. */
         if (freeze_stands()) {
                 freeze_end();
                 agent_memory_stays();
@@ -218,7 +219,8 @@ static void idle_step(uint64_t now) UNLOCKS(core_lock)
                 return;
         agent.idle_probe_on = false;
         agent.idle = agent.idle_said = true;
-        /* First the bit, then a last look: a thread that submits after the bit will report it. */
+        /* Set GATE_TELL first, then look once more: a thread that submits after GATE_TELL is set
+         * reports it. */
         gate_shut(GATE_TELL);
         if (gate_anybody_inside() || gate_submissions() != submissions) {
                 agent.idle = agent.idle_said = false;
@@ -249,7 +251,7 @@ static void agent_begin_to_run(void) REQUIRES(core_lock)
         if (!missing)
                 gate_open(GATE_UNBACKED);
         core.giveway = (struct giveway){0};
-        if (agent.idle_said) { /* it was paused */
+        if (agent.idle_said) { /* a pause has ended: the daemon takes us for idle */
                 agent.idle = agent.idle_said = false;
                 agent_send_lease(WIRE_ACTIVE);
         }
@@ -257,14 +259,16 @@ static void agent_begin_to_run(void) REQUIRES(core_lock)
         agent.seen_submissions = gate_submissions();
 }
 
-/* The drain was refused while some of our memory is away. Lock held. */
+/* While the daemon refuses this program and some of its memory is evicted, decides whether all of
+ * it leaves the card (giveway.h). */
 static void give_way(void) REQUIRES(core_lock)
 {
         uint64_t bytes = 0;
 
         if (daemon_line.link != LINK_REFUSED || core.running || agent.revoking || agent_own_drain())
                 return;
-        /* A restore may take long; it is no progress that more memory stays than was to leave. */
+        /* giveway_step() sees progress when these bytes change. A restore makes the resident bytes
+         * grow, an eviction makes the backed bytes shrink. */
         for (unsigned i = 0; i < core.gpu_count; i++)
                 bytes += core.giveway.out ? core.gpus[i].heap.backed : core.gpus[i].heap.resident;
         if (agent_all_is_back())
@@ -272,7 +276,7 @@ static void give_way(void) REQUIRES(core_lock)
         else
                 (void)giveway_step(&core.giveway, agent_wants_to_run(), bytes, clock_now_ns(),
                                    agent_random());
-        /* Memory that other processes have open, or that devices write to, stays. */
+        /* Memory that other processes have open, or that devices write to, stays on the card. */
         for (unsigned i = 0; i < core.gpu_count; i++)
                 core.gpus[i].own_limit =
                         core.giveway.out ? core.gpus[i].export_granted : UINT64_MAX;
@@ -354,8 +358,8 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now) REQUIRE
         return t;
 }
 
-/* Sleeps on the sockets of the daemon and of other processes, as they were under the lock; a later
- * change wakes it by a kick. */
+/* Sleeps until the daemon or another process sends a message, or request_kick() is called. The two
+ * descriptors were read under the lock; a thread that changes one calls request_kick(). */
 static void agent_sleep(uint64_t timeout_ns, int daemon, int others)
 {
         const struct timespec ts = {.tv_sec = (time_t)(timeout_ns / NSEC_PER_SEC),
@@ -370,7 +374,7 @@ static void agent_sleep(uint64_t timeout_ns, int daemon, int others)
 
 /* Work that is left to do; core_lock held. */
 struct leftover {
-        bool more;        /* some of it soon */
+        bool more;        /* call agent_clean() again soon */
         uint64_t tend_ns; /* when the next work is due */
 };
 
@@ -382,7 +386,7 @@ static struct leftover agent_clean(void)
                 left.more = p->clean() || left.more;
         }
         if (freeze_stands())
-                return left; /* other parts ask streams, which would not answer */
+                return left; /* tend() queries streams, which do not answer while frozen */
         FOR_EACH_PART (p, tend) {
                 left.tend_ns = MIN(left.tend_ns, p->tend(clock_now_ns()));
         }
@@ -396,7 +400,7 @@ struct round {
         bool again; /* ipc_step() has more to do: the next round follows at once */
 };
 
-/* What the daemon, other processes and the program's threads have asked for. */
+/* Handles what the daemon, other processes and the program's threads have asked for. */
 static void take_orders(struct round *r) UNLOCKS(core_lock)
 {
         bool soon;
@@ -453,7 +457,7 @@ static uint64_t finish_round(struct round *r) UNLOCKS(core_lock)
 static void agent_end(void) REQUIRES(core_lock)
 {
         if (core_passive())
-                freeze_end(); /* waiting threads wake up; no memory returns to a failed GPU */
+                freeze_end(); /* wakes waiting threads; no memory returns to a failed GPU */
         else
                 audit_tell(true);
         (void)close(daemon_line.fd);
@@ -466,7 +470,7 @@ static void agent_end(void) REQUIRES(core_lock)
 static void *agent_main(void *unused)
 {
         (void)prctl(PR_SET_NAME, "sublet-agent");
-        cpus_settle(); /* also for what this thread creates: helper threads, the daemon */
+        cpus_settle(); /* inherited by what this thread creates: helpers, the daemon */
         (void)core_relax();
         while (!core_passive() && !atomic_load(&core.exiter)) {
                 struct round r;

@@ -11,8 +11,8 @@ struct gpu;
  */
 void agent_attach(struct gpu *g) UNLOCKS(core_lock);
 
-/* The process exits: wait for at most a moment until the thread has left the driver for good. The
- * lock is not needed. */
+/* The process exits: wait until the thread has left the driver for good, but at most 2 s. The lock
+ * is not needed. */
 void agent_stop(void);
 
 /* In the child after fork: close our descriptors. */

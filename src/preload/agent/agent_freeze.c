@@ -24,9 +24,10 @@
 
 /* ---- giving way ---- */
 
-/* True if the program may have work in flight. Its streams are queried first. An event of a whole
- * context also shows work on streams that no intercepted call has shown us; with drivers before
- * CUDA 12.5 recording it waits for room in a full queue, so the event comes second. */
+/* True if the program may have work in flight. First the known streams are queried. Then an event
+ * of each whole context shows work on streams that no intercepted call has shown us. The event
+ * comes second, because with drivers before CUDA 12.5 recording it waits for room in a full
+ * queue. */
 static bool has_work_in_flight(void) UNLOCKS(core_lock)
 {
         const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
@@ -235,8 +236,8 @@ static bool mover_end(struct gpu *g) UNLOCKS(core_lock)
         return m != NULL;
 }
 
-/* A mover could not be made. Its context may take more on this card than expected: request more at
- * once, up to twice as much. */
+/* A mover could not be made. Its context may take more on this card than expected, so the next
+ * request is larger, up to twice as large. */
 static void mover_failed(struct gpu *g) REQUIRES(core_lock)
 {
         uint64_t more = MIN(MAX(2 * g->mover_more, g->context_bytes / 4), g->context_bytes);
@@ -269,16 +270,17 @@ static bool mover_step(struct gpu *g) UNLOCKS(core_lock)
                 mover_failed(g);
                 return true;
         }
-        /* With its small limits (mover.h) the mover's context takes half as much; NVML tells the
-         * daemon the true figure. */
+        /* With its small limits (mover.h) the mover's context takes about half of the requested
+         * bytes, so return the other half. The daemon learns the true figure from NVML. */
         kept = g->mover_room - (g->mover_room - MOVER_SPARE_BYTES) / 2;
         request_return_unevictable(g, g->mover_room - kept);
         g->mover_room = kept;
         return true;
 }
 
-/* Work in flight is kept short so that drains are short. A program that is frozen needs no drain,
- * and a launch that the throttle holds back for longer than a turn would never be submitted. */
+/* The throttle keeps drains short. A program that can be frozen needs no drain, so it is not
+ * throttled: a launch that the throttle held back for longer than a turn would never be
+ * submitted. */
 void agent_throttle(void)
 {
         bool freezes = freeze_mode() == WIRE_FREEZE_MOVE && freeze_is_ready() && movers_are_there();

@@ -74,7 +74,8 @@ void agent_self_tell(const struct gpu *g)
         daemon_send(&m, WIRE_SELF, g->index);
 }
 
-/* Returns why the program is frozen. Torture and overflow do not concern the daemon. */
+/* Returns why the program is frozen. Torture and overflow are no reasons here: they do not concern
+ * the daemon. */
 static uint32_t frozen_why(void) REQUIRES(core_lock)
 {
         uint32_t why = agent.paused ? WIRE_FROZEN_PAUSED : 0;

@@ -26,8 +26,8 @@ bool agent_wants_to_run(void)
         return !agent.paused && (core.waiters > 0 || agent.unfinished || freeze_stands());
 }
 
-/* A lease counts only when all evicted memory is back. Without leases new memory must be backed,
- * too. */
+/* A program with a lease may run only when all evicted memory is back. If the daemon has refused
+ * the program, new memory must be backed, too. */
 bool agent_all_is_back(void)
 {
         for (unsigned i = 0; i < core.gpu_count; i++) {

@@ -22,14 +22,14 @@ struct agent_state {
         uint64_t retry_ns, backoff_ns, down_since_ns;
         bool tried, refusal_said;
         enum wire_freeze freeze_most; /* the most that the daemon allows */
-        uint64_t bound_ns;            /* the throttle's time, from the last ATTACHED */
-        uint64_t contested_ns,        /* the throttle's time while clients wait; 0: none waits */
-                throttle_ns;          /* the throttle's time in force */
+        uint64_t bound_ns;            /* the throttle's limit, from the last ATTACHED */
+        uint64_t contested_ns, /* the throttle's limit while clients wait; 0: no client waits */
+                throttle_ns;   /* the throttle's limit now */
 
-        bool revoking; /* a drain is in progress */
-        bool freezes;  /* in this drain, freeze the program instead if possible */
-        bool paused;   /* the owner has paused the program */
-        bool in_use;   /* the program has run since its work was last seen to end or to be stuck */
+        bool revoking;     /* a drain is in progress */
+        bool freezes;      /* in this drain, freeze the program instead if possible */
+        bool paused;       /* the owner has paused the program */
+        bool in_use;       /* the program has run since its last drain */
         uint64_t stood_ns; /* when the pause took effect on the GPU; 0: not yet */
         bool unfinished;   /* the program is stopped with work in flight */
         uint64_t revoked_ns, patience_ns, progress_ns;
@@ -53,7 +53,8 @@ struct agent_state {
         uint64_t managed_said[GPUS_MAX], managed_left_said[GPUS_MAX];
         uint64_t spared_said[GPUS_MAX]; /* bytes spared in both directions, as last reported */
         uint64_t overflow_said[GPUS_MAX];
-        uint32_t mode_said[GPUS_MAX]; /* the mode as last reported; 0: not on this connection */
+        uint32_t mode_said[GPUS_MAX]; /* the mode as last reported; 0: not reported on this
+                                         connection */
         uint64_t frozen_said;         /* the last FROZEN message, as a number; 0: none */
         uint64_t ran_ns,              /* how long the process was busy in its turns */
                 busy_since_ns;        /* begin of the present busy time; 0: not busy */
@@ -68,7 +69,7 @@ extern struct agent_state agent;
 /* Send a message about the lease: IDLE, ACTIVE or DRAINED. */
 void agent_send_lease(unsigned type) REQUIRES(core_lock);
 void agent_send_attach(struct gpu *g) REQUIRES(core_lock);
-/* There is no daemon for this GPU: all of it is the limit, as on the plain driver. */
+/* There is no daemon for this GPU: the library sets no limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g) REQUIRES(core_lock);
 
 /* Start the agent's thread, once. 0, or -errno: there is no thread, and the library stays
@@ -102,7 +103,7 @@ void agent_end_drain(void) REQUIRES(core_lock);
 void agent_go_on(void) REQUIRES(core_lock);
 /* Returns the kind of drain that a part of the library has begun (part.h), or OWN_NONE. */
 enum own_drain agent_own_drain(void);
-/* The daemon has taken over: end our own drains. */
+/* End the drains that parts of the library have begun: the daemon decides from now on. */
 void agent_cancel_own(void);
 /* True if the program waits for a lease, or is frozen in the middle of its work. */
 bool agent_wants_to_run(void) REQUIRES(core_lock);
@@ -128,7 +129,7 @@ bool agent_holds_spare(const struct gpu *g) REQUIRES(core_lock);
 bool agent_wants_spare(const struct gpu *g) REQUIRES(core_lock);
 void agent_mover_unwanted(struct gpu *g)
         REQUIRES(core_lock); /* other programs need the mover's room */
-/* Set the throttle to the time that waiting programs need. */
+/* Set the throttle's limit: that for waiting programs, or none if the program can be frozen. */
 void agent_throttle(void);
 /* True if no memory is evicted or on its way. */
 bool agent_all_is_back(void);

@@ -32,7 +32,7 @@
 #define BACKOFF_MIN_NS   (50 * NSEC_PER_MSEC)
 #define BACKOFF_MAX_NS   NSEC_PER_SEC
 #define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* if there never was a daemon */
-#define ALONE_AFTER_NS   (10 * NSEC_PER_SEC) /* a client alone for longer grows on its own */
+#define ALONE_AFTER_NS   (10 * NSEC_PER_SEC) /* without a daemon for longer, a client may grow */
 /* A program that allocates in small steps changes its figures a million times a second. */
 #define USAGE_SPACING_NS  (NSEC_PER_MSEC / 2)
 #define COMMIT_KEEP_NS    NSEC_PER_SEC /* room requested so recently is about to be used */
@@ -44,8 +44,8 @@
 
 /* ---- messages out; core_lock held ---- */
 
-/* Allocating threads read `managed` without the lock: set it after everything that it stands
- * for. */
+/* Allocating threads read `managed` without the lock: set it after all figures that they
+ * read then. */
 static void gpu_is_managed(struct gpu *g)
 {
         __atomic_store_n(&g->managed, true, __ATOMIC_RELEASE);
@@ -103,8 +103,9 @@ void agent_send_attach(struct gpu *g)
 {
         struct wire_message m = {0};
 
-        /* From here on the daemon counts only this message. Grants of an earlier daemon are void
-         * until the answer comes, and memory on its way between processes is in no figure. */
+        /* From here on the daemon knows only the figures of this message. Grants of an earlier
+         * daemon are void. Descriptors of memory on its way between processes are closed, because
+         * no figure contains that memory. */
         agent_cancel_own();
         g->asked = true;
         passed_close(&g->leaving);
@@ -157,8 +158,9 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
         agent.sequence_said[g->index] = g->limit_sequence;
         g->allocated_said = g->heap.allocated;
         m.USAGE.allocated = g->heap.allocated;
-        /* A restore is reported only when it is complete, so that no grant comes before; the charge
-         * covers the limit anyway. During an eviction, bytes that have not left yet still count. */
+        /* While memory is being restored, only complete extents count: otherwise the lease could be
+         * granted before the restore is complete. The charge covers the limit anyway. While memory
+         * is being evicted, bytes that have not left yet count. */
         m.USAGE.backed = agent_wants_to_run() && !core.running ? g->heap.resident : g->heap.backed;
         if (g->heap.backed > g->limit)
                 m.USAGE.backed = g->heap.backed;
@@ -194,7 +196,7 @@ static void send_managed(struct gpu *g)
         daemon_send(&m, WIRE_MANAGED, g->index);
 }
 
-/* Report host memory, before and after it is mapped. */
+/* Report how much host memory is mapped for kernels, and how much is requested. */
 static void send_host(void) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
@@ -238,7 +240,7 @@ static void host_alone(void) REQUIRES(core_lock)
         core.host.known = true;
 }
 
-/* There is no daemon for this GPU: all of it is the limit, as on the plain driver. */
+/* There is no daemon for this GPU: set no limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g)
 {
         host_alone();
@@ -308,7 +310,8 @@ static void agent_alone(const char *why) REQUIRES(core_lock)
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
                         agent_gpu_alone(&core.gpus[i]);
-        /* Memory evicted for an earlier daemon comes back first, as far as the card has room. */
+        /* If memory is still evicted for an earlier daemon, it is restored first, as far as the
+         * card has room. */
         if (agent_own_drain() < OWN_DRAINS && !agent.paused && agent_all_is_back())
                 agent_go_on();
         bell_ring(&core.changed);
@@ -339,8 +342,9 @@ void agent_connect(void)
                 agent.tried = true;
                 agent_down(strerror(-r));
                 if (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS) {
-                        /* A program that never had a daemon has nothing to lose. Otherwise only
-                         * running programs may go on growing. */
+                        /* A program that never had a daemon may run without one. A program that
+                         * lost its daemon may do so only if it is running, or was paused during its
+                         * turn. */
                         if (unpause() || core.running || !daemon_line.instance)
                                 agent_alone(strerror(-r));
                 }
@@ -392,8 +396,8 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
         daemon_line.warned = true;
         agent_pause(false);
         agent_alone(text);
-        /* Several programs may have run and grown without a daemon, so that no program has room for
-         * all of its memory. */
+        /* Several programs may have grown without a daemon, so that none has room for all of its
+         * memory. Drain this one, so that its memory can give way (giveway.h). */
         if (core.running && !agent_all_is_back())
                 agent_begin_drain(ALONE_PATIENCE_NS, true);
 }
@@ -443,8 +447,8 @@ static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-/* The mode in a FREEZE message holds at once. Without one, everything is allowed from ATTACHED
- * on. */
+/* A FREEZE message takes effect at once. Without a FREEZE message, every mode is allowed once
+ * ATTACHED has come. */
 static void on_freeze(const struct wire_message *m)
 {
         agent.freeze_most = (enum wire_freeze)m->FREEZE.mode;
@@ -663,8 +667,8 @@ void agent_listen(void)
         }
 }
 
-/* Give back room that the program no longer uses, some blocks at a time. Room left by buffers that
- * change sides stays for other buffers of the program. */
+/* Give back room that the program no longer uses, if it is more than a few blocks. While overflow
+ * moves buffers between card and host, their room is kept for other buffers of the program. */
 static void trim_commit(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         uint64_t used = MAX(g->heap.allocated, g->commit_kept);
@@ -681,7 +685,8 @@ static void trim_commit(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         g->request_dirty = true;
 }
 
-/* Report host memory if threads want other bytes than reported, or hold fewer. */
+/* Report host memory if threads request another size than was reported, or hold less than was
+ * reported. */
 static void tell_host(void) REQUIRES(core_lock)
 {
         bool any = false;
@@ -705,7 +710,8 @@ static bool usage_is_due(const struct gpu *g) REQUIRES(core_lock)
                clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
 }
 
-/* Report a client as active that was reported idle: a thread passes its gate. */
+/* A thread submits. If the daemon was told that the client is idle, tell it that the client is
+ * active. */
 static void tell_active(uint64_t now) REQUIRES(core_lock)
 {
         core.submits = false;

@@ -19,7 +19,8 @@ struct real_driver {
 
 extern struct real_driver real;
 
-/* In the test build of the library each call is checked: may it block? (tests/watched/held.c) */
+/* The test build of the library checks before each call that it may block where it is made
+ * (tests/watched/held.c). */
 #ifdef SUBLET_WATCHED
 extern const struct real_driver real_watched;
 #define real real_watched

@@ -257,7 +257,8 @@ bool rows_is_undecided(const char *name)
 
 void rows_count_unknown(const char *name)
 {
-        /* A name with known versions is reported only if the driver has a version beyond them. */
+        /* A name in cuda_uncaught.def is not reported, unless cuda_api.def has versions of the
+         * function: then the driver has a version beyond them. */
         if (is_uncaught(name) && !rows_knows_base(name))
                 return;
         for (unsigned i = 0; i < ROWS_UNKNOWN_MAX; i++) {

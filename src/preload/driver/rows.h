@@ -27,8 +27,9 @@ bool rows_knows_base(const char *base);
 /* True if we intercept any of the versions of this function that cuGetProcAddress knows. */
 bool rows_catches_base(const char *base);
 
-/* True for a version of an intercepted entry point that neither table has (cuMemFree_v9): calls of
- * it are reported. name: its symbol, or its name for cuGetProcAddress. */
+/* True if the name is a version of an intercepted function, for example cuMemFree_v9, that neither
+ * cuda_api.def nor cuda_uncaught.def has. The program gets no address for it. name: its symbol, or
+ * its name for cuGetProcAddress. */
 bool rows_is_undecided(const char *name);
 
 const char *rows_symbol(enum door_row row);
@@ -44,8 +45,8 @@ enum door_row rows_find_address(const void *address);
 void rows_learn(enum door_row row, void *address);
 
 /* Count an entry point that a program looked up and that neither cuda_api.def nor cuda_uncaught.def
- * has. Each name counts once, but only ROWS_UNKNOWN_MAX names are remembered: of other names each
- * look-up counts. */
+ * has. Only ROWS_UNKNOWN_MAX names are remembered, and each of them counts once. For any other name
+ * each look-up counts. */
 #define ROWS_UNKNOWN_MAX 64
 void rows_count_unknown(const char *name);
 unsigned rows_unknown_count(void);

@@ -23,8 +23,9 @@
                 __attribute__((alias("door_" #symbol), visibility("default"))); \
         static CUresult door_##symbol params
 
-/* Returns the kind of work, as gate_work() names it: the same kernel with about as many blocks, the
- * same graph, or the same call with about as many bytes. */
+/* Returns a name for the kind of work (gate_work()). Calls have the same name if they launch the
+ * same kernel with about as many blocks, launch the same graph, or are the same call with about as
+ * many bytes. */
 static inline uint64_t work_of_kernel(uint64_t func, uint64_t x, uint64_t y, uint64_t z)
 {
         return gate_work(func, x * y * z);
@@ -37,8 +38,8 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
         return c ? work_of_kernel(func, c->gridDimX, c->gridDimY, c->gridDimZ) : 0;
 }
 
-/* The types of the arguments choose the function: (kernel, blocks...), (graph), (launch, kernel),
- * (to, from, bytes). */
+/* The type of the first argument tells what the arguments mean: (kernel, blocks...), (graph),
+ * (launch, kernel), or else (to, from, bytes). */
 #define UNWRAP(...)         __VA_ARGS__
 #define WORK_OF(call, args) WORK_OF_LIST(DOOR_##call, UNWRAP args, 0, 0, 0)
 #define WORK_OF_LIST(...)   WORK_OF_ARGUMENTS(__VA_ARGS__)
@@ -51,9 +52,10 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 #define BLOCKS(x) _Generic((x), unsigned int : (x), int : (x), default : 1)
 #define BYTES(x)  _Generic((x), size_t : (x), default : 0)
 
-/* Usually a call costs two marks and a load. All else is in functions of its own: their registers
- * would otherwise be saved and set up on each call. failed_: the error that the driver has already
- * returned; 0: the driver was not called, so the function does what HOOKS_SUBMIT() does. */
+/* Usually a call sets the thread's mark, loads the gate's bits and clears the mark. All else is in
+ * functions of its own: their registers would otherwise be saved and set up on each call. failed_:
+ * the error that the driver has already returned; 0: the driver was not called, so the function
+ * does what HOOKS_SUBMIT() does. */
 #define CU_SUBMIT(symbol, submits_to, params, args)                                            \
         static NOINLINE CUresult gated_##symbol(CUresult failed_, UNWRAP params)               \
         {                                                                                      \

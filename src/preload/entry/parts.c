@@ -19,7 +19,7 @@
 #include "preload/stream/gate.h"
 #include "preload/stream/interrupt.h"
 
-/* From the lowest up: a part is set up after those that it uses. */
+/* Ordered from the lowest layer up: each part is set up after the parts that it uses. */
 const struct part parts[] = {
         {.setup = gate_setup, .forked = gate_forget_threads},
         {.setup = interrupt_setup},

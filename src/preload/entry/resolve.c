@@ -18,8 +18,9 @@ static void *answer(const char *name, int version, cuuint64_t flags)
         return result == CUDA_SUCCESS ? p : NULL;
 }
 
-/* Returns the row of a function that dlsym() does not find. A function newer than the ABI declared
- * here counts only if the driver answers with the same function for the version of a row. */
+/* Returns the row of a function that dlsym() does not find. If the program's CUDA version is newer
+ * than the ABI declared here, a row counts only if the driver returns the same address for the
+ * row's own version. */
 static enum door_row row_without_symbol(const char *name, const void *address, int version,
                                         cuuint64_t flags)
 {
@@ -43,7 +44,8 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
         enum door_row row = rows_find_base(name, version, flags);
         void *wrapper;
 
-        /* Where one function has two names, the name asked for decides. */
+        /* If the driver has one function under two names, the name that the program asked for
+         * decides. */
         if (row == DOOR_NONE || !real_has(row, address))
                 row = rows_find_address(address);
         if (row != DOOR_NONE) {
@@ -53,8 +55,8 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
 
         row = row_without_symbol(name, address, version, flags);
         if (row == DOOR_NONE) {
-                /* A version older than the table's first version: cuda_uncaught.def says why it
-                 * passes. */
+                /* The version is older than the table's first version. cuda_uncaught.def says why
+                 * it is not intercepted. */
                 if (version <= CUDA_VERSION && rows_knows_base(name))
                         return address;
                 rows_count_unknown(name);

@@ -25,11 +25,11 @@
 #include "preload/rm/rm.h"
 #include "preload/process/trace.h"
 
-#define CANARY_NS     (20 * NSEC_PER_MSEC) /* for the first attempt; doubled for each further one */
+#define CANARY_NS     (20 * NSEC_PER_MSEC) /* for the first attempt's calls; doubled each time */
 #define CANARY_TRIES  5u
 #define CANARY_FAILS  3u                  /* failures of freeze_confirm() that turn freezing off */
 #define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* first pause between attempts; doubled each time */
-#define AGAIN_NS      NSEC_PER_SEC        /* how long after a thaw failures are blamed on it */
+#define AGAIN_NS      NSEC_PER_SEC        /* after a thaw, a failure is blamed on the freeze */
 #define TEST_EVERY_NS (2 * NSEC_PER_SEC)  /* between two tests, if the GPU was too busy */
 
 static struct {
@@ -52,8 +52,8 @@ static void turn_off(const char *why)
         if (freeze.off[0])
                 return;
         (void)snprintf(freeze.off, sizeof(freeze.off), "%s", why);
-        /* If freezing is only on by default, nothing is logged; a request to pause gets the reason.
-         */
+        /* Log the reason only if SUBLET_FREEZE asks for freezing. Otherwise a person sees it when
+         * asking to pause the program. */
         if (freeze.asked && freeze.requested == WIRE_FREEZE_MOVE)
                 log_notice("this program is not frozen on the GPU, but drained: %s (driver %s)",
                            why, rm_driver()[0] ? rm_driver() : "unknown");

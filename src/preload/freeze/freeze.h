@@ -41,17 +41,18 @@ bool freeze_begin(void) UNLOCKS(core_lock);
 void freeze_end(void);
 bool freeze_stands(void);
 
-/* Check that no call which moving memory needs blocks while the program is frozen; it is tried on
- * 2 MiB. If one blocks, the program is thawed for a moment and frozen again, a few times. Memory
- * may leave only after true. False: as freeze_begin(). */
+/* Check that the driver calls which move memory do not block while the program is frozen. The calls
+ * are tried on 2 MiB. If one blocks, the program is thawed for a moment and frozen again, a few
+ * times. True: memory may be evicted. False: as for freeze_begin(). */
 bool freeze_confirm(void) UNLOCKS(core_lock);
 
-/* Report that a context of the program has failed. If a freeze was shortly before, freezing is off
- * on this driver and GPU until `sublet doctor` has tested again. */
+/* Report that a context of the program has failed. If the program was frozen shortly before,
+ * freezing is off on this driver and GPU until `sublet doctor` has tested again. */
 void freeze_blame(const struct gpu *g, CUresult why);
 
-/* Ask whether a failed call of the program is to be repeated, once (*again). True: it may have
- * looked up an address whose memory was evicted during a freeze. Any thread, without the lock. */
+/* True if a failed call of the program is to be repeated: it may have looked up an address whose
+ * memory was evicted during a freeze. Sets *again, so that the call is repeated only once. Any
+ * thread, without the lock. */
 bool freeze_call_again(CUresult r, bool *again);
 
 /* The figures of a FROZEN message. */

@@ -104,8 +104,8 @@ static bool counts(struct test *t, uint32_t from, uint64_t most_ns)
         return true;
 }
 
-/* Freezes and thaws the kernel once. *ret_wait: raised to the time that the kernel took to count
- * on, if that is longer. */
+/* Freezes and thaws the kernel once. *ret_wait: the longest time so far that the kernel took to
+ * count on after a thaw. */
 static enum freeze_result freeze_once(struct test *t, uint64_t *ret_wait, int *ret_error)
 {
         uint32_t count;

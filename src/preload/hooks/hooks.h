@@ -3,13 +3,13 @@
  *
  * doors.c generates one exported wrapper for each row of cuda_api.def, by the row's behaviour:
  *
- * SUBMIT: HOOKS_SUBMIT() of the real call.
+ * SUBMIT: makes the real call through HOOKS_SUBMIT().
  *
- * UNIFIED: as SUBMIT, and gate_anybody_looks() sees the call.
+ * UNIFIED: like SUBMIT, but gate_anybody_looks() also sees the call.
  *
- * RETRY: HOOKS_RETRY() of the real call, which is not gated.
+ * RETRY: makes the real call through HOOKS_RETRY(), outside the gate.
  *
- * CUSTOM: hook_<symbol>(args), written by hand in the module that owns the subject.
+ * CUSTOM: calls hook_<symbol>(args), written by hand in the module that owns the subject.
  *
  * PASS: no wrapper. The table knows the function (for our own calls and the simulator), but it is
  * deliberately not intercepted. */
@@ -24,10 +24,10 @@
 #include "preload/freeze/freeze.h"
 #include "preload/state/core.h"
 
-/* A driver call of the program ran out of GPU memory (g NULL: the GPU is not shared), and the
- * driver does not say how much it lacks. Requests room, each time four times as much as this call
- * has had so far (*room; 0 at first). True: repeat the call. False: there is no more room, and all
- * of it is returned. */
+/* Requests room after a driver call of the program ran out of GPU memory. The driver does not say
+ * how much it lacks, so each request makes the room of this call four times as large. *room: the
+ * room that the call has; 0 at first. g: NULL if the GPU is not shared. True: repeat the call.
+ * False: there is no more room, and all of it is returned. */
 bool hooks_more_room(struct gpu *g, uint64_t *room);
 
 /* The result of a call, which is repeated while the driver lacks memory and more room can be
@@ -57,9 +57,9 @@ bool hooks_more_room(struct gpu *g, uint64_t *room);
                 }                                                \
                 of_call_;                                        \
         })
-/* The result of a call through the gate (gate.h), where the wait may end with an error
- * (interrupt.h). The call is repeated if the program was frozen in the middle of it and its memory
- * moved (freeze.h). */
+/* The result of a call that passes the gate (gate.h). An interrupt may end its wait at the gate
+ * with an error (interrupt.h). The call is repeated if it failed and the program's memory may have
+ * moved in the middle of it, during a freeze (freeze.h). */
 #define HOOKS_GATED(stream, work, call)                                                         \
         ({                                                                                      \
                 bool again_ = false;                                                            \

@@ -9,15 +9,15 @@
 #include "preload/hooks/hooks.h"
 #include "preload/stream/quiesce.h"
 
-/* How the driver lays an array out (measured, CUDA 13.0 on an H200): tiles of 64 bytes by 8 rows,
- * up to 16 tiles one above the other; from 2 MiB on in pages of its own. */
+/* How the driver lays an array out (measured, CUDA 13.0 on an H200): in tiles of 64 bytes by 8
+ * rows, with up to 16 tiles one above the other. An array of 2 MiB or more has pages of its own. */
 #define TILE_BYTES     64u
 #define TILE_ROWS      8u
 #define TILE_ROWS_MOST 128u
 #define PAGE_BYTES     (2 * MIB)
 
-/* Returns the bits of an element of one channel, or of the whole element if the format fixes their
- * number. */
+/* Returns the bits of one element. Some formats fix their number, whatever the number of
+ * channels. */
 static unsigned format_bits(CUarray_format format, unsigned channels)
 {
         switch (format) {

@@ -54,7 +54,7 @@ static void context_adopt(struct gpu *g)
                 g->context = quiesce_context_of(g);
 }
 
-/* Room that the driver gives back with a context. gpu NULL: no known context ends. */
+/* The room that becomes free when a context ends. gpu NULL: no known context ends. */
 struct ending {
         struct gpu *gpu;
         uint64_t bytes;
@@ -88,8 +88,8 @@ static struct ending context_dies(struct context *c) UNLOCKS(core_lock)
         return ret;
 }
 
-/* Prepares for a call that ends the context which it names, if the program has made that context;
- * the driver refuses others. c NULL: the context is unknown. */
+/* Prepares for a call that destroys this context. Only a context that the program has created is
+ * prepared: for others the driver refuses the call. c NULL: the context is unknown. */
 static struct ending made_dies(struct context *c) UNLOCKS(core_lock)
 {
         if (!c || c->primary || c->green || c->dying)
@@ -220,9 +220,9 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
         return r;
 }
 
-/* Under core_lock. primary_taken: one thread makes or ends the primary context, and excludes all
- * others during the driver's call, too. primary_wanted: one thread requests room for the context;
- * room for each of several threads could be more than the card has. */
+/* Under core_lock. primary_taken: a thread makes or ends the primary context, and excludes all
+ * others even during the driver's call. primary_wanted: a thread requests room for the context.
+ * Other threads wait, because room for each of them could be more than the card has. */
 static bool primary_taken[GPUS_MAX], primary_wanted[GPUS_MAX];
 
 static void primary_take(bool *taken) UNLOCKS(core_lock)
@@ -245,8 +245,8 @@ static void primary_give(bool *taken)
  * same handle, alive again. Under core_lock. */
 static unsigned retained[GPUS_MAX];
 
-/* Takes the primary context, with room for it if it is not alive. *ret_reserved: room was granted.
- * False: there is no room, and the context is not taken. */
+/* Takes the primary context, and requests room for it if it is not alive. *ret_reserved: room was
+ * granted. False: there is no room, and the context is not taken. */
 static bool primary_begin(struct gpu *g, bool *ret_reserved)
 {
         int r = 0;
@@ -336,7 +336,7 @@ static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
 }
 
 /* Ends a release or reset of a primary context. r: the driver's answer. While there are green
- * contexts the driver refuses the last release, but it counts. */
+ * contexts, the driver refuses the last release but counts it. */
 static void primary_ended(CUdevice dev, bool reset, CUresult r)
 {
         bool counts;
@@ -397,7 +397,8 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
         if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = HOOKS_RETRY_ON(g, real.cuGreenCtxCreate(phCtx, desc, dev, flags));
-        /* The green context holds the primary context; another retain returns its handle. */
+        /* The green context holds the primary context. To learn the handle of the primary context,
+         * retain that once more. */
         if (r == CUDA_SUCCESS && real.cuDevicePrimaryCtxRetain(&primary, dev) == CUDA_SUCCESS)
                 (void)real.cuDevicePrimaryCtxRelease_v2(dev);
         lock_acquire(&core_lock);

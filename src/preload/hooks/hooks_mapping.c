@@ -169,7 +169,7 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 /* ---- access ---- */
 
-/* Returns the driver's answer. The driver cannot be asked, because it may have no mapping there
+/* Returns what the driver would answer. It cannot be asked, because it may have no mapping there
  * now. */
 static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc, size_t count)
 {
@@ -319,7 +319,7 @@ static const struct mapping *ours_at(CUdeviceptr ptr)
         return m && m->handle && m->handle->block ? m : NULL;
 }
 
-/* Returns the driver's answers for mapped memory; attributes that are not listed are 0. */
+/* Returns what the driver would answer for mapped memory. Attributes that are not listed are 0. */
 static uint64_t mapping_attribute(CUpointer_attribute which, const struct mapping *m,
                                   CUdevice device, CUdeviceptr ptr)
 {

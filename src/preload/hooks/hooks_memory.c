@@ -25,8 +25,8 @@
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 
-/* Returns the size that the program sees. With overflow the host's memory counts, too, as far as it
- * could be had. Lock held. */
+/* Returns the size that the program sees. With overflow, the host memory that was available when
+ * the process began counts, too. Lock held. */
 static uint64_t told_total(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->visible + (g->overflow ? core.host.most : 0);
@@ -180,7 +180,8 @@ static CUresult free_ours(struct gpu *g, const struct heap_place *found, CUdevic
         if (dead) {
                 swap_discard(g, dead);
                 core_room_changed(g); /* other programs may use the block's room */
-                request_kick(); /* no figure has changed if only a piece of a slab was freed */
+                request_kick(); /* a freed piece of a slab changes no figure, so nothing else wakes
+                                   the agent */
         }
         return CUDA_SUCCESS;
 }
@@ -417,8 +418,8 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
         return r;
 }
 
-/* Only SYNC_MEMOPS can be set: copies without "async" in their name then wait, whatever they copy.
- * The driver refuses it for mapped memory, and our memory is mapped, so the value is kept and
+/* Only SYNC_MEMOPS can be set: it makes copies without "async" in their name wait, whatever they
+ * copy. The driver refuses it for mapped memory. Our memory is mapped, so the value is kept and
  * answered here. */
 CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                     CUdeviceptr ptr)

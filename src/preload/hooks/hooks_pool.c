@@ -107,8 +107,8 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
                 if (r == CUDA_SUCCESS && stream == CU_STREAM_PER_THREAD)
                         pool_mark(place.block, &s);
         } else if (g && place.block->kind != BLOCK_ADOPTED) {
-                /* Memory of cuMemAlloc is freed once all submitted work has ended, which is no
-                 * earlier than the stream's turn. */
+                /* Memory of cuMemAlloc is freed when all work submitted so far has ended. The
+                 * stream's work before this call has then ended, too. */
                 r = late_free(g, &place);
         }
         lock_release(&core_lock);
@@ -175,8 +175,9 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
         (void)core_setup();
         if (core_passive())
                 return real.cuMemPoolDestroy(pool);
-        /* Hold the lock: the driver must not give the handle out again before we know. The driver
-         * has nothing to wait for, because our pools hold none of its memory. */
+        /* Hold the lock: the driver must not give the handle out again before pool_dies() has
+         * forgotten it. The driver has nothing to wait for, because our pools hold none of its
+         * memory. */
         lock_acquire(&core_lock);
         if (pool_find(pool)) {
                 r = real.cuMemPoolDestroy(pool);

@@ -36,8 +36,8 @@ static bool all_resident(const struct block *b)
 bool handle_is_everywhere(const struct handle *h)
 {
         /* Some programs map one page of zeros wherever they have no other memory. Each mapping
-         * costs a map and a change of access at every hand-off. Checked only now and then, as
-         * mappings grow in number. */
+         * costs a map and a change of access at every hand-off. To keep the check cheap, it is made
+         * only when the number of mappings is a power of two. */
         return h->block && h->mapping_count >= MAPPINGS_MANY && h->bytes <= MAPPINGS_MANY_BYTES &&
                (h->mapping_count & (h->mapping_count - 1)) == 0 &&
                (!has_contents(h->block) || all_resident(h->block));
@@ -85,7 +85,7 @@ static CUresult copy_over(const struct gpu *g, const struct handle *h,
         return r;
 }
 
-/* Switch all mappings of a handle to other memory; after a failure, back. */
+/* Switch all mappings of a handle to other memory. After a failure, switch them back. */
 static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericAllocationHandle to)
 {
         CUresult r = CUDA_SUCCESS;
@@ -112,8 +112,8 @@ static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericA
 /* ---- becoming unevictable ---- */
 
 /* Stops all work of this process until thaw(). CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is
- * in progress, which cannot be waited for. CUDA_ERROR_NOT_READY: the work does not end, perhaps not
- * before this or a waiting thread submits more. */
+ * in progress, which cannot be waited for. CUDA_ERROR_NOT_READY: the work does not end in time. It
+ * may depend on work that this thread or a waiting thread has yet to submit. */
 static CUresult freeze(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
@@ -122,7 +122,7 @@ static CUresult freeze(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock)
         bool begun = false;
 
         g->heap.resident -=
-                bytes; /* threads that submit now wait for the extents as for memory on its way */
+                bytes; /* threads that submit now wait for the extents as for evicted memory */
         gate_shut(GATE_UNBACKED);
         while (!quiesce_capturing()) {
                 if (!gate_anybody_inside()) {

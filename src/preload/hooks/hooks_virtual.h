@@ -15,17 +15,17 @@ struct handle;
  * core_lock held. */
 void handle_use(struct handle *h);
 void handle_unuse(struct handle *h) UNLOCKS(core_lock);
-/* Like handle_use(); and no other thread changes the handle or moves its memory until
+/* Like handle_use(). Moreover, no other thread changes the handle or moves its memory until
  * handle_put(). */
 void handle_take(struct handle *h) UNLOCKS(core_lock);
 void handle_put(struct handle *h) UNLOCKS(core_lock);
 
-/* Turns the handle into one of the driver, whose memory never moves (handle.unevictable). Contents
+/* Replaces the handle by one of the driver, whose memory never moves (handle.unevictable). Contents
  * and mappings stay as they were. */
 CUresult handle_make_unevictable(struct handle *h) UNLOCKS(core_lock);
 
-/* True for so little memory, mapped at so many places, that moving it costs more than its room is
- * worth. */
+/* True if the handle has so little memory, mapped at so many places, that moving it costs more than
+ * its room is worth. */
 bool handle_is_everywhere(const struct handle *h);
 
 /* virtual_attribute() and virtual_range() answer for a mapping of a handle whose memory can move,

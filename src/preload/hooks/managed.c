@@ -59,8 +59,8 @@ int managed_provide(struct gpu *g, uint64_t bytes)
         return -ENOMEM;
 }
 
-/* Memory that could not be counted. The driver makes room for others by itself, so the daemon must
- * not take it for memory of a foreign process. */
+/* Memory that could not be counted. The driver moves it out by itself when others need room, so the
+ * daemon must not take it for memory of a foreign process. */
 static struct left_memory {
         CUdeviceptr address;
         uint64_t bytes;
@@ -70,12 +70,12 @@ static unsigned left_count LOCKED;
 
 static void leave(struct gpu *g, CUdeviceptr address, uint64_t bytes) REQUIRES(core_lock)
 {
-        struct left_memory *more = reallocarray(left, left_count + 1, sizeof(*left));
+        struct left_memory *more = realloc(left, (left_count + 1) * sizeof(*left));
 
         log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,
                   (unsigned long long)(bytes >> 20));
         if (!more)
-                return; /* counts as foreign */
+                return; /* without a record the daemon takes it for a foreign process's */
         left = more;
         left[left_count++] = (struct left_memory){address, bytes, g};
         g->managed_left += bytes;

@@ -1,15 +1,15 @@
 /* managed.h: managed memory: the program's own allocations of it, and all allocations in the mode
  * `managed`.
  *
- * Its bytes are in the heap's accounts like other memory: promised, limited, needed before the
+ * The heap's accounts count its bytes like other memory: promised, limited, needed before the
  * program runs. But the driver moves it: an eviction sends the part that is on the GPU to the host,
  * and there is no handle. Managed memory is moved only if that really frees the card (home.h).
- * Otherwise, or before that is known, it stays in the accounts as backed, and other programs wait
- * for the room.
+ * Otherwise, or before that is known, the accounts count it as backed, and other programs wait for
+ * the room.
  *
- * Nor is it moved once the program says that it is read mostly, because a copy would stay. From
- * then on the program's own managed memory is left to the driver; memory of the mode is not,
- * because the heap has to know where it is. */
+ * Nor is it moved once the program says that it is read mostly, because a copy would stay on the
+ * card. From then on, managed memory that the program allocated as such is left to the driver.
+ * Memory of the mode `managed` is not, because the heap has to know where it is. */
 #pragma once
 
 #include <stdint.h>

@@ -92,7 +92,7 @@ void *compat_dlopen_address(void)
         static void *_Atomic cache, *_Atomic next;
         void *f = atomic_load_explicit(&next, memory_order_relaxed);
 
-        if (!f) { /* includes functions of interposers */
+        if (!f) { /* this look-up also finds functions of interposers */
                 f = compat_dlsym(RTLD_NEXT, "dlopen");
                 if (!f)
                         f = find_libdl(&cache, "dlopen");

@@ -1,5 +1,6 @@
 /* passed.c: owns descriptors of memory that was handed over to us, until an extent takes them. Must
- * never keep one that the limit has no room for, nor call a cancellation point such as close(). */
+ * never keep a descriptor for whose memory the limit has no room, nor call a cancellation point
+ * such as close(). */
 #include "preload/process/passed.h"
 
 #include <errno.h>

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* Watch the thread's driver calls until freeze_watch_end(). If a call takes longer than most_ns,
- * the program is thawed (lets_go: all its memory is on the card), or else the call's name is
- * logged. */
+ * its name is logged; with lets_go the program is thawed instead. lets_go is for times when all its
+ * memory is on the card. */
 void freeze_watch_begin(uint64_t most_ns, bool lets_go);
 /* Name the driver call that the thread makes next; the string must stay valid. Ignored in threads
  * that are not watched. */

@@ -25,11 +25,11 @@ bool rm_holds_back(int fd, unsigned long request, void *argument, int *ret_r);
 /* Set the owner of the channels that the calling thread makes from now on. */
 void rm_make_for(enum channels_owner owner);
 
-/* Take all channels of the program off its GPUs. 0: none of them runs, nor will later ones. After
- * an error some may be stopped, so call rm_thaw(). -EPROTO: the driver's layouts are not known;
- * -EOVERFLOW: the ledger does not hold all channels; -EAGAIN: objects that other threads free did
- * not go within 0.1 s; -EPERM, -EOPNOTSUPP, -ETIMEDOUT: the error of RM or the kernel; -EIO:
- * another error of RM. */
+/* Take all channels of the program off its GPUs. 0: none of them runs, and channels made later will
+ * not run either. After an error some may be stopped, so call rm_thaw(). -EPROTO: the driver's
+ * layouts are not known; -EOVERFLOW: the ledger does not hold all channels; -EAGAIN: objects that
+ * other threads are freeing were still recorded after 0.1 s; -EPERM, -EOPNOTSUPP, -ETIMEDOUT: the
+ * error of RM or the kernel; -EIO: another error of RM. */
 int rm_freeze(void);
 /* Enable the channels again; retries for 0.1 s if RM refuses. 0, or an error of rm_freeze(): some
  * channels may stay disabled. */

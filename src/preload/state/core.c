@@ -121,7 +121,7 @@ void core_give_up(const struct gpu *g, CUresult why)
                         g->index, (int)why);
         atomic_store(&core.bystander, true);
         bell_ring(&core.changed);
-        request_kick(); /* the agent leaves the daemon */
+        request_kick(); /* so that the agent closes its connection to the daemon */
 }
 
 /* Logs what the thread waits for if the wait has taken long. Returns when to call again. Lock held.

@@ -66,7 +66,8 @@ struct gpu {
         uint64_t commit LOCKED, limit LOCKED, unevictable_allowed LOCKED, arena_limit LOCKED;
         bool arena_trims LOCKED; /* the arena still holds more than its last limit */
         uint32_t limit_sequence LOCKED;
-        /* A limit that the library sets itself; only torture sets it below the card's size. */
+        /* A limit that the library sets itself; below the card's size only for torture, or while
+         * the program gives way without a daemon (giveway.h). */
         uint64_t own_limit LOCKED;
 
         /* Our requests to the daemon, in bytes. */
@@ -94,7 +95,7 @@ struct gpu {
         uint64_t export_ghosts LOCKED;
 
         bool overflow;     /* the program may use more memory than the card has (overflow.h) */
-        uint64_t keep;     /* bytes of the card that the program may use in that mode */
+        uint64_t keep;     /* bytes of the card that the program may use with overflow */
         CUdeviceptr aside; /* addresses of an extent while overflow.c fills it */
 
         struct context *context;     /* the context that our copies run in; NULL: none yet */
@@ -104,7 +105,7 @@ struct gpu {
         struct mover *mover;        /* the second context; if there is one, copies run in it */
         uint64_t mover_room LOCKED; /* part of unevictable: bytes reserved for the mover */
         uint64_t mover_ns LOCKED;   /* after a refusal or a failure: the time of the next attempt */
-        /* The most bytes that the mover's context took beyond the expected size. */
+        /* Bytes to request for the mover's context beyond the expected size, after failures. */
         uint64_t mover_more LOCKED;
         bool mover_unwanted LOCKED;    /* the daemon asks for the bytes of the mover back */
         uint64_t mover_request LOCKED; /* bytes requested for the mover, if mover_asks */
@@ -143,7 +144,7 @@ struct core {
         } holder LOCKED;
         bool submits LOCKED; /* a thread submits, while the daemon thinks us idle */
         struct giveway giveway LOCKED;
-        bool running LOCKED;   /* the program may submit: it has a lease and its memory is there */
+        bool running LOCKED;   /* the program may submit: it has a lease, and all memory is back */
         uint64_t lease LOCKED; /* 0: no lease, or one of a daemon that is gone */
         /* All calls pass through to the driver: after fork, or where the driver cannot be shared.
          */

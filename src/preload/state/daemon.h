@@ -31,8 +31,9 @@ bool daemon_is_up(void);
 bool daemon_may_answer(void);
 
 /* Fills in the header and sends a message with descriptors, which stay the caller's. gpu:
- * WIRE_NO_GPU for the whole process. Waits for 0.1 s at most. 0, also where the daemon is lost
- * (LINK_LOST); -EPERM: the daemon takes no descriptors from us, so nothing was sent. */
+ * WIRE_NO_GPU for the whole process. Waits for 0.1 s at most. 0, even if the connection is lost
+ * (the link is then LINK_LOST); -EPERM: the daemon takes no descriptors from us, so nothing was
+ * sent. */
 int daemon_send_with(struct wire_message *m, unsigned type, unsigned gpu, const int *fds,
                      unsigned n_fds);
 void daemon_send(struct wire_message *m, unsigned type, unsigned gpu);

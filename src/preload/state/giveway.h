@@ -1,14 +1,15 @@
 /* giveway.h: randomized backoff for programs that no daemon schedules.
  *
- * A daemon of another release refuses all programs. Several half restored ones may leave no room
- * for any of them, and each would wait for the others. So a process without progress evicts its
- * memory and tries again later. Pure: the caller passes the times and the random numbers. */
+ * A daemon of another release refuses all programs. Several programs that are half restored may
+ * leave no room for any of them, and each would wait for the others. So a process whose restore
+ * makes no progress evicts its memory and tries again later. Pure: the caller passes the times and
+ * the random numbers. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zero: restored, and nothing measured yet. */
+/* All zero: the process restores its memory, and nothing is measured yet. */
 struct giveway {
         bool out, waits;
         unsigned times;    /* how often its memory was evicted and came back */
@@ -17,6 +18,7 @@ struct giveway {
 };
 
 /* Decides for a process that lacks memory. bytes: resident bytes, or backed bytes if w->out. waits:
- * a thread waits for the missing memory; without one the process stays evicted. True: all memory is
- * to leave the card or stay away. w->until_ns: when to call again if nothing changes. */
+ * a thread waits for the missing memory. If none does, evicted memory stays evicted. True: all
+ * memory is to leave the card or to stay off it. w->until_ns: when to call again if nothing
+ * changes. */
 bool giveway_step(struct giveway *w, bool waits, uint64_t bytes, uint64_t now_ns, uint32_t random);

@@ -66,8 +66,9 @@ static void conclude(struct gpu *g, enum home_answer answer)
         __atomic_store_n(&g->home.answer, answer, __ATOMIC_RELEASE);
 }
 
-/* Counts one test. True: this round of tests is over. One round is not enough for HOME_STAYS: of
- * two processes that test in step, each sees the other's piece arrive as its own leaves. */
+/* Counts one test. True: this round of tests is over. One round is not enough for HOME_STAYS: if
+ * two processes test at the same pace, each sees the other's piece arrive when its own piece
+ * leaves. */
 static bool weigh(struct gpu *g, enum home_answer seen)
 {
         struct home *h = &g->home;

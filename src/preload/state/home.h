@@ -1,9 +1,10 @@
 /* home.h: does managed memory leave the card when it is sent to the host?
  *
  * Some drivers keep its pages on the card (580 on an H200 does). Forcing them off means to
- * oversubscribe managed memory, which can hang the card. No attribute tells, so a test sends a
- * piece to the host and reads the card's free bytes. Other processes change that number too, so an
- * answer needs a lead of several tests; otherwise it is "not known", and the test is repeated. */
+ * oversubscribe managed memory, which can hang the card. No attribute tells which drivers do this.
+ * So a test sends a piece to the host and reads the card's free bytes. Other processes change that
+ * number too, so one answer must lead the other by several tests; otherwise it is "not known", and
+ * the test is repeated. */
 #pragma once
 
 #include <stdatomic.h>

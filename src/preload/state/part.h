@@ -12,7 +12,8 @@
 
 struct gpu;
 
-/* The stage of a drain that a part of the library began, not the daemon. One drain at a time. */
+/* The stage of an own drain: a drain that a part of the library began, not the daemon. There is at
+ * most one at a time. */
 enum own_drain {
         OWN_NONE,
         OWN_MOVES, /* the gate stays shut while the part moves memory itself */

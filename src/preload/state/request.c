@@ -168,7 +168,8 @@ int request_unevictable(struct gpu *g, uint64_t more)
          * withdrawn a request that included ours. */
         do {
                 if (g->unevictable_allowed < g->unevictable + more && request_is_movers(g))
-                        request_drop_movers(g); /* it is larger, so the daemon may grant it late */
+                        request_drop_movers(g); /* the mover's request is larger, so the daemon may
+                                                   grant it late */
                 r = request_try_unevictable(g, more, &seen);
                 if (r == -EAGAIN)
                         core_wait(&w, UINT64_MAX);

@@ -1,4 +1,5 @@
-/* request.h: requests of the program's threads to the agent, made by figures in `core` and a kick.
+/* request.h: requests of the program's threads to the agent. A thread changes figures in `core` and
+ * wakes the agent by request_kick().
  *
  * The agent (agent.h) sends requests to the daemon and writes the answers into `core`. A thread
  * that waits for an answer sleeps until core.changed rings. core_lock is held in all functions;

@@ -1,13 +1,14 @@
 /* virtual.h: the program's own use of virtual memory management: its reservations, its handles, and
  * which handle is mapped where.
  *
- * A handle that the program creates is a block of our heap (BLOCK_HANDLE), and evicted like others.
- * It has a name of ours. An exported handle becomes unevictable: a single driver handle. Handles
- * that are imported, or created in host memory or on a GPU not managed by us, belong to the driver.
+ * A handle that the program creates is a block of our heap (BLOCK_HANDLE), and is evicted like
+ * other blocks. It has a name of ours. An exported handle becomes unevictable: a single driver
+ * handle. Handles that are imported, or created in host memory or on a GPU not managed by us,
+ * belong to the driver.
  *
- * Records only, no driver call; the caller holds core_lock. A thread that has marked an extent of a
- * handle busy, or holds its block, may read the handle without the lock: no other thread maps or
- * unmaps it. */
+ * These functions only keep records and make no driver call; the caller holds core_lock. A thread
+ * that has marked an extent of a handle busy, or holds its block, may read the handle without the
+ * lock: no other thread maps or unmaps it. */
 #pragma once
 
 #include <stdbool.h>
@@ -83,10 +84,11 @@ void virtual_unmap(struct mapping *m);
 struct mapping *virtual_at(CUdeviceptr address);
 /* Returns the first mapping that ends behind address; NULL: none. */
 struct mapping *virtual_from(CUdeviceptr address);
-/* True if each mapping that [address, address + bytes) touches lies inside it as a whole. gaps:
- * false: the mappings must also fill the range. */
+/* True if each mapping that overlaps [address, address + bytes) lies wholly inside it. If gaps is
+ * false, the mappings must also fill the range. */
 bool virtual_whole(CUdeviceptr address, uint64_t bytes, bool gaps);
 
-/* Set who may access a mapping; read it in the driver's form. */
+/* mapping_allow() sets who may access a mapping; mapping_access() returns it in the driver's
+ * form. */
 void mapping_allow(struct mapping *m, const CUmemAccessDesc *access, size_t count);
 unsigned mapping_access(const struct mapping *m, CUmemAccessDesc ret[static GPUS_MAX]);

@@ -245,7 +245,7 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_e
                 uint64_t timeout_ns = UINT64_MAX;
 
                 if (frozen && !(atomic_load(&gate_bits) & GATE_FROZEN))
-                        break; /* a drain now waits for the capture to end */
+                        break; /* a drain waits for the capture to end: check the gate again */
 
                 if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
                         gate_set_waiting(t, false);

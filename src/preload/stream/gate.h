@@ -1,9 +1,9 @@
 /* gate.h: every call that submits work passes the gate.
  *
  * The gate is open most of the time, so passing costs only a nestable "inside" mark of the thread
- * and one load. The closing side pays for the ordering: by membarrier(2), or by fences where that
- * is refused. A thread inside never waits at the gate again, so hooks may nest. The process has one
- * gate, because a lease covers all its GPUs. */
+ * and one load. The thread that shuts the gate puts the two in order by membarrier(2); where that
+ * is refused, passing threads use a fence. A thread inside never waits at the gate again, so hooks
+ * may nest. The process has one gate, because a lease covers all its GPUs. */
 #pragma once
 
 #include <stdatomic.h>

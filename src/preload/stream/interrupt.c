@@ -18,7 +18,7 @@
 #include "preload/process/libc_compat.h"
 #include "preload/process/python.h"
 
-#define RETURN_NS (250 * NSEC_PER_MSEC) /* a main thread that can return does so sooner */
+#define RETURN_NS (250 * NSEC_PER_MSEC) /* a main thread that can return to Python is faster */
 
 typedef void (*signal_handler)(int);
 
@@ -200,8 +200,8 @@ static bool main_thread_is_stuck(struct interrupt_wait *w, uint64_t *ret_timeout
  * the very thread that asks. So a thread of our own asks, and no other thread waits for it. */
 
 static _Atomic bool asking;
-static _Atomic uint32_t asked, /* count of interrupts in the question */
-        answered;              /* count of interrupts that `answer` is for */
+static _Atomic uint32_t asked, /* the value of `interrupts` that the question is about */
+        answered;              /* the value of `interrupts` that `answer` is for */
 static _Atomic bool answer;    /* Python would raise KeyboardInterrupt */
 
 static void *ask(void *unused)
@@ -224,7 +224,8 @@ static bool begin_to_ask(uint32_t count)
         return false;
 }
 
-/* False: there is no answer for this count of interrupts yet; core.changed rings when it comes. */
+/* False: there is no answer yet for this value of `interrupts`; core.changed rings when it
+ * comes. */
 static bool has_answer(uint32_t count, bool *ret_would)
 {
         if (atomic_load(&answered) != count) {
@@ -240,7 +241,7 @@ static bool has_answer(uint32_t count, bool *ret_would)
 /* ---- the waits ---- */
 
 static _Atomic uint32_t ended, /* the last interrupt that ended a call of a non-main thread */
-        ended_returns;         /* how often the main thread had returned before that */
+        ended_returns;         /* the value of `returns` at that time */
 
 /* A library may call again before the interpreter can act on the signal: PyTorch tries another
  * way when a product of matrices fails. The second call then does not wait for the main thread

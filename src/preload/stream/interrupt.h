@@ -6,9 +6,9 @@
  * KeyboardInterrupt: its default handler of SIGINT is set, and no exception is under way. Otherwise
  * the call keeps waiting.
  *
- * Another thread's call ends only if the main thread sleeps in a call and does not return for the
- * signal: it may wait for that thread, as PyTorch's does in backward(). Thread-safe. Only Python
- * allocates memory in here. */
+ * A call of another thread ends only if the main thread sleeps in a call and does not return for
+ * the signal. The main thread may wait for that other thread, as in PyTorch's backward().
+ * Thread-safe. Only Python allocates memory in here. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,7 +20,8 @@
 struct interrupt_wait {
         uint32_t seen;    /* interrupts up to this count do not concern this wait */
         uint32_t returns; /* how often the main thread had returned when last asked */
-        uint64_t look_ns; /* when to check whether the main thread has returned; 0: not asked to */
+        uint64_t look_ns; /* when to check whether the main thread has returned; 0: it was not asked
+                             to return */
 };
 
 /* Call it once, when the program first calls the driver. */

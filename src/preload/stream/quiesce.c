@@ -23,7 +23,7 @@ struct stream {
         CUevent event; /* our event; NULL: not needed yet */
         bool pending;  /* the event is waited for */
         bool wanted;   /* the event is to be recorded */
-        bool asked;    /* the stream had work when the still wait began, or at the last query */
+        bool asked; /* the stream had work when the wait with `still` began, or at its last query */
 };
 
 /* A capture in progress, named by its stream: a capture ends on the stream it began on. */
@@ -41,8 +41,9 @@ static struct capture *captures;
 static size_t capture_count, capture_room;
 static uint64_t quiesce_at; /* gate_submissions() at the last quiescence */
 
-/* While the program goes on submitting, waits share marks: a new mark is made when the last one is
- * reached, and serves all waits begun by then. */
+/* A mark is made of events behind all submitted work. While the program goes on submitting, waits
+ * share marks: when the GPU has reached the last mark, a new one is made, and serves all waits
+ * begun by then. */
 static struct {
         uint64_t begun;   /* waits begun so far */
         uint64_t reached; /* waits up to this number are over */
@@ -448,8 +449,8 @@ static void still_begin(struct context *c, unsigned defaults) UNLOCKS(core_lock)
                 c->still_marked = record_unlocked(&c->still_mark, c->handle, CU_STREAM_LEGACY);
 }
 
-/* True if the queried work goes on. Otherwise *waits is cleared: the work need not be waited
- * for. */
+/* True if the queried work has not ended. Otherwise *waits is cleared: nobody needs to wait for the
+ * work any more. */
 static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiesce_wait *w)
         REQUIRES(core_lock)
 {

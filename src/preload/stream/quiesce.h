@@ -56,7 +56,7 @@ void quiesce_stream_remove(CUstream stream) UNLOCKS(core_lock);
  * are not queried. */
 int quiesce_capture_begin(CUstream stream, CUcontext context, CUevent probe); /* 0, -ENOMEM */
 /* Returns the capture's probe, which the caller destroys; NULL: none. If a stream or thread ends
- * during a capture, the probe ends with its context. */
+ * during a capture, nobody destroys the probe before its context ends. */
 CUevent quiesce_capture_end(CUstream stream);
 /* True if a capture in progress forbids this thread to allocate and to free: an attempt would end
  * the capture (measured). Querying an event recorded before the capture is forbidden in the same
@@ -90,8 +90,8 @@ enum quiescence {
  * about a microsecond a stream. */
 struct quiesce_wait {
         /* Nothing is submitted during the wait, because the gate is shut, or because the caller
-         * gives up the wait otherwise. At most one such wait at a time. If the driver has no
-         * context events, the lock is given up while events are recorded. */
+         * gives up the wait as soon as something is submitted. At most one such wait at a time. If
+         * the driver has no context events, the lock is given up while events are recorded. */
         bool still;
         uint64_t number;
         uint64_t generation; /* gate_submissions() when the wait began */

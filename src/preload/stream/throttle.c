@@ -1,5 +1,6 @@
-/* throttle.c: owns the marks in the streams. Must never hold its lock across a driver call that may
- * block, nor keep a thread waiting longer than the patience without progress. */
+/* throttle.c: owns the marks in the streams, which are events behind groups of submissions. Must
+ * never hold its lock across a driver call that may block, nor keep a thread waiting longer than
+ * the patience without progress. */
 #include "preload/stream/throttle.h"
 
 #include <time.h>
@@ -14,7 +15,7 @@
 
 #define QUEUES       64u /* some streams share a queue if there are more streams */
 #define MARKS        8u
-#define GROUP_MAX    448u /* submission blocks when one of the driver's own queues is full */
+#define GROUP_MAX    448u /* submitting blocks when one of the driver's own queues is full */
 #define IDLE_NS      NSEC_PER_SEC /* after so long an idle stream loses its queue to another */
 #define NAP_NS       (50 * NSEC_PER_USEC)
 #define PATIENCE_NS  (100 * NSEC_PER_MSEC)
@@ -40,16 +41,18 @@ struct stream_queue {
         uint64_t used_ns; /* time of the last submission */
         unsigned epoch;   /* value of the file's `epoch` when the counts below began */
         uint32_t size;    /* how many submissions make a group */
-        bool alone;       /* one submission takes longer than bound_ns: one group in flight */
-        uint32_t groups;  /* groups in flight, each with a mark behind it */
-        uint32_t open;    /* submissions without a mark behind them */
+        bool alone; /* one submission takes longer than bound_ns, so only one group may be in flight
+                     */
+        uint32_t groups; /* groups in flight, each with a mark behind it */
+        uint32_t open;   /* submissions without a mark behind them */
         uint64_t open_since_ns;
         uint64_t each_ns;  /* measured time of one submission in the last group */
         uint64_t stuck_ns; /* threads wait without progress since then; 0: no thread waits */
-        uint64_t held_ns; /* how long the threads had waited when patience ran out; 0: it did not */
-        uint32_t grant,   /* submissions that may pass after patience ran out */
-                passes;   /* how many submissions of `grant` are left */
-        bool doubt;       /* patience is longer by half */
+        uint64_t held_ns;  /* how long the threads had waited when patience ran out; 0: patience did
+                              not run out */
+        uint32_t grant,    /* submissions that may pass after patience ran out */
+                passes;    /* how many submissions of `grant` are left */
+        bool doubt;        /* patience is longer by half */
         struct mark ring[MARKS];
         unsigned first, count;
 };
@@ -173,9 +176,10 @@ static void queue_learn(struct stream_queue *q, uint32_t units, uint64_t ns)
 }
 
 /* A group has ended. If patience ran out shortly before, the group may have waited for the
- * submission that patience let through, so its time is ignored once, and patience grows by half. A
- * kernel that really is that slow shows the next time. The margin grows with the wait: otherwise a
- * program that is slow to let its own work go on would double the patience each time. */
+ * submission that patience let through. So its time is ignored once, and patience grows by half; a
+ * kernel that really is that slow takes as long the next time. The margin grows with the wait:
+ * otherwise a program that is slow to let its own work go on would double the patience each
+ * time. */
 static void queue_end_group(struct stream_queue *q, const struct mark *before, const struct mark *m)
 {
         uint64_t ns;
@@ -314,7 +318,8 @@ bool throttle_pass(CUstream stream)
 }
 
 /* How long threads wait without progress until one may pass. Each further round lets twice as many
- * pass and lasts twice as long: equal rounds would let ever more pass behind kernels of seconds. */
+ * submissions pass, and lasts twice as long. If all rounds were equally long, ever more submissions
+ * would pass behind kernels that take seconds. */
 static uint64_t patience_of(const struct stream_queue *q)
 {
         uint64_t ns = MAX(PATIENCE_NS, PATIENCE_OF * q->each_ns * q->ring[q->first].units);

@@ -1,7 +1,7 @@
 /* core.c: fakes of core.h for unit tests: the process's state, and waiting. */
 #include "unit.h"
 
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/driver/real.h"
 #include "preload/state/part.h"
 

@@ -1,4 +1,4 @@
-/* neighbours.h: fakes of the modules of src/preload, for tests of one module alone.
+/* preload.h: fakes of the modules of src/preload, for tests of one module alone.
  *
  * One file for each module (core.c, agent.c, …), with its functions in as little code as works. All
  * are weak: a test defines a function itself where it needs other behaviour. */

@@ -1,7 +1,7 @@
 /* request.c: a fake for unit tests: every request to the agent or the daemon is granted. */
 #include "unit.h"
 
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/state/daemon.h"
 #include "preload/state/request.h"
 

@@ -1,7 +1,7 @@
 /* trace.c: a fake for unit tests: remembers the events of the trace. */
 #include "unit.h"
 
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/process/trace.h"
 
 #define WEAK   __attribute__((weak))

@@ -1,7 +1,7 @@
 /* poison.c: a fake of poison.h for unit tests: a failed launch is the one sticky error. */
 #include "unit.h"
 
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/state/poison.h"
 
 #define WEAK __attribute__((weak))

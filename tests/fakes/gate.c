@@ -1,7 +1,7 @@
 /* gate.c: a fake of the gate for unit tests: no thread passes it. */
 #include "unit.h"
 
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/stream/gate.h"
 
 #define WEAK __attribute__((weak))

@@ -1,7 +1,7 @@
 /* quiesce.c: a fake for unit tests: the process has nothing in flight. */
 #include "unit.h"
 
-#include "fakes/neighbours.h"
+#include "fakes/preload.h"
 #include "preload/stream/quiesce.h"
 
 #define WEAK __attribute__((weak))
