@@ -144,8 +144,9 @@ CUresult context_ungreen(CUcontext c)
                 r = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* another thread may have destroyed c */
         } else {
                 *link = c->next_green;
-                /* As with the driver, a last release counts although it is refused. The primary
-                 * context then stays until the program retains and releases it again. */
+                /* While green contexts exist, the driver refuses the last release of the primary
+                 * context, but counts it. Then the primary context stays until the program retains
+                 * and releases it again. */
                 if (of->retained && --of->retained == 0 && !of->greens)
                         context_close(of, false);
         }
@@ -413,8 +414,6 @@ EXPORT CUresult cuCtxDetach(CUcontext ctx)
         pthread_mutex_unlock(&sim.lock);
         return last ? cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
 }
-
-/* ---- current ---- */
 
 /* ---- what a context is ---- */
 

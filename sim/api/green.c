@@ -1,7 +1,7 @@
 /* green.c: green contexts, which have streams of their own and a share of the card's processors.
  * The share is only stored and reported: the interpreter cannot divide processors, so each green
- * context runs on all of them. A green context is a context under another type, in the driver and
- * here. */
+ * context runs on all of them. As in the driver, a CUgreenCtx is a pointer to a context's
+ * object. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static CUresult resource_check(const CUdevResource *r)
                        : CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
 }
 
-/* Begins a call with a green context. Sets *ret_context for a dead one, too. */
+/* Begins a call with a green context. Sets *ret_context even if the context is dead. */
 static CUresult green_enter(const char *function, CUgreenCtx ctx, CUcontext *ret_context)
 {
         CUcontext c = (CUcontext)(void *)ctx;

@@ -1,5 +1,5 @@
-/* ptsz.c: the entry points for per-thread default streams. Each sets a mark that a NULL stream
- * means the thread's own stream, and calls the ordinary entry point. */
+/* ptsz.c: the entry points for per-thread default streams. Each sets sim_per_thread, so that a NULL
+ * stream means the thread's own stream, and calls the ordinary entry point. */
 #include "sim/call/call.h"
 
 /* Each line maps a per-thread variant to its ordinary entry point. */

@@ -85,7 +85,7 @@ static void addresses_find(void)
                 addresses[i] = symbols_find(&s, rows[i].symbol);
 }
 
-/* Stands for the function that SIMCUDA_NEWER names, of a newer driver. It is never called. */
+/* Stands for a newer driver's function that SIMCUDA_NEWER names. It is never called. */
 static CUresult newer(void)
 {
         return CUDA_ERROR_UNKNOWN;

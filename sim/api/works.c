@@ -47,8 +47,8 @@ static CUresult run_set(CUcontext c, struct work *w)
         return set_run(c, &w->set);
 }
 
-/* Calls the program's own code, outside the channel: disabling the channel must not wait for the
- * program. */
+/* Leaves the channel, then calls the program's own code. Otherwise, disabling the channel would
+ * wait for that code. */
 static CUresult call_out(CUcontext c, struct work *w)
 {
         channel_done();

@@ -15,11 +15,12 @@ struct capture {
         struct capture *next;
 };
 
-/* Adds a capture that begins to the list; sets id and next. */
+/* Adds a new capture to the list, and sets its id and next. */
 void capture_begins(struct capture *k);
 /* Stops all streams of the capture from capturing. The caller frees the capture and its graph. */
 void capture_ends(struct capture *k);
-/* Invalidates the capture of a stream, not its origin, that is destroyed. */
+/* Takes a stream that is being destroyed out of its capture, and invalidates the capture. The
+ * stream must not be the origin. */
 void capture_leave(CUstream s);
 static inline void capture_invalidate(struct capture *k)
 {
@@ -28,13 +29,13 @@ static inline void capture_invalidate(struct capture *k)
 /* Sets the mode of the calling thread, and returns the previous mode. */
 CUstreamCaptureMode capture_exchange_mode(CUstreamCaptureMode mode);
 
-/* Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if captures forbid this thread calls that cannot be
- * captured. Invalidates those captures. */
+/* Must precede a call that cannot be captured. Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if
+ * captures forbid such calls to this thread, and invalidates those captures. */
 CUresult capture_unsafe(void);
 CUresult capture_unsafe_locked(void);
 
 /* Returns an error if s is a legacy stream that would have to wait for a capturing stream of its
- * context. */
+ * context. invalidate: also invalidates the capture of that stream. */
 CUresult capture_conflicts(CUstream s, bool invalidate);
 /* Checks a stream that does not capture, before work or a wait: a legacy stream may not be used
  * while a blocking stream of its context captures. */

@@ -82,9 +82,10 @@ struct CUevent_st {
         uint64_t records; /* number of records, which tells old time stamps from the current one */
         bool recorded;
         uint64_t stamp_ns;
-        struct shared_event *shared; /* state in shared memory; NULL: no other process opened it */
-        int shared_fd;               /* descriptor of an event made here; otherwise -1 */
-        /* An event recorded in a capture: the predecessors of the next node of a waiting stream. */
+        struct shared_event *shared; /* state in shared memory; NULL: not an interprocess event */
+        int shared_fd;               /* its file, if this process made the event; otherwise -1 */
+        /* For an event that was recorded in a capture: `tail` has the predecessors of the next node
+         * of a stream that waits for the event. */
         uint64_t capture_id;
         struct capture *capture;
         struct CUgraphNode_st **tail;
@@ -114,8 +115,8 @@ static inline bool context_cancelled(CUcontext c)
 {
         return sim_cancelled(c->error);
 }
-/* Like context_cancelled(), between two steps of work, when the work uses no memory. Waits while
- * the channel of the work is disabled. */
+/* Like context_cancelled(), but first waits while the channel of the work is disabled. Call it
+ * between two steps of work, when the work uses no memory. */
 bool context_stopped(CUcontext c);
 
 /* ---- device.c ---- */

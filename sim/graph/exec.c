@@ -1,6 +1,6 @@
-/* exec.c: instantiated graphs. A program, the nodes in an order that respects every edge, is
- * computed once and launched many times. A launch keeps the program with which it began: a change
- * of the executable graph makes a new program. */
+/* exec.c: instantiated graphs. A program is the list of the nodes in an order that respects every
+ * edge. It is computed once and launched many times. A launch keeps the program with which it
+ * began, so a change of the executable graph during a launch makes a new program. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,13 +140,13 @@ static CUresult program_check(const struct program *p)
 }
 
 /* Reserves the graph's memory for this instance: a graph that allocates memory has at most one
- * instance at a time. Needs sim.lock. */
+ * instance at a time. Only the first node can fail, so there is nothing to undo. Needs sim.lock. */
 static CUresult program_own_memory(const struct program *p)
 {
         for (size_t i = 0; i < p->steps; i++)
                 if (p->step[i].work.kind == WORK_GRAPH_ALLOC &&
                     !graph_memory_own(p->step[i].work.memory))
-                        return CUDA_ERROR_NOT_SUPPORTED; /* only the first node can fail */
+                        return CUDA_ERROR_NOT_SUPPORTED;
         return CUDA_SUCCESS;
 }
 
@@ -300,8 +300,8 @@ static bool program_allocates(const struct program *p, size_t before, const stru
         return false;
 }
 
-/* Checks a launch: memory that the previous launch left allocated must have been freed, unless this
- * launch frees it (`frees`), and memory that it frees must exist. Needs sim.lock. */
+/* Checks a launch. If the previous launch left memory allocated, the program must have freed that
+ * memory. frees: this launch frees it. Memory that this launch frees must exist. Needs sim.lock. */
 static CUresult program_memory_check(const struct program *p, bool frees)
 {
         for (size_t i = 0; i < p->steps; i++) {

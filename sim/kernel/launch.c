@@ -1,6 +1,6 @@
 /* launch.c: kernel launches, and the memory that running kernels see. A kernel that has touched a
- * range counts as using it until the kernel ends. If the range is unmapped before, the launch fails
- * with an illegal address, as it could on a card. */
+ * range counts as using it until the kernel ends. If the range is unmapped before that, the launch
+ * fails with an illegal address, as it could on a card. */
 #include "sim/stream/transfer.h"
 #include "sim/kernel/launch.h"
 
@@ -109,8 +109,8 @@ static void running_let_go(struct running *run)
         run->used.count = 0;
 }
 
-/* Stops the kernel while its channel is disabled. Until it is enabled, memory may leave and come
- * back elsewhere. */
+/* Stops the kernel while its channel is disabled. During that time the memory that the kernel uses
+ * may move. */
 static void running_stand(struct running *run)
 {
         running_look(run);

@@ -6,7 +6,7 @@
 
 struct graph_memory;
 
-/* Both functions add a node to the graph of a capturing stream that allocates or frees memory. */
+/* Both functions add a node that allocates or frees memory to the graph of a capturing stream. */
 CUresult graph_memory_capture(CUstream s, unsigned device, uint64_t bytes, CUdeviceptr *ret_ptr);
 CUresult graph_memory_capture_free(CUstream s, CUdeviceptr ptr);
 /* True for addresses of a graph's memory, backed or not. Takes sim.lock itself. */
@@ -20,8 +20,9 @@ void graph_memory_disown(struct graph_memory *m);
 
 /* True if the memory of an earlier launch is not freed yet. */
 bool graph_memory_left(const struct graph_memory *m);
-/* Makes a launch fail here, not in its work, if there is too little memory. The work itself may
- * take over memory that another graph uses until then. Takes its locks itself. */
+/* Must precede a launch. Returns an error if there is too little memory, so that the call fails and
+ * not its work later. Memory that another graph uses now counts as available, because the work may
+ * take it over. Takes its locks itself. */
 CUresult graph_memory_room(struct graph_memory *m);
 void graph_memory_launched(struct graph_memory *m, bool freed);
 

@@ -1,6 +1,6 @@
 /* host.c: pinned host memory, allocated by the driver or registered by the program. Devices reach
- * it at the address that the program uses. Must never free it before the work submitted so far has
- * ended. */
+ * this memory at the address that the program uses. Must never free the memory before the work
+ * submitted so far has ended. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 #include "sim/memory/memory.h"
 #include "sim/queue/stream.h"
 
-/* Adds pinned memory. mapped: its length for munmap(); 0 for the program's own memory. */
+/* Adds pinned memory. mapped: the length for munmap(); 0: the program's own memory. */
 static CUresult host_add(CUcontext c, void *host, size_t bytes, uint64_t mapped, unsigned flags)
 {
         struct block *b = calloc(1, sizeof(*b));

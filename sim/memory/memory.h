@@ -4,9 +4,10 @@
 #include "sim/memory/blocks.h"
 #include "sim/queue/work.h"
 
-/* True if a copy or a fill may be queued, as with the driver: device addresses are mapped,
+/* True if a copy or a fill may be queued, as with the driver: device addresses must be mapped,
  * accessible to some device, and within one allocation. Host memory is not checked. graph: the work
- * belongs to a graph, whose own memory may not exist yet. Takes its locks itself. */
+ * belongs to a graph, so memory of graphs that does not exist yet is allowed. Takes its locks
+ * itself. */
 bool memory_usable(uint64_t at, uint64_t bytes, bool write, bool graph);
 
 /* Allocates device memory for the simulator's own use (module variables). */

@@ -40,7 +40,7 @@ static bool subject_find(CUdeviceptr ptr, struct subject *ret)
                 return false; /* memory of a pool that is not allocated */
         if (ret->range)
                 ret->span = ret->range->span;
-        /* The attributes describe the reservation, cuMemGetAddressRange the mapping. */
+        /* The attributes describe the reservation; cuMemGetAddressRange describes the mapping. */
         return space_reserved(ptr, 1, &ret->reservation);
 }
 
@@ -111,8 +111,9 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 pointer_attribute_write(data, which, good ? value_of(s, which) : 0);
         else
                 memset(data, 0, 2 * sizeof(uint64_t));
+        /* As in the driver, reading the tokens sets this attribute. */
         if (good && which == CU_POINTER_ATTRIBUTE_P2P_TOKENS && s->block)
-                atomic_store(&s->block->sync_memops, true); /* as in the driver, tokens set this */
+                atomic_store(&s->block->sync_memops, true);
         return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -8,7 +8,8 @@
 struct CUmemPoolHandle_st {
         uint32_t magic;
         bool is_default, destroyed;
-        int may[2]; /* the second and third CU_MEMPOOL_ATTR_REUSE_*; `memory` has the first */
+        /* The second and third CU_MEMPOOL_ATTR_REUSE_*. The first is memory.follows. */
+        int may[2];
         uint64_t threshold;
         struct pool_memory memory;
         struct CUmemPoolHandle_st *next;
@@ -17,8 +18,8 @@ struct CUmemPoolHandle_st {
 /* Makes p a pool of the device. most: bytes that it may hold; 0: no limit. Needs sim.lock. */
 void pool_begin(CUmemoryPool p, unsigned device, uint64_t most);
 
-/* Makes pools return memory above their threshold to the card, after a call that has waited for the
- * point (NULL: for all of the context). Takes sim.lock itself. */
+/* Must follow a call that has waited for the point p, or for all work of the context if p is NULL.
+ * Makes pools return memory above their threshold to the card. Takes sim.lock itself. */
 void pools_synced(CUcontext c, const struct point *p);
 /* Makes the pools of a full device return their unused memory. Returns true if there was some.
  * Takes sim.lock itself. */

@@ -120,7 +120,7 @@ static int piece_cut(struct piece *p, uint64_t bytes)
 
 void pool_memory_free(struct piece *p, CUstream stream)
 {
-        /* A piece freed by cuMemFree stays counted, as with the driver. */
+        /* A piece freed by cuMemFree stays counted as used, as with the driver. */
         if (stream)
                 p->memory->used -= p->block->span.bytes;
         p->block = NULL;
@@ -161,8 +161,8 @@ static size_t chunks_missing(const struct piece *p, uint64_t bytes, size_t *ret_
         return n;
 }
 
-/* Puts memory behind chunk i. Releases sim.lock for it, because other processes may have to make
- * room. */
+/* Puts memory behind chunk i. Releases sim.lock for a time, because other processes may have to
+ * make room. */
 static CUresult chunk_fill(struct pool_memory *m, size_t i)
 {
         uint64_t at = m->start + i * m->chunk_bytes;

@@ -1,7 +1,7 @@
 /* pool_memory.h: the memory of a pool: one stretch of addresses, cut into pieces, with memory of
- * the card behind the chunks in use. The freeing stream may reuse a piece at once, other streams
- * once that stream has reached the free. A chunk goes back to the card when a call has waited for
- * the freeing stream. All functions need sim.lock. */
+ * the card behind the chunks in use. The stream that freed a piece may reuse it at once. Other
+ * streams may reuse the piece when that stream has reached the free. A chunk goes back to the card
+ * when a call has waited for the stream that freed its pieces. All functions need sim.lock. */
 #pragma once
 
 #include "sim/memory/memory.h"
@@ -37,15 +37,16 @@ struct pool_memory {
 /* most: bytes that the pool may hold; 0: no limit. */
 void pool_memory_init(struct pool_memory *m, CUmemoryPool pool, unsigned device, uint64_t most);
 /* Takes a piece with memory behind it; the caller sets its block. May release sim.lock for a time.
- * waits: the stream may be made to wait for a free on another stream. */
+ * waits: the function may make the stream wait for a free on another stream. */
 CUresult pool_memory_take(struct pool_memory *m, uint64_t bytes, CUstream stream, bool waits,
                           struct piece **ret);
 /* Frees a piece in the order of a stream. stream NULL: no work uses the piece any more. */
 void pool_memory_free(struct piece *p, CUstream stream);
-/* Notes that a call has waited for the point (NULL: for all of the context). */
+/* Notes that a call has waited for the point, or for all work of the context if p is NULL. */
 void pool_memory_synced(struct pool_memory *m, CUcontext c, const struct point *p);
-/* Returns unused chunks to the card until `keep` bytes are left. at_once: also chunks whose streams
- * have reached the free although no call has waited for them. Returns true if a chunk went back. */
+/* Returns unused chunks to the card until `keep` bytes are left. at_once: also returns chunks for
+ * which no call has waited, if their streams have reached the free. Returns true if a chunk went
+ * back. */
 bool pool_memory_release(struct pool_memory *m, uint64_t keep, bool at_once);
 /* Gives the pool's addresses back, if no piece is allocated any more. */
 void pool_memory_end(struct pool_memory *m);

@@ -1,5 +1,6 @@
 /* share.c: memory handles as file descriptors, for other processes. One process at a time is
- * charged for the memory: its creator while that holds it, later a process that has imported it. */
+ * charged for the memory: the creator while it holds the memory, later a process that has imported
+ * it. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

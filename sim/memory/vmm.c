@@ -46,7 +46,7 @@ CUmemGenericAllocationHandle handle_add(struct physical *p)
         return (CUmemGenericAllocationHandle)(uintptr_t)p;
 }
 
-/* Removes p from the list if its last handle or mapping goes. */
+/* Removes p from the list if `last` is set: the caller is dropping the last handle or mapping. */
 static void handle_drop(struct physical *p, bool last)
 {
         struct physical **q = &handles;
@@ -292,8 +292,8 @@ static CUresult access_check(const CUmemAccessDesc *desc)
         return CUDA_SUCCESS;
 }
 
-/* Sets the access of one location. The processor can never access a card's memory, but the program
- * may deny it. Needs the space lock. */
+/* Sets the access of one location. The processor can never access a card's memory, so only the
+ * request for no access succeeds. Needs the space lock. */
 static CUresult access_set(struct range *range, const CUmemAccessDesc *desc)
 {
         if (!is_processor(&desc->location)) {
@@ -330,8 +330,8 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDe
         return r;
 }
 
-/* Returns the access to host memory without a node as the driver does: that of the processor, or
- * else that of the first card. */
+/* Returns the access to host memory without a node as the driver does: the access of the processor;
+ * if the processor has none, the access of the first card. */
 static unsigned access_of_host(const struct range *range)
 {
         return range->host_access ? range->host_access : range->access[0];

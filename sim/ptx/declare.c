@@ -13,7 +13,7 @@ struct declarator {
         uint64_t align; /* 0: the text names no alignment */
         struct token name;
         uint64_t elements;
-        bool open; /* the text says []: the initial values give the number, or it is dynamic */
+        bool open; /* [] in the text: the initial values or the launch give the number */
 };
 
 static int declare_type(struct parser *p, struct declarator *d)

@@ -195,7 +195,8 @@ static int decode_plain(struct parser *p)
                                         info->sources + 1U);
         r = operand_destination(p, &p->operand[0], info->type[0], &slots[0]);
         for (unsigned i = 1; i <= info->sources && r == 0; i++) {
-                /* A number has the type of the instruction, not of the operation's lanes. */
+                /* A number in the text has the instruction's type, which may differ from the type
+                 * of the operation's lanes. */
                 const struct operand *o = &p->operand[i];
                 bool own = type_lane_bits(plain.type) == type_lane_bits(info->type[i]) &&
                            type_is(plain.type, 'f');

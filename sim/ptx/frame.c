@@ -116,8 +116,8 @@ void frame_free(struct run *run, struct frame *f)
         }
 }
 
-/* Resolves a local address. These grow along the call stack, so that a caller may pass the address
- * of its local memory to a callee. */
+/* Resolves a local address. Local addresses grow along the call stack, so that a caller may pass
+ * the address of its local memory to a callee. */
 uint8_t *frame_local(const struct frame *f, unsigned lane, uint64_t address, size_t bytes)
 {
         for (; f; f = f->parent) {

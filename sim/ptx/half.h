@@ -58,7 +58,8 @@ static inline float half_float_of(uint32_t u)
         return f;
 }
 
-/* Both functions take TYPE_f16 or TYPE_bf16, or the x2 type of which one half is meant. */
+/* Both functions convert one half. type: TYPE_f16, TYPE_bf16, or the x2 type that holds the
+ * half. */
 float ptx_half_to_float(enum ptx_type type, uint16_t h);
 uint16_t ptx_half_from_double(enum ptx_type type, double v);
 

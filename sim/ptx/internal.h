@@ -28,7 +28,7 @@
 /* %envreg1 and 2 point to this window: memory with which a cooperative launch synchronises. */
 #define WINDOW_GRID (UINT64_C(0x55) << 56)
 
-/* X(name, bits, class): u(nsigned), s(igned), b(its), f(loat), p(redicate). */
+/* X(name, bits, class). Classes: 'u' unsigned, 's' signed, 'b' bits, 'f' float, 'p' predicate. */
 #define PTX_TYPES(X)       \
         X(u8, 8, 'u')      \
         X(u16, 16, 'u')    \
@@ -90,7 +90,7 @@ static inline unsigned type_lane_bits(enum ptx_type t)
 
 enum ptx_space { SPACE_GENERIC, SPACE_GLOBAL, SPACE_CONST, SPACE_SHARED, SPACE_LOCAL, SPACE_PARAM };
 
-/* Operations: those of ops.def need only the lanes, those of warp_ops.def the warp. */
+/* Operations. Those of ops.def need only the lanes; those of warp_ops.def need the whole warp. */
 enum ptx_op {
 #define OP1(name, td, ta, expr)         OP_##name,
 #define OP2(name, td, ta, tb, expr)     OP_##name,
@@ -305,7 +305,8 @@ struct block;
 struct run;
 
 struct warp {
-        /* Registers and lanes of the current instruction: ops.def needs no more. */
+        /* Registers and lanes of the current instruction. The operations of ops.def use only these
+         * fields. */
         uint8_t *regs;
         uint32_t mask;
 

@@ -28,7 +28,7 @@ static bool waits_here(const struct warp *w, const struct fragment *f)
                f->pc == w->current.pc;
 }
 
-/* Joins the lanes that wait at this instruction, and reduces w->mask to those whose named members
+/* Joins the lanes that wait at this instruction. Reduces w->mask to the lanes whose named members
  * have all arrived; the other lanes wait. elsewhere: lanes that count as arrived although they are
  * at another instruction. Returns false if no lane can continue. */
 static bool gather(struct warp *w, uint32_t members_slot, uint32_t elsewhere)
@@ -55,7 +55,7 @@ static bool gather(struct warp *w, uint32_t members_slot, uint32_t elsewhere)
         if (here & ~ready)
                 warp_add(w, w->current.frame, w->current.pc, here & ~ready, FRAGMENT_WARP_WAIT, 0);
         w->current.mask = w->mask = ready;
-        w->limit = w->fragments_n ? 0 : NO_INDEX; /* other lanes may be near, so select again */
+        w->limit = w->fragments_n ? 0 : NO_INDEX; /* other fragments may come first: select again */
         w->yield = !ready;
         return ready != 0;
 }

@@ -1,8 +1,9 @@
 /* warp.c: owns the order in which the lanes of a warp run. Lanes at the same instruction form a
- * fragment. The fragment with the deepest call stack, and among those the one at the lowest
- * address, runs until it meets the next. So diverged lanes join where the compiler joined their
- * paths. Regularly another fragment has a turn, so that lanes which wait for each other (locks)
- * make progress. It must never let a lane run twice. */
+ * fragment. The fragment with the deepest call stack runs; if several have the same depth, the one
+ * at the lowest address runs. It runs until it reaches the instruction of another fragment. So
+ * diverged lanes join where the compiler joined their paths. Regularly another fragment has a turn,
+ * so that lanes which wait for each other (locks) make progress. A lane must never be in two
+ * fragments. */
 #include "sim/ptx/internal.h"
 
 #include <errno.h>
@@ -26,8 +27,8 @@ bool warp_ready(const struct warp *w)
         return false;
 }
 
-/* Returns the instruction at which the current fragment, now at pc, meets the next one of its
- * frame. */
+/* Returns the first instruction after pc at which another fragment of the current frame is ready to
+ * run. There the current fragment stops. */
 static uint32_t meeting_point(const struct warp *w, uint32_t pc)
 {
         uint32_t limit = NO_INDEX;
@@ -48,7 +49,8 @@ static bool runs_before(const struct fragment *a, const struct fragment *b)
         return a->pc < b->pc;
 }
 
-/* Takes a fragment out of the list: the first in order, or, if forced, the one whose turn it is. */
+/* Takes a fragment out of the list: if forced, the one whose turn it is; otherwise the first in the
+ * order of runs_before(). */
 static bool warp_select(struct warp *w, bool forced)
 {
         uint32_t best = NO_INDEX;
@@ -114,7 +116,7 @@ static void branch_diverged(struct warp *w, uint32_t taken, uint32_t target)
         w->current.mask = low == target ? taken : others;
         w->current.pc = low;
         w->limit = meeting_point(w, low);
-        /* Another fragment may already be at this instruction. */
+        /* If another fragment is already at this instruction, stop, so that the two are joined. */
         for (uint32_t i = 0; i < w->fragments_n; i++)
                 if (w->fragment[i].frame == w->current.frame && w->fragment[i].pc == low)
                         w->yield = true;
@@ -265,7 +267,8 @@ int warp_start(struct run *run, struct block *block, uint32_t index)
         return 0;
 }
 
-/* Frees w. The warp freed last is reused first, while its frame is in the cache. */
+/* Keeps w for reuse. The warp released last is reused first, because its frame may still be in the
+ * cache. */
 void warp_release(struct warp *w)
 {
         w->next_free = w->run->free_warps;

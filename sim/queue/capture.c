@@ -82,7 +82,7 @@ void capture_stream_gone(CUstream s)
                 capture_leave(s);
                 return;
         }
-        /* Only its origin, which is gone, could have ended the capture. */
+        /* Only the origin stream could have ended the capture, and the origin is gone now. */
         capture_ends(k);
         if (!k->graph_is_given)
                 graph_free(k->graph);

@@ -15,7 +15,7 @@ struct CUgraphNode_st {
         struct CUgraphNode_st **after; /* the nodes that precede this one */
         size_t afters;
         void **params; /* the list that cuGraphKernelNodeGetParams() returned */
-        unsigned mark; /* set by exec.c when a program contains the node */
+        unsigned mark; /* scratch value of walks through the graph */
 };
 
 struct CUgraph_st {

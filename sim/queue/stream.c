@@ -16,7 +16,8 @@ struct op {
         struct work work;
 };
 
-/* Most operations of a stream that have not ended, about as many as real cards take. */
+/* The queue of a stream holds at most this number of operations that have not ended, about as many
+ * as on a real card. */
 #define STREAM_QUEUE 1024u
 
 static struct CUstream_st *stream_all, *stream_spare;

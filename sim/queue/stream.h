@@ -2,7 +2,7 @@
  *
  * An operation starts when the operation before it in its stream has ended and every point that it
  * waits for is reached. Operations of the legacy default stream wait for all blocking streams of
- * the context, and operations of those wait for the legacy stream. */
+ * the context. Operations of the blocking streams wait for the legacy stream. */
 #pragma once
 
 #include "sim/call/objects.h"
@@ -27,7 +27,8 @@ void stream_await_room(CUstream s);
 CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *after, size_t count,
                               struct point *ret_point);
 
-/* Notes that the stream waits for a point, and so for all points before it. Needs sim.lock. */
+/* Notes that stream s waits for a point of another stream, and so for all earlier points of that
+ * stream. Needs sim.lock. */
 void stream_hear(CUstream s, struct point p);
 /* True if the stream waits for the point or for a later one. Needs sim.lock. */
 bool stream_follows(CUstream s, const struct point *p);

@@ -33,8 +33,8 @@ struct work_copy {
         CUdeviceptr to, from;
         size_t to_pitch, to_slice, from_pitch, from_slice;
         size_t width, height, depth;
-        /* True if that end of the copy is the host: managed memory is used where the processor has
-         * it. */
+        /* True if that end of the copy is the host. If that end is managed memory, the copy moves
+         * the memory to the host and uses it there. */
         bool to_host, from_host;
         bool unified; /* the addresses alone tell the direction */
         void *staged; /* the source's bytes, copied at the call if the source is pageable */

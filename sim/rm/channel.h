@@ -30,15 +30,15 @@ void channels_disable(struct channel *const *list, size_t n);
 void channels_enable(struct channel *const *list, size_t n);
 /* Waits until no channel is disabled, or the process exits. */
 void channels_await_enabled(void);
-/* Waits until none of these channels is disabled, or sim_cancelled(error). */
+/* Waits until none of these channels is disabled, or sim_cancelled(error) is true. */
 void channels_await(const struct channels_of *of, const _Atomic int *error);
 /* Wakes frozen threads, so that they check for an exit or a failure. */
 void channels_wake(void);
 
 /* ---- for the threads that run work ---- */
 
-/* Sets the channels of this thread's work; NULL: none, so the work is never frozen. error: the
- * sticky error of its context. */
+/* Sets the channels of this thread's work. NULL: the work has no channel and is never frozen.
+ * error: the sticky error of the work's context. */
 void channel_sit(struct channel *compute, struct channel *copy, const _Atomic int *error);
 /* Begins an operation, which channel_done() ends. Waits until the channel is enabled, or the work
  * is cancelled. */

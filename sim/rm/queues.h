@@ -16,8 +16,8 @@ struct queues {
 
 /* Makes the client object of the process, at cuInit. Returns 0, -errno. */
 int queues_setup(void);
-/* Makes the groups of a context. A green context gets channels for kernels only, and copies on the
- * channels of the primary context. */
+/* Makes the groups of a context. A green context gets channels for kernels only. Its copies run on
+ * the channels of the primary context. */
 CUresult queues_new(unsigned device, bool green, struct queues *ret);
 /* Frees the groups with their channels, and sets *q to zero. */
 void queues_free(struct queues *q);

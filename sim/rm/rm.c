@@ -24,8 +24,9 @@ struct object {
         bool scheduled, goes;
 };
 
-/* Like RM's own lock, held while work on disabled channels comes to a stop: no object is made or
- * freed during that time. Taken after sim.lock and before the lock of channel.c. */
+/* As in NVIDIA's RM, this lock is held while work on disabled channels comes to a stop, so no
+ * object is made or freed during that time. Taken after sim.lock and before the lock of
+ * channel.c. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects;
 static uint32_t clients, next_object = OBJECT_FIRST;
@@ -200,8 +201,8 @@ static enum rm_status pairs(const struct rm_disable_params *p, struct channel **
         return RM_OK;
 }
 
-/* Disables or enables channels. most: an injected fault limits their number and reports a time-out;
- * UINT_MAX: no fault. */
+/* Disables or enables channels. most: an injected fault makes the control stop after this number of
+ * channels, with a time-out; UINT_MAX: no fault. */
 static enum rm_status disable(const struct object *o, const struct rm_disable_params *p,
                               unsigned most)
 {
@@ -328,8 +329,8 @@ static int answer_free(struct rm_free_call *f)
         return 0;
 }
 
-/* Looks for an injected fault. A delay runs without RM's lock, because the control has not arrived
- * yet. */
+/* Looks for an injected fault. A delay (slow=MS) must not hold RM's lock, because it stands for a
+ * control that has not arrived yet. */
 static enum fault_control fault_of(const struct rm_control_call *c, unsigned *ret_value)
 {
         const struct rm_disable_params *p = (const void *)(uintptr_t)c->params;

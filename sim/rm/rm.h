@@ -20,7 +20,8 @@ bool rm_since(unsigned major, unsigned minor, unsigned patch);
 /* Makes RM unreachable in a child after fork. */
 void rm_abandon(void);
 
-/* Offsets of the fields of an allocation, in one of its two forms; 0: there is no such field. */
+/* The size of an allocation request in one of its two forms, and the offsets of two fields; 0: the
+ * form lacks the field. */
 struct rm_alloc_form {
         size_t bytes, params_size, status;
 };

@@ -158,7 +158,7 @@ struct rm_disable_params {
 
 struct rm_preemption_params {
         uint32_t channel, zcull, pm, smpc;
-        uint32_t compute; /* preempts 0: idle, 1: between blocks, 2: between instructions */
+        uint32_t compute; /* 0: preempts when idle, 1: between blocks, 2: between instructions */
         uint32_t graphics;
 };
 

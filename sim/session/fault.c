@@ -1,4 +1,5 @@
-/* fault.c: owns the list of injected faults. Must cost a call only one load without faults. */
+/* fault.c: owns the list of injected faults. While the list is empty, a call must cost only one
+ * load. */
 #include "sim/session/fault.h"
 
 #include <ctype.h>
@@ -32,7 +33,7 @@ enum fault_action {
 
 struct fault {
         char function[64];
-        unsigned first, last; /* the first and the last call that fail */
+        unsigned first, last; /* the first and the last call with the fault */
         bool after, control;
         enum fault_action action;
         unsigned value; /* a result, milliseconds, or a number of channels */

@@ -162,7 +162,8 @@ void frames_unpin(struct session *s, const struct frames_place *p)
 
         segment_lock(s->segment);
         f = frame_of(s, p);
-        /* A frame without a pin is a new one: the block was freed while work was using it. */
+        /* The block may have been freed while work was using it. Then this is a new frame, which
+         * the work has not pinned. */
         if (f && f->pins > 0 && --f->pins == 0)
                 wake_all(s->segment);
         segment_unlock(s->segment);

@@ -15,9 +15,9 @@
 
 /* The part of one process's block of managed memory that is on a card. */
 struct segment_frame {
-        uint32_t owner;   /* slot of the owner, plus one; 0: free, or freed while it is moved */
+        uint32_t owner;   /* slot of the owner, plus one; 0: free, or freed during a move */
         uint32_t mover;   /* slot of the process that evicts the frame, plus one; 0: none */
-        bool copied;      /* the eviction has copied all bytes: those of the host are valid */
+        bool copied;      /* the eviction has copied all bytes, so the host's bytes are valid */
         uint32_t pins;    /* number of pins by the owner's running work */
         uint32_t regions; /* mask of the regions on the card */
         uint32_t bytes;   /* charged bytes of the card */
@@ -31,7 +31,7 @@ struct session_segment {
         char name[SESSION_NAME_MAX];
         pthread_mutex_t lock; /* a robust mutex, shared between processes */
         uint64_t endings;
-        uint64_t uses;            /* number of uses of frames, to find the least recent one */
+        uint64_t uses;            /* number of uses of frames, for `last_use` */
         _Atomic uint32_t changes; /* number of changes of frames; a futex */
         _Atomic uint32_t waiters; /* number of processes that wait for `changes` */
         struct session_device device[SESSION_DEVICES];
@@ -45,7 +45,7 @@ struct session_segment {
 
 struct session {
         struct session_segment *segment;
-        struct session_slot *own; /* slot of this process; NULL: it only looks */
+        struct session_slot *own; /* slot of this process; NULL: the process only looks */
 };
 
 void segment_lock(struct session_segment *g);

@@ -101,9 +101,9 @@ static int settings_read(struct settings *ret)
         return 0;
 }
 
-/* Finds when a live process began, and where its stack begins (0: not visible to us); exec()
- * changes only the stack. Returns false if there is no such process. A zombie has no memory any
- * more, unless it is a main thread that ended before its other threads. */
+/* Finds when a live process began, and where its stack begins; 0: we may not see the stack. exec()
+ * changes only the stack. Returns false if the process is gone or a zombie. A zombie main thread
+ * counts as a live process while other threads run. */
 static bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
 {
         char path[64], text[1024], *field;
@@ -146,8 +146,8 @@ static bool slot_process_lives(const struct session_slot *slot)
 
 void segment_lock(struct session_segment *g)
 {
-        /* All sums are computed from the slots, so a process that is killed with the lock leaves
-         * the segment valid. */
+        /* All sums are computed from the slots. So if a process is killed while it holds the lock,
+         * the segment is still valid. */
         if (pthread_mutex_lock(&g->lock) == EOWNERDEAD)
                 (void)pthread_mutex_consistent(&g->lock);
 }
@@ -205,8 +205,8 @@ static void totals_add(struct session_totals *sum, const struct session_totals *
 #undef X
 }
 
-/* Returns a free slot, or the one that ended longest ago, whose counts are added to its devices'.
- * Needs the lock. */
+/* Returns a free slot. If there is none, returns the slot that ended longest ago, after adding its
+ * counts to the counts of the devices. Needs the lock. */
 static struct session_slot *segment_take_slot(struct session_segment *g)
 {
         struct session_slot *best = NULL;
@@ -338,7 +338,7 @@ static int segment_open_file(const char *name, bool create, mode_t mode)
         return fd;
 }
 
-/* Opens and locks the segment. The lock lasts as long as the file is open, and a mapping keeps it
+/* Opens and locks the segment. The lock lasts as long as the file is open. A mapping keeps the file
  * open, so a caller that keeps a mapping must release the lock with segment_opened(). */
 static int segment_open(const char *name, bool create, int *ret_fd)
 {

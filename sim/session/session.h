@@ -19,11 +19,13 @@
 
 enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
 
-/* The list of all counters. h2d and d2h count everything that crossed the bus. managed_ counts the
- * part that faults, prefetches and evictions of managed memory caused; mapped_ the part of host
- * memory that kernels and fills used in place. gpu_faults and cpu_faults count groups of faults
- * served together; evictions blocks (frames.h) that made room for others; freezes and thaws
- * controls that took channels off the card and put them back. */
+/* The list of all counters. h2d and d2h count everything that crossed the bus. Two prefixes count
+ * parts of that:
+ *   managed_  what faults, prefetches and evictions of managed memory moved
+ *   mapped_   what kernels and fills read and wrote in place in host memory
+ * gpu_faults and cpu_faults count groups of faults that were served together. evictions counts
+ * blocks (frames.h) that made room for other memory. freezes and thaws count the controls that
+ * took channels off the card and put them back. */
 #define SESSION_COUNTERS(X)  \
         X(h2d_bytes)         \
         X(d2h_bytes)         \
@@ -85,7 +87,7 @@ struct session_slot {
         pid_t pid;
         uint64_t start; /* start of the process, in clock ticks since boot */
         uint64_t stack; /* address of the program's stack, which exec() changes; 0: unknown */
-        uint64_t ended; /* place in the order of ended slots, so that the oldest is reused */
+        uint64_t ended; /* position in the order of ended slots; the oldest is reused first */
         char name[16];
         struct session_use device[SESSION_DEVICES];
         struct session_store host, card; /* stores of the managed memory, if there is any */
@@ -115,10 +117,10 @@ struct session;
 /* Returns the name in SIMCUDA_SESSION, or "default" if that is unset. -EINVAL: an invalid name. */
 int session_name(char ret_name[static SESSION_NAME_MAX]);
 
-/* Joins the session, and creates it if there is none, with the cards of the environment
- * (SIMCUDA_GPUS, SIMCUDA_MEMORY, SIMCUDA_BUS, SIMCUDA_CONTEXT). A session in use keeps its cards,
- * an unused one takes those of the environment. Returns 0, -EINVAL (malformed environment), -EPERM
- * (a segment of another user), -EUSERS (no free slot). */
+/* Joins the session, and creates it if there is none. The environment describes the cards of a new
+ * or unused session (SIMCUDA_GPUS, SIMCUDA_MEMORY, SIMCUDA_BUS, SIMCUDA_CONTEXT). A session in use
+ * keeps its cards. cuda: false for a process that only observes (NVML). Returns 0, -EINVAL
+ * (malformed environment), -EPERM (a segment of another user), -EUSERS (no free slot). */
 int session_join(bool cuda, struct session **ret_session);
 /* Opens a session only to look at it, until session_detach(). -ENOENT: there is no session. */
 int session_attach(const char *name, struct session **ret_session);

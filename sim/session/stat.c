@@ -183,7 +183,7 @@ struct arguments {
         char session[SESSION_NAME_MAX];
 };
 
-/* Returns false if the program ends here, with *ret_status. */
+/* Returns false if the program must exit with *ret_status. */
 static bool read_options(int argc, char *argv[], struct arguments *a, int *ret_status)
 {
         static const struct option options[] = {{"json", no_argument, NULL, 'j'},

@@ -70,8 +70,8 @@ static int protect(const struct managed *m, size_t n, uint32_t regions, int prot
 }
 
 /* Returns the regions that a fault moves, as the driver's prefetcher does. If more than half of an
- * aligned piece of a block is present, the rest of the piece moves, too; pieces double in size up
- * to the block. So six faults walk through a block. */
+ * aligned piece of a block is present, the rest of the piece moves, too. Pieces of 2, 4, ...
+ * regions are tried, up to the whole block. So six faults bring a whole block. */
 static uint32_t grow(uint32_t have, uint32_t wanted, uint32_t valid)
 {
         uint32_t all = have | wanted;
@@ -156,15 +156,15 @@ static void hold_add(struct managed_hold *hold, const struct frames_place *p)
         hold->held[hold->count++] = *p;
 }
 
-/* Moves regions of a block whose frame is pinned to the card. Needs the lock. */
+/* Moves regions of a block to the card. The frame of the block must be pinned. Needs the lock. */
 static int block_fetch(struct managed *m, size_t n, uint32_t regions, uint64_t *ret_bytes)
 {
         struct block_state *b = &m->block[n];
         uint32_t bytes = regions & b->populated;
         int r = 0;
 
-        /* Close the regions first, so that the program cannot write to them during the move. A
-         * closed region costs only a fault, so closing the whole block is safe. */
+        /* Close the regions first, so that the program cannot write to them during the move. If
+         * that fails, close the whole block: a closed region costs only a fault. */
         if (b->open & regions) {
                 catch_faults();
                 r = protect(m, n, b->open & regions, PROT_NONE);
@@ -373,7 +373,8 @@ static int host_try(uint64_t address, unsigned *ret_device, uint64_t *ret_bytes)
         return r < 0 ? r : block_open(m, n, b->valid);
 }
 
-/* Handles a fault of the processor. Returns false if no managed memory can be moved there. */
+/* Handles a fault of the processor. Returns false if the address is not in managed memory or cannot
+ * be made accessible. */
 static bool host_fault(uint64_t address)
 {
         static __thread uint64_t ready_ns;

@@ -12,9 +12,9 @@
 #define PAGE      (64 * KIB)
 #define BEHIND_NS (5 * NSEC_PER_MSEC)
 
-/* The simulated machine has one NUMA node. "unplaced": a driver that may not read or set the memory
- * policy refuses every node as an invalid argument (NVIDIA/nccl pull 2253). "full": the node has no
- * memory left. */
+/* The simulated machine has one NUMA node. "unplaced" simulates a driver that may not read or set
+ * the memory policy: it refuses every node as an invalid argument (NVIDIA/nccl pull 2253). "full"
+ * simulates a node without free memory. */
 CUresult mapped_check(const CUmemLocation *where)
 {
         const char *text = getenv("SIMCUDA_HOST_MEMORY");

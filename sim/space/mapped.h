@@ -22,8 +22,8 @@ struct mapped_use {
 };
 
 /* Notes that the kernel accesses these bytes. A page that is read or written for the first time
- * crosses the bus until *ready_ns. ret_start, ret_end: the extent of the page within the range.
- * Returns false if there is no memory. */
+ * crosses the bus until *ready_ns. [*ret_start, *ret_end) is the page, or empty if the bytes lie in
+ * several pages. Returns false if this process has no memory left. */
 bool mapped_touch(struct mapped_use *u, const struct range *r, unsigned device, uint64_t address,
                   size_t bytes, bool write, uint64_t *ready_ns, uint64_t *ret_start,
                   uint64_t *ret_end);

@@ -415,8 +415,8 @@ CUresult physical_new_host(uint64_t bytes, struct physical **ret)
         return CUDA_SUCCESS;
 }
 
-/* Opens the file again, because a duplicate of fd would share its lock, which shows the process
- * that is charged. */
+/* Opens the file again, because a duplicate of fd would share its lock. The lock shows which
+ * process is charged. */
 static int open_again(int fd)
 {
         char path[64];
@@ -446,7 +446,7 @@ int physical_export(const struct physical *p)
 }
 
 /* List of imported memory that is charged to its maker. When the maker has ended, an importing
- * process is charged. No message tells of that end, so a thread looks for it. */
+ * process is charged. The maker sends no message at its end, so a thread checks for the end. */
 static struct physical *imported;
 static bool inheriting;
 

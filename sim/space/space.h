@@ -13,7 +13,7 @@
 
 enum physical_origin {
         PHYSICAL_ALLOCATED,
-        PHYSICAL_GRAPH,   /* memory of graphs, which only the driver knows */
+        PHYSICAL_GRAPH,   /* memory that the driver allocates for graphs */
         PHYSICAL_CREATED, /* made by cuMemCreate, or imported after its maker had freed it */
         PHYSICAL_IMPORTED,
 };
@@ -27,7 +27,7 @@ struct physical {
         _Atomic unsigned pins;  /* the memory is freed when this is 0; the table has one pin */
         bool host;              /* host memory, for which no card is charged */
         enum physical_origin origin;
-        bool imported; /* another process is charged: the one that has locked the file */
+        bool imported; /* the process that has locked the file is charged, not this one */
         struct physical *next_imported;
         CUmemAllocationProp prop;
         struct physical *next; /* next in the list of the program's handles */
@@ -101,7 +101,8 @@ size_t space_range_lower(uint64_t address);
 /* Returns the number of unmappings. When it changes, a running kernel checks its ranges. */
 uint64_t space_unmappings(void);
 
-/* Pins the range at the address for use by a device; NULL: no access, or no memory. */
+/* Pins the range at the address for use by a device; NULL: no range, or no access for the
+ * device. */
 struct range *space_pin(uint64_t address, unsigned device, bool write);
 void space_unpin(struct range *r);
 
@@ -111,10 +112,10 @@ CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct ph
 /* Allocates host memory that a card uses over the bus. */
 CUresult physical_new_host(uint64_t bytes, struct physical **ret);
 /* Imports memory that another process made; the caller keeps fd. The maker is charged while it
- * holds the memory; after that, a process that has imported it. */
+ * holds the memory. After that, a process that has imported the memory is charged. */
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);
-/* Turns memory into a file with the same contents, if it is none yet. Returns 0, -errno. Needs the
- * space lock. */
+/* Turns memory into a file with the same contents, unless it is a file already. Returns 0, -errno.
+ * Needs the space lock. */
 int physical_share(struct physical *p);
 /* Returns a descriptor of shareable memory for another process, or -errno. */
 int physical_export(const struct physical *p);

@@ -1,6 +1,6 @@
-/* store.c: moves the bytes of managed memory, between the two stores of this process or, in an
- * eviction, of another process, and models the time of moves. Must never write to a file of another
- * process that is not its store, nor hold a lock while it sleeps. */
+/* store.c: moves the bytes of managed memory between the two stores of a process, and models the
+ * time of moves. In an eviction the stores may belong to another process. Must never write to a
+ * file of another process that is not its store, nor hold a lock while it sleeps. */
 #include "sim/space/store.h"
 
 #include <errno.h>
@@ -211,8 +211,8 @@ static int victim_move(const struct frames_victim *v)
                         return card;
         }
         r = copy(card, host, at, v->regions, piece);
-        /* Free the card's bytes before the frame is freed: later they could be the owner's next
-         * bytes. */
+        /* Free the card's bytes before the frame is freed. After that, the owner could write new
+         * bytes at the same place of the store. */
         if (r == 0 && frames_copied(sim.session, v, regions_bytes(v->regions)))
                 punch(card, at, v->regions);
         return r;

@@ -29,7 +29,8 @@ int store_setup(void); /* makes the stores, once, and publishes them in the sess
 /* Maps [address, address + bytes) of a store at `at`, or anywhere if `at` is 0. NULL: no room. */
 void *store_map(uint64_t at, uint64_t bytes, enum store_side side, uint64_t address,
                 int protection);
-/* Both functions move regions, and need the same lock, because they share a buffer. */
+/* Both functions move regions to the other store. They share a buffer, so the caller must hold the
+ * same lock for both. */
 int store_to_card(uint64_t block, uint32_t regions);
 int store_to_host(uint64_t block, uint32_t regions);
 void store_forget(uint64_t block, uint32_t regions);
@@ -39,8 +40,8 @@ uint64_t store_block(uint64_t block);
 /* ---- the cost of moves ---- */
 
 void store_count(unsigned device, enum session_direction direction, uint64_t bytes);
-/* Sleeps until the bus has transferred the bytes and a fault is served. *ready_ns is the end of the
- * caller's last transfer; 0: this is the first one. */
+/* Sleeps until the bus has transferred the bytes. fault: sleeps longer by the time of a fault.
+ * *ready_ns is the end of the caller's last transfer; 0: this is the first one. */
 void store_pace(uint64_t *ready_ns, unsigned device, enum session_direction direction,
                 uint64_t bytes, bool fault);
 

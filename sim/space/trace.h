@@ -10,7 +10,8 @@
 struct physical;
 
 int trace_setup(void); /* 0, or -EINVAL after a message that the file cannot be opened */
-/* Writes a line after memory was made or imported. Must precede its use by other processes. */
+/* Writes a line after memory was made or imported. Call it before other processes can use the
+ * memory. */
 void trace_came(const struct physical *p);
 /* Writes a line after this process was charged for imported memory. */
 void trace_inherited(const struct physical *p);

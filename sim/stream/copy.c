@@ -29,7 +29,8 @@ static bool is_pageable(CUdeviceptr address)
         return !space_is_device(address) && !is_known(address);
 }
 
-/* The driver reads an unknown address with the processor (measured), so such an address faults. */
+/* The driver reads an unknown address with the processor (measured). This read faults if the
+ * address is in the region of device addresses. */
 static void take_for_host(CUdeviceptr address)
 {
         if (space_is_device(address) && !is_known(address))
@@ -76,8 +77,8 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
         if (capturing)
                 return stream_submit(stream, &w, NULL, 0);
 
-        /* As in the driver, when a call with pageable memory returns, a pageable source may be
-         * changed, and a pageable target is written. */
+        /* As in the driver, when a call with pageable memory returns, the program may change a
+         * pageable source, and a pageable target has all its bytes. */
         if (wait == COPY_ASYNC && pageable_source && !pageable_target && copy->height == 1 &&
             copy->depth == 1 && copy->width <= STAGED_MOST) {
                 w.copy.staged = malloc(copy->width);

@@ -15,7 +15,7 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
 
 /* Turns the driver's descriptor of a copy into work. */
 CUresult copy_from_3d(const CUDA_MEMCPY3D *d, struct work_copy *ret_copy);
-/* Checks both ends as far as possible before the copy runs. graph: it is for a graph. */
+/* Checks both ends as far as possible before the copy runs. graph: the copy belongs to a graph. */
 CUresult copy_check(const struct work_copy *w, bool graph);
 CUresult set_check(const struct work_set *w, bool graph);
 void copy_to_3d(const struct work_copy *w, CUDA_MEMCPY3D *ret_descriptor);

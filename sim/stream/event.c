@@ -66,7 +66,7 @@ EXPORT CUresult cuEventCreate(CUevent *ret_event, unsigned int flags)
                 e->shared = shared;
                 e->shared_fd = shared_fd;
                 e->recorded = false;
-                e->records++; /* voids a late time stamp of the object's earlier use */
+                e->records++; /* so a late stamp of the earlier event is ignored */
                 e->point = (struct point){0};
                 e->stamp_ns = 0;
                 *ret_event = e;

@@ -162,7 +162,7 @@ struct gpu {
         bool oversubscribed;       /* not all allocated memory fits, or did not a moment ago */
         /* When the flag of that name ends; 0: its condition still holds. */
         uint64_t contested_until_ns, oversubscribed_until_ns;
-        int top_priority;  /* highest priority of the clients attached to this GPU */
+        int top_priority; /* highest priority of the clients attached to this GPU */
 
         uint64_t rate;         /* bytes/s of evictions */
         uint64_t handoff_ns;   /* mean cost of the last hand-offs; 0: none was measured */

@@ -11,7 +11,7 @@
 #define MEMORY_BYTES  (UINT64_C(256) << 10)
 #define PARAMETER_MAX 4096u
 #define TEXT_MAX      (16u << 10)
-#define LOOKS         8 /* looks at `cancelled` before the launch ends */
+#define LOOKS         8 /* a launch may call `cancelled` so often before it is cancelled */
 #define KERNELS_MAX   4
 #define BLOCK         40u /* threads: a full warp and a partial one */
 

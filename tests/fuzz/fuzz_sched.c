@@ -92,7 +92,7 @@ static void after(struct stage *g)
 {
         const char *broken;
 
-        /* A refused event settles nothing, so the daemon's timer has to do it. */
+        /* If the scheduler refuses an event, only the daemon's timer does what is due now. */
         if (sched_next_ns(g->s) <= g->now_ns)
                 sched_tick(g->s, g->now_ns, &g->out);
         for (;;) {

@@ -15,8 +15,9 @@ from suite import Failure
 TOGETHER = 5  # cases at a time; each has three processes at once, except in its first run
 # Memory moves before one call in a thousand and every 20 ms: some dozen times a second at most.
 TORTURE = "calls=1000,every=20ms"
-# A case whose two plain runs differ: the largest difference of another run from the first plain run.
-CLOSE_FACTOR, CLOSE = 30, 1e-5 # times the difference of the plain runs, or this difference; the larger counts
+# If the two plain runs of a case differ, another run may differ from the first plain run by CLOSE_FACTOR times that
+# difference, or by CLOSE, whichever is larger.
+CLOSE_FACTOR, CLOSE = 30, 1e-5
 NOT_HERE = "not here: "  # begins the row of a case that cannot run
 
 QUIET_JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true"
@@ -142,7 +143,7 @@ def verdict(difference, usual, error):
 
 
 def finite(difference):
-    """Returns None if there is no number, because results are missing or have another shape."""
+    """Returns the difference, or None if it is no number, because results are missing or have another shape."""
     return difference if math.isfinite(difference) else None
 
 

@@ -1,6 +1,6 @@
-"""The inference of the part `overflow-inference`: an embedding, of which a token reads a row, and 12 layers of the same
-size in all, which a token reads in full. The argument is the memory in MiB; a line on stdin runs some tokens ("run") or
-names an order of priorities ("best", "worst")."""
+"""The inference of the part `overflow-inference`: an embedding, of which a token reads a row, and 12 layers that
+together have the same size, which a token reads in full. The argument is the memory in MiB; a line on stdin runs some
+tokens ("run") or names an order of priorities ("best", "worst")."""
 
 import json
 import sys

@@ -3,7 +3,7 @@ True, False, OPEN, or None if there is no goal."""
 
 import textwrap
 
-OPEN = "open"  # the interval contains the goal, so that the goal is neither met nor missed
+OPEN = "open"  # the interval contains the goal, so it is not known whether the goal is met
 MARKS = {None: "", True: "met", False: "**short**", OPEN: "open"}
 SLOWER_PERCENT = 3  # counts as equally fast: medians of a few runs differ by this much among themselves
 

@@ -122,7 +122,8 @@ def pace(part, result):
                                  True, **env) for kind, env in (("own", {}), ("pools", POOLS))}
     for p in trainers.values():
         p.expect("ready", part.deadline)
-    # Both train before the measurements: those take as many steps as time allows, so the losses could not be compared.
+    # Both train before the measurements. A measurement takes as many steps as time allows, so its losses cannot be
+    # compared.
     for kind, p in trainers.items():
         p.say("train 20 10")
         p.expect("trained", part.deadline)

@@ -173,7 +173,7 @@ def runs_of(row):
 
 
 def programs_of(parts, name):
-    """Returns {program: (its row, {run: result})}; the plain run stands alone if the program has no other."""
+    """Returns {program: (its row, {run: result})}. Only the plain run is in it if the program has no other run."""
     rows = {n: r for n, r in parts.get(name, {}).items() if isinstance(r, dict) and "plain" in r}
     return {n: (r, {w: said_of(r, x) for w, x in runs_of(r).items()}
                 or {"plain": "no runs" if r["plain"] in GOOD else r["plain"]}) for n, r in rows.items()}

@@ -1,4 +1,4 @@
-/* blocks.c: launches the kernels, and keeps device memory that follows the pattern. */
+/* blocks.c: launches the kernels; allocates, fills and checks memory that follows the pattern. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,8 +26,8 @@ void kernels_load(struct kernels *k)
                 TRY(cu.ModuleGetFunction(table[i].function, k->module, table[i].name));
 }
 
-/* Returns enough threads to fill any card, but few for little memory, because a thread costs more
- * than a word. */
+/* Returns a number of thread blocks: enough to fill any card, but few for little memory, because a
+ * thread costs more time than a word. */
 unsigned kernels_grid(uint64_t words)
 {
         return (unsigned)MIN(MAX(words / (THREADS * UINT64_C(64)), UINT64_C(1)), UINT64_C(1056));

@@ -1,9 +1,11 @@
 /* broken: fills its memory, breaks its context with a kernel that writes to an unmapped address,
- * and lives on.
- * --how beside: a second context has as much memory. --how elsewhere: a second GPU is the one that
- * fails. Lines on stdin, each answered: break [MS] launches the failing kernel, behind a kernel
- * that takes MS; pool prints what the first GPU gets from a pool of the second, and whether the
- * first GPU still works. */
+ * and goes on.
+ * --how beside: a second context has as much memory. --how elsewhere: the context that fails is on
+ * a second GPU. Obeys the lines on stdin, and answers each:
+ *
+ *   break [MS]   launches the failing kernel, behind a kernel that takes MS milliseconds
+ *   pool         the first GPU allocates from a pool of the second, then does other work; prints
+ *                the driver's answers */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +37,7 @@ static void world_fill(struct world *w, size_t first)
         TRY(cu.CtxSynchronize());
 }
 
-/* Prints the answers of a context that has failed. */
+/* Makes calls in a context that has failed, and prints the driver's answers. */
 static void say_answers(const struct world *w)
 {
         CUdeviceptr verdict = w->b.verdict;

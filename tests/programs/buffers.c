@@ -1,7 +1,8 @@
-/* buffers: buffers of different use. Obeys the lines on stdin and answers each with a JSON line:
+/* buffers: buffers of which some are used more often than others. Obeys the lines on stdin and
+ * answers each with a JSON line:
  *
  *   alloc N SIZE           makes and fills buffer number N       free N
- *   priority N P           sets a priority by sublet.h           check     checks everything
+ *   priority N P           sets its priority (sublet.h)          check     checks everything
  *   cycle UNITS N:T ...    does that many units of work; each checks and rewrites buffer N T times;
  *                          N:T:SIZE checks its first SIZE bytes T times
  *   until FILE N:T ...     does such units until the file exists

@@ -1,8 +1,9 @@
 /* captures: several threads capture graphs slowly at the same time, while another thread works
- * beside them. Each graph steps all of its thread's memory, and is launched.
+ * beside them. Each graph checks and rewrites all of its thread's memory, and is launched.
+ * --count: number of threads. --ms: how long each thread pauses in its capture. --how:
  *
- *   global, local, relaxed   the capture's mode; --count threads; each waits --ms in its capture
- *   free                     relaxed; memory is freed in the middle of each capture
+ *   global, local, relaxed   the mode of the captures
+ *   free                     mode relaxed; memory is freed in the middle of each capture
  *   endless                  one capture ends only when everything else has ended */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -42,7 +43,7 @@ static void steps(struct worker *w, size_t from, size_t to)
                             pattern_key(options.seed, round_now + 1), w->b.verdict, w->b.stream);
 }
 
-/* Allocates during a capture, as a growing cache does: its thread is in relaxed mode then. */
+/* Allocates during a capture, as a growing cache does. Meanwhile the thread is in relaxed mode. */
 static void allocate_as_frameworks_do(void)
 {
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -73,7 +74,8 @@ static CUgraphExec capture(struct worker *w)
         steps(w, w->b.n / 2, w->b.n);
         TRY(cu.StreamEndCapture(w->b.stream, &graph));
         atomic_fetch_sub(&capturing, 1);
-        /* Waits, because later calls would break another thread's capture in global mode. */
+        /* Waits for all captures to end, because in global mode the calls below would break a
+         * capture of another thread. */
         (void)pthread_barrier_wait(&step);
         TRY(cu.GraphInstantiateWithFlags(&exec, graph, 0));
         TRY(cu.GraphDestroy(graph));

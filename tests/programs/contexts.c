@@ -1,5 +1,5 @@
-/* contexts: makes a second context beside the primary one, does a little work in each, and destroys
- * the second. --rounds times. */
+/* contexts: in each of --rounds rounds, makes a second context beside the primary one, does a
+ * little work in each, and destroys the second. */
 #include "base/macros.h"
 #include "program.h"
 

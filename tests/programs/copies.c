@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "program.h"
 
-/* Two device blocks and their models; all copies stay within these. */
+/* Two device blocks. Each has a model on the host: the contents that the block must have. */
 static struct side {
         CUdeviceptr at;
         uint8_t *model;

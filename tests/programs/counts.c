@@ -1,12 +1,13 @@
 /* counts: on each of --count GPUs a kernel counts, into memory of the card and of the host, until
- * it is told to end. The step of all memory is queued behind the kernel. So a test can see in host
- * memory whether the kernel runs or is frozen. The main thread calls the driver only for `start`,
- * `end`, `fresh` and at the end of the program. Orders on stdin:
+ * it is told to end. A test sees by the count in host memory whether the kernel runs or is frozen.
+ * Behind the kernel, `step` kernels are queued that check and rewrite all memory. The main thread
+ * calls the driver only for `start`, `end`, `fresh`, `gone` and at the end of the program. Orders
+ * on stdin:
  *
- *   start        launches the kernels, and queues the steps behind them
+ *   start        launches the kernels, and queues the `step` kernels behind them
  *   look         prints how far the kernels have counted
  *   call NAME    another thread makes this call, and prints a line when it has returned
- *   end          ends the kernels, and prints the sum of the steps behind them
+ *   end          ends the kernels, and prints the sum of the `step` kernels
  *   fresh        after the call `reset`: fills and checks new memory
  *   gone         destroys all contexts
  *   fork         forks a child that ends at once

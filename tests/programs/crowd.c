@@ -1,5 +1,5 @@
-/* crowd: --count threads (8) first use each GPU except the first one at the same moment. They keep
- * their contexts until stdin ends. */
+/* crowd: --count threads (default 8) make their first use of GPU 1 at the same moment, then of GPU
+ * 2, and so on. They keep their contexts until stdin ends. */
 #include <pthread.h>
 #include <stdio.h>
 

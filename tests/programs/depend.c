@@ -1,5 +1,5 @@
-/* depend: work that waits for work submitted later. Each round queues the step of all memory behind
- * something that only another thread's call releases, --ms later:
+/* depend: work that waits for work submitted later. Each round queues kernels that check and
+ * rewrite all memory. They wait for something that another thread releases --ms later. --how:
  *
  *   value    a stream waits for a value in memory; a copy on another stream writes the value
  *   write    the same, but cuStreamWriteValue32 on another stream writes the value
@@ -10,7 +10,7 @@
  *   inside   as value, while a thread is inside a copy that waits for all that work
  *   full     as value, while a thread is inside the driver because the stream's queue is full
  *   fullhost as full, but a host thread writes the value and needs no driver for it
- *   fullfree as fullhost, and another thread is inside cuMemFree while the writing one allocates
+ *   fullfree as fullhost, and another thread is inside cuMemFree while the writing thread allocates
  *   delay    a kernel looks for a value in host memory; the submitting thread itself writes it,
  *            --ms after it has submitted everything behind the kernel */
 #include <pthread.h>
@@ -47,7 +47,7 @@ static void host_function(void *round)
                 (void)nanosleep(&nap, NULL);
 }
 
-/* Submits all work of the round that can be submitted before the round is released. */
+/* Submits what the round waits for, and behind it the round's work. */
 static void hold_back(uint32_t round)
 {
         switch (how) {
@@ -151,8 +151,8 @@ int main(int argc, char **argv)
         (void)alarm(MOST_S);
         blocks_allocate(&b, options.bytes, options.block, 0);
         blocks_fill(&b, 0);
-        /* Makes streams that synchronise with the default stream, except beside a thread that waits
-         * for all of them. */
+        /* These streams synchronise with the default stream. With --how inside, the stream `other`
+         * does not, because a thread waits inside a copy for all streams that do. */
         TRY(cu.StreamDestroy(b.stream));
         TRY(cu.StreamCreate(&b.stream, 0));
         TRY(cu.StreamCreate(&other, how == INSIDE ? CU_STREAM_NON_BLOCKING : 0));

@@ -1,5 +1,5 @@
-/* driver.c: fills the table of driver functions through one of the doors. It must never fall back
- * to another door: a test would then test the wrong one. */
+/* driver.c: fills the table of driver functions through one of the doors (driver.h). It must never
+ * fall back to another door, because a test would then test the wrong one. */
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ static const struct symbol symbols[] = {
 };
 #define SYMBOLS (sizeof(symbols) / sizeof(symbols[0]))
 
-/* The entry points of the driver, with the flags that cuGetProcAddress takes for each symbol. */
+/* The base name and the version by which cuGetProcAddress finds each symbol of the driver. */
 static const struct entry_point {
         const char *base, *symbol;
         int since;

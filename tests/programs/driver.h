@@ -3,7 +3,7 @@
  *   linked     by linked symbols (the default of a program that is linked with libcuda.so.1)
  *   dlsym      by dlopen() and dlsym() (the default of the programs in dl/, which are not linked)
  *   getproc    by cuGetProcAddress_v2, found with dlsym()
- *   getproc1   by cuGetProcAddress of before CUDA 12
+ *   getproc1   by the cuGetProcAddress from before CUDA 12
  *
  * A door that cannot be opened ends the program with PROGRAM_EXIT_SETUP. */
 #pragma once
@@ -27,5 +27,5 @@ struct driver {
 
 extern struct driver cu;
 
-/* per_thread_default_streams: uses the symbols for which a NULL stream is the thread's own. */
+/* per_thread_default_streams: uses the symbols for which NULL means the calling thread's stream. */
 void driver_open(bool per_thread_default_streams);

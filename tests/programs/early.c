@@ -1,9 +1,9 @@
-/* early: forks while another thread's first call loads the driver. The parent's call gets its
- * normal answer.
+/* early: forks while another thread's first call loads the driver. The parent's call must succeed.
+ * The child's calls must fail with CUDA_ERROR_NOT_INITIALIZED.
  *
- * A test runs it with slowdriver.c, a driver that reports on SLOW_SAYS that it is being loaded and
- * waits for the end of SLOW_WAITS, and preloads the library, because this program is linked to
- * none. The child has no driver, and its calls say so. */
+ * A test runs this program with slowdriver.c. That driver reports on the pipe SLOW_SAYS that it is
+ * being loaded, and then waits until the pipe SLOW_WAITS is closed. The test preloads libsublet,
+ * because this program is not linked with a driver. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

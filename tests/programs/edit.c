@@ -3,7 +3,7 @@
  *
  *   random N   changes every byte, from seed N     poke OFFSET   changes one byte
  *   zero       clears every byte                   renew BLOCK   frees one block, allocates zeros
- *   wake       submits work that touches nothing   check         compares every byte
+ *   wake       submits work on other memory        check         compares every byte
  *   exit       checks and leaves (so does the end of stdin)
  *
  * With --rounds it takes no orders: each round changes some bytes, or none. */

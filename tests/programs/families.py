@@ -28,8 +28,8 @@ PROGRAMS = {
 NEED_A_DAEMON = ("surface",)
 
 # Programs with work in flight that waits for later work, with long captures, or with memory that they map themselves.
-# They check their memory and print sums that can be recomputed. "inside" is left out, because a real GPU never finishes
-# it, with sublet or without.
+# They check their memory and print sums that can be recomputed. `depend --how inside` is left out, because a real GPU
+# never finishes it, with sublet or without.
 TANGLED = {
     **{f"depend-{how}": ["depend", "--how", how, "--bytes", "16MiB", "--block", "2MiB", "--ms", "30", "--rounds", "2"]
        for how in ("value", "write", "kernel", "host", "function")},
@@ -39,7 +39,7 @@ TANGLED = {
        for how in ("segments", "pages", "sleep", "one", "export", "threads")},
 }
 
-# Torture that is frequent enough for a short program; less frequent for programs that make thousands of calls.
+# How often torture moves memory: often enough for a short program, less often for programs with thousands of calls.
 TORTURE = "calls=5,every=2ms"
 TORTURE_OF = {"small": "calls=50,every=2ms", "launches": "calls=50,every=2ms"}
 

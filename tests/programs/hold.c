@@ -3,7 +3,7 @@
  *   touch      check and rewrite everything         verify     check everything
  *   info       print the driver's free bytes        wait FILE  wait until the file exists
  *   look N     check only the first N blocks
- *   array MIB  replace the array by one of that size; 0: by none
+ *   array MIB  destroy the program's array, and make one of that size unless it is 0
  *   spin MS    run one long kernel
  *   load FILE  load a library
  *   exit       check and leave (so does the end of stdin)

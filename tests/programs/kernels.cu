@@ -7,7 +7,7 @@
 struct verdict {
         unsigned long long mismatches;
         unsigned long long sum;       // of all words read, modulo 2^64
-        unsigned long long first_bad; // lowest pattern address that was wrong; all ones: none
+        unsigned long long first_bad; // lowest pattern address that was wrong; all ones if none was
 };
 
 static __device__ __forceinline__ void report(struct verdict *v, unsigned long long bad,
@@ -88,7 +88,7 @@ extern "C" __global__ void add(uint64_t *to, const uint64_t *from, uint64_t word
                 to[i] += from[i];
 }
 
-// Keeps the GPU busy for that time, then counts.
+// Keeps the GPU busy for that time, then adds 1 to *counter.
 extern "C" __global__ void spin(uint64_t ns, unsigned long long *counter)
 {
         uint64_t start, now;
@@ -114,8 +114,8 @@ extern "C" __global__ void stamp(uint64_t ns, uint64_t *out)
         out[1] = now;
 }
 
-// Waits for a value that another stream, the host or another process writes, then writes an answer. Gives
-// up after most_ns, which *late counts.
+// Waits for a value that another stream, the host or another process writes, then writes an answer. After
+// most_ns it waits no longer, and adds 1 to *late.
 extern "C" __global__ void await(const volatile uint32_t *flag, uint32_t value,
                                  volatile uint32_t *answer, uint32_t answer_value, uint64_t most_ns,
                                  unsigned *late)
@@ -148,7 +148,7 @@ extern "C" __global__ void tiny(unsigned *counter)
 extern "C" __global__ void reduce(const uint64_t *base, uint64_t words, uint64_t *partial,
                                   unsigned *done, uint64_t *out)
 {
-        extern __shared__ uint64_t dynamic_shared[]; // one a warp
+        extern __shared__ uint64_t dynamic_shared[]; // one word for each warp
         __shared__ unsigned odd, last;
         unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
         uint64_t stride = (uint64_t)gridDim.x * blockDim.x;

@@ -1,6 +1,7 @@
-/* late: threads that use the GPU while they end. Each round starts --count threads (4). Each thread
- * fills memory of its own; its destructors, which run after the libraries' destructors, check,
- * rewrite and free that memory. The main thread works at the same time, as fill does. */
+/* late: threads that use the GPU while they end. Each round starts --count threads (default 4).
+ * Each thread fills memory of its own. A destructor of the thread, which runs after the libraries'
+ * destructors, checks, rewrites and frees that memory. The main thread works at the same time, as
+ * the program `fill` does. */
 #include <limits.h>
 #include <pthread.h>
 
@@ -12,7 +13,7 @@ enum { THREADS_MAX = 64, OWN_BYTES = 1 << 20 };
 struct worker {
         pthread_t thread;
         struct blocks b;
-        unsigned number, ends; /* ends: destructors that have run so far */
+        unsigned number, ends; /* ends: how often the destructor has run */
 };
 
 static pthread_key_t key;
@@ -54,7 +55,7 @@ int main(int argc, char **argv)
                 &(struct options){.bytes = 32 * MIB, .block = 4 * MIB, .rounds = 3, .count = 4},
                 false);
         n = (unsigned)MIN(MAX(options.count, UINT64_C(1)), (uint64_t)THREADS_MAX);
-        /* Made after cuInit, so that the libraries' keys have lower numbers and run first. */
+        /* This key is made after cuInit, so the libraries' destructors run before this one. */
         if (pthread_key_create(&key, ending))
                 program_fail(PROGRAM_EXIT_SETUP, "cannot create a key");
         blocks_allocate(&b, options.bytes, options.block, 0);

@@ -1,6 +1,6 @@
-/* launches: --count tiny kernels in a row, then a synchronise; --rounds times after a warm-up.
- * Prints the nanoseconds a launch, once at the start and once for each line on stdin. With --bytes
- * it holds memory as well. */
+/* launches: measures --rounds times, after a warm-up, how long --count launches of a tiny kernel
+ * and a synchronise take. Prints the nanoseconds for one launch, once at the start and once for
+ * each line on stdin. With --bytes it holds memory as well. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,13 +1,13 @@
 /* leave: threads that wait at the gate when they or their process end. The program fills its
- * memory, prints a line, and waits for the file --sample. Then --count threads submit. What
- * happens after --ms milliseconds:
+ * memory, prints a line, and waits for the file --sample. Then --count threads submit. --how says
+ * what happens after --ms milliseconds:
  *
  *   cancel   they are cancelled and joined; accepted work is counted, and all memory is checked
  *   signal   they are sent signals, again and again
  *   exit     the process exits as soon as the file --until exists, and an exit handler
  *            frees its memory
- *   join     the same, and a handler from before cuInit joins the threads, as destructors of static
- *            objects do
+ *   join     the process exits, too; an exit handler that was registered before cuInit joins the
+ *            threads, as destructors of static objects do
  *   fork     a child is forked while other threads call the driver; the child calls it and exits;
  *            again and again */
 #include <errno.h>
@@ -49,7 +49,7 @@ static void *submit(void *argument)
         CUresult r;
         int old;
 
-        /* No thread is cancelled between the driver's bookkeeping and the program's own. */
+        /* A thread must not be cancelled between the driver's change and the program's record. */
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
         program_thread();
         atomic_fetch_add(&begun, 1);
@@ -72,7 +72,7 @@ static void *submit(void *argument)
         return NULL;
 }
 
-/* Makes calls that depend on no other thread, so that a fork happens in the middle of one. */
+/* Makes calls all the time that wait for no other thread, so that a fork finds one going on. */
 static void *ask(void *unused)
 {
         size_t total_bytes;

@@ -1,15 +1,16 @@
 /* managed: the evaluation program of the study of Unified Memory that test_managed.py repeats. The
- * processor first writes chunks of managed memory; one kernel uses each chunk, one thread each
- * word, in order. Obeys the lines on stdin, and answers each with a JSON line:
+ * processor first writes chunks of managed memory. Then kernels use the chunks in order, one kernel
+ * for each chunk and one thread for each word. Obeys the lines on stdin, and answers each with a
+ * JSON line:
  *
  *   init          the processor writes everything     check   the processor compares everything
- *   run [N]       N times (1) a kernel on each chunk, or until the file of --until exists
+ *   run [N]       a kernel on each chunk, N times (default 1), or until the file --until exists
  *   reverse       a kernel on each chunk once, the last chunk first
  *   prefetch      everything moves to the card         home    everything moves to the host
  *   touch         the processor reads a word of each 64 KiB of the first chunk
  *   copies        the card fills, copies and writes values in the last chunk, and undoes it
  *   mostly        advises read-mostly for the end of the first chunk and the start of the second
- *   alloc SIZE    allocates ordinary memory            refuse SIZE  tries to, and must be refused
+ *   alloc SIZE    allocates ordinary memory            refuse SIZE  the driver must refuse it
  *   end           (so does the end of stdin) */
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static void check(void)
 }
 
 /* Uses the copy engine: copies the last chunk's first half to its second half through pinned
- * memory, writes other words between, and copies the second half back. */
+ * memory, writes other words in between, and copies the second half back. */
 static void copies(void)
 {
         struct chunk *last = &mine.chunk[mine.n - 1];

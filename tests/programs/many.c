@@ -1,11 +1,13 @@
 /* many: --count small allocations of up to --block bytes, by cuMemAlloc or (--how async)
- * cuMemAllocAsync, and the cost of each. Waits for a line on stdin before each step, so that
- * another process can look at the card:
+ * cuMemAllocAsync, and the cost of each. Prints "ready". Waits for a line on stdin before each
+ * step, so that another process can look at the card:
  *
- *   (begin) take  (held) churn  (churned) free  (freed)
+ *   1. makes all allocations; prints "held" and "touched"
+ *   2. frees a twentieth of them and allocates them again; prints "churned"
+ *   3. frees a twentieth of them; prints "freed"
  *
- * A twentieth of the allocations is freed and allocated again, and freed. Not all, because with a
- * million some drivers take 0.1 ms for each. The others end with the context. */
+ * It does not free all, because some drivers take 0.1 ms for each free if there are a million. The
+ * rest end with the context. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

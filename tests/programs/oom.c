@@ -1,6 +1,6 @@
 /* oom: allocates until the card is full, twice, and compares the driver's figures with its own:
- * free falls by the allocated bytes, the refusal comes exactly when free is used up, and all bytes
- * are free again after the frees. */
+ * the free bytes fall by the allocated bytes, an allocation is refused only when no block is free,
+ * and all bytes are free again after the frees. */
 #include <stdlib.h>
 
 #include "base/macros.h"

@@ -2,9 +2,9 @@
  * stream frees the memory, whichever stream gets the memory next. --how:
  *
  *   streams  several streams allocate, hand over and free, with slow kernels between
- *   cache    --bytes stay allocated, and --count times --block are freed and kept by the pool; then
- *            lines on stdin: verify, take (allocates the freed bytes again), trim, exit
- *   graph    a graph allocates --bytes, launched --rounds times */
+ *   cache    --bytes stay allocated; --count blocks of --block bytes are freed, and the pool keeps
+ *            them; lines on stdin: verify, take (allocates the freed bytes again), trim, exit
+ *   graph    a graph that allocates --bytes is launched --rounds times */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* pair: one of two processes that wait for each other, as workers of one training job do. Each
- * round steps all memory and writes its number to a page of the file --sample that both have
- * mapped. A kernel waits there for the other process's number before the round ends. --seed 1 and 2
- * are the two sides. */
+/* pair: one of two processes that wait for each other, as workers of one training job do. Both have
+ * mapped a page of the file --sample. Each round checks and rewrites all memory, and writes the
+ * round's number to the page. Before the round ends, a kernel waits in the page for the other
+ * process's number. --seed is 1 in one process and 2 in the other. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ int main(int argc, char **argv)
                 uint64_t key = pattern_key(options.seed, round);
                 uint64_t next_key = pattern_key(options.seed, round + 1);
 
-                /* The first side decides which round is the last. */
+                /* The process with --seed 1 decides which round is the last. */
                 if (page_word == 0)
                         last = !program_more(round + 1);
                 for (size_t i = 0; i < b.n; i++)
@@ -67,7 +67,7 @@ int main(int argc, char **argv)
                 if (page_word == 1)
                         last = ((volatile uint32_t *)page)[64] == round + 1;
                 round++;
-                /* No side writes the next round's number before the other has seen this one. */
+                /* Neither process writes the next number before the other has seen this one. */
                 if (!last) {
                         TRY(cu.StreamWriteValue32(b.stream, mine + 4, round, 0));
                         launch_await(others + 4, round, 0, 0, MOST_NS, late, b.stream);

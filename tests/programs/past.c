@@ -1,6 +1,6 @@
-/* past: as fill, but its kernels and its waits bypass every entry point that can be intercepted: it
- * reads their addresses from the driver's own table of symbols, and also makes its stream by them.
- * Only memory comes through the entry points. --ms: a pause before that. */
+/* past: works as `fill` does, but makes its stream, launches and waits without the entry points
+ * that can be intercepted. It reads the addresses of these functions from the driver's symbol
+ * table. It allocates through entry points, then pauses for --ms, then bypasses them. */
 #include <elf.h>
 #include <link.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* pattern.h: the contents of a test program's memory: each word is a function of address, round and
+/* pattern.h: the contents of a test program's memory. Each word is a function of address, round and
  * seed.
  *
  * Shared by the kernels (kernels.cu), the programs and the checker, which recomputes it without a
@@ -14,8 +14,8 @@
 #define PATTERN_FUNCTION static inline
 #endif
 
-/* The pattern does not use the driver's addresses, but those at which a program's block number i
- * begins in the pattern. They are the same in every run, so that runs can be compared. */
+/* Returns the address at which a block with this number begins in the pattern. The pattern does not
+ * use the driver's addresses, because runs can be compared only if the pattern is the same. */
 PATTERN_FUNCTION uint64_t pattern_origin(uint64_t block)
 {
         return (block + 1) << 40;

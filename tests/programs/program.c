@@ -183,7 +183,7 @@ void program_begin(int argc, char **argv, const struct options *defaults, bool p
 {
         program_options(argc, argv, defaults);
         driver_open(per_thread);
-        /* Some programs check in this way whether CUDA is there. */
+        /* Some programs make this call before cuInit to check whether CUDA is there. */
         if (getenv("PROGRAM_EARLY") &&
             cu.DevicePrimaryCtxRetain(&context, 0) != CUDA_ERROR_NOT_INITIALIZED)
                 program_fail(PROGRAM_EXIT_WRONG, "a context before cuInit");

@@ -1,6 +1,6 @@
 /* revive: one thread releases the primary context for the last time while --ms of work are in
- * flight, and another thread retains it during the release; --count times. Then --bytes are
- * allocated and filled in the context, and stay until stdin ends. */
+ * flight, and another thread retains the context during the release. This happens --count times.
+ * Then --bytes are allocated and filled in the context, and stay until stdin ends. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -44,7 +44,7 @@ extern struct playground play;
 
 /* Writes new contents to play.h. */
 void play_fill(void);
-/* Waits for all work, and checks that as many bytes there are equal to those of play.h. */
+/* Waits for all work, and checks that the bytes at `at` are equal to the first bytes of play.h. */
 void play_expect(CUdeviceptr at, size_t bytes, const char *after);
 /* Returns the word at an address. */
 uint32_t play_word(CUdeviceptr at);
@@ -53,7 +53,7 @@ uint32_t play_word(CUdeviceptr at);
 void submit_plain(void);
 void submit_per_thread(void);
 
-/* Call the entry points without such variants (surface_rest.c). */
+/* Call the entry points that have no per-thread variant (surface_rest.c). */
 void rest_modules(void);
 void rest_memory(void);
 void rest_virtual(void);

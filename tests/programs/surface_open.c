@@ -1,5 +1,5 @@
-/* surface_open.c: finds every entry point through one of the doors. It must never fall back to
- * another door. */
+/* surface_open.c: finds every entry point through one of the doors (driver.h). It must never fall
+ * back to another door. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +44,7 @@ static void open_by_dlsym(void *library)
                 table[i] = dlsym(library, rows[i].symbol);
 }
 
-/* If the driver has dropped the row's version it may return another version; then the row is left
- * out. */
+/* Leaves out a row if cuGetProcAddress finds no entry point for it. */
 static void open_by_name(void *library, bool version2)
 {
         __typeof__(cuGetProcAddress) *get1 = dlsym(library, "cuGetProcAddress");

@@ -573,9 +573,9 @@ static void green(void)
         TRY(all.cuMemFree_v2(p));
 }
 
-/* Resets the primary context. The next retain makes the old handle valid again. The count is
- * unchanged (measured), but it is not known whether that retain adds to it, so there is one retain
- * more. */
+/* Resets the primary context. The next retain makes the old handle valid again. A reset leaves the
+ * retain count unchanged (measured). Whether the retain after the reset is counted is not known, so
+ * this function retains once more than needed. */
 static void reset(CUresult (*reset_it)(CUdevice), CUresult (*release)(CUdevice))
 {
         CUcontext c, again;

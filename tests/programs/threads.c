@@ -1,4 +1,4 @@
-/* threads: --count threads (4), each with its own stream and its own part of the memory. */
+/* threads: --count threads (default 4), each with its own stream and its own part of the memory. */
 #include <pthread.h>
 
 #include "base/macros.h"

@@ -81,7 +81,7 @@ static void segments(uint64_t round)
         }
 }
 
-#define WANDER_MAX 512u /* blocks that wander at a time at most */
+#define WANDER_MAX 512u /* limit of the blocks that wander between two rounds */
 
 static CUdeviceptr *holes;
 
@@ -216,7 +216,7 @@ static void one_begin(void)
         TRY(cu.MemRelease(h));
 }
 
-/* The two mappings take turns: the next writable mapping is made anew. */
+/* Makes the read-only mapping writable, and maps the other addresses again as read-only. */
 static void one(uint64_t round)
 {
         const uint64_t bytes = b.n * options.block;

@@ -1,14 +1,15 @@
 """Compares the library's accounts of a process's memory on a card with the figures of the simulated driver.
 
-Both write into one file. The driver writes a line (`card`) before each call returns that made or released memory. The
-library writes two lines (`created`, `on_card`) whenever no memory comes or goes. So each line of the library is
-compared with the driver's last line before it."""
+Both write into one file. When a call has made or released memory, the driver writes a line (`card`) before the call
+returns. The library writes two lines (`created`, `on_card`) at moments at which it neither makes nor releases memory.
+So each line of the library is compared with the driver's last line before it."""
 
 import collections
 import json
 
-# Tolerance of `on_card`. Above the driver's figure: contexts that are being made. Below it: memory that only the driver
-# knows, such as variables of modules, and the memory of graphs, which comes in steps of 32 MiB.
+# How much more, and how much less, than the driver's figure the library's `on_card` may be. It is more while a context
+# is being made. It is less because only the driver knows some memory: variables of modules, and the memory of graphs,
+# which comes in steps of 32 MiB.
 MORE, LESS = 2 << 20, 8 << 20
 
 NOTHING = {"bytes": 0, "created": 0, "imported": 0, "graphs": 0}
@@ -17,8 +18,8 @@ NOTHING = {"bytes": 0, "created": 0, "imported": 0, "graphs": 0}
 def agrees(said, card, context):
     if said["event"] == "created":
         return said["bytes"] == card["created"]
-    # When a process ends, the memory that it shared moves to another process's figure. Driver and library do this in no
-    # fixed order.
+    # When a process ends, the memory that it shared is counted for another process. Driver and library change their
+    # figures in no fixed order.
     return card["bytes"] - card["graphs"] - max(LESS, context) <= said["bytes"] <= card["bytes"] + card["imported"] + max(MORE, context)
 
 

@@ -18,8 +18,8 @@ def pytest_configure(config):
     # Python 3.12 warns about fork() because pytest's workers have a thread. The tests' children do not need it.
     config.addinivalue_line("markers", "freeze(mode): SUBLET_FREEZE of all programs, also where the suite runs in another mode")
     config.addinivalue_line("filterwarnings", "ignore:.*use of fork:DeprecationWarning")
-    # A shell without job control starts background commands with SIGINT ignored, and the programs under test would
-    # inherit that setting.
+    # A shell without job control starts background commands with SIGINT ignored. The programs under test would inherit
+    # that, so this process handles SIGINT again.
     if threading.current_thread() is threading.main_thread():  # only the main thread may set a handler
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -23,14 +23,15 @@ def count(program):
 
 
 def await_count(*programs, more=1000):
-    """Waits until the kernels of these programs have counted on."""
+    """Waits until the kernel of each program has counted at least `more` further."""
     goal = {p: count(p) + more for p in programs}
     wait_for(lambda: all(count(p) >= n for p, n in goal.items()), 60, "kernels to go on",
              report=lambda: "\n".join(p.report() for p in programs))
 
 
 def begin(program):
-    """Waits until the program's kernel runs and it can be frozen and moved, that is, until it has a second context."""
+    """Starts the program's kernel. Waits until the kernel runs and the program has a second context, without which its
+    memory cannot be moved while it is frozen."""
     program.order("start")
     await_count(program)
     world = program.world

@@ -1,9 +1,10 @@
 """Seeded faults: a seed describes a fault in a small world, and run() checks that every other program survives it.
 
-Three programs share a card that has room for the small one beside either of the large two. The seed says which process
-is killed or stopped, at which point, and what happens before it goes on. Points are the simulated driver's calls
-(sim/session/fault_points.def and those below) and the daemon's (src/daemon/setup/kill_points.def). Afterwards every
-survivor has gone on with the right bytes, and nothing is left on the card, in the ledger or on the host."""
+Three programs share a card. It has room for the small program and one of the two large programs. The seed says which
+process is killed or stopped, at which point, and what happens before a stopped process goes on. Points in a program are
+calls of the simulated driver (sim/session/fault_points.def and those below); points in the daemon are listed in
+src/daemon/setup/kill_points.def. Afterwards every survivor must have gone on with the right bytes, and nothing may be
+left on the card, in the ledger or on the host."""
 
 import ctypes
 import json
@@ -19,7 +20,7 @@ from world import ROOT, World, is_stopped, wait_for
 
 PATIENCE = 60  # s: far longer than any step takes, because the machine may be busy
 MEMORY, LARGE, SMALL, BLOCK = "32MiB", "16MiB", "2MiB", "2MiB"
-OVER_MOST = 4  # looks at the status, 20 ms apart, that may show too high a charge
+OVER_MOST = 4  # after a restart of the daemon, so many successive looks may not all show too high a charge
 CONFIG = {"quantum": "60ms", "grace": "300ms"}
 
 # ---- the points ----
@@ -113,7 +114,7 @@ class FaultWorld(World):
         self.returning = self.daemon is not None
         if not point:
             return self.start_daemon(config=CONFIG)
-        # The daemon may reach its point before it answers an order, so nothing waits for that answer.
+        # The daemon may reach its point before it answers an order, so do not wait until it answers.
         return self.start_daemon(config=CONFIG, wait=False, binary="subletd-test", SUBLET_KILL_POINT=point)
 
     def fill(self, seed, size, fail=None, pause_ms=2):

@@ -247,7 +247,7 @@ class Bystander:
         self.times.append(time.monotonic() - before)
 
     def ask_for(self, seconds, pause=0.005):
-        """Asks for that many seconds: the bystander must never be dropped, and always be answered."""
+        """Asks again and again for that many seconds. The daemon must always answer, and never drop the bystander."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.ask()

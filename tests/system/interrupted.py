@@ -65,8 +65,9 @@ class Program:
         return status
 
     def launch(self):
-        """Calls cuGraphLaunch(graph, NULL), and once more if that call fails. bsearch() does this: it compares its key
-        with three elements of size 0, and goes right where the result is positive."""
+        """Calls cuGraphLaunch(graph, NULL), and once more if that call fails. The second call must come from C code, so
+        cuGraphLaunch is the comparison function of a bsearch() in three elements of size 0: bsearch() compares again if
+        the result is positive."""
         libc.bsearch(self.graph, None, ctypes.c_size_t(3), ctypes.c_size_t(0), ctypes.cast(cuda.cuGraphLaunch, ctypes.c_void_p))
 
     def ended(self):

@@ -1,5 +1,5 @@
-"""A user without a program who writes to another user's daemon as if he had one daemon, or many: `notes.py NAME UUID
-SECONDS NOTES`, for at least that many seconds and notes. Prints how many notes were accepted."""
+"""A user who has no program writes notes to another user's daemon, as if he had many daemons of his own: `notes.py NAME
+UUID SECONDS NOTES`. Runs for at least SECONDS, and until NOTES notes were accepted. Prints how many were accepted."""
 
 import array
 import os
@@ -8,7 +8,7 @@ import struct
 import sys
 import time
 
-DAEMONS = 24  # more than a daemon accepts
+DAEMONS = 24  # more peer daemons than a daemon accepts
 
 
 def packets(uuid, number):

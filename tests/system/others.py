@@ -1,6 +1,6 @@
 """Other users of the machine, and the programs that tests run as them. Another user may be unable to enter the folder
-of the sources and of the build (a clone under /root). Then the tests copy what that user needs, once a session. Every
-user finds BUILD and SCRIPTS (this folder), copied or not."""
+of the sources and of the build (a clone under /root). Then the tests copy what that user needs, once a session. BUILD
+and SCRIPTS (this folder) name folders that every user can enter: the originals, or the copies."""
 
 import os
 import shutil
@@ -71,7 +71,7 @@ def _readable(source, target):
     subprocess.run(["chmod", "-R", "go=u-w", target], check=True)
 
 
-# The parent of pytest's workers decides, and its workers inherit the result.
+# The parent of pytest's workers makes the copy if one is needed. The workers inherit its path.
 if "SUBLET_OTHERS" not in os.environ:
     os.environ["SUBLET_OTHERS"] = _copy() or ""
 _made = os.environ["SUBLET_OTHERS"]

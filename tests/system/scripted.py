@@ -12,7 +12,7 @@ from wireclient import MAGIC, MESSAGES, MIB, NO_GPU, RUN, encode
 from world import wait_for
 
 BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields) in MESSAGES.items()}
-KEPT_BACK = 0.4  # s: long enough to move tens of extents
+KEPT_BACK = 0.4  # s for which an answer is kept back: long enough for the client to move tens of extents
 TIMEOUT = 30
 
 
@@ -31,7 +31,7 @@ class Scripted:
         self.limit = {}
 
     def accept(self, late=False):
-        """Receives messages up to ATTACH, and does not answer ATTACH."""
+        """Receives messages up to ATTACH, and does not answer ATTACH. late: answers HELLO late."""
         self.client, _ = self.socket.accept()
         self.client.settimeout(TIMEOUT)
         self.sequence = 0
@@ -95,7 +95,7 @@ class Scripted:
         return self.expect("USAGE", lambda m: m["limit_sequence"] >= sequence)
 
     def stays_unanswered(self):
-        """Gives the client time to act without an answer; no event marks the end of that time."""
+        """Receives messages for a while and answers none: enough time for a client that acts without an answer."""
         self.client.settimeout(KEPT_BACK)
         with pytest.raises(TimeoutError):
             while True:

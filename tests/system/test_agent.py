@@ -82,11 +82,11 @@ CPUS = os.sched_getaffinity(0)
 @pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer's run time is set up before the library")
 @pytest.mark.parametrize("allowed", [CPUS, {max(CPUS)}], ids=["all", "taskset"])
 def test_the_agent_and_its_daemon_may_use_the_cpus_that_the_process_began_with(make_world, allowed):
-    """The thread that first calls the driver is pinned by then, and has another scheduling policy."""
+    """When a thread first calls the driver, it is already pinned and has another scheduling policy (pinning.c)."""
     world = make_world()
     os.mkdir(world.dir, 0o700)  # where the library starts a daemon
     before = ("taskset", "-c", ",".join(map(str, allowed)))
-    # The library preloaded last is set up first.
+    # The library that is preloaded last, here PINNED, is set up first.
     p = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, before=before,
                       LD_PRELOAD=f"{LIBRARY} {PINNED}", SUBLET_REQUIRE="1",
                       SUBLET_DAEMON=f"{BUILD}/subletd")
@@ -139,7 +139,7 @@ def test_the_agent_reports_idleness_once(scripted):
 
 
 def test_room_that_is_granted_late_is_used(scripted):
-    """The daemon grants the room later than the library gives unused room back."""
+    """The daemon grants the room only after a time in which the library gives unused room back."""
     world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "12MiB", commit=0, stdin=subprocess.PIPE)
     wanted = daemon.expect("REQUEST", lambda m: m["commit"] >= 12 * MIB)
     time.sleep(1.5)
@@ -186,7 +186,7 @@ def test_a_refused_large_request_does_not_refuse_a_smaller_one(scripted):
 
 
 def test_a_client_sends_no_descriptors_to_a_daemon_that_refuses_them(scripted):
-    """Before Linux 6.16 the kernel does not tell the sender that descriptors were refused."""
+    """Before Linux 6.16 the kernel does not tell the sender that descriptors were refused, so the daemon tells it."""
     world, daemon, p = scripted("hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)
     daemon.serve(lambda: p.events("filled"), "it to be filled")
     daemon.send("REVOKE", lease=daemon.lease, patience_ns=10**10)

@@ -29,7 +29,7 @@ class Asker(Client):
             self.answers[message["type"]] = message
 
     def react(self, message):
-        # Fails once a lease at most: after three failures the other clients would wait for ten seconds.
+        # At most one drain of each lease fails: after three failures the other clients would wait for ten seconds.
         if message["type"] == "REVOKE" and message["lease"] == self.lease != self.failed and self.dice.random() < 0.4:
             self.failed = self.lease
             self.send("DRAIN_FAILED", lease=self.lease, after_ns=1, reason=NO_PROGRESS)
@@ -147,7 +147,7 @@ def test_every_request_of_several_clients_is_answered(daemon, place, tmp_path, s
         for c in clients:
             assert c.process.poll() is None and all(m["type"] != "closed" for m in c.seen)
 
-        # Every client gives everything back, and the ledger is empty.
+        # Every client gives everything back. Then the ledger must be empty.
         for c in clients:
             c.rest()
             c.export(0)

@@ -190,7 +190,7 @@ def test_a_missing_runtime_directory_is_replaced_by_one_in_tmp(world):
 @no_system_daemon
 @others.needed
 def test_another_users_runtime_directory_is_not_used(world):
-    """After `su` the variable still names the other user's directory."""
+    """After `su` the variable XDG_RUNTIME_DIR still names the other user's directory."""
     runtime = world.path("runtime")
     os.mkdir(runtime, 0o700)
     os.chown(runtime, NOBODY, NOBODY)
@@ -238,7 +238,7 @@ VARIABLES = [("SUBLET_LOG", "loud"), ("SUBLET_MEMORY", "much"), ("SUBLET_KEEP", 
 @pytest.mark.parametrize("name,value", VARIABLES, ids=[n for n, _ in VARIABLES])
 def test_a_bad_variable_is_named_and_ignored(shared, name, value):
     """The program prints one sentence and runs as if the variable were not set."""
-    untold = {"SIMCUDA_TRACE": None} if name == "SUBLET_TRACE" else {}  # the audit would miss the library's lines
+    untold = {"SIMCUDA_TRACE": None} if name == "SUBLET_TRACE" else {}  # the audit must not expect the library's lines
     p = shared.program("fill", "--bytes", "4MiB", "--block", "1MiB", **{name: value}, **untold).ok()
     lines = p.err().splitlines()
     assert len(lines) == 1 and (name in lines[0] or value in lines[0]), p.err()

@@ -39,7 +39,7 @@ def copied(world, pid):
 
 
 def test_unused_cached_memory_is_given_back_and_not_copied(shared):
-    """This holds for evictions in which Python answers in time; on a busy machine some answers are late."""
+    """On a busy machine Python sometimes answers late, so the test waits for an eviction with an answer in time."""
     p = cached(shared, "work")
     other = rival(shared)
 

@@ -127,8 +127,8 @@ def test_freezing_amid_page_faults_loses_nothing(card):
 
 
 def test_a_program_stays_frozen_during_calls_with_pointers(card):
-    """A copy that takes an unknown address for a host address ends its process while memory is evicted, as on a real
-    card."""
+    """While memory is evicted, the driver does not know its address. A cuMemcpyAsync takes the address for a host
+    address and ends its process, as on a real card."""
     lines = [line for line in probe(card, "limits", "pointer_calls", ends=("cuMemcpyAsync in", "cuMemcpyAsync out")) if "call" in line]
     assert lines and all(line["stood"] == 1 for line in lines)
     assert all(line["right"] == 1 for line in lines if "right" in line)

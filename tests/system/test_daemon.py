@@ -401,7 +401,7 @@ def test_after_a_crash_running_clients_come_back_first(daemon, client, place):
     b.attach(flags=RUN, wait=False)
     obey_until([a, b], lambda: a.lease and b.lease)
     ran = {c["pid"]: c["gpu_time_s"] for c in d.gpu()["clients"]}
-    # These are times by the daemon's clock, so clients that come late change nothing.
+    # The daemon measures these times by its own clock, so it does not matter whether the clients come late.
     assert ran[a.process.pid] - ran[b.process.pid] > 1.9, "a client that ran is granted at once, others after the 2 s"
 
 
@@ -780,8 +780,8 @@ def test_one_connection_carries_several_orders(daemon, place):
 
 
 def test_the_daemon_takes_orders_once_its_client_socket_exists(daemon, place):
-    """The client socket never exists before it takes connections: a client would take a socket that refuses them for
-    the remains of a killed daemon."""
+    """The client socket takes connections as soon as it exists. If it refused a connection, the client would conclude
+    that a killed daemon left the socket behind."""
 
     def found():
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
@@ -974,8 +974,8 @@ def test_settings_outlive_a_crash_but_not_an_orderly_end(daemon, place, tmp_path
 
 @others.needed
 def test_orders_have_the_rights_of_the_process_that_connected(daemon, place):
-    """The daemon checks the rights at once: the process may have ended since, and another process may have its
-    number."""
+    """The rights are those at the time of the connection. When the order comes, the process may have ended, and another
+    process may have its number."""
     d = daemon("--shared", *CARD)
     ours, theirs = socket.socketpair()
     opener = os.fork()

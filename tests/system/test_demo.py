@@ -58,8 +58,8 @@ def test_the_demo_ends_with_one_table_of_identical_results(world):
     rows = [ROW.match(line).groupdict() for line in said[said.index("two programs  "):].splitlines()[1:8]]
     assert [r["result"] for r in rows] == ["reference"] + 4 * ["identical"] + ["reference", "identical"]
     assert [r["b"] for r in rows] == ["completed", "no memory"] + 5 * ["completed"]
-    # Faults and sublet moved memory in these rows. Where both programs fit, only the bytes move that they copy
-    # themselves.
+    # In these rows faults or sublet moved memory. In the rows where both programs fit, only the bytes move that the
+    # programs copy themselves.
     assert all("iB" in rows[i]["moved"] and "KiB" not in rows[i]["moved"] for i in (2, 3, 4)), said
     assert rows[2]["title"].strip() == "Unified Memory, unscheduled" and rows[2]["handoffs"] == "-"
     assert all(int(rows[i]["handoffs"]) > 0 for i in (3, 4)), said

@@ -71,7 +71,7 @@ def test_doctor_says_that_mps_runs(shared):
 
 
 def test_doctor_started_by_run_still_looks_at_the_driver(shared):
-    """With the library preloaded, doctor would otherwise examine sublet and add a client."""
+    """If doctor kept the preloaded library, it would examine sublet instead of the driver, and would be a client."""
     done = shared.sublet("run", "--daemon", shared.dir, "--", os.path.join(BUILD, "sublet"), "doctor", "--sim",
                          "--daemon", shared.dir)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -255,7 +255,8 @@ def test_a_program_is_frozen_for_no_more_than_the_configuration_says(world, most
 
 
 def test_the_mover_leaves_when_the_limit_falls(world):
-    """A new daemon allows only mode park. The running program changes to it, and gives back its second context."""
+    """A new daemon allows only mode park. The running program changes to mode park, and gives back its second
+    context."""
     daemon = world.start_daemon()
     program = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, SUBLET_FREEZE="move")
     program.await_event("filled")

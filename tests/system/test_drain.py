@@ -32,7 +32,7 @@ def contested(small):
 
 
 def together_until(world, programs, condition, what, timeout=60):
-    """Lets the programs run until the condition holds, and then until their ends."""
+    """Lets the programs run until the condition holds, then tells them to end, and waits for their ends."""
     def look():
         for p in programs:
             if not p.running() and p.process.returncode != 0:
@@ -70,8 +70,8 @@ def test_work_that_waits_for_work_held_at_the_gate_is_frozen(contested, how):
 
 
 def test_the_throttle_does_not_delay_a_step_that_its_own_thread_releases(contested):
-    """The card is too small for both programs, so the throttle is on. The throttle once held each such step for a
-    second."""
+    """The card is too small for both programs, so the throttle is on. In an earlier version the throttle held each such
+    step for a second."""
     idle = contested.program("hold", "--bytes", "48MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     idle.await_event("filled")
     subject = contested.program("depend", "--how", "delay", "--bytes", "24MiB", "--block", "24MiB", "--ms", 3, "--rounds", 40)
@@ -82,8 +82,8 @@ def test_the_throttle_does_not_delay_a_step_that_its_own_thread_releases(contest
 
 @pytest.mark.parametrize("driver", ["marks", "no-marks"])
 def test_a_free_that_waits_for_a_full_queue_delays_no_other_thread(contested, driver):
-    """The free delays neither other threads of its program that allocate, nor the program's answers to the daemon.
-    Before CUDA 12.5 the free waits inside the driver, which then accepts no event of the library."""
+    """The call of cuMemFree delays neither other threads of its program that allocate, nor the program's answers to the
+    daemon. Before CUDA 12.5 that call waits inside the driver, which then accepts no event of the library."""
     if driver == "no-marks":
         contested.env["SIMCUDA_FAIL"] = "cuCtxRecordEvent:1+:801"
     subject = contested.program("depend", "--how", "fullfree", "--bytes", "32MiB", "--block", "4MiB", "--ms", "300", "--rounds", 3)
@@ -110,8 +110,9 @@ def test_programs_are_drained_without_events_of_whole_contexts(contested, name, 
 
 @pytest.mark.parametrize("mode", ["auto", pytest.param("exclusive", marks=pytest.mark.freeze("move"))])
 def test_two_processes_that_wait_for_each_other_go_on(small, mode):
-    """Any two of the three fit. A drain of one of the pair waits until the other runs, and the other must not wait for
-    the drain in turn. In mode exclusive only one process may run, so the library freezes it."""
+    """Any two of the three programs fit. A drain of one process of the pair ends only when the other process runs, so
+    the other process must not wait for the drain. In mode exclusive only one process may run. So the library freezes
+    that process instead of draining it."""
     contested = start(small, mode=mode, grace="500ms")
     end, page = contested.path("end"), contested.path("page")
     pair = [contested.program("pair", "--bytes", "20MiB", "--block", "4MiB", "--seed", side, "--sample", page, "--until",
@@ -271,8 +272,8 @@ def test_a_process_can_exit_while_its_threads_wait(held):
 
 
 def test_an_exiting_process_can_join_its_waiting_threads(held):
-    """The process joins in an exit handler that runs before the driver's. As on the plain driver, the calls of its
-    threads fail then, and so the threads end."""
+    """The process joins its threads in an exit handler that runs after the driver's. As on the plain driver, the calls
+    of the threads fail by then, so the threads end."""
     subject, holder = evicted_and_holder(held, "join")
     leave_while_waiting(held, subject)
     assert subject.events("joined")

@@ -29,7 +29,7 @@ def scenarios(request):
         yield {seed: pool.submit(Scenario(seed).run) for seed in seeds}
 
 
-# All on one worker, because a worker that has any of these tests runs all scenarios.
+# All these tests run on one worker, because a worker that has any of them runs all scenarios.
 @pytest.mark.xdist_group("matrix")
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed{seed}")
 def test_survivors_of_a_seeded_fault_go_on(scenarios, seed):
@@ -71,8 +71,8 @@ class OtherRelease:
 
 @contextlib.contextmanager
 def replaced_by_another_release(world, programs, when, what, told):
-    """Kills the daemon when the condition holds, and puts one of another release in its place, which refuses the
-    programs."""
+    """Kills the daemon when the condition holds, and starts a daemon of another release in its place. That daemon
+    refuses the programs."""
     wait_for(when, 60, what)
     world.daemon.send(signal.SIGKILL)
     world.daemon.wait()

@@ -103,7 +103,8 @@ def test_a_failed_call_in_a_capture_is_not_repeated(shared):
     """The third launch of this program is in its capture; a repeated call could record the launch twice."""
     plain = shared.program("graph", "--bytes", "8MiB", shared=False, SIMCUDA_FAIL="cuLaunchKernel:3:2")
     assert plain.wait() == 5, plain.report()
-    shared.program("graph", "--bytes", "8MiB").ok()  # the self-test of freezing launches kernels, once for each card
+    # This run makes the self-test of freezing, which launches kernels once for each card.
+    shared.program("graph", "--bytes", "8MiB").ok()
     ours = shared.program("graph", "--bytes", "8MiB", SIMCUDA_FAIL="cuLaunchKernel:3:2")
     assert ours.wait() == 5, ours.report()
     assert ours.err() == plain.err()
@@ -136,8 +137,8 @@ def test_the_capacity_follows_the_memory_of_a_foreign_program(shared):
     "cuMemcpyDtoHAsync:2:999,cuMemcpyDtoHAsync:3:999", "cuMemcpyHtoDAsync:2:999,cuMemcpyHtoDAsync:3:999",
     "cuEventRecord:2:999,cuEventRecord:5:999,cuEventRecord:6:999", "cuEventQuery:2:999,cuEventQuery:7:999"])
 def test_a_failed_copy_of_the_library_loses_no_memory(shared, fault):
-    """The context lives, and memory that could not be moved stays where it is. `hold` makes none of these calls before
-    its first touch."""
+    """The context still works, and memory that could not be moved stays where it is. `hold` makes none of these calls
+    before its first touch."""
     victim = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL=fault)
     victim.await_event("filled")
     other = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", "--seed", "2", stdin=subprocess.PIPE)
@@ -167,7 +168,7 @@ def test_all_programs_get_the_drivers_error_when_their_card_vanishes(shared):
 @pytest.mark.freeze("off")  # with freezing, the mover's own calls would come first
 @pytest.mark.parametrize("call", [1, 2, 4])
 def test_a_card_that_vanishes_during_an_eviction_fails_the_owners_next_call(shared, call):
-    """Memory that the card can no longer take back belongs to no program; its owner gets the error from its next
+    """The card can no longer take the evicted memory back. The program whose memory it was gets the error from its next
     call."""
     idle = shared.program("hold", "--bytes", "32MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL=f"cuMemUnmap:{call}:lost")
     idle.await_event("filled")

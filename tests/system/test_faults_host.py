@@ -9,8 +9,8 @@ import pytest
 from world import LIBRARY, MIB, SANITIZER, go_on, wait_for
 
 CARD = "32MiB"
-# The simulated card keeps a process's 18 MiB in that process. Beside them and the process's own memory the limit leaves
-# no room for a segment of the arena and its margin.
+# The limit of a cgroup. The simulated card keeps a process's 18 MiB in that process's own host memory. Beside these and
+# the process's other memory, the limit leaves no room for a segment of the arena and its margin.
 TIGHT = 36 * MIB
 CONFIG = {"quantum": "100ms", "grace": "400ms"}
 
@@ -193,7 +193,7 @@ def test_a_frozen_cgroup_does_not_stop_other_programs(small, cgroup, killed):
     wait_for(lambda: "overdue" in small.clients()[frozen.pid]["flags"], 60, "the frozen one to be overdue")
     go_on(others)
     if killed:
-        frozen.send(9)  # takes effect at once or at the thaw: the charge stays until that moment
+        frozen.send(9)  # SIGKILL takes effect at once or at the thaw: the charge stays until that moment
         go_on(others)
     group.freeze(False)
     if killed:

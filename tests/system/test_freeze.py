@@ -26,8 +26,8 @@ def times_frozen(world, program):
 
 
 def check_frozen(world, check, name):
-    """Runs a program until it was frozen at least once. Before the self-test has ended a program is drained, and a
-    drain may fail; on a busy machine a short program may end before its self-test, and is run once more."""
+    """Runs a program until it was frozen at least once. Until its self-test has ended, a program is drained, and a
+    drain may fail. On a busy machine a short program may end before its self-test; then it is run once more."""
     for _ in range(5):
         run, = check(world, name, [DOOR_OF[name]], SUBLET_FREEZE="move")
         if times_frozen(world, run) > 0:
@@ -55,7 +55,7 @@ def test_kernels_that_go_past_every_entry_point_are_frozen(shared):
 
 
 def test_no_memory_leaves_while_a_copy_looks_up_its_addresses(shared):
-    """The driver would take an address whose memory is evicted for a host address, and read there."""
+    """If the memory at an address is evicted, the driver takes the address for a host address and reads there."""
     args = ["copies", "--bytes", "4MiB", "--rounds", "20", "--seed", "11"]
     plain = shared.program(*args, shared=False).ok()
     for _ in range(5):
@@ -409,8 +409,9 @@ def known(world):
 
 
 def take_turns_by_drains(world, *reasons, frozen=False, rounds=2, **env):
-    """Checks that two programs that do not fit end with the right results, at last by drains. Each reason is printed
-    once and shown in the status. frozen: the programs may have been frozen before the reason was known."""
+    """Checks that two programs that do not fit end with the right results, and that in the end they are drained. Each
+    reason must be printed once and shown in the status. frozen: whether the programs may have been frozen before the
+    reason was known."""
     pair = [world.program("burst", "--bytes", "32MiB", "--ms", 200, "--count", 2, "--rounds", rounds, "--seed", seed,
                           SUBLET_LOG="info", SUBLET_QUIET=None, **env) for seed in (1, 2)]
     seen = {}
@@ -446,7 +447,7 @@ def test_programs_of_an_unknown_driver_are_drained(small):
                                            ("0x56", "the kernel driver does not offer it"),
                                            ("part=3", "the GPU did not let go of the program in time")])
 def test_programs_are_drained_if_the_driver_refuses_to_freeze(small, fault, reason):
-    """The result is valid for this process alone: another process may be in no sandbox."""
+    """The refusal is not stored, because it is valid for this process alone: another process may be in no sandbox."""
     take_turns_by_drains(small, reason, SIMCUDA_FAIL=f"freeze:1+:{fault}")
     assert known(small) is None
 
@@ -477,7 +478,7 @@ def test_the_self_test_of_freezing_runs_once(small):
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_thaw_that_fails_a_few_times_is_repeated(small, times):
-    """The first thaws are part of the self-test."""
+    """The first thaws, which fail here, are part of the self-test."""
     pair = [counts(small, seed, SIMCUDA_FAIL=f"thaw:1-{times}:0x65") for seed in (1, 2)]
     for p in pair:
         p.order("start")

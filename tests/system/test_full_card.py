@@ -19,8 +19,8 @@ def test_other_programs_get_their_contexts_and_run(shared):
 
 def test_a_graphs_own_memory_finds_room(shared):
     """A graph's memory does not come from our heap. The driver's launch runs out of memory, and is repeated when other
-    programs have given way. The launch needs more than the first step of room, and four times that step does not
-    fit."""
+    programs have given way. Each try asks for four times the room of the try before. The launch needs more than the
+    first try gets, and what the second try asks for does not fit."""
     others = [shared.program("hold", "--bytes", "54MiB", "--block", "6MiB", "--seed", str(i), stdin=subprocess.PIPE)
               for i in range(2)]
     for p in others:

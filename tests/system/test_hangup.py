@@ -83,7 +83,7 @@ def hostile_ways(place, instance, held):
             kept.append(s)
 
     sends(hostile.hello(), hostile.attach(), encode("USAGE", 0, 1))  # in the middle of a conversation
-    sends(b"nonsense", hostile.hello())  # the second is unread when the daemon ends the connection
+    sends(b"nonsense", hostile.hello())  # the second packet is unread when the daemon ends the connection
     sends(hostile.hello(), b"", end=True)  # the sender has gone
     sends(*[b""] * 12)  # empty packets look like an end
     sends(b'{"order":"status"}\n', name="status.sock", kind=socket.SOCK_STREAM)
@@ -163,8 +163,8 @@ def test_slow_closes_delay_no_other_client(old, place):  # noqa: F811
 
 
 def test_a_client_that_may_not_hand_memory_over_is_told(old, place):  # noqa: F811
-    """The refusal keeps the client from trying again: the daemon would close descriptors that arrive after their bytes
-    were reported free."""
+    """The refusal keeps the client from trying again. Otherwise the client would report bytes as free and hand them
+    over, and the daemon would close the descriptors."""
     d = old()
     c = Client(place, "other user", prefix=others.as_user(OTHER_USER))
     try:

@@ -74,7 +74,8 @@ def attack_and_measure(d, place, what, count, habits, user=None):
 
 
 def test_a_bystander_is_served_during_an_attack_of_its_own_user(daemon, place):  # noqa: F811
-    """All clients belong to one user, within the limits of connections, with every habit; so does the bystander."""
+    """All hostile clients and the bystander belong to one user. The hostile clients have every habit, and stay within
+    the limit of connections."""
     d = daemon(*CARD)
     first = attack_and_measure(d, place, "200 processes of the bystander's own user", 200, hostile.HABITS)
     second = attack_and_measure(d, place, "the same again", 200, hostile.HABITS)
@@ -300,7 +301,7 @@ def test_descriptors_do_not_pile_up_unread(daemon, place):  # noqa: F811
             wait_for(closed, what="the kernel to close the attached descriptors")
             os.close(r)
             d.status()
-            # Ended connections may stay open for a moment; the descriptors sent over them would be a thousand.
+            # Ended connections may stay open for a moment. Descriptors that the daemon kept would be a thousand.
             wait_for(lambda: descriptors(d.process.pid) <= held + 4, what="connections to be closed")
     wait_for(lambda: descriptors(d.process.pid) <= held, what="descriptors to be closed")
 
@@ -363,7 +364,7 @@ def test_a_process_that_returns_with_one_gpu_at_a_time_keeps_its_charge(daemon, 
         c.connect()
         c.hello()
         c.attach(gpu=0, card=0, allocated=100 * MIB, backed=100 * MIB)
-        d.status()  # the daemon has swept its records by then
+        d.status()  # when the daemon answers, it has swept its records
         assert [d.gpu(g)["charged"] for g in (0, 1)] == [100 * MIB] * 2
     c.disconnect()
     c.connect()

@@ -264,7 +264,7 @@ def read_exactly(fd, count):
 @others.needed
 def test_a_new_program_does_not_wait_for_the_messages_of_another_users_programs(place, tmp_path):  # noqa: F811
     """Sixty clients of one user have filled their sockets before a client of another user connects. The daemon's log
-    shows in which order it read them, whatever else the machine does."""
+    shows in which order it read their messages, whatever else the machine does."""
     log = tmp_path / "log"
     os.chmod(place, 0o755)
     d = Daemon(place, "--shared", *CARD, prefix=("env", "SUBLET_LOG=debug", "bash", "-c", f'exec "$0" "$@" 2>{log}'))

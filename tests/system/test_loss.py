@@ -119,7 +119,7 @@ def test_a_program_that_requires_a_daemon_waits_for_it(world):
 @pytest.mark.parametrize("seen, grace", [(True, "1h"), (False, "500ms")])
 def test_a_program_that_execs_leaves_the_card(world, seen, grace):
     """The program calls exec() without fork(): the process lives on, and the driver has its memory back. seen: the
-    daemon knew the program before."""
+    daemon has seen the program's memory on the card before."""
     world.start_daemon(config={"grace": grace})
     p = world.program("hold", "--bytes", "90MiB", "--block", "6MiB", stdin=subprocess.PIPE)
     p.await_event("filled")

@@ -74,8 +74,8 @@ def test_one_process_that_fits_moves_everything_once(card):
 
 @pytest.mark.parametrize("second, into, out", [("run", 36, 20.365), ("reverse", 22, 6.365)])
 def test_one_process_of_18_of_16_gib_evicts_its_least_recently_used_chunks(card, second, into, out):
-    """In the same order, each chunk has just been evicted when its turn comes; in reverse order only the last two have
-    been."""
+    """The second round uses the chunks in the same order or in reverse order. In the same order, each chunk has just
+    been evicted when it is used. In reverse order only the two chunks used last have been evicted."""
     p = start(card, 18)
     p.order("run")
     first = moved(card, p)

@@ -365,8 +365,8 @@ def test_the_automatic_quantum_follows_the_cost_of_hand_offs(make_world, bus):
     seen = []
 
     def follows():
-        """The quantum is a mean of the last costs. The two clocks differ if the machine stopped a process for a while:
-        the daemon's begins a little before the program's and ends a little after."""
+        """The quantum is a mean of the last costs. The daemon and the test measure a cost differently if the machine
+        stopped a process for a while: the daemon begins a little before the program and ends a little after it."""
         quantum = world.status()["gpus"][0]["quantum_s"]
         costs = handoff_costs_s(sorted(world.traced(), key=lambda e: e["t_ns"]))[-6:]
         seen.append((quantum, costs))

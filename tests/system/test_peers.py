@@ -23,7 +23,7 @@ def test_two_gpus_of_one_process_share_memory(two):
 
 
 def test_host_memory_is_mapped_for_both_gpus(two):
-    """Some memory is on the host, and some was on either side when the second GPU was first used."""
+    """Some memory is on the host. When the second GPU was first used, there was memory on the host and on the card."""
     plain = two.program(*ARGS, shared=False).ok()
     p = two.program(*ARGS, SUBLET_MEMORY="overflow", SUBLET_KEEP="24MiB")
     assert p.ok().result() == plain.result()

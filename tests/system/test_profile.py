@@ -12,7 +12,7 @@ from world import BUILD, MIB, wait_for
 PART = 128 << 10
 SETTINGS = {"host_memory": "1GiB"}
 # Buffers of 2 MiB, of which the last is used most: by size and age it would be the first to leave. The bus is slow, so
-# that bytes over the bus decide, whatever else the machine does.
+# that the bytes over the bus decide how long a step takes, whatever else the machine does.
 USES = {0: 1, 1: 2, 2: 8}
 STEP = " ".join(f"{n}:{times}:{PART}" for n, times in USES.items())
 

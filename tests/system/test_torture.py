@@ -1,8 +1,8 @@
 """Torture: a program's memory on the card is taken away and given back before random calls of it and at random moments.
 Every program must give the same results as without torture, through every door, with a daemon and without one.
 
-Some programs are not tortured here: burst, turns, many (torture changes the times that they report), hold (idle between
-orders, as other programs that are tortured), together (tests promises to one thread while another one asks),
+Some programs are not tortured here: burst, turns, many (torture changes the times that they report), hold (is idle
+between orders, as other tortured programs are), together (tests promises to one thread while another one asks),
 early (forks before it has memory on the card), checker and nocuda (no CUDA)."""
 
 import subprocess

@@ -61,8 +61,9 @@ class Pair:
         return left, copied_out, self.copied()[1] - into
 
     def handoff_of(self, *orders):
-        """As handoff(), but only for extents that have all left before, so that only bytes changed by the orders need a
-        copy. The daemon decides how many extents leave at a time."""
+        """Gives the orders and makes a hand-off, until a hand-off moves extents that have all left before: then only
+        bytes changed by the orders need a copy. Returns that handoff()'s result. The daemon decides how many extents
+        leave at a time."""
         for _ in range(12):
             for order in orders:
                 self.edit.order(order)

@@ -107,7 +107,7 @@ def test_two_private_daemons_share_a_card(machine):
         p.await_event("filled")
     wait_for(all_go_on, 60, "four rounds of each", interval=0.2)
 
-    # Once measured, the charge of one daemon is the other daemon's foreign use.
+    # Once each daemon has measured the card, it counts the other daemon's charge as foreign use.
     def seen_by_the_other():
         gpus = {uid: machine.status_of(machine.home(uid))["gpus"][0] for uid in (ALICE, BOB)}
         return gpus[BOB]["foreign"] >= 48 * MIB and gpus[ALICE]["foreign"] >= 48 * MIB and \
@@ -123,7 +123,8 @@ def test_two_private_daemons_share_a_card(machine):
 
 def test_an_idle_user_gives_way_to_another_users_daemon(machine):
     """Alice's program holds most of the card and is idle. Bob's program starts later under a daemon of its own, to
-    which Alice's program is foreign. It gets its memory all the same, and Alice's memory is restored later."""
+    which Alice's program is foreign. Bob's program gets its memory all the same, and Alice's memory is
+    restored later."""
     os.chmod(machine.root, 0o777)
     alice = machine.user(ALICE, "hold", "--bytes", "96MiB", "--seed", "1", stdin=subprocess.PIPE)
     alice.await_event("filled")
@@ -137,8 +138,8 @@ def test_an_idle_user_gives_way_to_another_users_daemon(machine):
 
 
 def test_a_busy_user_keeps_the_card_from_another_users_daemon(machine):
-    """The two programs do not fit together. The first goes on undisturbed, whatever priority the other has under a
-    daemon of its own; the other has the card as soon as the first ends."""
+    """The two programs do not fit together. Alice's program goes on undisturbed, whatever priority Bob's program has
+    under a daemon of its own. Bob's program has the card as soon as Alice's ends."""
     os.chmod(machine.root, 0o777)
     alice = fill(machine, ALICE, 80, "1")
     alice.await_event("filled")
@@ -246,7 +247,7 @@ def test_a_shared_daemon_works_without_root(machine, shared_daemon):
     for p in programs:
         p.ok()
         assert machine.check_sums(p) >= 2
-        # The daemon takes no descriptors from other users, and ends no connection over it.
+        # The daemon takes no descriptors from other users, but does not end their connections.
         assert "lost the daemon" not in p.err(), p.err()
     eve = machine.user(EVE, "fill", "--bytes", "8MiB", "--block", "4MiB", directory=directory)
     eve.ok()
@@ -648,7 +649,7 @@ def test_a_planted_private_daemon_is_not_used(planted, machine, what):
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.process.wait(0.5)
         assert heard == [], "no process asked the planted daemon"
-        # Once nothing is in its way, the waiting program would start a daemon there, so it is killed first.
+        # When the directory is removed, the waiting program would start a daemon there. So it is killed first.
         waiting.process.kill()
         waiting.process.wait(30)
     finally:

@@ -35,8 +35,8 @@ with open(os.path.join(BUILD, "subletd"), "rb") as _f:
     _daemon = _f.read()
 SANITIZER = "thread" if b"__tsan_init" in _daemon else "address" if b"__asan_init" in _daemon else None
 PATIENCE = 3 if SANITIZER else 1
-# LeakSanitizer stops the threads of a process by their numbers. It uses the parent's numbers in a child of fork(),
-# unknown numbers in a pid namespace, and under strace it cannot stop the threads.
+# LeakSanitizer stops the threads of a process by their numbers. That fails in a child of fork(), where it uses the
+# parent's numbers; in a pid namespace, where it does not know the numbers; and under strace.
 NO_LEAKS = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
 GENEROUS_S = 60  # awaited events usually come at once, but a busy machine may stop processes for seconds
 # The reason why Python cannot use the simulated driver of this build; None if it can.

@@ -458,11 +458,11 @@ static void managed_memory_is_reported_when_it_changes(void **state)
         gpu->heap.managed_bytes = 0;
         rounds(1);
         assert_int_equal(times_said(WIRE_MANAGED), 2);
-        gpu->managed_left = 6 * MIB;
+        gpu->heap.managed_left = 6 * MIB;
         rounds(2);
         assert_int_equal(times_said(WIRE_MANAGED), 3);
         assert_int_equal(said(WIRE_MANAGED)->MANAGED.left, 6 * MIB);
-        gpu->managed_left = 0;
+        gpu->heap.managed_left = 0;
 }
 
 static void host_memory_is_reported_only_if_a_gpu_overflows(void **state)

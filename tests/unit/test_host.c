@@ -1,5 +1,5 @@
-/* test_host.c: the amount of host memory according to files of the kernel, which the tests write.
- * Must never read the machine's own files. */
+/* test_host.c: the amount of host memory, read from files that the tests write in the form of the
+ * kernel's. Must never read the machine's own files. */
 #include "unit.h"
 
 #include <errno.h>

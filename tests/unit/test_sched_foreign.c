@@ -25,7 +25,7 @@ static struct tenant *half_there(struct bench *b)
         return t;
 }
 
-/* Makes a client past the end of its turn, while no other client of this daemon waits. */
+/* Makes a client whose quantum is over but that still runs, because no other client waits. */
 static struct tenant *busy(struct bench *b, int priority)
 {
         struct tenant *t = runner(b, priority, 600 * MIB);

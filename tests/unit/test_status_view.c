@@ -164,7 +164,8 @@ static void the_widest_client_fits_every_terminal(void **state)
         }
 }
 
-/* OVERFLOW shows memory that is used in host memory, MANAGED shows managed memory. */
+/* OVERFLOW shows memory that the program uses over the bus, in host memory. MANAGED shows managed
+ * memory. */
 static void overflow_columns_appear_only_with_overflow(void **state)
 {
         char *text = render_in(

@@ -34,7 +34,7 @@ bool quiesce_capturing(void)
 /* ---- the clock ---- */
 
 #define LOOK_NS 100                  /* one reading of the clock */
-#define LATE_NS (60 * NSEC_PER_USEC) /* each nap is longer than asked by this time */
+#define LATE_NS (60 * NSEC_PER_USEC) /* each nap takes this much longer than asked */
 
 static uint64_t now_ns = NSEC_PER_SEC;
 

@@ -287,10 +287,9 @@ static void layouts_of_hello_welcome_and_refused_never_change(void **state)
                                            .name = "n",
                                            .version = "v"}};
         uint8_t packet[WIRE_SIZE_MAX];
-        static const uint8_t start[] = {1,   0,   0xff, 0xff, 1, 0, 0, 0, 1, 'S', 'U', 'B', 'L',
-                                        'E', 'T', 0,    2,    0, 0, 0, 0, 0, 0,   0,   4,   0,
-                                        0,   0,   5,    0,    0, 0, 6, 0, 0, 0,   0,   0,   0,
-                                        0,   'n', 0};
+        static const uint8_t start[] = {1,   0, 0xff, 0xff, 1, 0, 0, 0, 1, 'S', 'U', 'B', 'L', 'E',
+                                        'T', 0, 2,    0,    0, 0, 0, 0, 0, 0,   4,   0,   0,   0,
+                                        5,   0, 0,    0,    6, 0, 0, 0, 0, 0,   0,   0,   'n', 0};
 
         assert_int_equal(wire_encode(&m, packet), 136);
         assert_memory_equal(packet, start, sizeof(start));

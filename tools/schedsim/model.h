@@ -37,8 +37,8 @@ int model_run(const struct workload *w, bool check, struct model_result *ret);
 void model_free(struct model_result *r);
 
 /* ---- report.c ---- */
-/* Returns the wait that `permille` of a client's waits do not exceed, or 0 if it never waited.
- * Sorts the waits. */
+/* Returns a quantile of a client's waits: so many thousandths of them are at most this long. 0: it
+ * never waited. Sorts the waits. */
 uint64_t model_wait(struct model_client *c, unsigned permille);
 void report_jobs(FILE *f, const struct workload *w, struct model_result *r);
 void report_clients(FILE *f, struct model_result *r); /* prints a table, one line a client */

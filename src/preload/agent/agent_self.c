@@ -57,6 +57,20 @@ void agent_self_spared(const struct gpu *g)
         daemon_send(&m, WIRE_SPARED, g->index);
 }
 
+/* Managed bytes: NVML names no process for them, so the daemon must know whose they are. */
+static void tell_managed(const struct gpu *g)
+{
+        struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes,
+                                 .MANAGED.left = g->heap.managed_left};
+
+        if (agent.managed_said[g->index] == m.MANAGED.bytes &&
+            agent.managed_left_said[g->index] == m.MANAGED.left)
+                return;
+        agent.managed_said[g->index] = m.MANAGED.bytes;
+        agent.managed_left_said[g->index] = m.MANAGED.left;
+        daemon_send(&m, WIRE_MANAGED, g->index);
+}
+
 void agent_self_tell(const struct gpu *g)
 {
         struct wire_message m = {
@@ -66,6 +80,7 @@ void agent_self_tell(const struct gpu *g)
                          .mode = mode_of(g)},
         };
 
+        tell_managed(g);
         if (agent.overflow_said[g->index] == m.SELF.overflow &&
             agent.mode_said[g->index] == m.SELF.mode)
                 return;

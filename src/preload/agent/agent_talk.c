@@ -184,18 +184,6 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
         passed_close(&g->leaving);
 }
 
-/* Report managed memory: the daemon measures the card, and no client's figures contain these
- * bytes. */
-static void send_managed(struct gpu *g)
-{
-        struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes,
-                                 .MANAGED.left = g->managed_left};
-
-        agent.managed_said[g->index] = g->heap.managed_bytes;
-        agent.managed_left_said[g->index] = g->managed_left;
-        daemon_send(&m, WIRE_MANAGED, g->index);
-}
-
 /* Report how much host memory is mapped for kernels, and how much is requested. */
 static void send_host(void) REQUIRES(core_lock)
 {
@@ -779,9 +767,6 @@ static void tell_gpu(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         if (run_is_due(g, now))
                 g->request_dirty = true;
         tell_exported(g);
-        if (agent.managed_said[g->index] != g->heap.managed_bytes ||
-            agent.managed_left_said[g->index] != g->managed_left)
-                send_managed(g);
         agent_self_tell(g);
         tell_usage(g, now);
         tell_exported(g);

@@ -92,7 +92,7 @@ void overflow_learn(struct gpu *g)
         g->overflow = r == CUDA_SUCCESS;
         if (g->overflow)
                 return;
-        g->keep = UINT64_MAX; /* no buffer could lie on the host */
+        g->keep = UINT64_MAX; /* without host memory the program may use the whole card */
         log_warning("GPU %u: the driver maps no host memory (CUDA error %d): "
                     "SUBLET_MEMORY=overflow does not apply",
                     g->index, (int)r);
@@ -106,9 +106,9 @@ static uint64_t share(const struct gpu *g) REQUIRES(core_lock)
         return MIN(sub_sat(g->visible, core_own_unevictable(g)), g->keep);
 }
 
-/* The part kept for small allocations is a share of the program's share, not of what is promised so
- * far: that would grow with each promise, and a program that asks for just the missing bytes would
- * never have enough. */
+/* The part kept for small allocations is a fraction of the most that the program may have, not of
+ * what is promised so far. Otherwise the part would grow with each promise, and a program that asks
+ * for just the missing bytes would never have enough. */
 uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
 {
         uint64_t most;
@@ -233,7 +233,8 @@ bool overflow_places(const struct block *b)
         return b->kind == BLOCK_LARGE && !b->dying && !b->managed && !b->held;
 }
 
-/* Returns how much of the card this buffer may use, given what all buffers may use. */
+/* Returns the most bytes of the card that may be used after this buffer is put there. most: the
+ * result when there are no trials. */
 static uint64_t room_of(const struct block *b, uint64_t most)
 {
         uint64_t kept = MIN(profile_room(), most / 2);
@@ -243,8 +244,8 @@ static uint64_t room_of(const struct block *b, uint64_t most)
         return profile_place(b) == PROFILE_HOST ? 0 : sub_sat(most, kept);
 }
 
-/* Mark the extents that have to change sides. Returns the bytes that come to the card; *ret_out:
- * the bytes that leave it. */
+/* Mark the extents that have to move. Returns the bytes that come to the card. *ret_out: the bytes
+ * that leave the card. */
 static uint64_t plan(struct gpu *g, uint64_t *ret_out) REQUIRES(core_lock)
 {
         uint64_t most = overflow_card_room(g, g->commit, UINT64_MAX);
@@ -315,7 +316,7 @@ static void arranged(bool good)
         bell_ring(&core.changed);
 }
 
-/* Drop the plan: no extent of this GPU changes sides. */
+/* Drop the plan: no extent of this GPU moves. */
 static void unplan(struct gpu *g)
 {
         struct heap_cursor c = {0};
@@ -441,7 +442,7 @@ uint64_t overflow_next_ns(void)
 
 /* ---- moving ---- */
 
-/* True if the extent can change sides now. */
+/* True if the extent can move now. */
 static bool may_move(const struct gpu *g, const struct extent *e) REQUIRES(core_lock)
 {
         uint64_t most = MIN(g->commit, share(g));
@@ -477,8 +478,8 @@ static struct extent *next_move(struct gpu **ret_gpu) REQUIRES(core_lock)
         return leaves;
 }
 
-/* Make memory on the other side, fill it at a temporary address, and put it in place of the old
- * memory. After a failure the extent lies where it was. */
+/* Make memory on the card or the host, fill it at a temporary address, and put it in place of the
+ * old memory. After a failure the extent lies where it was. */
 static CUresult carry(struct gpu *g, struct extent *e, bool to_card)
 {
         struct extent other = {.address = g->aside, .bytes = e->bytes, .block = e->block};

@@ -4,8 +4,9 @@
  * fills and graphs use it over the bus. Buffers are chosen for the card by priority (sublet.h),
  * then by their known use (profile.h), then the smallest first. Memory on the card is in the
  * daemon's ledger as for any program; host memory is requested from the daemon before it is taken.
- * Buffers change sides while nothing is in flight, some time after the last change. core_lock is
- * held in all functions unless said otherwise. */
+ * Buffers move between card and host while no work is in flight, some time after the last
+ * allocation, free or change of priority. core_lock is held in all functions unless said
+ * otherwise. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,13 +24,13 @@ void overflow_setup(void);
 /* Find out, once, whether this GPU can use mapped host memory. */
 void overflow_learn(struct gpu *g) UNLOCKS(core_lock);
 
-/* Returns how much of the card may be allocated when cuMemAlloc asks for so many bytes, given the
- * promised bytes: some are kept for small allocations. */
+/* Returns the most bytes that heap.allocated may reach when cuMemAlloc asks for `bytes` and the
+ * daemon has promised `promised`. Large allocations leave some bytes for small ones. */
 uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
         REQUIRES(core_lock);
 /* True if the program's part of the card is used, so that a request for more would not help. */
 bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost) REQUIRES(core_lock);
-/* Allocate host memory at an address of ours. 0, or -ENOMEM. */
+/* Allocate host memory at an address of ours. Returns 0, or -ENOMEM. */
 int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
         UNLOCKS(core_lock);
 /* Memory was allocated at an address. If it is a buffer of its own, the profile may know it. */
@@ -43,7 +44,7 @@ void overflow_arrange(void);
 bool overflow_is_arranging(void);
 bool overflow_is_arranged(void); /* false: the move has failed, or goes on */
 
-/* Call it after an allocation, a free or an order that may put other buffers on the card. */
+/* Call it after an allocation, a free or another change that may put other buffers on the card. */
 void overflow_changed(struct gpu *g);
 
 /* For include/sublet.h: sets the priority of the buffer at the address. 0, or -1: there is no
@@ -60,7 +61,8 @@ bool overflow_drain_failed(void);
 /* The daemon has taken over: end the move. */
 void overflow_cancel(void) REQUIRES(core_lock);
 enum own_drain overflow_own(void);
-/* Carry one extent to the other side. False: no extent is left to move. The lock is not held. */
+/* Move one extent from the card to the host, or back. False: no extent is left to move. The lock is
+ * not held. */
 bool overflow_move(void);
 /* Returns when overflow_step() or overflow_move() is due; UINT64_MAX: not now. */
 uint64_t overflow_next_ns(void);

@@ -108,7 +108,7 @@ static void read_file(const char *path)
                             path, bad.first, bad.text, bad.lines);
 }
 
-/* If a program has several processes, the first to try writes the file. */
+/* If a program has several processes, the first process that tries buffers writes the file. */
 static int claim_file(void)
 {
         if (profile.fd >= 0)
@@ -345,8 +345,8 @@ static void relearn(void)
                 overflow_changed(&core.gpus[i]);
 }
 
-/* Wait for the work in flight. False: it does not end, perhaps not before other work is
- * submitted. */
+/* Wait for the work in flight. False: the work does not end; it may wait for work that is submitted
+ * later. */
 static bool settle(void) UNLOCKS(core_lock)
 {
         uint64_t until = clock_now_ns() + PATIENCE_NS;
@@ -377,7 +377,7 @@ static bool arrange(int turn) UNLOCKS(core_lock)
                 return false;
         overflow_arrange();
         core.waiters++;
-        /* A capture has to end before a drain can. */
+        /* Stop waiting if a capture begins: the drain cannot end before the capture does. */
         while (overflow_is_arranging() && clock_now_ns() < until && !quiesce_capturing() &&
                !core_passive())
                 core_wait(&w, 100 * NSEC_PER_MSEC);
@@ -556,7 +556,7 @@ static void step_begins(void) UNLOCKS(core_lock)
                 sampled(clock_now_ns() - profile.began_ns);
                 return;
         }
-        profile.timed = true; /* begin the sample, again if other programs had the card */
+        profile.timed = true; /* begin, or begin again if other programs had the card */
         profile.steps_passed = 0;
         profile.lease = core.lease;
         profile.began_ns = clock_now_ns();

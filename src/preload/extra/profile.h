@@ -4,8 +4,8 @@
  *
  * The program's own work is timed from the begin of a step (steps.h) to the begin of a later one,
  * with nothing in flight at either end. During that time the largest buffers lie on the host, all
- * of them or all but one (trial.h). They change sides between two samples, while the thread that
- * begins the step waits. */
+ * of them or all but one (trial.h). Buffers move between two samples, while the thread that begins
+ * the step waits. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,12 +29,12 @@ void profile_submission(uint64_t work);
 
 /* A buffer with a block of its own was allocated: the profile may know it. */
 void profile_allocated(struct gpu *g, struct block *b);
-/* Buffers may change sides soon: say once how many of them the file knows. */
+/* Buffers may move soon: log once how many of them the profile file lists. */
 void profile_placing(void);
 
 /* Where a buffer lies during the trials. */
 enum profile_place {
-        PROFILE_HOST = -1, /* the buffer is tried, and it is the turn of another */
+        PROFILE_HOST = -1, /* the buffer is in the trials, and it is the turn of another */
         PROFILE_FREE,      /* the buffer is placed by its rank */
         PROFILE_CARD,      /* it is the turn of this buffer */
 };

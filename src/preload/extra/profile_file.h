@@ -37,8 +37,8 @@ struct profile_bad {
         char text[48];  /* beginning of the first one, printable */
 };
 
-/* 0; -EINVAL: the text is no profile; -EPROTONOSUPPORT: another version; -ENOMEM. The caller frees
- * the contents of ret. */
+/* Returns 0 or an error. -EINVAL: the text is no profile. -EPROTONOSUPPORT: it has another version.
+ * -ENOMEM: no memory. The caller frees the contents of ret. */
 int profile_parse(const char *text, size_t length, struct profile_list *ret,
                   struct profile_bad *ret_bad);
 

@@ -36,7 +36,8 @@ static struct steps_kind *kind_of(struct steps *s, uint64_t work)
         }
 }
 
-/* True if the numbers differ by at most an eighth: programs do some work only now and then. */
+/* True if the numbers differ by at most an eighth: programs do some extra work only now and
+ * then. */
 static bool is_about(uint64_t a, uint64_t b)
 {
         return MAX(a, b) - MIN(a, b) <= MIN(a, b) / 8;
@@ -57,8 +58,8 @@ static void kind_comes(struct steps_kind *k, uint64_t now)
         k->last = now;
 }
 
-/* True if the kind has come lately, as often as expected, and is steady or has not come often
- * enough to tell. */
+/* True if this kind of work may begin a step: it has come lately, and its gap is stable or it has
+ * not come often enough to tell. */
 static bool may_begin_steps(const struct steps *s, const struct steps_kind *k)
 {
         return k->gap && s->submissions - k->last <= 2 * k->gap &&

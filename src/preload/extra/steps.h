@@ -2,8 +2,8 @@
  *
  * Programs repeat their work: a step of a training, a token, a round. Nobody tells us where a step
  * begins, but some kind of work (a kernel, a graph, a sort of copy; gate.h) comes once in each. Of
- * the kinds that come again after about the same number of submissions, the rarest is taken for the
- * begin of a step. Before a whole step was seen, a part of it may look like one (the layers of a
+ * the kinds that come again after about the same number of submissions, the rarest is assumed to
+ * begin a step. Before a whole step was seen, a part of it may look like one (the layers of a
  * model). So the search goes on, and the caller is told when a rarer kind has come up.
  *
  * Pure: no clock, no allocation, no lock. */

@@ -33,7 +33,7 @@ static struct {
         enum phase phase;
         uint64_t began_ns, next_ns;
         uint64_t taken; /* backed bytes at the begin, then the bytes that were evicted */
-        uint64_t ended; /* number of ended tortures; the waiting thread then goes on */
+        uint64_t ended; /* number of ended tortures; a waiting thread goes on when it grows */
         uint64_t times, drains_failed;
 } torture = {.next_ns = UINT64_MAX};
 
@@ -91,7 +91,7 @@ static void torture_call(uint64_t work)
         ended = torture.ended;
         core.waiters++;
         request_kick();
-        /* A capture has to end before a drain can. */
+        /* Stop waiting if a capture begins: the drain cannot end before the capture does. */
         while (torture.ended == ended && !quiesce_capturing() && !core_passive())
                 core_wait(&w, UINT64_MAX);
         core.waiters--;

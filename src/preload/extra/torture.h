@@ -1,12 +1,12 @@
 /* torture.h: SUBLET_TORTURE takes a program's memory away and gives it back, only to see whether
  * the program notices.
  *
- * SUBLET_TORTURE=SEED[,calls=N][,every=DURATION]: before one intercepted call in N (100), and on
- * average once every DURATION (20ms), but no more than half of the time, the agent acts as after a
- * REVOKE and a LIMIT: it shuts the gate, drains, evicts down to a random limit, restores and opens
- * the gate. calls=0 or every=0 switches that kind off. Each thread draws its calls from the seed
- * and its number, the agent its moments. So a program with one thread is tortured before the same
- * calls each time. */
+ * SUBLET_TORTURE=SEED[,calls=N][,every=DURATION]: the agent acts as after a REVOKE and a LIMIT. It
+ * shuts the gate, drains, evicts down to a random limit, restores and opens the gate. It does so
+ * before one intercepted call in N, by default 100, and on average once every DURATION, by default
+ * 20ms, but no more than half of the time. calls=0 or every=0 switches that kind off. The seed and
+ * the number of a thread decide before which of its calls this happens; the seed also decides the
+ * agent's moments. So a program with one thread is tortured before the same calls each time. */
 #pragma once
 
 #include <stdbool.h>

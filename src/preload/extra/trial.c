@@ -98,8 +98,8 @@ static uint64_t noise_ns(const struct trial *t)
         return n < 2 ? 0 : (uint64_t)median(all, n - 1);
 }
 
-/* *ret: the median of the time that a buffer saved. Returns the number of rounds; 0: the buffer was
- * never tried. */
+/* *ret: the median of the time that a buffer saved. Returns the number of rounds in which the
+ * buffer was tried. */
 static unsigned saved_ns(const struct trial *t, unsigned buffer, double *ret)
 {
         int64_t saved[TRIAL_ROUNDS];

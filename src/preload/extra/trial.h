@@ -1,13 +1,14 @@
 /* trial.h: which buffer is tried next, and what the times say.
  *
- * Samples time the same work, in turn with all tried buffers on the host (the ground) and with one
- * of them on the card. A buffer saves the mean of the grounds before and after its sample, less the
- * time of the sample: drift is in both. There are ROUNDS of all samples, and the median counts, so
- * that one disturbed sample has no effect. Buffers of one kind, as the layers of a network, often
- * save the same little time, and chance would make some of them look useless. So each result is
- * drawn to the mean of its kind, by the part of the variance that the scatter explains (B. Efron,
- * C. Morris, Stein's Estimation Rule and Its Competitors, 1973). A result within the scatter then
- * counts as nothing.
+ * All samples time the same work. In a ground sample all tried buffers lie on the host. After each
+ * ground sample comes a sample with one of the buffers on the card. The time that this buffer saves
+ * is the mean of the ground samples before and after its sample, less the time of its sample: a
+ * slow drift affects both alike. There are TRIAL_ROUNDS rounds of all samples, and the median
+ * counts, so that one disturbed sample has no effect. Buffers of one kind, such as the layers of a
+ * network, often save the same small time, and chance would make some of them look useless. So each
+ * result is moved towards the mean of its kind, by the part of the variance that the scatter
+ * explains (B. Efron, C. Morris, Stein's Estimation Rule and Its Competitors, 1973). After that, a
+ * result within the scatter counts as zero.
  *
  * Pure: no clock, no allocation, no lock. */
 #pragma once
@@ -23,8 +24,8 @@ struct trial {
         unsigned kind[TRIAL_BUFFERS_MAX];
         unsigned round, /* the round of the next sample */
                 buffer; /* the buffer of the next sample */
-        bool with;      /* the next sample is with the buffer on the card, not the ground */
-        int64_t ground_ns[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX]; /* before each sample; 0: none */
+        bool with;      /* the next sample has the buffer on the card; false: a ground sample */
+        int64_t ground_ns[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX]; /* taken before each sample; 0: none */
         int64_t with_ns[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX];
 };
 

@@ -25,8 +25,8 @@ struct arena_room {
 /* segment_bytes: a multiple of 2 MiB. NULL: no memory. */
 struct arena *arena_new(uint64_t segment_bytes);
 
-/* Take room for this many bytes (a multiple of 2 MiB); new segments are added if needed. A context
- * of the GPU must be current. 0; -ENOMEM: the host has no memory, and no room was taken. */
+/* Take room for this many bytes, a multiple of 2 MiB. New segments are added if needed. A context
+ * of the GPU must be current. Returns 0; or -ENOMEM if host memory is short, and takes no room. */
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret);
 /* Give room back and empty *room. The memory stays registered for the next eviction. */
 void arena_give(struct arena *a, struct arena_room *room);

@@ -31,7 +31,8 @@ static inline void bits_set(uint64_t *bits, uint64_t from, uint64_t count, bool 
         }
 }
 
-/* Returns the index of the first bit in [from, to) that is set (on) or clear (!on); `to`: none. */
+/* Returns the index of the first bit in [from, to) that is set (on) or clear (!on). Returns `to` if
+ * there is none. */
 static inline uint64_t bits_next(const uint64_t *bits, uint64_t from, uint64_t to, bool on)
 {
         uint64_t flip = on ? 0 : UINT64_MAX, word;
@@ -48,8 +49,8 @@ static inline uint64_t bits_next(const uint64_t *bits, uint64_t from, uint64_t t
         return MIN((from & ~(BITS_A_WORD - 1)) + (uint64_t)__builtin_ctzll(word), to);
 }
 
-/* Returns the index of the last set bit in [least, from]; BITS_NONE: none. The search is by words,
- * so the result may lie up to a word below least. */
+/* Returns the index of the last set bit in [least, from], or BITS_NONE. The search reads whole
+ * words, so it may also find a bit below `least` in the same word. */
 static inline uint64_t bits_last(const uint64_t *bits, uint64_t from, uint64_t least)
 {
         uint64_t i = from / BITS_A_WORD;

@@ -17,7 +17,8 @@ struct field_value {
         unsigned int limb[5];
 };
 
-/* The limbs of a may have up to 29 bits; those of b and of the result have 26 bits and a little. */
+/* Returns a * b. The limbs of a may have up to 29 bits. The limbs of b and of the result may be a
+ * little larger than 26 bits. */
 FIELD_FUNCTION struct field_value field_multiply(struct field_value a, struct field_value b)
 {
         unsigned long long d, carry = 0;

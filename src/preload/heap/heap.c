@@ -22,7 +22,7 @@ void heap_init(struct heap *h, uint64_t gpu_bytes)
         };
 }
 
-/* Returns the index of the last block that starts at or below address; h->count: none. */
+/* Returns the index of the last block that starts at or below address, or h->count. */
 static size_t heap_locate(const struct heap *h, CUdeviceptr address)
 {
         size_t low = 0, high = h->count;
@@ -97,7 +97,8 @@ static int heap_reserve(struct heap *h, uint64_t at_least)
 }
 
 /* Finds the lowest free block that is large enough: first fit keeps long-lived allocations together
- * at the low end. Managed memory goes back to the driver in one piece, so it is not cut. */
+ * at the low end. Managed memory goes back to the driver in one piece, so a managed block must have
+ * exactly this size. */
 static size_t heap_fit(const struct heap *h, uint64_t bytes)
 {
         const struct block *b;
@@ -144,7 +145,7 @@ static void extent_count(struct heap *h, struct extent *e)
 }
 
 /* Adds a new block to h->allocated. A slab is counted as a whole, so allocations in it cost
- * nothing. A pool's block is counted by use. */
+ * nothing. Extents of a pool's block are counted at their first use. */
 static void block_count(struct heap *h, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++)
@@ -273,8 +274,9 @@ void heap_unuse(struct block *b, CUdeviceptr at, uint64_t bytes)
         }
 }
 
-/* Returns the size of the next slab: 2 MiB at first, later a 16th of the bytes in all slabs. So
- * little memory is taken unasked, and a million small buffers do not need thousands of handles. */
+/* Returns the size of the next slab: 2 MiB at first, later a 16th of the bytes in all slabs. A
+ * small program then gets little memory that it did not ask for, and a million small buffers do not
+ * need thousands of handles. */
 static uint64_t heap_slab_bytes(const struct heap *h)
 {
         uint64_t bytes = HEAP_GRANULARITY, most = MIN(h->extent_bytes, HEAP_SLAB_MAX);
@@ -292,7 +294,8 @@ static struct block **slab_with_room(struct block **link, uint64_t bytes, CUcont
         return link;
 }
 
-/* Moves a slab to the front of the list: a slab that had or got room is likely to have more. */
+/* Moves a slab to the front of the list, where searches begin: it had room, so it probably has
+ * more. */
 static void slab_to_front(struct heap *h, struct block **link)
 {
         struct block *b = *link;
@@ -357,7 +360,8 @@ static void hole_put(struct heap *h, CUdeviceptr at, uint64_t bytes)
         h->holes->filled |= UINT64_C(1) << size;
 }
 
-/* Allocates in a remembered hole that is large enough and still free. False: none. */
+/* Allocates in a remembered hole that is large enough and still free. Returns false if there is
+ * none. */
 static bool hole_take(struct heap *h, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_at)
 {
         uint64_t whole = align_up(bytes, HEAP_SMALL_ALIGN), sizes;
@@ -400,7 +404,8 @@ static struct block **slab_place(struct heap *h, uint64_t bytes, CUcontext owner
         return *link ? link : NULL;
 }
 
-/* True if more than an eighth of the slabs is free: a long search is better than another slab. */
+/* True if more than an eighth of the slabs is free: then a long search is better than a new
+ * slab. */
 static bool slabs_are_sparse(const struct heap *h)
 {
         uint64_t used = 0;

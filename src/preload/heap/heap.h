@@ -15,21 +15,21 @@
 #include "preload/heap/arena.h"
 #include "preload/heap/fingerprint.h"
 
-/* The largest extent; a 16th of the card if that is smaller. It limits the bytes in transit, which
- * gpu_extent() in src/sched/ledger.c counts on. Larger handles move no faster (docs/measurements),
- * delay the first byte of a restore, and fewer of them have the equal size that a hand-over needs.
- */
+/* The largest size of an extent; on a small card it is a 16th of the card. It limits the bytes in
+ * transit, and gpu_extent() in src/sched/ledger.c relies on that limit. Larger extents would move
+ * no faster (docs/measurements) and delay the first byte of a restore. Fewer extents would have the
+ * equal size that a hand-over needs. */
 #define HEAP_EXTENT_MAX  (UINT64_C(128) << 20)
 #define HEAP_SMALL_MAX   (UINT64_C(1) << 20) /* allocations up to this size share a slab */
 #define HEAP_SLAB_MAX    (UINT64_C(64) << 20)
 #define HEAP_SMALL_ALIGN 512u                /* the alignment of cuMemAlloc */
-#define HEAP_GRANULARITY (UINT64_C(2) << 20) /* of physical handles, checked at attach */
+#define HEAP_GRANULARITY (UINT64_C(2) << 20) /* unit of physical memory, checked at attach */
 
 enum extent_state {
         EXTENT_UNBACKED, /* no memory, no contents */
         EXTENT_RESIDENT, /* GPU memory is mapped there */
         EXTENT_EVICTED,  /* the arena has the contents, unless they are all zero */
-        EXTENT_MAPPED,   /* host memory is mapped there and used over the bus (overflow.h) */
+        EXTENT_MAPPED, /* host memory is mapped there; the GPU uses it over the bus (overflow.h) */
 };
 
 struct block;
@@ -41,20 +41,20 @@ struct extent {
         struct block *block;
         CUmemGenericAllocationHandle handle; /* valid if RESIDENT or MAPPED */
         /* One bit for each HEAP_GRANULARITY bytes, lowest address first. */
-        uint64_t live;            /* pages with an allocation, whose contents must be kept */
-        uint64_t kept;            /* pages in the host copy, or being copied to it */
-        struct arena_room host;   /* the host copy; empty if all of it is zero */
+        uint64_t live;          /* pages that contain an allocation: their contents must be kept */
+        uint64_t kept;          /* pages in the host copy, or being copied to it */
+        struct arena_room host; /* the host copy; empty if it would be all zero, or if managed */
         struct fingerprint print; /* fingerprint of the kept pages, if `known` */
         bool known;               /* a fingerprint was computed */
         enum extent_state state;
-        bool managed;  /* managed memory, without handle and arena: the driver moves it for us */
-        bool busy;     /* a thread works on it without the lock: other threads may not touch it */
-        bool moves;    /* it is to move to the other side, card or host (overflow.c) */
-        bool counted;  /* part of h->allocated: the program may not run without it */
-        bool adopted;  /* RESIDENT: the memory came from another process (passed.h) */
-        bool own;      /* it is not handed over again: someone else has a handle of its memory */
-        bool exported; /* it stays on the card (export.h) */
-        struct stay *stay; /* the exports that keep it on the card; NULL: none */
+        bool managed; /* managed memory: the driver moves it; no handle, no host copy */
+        bool busy;    /* a thread works on it without the lock: other threads may not touch it */
+        bool moves;   /* planned to move from the card to the host, or back (overflow.c) */
+        bool counted; /* in h->allocated: the program may run only while it is on the card */
+        bool adopted; /* RESIDENT: the memory came from another process (passed.h) */
+        bool own; /* restore it only to new memory: another process may open it (ipc_export.c) */
+        bool exported;     /* it stays on the card (export.h) */
+        struct stay *stay; /* record of the exports that keep it on the card; NULL: not exported */
         uint32_t peers;    /* RESIDENT: other GPUs that it is mapped for, 1 << ordinal */
 };
 
@@ -89,14 +89,14 @@ struct block {
         uint64_t bytes;     /* size of the address space, a multiple of HEAP_GRANULARITY */
         uint64_t requested; /* LARGE: bytes that the program asked for */
         enum block_kind kind;
-        bool managed;     /* its addresses come from cuMemAllocManaged and end with its memory */
-        bool dying;       /* the program has freed it, and its memory is being given back */
-        bool late;        /* partly freed while work may still use it (late.h) */
+        bool managed; /* its addresses come from cuMemAllocManaged, and are freed with its memory */
+        bool dying;   /* the program has freed it, and its memory is being given back */
+        bool late;    /* an allocation in it is freed, but work may still use it (late.h) */
         bool sync_memops; /* LARGE: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as set by the program */
-        bool held;        /* its mapping is being changed: its extents stay as they are */
-        int priority;     /* if not all blocks fit, those with higher priority stay (overflow.c) */
-        int64_t use;  /* decides between equal priorities: known use (profile.h); 0: not known */
-        uint64_t nth; /* number among equal sizes, which names it in the next run; 0: not counted */
+        bool held;        /* the program is changing its mappings: its extents must not be moved */
+        int priority;     /* blocks with higher priority come to the card first (overflow.c) */
+        int64_t use;  /* known use (profile.h), compared if priorities are equal; 0: not known */
+        uint64_t nth; /* number among blocks of this size, to find it in the next run; 0: none */
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
@@ -107,9 +107,9 @@ struct block {
         struct handle *handle;        /* HANDLE: NULL if the program has released it */
         size_t index;                 /* HANDLE: its index in heap.handles */
         uint16_t *users;              /* SLAB, POOL: number of allocations in each page */
-        struct block *next_late;      /* freed during a capture: the next one in gpu.late */
+        struct block *next_late;      /* the next one in gpu.late or gpu.lost */
         uint64_t extent_bytes;        /* size of each extent but the last */
-        unsigned extent_count;        /* POOL: extents up to the last one ever used */
+        unsigned extent_count;        /* number of extents; POOL: up to the last one ever used */
         struct extent *extents;
 };
 
@@ -129,7 +129,7 @@ struct heap {
         struct block *spaces;   /* tree of the FREE blocks that are not managed (spaces.h) */
         struct block **handles; /* HANDLE blocks, which have no address; not sorted */
         size_t handle_count, handle_room;
-        uint64_t buried;        /* number of blocks buried so far: remembered extents may be gone */
+        uint64_t buried;        /* deleted blocks so far; if it grows, extents may be gone */
         uint64_t reserve_bytes; /* size of the next reservation */
         uint64_t extent_bytes;  /* size of the largest extents on this GPU */
         uint64_t next_id;
@@ -140,29 +140,30 @@ struct heap {
 
         uint64_t allocated;     /* bytes of extents that are in use or hold memory */
         uint64_t managed_bytes; /* part of allocated: managed memory */
+        uint64_t managed_left;  /* managed memory in no other figure: left to the driver */
         uint64_t backed;        /* bytes of extents with GPU memory, also while they move */
-        uint64_t resident;      /* bytes of RESIDENT extents with all of their contents */
+        uint64_t resident;      /* bytes of RESIDENT extents, except those that are leaving */
         uint64_t mapped;        /* bytes of MAPPED extents; no other figure counts them */
 };
 
 void heap_init(struct heap *h, uint64_t gpu_bytes);
 
-/* Allocates a block; no memory is behind it yet. 0; -ENOSPC: h->allocated would exceed max, and
- * must rise by *ret_cost; -ENOBUFS: a managed heap first needs *ret_cost bytes by heap_provide();
- * -ENOMEM: no address space, or no memory for the accounts. */
+/* Allocate addresses; no memory is behind them yet. Returns 0 or an error. -ENOSPC: h->allocated
+ * would have to rise by *ret_cost bytes and then exceed max. -ENOBUFS, from a managed heap: first
+ * give it *ret_cost bytes with heap_provide(). -ENOMEM: no address space, or no memory for the
+ * accounts. */
 int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
                   CUdeviceptr *ret_address, uint64_t *ret_cost);
 
-/* Allocates a block without memory of the card. Its extents are busy until the caller has mapped
- * host memory at all of them. NULL: no memory. */
+/* Allocate a block that gets host memory instead of memory of the card. Its extents are busy until
+ * the caller has mapped host memory at all of them. NULL: no memory. */
 struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner);
-/* Change an extent from RESIDENT to MAPPED, or back. On the way back h->backed must count it
- * already.
- */
+/* Record that an extent has changed from RESIDENT to MAPPED, or from MAPPED to RESIDENT. In the
+ * second case the caller has already added its bytes to h->backed. */
 void heap_change_sides(struct heap *h, struct extent *e);
 
-/* Give the heap managed memory for one block of exactly this size. 0; -ENOMEM: the memory stays the
- * caller's. */
+/* Give the heap managed memory for one block of exactly this size. Returns 0; or -ENOMEM, and the
+ * caller keeps the memory. */
 int heap_provide(struct heap *h, CUdeviceptr address, uint64_t bytes);
 /* Count managed memory that the program has allocated itself. Returns 0, -ENOSPC or -ENOMEM like
  * heap_allocate(). */
@@ -171,17 +172,17 @@ int heap_adopt(struct heap *h, CUdeviceptr address, uint64_t bytes, CUcontext ow
 /* Delete a block of managed memory. The figures stay unchanged, because only the caller knows when
  * the driver has the memory back. */
 void heap_withdraw(struct heap *h, struct block *b);
-/* Returns an ADOPTED block that overlaps this range; NULL: there is none. All addresses: 0 and
+/* Returns an ADOPTED block that overlaps this range, or NULL. To search all addresses, pass 0 and
  * UINT64_MAX. */
 struct block *heap_adopted(const struct heap *h, CUdeviceptr address, uint64_t bytes);
 
-/* Create the block of a program's handle. bytes: a multiple of HEAP_GRANULARITY. 0, -ENOSPC or
- * -ENOMEM. */
+/* Create the block of a program's handle. bytes: a multiple of HEAP_GRANULARITY. Returns 0, -ENOSPC
+ * or -ENOMEM. */
 int heap_create(struct heap *h, uint64_t bytes, struct handle *handle, uint64_t max,
                 struct block **ret);
 
 /* An allocation of the program, found by an address inside it: its start, its requested size and
- * its block. heap_find() returns false if the address is not in this heap. */
+ * its block. heap_find() returns false if no allocation of this heap contains the address. */
 struct heap_place {
         CUdeviceptr start;
         uint64_t bytes;
@@ -196,29 +197,30 @@ bool heap_holds(const struct heap *h, CUdeviceptr address);
 /* True if the heap has reserved this address and no allocation covers it. */
 bool heap_gap(const struct heap *h, CUdeviceptr address);
 
-/* Free the allocation that starts at address. 0: the caller must release the memory of *ret_dead
- * and then call heap_bury(); *ret_dead is NULL if the allocation was a part of a slab that lives
- * on. -EINVAL: no allocation starts there. */
+/* Free the allocation that starts at address. Returns 0, or -EINVAL if no allocation starts there.
+ * The caller must release the memory of the block *ret_dead and then call heap_bury(). *ret_dead is
+ * NULL if the slab still has other allocations: then nothing is left to do. */
 int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead);
-/* Mark one more block of a context that ends (NULL: of any context) dying, and return it; NULL:
- * none is left. */
+/* Mark one more block of a context that ends as dying, and return it. owner NULL: blocks of all
+ * contexts. Returns NULL if no such block is left. */
 struct block *heap_orphan(struct heap *h, CUcontext owner);
 /* Allocate a POOL block with this many bytes of address space, none of it in use. NULL: no memory.
  */
 struct block *heap_take_pool(struct heap *h, uint64_t bytes, uint64_t extent_bytes);
 /* Returns by how many bytes h->allocated rises when this part of a POOL block comes into use. */
 uint64_t heap_use_cost(const struct block *b, CUdeviceptr at, uint64_t bytes);
-/* Count the begin or the end of an allocation in a slab or a POOL block. Extents without
- * allocations stay counted until heap_settle(). */
+/* Record that an allocation in a slab or a POOL block begins or ends. Extents without allocations
+ * stay counted in h->allocated until heap_settle(). */
 void heap_use(struct heap *h, struct block *b, CUdeviceptr at, uint64_t bytes);
 void heap_unuse(struct block *b, CUdeviceptr at, uint64_t bytes);
-/* Stop counting an extent without memory, contents and use: no program has to wait for it. */
+/* Subtract an extent from h->allocated, because the program need not wait for its memory. */
 void heap_settle(struct heap *h, struct extent *e);
 /* Delete a block whose memory is released: its addresses become free, and h->allocated falls. */
 void heap_bury(struct heap *h, struct block *dead);
 
 /* The position of heap_walk(), which returns the next extent in address order; extents of handles
- * come last, then NULL. Start with a cursor of zeros; it stays valid while the lock is held. */
+ * come last, then NULL. Start with a cursor of zeros. The cursor is valid as long as the lock is
+ * held. */
 struct heap_cursor {
         size_t block;
         unsigned extent;

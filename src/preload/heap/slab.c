@@ -1,6 +1,6 @@
 /* slab.c: owns two bits for each unit of HEAP_SMALL_ALIGN bytes: "used", and "first unit of an
- * allocation". An allocation ends at the next first or unused unit, less the bytes of its last unit
- * that were not requested. */
+ * allocation". An allocation ends before the next unit that is unused or is a first unit. Some
+ * bytes of its last unit may not have been requested. */
 #include "preload/heap/slab.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@ struct slab {
         uint32_t hint; /* upper limit for the longest free run, in units */
         uint32_t next; /* unit where a search starts: consecutive allocations find room at once */
         uint64_t *used_bits, *first_bits;
-        /* By first unit of an allocation: bytes of its last unit that were not requested, and the
-         * mark. */
+        /* For the first unit of each allocation: the number of bytes of its last unit that were not
+         * requested, and the mark. */
         uint16_t *spare;
         uint64_t bits[];
 };
@@ -59,11 +59,11 @@ bool slab_may_fit(const struct slab *s, uint64_t bytes)
 struct search {
         uint32_t at;
         uint32_t longest; /* units in the longest free run seen */
-        uint32_t holes;   /* free runs that it may still look at */
+        uint32_t holes;   /* free runs that the search may still look at */
 };
 
-/* Moves f->at to the first run of `units` free units before `to`. False: none, or f->holes is used
- * up. */
+/* Moves f->at to the first run of `units` free units before `to`. Returns false if there is none,
+ * or when f->holes has come to 0. */
 static bool slab_search(const struct slab *s, struct search *f, uint32_t to, uint32_t units)
 {
         for (; f->holes > 0; f->holes--) {

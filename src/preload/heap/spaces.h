@@ -77,7 +77,7 @@ static inline void spaces_remove(struct block **root, const struct block *b)
         *root = spaces_join(below, above);
 }
 
-/* Returns the lowest block of at least this many bytes; NULL: none. */
+/* Returns the lowest block of at least this many bytes, or NULL. */
 static inline struct block *spaces_fit(struct block *root, uint64_t bytes)
 {
         while (root && root->largest >= bytes) {

@@ -231,7 +231,7 @@ struct suballocation *suballocator_around(const struct chunk *c, CUdeviceptr add
         return n && address - n->address < n->requested ? n : NULL;
 }
 
-/* ---- blocks come, go and are searched ---- */
+/* ---- adding, removing and searching blocks ---- */
 
 int suballocator_add(struct suballocator *p, struct block *b)
 {
@@ -309,8 +309,8 @@ struct suballocation *suballocator_fit(const struct free_list *l, uint64_t bytes
         return NULL;
 }
 
-/* Moves this many bytes from the lower or higher common neighbour to p. p stays in its own free
- * list. */
+/* Moves this many bytes to p from its lower or higher neighbour, which is in the common list. p
+ * stays in its own free list. */
 static void borrow(struct suballocation *p, uint64_t bytes, bool from_lower)
 {
         struct suballocation *from = from_lower ? p->lower : p->higher;

@@ -1,9 +1,9 @@
 /* suballocator.h: the memory of a pool, cut into suballocations, which are live or free.
  *
- * A free suballocation is in one free list: that of the stream that freed it, which may use it
- * again at once, or the common one, which every stream may use. Free neighbours in the same list
- * are merged. The suballocator only keeps accounts: it calls no driver. The caller holds core_lock.
- */
+ * A free suballocation is in one free list. The free list of a stream holds what this stream has
+ * freed, and only this stream may use it. Every stream may use the common free list. Neighbours in
+ * the same free list are merged. The suballocator only keeps accounts: it calls no driver. The
+ * caller holds core_lock. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,7 +16,7 @@ struct chunk;
 struct free_list;
 
 #define SUBALLOCATOR_BINS \
-        384 /* eight sizes for each power of two, so that at most an eighth is too much */
+        384 /* eight bins for each power of two: sizes in a bin differ by an eighth at most */
 
 struct suballocation {
         CUdeviceptr address;
@@ -24,8 +24,8 @@ struct suballocation {
         uint64_t requested; /* live: bytes that the program asked for */
         struct chunk *chunk;
         struct suballocation *lower, *higher; /* neighbours in the block */
-        struct free_list *free_list;          /* the list that it is in; NULL: it is live */
-        uint64_t number; /* free: the value of the owner's counter when it was freed */
+        struct free_list *free_list;          /* the list that contains it; NULL: it is live */
+        uint64_t number; /* free: `number` of suballocator_give() or suballocator_pass() */
         struct suballocation *next, **link;  /* free: chain of its bin; live: chain of its bucket */
         struct suballocation *older, *newer; /* free: neighbours by age in its list */
 };
@@ -52,7 +52,8 @@ struct chunk {
         struct suballocation *lowest; /* the suballocation with the lowest address */
 };
 
-/* Add a block: its address space becomes one common suballocation. 0, -ENOMEM. */
+/* Add a block: its address space becomes one suballocation in the common list. Returns 0, or
+ * -ENOMEM. */
 int suballocator_add(struct suballocator *p, struct block *b);
 /* Forget a block and all suballocations in it. */
 void suballocator_remove(struct suballocator *p, struct chunk *c);
@@ -62,25 +63,26 @@ void suballocator_clear(struct suballocator *p);
 /* Returns the bin for suballocations of this size; larger ones are in the same or a higher bin. */
 unsigned suballocator_bin(uint64_t bytes);
 
-/* Returns nearly the smallest suballocation of a free list that has this many bytes; NULL: none.
+/* Returns nearly the smallest suballocation of a free list that has this many bytes, or NULL.
  * in_use_only: consider only memory that heap.allocated counts already. */
 struct suballocation *suballocator_fit(const struct free_list *l, uint64_t bytes, bool in_use_only);
-/* Join a suballocation of a free list with common neighbours until it has this many bytes. NULL:
- * no suballocation has enough common neighbours. */
+/* Enlarge a suballocation of a free list to this many bytes, by bytes of neighbours that are in the
+ * common list. NULL: no suballocation has large enough neighbours there. */
 struct suballocation *suballocator_join(struct suballocator *p, struct free_list *l, uint64_t bytes,
                                         bool in_use_only);
 
-/* Make the low end of a free suballocation live. NULL: no host memory. */
+/* Make this many bytes at the low end of a free suballocation live. NULL: no host memory. */
 struct suballocation *suballocator_take(struct suballocator *p, struct suballocation *from,
                                         uint64_t bytes);
-/* Free a live suballocation into a free list. number: not less than any other in that list. */
+/* Free a live suballocation into a free list. number: must not be less than any number in that
+ * list. */
 void suballocator_give(struct suballocator *p, struct suballocation *dead, struct free_list *l,
                        uint64_t number);
 /* Move the suballocations with numbers up to `up_to` to another list, where they get `number`. */
 void suballocator_pass(struct free_list *from, uint64_t up_to, struct free_list *to,
                        uint64_t number);
 
-/* Returns the live suballocation that begins at an address; NULL: none. */
+/* Returns the live suballocation that begins at an address, or NULL. */
 struct suballocation *suballocator_at(const struct suballocator *p, CUdeviceptr address);
-/* Returns the live suballocation of a chunk that an address lies in; NULL: none. */
+/* Returns the live suballocation of a chunk that contains this address, or NULL. */
 struct suballocation *suballocator_around(const struct chunk *c, CUdeviceptr address);

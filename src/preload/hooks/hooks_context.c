@@ -579,7 +579,7 @@ static CUresult capture_ended(CUstream stream, CUresult r)
         return r;
 }
 
-/* The symbol decides which stream NULL means. */
+/* The function's suffix decides which stream NULL means: the legacy one or the thread's own. */
 #define HOOK_CAPTURE(suffix, null_stream)                                                          \
         CUresult hook_cuStreamBeginCapture_v2##suffix(CUstream hStream, CUstreamCaptureMode mode)  \
         {                                                                                          \

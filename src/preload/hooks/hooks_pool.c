@@ -16,7 +16,8 @@
 /* All allocations by the driver take about the same time. */
 #define WORK                  gate_work(DOOR_cuMemAllocAsync, 0)
 #define PASS_ON(stream, call) HOOKS_SUBMIT(stream, WORK, call)
-/* No interrupt here: destructors free memory, and cannot handle an error. */
+/* Ctrl-C must not end this wait at the gate with an error: destructors free memory, and cannot
+ * handle an error. */
 #define PASS_FREE(stream, call) HOOKS_RETRY(HOOKS_PASSED(gate_enter((stream), WORK), call))
 
 /* Fills in the name by which pools know the stream. False: there is no such stream, or no

@@ -78,7 +78,7 @@ static void leave(struct gpu *g, CUdeviceptr address, uint64_t bytes) REQUIRES(c
                 return; /* without a record the daemon takes it for a foreign process's */
         left = more;
         left[left_count++] = (struct left_memory){address, bytes, g};
-        g->managed_left += bytes;
+        g->heap.managed_left += bytes;
         request_kick();
 }
 
@@ -87,7 +87,7 @@ void managed_freed(CUdeviceptr address)
         for (unsigned i = 0; i < left_count; i++) {
                 if (left[i].address != address)
                         continue;
-                left[i].gpu->managed_left -= left[i].bytes;
+                left[i].gpu->heap.managed_left -= left[i].bytes;
                 left[i] = left[--left_count];
                 request_kick();
                 return;

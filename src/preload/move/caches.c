@@ -18,7 +18,7 @@
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
 
-#define PATIENCE_NS     (30 * NSEC_PER_MSEC) /* time for some thread switches of Python (5 ms) */
+#define PATIENCE_NS     (30 * NSEC_PER_MSEC) /* time for some thread switches of Python of 5 ms */
 #define SKIPS_MAX       64u
 #define CLOSING_MOST_NS NSEC_PER_SEC /* how long the end of Python waits for our thread */
 
@@ -42,13 +42,13 @@ static struct {
         _Atomic bool closing; /* Python is about to end, or must not be called again */
 
         /* under core_lock */
-        bool asked;           /* Python was asked since the program last ran */
+        bool asked;           /* Python was asked to free memory since the program last ran */
         bool holding;         /* an eviction waits for the thread */
         uint64_t progress_ns; /* when memory was last given back */
         uint64_t allocated;   /* allocated bytes when last checked */
         uint64_t before;      /* allocated bytes when the request began */
-        unsigned skips,       /* hand-offs that must not be delayed after a request in vain */
-                skip;         /* such hand-offs that are left */
+        unsigned skips, /* hand-offs to make without a request, after one that took too long */
+                skip;   /* number of such hand-offs that are left */
 } caches;
 
 void caches_setup(void)
@@ -58,14 +58,14 @@ void caches_setup(void)
         caches.wanted = python.there && request == GIVE;
 }
 
-/* True if the GPU is over its limit, by however little: requests of other processes grow in small
- * steps, so a few missing bytes announce more. Lock held. */
+/* True if more memory is backed than the limit allows, even if only a little more: requests of
+ * other processes grow in small steps, so further requests will follow. Lock held. */
 static bool gpu_is_short(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->managed && g->heap.backed > core_limit(g);
 }
 
-/* ---- the thread; with the interpreter lock unless said otherwise ---- */
+/* ---- the thread that calls Python; it holds the interpreter lock unless said otherwise ---- */
 
 /* Runs in the program's thread that ends Python. Our thread must leave Python first, and needs the
  * interpreter lock for that. */
@@ -88,14 +88,14 @@ static void *closing(void *self, void *unused)
         return self;
 }
 
-/* Registers closing() to be called before Python ends: a thread that wants the interpreter lock
- * later is ended or blocked for good. */
+/* Registers closing() to be called before Python ends: a thread that takes the interpreter lock
+ * after that is ended or blocked for good. */
 static bool register_closing(void)
 {
         static struct python_method method = {"sublet_closing", closing, PYTHON_NO_ARGUMENTS, NULL};
         void *module = python.PyImport_ImportModule("atexit");
         void *add = module ? python.PyObject_GetAttrString(module, "register") : NULL;
-        /* closing() must return an object: it returns its `self`, for which any object serves. */
+        /* closing() must return an object: it returns its `self`, which may be any object. */
         void *call = add ? python.PyCFunction_NewEx(&method, module, NULL) : NULL;
         void *result = call ? python.PyObject_CallFunctionObjArgs(add, call, NULL) : NULL;
         bool ok = result != NULL;
@@ -128,7 +128,7 @@ static void call_all(void)
 }
 
 /* CUDA's runtime makes a context of half a GiB on the first GPU if none is current. So make one of
- * the program's contexts current, on a GPU that is short if there is one. The context is not
+ * the program's contexts current, preferably on a GPU that is over its limit. The context is not
  * retained: the program may end it. False: there is no context, so nothing to give back. */
 static bool borrow_context(void)
 {
@@ -148,7 +148,7 @@ static bool borrow_context(void)
         return ok;
 }
 
-/* Takes the interpreter lock; must not be called with it. */
+/* Takes the interpreter lock; the caller must not hold it. */
 static void ask_python(uint64_t number)
 {
         static bool registered;
@@ -230,8 +230,8 @@ static bool ask(uint64_t now) REQUIRES(core_lock)
                 caches.skip--;
                 return false;
         }
-        /* If the thread is still in its last call, another thread has kept a lock that it needs for
-         * longer than a turn: do not ask again. */
+        /* If the last call has not returned, another thread has held a lock that the call needs for
+         * longer than a turn. Do not ask again. */
         if (atomic_load(&caches.done) != atomic_load(&caches.request) || quiesce_capturing() ||
             !start())
                 return false;

@@ -1,10 +1,10 @@
 /* caches.h: makes frameworks in this process give back GPU memory that they hold and do not use.
  *
  * PyTorch keeps memory that tensors have freed, to hand it out again. An eviction would copy that
- * memory for nothing, so PyTorch's own torch.cuda.empty_cache() is called first. A thread of ours
- * calls it, which holds no lock of ours and takes Python's interpreter lock like any other thread.
- * A thread that waits at the gate may hold the interpreter lock or the allocator's lock, so the
- * eviction waits only for a moment. */
+ * memory for nothing, so PyTorch's own torch.cuda.empty_cache() is called first. A thread of the
+ * library makes this call. It holds no lock of the library, and takes Python's interpreter lock
+ * like any other thread. A thread of the program that waits at the gate may hold the interpreter
+ * lock or the allocator's lock, so the eviction waits only for a moment. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,11 +13,11 @@
 #include "preload/process/lock.h"
 
 /* Called once, by a thread of the program. Finds out whether this process runs Python and whether
- * the calls are wanted. */
+ * the user wants these calls. */
 void caches_setup(void);
 
-/* True if an eviction would call Python. The program is then better drained than frozen, because
- * freeing waits for the program's work. core_lock held. */
+/* True if an eviction would call Python. Then it is better to drain the program than to freeze it,
+ * because freeing memory waits for the program's work. core_lock held. */
 bool caches_may_answer(void);
 /* The agent calls it in each round of its loop, core_lock held. True: an eviction has to wait.
  * may_evict: an eviction could begin now. */

@@ -1,5 +1,5 @@
-/* choose.c: owns the choice of the next extent to leave, to come back or to get memory. Must never
- * mark an extent; the caller does. core_lock is held throughout.
+/* choose.c: owns the choice of the next extent to evict, to restore or to back. Must never mark the
+ * extent busy; the caller does. core_lock is held throughout.
  *
  * A program may have tens of thousands of extents, if it creates its memory in pages. A walk over
  * all of them for each choice would take longer than the moves. So a walk remembers the extents
@@ -14,14 +14,15 @@ static void begin(struct choice *c, const struct gpu *g)
         *c = (struct choice){.buried = g->heap.buried};
 }
 
-/* Only the last CHOICE_MAX extents are kept. */
+/* Only the last CHOICE_MAX extents are remembered. */
 static void remember(struct choice *c, struct extent *e)
 {
         c->extents[c->end++ % CHOICE_MAX] = e;
         c->count += c->count < CHOICE_MAX;
 }
 
-/* NULL: no extent is remembered, or some of them may have been freed. */
+/* Returns the extent that was remembered last. NULL: no extent is remembered, or some remembered
+ * extents may have been freed. */
 static struct extent *last(const struct choice *c, const struct gpu *g)
 {
         return c->count > 0 && c->buried == g->heap.buried ? c->extents[(c->end - 1) % CHOICE_MAX]
@@ -49,8 +50,8 @@ struct extent *choose_by_state(struct gpu *g, enum extent_state state)
         unsigned n = 0;
         bool any = false;
 
-        /* The last walk found no evicted extent, as in a heap of new memory: another walk would be
-         * in vain. */
+        /* If the last walk found no evicted extent, another walk would be in vain: for example in a
+         * heap of new memory. */
         if (state == EXTENT_EVICTED && g->swap->none_left)
                 return NULL;
         for (; (e = last(c, g)); drop_last(c))
@@ -94,8 +95,8 @@ static bool may_go(const struct gpu *g, const struct extent *e)
                extent_is_free(e) && (!e->managed || home_answer(&g->home) == HOME_LEAVES);
 }
 
-/* Forget the remembered extents: the walk must find those that came back, at higher addresses. The
- * same extents should leave each time, because the host has copies of them. */
+/* Forget the remembered extents, so that the next walk also finds the restored extents at higher
+ * addresses. The same extents should be evicted each time, because the host has copies of them. */
 void choose_arrived(struct gpu *g)
 {
         g->swap->resident.count = 0;
@@ -131,8 +132,8 @@ struct extent *choose_evict(struct gpu *g, uint64_t missing)
                                            : e->bytes >= missing && e->bytes <= best->bytes))
                         best = e;
         }
-        /* An extent without blocks needs no copy: remember no others, so that the next walk finds
-         * the next such extent. */
+        /* An extent without allocations needs no copy. Remember no other extents, so that the next
+         * walk finds the next extent without allocations. */
         if (best && !best->live)
                 begin(c, g);
         return best;

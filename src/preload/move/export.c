@@ -14,8 +14,8 @@ struct stay {
         uint64_t bytes;
         unsigned exports;
         bool given;    /* another process or a device has the memory */
-        bool ghost;    /* freed by the program, but in use outside: still counted by the heap */
-        bool for_good; /* one of the exports belongs to this record, and ends with the extent */
+        bool ghost;    /* freed by the program, but still open elsewhere: the heap counts it */
+        bool for_good; /* one of `exports` ends only when the program frees the extent */
 };
 
 struct export
@@ -26,7 +26,7 @@ struct export
         struct stay *stays[];
 };
 
-/* True if there is no daemon to ask: memory never moves, as on the plain driver. */
+/* True if there is no daemon to ask. Then memory never moves, as without sublet. */
 static bool alone(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->limit == UINT64_MAX;

@@ -2,9 +2,9 @@
  * device has it open.
  *
  * Exported bytes stay part of the heap's figures. The daemon counts them as unevictable from its
- * EXPORTED message on; until then they may move like any others. Take an export before you give the
- * memory away; it is ready when EXPORTED has come and evicted memory is back. core_lock is held in
- * all functions below. */
+ * EXPORTED message on; until then they may move like any others. Call export_take() before you give
+ * the memory to another process or a device. The export is ready when EXPORTED has come and its
+ * evicted memory is restored. core_lock is held in all functions below. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,7 +22,7 @@ enum export_state {
         EXPORT_WAITING,
         EXPORT_READY,   /* all extents are on the card, and stay there */
         EXPORT_REFUSED, /* refused by the daemon, freed by the program, or in host memory */
-        EXPORT_GHOST,   /* freed by the program, but in use outside: its bytes still count */
+        EXPORT_GHOST,   /* freed by the program, but still open elsewhere: its bytes count */
 };
 
 /* Returns an export of the extents that hold these bytes of the block. NULL: no memory. */
@@ -37,12 +37,12 @@ uint64_t export_bytes(const struct export *p);
 struct gpu *export_gpu(const struct export *p);
 /* True if the exports have an extent in common. */
 bool export_shares(const struct export *a, const struct export *b);
-/* From now on the memory is in use outside. If the program frees it, its bytes count until the last
- * export of it is released. */
+/* From now on another process or a device uses the memory. If the program frees the memory, its
+ * bytes count until the last export of it is released. */
 void export_given(struct export *p);
 
 /* Release the export, but keep its extents on the card until the program frees them: nobody reports
- * when a device lets go of the memory. */
+ * when a device stops using the memory. */
 void export_for_good(struct export *p) REQUIRES(core_lock);
 
 /* The extent is about to be freed; call it before its memory is released. */

@@ -41,7 +41,7 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
 
         if (e->block->handle)
                 prop = e->block->handle->prop;
-        if (g->unpacks) /* like cuMemAlloc; on all our memory, as any may be handed over */
+        if (g->unpacks) /* as cuMemAlloc does; for all memory, as any may be handed over */
                 prop.allocFlags.usage |= CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         if (extent_may_leave(g, e) ||
             (g->passes && !e->block->handle)) /* another process may open the memory (ipc.h) */
@@ -50,7 +50,7 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
         return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
 }
 
-/* Take memory from a descriptor, which is closed in either case. */
+/* Import memory from a descriptor. The descriptor is closed even after a failure. */
 static CUresult extent_import(struct extent *e, int fd)
 {
         CUresult r;
@@ -85,8 +85,8 @@ void extent_release(const struct extent *e)
                           (int)r);
 }
 
-/* Use the GPU's NUMA node. If the driver may not place memory there (an invalid argument: a
- * container hides the policy) or the node is full, use any host memory. */
+/* Create host memory on the GPU's NUMA node. If that fails, use any host memory: the node may be
+ * full, or a container may not let the driver choose the node (an invalid argument). */
 static CUresult extent_create_host(const struct gpu *g, struct extent *e)
 {
         CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -106,7 +106,7 @@ static CUresult extent_create_host(const struct gpu *g, struct extent *e)
 
 /* ---- the addresses of an extent ---- */
 
-/* Returns an address at which the extent can be copied; 0: there is none. */
+/* Returns an address at which the extent can be copied, or 0. */
 static CUdeviceptr extent_address(const struct extent *e)
 {
         const struct handle *h = e->block->handle;
@@ -196,7 +196,8 @@ void extent_close(const struct extent *e, CUdeviceptr *at)
         *at = 0;
 }
 
-/* Returns the mappings of the program's handle; none after the program has released it. */
+/* Returns the mappings of the program's handle. NULL: there are none, or the program has released
+ * the handle. */
 static const struct mapping *extent_mappings(const struct extent *e)
 {
         return e->block->handle ? e->block->handle->mappings : NULL;

@@ -16,9 +16,9 @@ struct sweep {
         bool found; /* a copy was found since the sweep began at the start of the heap */
 };
 
-/* Drop kept copies of so many bytes or a little more, as far as the next part of the heap has any.
- * The lowest address goes first: choose_evict() begins at the other end, so the lowest copy is
- * needed last. False: no copy is kept. */
+/* Drop kept copies in the next part of the heap, until so many bytes are dropped. Copies at low
+ * addresses are dropped first: choose_evict() begins at high addresses, so these copies are needed
+ * last. False: no kept copy is left. */
 static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t bytes)
 {
         bool more = true;

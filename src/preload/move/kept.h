@@ -1,16 +1,17 @@
 /* kept.h: copies on the host of extents that are on the card.
  *
- * The copy of an evicted extent with a known fingerprint is kept when the extent comes back, so
- * that the next eviction may find it unchanged. A kept copy gives way to any other need of host
- * memory. */
+ * The copy of an evicted extent with a known fingerprint is kept when the extent is restored: the
+ * next eviction may find the extent unchanged. A kept copy is dropped as soon as host memory is
+ * needed for anything else. */
 #pragma once
 
 #include "preload/state/core.h"
 
-/* The host's copy is out of date. core_lock held, or the extent marked busy. */
+/* Drop the host copy, because it is out of date or not needed. core_lock held, or the extent marked
+ * busy. */
 void kept_forget(struct arena *a, struct extent *e);
-/* Takes host memory for an extent that is marked busy: that of its kept copy, new memory, or the
- * memory of other kept copies. 0, or -ENOMEM. core_lock not held. */
+/* Takes host memory for an extent that is marked busy: the memory of its own kept copy, new memory,
+ * or the memory of other kept copies. Returns 0, or -ENOMEM. core_lock not held. */
 int kept_take(struct gpu *g, struct arena *a, struct extent *e);
 /* Host memory is short: shrink the arena to so many bytes, as far as evicted memory allows. Takes
  * long; core_lock not held. */

@@ -29,7 +29,7 @@ static bool give_back(struct gpu *g) UNLOCKS(core_lock)
         while (*link) {
                 b = *link;
                 if (block_is_busy(b)) {
-                        link = &b->next_late; /* the copy in flight has not met the error yet */
+                        link = &b->next_late; /* a copy in flight has not ended yet */
                         continue;
                 }
                 *link = b->next_late;

@@ -63,8 +63,8 @@ void swap_trim_arena(struct gpu *g)
 
 /* ---- extents that are no longer busy ---- */
 
-/* The extent is no longer busy. If no block lives in it, drop its contents in the arena and the
- * claim to memory. Memory on the card stays until it is evicted or released. Lock held. */
+/* The extent is no longer busy. If it has no allocation, drop its host copy and stop counting it as
+ * allocated. Memory on the card stays until it is evicted or released. Lock held. */
 void swap_idle(struct gpu *g, struct extent *e)
 {
         e->busy = false;
@@ -95,7 +95,7 @@ static void shed_passed(struct gpu *g, struct passed *ret) REQUIRES(core_lock)
 }
 
 /* Mark an extent as on its way to the GPU, if the limit allows. *ret_shed: handed-over memory that
- * no longer fits the limit; close it before memory is created. Lock held. */
+ * no longer fits the limit; the caller closes it before it creates memory. Lock held. */
 static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
         REQUIRES(core_lock)
 {
@@ -234,8 +234,8 @@ void swap_setup(void)
 
 /* ---- the agent's side ---- */
 
-/* Returns the first exported extent that is not on the card, and in *ret_bytes the bytes of all of
- * them. Exported memory is restored before other memory, even without the lease. */
+/* Returns the first exported extent that is not on the card, and in *ret_bytes the bytes of all
+ * such extents. Exported memory is restored before other memory, even without the lease. */
 static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES(core_lock)
 {
         struct heap_cursor c = {0};
@@ -333,8 +333,8 @@ static void swap_shed(struct gpu *g, bool restore)
         passed_close(&shed);
 }
 
-/* Note whether an eviction cannot go on, rather than being slow: the daemon tells waiting programs
- * which of the two it is. */
+/* Record whether the eviction is stuck or only slow: the daemon tells waiting programs which of the
+ * two it is. */
 static void note_stays(struct gpu *g, bool may_evict) REQUIRES(core_lock)
 {
         bool stays = may_evict && g->heap.backed > core_limit(g) && g->swap->count == 0;

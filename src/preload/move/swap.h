@@ -21,7 +21,7 @@ void swap_setup(void);
 /* Make g->swap for a GPU; it stays NULL if there is no memory for it. */
 void swap_learn(struct gpu *g);
 
-/* One step towards the GPU's targets; agent's thread, core_lock not held.
+/* Do one step of the evictions and restores that are due; agent's thread, core_lock not held.
  *   may_evict: evict while heap.backed > limit
  *   restore:   restore and back all memory while the limit allows
  */
@@ -33,23 +33,24 @@ enum swap_progress {
 };
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore);
 
-/* Back one block at once, where no daemon could make room later. 0, or -ENOMEM: the GPU is full. */
+/* Back one block at once: without a daemon nobody can make room for it later. Returns 0, or -ENOMEM
+ * if the GPU is full. */
 int swap_back_block(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
-/* No block lives in the extent any more: drop its contents, keep its memory. core_lock held. */
+/* The extent has no allocation any more: drop its contents, but keep its memory. core_lock held. */
 void swap_unused(struct gpu *g, struct extent *e) REQUIRES(core_lock);
-/* Give back the memory of an extent that is not busy and that no work uses; blocks in it lose their
- * contents. */
+/* Give back the memory of an extent that is not busy and that no work uses; its contents are
+ * lost. */
 void swap_release(struct gpu *g, struct extent *e) UNLOCKS(core_lock);
 
-/* Release the memory of a dying block, and wait for its transfers. False: the GPU has failed, and
+/* Wait for the transfers of a dying block, and release its memory. False: the GPU has failed, and
  * no memory is given back before the process ends. */
 bool swap_empty(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 /* Like swap_empty(), and also remove the block. */
 void swap_discard(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
-/* Free a block whose memory now belongs to another process; all of it is on the GPU, or none.
- * core_lock held. */
+/* Free a block whose memory now belongs to another process; either all or none of its extents are
+ * on the GPU. core_lock held. */
 void swap_hand_over(struct gpu *g, struct block *b) REQUIRES(core_lock);
 
 /* Copy all of an extent that is marked busy to another address, and wait for the copy; the agent's
@@ -59,15 +60,15 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to);
 /* Stop counting a block of the program's own managed memory; the driver moves its pages. */
 void swap_disown(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
-/* The context that copies run in is about to end: finish the transfers in flight and let go of the
+/* The context that copies run in is about to end: finish the transfers in flight and stop using the
  * context. */
 void swap_retire(struct gpu *g) UNLOCKS(core_lock);
 
 /* True if no transfer is in flight in a context of the program itself. For the agent. */
 bool swap_moves_apart(const struct gpu *g);
 bool swap_is_still(const struct gpu *g); /* True if no transfer is in flight in any context */
-/* The mover is about to end, and no transfer is in flight: let go of the objects in its context.
- * The agent, core_lock not held. */
+/* The mover is about to end, and no transfer is in flight: destroy our objects in its context. The
+ * agent, core_lock not held. */
 void swap_leave_mover(struct gpu *g, const struct mover *m);
 
 uint64_t swap_arena_bytes(const struct gpu *g);

@@ -1,8 +1,8 @@
 /* swap_state.h: shared by swap.c (what is moved, and when), choose.c (which extent first) and
  * transfer.c (how). No other file includes it.
  *
- * The transfers belong to the agent: core_lock is not held, except for the figures of the GPU and
- * the state of extents. */
+ * The agent makes the transfers without core_lock. It takes the lock only for the figures of the
+ * GPU and the state of extents. */
 #pragma once
 
 #include <stdbool.h>
@@ -47,27 +47,29 @@ struct swap {
                 restoring; /* inside an episode of restores; for the trace */
         uint64_t episode_bytes, spared_before;
         bool no_host_said;
-        bool no_host; /* host memory ran out: no further extent begins to leave before a pause */
+        bool no_host;       /* host memory ran out: begin no eviction before a pause */
         uint64_t copied_ns; /* when a copy out was last seen to end */
 };
 
 /* The choose_...() functions return what to move next; NULL: nothing. core_lock held. */
-/* The next extent in this state, in address order, in which a block lives. */
+/* The next extent in this state, in address order, that contains an allocation. */
 struct extent *choose_by_state(struct gpu *g, enum extent_state state);
-/* The next evicted extent that handed-over memory fits. */
+/* The next evicted extent that can be restored to handed-over memory. */
 struct extent *choose_whole(struct gpu *g);
-/* The next extent to leave when so many bytes are missing. Extents without blocks come first: they
- * need no copy. Otherwise the smallest that is enough, else the largest, which saves calls. Among
- * equals the highest address: low addresses were allocated first and probably live longest. */
+/* The next extent to evict when so many bytes are missing. Extents without allocations come first:
+ * they need no copy. Then comes the smallest extent that is large enough; if none is, the largest,
+ * which saves calls. Of equal extents it is the one with the highest address: memory at low
+ * addresses was allocated first and probably lives longest. */
 struct extent *choose_evict(struct gpu *g, uint64_t missing);
 /* An extent has become EVICTED. */
 void choose_left(struct gpu *g);
 /* An extent has come to the card. */
 void choose_arrived(struct gpu *g);
 
-/* Make the streams and events for copies in the GPU's context, and make it current. */
+/* Make the streams and events for copies in the GPU's context, and make this context current. */
 CUresult transfer_prepare(struct gpu *g);
-/* Begin to move an extent that is marked busy. False: not now, and its figures are unchanged. */
+/* Begin to move an extent that is marked busy. False: the extent cannot be moved now, and its
+ * figures are as before. */
 bool transfer_evict(struct gpu *g, struct extent *e);
 bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd);
 /* Go on with the extents that the GPU was asked about. */
@@ -75,7 +77,7 @@ enum swap_progress transfer_answers(struct gpu *g);
 /* Finish the oldest transfer if its copy has ended. SWAP_MORE: the transfer has ended. SWAP_LATER:
  * it had no effect, and is forgotten. SWAP_NOTHING: it goes on, or there is none. */
 enum swap_progress transfer_reap(struct gpu *g);
-/* Finish all transfers and let go of the objects in the context, which is current. */
+/* Finish all transfers, and destroy our objects in the context, which is current. */
 void transfer_end(struct gpu *g);
 
 /* The extent is no longer busy. swap_arrived(): it is on the GPU. swap_unclaim(): there was no

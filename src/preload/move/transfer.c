@@ -33,8 +33,8 @@ CUresult transfer_prepare(struct gpu *g)
                 return real.cuCtxSetCurrent(s->context);
         if (!context)
                 return CUDA_ERROR_OUT_OF_MEMORY; /* there is no context to copy in: try again */
-        /* Objects in the old context are left to its end: calls that destroy them do not return
-         * while the program is frozen (measured). */
+        /* Do not destroy the objects in the old context; they end with it. Calls that destroy them
+         * do not return while the program is frozen (measured). */
         unchanged_leave(s->unchanged);
         s->context = NULL;
         r = real.cuCtxSetCurrent(context);
@@ -76,7 +76,7 @@ static bool swap_context_died(struct gpu *g)
         return died;
 }
 
-/* Finds the next run of pages from *offset on. Returns its length, 0 at the end. */
+/* Finds the next run of pages from *offset on. Returns its length, or 0 at the end. */
 static uint64_t next_run(uint64_t pages, uint64_t *offset)
 {
         uint64_t first = *offset / HEAP_GRANULARITY, rest = first < 64 ? pages >> first : 0, gap;
@@ -89,9 +89,9 @@ static uint64_t next_run(uint64_t pages, uint64_t *offset)
         return (rest ? (uint64_t)__builtin_ctzll(rest) : 64) * HEAP_GRANULARITY;
 }
 
-/* Copy between the pages of an extent and the host copy, where they lie one after the other.
- * Without a host copy all pages are zero. The driver moves managed memory in bulk, and only those
- * pages that are not there yet. */
+/* Copy the kept pages of an extent to the host copy or back. In the host copy they lie one after
+ * the other. Without a host copy all pages are zero. For managed memory, one call of the driver
+ * moves all pages that are not at their destination yet. */
 static CUresult copy(struct gpu *g, struct transfer *t)
 {
         const struct extent *e = t->extent;
@@ -152,7 +152,7 @@ static void transfer_pop(struct swap *s)
         s->count--;
 }
 
-/* Give up an eviction: the extent is neither moved nor lost, and is tried again later. */
+/* Give up an eviction: the extent stays on the card, and its eviction is tried again later. */
 static void evict_later(struct gpu *g, struct transfer *t)
 {
         struct extent *e = t->extent;
@@ -196,7 +196,7 @@ static bool evict_copy(struct gpu *g, struct transfer *t)
         if (copy(g, t) == CUDA_SUCCESS)
                 return true;
         (void)swap_context_died(g);
-        /* Copies that are already queued still write to the arena. */
+        /* Wait: copies that are already queued still write to the arena. */
         (void)real.cuStreamSynchronize(s->out);
         evict_later(g, t);
         return false;
@@ -213,7 +213,7 @@ bool transfer_evict(struct gpu *g, struct extent *e)
                 trace_event("evict_begin", g->index, 0);
         }
         if (!e->managed && !e->kept)
-                return true; /* no block lives in the extent */
+                return true; /* the extent has no allocation: there is nothing to copy */
         if (transfer_open(g, t) != CUDA_SUCCESS) {
                 evict_later(g, t);
                 return false;
@@ -278,7 +278,7 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
                 return false;
         }
         t = transfer_push(s, e, false);
-        /* In a heap of managed memory pages come back on their own when the program touches
+        /* In a heap of managed memory, pages come back on their own when the program touches
          * them. */
         t->copies = e->state == EXTENT_EVICTED && !(e->managed && g->heap.managed);
         if (t->copies && (transfer_open(g, t) != CUDA_SUCCESS || copy(g, t) != CUDA_SUCCESS)) {
@@ -318,7 +318,8 @@ static void extent_came(struct gpu *g, struct extent *e) REQUIRES(core_lock)
         swap_arrived(g, e);
 }
 
-/* False: the copy goes on. A transfer that had no effect has no extent afterwards. */
+/* False: the copy goes on. If the context was lost, the transfer is undone and t->extent is NULL
+ * afterwards. */
 static bool copy_has_ended(struct gpu *g, struct transfer *t)
 {
         struct swap *s = g->swap;

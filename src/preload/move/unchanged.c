@@ -18,7 +18,8 @@
 _Static_assert(HEAP_EXTENT_MAX <= FINGERPRINT_MAX && HEAP_GRANULARITY == FINGERPRINT_PAGE,
                "every extent can be asked about at once, and its pages are the kernel's");
 
-/* The driver takes some 30 ms to translate the kernel; so many bytes are copied in that time. */
+/* The driver takes some 30 ms to translate the kernel; about so many bytes are copied in that
+ * time. */
 #define LOAD_AFTER_BYTES (UINT64_C(1) << 30)
 
 /* A small piece is tried first: a whole extent would take long where kernels are interpreted or
@@ -203,8 +204,8 @@ static bool in_time(struct unchanged *u, unsigned slot, double most_ns)
         return false;
 }
 
-/* The GPU was too slow, so it is not asked about memory. After each pause, asks about one piece to
- * find out whether it is fast again. True: it is. */
+/* The GPU is not asked about extents now, because it was too slow or was never tried. After each
+ * pause, ask about the small piece to find out whether the GPU is fast enough. True: it is. */
 static bool tried(struct unchanged *u)
 {
         if (!u->on_trial) {

@@ -2,8 +2,8 @@
  *
  * A fingerprint of the memory on the card is compared with that of the host copy from the last
  * eviction; a fingerprint of zero means that the memory is all zero. Asking takes a hundredth of
- * the copy's time, beside the copies of other extents. The GPU is not asked if that is less than
- * ten times as fast as copying.
+ * the time of a copy, and goes on beside the copies of other extents. If asking is less than ten
+ * times as fast as copying, the GPU is not asked.
  *
  * For the agent's thread; the context of the copies must be current. */
 #pragma once
@@ -22,14 +22,14 @@ struct unchanged;
 struct unchanged *
 unchanged_new(void); /* NULL: no memory, or not wanted; all other functions accept NULL */
 
-/* Begin to ask about the pages of an extent that must be kept; they stay mapped at `at` until the
- * answer. False: the GPU is not asked. */
+/* Begin to ask about the pages e->kept of an extent. The caller keeps them mapped at `at` until the
+ * answer has come. False: the GPU is not asked. */
 bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e, CUdeviceptr at);
 
 enum unchanged_answer {
         UNCHANGED_WAIT, /* no answer yet */
         UNCHANGED_TOLD,
-        UNCHANGED_FAILED, /* no answer will come: copy, or notice that the context is lost */
+        UNCHANGED_FAILED, /* no answer will come: copy; that fails if the context is lost */
 };
 enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,
                                        struct fingerprint *ret_print);
@@ -37,9 +37,9 @@ enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,
 /* So many bytes were copied out in so much time, for comparison with asking. */
 void unchanged_copied(struct unchanged *u, uint64_t bytes, uint64_t ns);
 
-/* The context is about to end: wait for answers that can still come, and let go of its objects;
- * unchanged_forget() then ends the questions. */
+/* The context is about to end: unchanged_settle() waits for answers that can still come; after that
+ * unchanged_forget() destroys our objects in the context. */
 void unchanged_settle(struct unchanged *u);
 void unchanged_forget(struct unchanged *u);
-/* No question is open: leave the objects in the context, and they end with it. */
+/* While no answer is awaited: forget our objects in the context. They end with the context. */
 void unchanged_leave(struct unchanged *u);

@@ -14,9 +14,9 @@
  * measures the card once a second, and uses the lowest of three figures. */
 #define ROOM_KEPT_NS (6 * NSEC_PER_SEC)
 
-/* The room for a call grows by ROOM_GROWS from try to try. If so many bytes cannot be had, fewer
- * are tried, down to a part of 1 / ROOM_LEAST: the last bytes of the card count, single bytes do
- * not. */
+/* The room for a call grows by the factor ROOM_GROWS from try to try. If the daemon refuses the
+ * added bytes, fewer are requested, down to 1 / ROOM_LEAST of them: a nearly full card may still
+ * have enough, but a few bytes more would not help. */
 #define ROOM_GROWS 4
 #define ROOM_LEAST 16
 

@@ -1,6 +1,6 @@
-/* unevictable.h: device memory that cannot be moved and whose size and end are known, by the handle
- * that the driver gave for it (arrays). Room is requested before the memory is made and returned
- * after it is gone.
+/* unevictable.h: the list of unevictable memory whose size and lifetime the library knows: arrays.
+ * Each entry is found by the driver's handle. Room is requested from the daemon before the memory
+ * is made, and returned after it is gone.
  *
  * Memory of unknown size (code, stacks, heaps, print buffers) is not listed here: the daemon
  * measures it on the card (src/daemon/ledger/measure.c).
@@ -32,10 +32,11 @@ uint64_t unevictable_forget_context(CUcontext owner);
 
 /* Requests room for a call that is repeated because the driver lacked memory, and waits for it; the
  * lock is given up during the wait. The driver does not say how much it lacks, so *room grows from
- * try to try. 0, or -ENOMEM. */
+ * try to try. Returns 0, or -ENOMEM. */
 int unevictable_ask_room(struct gpu *g, uint64_t *room) UNLOCKS(core_lock);
-/* Call it when all of the room was not enough. Otherwise unevictable_tend() returns it. */
+/* Return the room, because the call failed even with all of it. After a success unevictable_tend()
+ * returns the room. */
 void unevictable_return_room(struct gpu *g, uint64_t *room) REQUIRES(core_lock);
-/* Returns room that the daemon has by now seen in use on the card. Returns when to call again, in
- * ns; UINT64_MAX: there is no such room. For the agent. */
+/* Give room back to the daemon, once it has measured on the card what the call has used. Returns in
+ * how many ns to call again; UINT64_MAX: there is no such room. For the agent. */
 uint64_t unevictable_tend(uint64_t now_ns) REQUIRES(core_lock);

@@ -53,7 +53,7 @@ static bool reap_later(const struct heap_place *p)
 static bool was_never_backed(const struct block *b)
 {
         if (b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL)
-                return false; /* the other pieces of the allocation may have been used */
+                return false; /* other allocations may have used its extents */
         for (unsigned i = 0; i < b->extent_count; i++)
                 if (b->extents[i].busy || b->extents[i].state != EXTENT_UNBACKED)
                         return false;

@@ -1,6 +1,6 @@
 /* pool.c: owns the pools, the frees of each stream, and how many of its frees each stream has
- * reached. Must never hand out memory that a stream may still use, nor query or mark a stream
- * during a capture. */
+ * reached. Must never hand out memory that a stream may still use, nor query a stream or record an
+ * event during a capture. */
 #include "preload/pool/pool_state.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "preload/pool/room.h"
 
 #define POOL_EXTENT     (32 * MIB) /* the driver's pools grow in such steps */
-#define POOL_FIRST      (4 * GIB)  /* a pool's first address space; later extents are the largest */
+#define POOL_FIRST      (4 * GIB)  /* first address space, the only one with small extents */
 #define REST_NS         (100 * NSEC_PER_MSEC) /* until an unused pool shrinks to its threshold */
 #define LAST_RESORT_NS  NSEC_PER_SEC /* how long a search for room waits for pending frees */
 #define FREE_LISTS_KEPT 16u          /* records kept of streams without freed memory */
@@ -183,13 +183,14 @@ static bool free_list_can_be_asked(const struct pool_free_list *l)
         return !l->gone && l->stream.handle != CU_STREAM_PER_THREAD;
 }
 
-/* Freed memory is for all streams once its own stream has reached the free. record: record an event
- * if there is none; the lock is given up for that. */
+/* Give the freed memory of a stream to all streams, as far as the stream has reached the frees.
+ * record: record an event if none is pending; the lock is given up for that. */
 static void free_list_look(struct pool *p, struct pool_free_list *l, bool record) UNLOCKS(core_lock)
 {
         if (l->looking || quiesce_capturing())
                 return;
-        /* Any other answer means that the work is done: if the context is gone, so is its work. */
+        /* Any answer but CUDA_ERROR_NOT_READY means that the work is done: if the context is gone,
+         * so is its work. */
         if (l->done < l->freed && l->pending &&
             quiesce_ask_event(l->event, l->stream.context) != CUDA_ERROR_NOT_READY) {
                 l->pending = false;
@@ -402,7 +403,8 @@ static void pool_delete(struct pool *p) UNLOCKS(core_lock)
         free(p);
 }
 
-/* True if the pool was destroyed and none of its memory is live or pending. */
+/* True if the program has destroyed the pool, and none of its memory is allocated or waits for a
+ * free to be reached. */
 static bool pool_is_over(struct pool *p)
 {
         if (p->handle || p->users || p->suballocator.live || p->gpu->error)
@@ -548,11 +550,11 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) 
         held = l->free.bytes;
         if (r == CUDA_SUCCESS)
                 suballocator_pass(&l->free, l->marked, &own->free, ++own->freed);
-        return l->free.bytes < held; /* the event may be older than the last frees of its stream */
+        return l->free.bytes < held; /* false if the event is older than those frees */
 }
 
-/* Rather than fail, wait for frees that other streams have not reached yet. Not for ever: those
- * streams may wait for work that this thread has yet to submit. */
+/* Rather than fail, wait for frees that other streams have not reached yet. Do not wait for ever:
+ * those streams may wait for work that this thread has yet to submit. */
 static bool await_frees(struct pool *p, const uint64_t *until_ns) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "memory that other streams free"};
@@ -608,7 +610,7 @@ static struct suballocation *find_free(struct pool *p, const struct pool_stream 
         return n;
 }
 
-/* Returns a free suballocation that is large enough and for which there is room; NULL: none. */
+/* Returns a free suballocation that is large enough and for which there is room, or NULL. */
 static struct suballocation *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
         UNLOCKS(core_lock)
 {
@@ -627,7 +629,7 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
                 if (cost == 0)
                         return n;
                 look = false;
-                /* If memory is short, release unused pieces before taking more memory. */
+                /* If memory is short, release unused extents before taking more memory. */
                 if (contested() && h->backed + cost > core_limit(p->gpu) && release(p, cost, 0) > 0)
                         continue;
                 if (h->allocated + cost <= room_allowed(p->gpu) &&

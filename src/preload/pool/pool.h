@@ -1,9 +1,9 @@
 /* pool.h: stream-ordered memory (cuMemAllocAsync), served from the heap.
  *
  * The driver's own pool object stays, for its handle and for allocations that are captured into
- * graphs; all other memory is ours. Freed memory may be used again at once by the stream that freed
- * it, and by another stream when the free is known to be reached, or when that stream is made to
- * wait for it. Freed memory is kept up to the pool's release threshold. It has no contents: when
+ * graphs; all other memory is ours. The stream that freed memory may use it again at once. Another
+ * stream may use it when the first one is known to have reached the free, or after it was made to
+ * wait for that. Freed memory is kept up to the pool's release threshold. It has no contents: when
  * memory must leave the card, freed memory leaves first and is not copied. core_lock is held in all
  * functions below. */
 #pragma once
@@ -36,7 +36,8 @@ struct pool *pool_find(CUmemoryPool handle);
 /* The program has just made a pool: serve it ourselves if possible. */
 void pool_born(CUmemoryPool handle, const CUmemPoolProps *props);
 /* The pool is destroyed; memory allocated from it lives until it is freed. The driver may already
- * have reused the handle for a new pool. */
+ * have given the handle to a new pool. handed_over: whether the driver served the destroyed
+ * pool. */
 void pool_dies(CUmemoryPool handle, bool handed_over);
 /* Another GPU gets access to the pool's memory: from now on the driver serves the pool. */
 void pool_hand_over(struct pool *p);
@@ -82,5 +83,5 @@ void pool_stream_dies(CUstream stream) UNLOCKS(core_lock);
 void pool_context_dies(CUcontext context) UNLOCKS(core_lock);
 
 /* Give back memory that pools hold beyond their threshold and have not used for a while. Returns in
- * how many ns to call again; UINT64_MAX: when kicked. For the agent. */
+ * how many ns to call again; UINT64_MAX: when the agent is woken next. For the agent. */
 uint64_t pool_tend(uint64_t now_ns) UNLOCKS(core_lock);

@@ -26,7 +26,7 @@ bool pool_keep(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
                 struct kept *bigger = realloc(list, more * sizeof(*list));
 
                 if (!bigger)
-                        return true; /* unlisted, so kept for ever: costs room, but no contents */
+                        return true; /* not listed, so never given back; but no contents are lost */
                 list = bigger;
                 room = more;
         }

@@ -46,7 +46,7 @@ extern struct pool *pools;
 /* Find out which frees the streams have reached. record: record events for frees that have none.
  * True: some memory became free for all streams. */
 bool pool_look(struct pool *p, bool record) UNLOCKS(core_lock);
-/* Drop the host copy of those extents in which nothing is live any more. */
+/* Drop the contents of those extents in this range that have no allocation any more. */
 void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
         REQUIRES(core_lock);
 

@@ -8,12 +8,12 @@
 
 struct gpu;
 
-/* Ask the daemon for room for so many more bytes. 0, or -ENOMEM. */
+/* Ask the daemon for room for so many more bytes. Returns 0, or -ENOMEM. */
 int room_commit(struct gpu *g, uint64_t more) UNLOCKS(core_lock);
 
 /* Find room for so many more bytes. Unused memory of pools is given back if need be. Managed memory
- * may be left uncounted, because the driver moves it to the host, as on a card without sublet.
- * False: there is no room. */
+ * may be taken out of the figures, because the driver moves it to the host, as it does without
+ * sublet. False: there is no room. */
 bool room_grow(struct gpu *g, uint64_t more) UNLOCKS(core_lock);
 
 /* Returns how large heap.allocated may become without a new request. */

@@ -3,8 +3,8 @@
  * A handle names the process and, by a secret, the allocation. The daemon connects the opening
  * process to the exporter, which sends descriptors of the memory over that connection
  * (docs/protocol.md, "Memory that others have open"). The exporter's side runs in the agent's
- * thread. The importer's side runs in the thread that opens; only its messages are received by the
- * agent. */
+ * thread. The importer's side runs in the thread that opens the memory; only the messages for it
+ * are received by the agent. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,7 +36,7 @@ void ipc_import_reach(const struct gpu *g) UNLOCKS(core_lock);
 
 /* Answer the requests that can be answered now. True: call again soon. */
 bool ipc_step(void) UNLOCKS(core_lock);
-/* The daemon now knows our figures, except of GPUs with unsent figures. */
+/* The daemon now knows our figures, except those of GPUs with gpu.usage_dirty set. */
 void ipc_told(void) REQUIRES(core_lock);
 /* Returns a descriptor to poll for reading; -EBADF: there is none. */
 int ipc_poll_fd(void);

@@ -34,7 +34,7 @@ struct export
         uint64_t bytes;
 };
 
-/* A process that has an allocation open, or waits for it. */
+/* A process that has an allocation open, or waits for it. A piece is the memory of one extent. */
 struct reference {
         struct reference *next;
         struct ipc_link *link;
@@ -44,6 +44,7 @@ struct reference {
         bool pending; /* pieces from number `first` on are requested and not yet sent */
         bool whole;   /* the process has all pieces */
         uint32_t first;
+        /* heir: the process is charged for the memory after we free it. bequeathed: it was told. */
         bool heir, bequeathed;
 };
 
@@ -62,8 +63,9 @@ static struct export *export_find(const uint8_t *secret)
         return e;
 }
 
-/* True if the export's allocation is still the same. Blocks have numbers. In a block with several
- * allocations, a new one at the same address gets a new handle if its size differs. */
+/* True if the export's allocation still exists. The block's id shows whether the block is still the
+ * same. In a block with several allocations, a new one at the same address is recognized only by a
+ * different size. */
 static bool export_lives(const struct export *e, struct heap_place *ret)
 {
         return heap_find(&e->gpu->heap, e->start, ret) && ret->block->id == e->block_id &&
@@ -134,8 +136,8 @@ static unsigned extents_of(const struct heap_place *p, unsigned *ret_end)
         return (unsigned)(from / p->block->extent_bytes);
 }
 
-/* Returns an extent that the driver will not export, or a busy one; NULL: none. From now on the
- * extents are restored only to memory of our own. */
+/* Returns an extent of the allocation that is busy or that the driver will not export, or NULL.
+ * From now on its extents are restored only to memory of our own. */
 static struct extent *find_adopted(const struct heap_place *p)
 {
         unsigned end, i = extents_of(p, &end);
@@ -151,8 +153,8 @@ static struct extent *find_adopted(const struct heap_place *p)
         return found;
 }
 
-/* Shuts the gate until let_move(), and waits until no work is in flight. False: not possible
- * now. */
+/* Shuts the gate until let_move(), and waits until no work is in flight. False: that is not
+ * possible now. Call let_move() in either case. */
 static bool hold_still(void) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
@@ -208,7 +210,7 @@ static int make_exportable(struct gpu *g, CUdeviceptr start) UNLOCKS(core_lock)
         return r;
 }
 
-/* True for an allocation of which the driver would give a handle. */
+/* True for an allocation for which the driver would give out a handle. */
 static bool is_shareable(const struct gpu *g, const struct heap_place *p)
 {
         return g && (p->block->kind == BLOCK_LARGE || p->block->kind == BLOCK_SLAB);
@@ -296,8 +298,9 @@ static void answer(struct reference *r, CUresult result, uint64_t mapped, const 
         ipc_send(r->link, &m, WIRE_OPENED, fds, n);
 }
 
-/* Chooses the heir, the first process that has all of the memory open, and tells it so; `asking`
- * learns of it with its answer. */
+/* Chooses the heir: the first process that has all of the memory open. The heir is charged for the
+ * memory after we free it. Sends it a message, unless it is `asking`, which learns it from the
+ * answer to its request. */
 static void name_heir(struct export *p, struct reference *asking)
 {
         struct wire_message m = {0};
@@ -382,8 +385,8 @@ static void let_go(struct reference *r) REQUIRES(core_lock)
                 name_heir(other->export, NULL);
 }
 
-/* The heir is charged for the bytes now, so they leave our figures. A process that has only some of
- * the pieces learns of that when it asks for the rest. */
+/* The heir is charged for the bytes now, so subtract them from our figures. A process that has only
+ * some of the pieces learns that the memory is freed when it asks for the rest. */
 static void on_inherited(struct ipc_link *l, const struct wire_message *m) REQUIRES(core_lock)
 {
         struct reference *heir = reference_find(l, m->INHERITED.secret);

@@ -123,7 +123,7 @@ void ipc_told(void)
                 struct wire_message m = {0};
 
                 if (!i->inherit || !i->charged || i->gpu->usage_dirty)
-                        continue; /* the daemon has to be told first */
+                        continue; /* first the daemon has to know our figures */
                 i->inherit = false;
                 memcpy(m.INHERITED.secret, i->secret, IPC_NAME);
                 ipc_send(i->link, &m, WIRE_INHERITED, NULL, 0);
@@ -358,7 +358,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         memcpy(i->secret, h->secret, IPC_NAME);
         imports = i;
         l->imports++;
-        core.unbooked++; /* no audit now: the owner of a piece is known when all pieces are here */
+        core.unbooked++; /* no audit now: who owns a piece is unknown until all are here */
         do
                 r = fetch(i);
         while (r == CUDA_SUCCESS && i->mapped < i->reserved);

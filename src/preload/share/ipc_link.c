@@ -35,7 +35,7 @@ static struct {
         int fd;
 } question;
 static bool connected_before;
-static uint64_t returned_ns; /* when we connected to the present daemon again; 0: never */
+static uint64_t returned_ns; /* when we last came to a new daemon; 0: it is still the first */
 
 bool ipc_works(void)
 {
@@ -273,7 +273,8 @@ static void hear(struct ipc_link *l) REQUIRES(core_lock)
         }
 }
 
-/* End what depends on each lost connection, and free it unless opened memory needs it. */
+/* End what depends on each lost connection, and free the connection unless opened memory needs
+ * it. */
 static void bury_lost(void) REQUIRES(core_lock)
 {
         struct ipc_link *l = links;

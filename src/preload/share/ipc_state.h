@@ -37,7 +37,8 @@ struct ipc_link {
 /* ipc_link.c */
 extern uint8_t ipc_name[IPC_NAME];
 bool ipc_random(uint8_t bytes[static IPC_NAME]);
-/* Make sure that this process has a name that the daemon knows or will know. 0, or -errno. */
+/* Make sure that this process has a name that the daemon knows or will know. Returns 0, or
+ * -errno. */
 int ipc_be_named(void) UNLOCKS(core_lock);
 /* Returns the connection to the process of this name. NULL: none can be made. */
 struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME]) REQUIRES(core_lock);

@@ -11,7 +11,7 @@
 #include "preload/stream/quiesce.h"
 #include "preload/state/request.h"
 
-/* Returns an extent that is not mapped for the present set of GPUs; NULL: none. *ret_busy: another
+/* Returns an extent that is not mapped for the present set of GPUs, or NULL. *ret_busy: another
  * thread is using some extent. */
 static struct extent *find_other(struct gpu *g, bool *ret_busy)
 {

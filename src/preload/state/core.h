@@ -51,7 +51,6 @@ struct gpu {
         /* Part of unevictable: bytes reserved for a driver call in progress (unevictable.h). */
         uint64_t unevictable_room LOCKED,
                 unevictable_room_ns LOCKED; /* time of the last such reservation */
-        uint64_t managed_left LOCKED; /* managed memory in no figure of the heap (managed.c) */
         /* Part of unevictable: bytes of the program's handles that have left the heap. */
         uint64_t unevictable_handles LOCKED;
         uint64_t moved_out LOCKED, moved_in LOCKED;

@@ -4,12 +4,13 @@
  *
  * A program has a kernel on the GPU that never ends by itself. One of its threads makes a driver
  * call, and all channels of the program are frozen. Then another thread with its own context (the
- * mover) creates, maps, copies, unmaps and releases memory, the program's too. Each call is tried
- * in two ways: the call begins while frozen; and N freezes at random moments while a thread repeats
- * it. One JSON line each says whether the mover ended, and whether the kernel stopped in that time.
+ * mover) creates, maps, copies, unmaps and releases memory, also memory of the program. Each call
+ * is tried in two ways. First, the call begins while the program is frozen. Then a thread repeats
+ * the call, and the program is frozen N times at random moments. For each way, one JSON line says
+ * whether the mover ended, and whether the kernel stood still in that time.
  *
- * Each case is a process of its own. A watchdog thaws the channels after half a second without a
- * driver call. The probe freezes only channels of its own process. */
+ * Each case is a process of its own. The channels are thawed after 0.4 s even if the mover has not
+ * ended; the thaw makes no driver call. The probe freezes only channels of its own process. */
 #include "freezing.h"
 
 #define USED(X)                         \
@@ -114,7 +115,7 @@ static const char ptx[] =
 
 /* ---- the program ---- */
 
-static bool kernels_print = true; /* false for kernels of a simulated driver */
+static bool kernels_print = true; /* false: no case uses printf in a kernel */
 static CUdevice device;
 static CUcontext program, mover;
 static CUmodule module;
@@ -344,7 +345,7 @@ static void take(CUdeviceptr at, CUmemGenericAllocationHandle h)
         TRY(cuMemRelease, h);
 }
 
-/* Evicts the program's memory, uses its room for other memory, and restores it. */
+/* Evicts the program's memory, makes and fills other memory, and restores the program's. */
 static void *move(void *unused)
 {
         CUmemGenericAllocationHandle others[PIECES];

@@ -124,7 +124,7 @@ static uint32_t first_group(void)
         return 0;
 }
 
-/* Schedules a group's channels by the group's own control. */
+/* Schedules the channel group by the group's own control while its channels are frozen. */
 static void schedule(void)
 {
         uint8_t on[3] = {1, 0, 0};
@@ -141,7 +141,7 @@ static void schedule(void)
         printf(",\"thaw\":\"%#x\",\"counts_thawed\":%d}\n", status, counts());
 }
 
-/* Prints the diagnostic class's answer: { channel, client, bound, enabled, scheduled, … }. */
+/* Prints what RM's diagnostic object says of a channel before, during and after a freeze. */
 static void state(void)
 {
         struct {
@@ -228,7 +228,7 @@ static void wait_ready(void)
         shared->ready = false;
 }
 
-/* Names the program's channels from another process, with its own client and descriptor. */
+/* Another process freezes the program's channels, by the other process's client and descriptor. */
 static void foreigner(void)
 {
         struct channels_call c;

@@ -1,8 +1,8 @@
-/* freezing.h: common to the probes of freezing: the driver's functions, the record of their
- * channels by an ioctl() in the program itself, freeze and thaw.
+/* freezing.h: what the probes of freezing have in common: the driver's functions; an ioctl() that
+ * records the program's channels; freeze and thaw. RM is the kernel's resource manager.
  *
  * Included by one file of a program, which is linked with -rdynamic and src/preload/rm/channels.c.
- * The probes name only objects of their own process. */
+ * A probe acts only on objects of its own process and of processes that it has started. */
 #pragma once
 
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ static struct channels_call calls[32];
 static size_t calls_count;
 static _Atomic unsigned made_while_frozen, freed_while_frozen;
 
-/* The ioctl() for the driver library's calls; a simulated driver has one of its own. */
+/* The ioctl() behind ours: the simulated driver's, or libc's with a real driver. */
 static int (*next_ioctl)(int, unsigned long, ...);
 
 static int raw_ioctl(int fd, unsigned long request, void *argument)
@@ -62,7 +62,7 @@ static int raw_ioctl(int fd, unsigned long request, void *argument)
         return (int)syscall(SYS_ioctl, fd, request, argument);
 }
 
-/* Loads the driver. Requests of its library to RM are passed on to the ioctl() behind ours. */
+/* Loads the driver, and finds the ioctl() to which ours passes the driver's requests on. */
 static void *open_driver(void)
 {
         void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -134,7 +134,7 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
         return r;
 }
 
-/* Returns RM's status, or 0xe0000000 and the errno if the kernel did not pass the call on. */
+/* Returns RM's status, or 0xe0000000 and the errno if ioctl() failed. */
 static uint32_t control_of(int fd, uint32_t client, uint32_t object, uint32_t command, void *params,
                            uint32_t size)
 {
@@ -150,7 +150,7 @@ static uint32_t control_of(int fd, uint32_t client, uint32_t object, uint32_t co
         return k.status;
 }
 
-/* Names the channels of the call `c` on the subdevice of the call `by`. */
+/* Disables or enables the channels that `c` lists, by the descriptor and subdevice of `by`. */
 static uint32_t control_by(const struct channels_call *by, const struct channels_call *c,
                            bool disable)
 {

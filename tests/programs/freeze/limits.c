@@ -3,9 +3,9 @@
  *
  *   limits [foreign_user|own_descriptor|wfi|pointer_calls|copies_faulting|exit_frozen|movers]...
  *
- * Each case works in its own children, which the parent kills after 60 s. One JSON line a fact. A
- * watchdog in each child that freezes thaws the channels after 20 s, or ends the process if memory
- * is evicted. The probe names only processes and channels of its children. */
+ * Each case works in its own children, which the parent kills after 60 s. Each fact is printed as
+ * one JSON line. Each child that freezes channels has a watchdog: after 20 s it thaws the channels,
+ * or ends the process if memory is evicted. The probe acts only on its children. */
 #include "freezing.h"
 
 #include <grp.h>
@@ -81,10 +81,10 @@ struct program {
         _Atomic uint64_t count, /* the kernel's progress */
                 stop;           /* not 0: the kernel may end */
         _Atomic int state, order;
-        _Atomic uint64_t frozen_at_ns; /* the time of a freeze by any process; 0: it runs */
+        _Atomic uint64_t frozen_at_ns; /* when any process froze it; 0: it runs */
         _Atomic uint64_t ending_at_ns;
         _Atomic uint32_t status; /* status of the last freeze or thaw */
-        _Atomic int copies;      /* the copy stream's answer at the freeze */
+        _Atomic int copies;      /* cuStreamQuery of the copy stream after the freeze */
         size_t calls_count;
         struct channels_call calls[8];
 };
@@ -205,8 +205,8 @@ static void use_mover(void)
         TRY(cuCtxSetCurrent, mover);
 }
 
-/* Makes a stream's first copy before the freeze, because libcuda makes more channels of its own at
- * that copy. */
+/* libcuda makes further channels at a stream's first copy, so that copy is made before the
+ * freeze. */
 static void warm(void)
 {
         CUdeviceptr m;
@@ -534,7 +534,7 @@ static uint32_t name_owners(bool disable, uint64_t *ret_ns)
         for (size_t i = 0; i < me->calls_count; i++) {
                 struct channels_call by = own_call;
 
-                if (!by.client) { /* uses the owner's subdevice, by the descriptor that it sent */
+                if (!by.client) { /* the owner's subdevice, by the owner's descriptor */
                         by = me->calls[i];
                         by.fd = own_call.fd;
                 }
@@ -612,7 +612,7 @@ static void foreign_user(void)
         end_owner(pid);
 }
 
-/* A process that has the descriptor and the names, but does not load the driver. */
+/* A process that has the owner's descriptor and channel numbers, but does not load the driver. */
 static void holder(void)
 {
         static const char *const states[] = {"running", "stopped"};
@@ -1045,7 +1045,7 @@ static void move_in(void)
         use_program();
 }
 
-/* Makes one call while frozen. goes: the memory is evicted first; else it stays in place. */
+/* Makes one call while the program is frozen. goes: whether its memory is evicted first. */
 static void pointer_round(bool goes)
 {
         uint64_t freeze_ns, thaw_ns, before;
@@ -1284,7 +1284,7 @@ static void copies_faulting(void)
 /* ---- exit_frozen ---- */
 
 #define TIMES     20
-#define HUNG_MOST 2            /* limit of ends that hang, before the way of ending is given up */
+#define HUNG_MOST 2            /* a way of ending is given up after so many that hang */
 #define FAR       (64ul << 20) /* bytes that are evicted before the end */
 #define COPIED    (64ul << 20)
 
@@ -1346,7 +1346,7 @@ static void ending_program(void)
         me->state = READY;
         while (me->order == NONE)
                 (void)usleep(100);
-        me->frozen_at_ns = 0; /* so that the watchdog leaves this end alone */
+        me->frozen_at_ns = 0; /* so that the watchdog does nothing from now on */
         me->ending_at_ns = clock_now_ns();
         if (me->order == END)
                 exit(0);
@@ -1480,7 +1480,7 @@ static void exit_frozen(void)
 #define ROUNDS  5
 #define TRIALS  20
 
-/* Messages between the program and the second process; an extent's descriptor comes with them. */
+/* Messages between the program and the second process. OUT, IN and TRIAL carry a descriptor. */
 enum what { BEGIN, REGISTER, OUT, IN, TRIAL, ANSWER };
 struct message {
         enum what what;
@@ -1846,7 +1846,7 @@ static void one_move(struct rates *r)
         add_value(&r->first_submit, us(shared->first_submit_ns - at));
 }
 
-/* Returns how many words are wrong when the program goes on; it looks at one word of each MiB. */
+/* Checks one word of each MiB on the card. Returns how many are wrong. */
 static unsigned wrong_on_card(void)
 {
         unsigned wrong = 0;

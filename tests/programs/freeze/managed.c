@@ -59,7 +59,7 @@ static volatile uint64_t *told; /* [0]: the kernel's progress; [1] not 0: the ke
 static volatile uint64_t *pages;
 static uint64_t touched; /* rounds of the host over all pages */
 static _Atomic bool stop;
-static _Atomic uint64_t longest_ns; /* the longest touch since it was last reset */
+static _Atomic uint64_t longest_ns; /* the longest time of a touch since the last reset */
 
 static void *touch(void *unused)
 {

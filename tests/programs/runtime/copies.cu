@@ -1,4 +1,4 @@
-/* copies: in one, two and three dimensions, between host and card and on the card, on streams and
+/* copies: copies in one, two and three dimensions, between host and card and on the card, on streams and
  * synchronously, in batches, to symbols. */
 #include "runtime.cuh"
 

@@ -1,4 +1,4 @@
-/* runtime.cuh: what the programs of the runtime API have in common. Each says its results as JSON
+/* runtime.cuh: what the programs of the runtime API have in common. Each prints its results as JSON
  * lines, in the same order and with the same sums each time, and exits 0. */
 #pragma once
 
@@ -28,7 +28,7 @@ static inline void fail(const char *why)
         _exit(1);
 }
 
-/* A function of the driver by its name, as it was in a version of CUDA. */
+/* Returns the driver function of this name, in the form that it had in this version of CUDA. */
 template <typename F> static inline F *entry(const char *name, unsigned version)
 {
         cudaDriverEntryPointQueryResult found;
@@ -40,7 +40,7 @@ template <typename F> static inline F *entry(const char *name, unsigned version)
         return (F *)f;
 }
 
-/* Sum of bytes, each of which counts where it stands. */
+/* Returns a hash of the bytes, which depends on their order. */
 static inline uint64_t sum_of(const void *memory, size_t bytes)
 {
         uint64_t h = 0xcbf29ce484222325u;
@@ -63,7 +63,7 @@ template <typename T> static inline uint64_t sum_on_card(const T *at, size_t n)
         return sum_of(host);
 }
 
-/* One write a line, so that what two processes say does not mix. */
+/* One write for each line, so that the lines of two processes do not mix. */
 static inline void say(const char *name, uint64_t sum)
 {
         (void)printf("{\"event\":\"result\",\"name\":\"%s\",\"sum\":\"%016llx\"}\n", name,
