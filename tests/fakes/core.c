@@ -4,13 +4,38 @@
 #include "fakes/preload.h"
 #include "preload/driver/real.h"
 #include "preload/state/part.h"
+#include "preload/stream/gate.h"
 
 #define WEAK __attribute__((weak))
 
 struct core core WEAK;
 struct lock core_lock WEAK;
 struct real_driver real WEAK;
-_Atomic(real_ioctl_fn *) real_ioctl WEAK;
+
+WEAK void is_wrong(const char *what)
+{
+        fail_msg("%s", what);
+}
+
+void want_lock(void)
+{
+        if (atomic_load(&core_lock.word) == 0)
+                is_wrong("another module is called without the lock");
+}
+
+void want_no_lock(void)
+{
+        if (atomic_load(&core_lock.word) != 0)
+                is_wrong("another module is called with the lock held");
+}
+
+void give_up_lock(void)
+{
+        want_lock();
+        lock_release(&core_lock);
+        lock_acquire(&core_lock);
+}
+
 void (*meanwhile)(const struct core_wait *w);
 
 /* The list of the library's parts is empty. */
@@ -29,14 +54,11 @@ WEAK void core_let_context(struct gpu *g)
         bell_ring(&core.changed);
 }
 
-WEAK void core_room_changed(struct gpu *g)
-{
-}
-
 unsigned core_setups;
 WEAK int core_setup(void)
 {
         core_setups++;
+        gate_open(GATE_UNREADY);
         return 0;
 }
 
@@ -44,7 +66,7 @@ WEAK void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_
 {
         if (!meanwhile)
                 fail_msg("nobody is to wait for %s", w->what);
-        assert_int_not_equal(atomic_load(&core_lock.word), 0);
+        want_lock();
         lock_release(&core_lock);
         meanwhile(w);
         lock_acquire(&core_lock);
@@ -72,12 +94,24 @@ WEAK uint64_t core_host_mapped(void)
         return sum;
 }
 
+unsigned core_attaches;
+bool unshared;
 WEAK struct gpu *core_attach(CUdevice device)
 {
-        return device >= 0 && (unsigned)device < core.gpu_count ? &core.gpus[device] : NULL;
+        core_attaches++;
+        return !unshared && device >= 0 && (unsigned)device < core.gpu_count ? &core.gpus[device]
+                                                                             : NULL;
 }
 
+struct gpu *current_gpu = &core.gpus[0];
 WEAK struct gpu *core_current_gpu(void)
 {
-        return &core.gpus[0];
+        return current_gpu;
+}
+
+unsigned room_changes;
+WEAK void core_room_changed(struct gpu *g)
+{
+        want_lock();
+        room_changes++;
 }

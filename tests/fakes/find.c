@@ -1,7 +1,7 @@
 /* find.c: finds addresses in the heaps, for unit tests that have heaps. */
 #include "unit.h"
 
-#include "preload/state/core.h"
+#include "fakes/preload.h"
 
 #define WEAK __attribute__((weak))
 
@@ -11,4 +11,13 @@ WEAK struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
                 if (heap_find(&core.gpus[i].heap, address, ret))
                         return &core.gpus[i];
         return NULL;
+}
+
+WEAK bool core_holds(CUdeviceptr address, uint64_t bytes)
+{
+        want_lock();
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (heap_holds(&core.gpus[i].heap, address))
+                        return true;
+        return false;
 }

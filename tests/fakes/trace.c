@@ -25,11 +25,6 @@ WEAK void trace_event(const char *event, unsigned gpu, uint64_t bytes)
         trace_last = (struct trace_seen){event, bytes};
 }
 
-WEAK bool trace_is_on(void)
-{
-        return true;
-}
-
 unsigned trace_count(const char *event)
 {
         for (unsigned i = 0; i < EVENTS && seen[i].event; i++)

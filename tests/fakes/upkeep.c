@@ -4,14 +4,8 @@
 #include "preload/move/caches.h"
 #include "preload/state/core.h"
 #include "preload/pool/pool.h"
-#include "preload/agent/audit.h"
 
 #define WEAK __attribute__((weak))
-
-WEAK bool caches_hold(bool may_evict, uint64_t now)
-{
-        return false;
-}
 
 WEAK bool caches_may_answer(void)
 {
@@ -23,9 +17,5 @@ WEAK void pool_hold(void)
 }
 
 WEAK void pool_let(void)
-{
-}
-
-WEAK void audit_tell(bool last)
 {
 }

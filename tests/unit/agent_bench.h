@@ -2,6 +2,7 @@
  * daemon and a number as the clock. The agent's thread runs only during rounds(). */
 #pragma once
 
+#include "fakes/preload.h"
 #include "preload/agent/agent_state.h"
 #include "preload/state/core.h"
 #include "preload/stream/quiesce.h"
@@ -26,10 +27,8 @@ extern unsigned send_tries; /* failing sends before one succeeds; 0: all fail */
 extern bool breaks;         /* the next read finds the connection lost */
 
 /* The state of the program that the agent finds, and the steps that it asked for. */
-extern bool inside, submits_at_last, steps_evict, steps_restore;
-extern unsigned defaults;
-extern uint64_t submissions, bound_now;
-extern enum quiescence quiesce_now;
+extern bool submits_at_last, steps_evict, steps_restore;
+extern uint64_t bound_now;
 extern enum swap_progress step_now;
 extern enum swap_progress (*steps)(bool may_evict, bool restore); /* NULL: returns step_now */
 extern void (*while_it_begins)(void); /* called once, in the next quiesce_begin() */
@@ -46,14 +45,12 @@ extern struct beside {
         int thread_fails;
 
         unsigned ipc_told, ipc_forgotten, torture_evicted, torture_restored, torture_cancelled;
-        unsigned overflow_cancelled, room_changed, trims, audit_last;
+        unsigned overflow_cancelled, trims, audit_last;
         unsigned ipc_connected, ipc_disconnected, ipc_refused;
         uint64_t arena;
         bool may_evict; /* argument of the last call of caches_hold() */
 } beside;
 
-/* Notes a fault seen in the agent's thread: the test fails at the end of the round. */
-void is_wrong(const char *what);
 void rounds(unsigned n);
 bool is_kicked(void);
 /* Plays one round; fails if nothing has woken the agent. */

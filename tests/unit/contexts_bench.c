@@ -16,35 +16,25 @@
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
 #include "preload/share/peer.h"
-#include "preload/state/poison.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 
-struct core core;
-struct lock core_lock;
-struct real_driver real;
-_Atomic uint32_t gate_bits;
-__thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
-
-uint64_t submissions;
 unsigned exits;
-unsigned kicks, discarded, parts, passed;
+unsigned parts, passed;
 _Atomic unsigned updates;
 unsigned calls; /* driver calls that return driver_says */
 CUresult driver_says;
-bool no_room, unshared;
 CUcontext bound_lost;
 CUstream bound_stream_lost, pool_stream_lost, queried;
 unsigned held;   /* the driver's count of retains of the primary context */
 uint64_t arrays; /* bytes of arrays that end with a context */
 CUcontext pools_lost;
-CUcontext other;        /* context that ends while another one ends */
-static bool awaited;    /* a capture is counted: pools put no more events into streams */
-_Atomic unsigned asked; /* requests for room */
-bool in_line;           /* a thread may wait for another thread */
-_Atomic bool waits;     /* a thread waits for another thread */
+CUcontext other;     /* context that ends while another one ends */
+static bool awaited; /* a capture is counted: pools put no more events into streams */
+bool in_line;        /* a thread may wait for another thread */
+_Atomic bool waits;  /* a thread waits for another thread */
 pthread_t second;
 
 /* ---- fakes of other modules ---- */
@@ -53,16 +43,6 @@ void core_expect_exit(void)
 {
         assert_int_equal(calls, 1); /* the driver has registered its own exit first */
         exits++;
-}
-
-static void want_lock(void)
-{
-        assert_int_not_equal(atomic_load(&core_lock.word), 0);
-}
-
-struct gpu *core_attach(CUdevice device)
-{
-        return unshared ? NULL : gpu;
 }
 
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
@@ -78,7 +58,7 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
 void request_kick(void)
 {
         want_lock();
-        kicks++;
+        request_kicks++;
 }
 
 void *retain(void *unused)
@@ -89,34 +69,20 @@ void *retain(void *unused)
         return NULL;
 }
 
-void (*while_it_asks)(void), (*while_it_releases)(void);
+void (*while_it_releases)(void);
 
-/* With in_line the first request starts a second thread that retains the same context. It returns
- * once that thread waits, or requests room as well. */
-int request_unevictable(struct gpu *g, uint64_t more)
+/* Starts a second thread that retains the same context, in the first request for room. Returns once
+ * that thread waits, or requests room as well. */
+void start_second(void)
 {
-        want_lock();
-        asked++;
-        if (in_line && asked == 1) {
-                assert_int_equal(pthread_create(&second, NULL, retain, NULL), 0);
-                while (!waits && asked == 1) {
-                        lock_release(&core_lock);
-                        (void)sched_yield();
-                        lock_acquire(&core_lock);
-                }
+        if (unevictable_asks != 1)
+                return;
+        assert_int_equal(pthread_create(&second, NULL, retain, NULL), 0);
+        while (!waits && unevictable_asks == 1) {
+                lock_release(&core_lock);
+                (void)sched_yield();
+                lock_acquire(&core_lock);
         }
-        if (while_it_asks)
-                while_it_asks();
-        if (no_room)
-                return -ENOMEM;
-        g->unevictable += more;
-        return 0;
-}
-
-void request_return_unevictable(struct gpu *g, uint64_t bytes)
-{
-        want_lock();
-        g->unevictable -= bytes;
 }
 
 void throttle_forget(CUcontext context)
@@ -135,18 +101,13 @@ uint64_t unevictable_forget_context(CUcontext owner)
         return arrays;
 }
 
-struct gate_thread gate_interrupted, at_the_gate;
+struct gate_thread at_the_gate;
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end)
 {
         passed++;
         at_the_gate.inside++;
         return &at_the_gate;
-}
-
-uint64_t gate_submissions(void)
-{
-        return submissions;
 }
 
 void ipc_context_dies(CUcontext context)
@@ -183,13 +144,6 @@ void pool_await_records(void)
 {
         want_lock();
         awaited = quiesce_capturing();
-}
-
-void swap_discard(struct gpu *g, struct block *b)
-{
-        want_lock();
-        discarded++;
-        heap_bury(&g->heap, b);
 }
 
 void swap_retire(struct gpu *g)
@@ -379,18 +333,19 @@ int one_context(void **state)
         gpu->known = gpu->managed = true;
         gpu->context_bytes = MIB;
         heap_init(&gpu->heap, GIB);
-        parts = discarded = kicks = held = 0;
+        parts = discarded = request_kicks = held = 0;
         arrays = 0;
         pools_lost = bound_lost = NULL;
         bound_stream_lost = pool_stream_lost = queried = capture_asked = NULL;
-        no_room = unshared = false;
+        unshared = false;
+        unevictable_room = UINT64_MAX;
         while_it_asks = while_it_releases = NULL;
         updates = 0;
         passed = calls = 0;
         at_the_gate.inside = 0;
         driver_says = CUDA_SUCCESS;
         capture_status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-        asked = 0;
+        unevictable_asks = 0;
         real.cuThreadExchangeStreamCaptureMode = fake_relax;
         real.cuCtxPushCurrent_v2 = fake_push;
         real.cuCtxPopCurrent_v2 = real.cuCtxGetCurrent = fake_current;

@@ -21,12 +21,10 @@
 static struct gpu *const gpu = &core.gpus[0];
 
 /* Calls that the fake modules received. */
-extern unsigned kicks, discarded; /* calls of request_kick() and of swap_discard() */
-extern _Atomic unsigned updates;  /* calls of peer_update() */
-extern unsigned passed;           /* threads that passed the gate */
-extern unsigned exits;            /* calls of core_expect_exit() */
+extern _Atomic unsigned updates; /* calls of peer_update() */
+extern unsigned passed;          /* threads that passed the gate */
+extern unsigned exits;           /* calls of core_expect_exit() */
 extern struct gate_thread at_the_gate;
-extern _Atomic unsigned asked; /* requests for room */
 extern CUcontext bound_lost, pools_lost;
 extern CUstream bound_stream_lost, pool_stream_lost;
 extern CUstream queried, capture_asked; /* queried: the stream that a drain queried */
@@ -39,14 +37,13 @@ extern CUstreamCaptureStatus capture_status;
 CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode);
 
 /* Events that a test arranges. */
-extern bool no_room, unshared;
-extern uint64_t submissions;
 extern uint64_t arrays;    /* bytes of arrays that end with a context */
 extern CUcontext other;    /* context that ends while another one ends */
 extern bool in_line;       /* a thread may wait for another thread */
 extern _Atomic bool waits; /* a thread waits for another thread */
 extern pthread_t second;   /* the second thread */
-extern void (*while_it_asks)(void), (*while_it_releases)(void);
+extern void (*while_it_releases)(void);
+void start_second(void);
 void *retain(void *unused);
 
 int one_context(void **state);

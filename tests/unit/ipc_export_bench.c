@@ -17,7 +17,6 @@
 #include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
-#include "preload/state/request.h"
 
 uint8_t ipc_name[IPC_NAME] = "our name";
 
@@ -27,11 +26,11 @@ struct export
 };
 
 enum export_state state_of_exports;
-unsigned exports, given, held_again, released, replaced, of_driver;
+unsigned exports, given, held_again, replaced, of_driver;
 unsigned export_fails_at; /* number of the piece whose export fails; 0: none fails */
 unsigned exported;
 CUdeviceptr second; /* address that another thread exports while extent_replace() runs; 0: none */
-bool inside, busy, no_daemon, no_export;
+bool no_export;
 int named, replace_error;
 CUdeviceptr freed_meanwhile; /* address that another thread frees while we get our name; 0: none */
 uint64_t clock_ns;
@@ -48,23 +47,6 @@ int clock_gettime(clockid_t which, struct timespec *ret)
 }
 
 /* ---- fakes of other modules ---- */
-
-void request_released(void)
-{
-        released++;
-        bell_ring(&core.changed);
-}
-
-bool gate_anybody_inside(void)
-{
-        return inside;
-}
-
-enum quiescence quiesce_poll(struct quiesce_wait *w)
-{
-        assert_false(inside);
-        return busy ? QUIESCE_BUSY : QUIESCE_DONE;
-}
 
 /* The library calls this for extents that became unused while busy, and only once they are idle. */
 void swap_unused(struct gpu *g, struct extent *e)
@@ -100,11 +82,6 @@ int extent_replace(const struct gpu *g, struct extent *e)
         replaced++;
         e->adopted = replace_error != 0;
         return replace_error;
-}
-
-bool ipc_works(void)
-{
-        return !no_daemon;
 }
 
 bool ipc_random(uint8_t bytes[static IPC_NAME])
@@ -242,8 +219,10 @@ int one_allocation(void **state)
                                     .cuThreadExchangeStreamCaptureMode = fake_relax};
         first.lost = other.lost = false;
         state_of_exports = EXPORT_READY;
-        sent_count = given = released = replaced = of_driver = exported = export_fails_at = 0;
-        inside = busy = no_daemon = no_export = fake_capturing = false;
+        sent_count = given = request_releases = replaced = of_driver = exported = export_fails_at =
+                0;
+        anybody_inside = no_ipc = no_export = fake_capturing = false;
+        quiesce_now = QUIESCE_DONE;
         named = replace_error = 0;
         meanwhile = NULL;
         atomic_store(&gate_bits, 0);

@@ -12,14 +12,13 @@
 static struct gpu *const gpu = &core.gpus[0];
 
 extern uint64_t clock_ns;
-extern bool inside, busy; /* inside: a thread is in the driver; busy: work is in flight */
-extern bool no_daemon, no_export;
+extern bool no_export;
 extern int named, replace_error;    /* results of ipc_be_named() and extent_replace() */
 extern CUdeviceptr freed_meanwhile; /* address that another thread frees while we get our name */
 extern CUdeviceptr second;  /* address that another thread exports while extent_replace() runs */
 extern unsigned held_again; /* GATE_HELD after that export; 0: the gate was open */
 extern enum export_state state_of_exports;
-extern unsigned exports, given, released, replaced, of_driver;
+extern unsigned exports, given, replaced, of_driver;
 extern unsigned exported, export_fails_at; /* number of the piece whose export fails; 0: none */
 
 extern struct sent {

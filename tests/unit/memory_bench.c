@@ -28,24 +28,6 @@ static struct block *pool_block;
 
 /* ---- fakes of other modules; the library calls all but a few with the lock held ---- */
 
-static void check_held(void)
-{
-        assert_int_not_equal(atomic_load(&core_lock.word), 0);
-}
-
-/* The real functions give up the lock for a moment, so the fakes do too. */
-static void give_up_lock(void)
-{
-        check_held();
-        lock_release(&core_lock);
-        lock_acquire(&core_lock);
-}
-
-struct gpu *core_current_gpu(void)
-{
-        return bench.current;
-}
-
 int request_commit(struct gpu *g, uint64_t bytes)
 {
         give_up_lock();
@@ -59,61 +41,14 @@ int request_commit(struct gpu *g, uint64_t bytes)
 
 CUcontext quiesce_owner(CUcontext current)
 {
-        check_held();
+        want_lock();
         return current == CURRENT ? OWNER : current;
 }
 
 bool quiesce_capture_forbids(void)
 {
-        check_held();
+        want_lock();
         return bench.forbids;
-}
-
-void quiesce_wait_all(void)
-{
-        give_up_lock();
-        if (bench.waiting)
-                bench.waiting();
-}
-
-void quiesce_begin(struct quiesce_wait *w, bool still)
-{
-        assert_false(still);
-        bench.looks++;
-}
-
-enum quiescence quiesce_poll(struct quiesce_wait *w)
-{
-        assert_int_not_equal(bench.looks, 0);
-        return fake_capturing ? QUIESCE_CAPTURE : bench.quiet;
-}
-
-int swap_back_block(struct gpu *g, struct block *b)
-{
-        give_up_lock();
-        if (bench.card_is_full)
-                return -ENOMEM;
-        for (unsigned i = 0; i < b->extent_count; i++) {
-                struct extent *e = &b->extents[i];
-
-                g->heap.resident += e->state == EXTENT_UNBACKED ? e->bytes : 0;
-                e->state = EXTENT_RESIDENT;
-        }
-        return 0;
-}
-
-void swap_discard(struct gpu *g, struct block *b)
-{
-        give_up_lock();
-        assert_true(b->dying);
-        bench.discarded++;
-        for (unsigned i = 0; i < b->extent_count; i++) {
-                assert_false(b->extents[i].busy);
-                g->heap.resident -=
-                        b->extents[i].state == EXTENT_RESIDENT ? b->extents[i].bytes : 0;
-                g->heap.mapped -= b->extents[i].state == EXTENT_MAPPED ? b->extents[i].bytes : 0;
-        }
-        heap_bury(&g->heap, b);
 }
 
 void swap_disown(struct gpu *g, struct block *b)
@@ -127,7 +62,7 @@ void swap_disown(struct gpu *g, struct block *b)
 
 void home_find_out(struct gpu *g)
 {
-        assert_int_equal(atomic_load(&core_lock.word), 0);
+        want_no_lock();
         if (bench.home)
                 bench.home();
 }
@@ -171,14 +106,8 @@ int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevicept
 
 void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes)
 {
-        check_held();
+        want_lock();
         bench.told = address;
-}
-
-void core_room_changed(struct gpu *g)
-{
-        check_held();
-        bench.changes++;
 }
 
 bool pool_reclaim(struct gpu *g, uint64_t bytes)
@@ -191,7 +120,7 @@ CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool
 {
         struct suballocation *n = suballocator_at(&suballocator, address);
 
-        check_held();
+        want_lock();
         assert_null(s);
         assert_non_null(n);
         heap_unuse(pool_block, address, n->requested);
@@ -207,7 +136,7 @@ CUmemoryPool pool_handle(const struct block *b)
 
 bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu)
 {
-        check_held();
+        want_lock();
         if (address - bench.opened.start >= bench.opened.bytes)
                 return false;
         *ret = bench.opened;
@@ -215,20 +144,15 @@ bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu)
         return true;
 }
 
-bool ipc_works(void)
-{
-        return bench.ipc;
-}
-
 void ipc_export_freed(CUdeviceptr start)
 {
-        check_held();
+        want_lock();
         bench.export_freed = start;
 }
 
 CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-        check_held();
+        want_lock();
         if (ptr - bench.mapped >= EXTENT || attribute != CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
                 return CUDA_ERROR_NOT_SUPPORTED;
         *(CUdeviceptr *)data = bench.mapped;
@@ -237,7 +161,7 @@ CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdevicept
 
 bool virtual_range(CUdeviceptr ptr, CUdeviceptr *ret_base, size_t *ret_bytes)
 {
-        check_held();
+        want_lock();
         if (ptr - bench.mapped >= EXTENT)
                 return false;
         if (ret_base)
@@ -258,7 +182,7 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
 /* Hands out all bytes that the daemon has; the next call fails. */
 int unevictable_ask_room(struct gpu *g, uint64_t *room)
 {
-        check_held();
+        want_lock();
         if (bench.daemon_has == 0)
                 return -ENOMEM;
         *room = bench.daemon_has;
@@ -269,7 +193,7 @@ int unevictable_ask_room(struct gpu *g, uint64_t *room)
 
 void unevictable_return_room(struct gpu *g, uint64_t *room)
 {
-        check_held();
+        want_lock();
         g->unevictable -= *room;
         *room = 0;
 }
@@ -413,9 +337,13 @@ int begin_memory(void **state)
         gpu->commit = gpu->limit = CARD;
         heap_init(&gpu->heap, CARD);
         assert_int_equal(gpu->heap.extent_bytes, EXTENT);
+        current_gpu = gpu;
+        quiesce_now = QUIESCE_DONE;
+        discarded = quiesce_begins = room_changes = 0;
+        back_answer = 0;
+        no_ipc = true;
+        while_it_drains = NULL;
         bench = (struct bench){
-                .current = gpu,
-                .quiet = QUIESCE_DONE,
                 .card_room = UINT64_MAX,
                 .mapped = UINT64_C(0x123000000),
                 .pool = (CUmemoryPool)(uintptr_t)0x99,

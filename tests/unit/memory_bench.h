@@ -17,32 +17,25 @@
 static struct gpu *const gpu = &core.gpus[0];
 
 extern struct bench {
-        struct gpu *current; /* GPU of the calling thread; NULL: a GPU that we do not manage */
-        bool contextless;    /* the calling thread has a GPU and no context */
-        bool forbids;        /* a capture forbids allocating and freeing */
+        bool contextless; /* the calling thread has a GPU and no context */
+        bool forbids;     /* a capture forbids allocating and freeing */
 
         /* Bytes that the daemon may promise, and the requests it received. */
         uint64_t daemon_has, asked[8];
         unsigned asks;
 
-        bool card_is_full;             /* no room can be made on the card */
         bool (*reclaim)(uint64_t);     /* frees unused memory of pools; NULL: there is none */
         void (*home)(void);            /* called by home_find_out() */
         bool provides;                 /* managed_provide() succeeds */
         uint64_t card_room, host_room; /* room that the overflow module reports */
         bool overflow_full;
         CUdeviceptr told; /* last address reported to the overflow */
-        unsigned changes; /* calls of core_room_changed() */
 
-        enum quiescence quiet; /* state of submitted work outside captures */
-        void (*waiting)(void); /* called while a free waits for work */
-        unsigned looks;        /* calls of quiesce_begin() */
-        unsigned discarded, disowned;
+        unsigned disowned;
         CUdeviceptr export_freed, pool_freed;
         CUmemoryPool pool; /* the pool that POOL blocks belong to */
 
         struct heap_place opened; /* memory of another process; bytes 0: none */
-        bool ipc;                 /* the library can export IPC handles */
         CUdeviceptr mapped;       /* address of EXTENT bytes that the program mapped itself */
         CUdeviceptr kept;         /* start of the range that rdma_keep() received */
         uint64_t kept_bytes;

@@ -11,14 +11,12 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "base/host.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/preload.h"
 #include "heap_end.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
-#include "preload/state/home.h"
 #include "preload/move/kept.h"
 #include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
@@ -27,7 +25,6 @@
 #include "preload/move/unchanged.h"
 
 struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
-uint64_t host_room;
 uint32_t random_state;
 
 struct thing things[THINGS];
@@ -71,21 +68,6 @@ int munmap(void *at, size_t bytes)
         return 0;
 }
 #endif
-
-int host_memory_read(struct host_memory *ret)
-{
-        return 0;
-}
-
-uint64_t host_memory_room(const struct host_memory *m)
-{
-        return host_room;
-}
-
-void home_find_out(struct gpu *g)
-{
-        __atomic_store_n(&g->home.answer, HOME_LEAVES, __ATOMIC_RELEASE);
-}
 
 /* A question is answered with a sum of the words that the kept pages begin with. */
 static struct question {

@@ -27,7 +27,6 @@ extern unsigned thing_count;
 extern uint64_t last_word; /* the last word that the program wrote */
 
 extern struct context context;
-extern uint64_t host_room; /* bytes that the host has */
 extern uint32_t random_state;
 /* asks: fingerprints may be compared. surely: they always are, with an answer at once. */
 extern bool asks, surely, settled;

@@ -18,9 +18,7 @@
 #include "preload/move/swap.h"
 #include "preload/state/daemon.h"
 
-struct agent_state agent;
-enum memory_mode mode;
-unsigned drains_begun, drains_ended, carried, discarded;
+unsigned carried;
 CUresult carry_fails;
 struct buffer buffers[BUFFERS];
 unsigned buffer_count;
@@ -34,11 +32,6 @@ int clock_gettime(clockid_t which, struct timespec *ret)
         ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
         ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
         return 0;
-}
-
-enum memory_mode mode_memory(void)
-{
-        return mode;
 }
 
 uint64_t trial_room;
@@ -71,22 +64,6 @@ void profile_allocated(struct gpu *g, struct block *b)
         profiled = b;
 }
 
-void agent_begin_drain(uint64_t patience_ns, bool freezes)
-{
-        assert_false(freezes); /* buffers may move only between two steps of the program */
-        drains_begun++;
-        agent.revoking = true;
-        core.running = false;
-}
-
-void agent_end_drain(void)
-{
-        drains_ended++;
-        agent.revoking = false;
-        core.running = true;
-        bell_ring(&core.changed);
-}
-
 CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
 {
         assert_true(e->busy);
@@ -96,27 +73,6 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         for (uint64_t i = 0; i < e->bytes; i += PAGE)
                 *driver_word(to + i, 0) = *driver_word(e->address + i, 0);
         return CUDA_SUCCESS;
-}
-
-void swap_discard(struct gpu *g, struct block *b)
-{
-        discarded++;
-        for (unsigned i = 0; i < b->extent_count; i++) {
-                struct extent *e = &b->extents[i];
-
-                if (e->state == EXTENT_MAPPED)
-                        g->heap.mapped -= e->bytes;
-                if (e->state == EXTENT_RESIDENT) {
-                        g->heap.backed -= e->bytes;
-                        g->heap.resident -= e->bytes;
-                }
-                if (e->state != EXTENT_UNBACKED) {
-                        (void)real.cuMemUnmap(e->address, e->bytes);
-                        (void)real.cuMemRelease(e->handle);
-                }
-                e->state = EXTENT_UNBACKED;
-        }
-        heap_bury(&g->heap, b);
 }
 
 /* ---- scenes ---- */
@@ -141,6 +97,16 @@ void check_accounts(void)
         assert_int_equal(driver.host, mapped);
         assert_int_equal(core.host.taking, 0);
         assert_int_equal(atomic_load(&core_lock.word), 0);
+}
+
+void end_buffer(struct gpu *g, CUdeviceptr at)
+{
+        struct block *dead = NULL;
+
+        assert_int_equal(heap_free(&g->heap, at, &dead), 0);
+        lock_acquire(&core_lock);
+        swap_discard(g, dead);
+        lock_release(&core_lock);
 }
 
 struct block *block_of(const struct buffer *b)
@@ -276,7 +242,7 @@ int begin_overflow(void **state)
         driver_reset(CARD);
         driver.unlocked = true;
         trace_reset();
-        mode = MEMORY_OVERFLOW;
+        fake_mode = MEMORY_OVERFLOW;
         gpu->known = gpu->managed = true;
         gpu->total = gpu->visible = CARD;
         gpu->own_limit = UINT64_MAX;
@@ -293,7 +259,8 @@ int begin_overflow(void **state)
         trial_room = 0;
         on_trial = NULL;
         memset(tried, 0, sizeof(tried));
-        drains_begun = drains_ended = carried = discarded = buffer_count = 0;
+        carried = discarded = buffer_count = 0;
+        own_drains = (struct drains){.freeze = false}; /* buffers may move only between two steps */
         driver.unlocked = false; /* addresses are reserved with the lock held */
         return 0;
 }
@@ -302,12 +269,8 @@ int end_overflow(void **state)
 {
         driver_fail(0, CUDA_SUCCESS);
         assert_false((overflow_own() != OWN_NONE));
-        while (buffer_count) {
-                struct block *dead = NULL;
-
-                assert_int_equal(heap_free(&gpu->heap, buffers[--buffer_count].at, &dead), 0);
-                swap_discard(gpu, dead);
-        }
+        while (buffer_count)
+                end_buffer(gpu, buffers[--buffer_count].at);
         check_accounts();
         assert_int_equal(driver_handles(), 0);
         assert_int_equal(driver_mappings(), 0);

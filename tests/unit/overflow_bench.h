@@ -18,8 +18,7 @@ struct buffer {
 };
 extern struct buffer buffers[BUFFERS];
 extern unsigned buffer_count;
-extern enum memory_mode mode;
-extern unsigned drains_begun, drains_ended, carried, discarded;
+extern unsigned carried;
 extern CUresult carry_fails;
 extern uint64_t now_ns;
 
@@ -36,6 +35,8 @@ struct block *block_of(const struct buffer *b);
 /* Allocates a buffer in host memory. NULL: host memory is short. */
 struct buffer *on_host(uint64_t bytes);
 struct buffer *on_card(uint64_t bytes);
+/* Frees a buffer as the program does. */
+void end_buffer(struct gpu *g, CUdeviceptr at);
 uint64_t bytes_on_card(const struct buffer *b);
 /* Lets 100 s pass and calls overflow_step(). */
 void step(void);

@@ -37,11 +37,11 @@ uint64_t clock_ns;
 void (*recording)(void);
 void (*releasing)(void);
 CUresult record_error, wait_error, context_error;
-unsigned events, events_destroyed, discarded, waits_put, asked, promises, searches;
+unsigned events, events_destroyed, waits_put, asked, promises, searches;
 CUmemoryPool default_pool;
 cuuint64_t threshold;
-int may_wait, back_answer;
-uint64_t allowed, promise_room, other_room;
+int may_wait;
+uint64_t promise_room, other_room;
 struct pool_stream waiting_stream, awaited_stream;
 
 /* The build makes the pools call this function for the time. */
@@ -141,11 +141,6 @@ void all_done(void)
                 streams[i].done = streams[i].put;
 }
 
-bool quiesce_is_capturing(CUstream stream)
-{
-        return false;
-}
-
 CUresult quiesce_ask_stream(CUstream stream, CUcontext context)
 {
         const struct model *m = model_of(stream, context);
@@ -236,17 +231,12 @@ static CUresult fake_context_of(CUstream stream, CUcontext *ret)
 
 /* ---- room ---- */
 
-uint64_t room_allowed(const struct gpu *g)
-{
-        return allowed;
-}
-
 static bool had_from(uint64_t *room, uint64_t more)
 {
         if (*room < more)
                 return false;
         *room -= more;
-        allowed += more;
+        gpu_room += more;
         return true;
 }
 
@@ -262,39 +252,13 @@ bool room_grow(struct gpu *g, uint64_t more)
         return had_from(&other_room, more);
 }
 
-static void back(struct gpu *g, struct extent *e)
-{
-        if (!e->live || e->state == EXTENT_RESIDENT)
-                return;
-        e->state = EXTENT_RESIDENT;
-        g->heap.backed += e->bytes;
-        g->heap.resident += e->bytes;
-}
-
-static void unback(struct gpu *g, struct extent *e)
-{
-        if (e->state == EXTENT_RESIDENT) {
-                g->heap.backed -= e->bytes;
-                g->heap.resident -= e->bytes;
-        }
-        e->state = EXTENT_UNBACKED;
-}
-
 void back_all(void)
 {
         struct heap_cursor c = {0};
 
         for (struct extent *e; (e = heap_walk(&gpu->heap, &c));)
-                back(gpu, e);
+                account_back(gpu, e);
         gate_open(GATE_UNBACKED);
-}
-
-int swap_back_block(struct gpu *g, struct block *b)
-{
-        if (back_answer == 0)
-                for (unsigned i = 0; i < b->extent_count; i++)
-                        back(g, &b->extents[i]);
-        return back_answer;
 }
 
 void swap_unused(struct gpu *g, struct extent *e)
@@ -312,17 +276,8 @@ void swap_release(struct gpu *g, struct extent *e)
         assert_int_equal(e->live, 0);
         if (releasing)
                 releasing();
-        unback(g, e);
+        account_unback(g, e);
         heap_settle(&g->heap, e);
-}
-
-void swap_discard(struct gpu *g, struct block *b)
-{
-        assert_true(b->dying);
-        discarded++;
-        for (unsigned i = 0; i < b->extent_count; i++)
-                unback(g, &b->extents[i]);
-        heap_bury(&g->heap, b);
 }
 
 static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
@@ -481,7 +436,7 @@ int begin_pools(void **state)
         threshold = 0;
         may_wait = 1;
         back_answer = 0;
-        allowed = UINT64_MAX;
+        gpu_room = UINT64_MAX;
         promise_room = other_room = 0;
         request_kicks = 0;
         real = (struct real_driver){.cuMemAddressReserve = fake_reserve,

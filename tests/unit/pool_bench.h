@@ -17,15 +17,14 @@ extern uint64_t clock_ns;
 extern void (*recording)(void); /* called while an event is recorded, without the lock */
 extern void (*releasing)(void); /* called while memory is given back */
 extern CUresult record_error, wait_error, context_error;
-extern unsigned events, events_destroyed, discarded, waits_put;
+extern unsigned events, events_destroyed, waits_put;
 extern unsigned asked;            /* queries of streams and events */
 extern CUmemoryPool default_pool; /* default pool of GPU 0 */
 extern cuuint64_t threshold;      /* release threshold of a new pool */
 extern int may_wait;
-/* Room beyond `allowed`: bytes that the daemon may still promise, and bytes for room_grow(). */
-extern uint64_t allowed, promise_room, other_room;
+/* Room beyond gpu_room: bytes that the daemon may still promise, and bytes for room_grow(). */
+extern uint64_t promise_room, other_room;
 extern unsigned promises, searches;
-extern int back_answer; /* result of swap_back_block() */
 
 CUmemoryPool handle_of(unsigned number);
 struct pool_stream stream_of(unsigned number);

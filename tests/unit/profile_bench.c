@@ -14,13 +14,11 @@
 #include "fakes/driver.h"
 #include "fakes/preload.h"
 #include "preload/stream/gate.h"
-#include "preload/process/mode.h"
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/extra/profile_file.h"
 #include "preload/stream/quiesce.h"
 
-enum memory_mode mode = MEMORY_OVERFLOW;
 char path[64];
 static char folder[] = "/tmp/test_profile_XXXXXX";
 
@@ -42,16 +40,6 @@ int clock_gettime(clockid_t which, struct timespec *ret)
         ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
         ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
         return 0;
-}
-
-enum memory_mode mode_memory(void)
-{
-        return mode;
-}
-
-void quiesce_begin(struct quiesce_wait *w, bool still)
-{
-        assert_false(still);
 }
 
 enum quiescence quiesce_poll(struct quiesce_wait *w)

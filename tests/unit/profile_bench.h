@@ -23,8 +23,7 @@ struct buffer {
 extern struct buffer buffers[BUFFERS];
 extern unsigned buffer_count;
 extern uint64_t ground_ns; /* a step's time without any buffer on the card */
-extern enum memory_mode mode;
-extern char path[64]; /* path of the profile */
+extern char path[64];      /* path of the profile */
 
 extern uint64_t now_ns;
 extern uint64_t flight_ns;  /* time until submitted work ends; UINT64_MAX: never */

@@ -150,7 +150,7 @@ static void a_program_runs_once_all_its_memory_is_restored(void **state)
 static void a_turn_ends_when_the_submitted_work_has_ended(void **state)
 {
         begin_running();
-        inside = true;
+        anybody_inside = true;
         end_turn(LEASE);
         assert_false(core.running);
         assert_true(atomic_load(&gate_bits) & GATE_NO_LEASE);
@@ -158,7 +158,7 @@ static void a_turn_ends_when_the_submitted_work_has_ended(void **state)
         quiesce_now = QUIESCE_DONE;
         rounds(3);
         assert_int_equal(times_said(WIRE_DRAINED), 0); /* a thread is inside the driver */
-        inside = false;
+        anybody_inside = false;
         quiesce_now = QUIESCE_BUSY;
         rounds(3);
         assert_int_equal(times_said(WIRE_DRAINED), 0);
@@ -230,7 +230,7 @@ static void a_drain_without_progress_fails_while_threads_wait(void **state)
 
 static void one_goes_inside(void)
 {
-        inside = true;
+        anybody_inside = true;
 }
 
 /* A thread that captures passes the gate at any time. */
@@ -243,7 +243,7 @@ static void a_thread_that_goes_inside_while_a_wait_begins_is_waited_for(void **s
         rounds(1);
         assert_null(while_it_begins);
         assert_int_equal(times_said(WIRE_DRAINED), 0);
-        inside = false;
+        anybody_inside = false;
         rounds(1);
         assert_int_equal(times_said(WIRE_DRAINED), 1);
 }
@@ -328,7 +328,7 @@ static void a_busy_program_is_not_idle(void **state)
         for (unsigned i = 0; i < 12; i++) {
                 now_ns += TICK_NS;
                 quiesce_now = i % 3 == 0 ? QUIESCE_BUSY : QUIESCE_DONE;
-                inside = i % 3 == 1;
+                anybody_inside = i % 3 == 1;
                 fake_capturing = i % 3 == 2;
                 if (i > 6)
                         submissions++;

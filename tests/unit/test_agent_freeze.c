@@ -119,7 +119,7 @@ static void work_that_a_drain_cannot_see_counts_as_unfinished(void **state)
         for (int which = 0; which < 3; which++) {
                 begin_frozen(WIRE_FREEZE_MOVE);
                 quiesce_now = QUIESCE_DONE;
-                inside = which == 0;
+                anybody_inside = which == 0;
                 fake_capturing = which == 1;
                 beside.hidden = which == 2 ? "libnccl" : NULL;
                 end_turn(LEASE);

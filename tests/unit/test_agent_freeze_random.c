@@ -133,11 +133,11 @@ static void program(void)
                 core.waiters = 0;
                 if (draw(2))
                         work = true;
-                inside = draw(4) == 0;
+                anybody_inside = draw(4) == 0;
         }
         /* The work ends by itself, except while the program is frozen. */
         if (!freezer.stands && draw(3) == 0)
-                work = inside = false;
+                work = anybody_inside = false;
         quiesce_now = work ? QUIESCE_BUSY : QUIESCE_DONE;
         if (core.running)
                 fake_capturing = draw(20) == 0;
@@ -323,7 +323,7 @@ static void all_is_well(void)
                 /* A program that is frozen with work in flight requests a turn without waiters. */
                 core.waiters = !(work && freezer.stands);
                 if (!freezer.stands)
-                        work = inside = false;
+                        work = anybody_inside = false;
                 quiesce_now = work ? QUIESCE_BUSY : QUIESCE_DONE;
                 if (daemon_line.link == LINK_HELLO) {
                         say_welcome();

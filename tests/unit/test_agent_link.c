@@ -367,7 +367,7 @@ static void a_gpu_that_overflows_is_not_managed_before_the_host_is_known(void **
         rounds(1);
         assert_true(gpu->managed && core.host.known);
         assert_int_equal(core.host.most, 9 * GIB);
-        assert_true(beside.room_changed > 0);
+        assert_true(room_changes > 0);
         tell(WIRE_HOST_LIMIT)->HOST_LIMIT.most = 8 * GIB;
         rounds(1);
         assert_int_equal(core.host.most, 9 * GIB); /* the first figure stays */

@@ -440,7 +440,7 @@ static void figures_report_the_state_of_the_program(void **state)
         agent.idle = true;
         core.running = false;
         core.waiters = 1;
-        inside = true;
+        anybody_inside = true;
         limit(64 * MIB, 16 * MIB, 300 * MIB, 4);
         assert_int_equal(said(WIRE_USAGE)->USAGE.flags,
                          WIRE_FLAG_RUN | WIRE_FLAG_IDLE | WIRE_FLAG_POISONED);
@@ -539,14 +539,14 @@ static void a_lowered_commit_is_requested_again_only_for_a_waiting_thread(void *
         gpu->commit_requested = 128 * MIB;
         limit(128 * MIB, 64 * MIB, 300 * MIB, 3);
         assert_int_equal(gpu->commit, 128 * MIB);
-        assert_int_equal(beside.room_changed, 2); /* two higher commits: the first one and this */
+        assert_int_equal(room_changes, 2); /* two higher commits: the first one and this */
         forget_sent();
         limit(96 * MIB, 64 * MIB, 300 * MIB, 4);
         assert_int_equal(times_said(WIRE_REQUEST), 0);
         gpu->commit_askers = 1;
         limit(80 * MIB, 64 * MIB, 300 * MIB, 5);
         assert_int_equal(times_said(WIRE_REQUEST), 1);
-        assert_int_equal(beside.room_changed, 2);
+        assert_int_equal(room_changes, 2);
         gpu->commit_askers = 0;
         assert_int_equal(gpu->arena_limit, UINT64_MAX);
         assert_false(gpu->arena_trims);

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/state/client.h"
-#include "daemon/ledger/measure.h"
+#include "fakes/daemon.h"
 #include "daemon/ledger/allowance.h"
 
 #define CARD    (16 * GIB)
@@ -20,13 +20,7 @@ static struct server server;
 static struct client clients[CLIENTS];
 static struct client *const a = &clients[0], *const b = &clients[1], *const other = &clients[2],
                             *const fresh = &clients[3]; /* a client without an attached GPU */
-static uint64_t most;                                   /* the most bytes of a client by NVML */
 static const uint64_t share = CARD / 1000 * 25, host_share = 64 * GIB / 1000 * 500;
-
-uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
-{
-        return most;
-}
 
 static void done(void)
 {

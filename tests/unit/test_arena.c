@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/host.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/preload.h"
@@ -17,21 +16,10 @@
 
 #define UNIT (2 * MIB)
 
-static uint64_t host_room;
-static bool no_figures, no_threads;
+static bool no_threads;
 static unsigned threads;
 static pthread_t started[64];
 static unsigned started_count;
-
-int host_memory_read(struct host_memory *ret)
-{
-        return no_figures ? -ENOENT : 0;
-}
-
-uint64_t host_memory_room(const struct host_memory *m)
-{
-        return host_room;
-}
 
 int compat_thread_start(void *(*start)(void *), void *argument)
 {
@@ -58,7 +46,7 @@ static int begin(void **state)
 {
         driver_reset(GIB);
         host_room = UINT64_MAX;
-        no_figures = no_threads = false;
+        no_host_figures = no_threads = false;
         threads = 0;
         arena = arena_new(8 * MIB);
         assert_non_null(arena);
@@ -223,7 +211,7 @@ static void an_arena_takes_no_more_than_the_host_has(void **state)
         check_room(&b, UNIT, 1);
         arena_give(arena, &a);
         arena_give(arena, &b);
-        no_figures = true; /* without figures of the host the arena tries to map memory */
+        no_host_figures = true; /* without figures of the host the arena tries to map memory */
         assert_int_equal(arena_take(arena, 5 * UNIT, &a), 0);
         arena_give(arena, &a);
 }

@@ -6,8 +6,6 @@
 #include "fakes/preload.h"
 #include "preload/move/unevictable.h"
 #include "preload/hooks/hooks.h"
-#include "preload/stream/quiesce.h"
-#include "preload/state/request.h"
 
 #define PAGE  (2 * MIB)
 #define OWNER ((CUcontext)(uintptr_t)0xc0)
@@ -18,35 +16,9 @@ static struct gpu *const gpu = &core.gpus[0];
 static CUresult answer;      /* the driver's answer */
 static unsigned made;        /* calls that reached the driver */
 static unsigned short_calls; /* calls that the driver fails at first for lack of memory */
-static uint64_t room;
-static bool no_gpu, no_context;
+static bool no_context;
 
 /* ---- fakes of other modules ---- */
-
-struct gpu *core_current_gpu(void)
-{
-        return no_gpu ? NULL : gpu;
-}
-
-CUcontext quiesce_owner(CUcontext current)
-{
-        return current;
-}
-
-int request_unevictable(struct gpu *g, uint64_t more)
-{
-        assert_int_not_equal(atomic_load(&core_lock.word), 0);
-        if (g->unevictable + more > room)
-                return -1;
-        g->unevictable += more;
-        return 0;
-}
-
-bool hooks_more_room(struct gpu *g, uint64_t *ret)
-{
-        *ret += 1;
-        return *ret < 5;
-}
 
 static CUresult fake_current(CUcontext *ret)
 {
@@ -102,8 +74,10 @@ static int begin(void **state)
         gpu->total = GIB;
         answer = CUDA_SUCCESS;
         made = short_calls = 0;
-        room = UINT64_MAX;
-        no_gpu = no_context = false;
+        unevictable_room = UINT64_MAX;
+        more_rooms = 4;
+        current_gpu = gpu;
+        no_context = false;
         real = (struct real_driver){.cuCtxGetCurrent = fake_current,
                                     .cuArray3DCreate_v2 = fake_3d,
                                     .cuArrayCreate_v2 = fake_2d,
@@ -276,9 +250,9 @@ static void an_array_that_cannot_be_counted_goes_to_the_driver(void **state)
         CUarray array;
         CUmipmappedArray mips;
 
-        no_gpu = true;
+        current_gpu = NULL;
         assert_int_equal(room_of(shape(1, 0, 0)), 0);
-        no_gpu = false;
+        current_gpu = gpu;
         no_context = true;
         assert_int_equal(room_of(shape(1, 0, 0)), 0);
         no_context = false;
@@ -321,7 +295,7 @@ static void each_call_sets_the_library_up(void **state)
 
 static void without_room_the_driver_is_not_asked(void **state)
 {
-        room = 63;
+        unevictable_room = 63;
         for (unsigned how = 0; how < 3; how++)
                 assert_int_equal(create(how), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(made, 0);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/state/client.h"
+#include "fakes/daemon.h"
 #include "daemon/net/turns.h"
 #include "daemon/net/session.h"
 #include "daemon/ledger/measure.h"
@@ -19,9 +20,8 @@
 static struct config config;
 static struct server server;
 static struct {
-        bool looks; /* NVML can be asked for a look at the cards */
         bool gone, sure;
-        unsigned handled, asked, ends, no_descriptor, waits;
+        unsigned handled, ends, no_descriptor, waits;
         struct wire_message last;
 } now;
 static int program; /* the program's end of the first connection */
@@ -35,12 +35,6 @@ int session_handle(struct client *c, const struct wire_message *m)
         if (m->header.type == WIRE_HELLO)
                 c->greeted = true;
         return 0;
-}
-
-bool reader_ask(struct reader *r)
-{
-        now.asked++;
-        return now.looks;
 }
 
 bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure)
@@ -100,6 +94,8 @@ static int begin(void **state)
         const struct sockaddr_un any = {.sun_family = AF_UNIX};
 
         memset(&now, 0, sizeof(now));
+        reader_looks = false;
+        reader_asks = 0;
         config = (struct config){.sched.clients_max = 2};
         server = (struct server){.config = &config, .users = users_new(3)};
         assert_non_null(server.users);
@@ -285,12 +281,12 @@ static void an_attach_waits_for_a_look_at_the_cards(void **state)
 
         say(program, WIRE_HELLO);
         run();
-        now.looks = true;
+        reader_looks = true;
         say(program, WIRE_ATTACH);
         say(program, WIRE_BYE);
         run();
         assert_int_equal(now.handled, 1);
-        assert_int_equal(now.asked, 1);
+        assert_int_equal(reader_asks, 1);
         assert_true(c->held.since_ns > 0);
         server.look = (const struct nvml_look *)&now;
         server.look_ns = c->held.since_ns - 1; /* a look that began before the message */
@@ -306,7 +302,7 @@ static void an_attach_waits_for_a_look_at_the_cards(void **state)
         server.look = NULL; /* the look has failed */
         client_looked(c);
         assert_int_equal(now.handled, 4);
-        now.looks = false;
+        reader_looks = false;
         say(program, WIRE_ATTACH);
         run();
         assert_int_equal(now.handled, 5); /* NVML cannot be asked, so the message does not wait */
@@ -314,10 +310,10 @@ static void an_attach_waits_for_a_look_at_the_cards(void **state)
 
 static void an_attach_before_the_greeting_starts_no_look_at_the_cards(void **state)
 {
-        now.looks = true;
+        reader_looks = true;
         say(program, WIRE_ATTACH);
         run();
-        assert_int_equal(now.asked, 0);
+        assert_int_equal(reader_asks, 0);
         assert_int_equal(now.handled, 1);
 }
 
@@ -400,7 +396,7 @@ static void a_client_is_gone_when_its_memory_is_surely_free(void **state)
 
         client_check_gone(c); /* NVML still shows memory of the process */
         assert_true(c->ended && !c->gone);
-        assert_int_equal(now.asked, 1);
+        assert_int_equal(reader_asks, 1);
         now.gone = true;
         client_looked(c); /* NVML is not sure, and half a second has not passed */
         assert_false(c->gone);
@@ -417,7 +413,7 @@ static void a_client_that_nvml_no_longer_names_is_gone_at_once(void **state)
         client_check_gone(c);
         assert_true(c->gone);
         client_check_gone(c);
-        assert_int_equal(now.asked, 0);
+        assert_int_equal(reader_asks, 0);
 }
 
 /* After exec the process still lives, but its library is gone. */

@@ -61,13 +61,15 @@ static void bytes_that_end_with_a_context_are_returned_after_it(void **state)
 static void threads_that_retain_one_context_request_room_once(void **state)
 {
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
-        asked = 0;
+        unevictable_asks = 0;
         waits = false;
         in_line = true;
+        while_it_asks = start_second;
         (void)retain(NULL);
         (void)pthread_join(second, NULL);
         in_line = false;
-        assert_int_equal(asked, 1);
+        while_it_asks = NULL;
+        assert_int_equal(unevictable_asks, 1);
         assert_int_equal(gpu->unevictable, gpu->context_bytes);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0),
                          CUDA_SUCCESS); /* one of two retains */
@@ -120,10 +122,10 @@ static void a_context_is_made_only_if_there_is_room(void **state)
         assert_ptr_equal(gpu->context,
                          quiesce_context_primary(gpu)); /* our copies run in this one */
         calls = 0;
-        no_room = true;
+        unevictable_room = 0;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(calls, 0);
-        no_room = false;
+        unevictable_room = UINT64_MAX;
         driver_says = CUDA_ERROR_INVALID_VALUE;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(gpu->unevictable, gpu->context_bytes); /* only the primary context */
@@ -134,9 +136,9 @@ static void a_context_is_made_only_if_there_is_room(void **state)
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
         assert_null(quiesce_context(OF_GL));
         unshared = false;
-        kicks = 0;
+        request_kicks = 0;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
-        assert_int_not_equal(kicks, 0);
+        assert_int_not_equal(request_kicks, 0);
         assert_int_equal(updates, 2);
         assert_int_equal(gpu->unevictable, 2 * gpu->context_bytes);
         assert_ptr_equal(gpu->context, quiesce_context_primary(gpu));
@@ -323,14 +325,14 @@ static void a_primary_context_that_cannot_be_made_leaves_no_trace(void **state)
 
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         calls = 0;
-        no_room = true;
+        unevictable_room = 0;
         for (unsigned i = 0; i < 2; i++) {
                 assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_OUT_OF_MEMORY);
                 assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0),
                                  CUDA_ERROR_OUT_OF_MEMORY);
         }
         assert_int_equal(calls, 0);
-        no_room = false;
+        unevictable_room = UINT64_MAX;
         driver_says = CUDA_ERROR_UNKNOWN;
         for (unsigned i = 0; i < 2; i++) { /* a second try must not wait for the first */
                 assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_UNKNOWN);
@@ -378,7 +380,6 @@ static void no_thread_retains_a_context_that_is_about_to_end(void **state)
 {
         waits = false;
         in_line = true;
-        asked = 1; /* request_unevictable() must not start a second thread */
         while_it_releases = another_thread_retains;
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_int_equal(pthread_join(second, NULL), 0);

@@ -14,7 +14,7 @@ static void it_is_still_there(void)
         struct heap_place p;
 
         assert_true(heap_find(&gpu->heap, waited_for, &p));
-        assert_int_equal(bench.discarded, 0);
+        assert_int_equal(discarded, 0);
         assert_int_equal(bench.export_freed, 0);
         waited_for = 0;
 }
@@ -22,14 +22,14 @@ static void it_is_still_there(void)
 static void memory_is_freed_after_the_work_that_uses_it(void **state)
 {
         waited_for = allocate(12 * MIB);
-        bench.waiting = it_is_still_there;
-        request_kicks = bench.changes = 0;
+        while_it_drains = it_is_still_there;
+        request_kicks = room_changes = 0;
         bench.export_freed = 0;
         release(waited_for);
         assert_int_equal(waited_for, 0);
-        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(discarded, 1);
         assert_int_not_equal(bench.export_freed, 0);
-        assert_int_equal(bench.changes, 1); /* buffers in host memory may move to the card now */
+        assert_int_equal(room_changes, 1); /* buffers in host memory may move to the card now */
         assert_int_equal(request_kicks, 1);
         assert_int_equal(bench.passed, 0);
 }
@@ -41,9 +41,9 @@ static void freeing_one_piece_changes_only_its_slab(void **state)
         request_kicks = 0;
         release(a);
         assert_int_equal(bench.export_freed, a);
-        assert_int_equal(bench.discarded + bench.changes + request_kicks, 0);
+        assert_int_equal(discarded + room_changes + request_kicks, 0);
         release(b);
-        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(discarded, 1);
         assert_int_equal(request_kicks, 1);
 }
 
@@ -55,7 +55,7 @@ static void only_the_start_of_an_allocation_is_freed(void **state)
         assert_int_equal(hook_cuMemFree_v2(at + 12 * MIB), THE_DRIVER);
         assert_int_equal(hook_cuMemFree_v2(0), THE_DRIVER);
         assert_int_equal(bench.passed, 2);
-        assert_int_equal(bench.discarded, 0);
+        assert_int_equal(discarded, 0);
         atomic_store(&core.bystander, true);
         assert_int_equal(hook_cuMemFree_v2(at), THE_DRIVER);
         atomic_store(&core.bystander, false);
@@ -67,7 +67,7 @@ static void another_thread_frees_it(void)
 {
         CUdeviceptr at = waited_for;
 
-        bench.waiting = NULL;
+        while_it_drains = NULL;
         lock_release(&core_lock);
         release(at);
         lock_acquire(&core_lock);
@@ -81,7 +81,7 @@ static void one_of_two_threads_freeing_the_same_memory_gets_an_error(void **stat
                 CUdeviceptr neighbour = allocate(sizes[i]);
 
                 waited_for = allocate(sizes[i]);
-                bench.waiting = another_thread_frees_it;
+                while_it_drains = another_thread_frees_it;
                 assert_int_equal(hook_cuMemFree_v2(waited_for), CUDA_ERROR_INVALID_VALUE);
                 release(neighbour);
         }
@@ -96,13 +96,13 @@ static void memory_is_not_freed_if_the_gpu_fails_meanwhile(void **state)
 {
         CUdeviceptr at = allocate(12 * MIB);
 
-        bench.waiting = the_gpu_fails;
+        while_it_drains = the_gpu_fails;
         bench.export_freed = 0;
         assert_int_equal(hook_cuMemFree_v2(at), CUDA_ERROR_LAUNCH_FAILED);
-        assert_int_equal(bench.discarded, 0);
+        assert_int_equal(discarded, 0);
         assert_int_equal(bench.export_freed, 0);
         gpu->error = CUDA_SUCCESS;
-        bench.waiting = NULL;
+        while_it_drains = NULL;
         release(at);
 }
 
@@ -140,10 +140,10 @@ static void memory_that_no_work_can_have_used_is_freed_at_once(void **state)
         fake_capturing = true;
         release(at);
         fake_capturing = false;
-        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(discarded, 1);
         assert_int_equal(bench.export_freed, at);
         assert_false(reap());
-        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(discarded, 1);
 }
 
 static void memory_freed_during_a_capture_goes_after_it(void **state)
@@ -160,23 +160,23 @@ static void memory_freed_during_a_capture_goes_after_it(void **state)
         release(small);
         assert_int_equal(bench.export_freed, small);
         release(piece);
-        assert_int_equal(bench.discarded, 0);
+        assert_int_equal(discarded, 0);
         assert_true(heap_find(&gpu->heap, large, &p)); /* still moved like other memory */
         assert_true(heap_find(&gpu->heap, small, &p));
         assert_int_equal(bench.pool_freed, 0);
         assert_false(reap()); /* no stream can be queried during the capture */
-        assert_int_equal(bench.looks, 0);
+        assert_int_equal(quiesce_begins, 0);
         fake_capturing = false;
-        bench.quiet = QUIESCE_BUSY;
+        quiesce_now = QUIESCE_BUSY;
         assert_true(reap());
         assert_true(reap());
-        assert_int_equal(bench.looks, 1);
-        assert_int_equal(bench.discarded, 0);
-        bench.quiet = QUIESCE_DONE;
-        bench.changes = 0;
+        assert_int_equal(quiesce_begins, 1);
+        assert_int_equal(discarded, 0);
+        quiesce_now = QUIESCE_DONE;
+        room_changes = 0;
         assert_false(reap());
-        assert_int_equal(bench.discarded, 1);
-        assert_int_equal(bench.changes, 1);
+        assert_int_equal(discarded, 1);
+        assert_int_equal(room_changes, 1);
         assert_int_equal(bench.pool_freed, piece);
         assert_false(heap_find(&gpu->heap, large, &p));
         assert_false(heap_find(&gpu->heap, small, &p));
@@ -191,25 +191,25 @@ static void each_late_free_awaits_the_work_submitted_before_it(void **state)
         CUdeviceptr at[] = {allocate_used(12 * MIB), allocate_used(12 * MIB), allocate(1000),
                             allocate(1000)};
 
-        bench.quiet = QUIESCE_BUSY;
+        quiesce_now = QUIESCE_BUSY;
         for (unsigned i = 0; i < ARRAY_SIZE(at); i++) {
                 fake_capturing = true;
                 release(at[i]);
                 fake_capturing = false;
                 assert_true(reap());
-                assert_int_equal(bench.looks, 1);
+                assert_int_equal(quiesce_begins, 1);
         }
-        bench.quiet = QUIESCE_DONE;
+        quiesce_now = QUIESCE_DONE;
         assert_true(reap());
-        assert_int_equal(bench.discarded, 1);
-        bench.quiet = QUIESCE_CAPTURE;
+        assert_int_equal(discarded, 1);
+        quiesce_now = QUIESCE_CAPTURE;
         assert_false(reap());
-        assert_int_equal(bench.looks, 2);
-        assert_int_equal(bench.discarded, 1);
-        bench.quiet = QUIESCE_DONE;
+        assert_int_equal(quiesce_begins, 2);
+        assert_int_equal(discarded, 1);
+        quiesce_now = QUIESCE_DONE;
         assert_false(reap());
-        assert_int_equal(bench.looks, 2);
-        assert_int_equal(bench.discarded, 3); /* two large blocks and the slab */
+        assert_int_equal(quiesce_begins, 2);
+        assert_int_equal(discarded, 3); /* two large blocks and the slab */
 }
 
 static void a_late_free_waits_for_our_own_copies(void **state)
@@ -223,10 +223,10 @@ static void a_late_free_waits_for_our_own_copies(void **state)
         fake_capturing = false;
         b->extents[1].busy = true;
         assert_true(reap());
-        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(discarded, 1);
         b->extents[1].busy = false;
         assert_false(reap());
-        assert_int_equal(bench.discarded, 2);
+        assert_int_equal(discarded, 2);
 }
 
 /* Memory may be freed twice, or end with its context before the late free. The address may then
@@ -246,7 +246,7 @@ static void a_late_free_spares_a_later_allocation_at_its_address(void **state)
         assert_int_equal(again, at);
         assert_false(reap());
         assert_ptr_equal(block_at(again)->owner, OWNER);
-        assert_int_equal(bench.discarded, 0);
+        assert_int_equal(discarded, 0);
         release(again);
 }
 
@@ -264,7 +264,7 @@ static void a_late_free_spares_an_allocation_that_covers_its_address(void **stat
         assert_false(reap());
         release(low);
         release(last);
-        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(discarded, 1);
 }
 
 static void many_late_frees_are_all_remembered(void **state)
@@ -300,9 +300,9 @@ static void memory_freed_by_other_modules_waits_as_well(void **state)
         assert_int_equal(bench.export_freed, small);
         lock_release(&core_lock);
         assert_int_equal(request_kicks, 2);
-        assert_int_equal(bench.discarded, 0);
+        assert_int_equal(discarded, 0);
         assert_false(reap());
-        assert_int_equal(bench.discarded, 2);
+        assert_int_equal(discarded, 2);
 }
 
 int main(void)

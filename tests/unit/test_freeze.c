@@ -56,12 +56,6 @@ int clock_gettime(clockid_t which, struct timespec *ret)
         return r;
 }
 
-static void want_no_lock(void)
-{
-        if (atomic_load(&core_lock.word) != 0)
-                fail_msg("the driver is called with the lock held");
-}
-
 /* ---- fakes of other modules ---- */
 
 bool core_keep_context(struct gpu *g)

@@ -9,40 +9,16 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/process/cpus.h"
+#include "fakes/freeze.h"
+#include "fakes/preload.h"
 #include "preload/rm/freeze_watch.h"
-#include "preload/process/libc_compat.h"
 #include "preload/process/lock.h"
-#include "preload/rm/rm.h"
 
 #define SHORT_NS (5 * NSEC_PER_MSEC)
 #define LONG_NS  (60 * NSEC_PER_SEC)
 
-static _Atomic unsigned thaws;
-static unsigned threads_made;
-static int no_thread;
 static FILE *log_file;
 static int true_stderr;
-
-int rm_thaw(void)
-{
-        atomic_fetch_add(&thaws, 1);
-        return 0;
-}
-
-void cpus_settle(void)
-{
-}
-
-int compat_thread_start(void *(*start)(void *), void *argument)
-{
-        pthread_t thread;
-        int r = no_thread ? no_thread : pthread_create(&thread, NULL, start, argument);
-
-        if (r == 0)
-                threads_made++;
-        return r;
-}
 
 static void sleep_ns(uint64_t ns)
 {
@@ -54,9 +30,9 @@ static void sleep_ns(uint64_t ns)
 
 static void wait_for_thaws(unsigned n)
 {
-        for (unsigned i = 0; i < 10000 && atomic_load(&thaws) < n; i++)
+        for (unsigned i = 0; i < 10000 && atomic_load(&rm_thaws) < n; i++)
                 sleep_ns(NSEC_PER_MSEC);
-        assert_int_equal(atomic_load(&thaws), n);
+        assert_int_equal(atomic_load(&rm_thaws), n);
 }
 
 static const char *said(void)
@@ -70,7 +46,7 @@ static const char *said(void)
 
 static int begin(void **state)
 {
-        atomic_store(&thaws, 0);
+        atomic_store(&rm_thaws, 0);
         log_file = tmpfile();
         true_stderr = dup(STDERR_FILENO);
         return log_file && true_stderr >= 0 && dup2(fileno(log_file), STDERR_FILENO) >= 0 ? 0 : -1;
@@ -89,15 +65,15 @@ static int end(void **state)
 
 static void a_watchdog_that_cannot_start_is_started_later(void **state)
 {
-        no_thread = 11;
+        thread_error = 11;
         freeze_watch_begin(1, true);
         sleep_ns(2 * SHORT_NS);
         assert_false(freeze_watch_end());
-        no_thread = 0;
+        thread_error = 0;
         freeze_watch_begin(LONG_NS, true);
         assert_false(freeze_watch_end());
-        assert_int_equal(threads_made, 1);
-        assert_int_equal(atomic_load(&thaws), 0);
+        assert_int_equal(threads_started, 1);
+        assert_int_equal(atomic_load(&rm_thaws), 0);
 }
 
 static void a_call_that_takes_too_long_has_the_program_thawed_once(void **state)
@@ -106,10 +82,10 @@ static void a_call_that_takes_too_long_has_the_program_thawed_once(void **state)
         freeze_watch_call("cuMemUnmap");
         wait_for_thaws(1);
         sleep_ns(4 * SHORT_NS);
-        assert_int_equal(atomic_load(&thaws), 1);
+        assert_int_equal(atomic_load(&rm_thaws), 1);
         assert_true(freeze_watch_end());
         assert_string_equal(said(), ""); /* the user need not know of a thaw */
-        assert_int_equal(threads_made, 1);
+        assert_int_equal(threads_started, 1);
 }
 
 static void a_call_that_returns_in_time_thaws_nothing(void **state)
@@ -124,7 +100,7 @@ static void a_call_that_returns_in_time_thaws_nothing(void **state)
         if (freeze_watch_end())
                 return; /* this thread did not run in time, so the limit passed */
         sleep_ns(4 * SHORT_NS);
-        assert_int_equal(atomic_load(&thaws), 0);
+        assert_int_equal(atomic_load(&rm_thaws), 0);
         assert_false(freeze_watch_end());
 }
 
@@ -163,7 +139,7 @@ static void with_memory_away_a_late_call_is_named_and_nothing_is_thawed(void **s
         assert_non_null(strstr(said(), "cuMemcpyDtoHAsync has not returned for"));
         sleep_ns(4 * SHORT_NS);
         assert_ptr_equal(strchr(said(), '\n'), said() + strlen(said()) - 1); /* a single line */
-        assert_int_equal(atomic_load(&thaws), 0);
+        assert_int_equal(atomic_load(&rm_thaws), 0);
         assert_false(freeze_watch_end());
 }
 
@@ -226,7 +202,7 @@ static void a_child_starts_its_own_watchdog(void **state)
 {
         freeze_watch_forget();
         freeze_watch_begin(SHORT_NS, true);
-        assert_int_equal(threads_made, 2);
+        assert_int_equal(threads_started, 2);
         wait_for_thaws(1);
         assert_true(freeze_watch_end());
 }

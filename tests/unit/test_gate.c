@@ -16,46 +16,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fakes/preload.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
-#include "preload/process/libc_compat.h"
-#include "preload/state/request.h"
+#include "preload/stream/interrupt.h"
 
 #define THREADS 2
 #define ROUNDS  4000
 
-struct core core;
-struct lock core_lock;
-struct real_driver real;
-
 static _Atomic bool resource = true;
 static _Atomic bool stop;
-static _Atomic unsigned violations, passes, waits;
+static _Atomic unsigned violations, passes;
 
 /* ---- fakes of other modules ---- */
-
-int core_setup(void)
-{
-        gate_open(GATE_UNREADY);
-        return 0;
-}
-
-void core_wait(struct core_wait *w, uint64_t timeout_ns)
-{
-        core_wait_since(w, bell_listen(&core.changed), timeout_ns);
-}
 
 void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
 {
         lock_release(&core_lock);
         bell_wait(&core.changed, heard, timeout_ns);
         lock_acquire(&core_lock);
-}
-
-void request_kick(void);
-void request_kick(void)
-{
-        atomic_fetch_add(&waits, 1);
 }
 
 static void back_new(uint64_t work)
@@ -65,13 +44,6 @@ static void back_new(uint64_t work)
 
 static _Atomic bool interrupted, turn_comes, signal_comes;
 
-struct interrupt_wait;
-void interrupt_begin(struct interrupt_wait *w);
-void interrupt_begin(struct interrupt_wait *w)
-{
-}
-
-bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns);
 bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
 {
         bool ends = atomic_load(&interrupted);
@@ -87,49 +59,6 @@ bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
                 bell_ring(&core.changed);
         }
         return ends;
-}
-
-bool quiesce_capturing(void);
-bool quiesce_capturing(void)
-{
-        return false;
-}
-
-CUresult poison_current(void);
-CUresult poison_current(void)
-{
-        return CUDA_SUCCESS;
-}
-
-void quiesce_thread_ended(const struct gate_thread *t);
-void quiesce_thread_ended(const struct gate_thread *t)
-{
-}
-
-static const struct gate_thread *_Atomic forgotten;
-
-bool throttle_pass(CUstream stream);
-bool throttle_pass(CUstream stream)
-{
-        return true;
-}
-void throttle_forget_thread(const struct gate_thread *t);
-void throttle_forget_thread(const struct gate_thread *t)
-{
-        forgotten = t;
-}
-void throttle_wait(CUstream stream);
-void throttle_wait(CUstream stream)
-{
-}
-
-int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *))
-{
-        return pthread_key_create(ret_key, destructor);
-}
-int compat_pthread_setspecific(pthread_key_t key, const void *value)
-{
-        return pthread_setspecific(key, value);
 }
 
 /* ---- tests ---- */
@@ -207,7 +136,7 @@ static void hammer(unsigned rounds)
 static void no_thread_is_inside_once_the_gate_is_shut(void **state)
 {
         hammer(ROUNDS);
-        assert_true(atomic_load(&waits) > 0);
+        assert_true(atomic_load(&request_kicks) > 0);
 }
 
 /* Forbids membarrier from now on, as the sandboxes of some container runtimes do. */
@@ -350,7 +279,7 @@ static void jump_out(bool ends)
         assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
         core.running = false;
         atomic_store(&jumped, false);
-        atomic_store(&waits, 0);
+        atomic_store(&request_kicks, 0);
         gate_shut(GATE_NO_LEASE);
         assert_int_equal(pthread_create(&thread, NULL, jumper, ends ? &away : NULL), 0);
         while (waiters() == 0)
@@ -363,7 +292,7 @@ static void jump_out(bool ends)
         lock_release(&core_lock);
         if (ends)
                 assert_int_equal(pthread_join(thread, NULL), 0);
-        while (!ends && atomic_load(&waits) < 2 && waiters() < 2)
+        while (!ends && atomic_load(&request_kicks) < 2 && waiters() < 2)
                 (void)usleep(1000); /* until the thread waits again */
         assert_int_equal(waiters(), ends ? 0 : 1);
         lock_acquire(&core_lock);
@@ -450,7 +379,7 @@ static void a_thread_that_ends_inside_no_longer_counts_as_inside(void **state)
         assert_int_equal(pthread_create(&thread, NULL, end_inside, &inside), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_false(gate_anybody_inside());
-        assert_ptr_equal(atomic_load(&forgotten), inside);
+        assert_ptr_equal(atomic_load(&forgotten_thread), inside);
         assert_int_equal(pthread_create(&thread, NULL, take_record, &next), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_ptr_equal(next, inside); /* the record is used again */

@@ -11,11 +11,8 @@
 
 #include "base/macros.h"
 #include "fakes/preload.h"
-#include "preload/stream/throttle.h"
 #include "preload/stream/gate.h"
-#include "preload/state/poison.h"
 #include "preload/extra/profile.h"
-#include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 #include "preload/move/swap.h"
 #include "preload/extra/torture.h"
@@ -24,8 +21,7 @@
 #define PLAIN    ((CUstream)(uintptr_t)0x200)
 #define WORK     UINT64_C(5)
 
-static unsigned waits, backed, bound_waits, tortured, profiled, bound_refuses;
-static CUresult poisoned;
+static unsigned waits, backed, tortured, profiled;
 
 /* ---- the kernel ---- */
 
@@ -104,33 +100,6 @@ static void at_profile(uint64_t work)
         assert_false(gate_anybody_inside());
 }
 
-CUresult poison_current(void)
-{
-        return poisoned;
-}
-
-static const struct gate_thread *forgotten, *ended;
-
-void throttle_forget_thread(const struct gate_thread *t)
-{
-        forgotten = t;
-}
-
-bool throttle_pass(CUstream stream)
-{
-        assert_true(gate_anybody_inside());
-        if (bound_refuses == 0)
-                return true;
-        bound_refuses--;
-        return false;
-}
-
-void throttle_wait(CUstream stream)
-{
-        bound_waits++;
-        assert_false(gate_anybody_inside());
-}
-
 static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
 {
         *ret = stream == CAPTURED ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
@@ -170,9 +139,9 @@ static int begin(void **state)
         atomic_store(&gate_bits, 0);
         waits = backed = bound_waits = tortured = profiled = bound_refuses = 0;
         fake_capturing = false;
-        poisoned = CUDA_SUCCESS;
+        core.gpus[0].error = CUDA_SUCCESS;
         setups = 0;
-        forgotten = ended = NULL;
+        forgotten_thread = ended_thread = NULL;
         meanwhile = lease_comes;
         request_kicks = 0;
         real.cuStreamIsCapturing = fake_is_capturing;
@@ -305,7 +274,7 @@ static void a_thread_waits_while_memory_is_replaced(void **state)
 /* The driver itself fails the calls of such a thread. */
 static void a_thread_whose_context_has_failed_waits_for_nothing(void **state)
 {
-        poisoned = CUDA_ERROR_LAUNCH_FAILED;
+        core.gpus[0].error = CUDA_ERROR_LAUNCH_FAILED;
         gate_shut(GATE_NO_LEASE);
         pass(PLAIN);
         assert_int_equal(waits, 0);
@@ -406,12 +375,6 @@ static void submissions_and_default_streams_are_remembered(void **state)
         assert_int_equal(gate_submissions(), before + 5);
 }
 
-void quiesce_thread_ended(const struct gate_thread *t)
-{
-        assert_int_not_equal(atomic_load(&core_lock.word), 0);
-        ended = t;
-}
-
 static void *pass_once(void *ret)
 {
         pass(PLAIN);
@@ -437,12 +400,12 @@ static void the_record_of_a_thread_that_ended_is_used_again(void **state)
         assert_ptr_not_equal(first, gate_self);
         assert_ptr_equal(pass_in_a_thread(), first);
         assert_int_equal(gate_submissions(), before + 1); /* the ended thread still counts */
-        assert_null(ended);
-        assert_ptr_equal(forgotten, first);
+        assert_null(ended_thread);
+        assert_ptr_equal(forgotten_thread, first);
         fake_capturing = true;
         assert_ptr_equal(pass_in_a_thread(), first);
-        assert_ptr_equal(ended, first);
-        forgotten = ended = NULL;
+        assert_ptr_equal(ended_thread, first);
+        forgotten_thread = ended_thread = NULL;
 }
 
 static void *pass_and_become_a_bystander(void *unused)
@@ -461,8 +424,8 @@ static void the_end_of_a_bystanders_thread_is_not_reported(void **state)
         assert_int_equal(pthread_create(&thread, NULL, pass_and_become_a_bystander, NULL), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
         atomic_store(&core.bystander, false);
-        assert_null(forgotten);
-        assert_null(ended);
+        assert_null(forgotten_thread);
+        assert_null(ended_thread);
 }
 
 static void the_first_call_sets_the_process_up(void **state)

@@ -4,42 +4,20 @@
 #include "unit.h"
 
 #include "base/macros.h"
+#include "fakes/preload.h"
 #include "preload/move/extent.h"
-#include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/stream/quiesce.h"
-#include "preload/move/swap.h"
 #include "preload/state/virtual.h"
-#include "preload/state/request.h"
-#include "preload/pool/room.h"
-
-struct core core;
-struct lock core_lock;
-struct real_driver real;
-_Atomic uint32_t gate_bits;
-__thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
 static struct gpu *const gpu = &core.gpus[0];
-static uint64_t unevictable_room; /* bytes that may become unevictable */
-static void (*meanwhile)(void);   /* act of another thread while room is requested */
-static unsigned waits, gates;
-static bool busy; /* work in flight does not end */
+static unsigned waits;
 static uint64_t now_ns;
 
 /* ---- fakes of other modules ---- */
 
-struct gpu *core_attach(CUdevice device)
-{
-        return gpu;
-}
-
-bool core_holds(CUdeviceptr address, uint64_t bytes)
-{
-        return heap_holds(&gpu->heap, address);
-}
-
-void core_wait(struct core_wait *w, uint64_t timeout_ns)
+static void a_second_passes(const struct core_wait *w)
 {
         assert_true(++waits < 100);
         now_ns += NSEC_PER_SEC;
@@ -51,64 +29,6 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
         *ret = (struct timespec){.tv_sec = (time_t)(now_ns / NSEC_PER_SEC),
                                  .tv_nsec = (long)(now_ns % NSEC_PER_SEC)};
         return 0;
-}
-
-void request_released(void)
-{
-}
-
-int request_unevictable(struct gpu *g, uint64_t more)
-{
-        if (meanwhile)
-                meanwhile();
-        if (g->unevictable + more > unevictable_room)
-                return -1;
-        g->unevictable += more;
-        return 0;
-}
-
-enum quiescence quiesce_poll(struct quiesce_wait *w)
-{
-        return busy ? QUIESCE_BUSY : QUIESCE_DONE;
-}
-
-struct gate_thread gate_interrupted;
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
-                                    bool may_end)
-{
-        assert_true(++gates < 100);
-        return NULL;
-}
-
-int swap_back_block(struct gpu *g, struct block *b)
-{
-        return 0;
-}
-
-void swap_discard(struct gpu *g, struct block *b)
-{
-        heap_bury(&g->heap, b);
-}
-
-void swap_hand_over(struct gpu *g, struct block *b)
-{
-        for (unsigned i = 0; i < b->extent_count; i++)
-                b->extents[i].state = EXTENT_UNBACKED;
-        heap_bury(&g->heap, b);
-}
-
-uint64_t room_allowed(const struct gpu *g)
-{
-        return UINT64_MAX;
-}
-
-bool room_grow(struct gpu *g, uint64_t more)
-{
-        return false;
-}
-
-void room_taken(struct gpu *g)
-{
 }
 
 CUresult extent_place(const struct gpu *g, const struct extent *e)
@@ -178,7 +98,7 @@ static int one_handle(void **state)
 
         core_lock = (struct lock){0};
 
-        core = (struct core){0};
+        core = (struct core){.gpu_count = 1};
         real.cuThreadExchangeStreamCaptureMode = fake_relax;
         real.cuMemRelease = fake_release;
         real.cuMemExportToShareableHandle = fake_export;
@@ -186,9 +106,10 @@ static int one_handle(void **state)
         gpu->passes = true;
         gpu->limit = 0;
         unevictable_room = 0;
-        meanwhile = NULL;
+        while_it_asks = NULL;
+        meanwhile = a_second_passes;
         waits = gates = 0;
-        busy = false;
+        quiesce_now = QUIESCE_DONE;
         assert_int_equal(hook_cuMemCreate(&name, HEAP_GRANULARITY, &prop, 0), CUDA_SUCCESS);
         handle = virtual_find(name);
         assert_non_null(handle);
@@ -232,14 +153,14 @@ static void release_it(void)
 
 static void a_handle_released_during_a_refused_export_is_freed(void **state)
 {
-        meanwhile = release_it;
+        while_it_asks = release_it;
         assert_int_equal(export_it(), CUDA_ERROR_OUT_OF_MEMORY);
         assert_null(virtual_find(name));
 }
 
 static void a_handle_released_while_it_becomes_unevictable_is_freed(void **state)
 {
-        meanwhile = release_it;
+        while_it_asks = release_it;
         lock_acquire(&core_lock);
         assert_int_equal(handle_make_unevictable(handle), CUDA_ERROR_OUT_OF_MEMORY);
         lock_release(&core_lock);
@@ -273,7 +194,7 @@ static void lose_it(void)
 static void an_export_takes_its_lost_block_off_the_list_of_losses(void **state)
 {
         unevictable_room = UINT64_MAX;
-        meanwhile = lose_it;
+        while_it_asks = lose_it;
         assert_int_equal(export_it(), CUDA_SUCCESS);
         assert_null(handle->block);
         assert_null(gpu->lost);
@@ -286,7 +207,7 @@ static void an_export_does_not_wait_for_ever_for_work_that_does_not_end(void **s
         unevictable_room = UINT64_MAX;
         handle->block->extents[0].adopted = true; /* such memory has to be replaced for an export */
         gpu->heap.resident = handle->bytes;
-        busy = true;
+        quiesce_now = QUIESCE_BUSY; /* and stays so */
         assert_int_equal(export_it(), CUDA_ERROR_NOT_READY);
         assert_int_equal(gpu->heap.resident, handle->bytes);
         assert_non_null(handle->block);

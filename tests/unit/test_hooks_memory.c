@@ -211,7 +211,7 @@ static void managed_memory_that_leaves_the_card_makes_room(void **state)
         gpu->home.answer = HOME_NOT_KNOWN;
         assert_int_equal(hook_cuMemAlloc_v2(&at, 30 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(bench.disowned, 1);
-        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(discarded, 1);
 }
 
 /* Disowned memory is left to the program, which has freed this memory already. */
@@ -232,7 +232,7 @@ static void managed_memory_that_is_freed_later_is_not_disowned(void **state)
         lock_acquire(&core_lock);
         assert_int_equal(late_tend(0), UINT64_MAX);
         lock_release(&core_lock);
-        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(discarded, 1);
         at = allocate(30 * MIB);
         release(at);
 }
@@ -255,12 +255,12 @@ static void without_a_daemon_a_full_card_fails_the_allocation(void **state)
 
         gpu->limit = UINT64_MAX;
         small = allocate(1000);
-        bench.card_is_full = true;
+        back_answer = -ENOMEM;
         at = 7;
         assert_int_equal(hook_cuMemAlloc_v2(&at, 6 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(discarded, 1);
         assert_int_equal(hook_cuMemAlloc_v2(&at, 1000), CUDA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(bench.discarded, 1); /* the slab holds another allocation and stays */
+        assert_int_equal(discarded, 1); /* the slab holds another allocation and stays */
         assert_int_equal(block_at(small)->users[0], 1);
         /* With a daemon the allocation succeeds, and the gate waits for its memory. */
         gpu->limit = CARD;
@@ -286,7 +286,7 @@ static void allocations_that_do_not_fit_the_card_go_to_host_memory(void **state)
         assert_int_equal(bench.told, full);
         bench.overflow_full = false;
         gpu->limit = gpu->commit = UINT64_MAX;
-        bench.card_is_full = true;
+        back_answer = -ENOMEM;
         alone = allocate(6 * MIB);
         assert_int_equal(gpu->heap.mapped, 18 * MIB);
         assert_int_equal(gpu->heap.allocated, 0);
@@ -336,10 +336,10 @@ static void allocations_that_are_not_ours_go_to_the_driver(void **state)
         assert_int_equal(pitched(&at, &pitch, 100, 2, 2), THE_DRIVER);
         assert_int_equal(pitched(&at, &pitch, 100, 2, 12), THE_DRIVER);
         assert_int_equal(bench.passed, 9);
-        bench.current = NULL;
+        current_gpu = NULL;
         assert_int_equal(hook_cuMemAlloc_v2(&at, 4096), THE_DRIVER);
         assert_int_equal(pitched(&at, &pitch, 100, 2, 4), THE_DRIVER);
-        bench.current = gpu;
+        current_gpu = gpu;
         bench.contextless = true;
         assert_int_equal(hook_cuMemAlloc_v2(&at, 4096), THE_DRIVER);
         assert_int_equal(pitched(&at, &pitch, 100, 2, 4), THE_DRIVER);

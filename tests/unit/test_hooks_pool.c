@@ -6,7 +6,6 @@
 #include "fakes/preload.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
-#include "preload/state/poison.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiesce.h"
 #include "preload/pool/late.h"
@@ -25,10 +24,9 @@
 
 static struct gpu *const gpu = &core.gpus[0];
 static CUcontext current;
-static CUresult poison, answer, pool_answer;
+static CUresult answer, pool_answer;
 static bool forbidden, handed_over;
-static CUstream capturing;
-static unsigned of_driver, gates, attached;
+static unsigned of_driver;
 static struct pool_stream named; /* stream of the last call to a pool */
 static CUmemoryPool asked;       /* pool of that call */
 static uint64_t bytes_asked, kept;
@@ -122,21 +120,6 @@ void pool_trim(struct pool *p, uint64_t keep)
 
 /* ---- fakes of other modules ---- */
 
-struct gate_thread gate_interrupted;
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
-                                    bool may_end)
-{
-        assert_int_equal(atomic_load(&core_lock.word), 0);
-        gates++;
-        return NULL;
-}
-
-bool hooks_more_room(struct gpu *g, uint64_t *room)
-{
-        *room += 1;
-        return *room < 2;
-}
-
 bool hooks_capture_forbids(void)
 {
         return forbidden;
@@ -146,22 +129,6 @@ CUresult late_free(struct gpu *g, const struct heap_place *p)
 {
         later++;
         return pool_answer == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-bool quiesce_is_capturing(CUstream stream)
-{
-        return stream == capturing;
-}
-
-CUresult poison_current(void)
-{
-        return poison;
-}
-
-struct gpu *core_attach(CUdevice device)
-{
-        attached++;
-        return device == 0 || device == 1 ? &core.gpus[device] : NULL;
 }
 
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
@@ -280,11 +247,12 @@ static int begin(void **state)
         place = (struct heap_place){.start = AT, .bytes = 4096, .block = &block};
         current = CONTEXT;
         under = NULL;
-        poison = answer = pool_answer = CUDA_SUCCESS;
+        answer = pool_answer = CUDA_SUCCESS;
         forbidden = handed_over = locked = died_handed_over = false;
-        capturing = NULL;
+        fake_captured = NULL;
+        more_rooms = 1;
         asked = NULL;
-        of_driver = gates = attached = marks = born = died = set = later = 0;
+        of_driver = gates = core_attaches = marks = born = died = set = later = 0;
         named = (struct pool_stream){0};
         kept = bytes_asked = 0;
         real = (struct real_driver){.cuCtxGetCurrent = fake_current,
@@ -399,7 +367,7 @@ static void allocations_from_an_unknown_pool_go_to_the_driver(void **state)
 {
         assert_int_equal(allocated_from(OURS, STREAM), AT);
         assert_ptr_equal(asked, OURS);
-        assert_int_equal(attached, 0);
+        assert_int_equal(core_attaches, 0);
         assert_int_equal(allocated_from(THEIRS, STREAM), DRIVERS);
         assert_int_equal(allocated_from(NULL, STREAM), DRIVERS);
         assert_int_equal(gates, 2);
@@ -416,9 +384,9 @@ static void allocations_that_cannot_be_served_go_to_the_driver(void **state)
         current = NULL;
         assert_int_equal(hook_cuMemAllocAsync(&at, 1, NULL), answer);
         current = CONTEXT;
-        poison = CUDA_ERROR_ILLEGAL_ADDRESS;
+        gpu->error = CUDA_ERROR_ILLEGAL_ADDRESS;
         assert_int_equal(hook_cuMemAllocAsync(&at, 1, STREAM), answer);
-        poison = CUDA_SUCCESS;
+        gpu->error = CUDA_SUCCESS;
         pool_answer = CUDA_ERROR_NOT_SUPPORTED;
         assert_int_equal(hook_cuMemAllocAsync(&at, 1, STREAM), answer);
         atomic_store(&core.bystander, true);
@@ -429,7 +397,7 @@ static void allocations_that_cannot_be_served_go_to_the_driver(void **state)
 
 static void captured_calls_go_to_the_driver(void **state)
 {
-        capturing = STREAM;
+        fake_captured = STREAM;
         assert_int_equal(allocated(STREAM), DRIVERS);
         assert_int_equal(hook_cuMemFreeAsync(AT, STREAM), CUDA_SUCCESS);
         assert_int_equal(of_driver, 2);
@@ -508,9 +476,9 @@ static void memory_from_the_driver_is_freed_by_the_driver(void **state)
         place.block->kind = BLOCK_ADOPTED;
         assert_int_equal(hook_cuMemFreeAsync(AT, STREAM), CUDA_SUCCESS);
         place.block->kind = BLOCK_POOL;
-        poison = CUDA_ERROR_ILLEGAL_ADDRESS;
+        gpu->error = CUDA_ERROR_ILLEGAL_ADDRESS;
         assert_int_equal(hook_cuMemFreeAsync(AT, STREAM), CUDA_SUCCESS);
-        poison = CUDA_SUCCESS;
+        gpu->error = CUDA_SUCCESS;
         current = NULL;
         assert_int_equal(hook_cuMemFreeAsync(AT, NULL), CUDA_SUCCESS);
         atomic_store(&core.bystander, true);

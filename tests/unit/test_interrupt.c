@@ -12,7 +12,6 @@
 #include "base/macros.h"
 #include "fakes/preload.h"
 #include "preload/stream/interrupt.h"
-#include "preload/process/libc_compat.h"
 #include "preload/process/python.h"
 #include "python_stub.h"
 
@@ -20,7 +19,7 @@ typedef void (*signal_handler_t)(int);
 
 static sem_t interpreter; /* the interpreter's lock */
 static void *const object = &interpreter;
-static bool error_under_way, other_handler, no_module, threads_fail, main_comes_back;
+static bool error_under_way, other_handler, no_module, main_comes_back;
 static int references; /* Python references given out and not released */
 static unsigned cleared;
 
@@ -122,16 +121,6 @@ struct python python = {
         .Py_DecRef = released,
 };
 
-int compat_thread_start(void *(*start)(void *), void *argument)
-{
-        pthread_t thread;
-        int r = threads_fail ? EAGAIN : pthread_create(&thread, NULL, start, argument);
-
-        if (r == 0)
-                (void)pthread_detach(thread);
-        return r;
-}
-
 /* Asks again and again whether the wait must end, for at most this long. */
 static bool ends_within(struct interrupt_wait *w, uint64_t ns)
 {
@@ -181,7 +170,8 @@ static void a_worker_does_not_wait_for_the_interpreter_lock(void **state)
 
 static int begin(void **state)
 {
-        stub_finished = error_under_way = other_handler = no_module = threads_fail = false;
+        stub_finished = error_under_way = other_handler = no_module = false;
+        thread_error = 0;
         main_comes_back = stub_noted = false;
         references = 0;
         cleared = stub_handled = 0;
@@ -425,7 +415,7 @@ static void a_wait_goes_on_if_no_thread_can_be_started(void **state)
         assert_int_equal(timeout_ns, 250 * NSEC_PER_MSEC);
         assert_false(asks_in_a_thread(&w, &timeout_ns));
         assert_in_range(timeout_ns, 0, 250 * NSEC_PER_MSEC - 1);
-        threads_fail = true;
+        thread_error = EAGAIN;
         for (uint64_t until = clock_now_ns() + 30 * NSEC_PER_SEC;
              w.look_ns && clock_now_ns() < until; (void)usleep(10000))
                 assert_false(asks_in_a_thread(&w, &timeout_ns));

@@ -121,9 +121,9 @@ static void memory_that_no_process_could_open_gets_no_handle(void **state)
         block_of(start)->managed = true;
         assert_int_equal(try_handle(start), CUDA_ERROR_NOT_SUPPORTED);
         block_of(start)->managed = false;
-        no_daemon = true;
+        no_ipc = true;
         assert_int_equal(try_handle(start), CUDA_ERROR_NOT_SUPPORTED);
-        no_daemon = false;
+        no_ipc = false;
         named = -EIO;
         assert_int_equal(try_handle(start), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(of_driver, 0);
@@ -185,7 +185,7 @@ static void adopted_memory_is_replaced_before_it_is_shared(void **state)
         e[3].state = EXTENT_EVICTED; /* an evicted extent comes back as our own memory */
         assert_int_equal(try_handle(start), CUDA_SUCCESS);
         assert_int_equal(replaced, 2);
-        assert_int_equal(released, 2);
+        assert_int_equal(request_releases, 2);
         for (unsigned i = 0; i < PIECES; i++)
                 assert_true(e[i].own);
         assert_int_equal(try_handle(start), CUDA_SUCCESS);
@@ -219,7 +219,8 @@ static void come_to_rest(const struct core_wait *w)
                 clock_ns += NSEC_PER_MSEC;
                 return;
         }
-        inside = busy = false;
+        anybody_inside = false;
+        quiesce_now = QUIESCE_DONE;
         block_of(start)->extents[0].busy = false;
         bell_ring(&core.changed);
 }
@@ -234,12 +235,13 @@ static void an_export_waits_for_moves_and_calls_in_progress(void **state)
         assert_int_equal(try_handle(start), CUDA_SUCCESS);
         assert_int_equal(waits, 3);
         assert_int_equal(replaced, 0); /* the memory was our own already */
-        e[0].adopted = inside = true;
+        e[0].adopted = anybody_inside = true;
         waits = 0;
         assert_int_equal(try_handle(start), CUDA_SUCCESS);
         assert_int_equal(waits, 3);
         assert_int_equal(replaced, 1);
-        e[0].adopted = busy = true;
+        e[0].adopted = true;
+        quiesce_now = QUIESCE_BUSY;
         waits = 0;
         assert_int_equal(try_handle(start), CUDA_SUCCESS);
         assert_int_equal(waits, 3);
@@ -269,7 +271,7 @@ static void memory_that_cannot_be_replaced_is_not_shared(void **state)
         fake_capturing = true;
         assert_int_equal(try_handle(start), CUDA_ERROR_MAP_FAILED);
         fake_capturing = false;
-        busy = true;
+        quiesce_now = QUIESCE_BUSY;
         meanwhile = begin_a_capture;
         assert_int_equal(try_handle(start), CUDA_ERROR_MAP_FAILED);
         fake_capturing = false;
@@ -299,7 +301,7 @@ static void an_importer_gets_the_sizes_of_the_memory(void **state)
         assert_int_equal(m->OPENED.flags, 0);
         assert_memory_equal(m->OPENED.secret, handle.secret, IPC_NAME);
         assert_int_equal(sent[0].fds, WIRE_PASS_MAX);
-        assert_int_equal(released, 1); /* the extents may be moved again */
+        assert_int_equal(request_releases, 1); /* the extents may be moved again */
         assert_int_equal(given, 1);
         ask(&first, WIRE_PASS_MAX);
         m = last_said(&first);
@@ -384,7 +386,7 @@ static void memory_that_the_driver_does_not_export_is_refused(void **state)
         ask(&first, 0);
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
         assert_int_equal(exports + given, 0);
-        assert_int_equal(released, 1);
+        assert_int_equal(request_releases, 1);
         export_fails_at = exported + 1;
         ask(&first, 0);
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);

@@ -10,7 +10,6 @@
 #include "fakes/preload.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc_state.h"
-#include "preload/stream/quiesce.h"
 
 #define PAGE   HEAP_GRANULARITY
 #define PIECE  (2 * PAGE)
@@ -30,7 +29,7 @@ static bool parted, met_nobody;
 static unsigned opens, closes, inherits, answered, of_driver;
 static struct wire_message last_open, answer; /* answer: sent instead of the right answer */
 static unsigned changed;                      /* number of the message that it replaces; 0: none */
-static bool capture_begins, dies;
+static bool dies;
 
 /* ---- fakes of other modules ---- */
 
@@ -56,11 +55,6 @@ void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const i
         opens += type == WIRE_OPEN;
         closes += type == WIRE_CLOSE;
         inherits += type == WIRE_INHERITED;
-}
-
-void quiesce_wait_all(void)
-{
-        fake_capturing = fake_capturing || capture_begins;
 }
 
 static CUresult fake_device(CUdevice *ret)
@@ -174,7 +168,8 @@ static int begin(void **state)
         real.cuIpcCloseMemHandle = fake_close;
         exporter = stranger = (struct ipc_link){0};
         meanwhile = answers;
-        parted = met_nobody = fake_capturing = capture_begins = dies = false;
+        parted = met_nobody = fake_capturing = dies = false;
+        while_it_drains = NULL;
         opens = closes = inherits = answered = of_driver = changed = 0;
         before = open_descriptors();
         return 0;
@@ -427,6 +422,11 @@ static void the_heir_of_a_lost_exporter_is_charged(void **state)
         }
 }
 
+static void begin_capture(void)
+{
+        fake_capturing = true;
+}
+
 static void closing_fails_during_a_capture(void **state)
 {
         CUdeviceptr at = open_one();
@@ -436,13 +436,14 @@ static void closing_fails_during_a_capture(void **state)
         assert_int_equal(hook_cuIpcCloseMemHandle(at), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         assert_non_null(driver_word(at, 2));
         fake_capturing = false;
-        capture_begins = true; /* a capture begins while the close waits for work */
+        while_it_drains = begin_capture; /* while the close waits for work */
         heard = bell_listen(&core.changed);
         assert_int_equal(hook_cuIpcCloseMemHandle(at), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         /* The failed close wakes threads that wait to open the memory. */
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_non_null(driver_word(at, 2));
-        fake_capturing = capture_begins = false;
+        fake_capturing = false;
+        while_it_drains = NULL;
         assert_int_equal(open_one(), at);
         close_one(at);
         close_one(at);

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/state/client.h"
-#include "daemon/ledger/event.h"
+#include "fakes/daemon.h"
 #include "daemon/ledger/measure.h"
 
 #define CLIENTS 100
@@ -14,8 +14,7 @@
 static struct {
         uint64_t foreign; /* foreign bytes on the card */
         bool fails;
-        unsigned listed, asked, told_unevictable, told_foreign;
-        bool event;              /* true between event_begin() and event_end() */
+        unsigned listed, told_unevictable, told_foreign;
         bool unevictable_before; /* the last reports gave unevictable before foreign bytes */
         uint64_t unevictable;    /* unevictable bytes last reported for a client */
         struct sched_account_view account;
@@ -29,12 +28,6 @@ static struct client clients[CLIENTS];
 /* ---- NVML ---- */
 
 static struct nvml_look shown;
-
-bool reader_ask(struct reader *r)
-{
-        now.asked++;
-        return true;
-}
 
 /* Delivers NVML's present figures. */
 static void look(bool sample)
@@ -52,7 +45,7 @@ static void look(bool sample)
         server.look = &shown;
         server.look_ns = clock_now_ns();
         measure_looked(&server, sample);
-        assert_false(now.event); /* measure_looked() has ended its event */
+        assert_false(event_open); /* measure_looked() has ended its event */
 }
 
 static void period(void)
@@ -81,7 +74,7 @@ void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
                               uint64_t unevictable_bytes, uint64_t now_ns,
                               struct sched_actions *out)
 {
-        assert_true(now.event);
+        assert_true(event_open);
         now.unevictable = unevictable_bytes;
         now.unevictable_before = true;
         now.told_unevictable++;
@@ -90,22 +83,10 @@ void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out)
 {
-        assert_true(now.event);
+        assert_true(event_open);
         now.unevictable_before = false;
         now.told_foreign++;
         now.foreign_told = foreign_bytes;
-}
-
-void event_begin(struct server *s)
-{
-        assert_false(now.event);
-        now.event = true;
-}
-
-void event_end(struct server *s)
-{
-        assert_true(now.event);
-        now.event = false;
 }
 
 /* ---- tests ---- */
@@ -114,6 +95,9 @@ static int begin(void **state)
 {
         memset(&server, 0, sizeof(server));
         memset(&now, 0, sizeof(now));
+        reader_asks = 0;
+        reader_looks = true;
+        event_open = false;
         memset(clients, 0, sizeof(clients));
         now.listed = CLIENTS;
         server.config = &config;
@@ -334,7 +318,7 @@ static void only_a_later_look_shows_a_rise(void **state)
         period();
         now.foreign = GIB;
         measure_rise(&server, 0);
-        assert_int_equal(now.asked, 1);
+        assert_int_equal(reader_asks, 1);
         server.gpus.list[0].rise_ns += NSEC_PER_SEC; /* later than the look below */
         look(false);
         assert_int_equal(now.foreign_told, 0);

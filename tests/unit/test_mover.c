@@ -4,10 +4,10 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
+#include "fakes/freeze.h"
 #include "fakes/preload.h"
 #include "preload/state/core.h"
 #include "preload/freeze/mover.h"
-#include "preload/rm/rm.h"
 
 #define CONTEXT ((CUcontext)(uintptr_t)0xd0)
 #define THEIRS  ((CUcontext)(uintptr_t)0xc0) /* the thread's context before the mover's */
@@ -16,15 +16,9 @@
 static struct gpu *const gpu = &core.gpus[0];
 static unsigned contexts, hosts, limits, own_calls, own_fails;
 static bool no_limits, copies_nothing;
-static enum channels_owner owner;
 static const char *told[TOLD];
 static unsigned told_count;
 static uint32_t host[(2 << 20) / 4];
-
-void rm_make_for(enum channels_owner o)
-{
-        owner = o;
-}
 
 /* Fails one of the calls of the driver that fakes/driver.h lacks. */
 static bool fails(void)
@@ -34,7 +28,7 @@ static bool fails(void)
 
 static CUresult fake_create(CUcontext *ret, unsigned flags, CUdevice device)
 {
-        assert_int_equal(owner, CHANNELS_MOVER);
+        assert_int_equal(freezer.making, CHANNELS_MOVER);
         assert_int_equal(device, gpu->index);
         if (fails())
                 return CUDA_ERROR_OUT_OF_MEMORY;
@@ -107,7 +101,7 @@ static int begin(void **state)
         driver.current = THEIRS;
         contexts = hosts = limits = own_calls = own_fails = told_count = 0;
         no_limits = copies_nothing = false;
-        owner = CHANNELS_PROGRAM;
+        freezer.making = CHANNELS_PROGRAM;
         memset(host, 0, sizeof(host));
         real.cuCtxCreate_v2 = fake_create;
         real.cuCtxDestroy_v2 = fake_destroy;
@@ -129,7 +123,7 @@ static void check_nothing_is_left(void)
         assert_int_equal(driver.events, 0);
         assert_int_equal(driver.used, 0);
         assert_ptr_equal(driver.current, THEIRS);
-        assert_int_equal(owner, CHANNELS_PROGRAM);
+        assert_int_equal(freezer.making, CHANNELS_PROGRAM);
 }
 
 static void a_mover_is_a_context_of_its_own(void **state)
@@ -139,7 +133,7 @@ static void a_mover_is_a_context_of_its_own(void **state)
         assert_non_null(m);
         assert_ptr_equal(mover_context(m), CONTEXT);
         assert_ptr_equal(driver.current, THEIRS);
-        assert_int_equal(owner, CHANNELS_PROGRAM);
+        assert_int_equal(freezer.making, CHANNELS_PROGRAM);
         assert_int_equal(contexts, 1);
         assert_int_equal(limits, 3);
         assert_int_equal(driver_handles(), 1);

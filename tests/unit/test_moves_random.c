@@ -2,6 +2,7 @@
  * driver fails once or calls fail at random. No contents are lost, and no memory is left over. */
 #include "unit.h"
 
+#include "fakes/preload.h"
 #include "moves_bench.h"
 
 #include "base/macros.h"

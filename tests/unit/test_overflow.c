@@ -14,7 +14,6 @@
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/stream/quiesce.h"
-#include "preload/move/swap.h"
 
 static void a_card_that_cannot_map_host_memory_has_no_overflow(void **state)
 {
@@ -39,7 +38,7 @@ static void a_card_that_cannot_map_host_memory_has_no_overflow(void **state)
                 assert_null(on_host(EXTENT));
         }
         driver_fail(0, CUDA_SUCCESS);
-        mode = MEMORY_SWAP;
+        fake_mode = MEMORY_SWAP;
         gpu->overflow = false;
         lock_acquire(&core_lock);
         overflow_learn(gpu);
@@ -87,11 +86,8 @@ static void a_failed_allocation_gives_all_its_memory_back(void **state)
                 if (b && !driver.failed)
                         break;
                 if (b) { /* memory of any node was used instead */
-                        struct block *dead;
-
                         assert_string_equal(driver.failed, "cuMemCreate");
-                        assert_int_equal(heap_free(&gpu->heap, b->at, &dead), 0);
-                        swap_discard(gpu, dead);
+                        end_buffer(gpu, b->at);
                         buffer_count--;
                 } else {
                         assert_int_equal(gpu->heap.mapped, 0);
@@ -110,7 +106,7 @@ static void buffers_come_to_the_card_as_far_as_there_is_room(void **state)
         assert_int_equal(bytes_on_card(a), 16 * MIB); /* the smaller buffer first */
         assert_int_equal(bytes_on_card(b), 48 * MIB);
         assert_true(gpu->heap.allocated <= gpu->commit);
-        assert_int_equal(drains_begun, drains_ended);
+        assert_int_equal(own_drains.begun, own_drains.ended);
         carried = 0;
         arrange();
         assert_int_equal(carried, 0); /* everything is in place already */
@@ -146,7 +142,7 @@ static void buffers_do_not_move_for_bytes_that_the_daemon_wants_back(void **stat
         arrange();
         assert_int_equal(bytes_on_card(a), 60 * MIB);
         assert_int_equal(carried, 0);
-        assert_int_equal(drains_begun, 0);
+        assert_int_equal(own_drains.begun, 0);
 }
 
 static void buffers_that_other_processes_have_open_stay(void **state)
@@ -169,7 +165,6 @@ static void a_failed_move_leaves_the_buffer_in_its_place(void **state)
 
         for (n = 1; n < 40; n++) {
                 struct buffer *b = on_host(EXTENT);
-                struct block *dead;
 
                 lock_acquire(&core_lock);
                 overflow_changed(gpu);
@@ -184,9 +179,8 @@ static void a_failed_move_leaves_the_buffer_in_its_place(void **state)
                 check_contents();
                 assert_int_equal(bytes_on_card(b), driver.failed ? 0 : EXTENT);
                 assert_false((overflow_own() != OWN_NONE));
-                assert_int_equal(drains_ended, n);
-                assert_int_equal(heap_free(&gpu->heap, b->at, &dead), 0);
-                swap_discard(gpu, dead);
+                assert_int_equal(own_drains.ended, n);
+                end_buffer(gpu, b->at);
                 buffer_count--;
                 if (!driver.failed)
                         break;
@@ -239,7 +233,7 @@ static void drains_for_other_purposes_move_no_buffers(void **state)
         assert_false(overflow_drain_failed());
         overflow_cancel();
         lock_release(&core_lock);
-        assert_int_equal(drains_ended, 0);
+        assert_int_equal(own_drains.ended, 0);
         assert_false(overflow_move());
 }
 
@@ -283,7 +277,7 @@ static void no_buffer_moves_after_a_cancel(void **state)
         overflow_cancel();
         lock_release(&core_lock);
         assert_false((overflow_own() != OWN_NONE));
-        assert_int_equal(drains_ended, 1);
+        assert_int_equal(own_drains.ended, 1);
         assert_false(overflow_move());
         assert_int_equal(bytes_on_card(b), EXTENT);
         check_accounts();
@@ -307,7 +301,7 @@ static CUresult create_while_the_daemon_goes(CUmemGenericAllocationHandle *ret, 
 {
         real.cuMemCreate = create;
         cancel();
-        assert_int_equal(drains_ended, 0); /* nobody may run before the buffer is in place */
+        assert_int_equal(own_drains.ended, 0); /* nobody may run before the buffer is in place */
         return create(ret, bytes, prop, flags);
 }
 
@@ -320,7 +314,7 @@ static void a_buffer_in_transit_arrives_before_the_program_runs(void **state)
         create = real.cuMemCreate;
         real.cuMemCreate = create_while_the_daemon_goes;
         assert_true(overflow_move());
-        assert_int_equal(drains_ended, 1);
+        assert_int_equal(own_drains.ended, 1);
         assert_false((overflow_own() != OWN_NONE));
         assert_int_equal(bytes_on_card(b), EXTENT);
         check_accounts();

@@ -15,7 +15,6 @@
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/stream/quiesce.h"
-#include "preload/move/swap.h"
 #include "preload/state/daemon.h"
 
 /* ---- trials ---- */
@@ -78,7 +77,7 @@ static void buffers_in_place_are_arranged_at_once(void **state)
         step();
         assert_false(overflow_is_arranging());
         assert_true(overflow_is_arranged());
-        assert_int_equal(drains_begun, 0);
+        assert_int_equal(own_drains.begun, 0);
         assert_int_equal(placings, 1);
         assert_int_not_equal(bell_listen(&core.changed), before);
 }
@@ -257,9 +256,9 @@ static void a_program_without_buffers_on_the_host_is_not_disturbed(void **state)
         assert_true(overflow_next_ns() < now_ns + NSEC_PER_SEC);
         lock_acquire(&core_lock);
         overflow_step(overflow_next_ns() - 1);
-        assert_int_equal(drains_begun, 0);
+        assert_int_equal(own_drains.begun, 0);
         overflow_step(overflow_next_ns());
-        assert_int_equal(drains_begun, 1);
+        assert_int_equal(own_drains.begun, 1);
         assert_true(overflow_drain_failed());
         agent_end_drain();
         gpu->overflow = false;
@@ -355,10 +354,10 @@ static void the_setting_limits_the_bytes_kept_on_the_card(void **state)
                 lock_release(&core_lock);
                 assert_int_equal(gpu->keep, keeps[i].keep);
         }
-        mode = MEMORY_SWAP;
+        fake_mode = MEMORY_SWAP;
         assert_int_equal(setenv("SUBLET_KEEP", "48MiB", 1), 0);
         overflow_setup();
-        mode = MEMORY_OVERFLOW;
+        fake_mode = MEMORY_OVERFLOW;
         lock_acquire(&core_lock);
         overflow_learn(gpu);
         lock_release(&core_lock);
@@ -375,7 +374,6 @@ static void each_gpu_is_arranged_by_itself(void **state)
 {
         struct gpu *second = &core.gpus[1];
         struct buffer *b = on_host(EXTENT);
-        struct block *dead;
         CUdeviceptr at;
 
         core.gpu_count = 2;
@@ -391,10 +389,7 @@ static void each_gpu_is_arranged_by_itself(void **state)
         move_all();
         assert_int_equal(bytes_on_card(b), EXTENT);
         assert_int_equal(second->heap.mapped, EXTENT);
-        lock_acquire(&core_lock);
-        assert_int_equal(heap_free(&second->heap, at, &dead), 0);
-        swap_discard(second, dead);
-        lock_release(&core_lock);
+        end_buffer(second, at);
         heap_end(&second->heap);
         core.gpu_count = 1;
         check_accounts();

@@ -7,11 +7,10 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/state/client.h"
+#include "fakes/daemon.h"
 #include "daemon/ledger/pause.h"
-#include "daemon/ledger/event.h"
 
-#define PID    4242
-#define AGE_NS (30 * NSEC_PER_SEC) /* age of each process, as the fake tells it */
+#define PID 4242
 
 static struct server server;
 static struct client earlier, now; /* two connections of one process; the newer one is first */
@@ -31,25 +30,6 @@ void client_send(struct client *c, struct wire_message *m)
         assert_ptr_equal(c, &now);
         told++;
         last_told = (unsigned)m->PAUSE.paused;
-}
-
-void event_begin(struct server *s)
-{
-        s->actions.n = 0;
-}
-
-void event_end(struct server *s)
-{
-}
-
-bool peer_may_pause(const struct peer *by, const struct peer *whom)
-{
-        return by->trusted || by->uid == whom->uid;
-}
-
-uint64_t peer_age_ns(pid_t pid)
-{
-        return AGE_NS;
 }
 
 static void new_client(struct client *c)

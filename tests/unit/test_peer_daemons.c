@@ -13,6 +13,7 @@
 #include "base/macros.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
+#include "fakes/daemon.h"
 #include "daemon/ledger/event.h"
 
 #define CARD  (16 * GIB)
@@ -29,9 +30,7 @@ static struct config config;
 static struct server server;
 static struct client client;
 static struct {
-        uint64_t ns; /* the clock */
-        bool event;  /* true between event_begin() and event_end() */
-        unsigned events;
+        uint64_t ns;    /* the clock */
         uint64_t limit; /* the client's limit, as last sent */
         uint32_t sequence;
         bool revoked;
@@ -48,13 +47,6 @@ int clock_gettime(clockid_t id, struct timespec *ret)
         return 0;
 }
 
-void event_begin(struct server *s)
-{
-        s->actions.n = 0;
-        s->actions.more = false;
-        now.event = true;
-}
-
 void event_end(struct server *s)
 {
         for (unsigned i = 0; i < s->actions.n; i++) {
@@ -67,8 +59,8 @@ void event_end(struct server *s)
                 now.revoked |= a->type == SCHED_DO_REVOKE;
         }
         s->actions.n = 0;
-        now.event = false;
-        now.events++;
+        event_open = false;
+        events++;
 }
 
 /* ---- scenes ---- */
@@ -90,6 +82,8 @@ static int begin(void **state)
 
         assert_int_equal(getrandom(&instance, sizeof(instance), 0), sizeof(instance));
         memset(&now, 0, sizeof(now));
+        event_open = false;
+        events = 0;
         now.ns = 1000 * NSEC_PER_SEC;
         sched_config_default(&sched);
         sched.clients_max = 64;
@@ -153,7 +147,7 @@ static void tick(uint64_t ns)
 {
         now.ns += ns;
         peer_daemons_tick(&server);
-        assert_false(now.event);
+        assert_false(event_open);
         event_begin(&server);
         sched_tick(server.sched, now.ns, &server.actions);
         event_end(&server);
@@ -298,9 +292,9 @@ static void malformed_needs_and_needs_for_other_cards_are_ignored(void **state)
         m.uuid[0]++;
         send_bytes(&m, sizeof(m));
         say(0);
-        before = now.events;
+        before = events;
         tick(0);
-        assert_int_equal(now.events, before + 1); /* the event of the tick itself */
+        assert_int_equal(events, before + 1); /* the event of the tick itself */
         assert_int_equal(now.limit, 8 * GIB);
 }
 

@@ -57,10 +57,10 @@ static void free_memory_is_what_the_program_may_still_allocate(void **state)
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
         assert_int_equal(free_bytes, 3);
         assert_int_equal(total, 100 * MIB);
-        bench.current = NULL;
+        current_gpu = NULL;
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
         assert_int_equal(total, 4);
-        bench.current = gpu;
+        current_gpu = gpu;
         bench.driver = THE_DRIVER;
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, &total), THE_DRIVER);
         assert_int_equal(total, 4);
@@ -220,7 +220,8 @@ static void memory_of_a_pool_has_the_attributes_of_the_pool(void **state)
 {
         CUdeviceptr low = allocate_from_pool(POOL_STEP), at = allocate_from_pool(MIB);
 
-        gpu->rdma = gpu->passes = bench.ipc = true;
+        gpu->rdma = gpu->passes = true;
+        no_ipc = false;
         assert_int_equal(at, low + POOL_STEP);
         assert_int_equal(told(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at), (uintptr_t)bench.pool);
         assert_int_equal(told(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, at), POOL_STEP);
@@ -248,7 +249,7 @@ static void attributes_tell_whether_memory_can_be_shared(void **state)
         gpu->rdma = gpu->passes = true;
         assert_int_equal(told(rdma, at), 1);
         assert_int_equal(told(ipc, at), 0);
-        bench.ipc = true;
+        no_ipc = false;
         assert_int_equal(told(ipc, at), 1);
         /* Another process's memory cannot be exported again. */
         assert_int_equal(told(ipc, elsewhere), 0);

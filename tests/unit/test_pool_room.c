@@ -110,7 +110,7 @@ static void a_ban_on_waits_set_before_the_card_was_used_holds(void **state)
         p = keeping_all(1);
         stream_put(&s0);
         idle(p, 1);
-        allowed = WHOLE;
+        gpu_room = WHOLE;
         other_room = WHOLE;
         (void)take(p, &s1, WHOLE);
         assert_int_equal(waits_put, 0);
@@ -132,20 +132,20 @@ static void a_pool_requests_as_many_bytes_as_are_missing(void **state)
 {
         struct pool *p = pool_made(1);
 
-        allowed = 0;
+        gpu_room = 0;
         promise_room = WHOLE - 1;
         assert_no_room(p, 1);
         assert_int_equal(promises, 1);
         assert_int_equal(searches, 1);
         promise_room = WHOLE;
         (void)take(p, &s0, 1);
-        assert_int_equal(allowed, WHOLE);
+        assert_int_equal(gpu_room, WHOLE);
         (void)take(p, &s0, WHOLE - 512); /* comes from the same extent */
         assert_int_equal(promises, 2);
         other_room = 2 * WHOLE;
         (void)take(p, &s0, 2 * WHOLE);
         assert_int_equal(searches, 2);
-        assert_int_equal(allowed, 3 * WHOLE);
+        assert_int_equal(gpu_room, 3 * WHOLE);
 }
 
 static void a_pools_limit_is_rounded_up_and_obeyed(void **state)
@@ -168,7 +168,7 @@ static void a_limited_pool_requests_room_only_below_its_limit(void **state)
 {
         struct pool *p = pool_limited(1, 2 * WHOLE);
 
-        allowed = WHOLE;
+        gpu_room = WHOLE;
         (void)take(p, &s0, WHOLE);
         promise_room = WHOLE;
         (void)take(p, &s0, WHOLE);
@@ -702,7 +702,7 @@ static void a_destroyed_pool_stays_while_a_thread_waits_in_it(void **state)
         at = whole(p, 0);
         stream_put(&s0);
         give(at, &s0);
-        allowed = WHOLE;
+        gpu_room = WHOLE;
         meanwhile = destroy_it;
         assert_int_equal(take(p, &s1, WHOLE), at);
 }

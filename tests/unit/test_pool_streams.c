@@ -268,7 +268,7 @@ static void the_seventeenth_stream_without_freed_memory_is_forgotten(void **stat
 
 static void no_more_than(uint64_t bytes)
 {
-        allowed = bytes;
+        gpu_room = bytes;
 }
 
 static void assert_no_room(const struct pool_stream *s, uint64_t bytes)

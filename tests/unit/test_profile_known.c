@@ -95,7 +95,7 @@ static void no_buffer_is_tried_or_known_outside_overflow_mode(void **state)
         profile_setup();
         assert_true(is_over());
         assert_int_equal(setenv("SUBLET_PROFILE", path, 1), 0);
-        mode = MEMORY_SWAP;
+        fake_mode = MEMORY_SWAP;
         profile_setup();
         assert_true(is_over());
         assert_int_equal(block_of(allocate(4 * MIB, 0))->nth, 0); /* buffers are not counted */

@@ -4,7 +4,6 @@
 
 #include "base/macros.h"
 #include "preload/state/core.h"
-#include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/move/export.h"
@@ -12,12 +11,6 @@
 #include "preload/hooks/rdma.h"
 #include "preload/state/virtual.h"
 #include "preload/state/request.h"
-
-struct core core;
-struct lock core_lock;
-struct real_driver real;
-_Atomic uint32_t gate_bits;
-__thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
 static struct gpu *const gpu = &core.gpus[0];
 static CUdeviceptr at;
@@ -37,16 +30,11 @@ struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
 }
 
 /* The daemon refuses each request that a thread waits for. */
-void core_wait(struct core_wait *w, uint64_t timeout_ns)
+static void refuse(const struct core_wait *w)
 {
+        lock_acquire(&core_lock);
         export_refused(gpu);
-}
-
-struct gate_thread gate_interrupted;
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
-                                    bool may_end)
-{
-        return NULL;
+        lock_release(&core_lock);
 }
 
 struct mapping *virtual_at(CUdeviceptr address)
@@ -61,7 +49,7 @@ static bool unmapped_meanwhile;
 
 CUresult handle_make_unevictable(struct handle *h)
 {
-        assert_int_not_equal(atomic_load(&core_lock.word), 0);
+        want_lock();
         fixes++;
         if (unmapped_meanwhile)
                 mapping_count = 0;
@@ -92,6 +80,7 @@ static int two_extents(void **state)
 
         core = (struct core){.gpu_count = 1};
         allocation = 0;
+        meanwhile = refuse;
         mapping_count = fixes = 0;
         unmapped_meanwhile = false;
         fix_answer = CUDA_SUCCESS;
@@ -192,7 +181,9 @@ static void memory_that_cannot_stay_on_the_card_is_not_bound_to_multicast(void *
 
 static void a_refused_request_no_longer_counts(void **state)
 {
+        lock_acquire(&core_lock);
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
+        lock_release(&core_lock);
         assert_int_equal(gpu->export_requested, 0);
 }
 

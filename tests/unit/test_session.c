@@ -9,6 +9,7 @@
 #include "base/macros.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
+#include "fakes/daemon.h"
 #include "daemon/net/meet.h"
 #include "daemon/net/session.h"
 #include "daemon/ledger/event.h"
@@ -18,7 +19,6 @@
 #define SENT    128u
 #define CLIENTS 3u
 #define MILLION 1000000u
-#define AGE_NS  (30 * NSEC_PER_SEC) /* age of each process, as the fake tells it */
 
 static struct config config;
 static struct place *const place = (struct place *)(uintptr_t)1;
@@ -46,20 +46,10 @@ void client_send_with(struct client *c, struct wire_message *m, const int *fds, 
         client_send(c, m);
 }
 
-void client_drop(struct client *c, const char *why)
-{
-        c->dropped = true;
-}
-
 void client_refuse(struct client *c, enum wire_refusal code, const char *text)
 {
         event_refuse(c, WIRE_NO_GPU, code, 0, text);
         client_drop(c, text);
-}
-
-void client_mark_gone(struct client *c)
-{
-        c->gone = true;
 }
 
 struct client *server_find(const struct server *s, sched_client id)
@@ -78,11 +68,6 @@ void server_measure_soon(struct server *s)
 void measure_rise(struct server *s, unsigned gpu)
 {
         rises++;
-}
-
-uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
-{
-        return UINT64_MAX;
 }
 
 void peer_daemons_did_not_help(struct server *s, unsigned gpu)
@@ -126,11 +111,6 @@ int peer_kill(int pidfd, int signal)
 bool peer_may_pause(const struct peer *by, const struct peer *whom)
 {
         return false;
-}
-
-uint64_t peer_age_ns(pid_t pid)
-{
-        return AGE_NS;
 }
 
 /* ---- scenes ---- */

@@ -31,40 +31,14 @@ static struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
 static CUdeviceptr at[2]; /* the addresses at which the handle is mapped */
 static CUmemGenericAllocationHandle name;
 static struct handle *handle;
-static bool no_unevictable, no_back, inside, busy;
-static unsigned gates, grows, waits, passed_on;
-static uint64_t allowed, asked;
+static bool no_back;
+static unsigned grows, waits, passed_on;
+static uint64_t asked;
 
 /* ---- fakes of other modules ---- */
 
-bool core_holds(CUdeviceptr address, uint64_t bytes)
-{
-        return false;
-}
-
-int request_unevictable(struct gpu *g, uint64_t more)
-{
-        assert_int_not_equal(atomic_load(&core_lock.word), 0);
-        if (no_unevictable)
-                return -ENOMEM;
-        g->unevictable += more;
-        return 0;
-}
-
-bool gate_anybody_inside(void)
-{
-        return inside;
-}
-
-enum quiescence quiesce_poll(struct quiesce_wait *w)
-{
-        assert_false(inside);
-        return busy ? QUIESCE_BUSY : QUIESCE_DONE;
-}
-
 static void bring_in(void);
 
-struct gate_thread gate_interrupted;
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end)
 {
@@ -75,60 +49,16 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
         return NULL;
 }
 
-uint64_t room_allowed(const struct gpu *g)
-{
-        return allowed;
-}
-
 bool room_grow(struct gpu *g, uint64_t more)
 {
         asked = more;
-        allowed += PAGE;
+        gpu_room += PAGE;
         return grows-- > 0;
-}
-
-void room_taken(struct gpu *g)
-{
-}
-
-bool hooks_more_room(struct gpu *g, uint64_t *room)
-{
-        *room += 1;
-        return *room < 2;
 }
 
 int swap_back_block(struct gpu *g, struct block *b)
 {
         return no_back ? -ENOMEM : 0;
-}
-
-static void forget(struct gpu *g, struct block *b, bool release)
-{
-        for (unsigned i = 0; i < b->extent_count; i++) {
-                struct extent *e = &b->extents[i];
-
-                assert_false(e->busy);
-                if (e->state != EXTENT_RESIDENT)
-                        continue;
-                g->heap.resident -= e->bytes;
-                g->heap.backed -= e->bytes;
-                lock_release(&core_lock);
-                if (release)
-                        extent_release(e);
-                lock_acquire(&core_lock);
-        }
-        heap_bury(&g->heap, b);
-}
-
-void swap_discard(struct gpu *g, struct block *b)
-{
-        assert_true(b->dying);
-        forget(g, b, true);
-}
-
-void swap_hand_over(struct gpu *g, struct block *b)
-{
-        forget(g, b, false);
 }
 
 /* ---- the driver ---- */
@@ -261,9 +191,12 @@ static int begin(void **state)
         gpu->context = &context;
         heap_init(&gpu->heap, GIB);
         gpu->heap.extent_bytes = EXTENT;
-        no_unevictable = no_back = inside = busy = fake_capturing = false;
+        no_back = anybody_inside = fake_capturing = false;
+        unevictable_room = UINT64_MAX;
+        quiesce_now = QUIESCE_DONE;
+        more_rooms = 1;
         gates = grows = waits = passed_on = 0;
-        allowed = UINT64_MAX;
+        gpu_room = UINT64_MAX;
         meanwhile = NULL;
         atomic_store(&gate_bits, 0);
         assert_int_equal(hook_cuMemCreate(&name, BYTES, &prop, 0), CUDA_SUCCESS);
@@ -379,7 +312,7 @@ static void contents_cannot_be_copied_without_a_context(void **state)
 static void a_handle_without_contents_becomes_unevictable_at_once(void **state)
 {
         gpu->context = NULL;
-        busy = true; /* no context, so no work can use the memory */
+        quiesce_now = QUIESCE_BUSY; /* no context, so no work can use the memory */
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_unevictable();
         assert_int_equal(gates, 0);
@@ -432,7 +365,7 @@ static void a_handle_of_one_own_extent_needs_no_copy(void **state)
 
 static void a_handle_stays_evictable_without_room_for_it(void **state)
 {
-        no_unevictable = true;
+        unevictable_room = 0;
         assert_int_equal(fix(), CUDA_ERROR_OUT_OF_MEMORY);
         assert_non_null(handle->block);
         assert_false(handle->block->held);
@@ -443,7 +376,8 @@ static void end_the_work(const struct core_wait *w)
 {
         if (++waits < 3)
                 return;
-        inside = busy = false;
+        anybody_inside = false;
+        quiesce_now = QUIESCE_DONE;
 }
 
 static void begin_a_capture(const struct core_wait *w)
@@ -458,13 +392,13 @@ static void work_in_flight_ends_before_the_copy(void **state)
         fake_capturing = true;
         assert_int_equal(fix(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         fake_capturing = false;
-        busy = true;
+        quiesce_now = QUIESCE_BUSY;
         meanwhile = begin_a_capture;
         assert_int_equal(fix(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         fake_capturing = false;
         assert_int_equal(gpu->heap.resident, BYTES);
         assert_as_it_was();
-        inside = true;
+        anybody_inside = true;
         meanwhile = end_the_work;
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_int_equal(waits, 3);
@@ -640,17 +574,17 @@ static void a_creation_requests_room_until_it_is_refused(void **state)
         const CUmemAllocationProp prop = prop_of(1);
         CUmemGenericAllocationHandle h = 7;
 
-        allowed = BYTES;
+        gpu_room = BYTES;
         grows = 1;
         assert_int_equal(hook_cuMemCreate(&h, 2 * PAGE, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(h, 7);
         assert_int_equal(asked, 2 * PAGE);
-        allowed = BYTES;
+        gpu_room = BYTES;
         grows = 2;
         assert_int_equal(hook_cuMemCreate(&h, 2 * PAGE, &prop, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
         gpu->limit = UINT64_MAX; /* no daemon that could make room later */
-        allowed = UINT64_MAX;
+        gpu_room = UINT64_MAX;
         no_back = true;
         h = 7;
         assert_int_equal(hook_cuMemCreate(&h, 2 * PAGE, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);

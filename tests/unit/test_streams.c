@@ -73,19 +73,19 @@ static void a_capture_that_ends_with_its_stream_wakes_the_agent(void **state)
         assert_int_equal(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
                          CUDA_SUCCESS);
         assert_true(quiesce_capturing());
-        kicks = 0;
+        request_kicks = 0;
         assert_int_equal(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
         assert_false(quiesce_capturing());
-        assert_int_not_equal(kicks, 0);
+        assert_int_not_equal(request_kicks, 0);
 }
 
 static void a_capture_that_does_not_begin_wakes_the_agent(void **state)
 {
-        kicks = 0;
+        request_kicks = 0;
         assert_int_equal(
                 hook_cuStreamBeginCapture_v2(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                 CUDA_ERROR_INVALID_VALUE);
-        assert_int_not_equal(kicks, 0);
+        assert_int_not_equal(request_kicks, 0);
 }
 
 static unsigned probes, probes_gone;

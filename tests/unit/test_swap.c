@@ -8,21 +8,13 @@
 #include "base/macros.h"
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
-#include "preload/stream/gate.h"
 #include "preload/process/hidden.h"
 #include "preload/move/kept.h"
 #include "preload/move/export.h"
-#include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/move/swap_state.h"
-#include "preload/process/trace.h"
 #include "preload/state/request.h"
-
-struct core core;
-struct lock core_lock;
-struct real_driver real;
-_Atomic uint32_t gate_bits;
 
 static struct gpu *const gpu = &core.gpus[0];
 static struct context context = {.gpu = &core.gpus[0], .handle = (CUcontext)(uintptr_t)0xc0};
@@ -40,10 +32,6 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
         (void)sem_post(&waits);
         (void)sem_wait(&resume);
         lock_acquire(&core_lock);
-}
-
-void core_give_up(const struct gpu *g, CUresult why)
-{
 }
 
 struct arena *arena_new(uint64_t segment_bytes)
@@ -86,10 +74,6 @@ CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
 }
 
 void extent_unmap(const struct extent *e)
-{
-}
-
-void home_find_out(struct gpu *g)
 {
 }
 

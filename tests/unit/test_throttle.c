@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "fakes/preload.h"
 #include "preload/stream/throttle.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
@@ -23,13 +24,6 @@ struct lock core_lock;
 struct real_driver real;
 _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
-
-static bool capturing;
-
-bool quiesce_capturing(void)
-{
-        return capturing;
-}
 
 /* ---- the clock ---- */
 
@@ -608,14 +602,14 @@ static void short_kernels_need_few_events(void **state)
 static void captured_work_is_neither_counted_nor_throttled(void **state)
 {
         fill(STREAM);
-        capturing = true;
+        fake_capturing = true;
         records = 0;
         for (unsigned i = 0; i < 100; i++)
                 assert_true(throttle_pass(STREAM));
         throttle_wait(STREAM); /* and waiting threads continue */
         assert_true(queue_left_ns() > 0);
         assert_int_equal(records, 0);
-        capturing = false;
+        fake_capturing = false;
         assert_false(throttle_pass(STREAM));
         synchronize();
 }

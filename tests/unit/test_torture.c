@@ -14,33 +14,15 @@
 #define PATIENCE_MIN (20 * NSEC_PER_MSEC)
 #define PATIENCE_MAX (100 * NSEC_PER_MSEC)
 
-struct agent_state agent;
-
 static struct gpu *const gpu = &core.gpus[0];
-static uint64_t now_ns, patience; /* patience: that of the last drain */
-static unsigned drains, drains_ended, waits;
+static uint64_t now_ns;
+static unsigned waits;
 
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
         ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
         ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
         return 0;
-}
-
-void agent_begin_drain(uint64_t patience_ns, bool freezes)
-{
-        assert_true(freezes);
-        drains++;
-        patience = patience_ns;
-        agent.revoking = true;
-        core.running = false;
-}
-
-void agent_end_drain(void)
-{
-        drains_ended++;
-        agent.revoking = false;
-        core.running = true;
 }
 
 /* Makes a running program with 512 MiB on its first GPU. */
@@ -57,7 +39,8 @@ static int begin(void **state)
         gpu->own_limit = UINT64_MAX;
         gpu->heap.backed = 512 * MIB;
         now_ns = 1000 * NSEC_PER_SEC;
-        drains = drains_ended = waits = request_kicks = 0;
+        own_drains = (struct drains){.freeze = true};
+        waits = request_kicks = 0;
         meanwhile = NULL;
         fake_capturing = false;
         atomic_store(&gate_bits, 0);
@@ -108,7 +91,7 @@ static void only_a_valid_setting_turns_torture_on(void **state)
                 assert_false(is_on());
         }
         torture_step(now_ns);
-        assert_int_equal(drains, 0);
+        assert_int_equal(own_drains.begun, 0);
         torture_as("1");
         assert_true(is_on());
         torture_as("18446744073709551615,every=3ms,calls=7");
@@ -129,7 +112,7 @@ static void torture_drains_periodically_unless_every_is_0(void **state)
         torture_as("1,every=0");
         assert_int_equal(torture_next_ns(), UINT64_MAX);
         torture_step(now_ns);
-        assert_int_equal(drains, 0);
+        assert_int_equal(own_drains.begun, 0);
         torture_as("1,every=10ms");
         assert_int_equal(torture_next_ns(), 0);
         core.running = false;
@@ -137,11 +120,11 @@ static void torture_drains_periodically_unless_every_is_0(void **state)
         assert_int_equal(torture_next_ns(), UINT64_MAX);
         core.running = true;
         torture_step(now_ns);
-        assert_int_equal(drains, 1);
+        assert_int_equal(own_drains.begun, 1);
         assert_true((torture_own() != OWN_NONE));
         assert_int_equal(torture_next_ns(), UINT64_MAX);
         torture_step(now_ns + NSEC_PER_SEC); /* only one drain at a time */
-        assert_int_equal(drains, 1);
+        assert_int_equal(own_drains.begun, 1);
 }
 
 /* Each round drains, evicts, restores, and rests for at least as long as all this took. */
@@ -158,10 +141,10 @@ static void torture_evicts_and_restores_memory_periodically(void **state)
                 if (peace)
                         assert_int_equal(now_ns, peace);
                 torture_step(now_ns - 1);
-                assert_int_equal(drains, peace ? i : 1);
+                assert_int_equal(own_drains.begun, peace ? i : 1);
                 torture_step(now_ns);
-                assert_int_equal(drains, i + 1);
-                assert_in_range(patience, PATIENCE_MIN, PATIENCE_MAX - 1);
+                assert_int_equal(own_drains.begun, i + 1);
+                assert_in_range(own_drains.patience_ns, PATIENCE_MIN, PATIENCE_MAX - 1);
                 assert_true((torture_own() != OWN_NONE));
                 assert_false((torture_own() == OWN_EVICTS));
                 now_ns += 3 * NSEC_PER_MSEC;
@@ -229,7 +212,7 @@ static void the_same_seed_draws_the_same_patience(void **state)
                 for (unsigned k = 0; k < 2; k++) {
                         now_ns = MAX(now_ns, torture_next_ns());
                         torture_step(now_ns);
-                        first[i][k] = patience;
+                        first[i][k] = own_drains.patience_ns;
                         torture_cancel();
                 }
         }
@@ -259,13 +242,13 @@ static void the_daemon_may_take_over_at_any_moment(void **state)
         assert_int_equal(torture_next_ns(), 0);
         torture_step(now_ns);
         torture_cancel();
-        assert_int_equal(drains_ended, 1);
+        assert_int_equal(own_drains.ended, 1);
         assert_false((torture_own() != OWN_NONE));
         now_ns = torture_next_ns();
         torture_step(now_ns);
         assert_true(torture_drained());
         torture_cancel();
-        assert_int_equal(drains_ended, 1); /* the drain had ended before */
+        assert_int_equal(own_drains.ended, 1); /* the drain had ended before */
         assert_false((torture_own() != OWN_NONE) || (torture_own() == OWN_EVICTS));
         assert_int_equal(gpu->own_limit, UINT64_MAX);
 }
@@ -299,7 +282,7 @@ static void only_a_running_program_with_backed_memory_is_drained(void **state)
                         break;
                 }
                 torture_step(now_ns);
-                assert_int_equal(drains, 0);
+                assert_int_equal(own_drains.begun, 0);
                 assert_false((torture_own() != OWN_NONE));
                 core.running = true;
                 if (i < 5) /* tries again later */
@@ -310,7 +293,7 @@ static void only_a_running_program_with_backed_memory_is_drained(void **state)
         core.lease = 0;
         daemon_line.link = LINK_DOWN; /* the program runs without a daemon */
         torture_step(now_ns);
-        assert_int_equal(drains, 1);
+        assert_int_equal(own_drains.begun, 1);
 }
 
 /* ---- the program's calls ---- */
@@ -321,7 +304,7 @@ static void the_agent_does_it(const struct core_wait *w)
         assert_int_equal(core.waiters, 1);
         assert_int_not_equal(request_kicks, 0);
         torture_step(now_ns);
-        assert_int_equal(drains, 1);
+        assert_int_equal(own_drains.begun, 1);
         assert_true(torture_drained());
         agent.revoking = false;
         torture_evicted();
@@ -338,7 +321,7 @@ static void a_call_waits_until_its_memory_is_back(void **state)
         assert_int_equal(core.waiters, 0);
         assert_int_equal(atomic_load(&core_lock.word), 0);
         torture_step(now_ns); /* the call has requested one drain only */
-        assert_int_equal(drains, 1);
+        assert_int_equal(own_drains.begun, 1);
 }
 
 static void one_call_in_a_given_number_waits(void **state)
@@ -351,17 +334,17 @@ static void one_call_in_a_given_number_waits(void **state)
         torture_as("5,calls=4,every=0");
         meanwhile = the_agent_does_it;
         for (unsigned i = 0; i < 400; i++) {
-                drains = request_kicks = 0;
+                own_drains.begun = request_kicks = 0;
                 fake_gate_owner(0);
-                calls += drains;
+                calls += own_drains.begun;
         }
         assert_in_range(calls, 60, 140);
         torture_as("5,every=0");
         calls = 0;
         for (unsigned i = 0; i < 10000; i++) {
-                drains = request_kicks = 0;
+                own_drains.begun = request_kicks = 0;
                 fake_gate_owner(0);
-                calls += drains;
+                calls += own_drains.begun;
         }
         assert_in_range(calls, 60, 140); /* one call in a hundred */
 }
@@ -417,7 +400,7 @@ static void a_call_does_not_wait_if_no_drain_is_possible(void **state)
         assert_int_equal(atomic_load(&core_lock.word), 0);
         core.bystander = false;
         torture_step(now_ns);
-        assert_int_equal(drains, 0);
+        assert_int_equal(own_drains.begun, 0);
         inside.inside = 0; /* the thread is known, and not inside the driver */
         gate_self = &inside;
         meanwhile = the_agent_does_it;

@@ -8,9 +8,9 @@
 #include "base/macros.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
+#include "fakes/daemon.h"
 #include "daemon/net/turns.h"
 #include "daemon/net/session.h"
-#include "daemon/ledger/event.h"
 #include "daemon/net/looks.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/net/client.h"
@@ -26,7 +26,6 @@ static struct {
         uint64_t lasts_ns[CLIENTS];
         char steps[256]; /* names of the steps that a look led to */
         bool asks;
-        bool event; /* true between event_begin() and event_end() */
         unsigned restarts;
 } now;
 
@@ -49,16 +48,6 @@ static void step(const char *what)
         size_t n = strlen(now.steps);
 
         (void)snprintf(now.steps + n, sizeof(now.steps) - n, "%s ", what);
-}
-
-void client_drop(struct client *c, const char *why)
-{
-        c->dropped = true;
-}
-
-void client_mark_gone(struct client *c)
-{
-        c->gone = true;
 }
 
 void client_looked(struct client *c)
@@ -93,17 +82,6 @@ void peer_daemons_tick(struct server *s)
         step("tick");
 }
 
-void event_begin(struct server *s)
-{
-        now.event = true;
-}
-
-void event_end(struct server *s)
-{
-        assert_true(now.event);
-        now.event = false;
-}
-
 void session_resume(struct server *s)
 {
         step("resume");
@@ -129,7 +107,7 @@ void reader_restart(struct reader *r)
 void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
                      struct sched_actions *out)
 {
-        assert_true(now.event);
+        assert_true(event_open);
         assert_int_equal(gpu, 1);
         assert_int_equal(total_bytes, GIB);
         step("total");
@@ -141,6 +119,7 @@ void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64
 static int begin(void **state)
 {
         memset(&now, 0, sizeof(now));
+        event_open = false;
         server = (struct server){.config = &config, .users = users_new(100), .clients = clients};
         assert_non_null(server.users);
         assert_true(sd_event_new(&server.event) >= 0);
@@ -303,7 +282,7 @@ static void told(uint64_t asked_ns)
 {
         now.steps[0] = 0;
         looks_told(&server, &shown, asked_ns);
-        assert_false(now.event);
+        assert_false(event_open);
 }
 
 static void the_cards_are_updated_before_waiting_clients(void **state)

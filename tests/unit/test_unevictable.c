@@ -7,29 +7,18 @@
 #include "base/macros.h"
 #include "fakes/preload.h"
 #include "preload/move/unevictable.h"
-#include "preload/state/request.h"
 
 #define OWNER   ((CUcontext)(uintptr_t)0x1000)
 #define ANOTHER ((CUcontext)(uintptr_t)0x2000)
 #define HANDLES 3000u /* several in each bucket */
 
 static struct gpu *const gpu = &core.gpus[0];
-static uint64_t now_ns, room; /* room: bytes that the daemon grants in all */
-static unsigned asks;
+static uint64_t now_ns;
 
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
         ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
         ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
-        return 0;
-}
-
-int request_unevictable(struct gpu *g, uint64_t more)
-{
-        asks++;
-        if (g->unevictable + more > room)
-                return -ENOMEM;
-        g->unevictable += more;
         return 0;
 }
 
@@ -39,8 +28,9 @@ static int begin(void **state)
         core = (struct core){.gpu_count = 2};
         gpu->context_bytes = 300 * MIB;
         now_ns = 1000 * NSEC_PER_SEC;
-        room = GIB;
-        asks = 0;
+        unevictable_room = GIB;
+        unevictable_asks = 0;
+        lock_acquire(&core_lock); /* as the callers of these functions do */
         return 0;
 }
 
@@ -75,7 +65,7 @@ static void unevictable_memory_counts_until_it_is_gone(void **state)
 
 static void unevictable_memory_without_room_is_refused(void **state)
 {
-        room = 5 * MIB;
+        unevictable_room = 5 * MIB;
         assert_null(unevictable_ask(gpu, OWNER, 6 * MIB));
         assert_int_equal(gpu->unevictable, 0);
         unevictable_list(NULL, handle(1)); /* nothing to count */
@@ -119,15 +109,15 @@ static void requests_for_room_shrink_to_a_sixteenth_and_no_further(void **state)
 {
         uint64_t mine = 0;
 
-        room = 10 * MIB; /* a sixteenth of 150 MiB is less */
+        unevictable_room = 10 * MIB; /* a sixteenth of 150 MiB is less */
         assert_int_equal(unevictable_ask_room(gpu, &mine), 0);
         assert_int_equal(mine, 150 * MIB / 16);
-        assert_int_equal(asks, 5);
+        assert_int_equal(unevictable_asks, 5);
         unevictable_return_room(gpu, &mine);
-        room = 9 * MIB;
-        asks = 0;
+        unevictable_room = 9 * MIB;
+        unevictable_asks = 0;
         assert_int_equal(unevictable_ask_room(gpu, &mine), -ENOMEM);
-        assert_int_equal(asks, 5);
+        assert_int_equal(unevictable_asks, 5);
         assert_int_equal(mine + gpu->unevictable + gpu->unevictable_room, 0);
 }
 

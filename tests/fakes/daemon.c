@@ -1,0 +1,61 @@
+/* daemon.c: fakes of src/daemon for unit tests: clients and events only keep a note of what
+ * happens. */
+#include "unit.h"
+
+#include "base/clock.h"
+#include "daemon/ledger/event.h"
+#include "daemon/ledger/measure.h"
+#include "fakes/daemon.h"
+
+#define WEAK __attribute__((weak))
+
+bool event_open;
+WEAK void event_begin(struct server *s)
+{
+        assert_false(event_open);
+        event_open = true;
+        s->actions.n = 0;
+        s->actions.more = false;
+}
+
+unsigned events;
+WEAK void event_end(struct server *s)
+{
+        assert_true(event_open);
+        event_open = false;
+        events++;
+}
+
+WEAK void client_drop(struct client *c, const char *why)
+{
+        c->dropped = true;
+}
+
+WEAK void client_mark_gone(struct client *c)
+{
+        c->gone = true;
+}
+
+bool reader_looks;
+unsigned reader_asks;
+WEAK bool reader_ask(struct reader *r)
+{
+        reader_asks++;
+        return reader_looks;
+}
+
+uint64_t most = UINT64_MAX;
+WEAK uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
+{
+        return most;
+}
+
+WEAK bool peer_may_pause(const struct peer *by, const struct peer *whom)
+{
+        return by->trusted || by->uid == whom->uid;
+}
+
+WEAK uint64_t peer_age_ns(pid_t pid)
+{
+        return AGE_NS;
+}

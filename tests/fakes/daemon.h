@@ -1,0 +1,16 @@
+/* daemon.h: fakes of the modules of src/daemon, for tests of one module alone; weak like the
+ * others. */
+#pragma once
+
+#include "daemon/state/client.h"
+
+#define AGE_NS (30 * NSEC_PER_SEC) /* age of each process */
+
+/* True between event_begin() and event_end(), and the number of events that have ended. */
+extern bool event_open;
+extern unsigned events;
+/* What reader_ask() returns, and the number of its calls. */
+extern bool reader_looks;
+extern unsigned reader_asks;
+/* The result of measure_most(). */
+extern uint64_t most;

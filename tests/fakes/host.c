@@ -1,0 +1,22 @@
+/* host.c: a fake of base/host.h for unit tests: the host has as much memory as a test says. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/host.h"
+#include "fakes/preload.h"
+
+#define WEAK __attribute__((weak))
+
+uint64_t host_room;
+bool no_host_figures;
+
+WEAK int host_memory_read(struct host_memory *ret)
+{
+        return no_host_figures ? -ENOENT : 0;
+}
+
+WEAK uint64_t host_memory_room(const struct host_memory *m)
+{
+        return host_room;
+}
