@@ -17,12 +17,12 @@ def of_processes(r):
     """Returns the differences of each pair or group of processes, and of the fastest quarters, which nothing
     disturbed."""
     differ = ", ".join(f"{d:+.2f}" for d in r.get("of_processes_percent", ()))
-    return ((f"; of each pair of processes {differ} %" if differ else "")
-            + (f"; of the fastest quarters {r['quarter_percent']:+.2f} %" if "quarter_percent" in r else ""))
+    return ((f"; each pair of processes {differ} %" if differ else "")
+            + (f"; the fastest quarters {r['quarter_percent']:+.2f} %" if "quarter_percent" in r else ""))
 
 
 def of_processors(r):
-    return f"; time of processors {r['processors']['difference_percent']:+.2f} %" if "processors" in r else ""
+    return f"; processor time {r['processors']['difference_percent']:+.2f} %" if "processors" in r else ""
 
 
 def figures(parts):

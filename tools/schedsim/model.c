@@ -85,11 +85,6 @@ static double uniform(uint64_t *state)
         return ((double)(next_random(state) >> 11) + 0.5) / 9007199254740992.0;
 }
 
-static uint64_t spread(uint64_t *state, uint64_t mean_ns, bool random)
-{
-        return random ? (uint64_t)((double)mean_ns * -log(uniform(state))) + 1 : mean_ns;
-}
-
 static double normal(uint64_t *state)
 {
         double radius = sqrt(-2 * log(uniform(state)));
@@ -97,16 +92,16 @@ static double normal(uint64_t *state)
         return radius * cos(2 * M_PI * uniform(state));
 }
 
-static uint64_t time_of(uint64_t *state, const struct phase *f)
+static uint64_t time_of(uint64_t *state, const struct duration *d)
 {
-        const double low = (double)f->ns, high = (double)f->high_ns, z98 = 2.326;
+        const double low = (double)d->ns, high = (double)d->high_ns, z98 = 2.326;
         double ns;
 
-        switch (f->distribution) {
+        switch (d->distribution) {
         case FIXED:
-                return f->ns;
+                return d->ns;
         case EXPONENTIAL:
-                return spread(state, f->ns, true);
+                return (uint64_t)(low * -log(uniform(state))) + 1;
         case LOGNORMAL:
                 ns = exp((log(low) + log(high)) / 2 +
                          normal(state) * (log(high) - log(low)) / (2 * z98));
@@ -114,7 +109,7 @@ static uint64_t time_of(uint64_t *state, const struct phase *f)
         case PARETO:
                 return (uint64_t)(low * high / (high - uniform(state) * (high - low)));
         }
-        return f->ns;
+        return d->ns;
 }
 
 /* ---- due times ---- */
@@ -490,14 +485,14 @@ static void begin_phase(struct model *m, struct program *p)
         case PHASE_THINK:
                 if (p->lease && !p->draining)
                         tell_idle(m, p, true);
-                set_due(m, p, THOUGHT, m->now_ns + time_of(&p->random, f));
+                set_due(m, p, THOUGHT, m->now_ns + time_of(&p->random, &f->time));
                 break;
         case PHASE_MEMORY:
                 set_memory(m, p, f->bytes);
                 break;
         case PHASE_GPU:
                 p->working = true;
-                p->left_ns = time_of(&p->random, f);
+                p->left_ns = time_of(&p->random, &f->time);
                 if (!p->lease || p->idle || p->draining) /* otherwise it goes on without asking */
                         begin_wait(m, p);
                 if (p->lease && p->idle && !p->draining)
@@ -724,8 +719,8 @@ static void place_programs(struct model *m)
                         p->place = m->n_heap;
                         m->heap[m->n_heap++] = k;
                         heap_move(m, p);
-                        if (j->every_ns)
-                                at += spread(&random, j->every_ns, j->every_random);
+                        if (j->every.ns)
+                                at += time_of(&random, &j->every);
                 }
         }
 }

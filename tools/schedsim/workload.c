@@ -79,12 +79,33 @@ static int get_duration(struct reader *r, unsigned word, uint64_t *ret)
         return 0;
 }
 
-static int get_random(struct reader *r, bool *ret)
+/* One duration, alone or with 'random'; or two durations and the name of a distribution. */
+static int get_time(struct reader *r, struct duration *ret)
 {
-        *ret = r->n_words == 3;
-        if (*ret && strcmp(r->words[2], "random") != 0)
-                return wrong(r, "'%s' is not understood; only 'random' may stand there",
-                             r->words[2]);
+        const char *name = r->words[r->n_words - 1];
+        int e = get_duration(r, 1, &ret->ns);
+
+        if (e < 0 || r->n_words == 2)
+                return e;
+        if (r->n_words == 3) {
+                ret->distribution = EXPONENTIAL;
+                return strcmp(name, "random") == 0
+                               ? 0
+                               : wrong(r, "'%s' is not understood; only 'random' may stand there",
+                                       name);
+        }
+        e = get_duration(r, 2, &ret->high_ns);
+        if (e < 0)
+                return e;
+        if (ret->high_ns <= ret->ns)
+                return wrong(r, "the second duration must be the longer one");
+        if (strcmp(name, "lognormal") == 0)
+                ret->distribution = LOGNORMAL;
+        else if (strcmp(name, "pareto") == 0)
+                ret->distribution = PARETO;
+        else
+                return wrong(r, "'%s' is not understood; 'lognormal' or 'pareto' may stand there",
+                             name);
         return 0;
 }
 
@@ -241,9 +262,7 @@ static int on_at(struct reader *r)
 
 static int on_every(struct reader *r)
 {
-        int e = get_duration(r, 1, &last_job(r)->every_ns);
-
-        return e < 0 ? e : get_random(r, &last_job(r)->every_random);
+        return get_time(r, &last_job(r)->every);
 }
 
 static int on_kernel(struct reader *r)
@@ -289,42 +308,12 @@ static int add_phase(struct reader *r, const struct phase *p)
         return 0;
 }
 
-static int get_exponential(struct reader *r, struct phase *p)
-{
-        bool random;
-        int e = get_random(r, &random);
-
-        p->distribution = random ? EXPONENTIAL : FIXED;
-        return e;
-}
-
-/* Two durations and the name of a distribution between them. */
-static int get_range(struct reader *r, struct phase *p)
-{
-        int e = get_duration(r, 2, &p->high_ns);
-
-        if (e < 0)
-                return e;
-        if (p->high_ns <= p->ns)
-                return wrong(r, "the second duration must be the longer one");
-        if (strcmp(r->words[3], "lognormal") == 0)
-                p->distribution = LOGNORMAL;
-        else if (strcmp(r->words[3], "pareto") == 0)
-                p->distribution = PARETO;
-        else
-                return wrong(r, "'%s' is not understood; 'lognormal' or 'pareto' may stand there",
-                             r->words[3]);
-        return 0;
-}
-
 static int add_timed(struct reader *r, enum phase_kind kind)
 {
         struct phase p = {.kind = kind};
-        int e = get_duration(r, 1, &p.ns);
+        int e = get_time(r, &p.time);
 
-        if (e == 0)
-                e = r->n_words == 4 ? get_range(r, &p) : get_exponential(r, &p);
-        if (e == 0 && p.ns < NSEC_PER_USEC)
+        if (e == 0 && p.time.ns < NSEC_PER_USEC)
                 e = wrong(r, "a phase takes 1us at least");
         return e < 0 ? e : add_phase(r, &p);
 }
@@ -445,7 +434,7 @@ static int check(struct reader *r)
 
                 r->line = j->line;
                 for (unsigned k = 0; k < j->n_phases; k++)
-                        ns += j->phases[k].ns;
+                        ns += j->phases[k].time.ns;
                 if (!ns)
                         return wrong(r, "job '%s' has no gpu or think line", j->name);
                 if (!j->repeat && !w->until_ns)

@@ -16,7 +16,7 @@
 
 enum phase_kind { PHASE_GPU, PHASE_THINK, PHASE_MEMORY };
 
-/* How the times of a phase are distributed. */
+/* How a time is distributed. */
 enum distribution {
         FIXED,
         EXPONENTIAL, /* with the mean ns */
@@ -24,10 +24,14 @@ enum distribution {
         PARETO,      /* bounded by ns and high_ns, with the exponent 1 */
 };
 
+struct duration {
+        enum distribution distribution;
+        uint64_t ns, high_ns;
+};
+
 struct phase {
         enum phase_kind kind;
-        enum distribution distribution;
-        uint64_t ns, high_ns; /* GPU, THINK: the time that the phase takes alone */
+        struct duration time; /* GPU, THINK: the time that the phase takes alone */
         uint64_t bytes;       /* MEMORY: the bytes that the program holds from here on */
 };
 
@@ -35,9 +39,9 @@ struct phase {
 struct job {
         char name[WORKLOAD_NAME_MAX];
         unsigned line, count, repeat; /* repeat: of the phases; 0: until the end */
-        uint64_t at_ns, every_ns;     /* arrival of the first; time from one arrival to the next */
-        bool every_random;
-        uint64_t memory; /* bytes at the start */
+        uint64_t at_ns;               /* arrival of the first */
+        struct duration every;        /* from one arrival to the next; 0: all at once */
+        uint64_t memory;              /* bytes at the start */
         uint64_t kernel_ns;
         unsigned busy_permille; /* the part of the GPU that it uses while it runs alone */
         uint32_t uid;
