@@ -209,7 +209,7 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
 
 @pytest.fixture
 def held(world):
-    """A card that one program keeps. Even if a busy machine makes that program pause, the daemon does not take it for
+    """A card that one program keeps. Even if a busy machine delays that program, the daemon does not take it for
     idle."""
     world.start_daemon(config={"quantum": "60s", "idle_release": "60s"})
     return world

@@ -66,8 +66,8 @@ def test_a_slow_bus_makes_no_program_overdue(slow):
 
 
 def test_a_program_that_cannot_move_its_memory_in_time_stops_no_other(slow):
-    """One process's way to the host has almost stopped. The process is overdue, then left alone with the memory that it
-    still holds, and goes on when the bus is free. Its extent on the way does not count as room for others."""
+    """One process's copies to the host have become very slow. The process is overdue, then left alone with the memory
+    that it still holds, and goes on when the bus is free. An extent that is being moved out is not room for others."""
     slow.start_daemon(config={"quantum": "150ms", "grace": "500ms"})
     victim, other, small = fill(slow, 40, "1"), fill(slow, 40, "2"), fill(slow, 4, "3")
     slow.slow_bus(f"out:3MB/s:60:{victim.pid}")

@@ -19,7 +19,8 @@
 #include "base/macros.h"
 
 #define PATIENCE_MS 30000 /* limit for each GPU; cuInit alone takes seconds */
-/* The limit after SIGKILL: a process that is stuck in the kernel may not end. */
+/* How long to wait for the process to end after SIGKILL. If it is stuck in the kernel, it may never
+ * end. */
 #define KILLED_MS 5000
 #define TRIES     3
 #define WORD      "--try-freezing"

@@ -1,4 +1,5 @@
-/* profile.c: owns the trials and the known use of buffers. Must never keep a program from going on:
+/* profile.c: owns the trials, which measure how much time each buffer saves by being on the card,
+ * and the list of buffers that was read from a profile. Must never keep a program from going on:
  * buffers that cannot be tried are left out. */
 #include "preload/extra/profile.h"
 

@@ -51,7 +51,7 @@ struct gpu {
         /* Part of unevictable: bytes reserved for a driver call in progress (unevictable.h). */
         uint64_t unevictable_room LOCKED,
                 unevictable_room_ns LOCKED; /* time of the last such reservation */
-        /* Part of unevictable: bytes of the program's handles that have left the heap. */
+        /* Part of unevictable: memory of the program's handles that was taken out of the heap. */
         uint64_t unevictable_handles LOCKED;
         uint64_t moved_out LOCKED, moved_in LOCKED;
         uint64_t spared_out LOCKED, /* bytes that left the card without a copy */

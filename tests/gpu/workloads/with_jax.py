@@ -61,7 +61,7 @@ def arrays():
 
 
 def large():
-    """Trains beside LARGE_GIB of memory, whose sums are taken again and again."""
+    """Changes and sums LARGE_GIB arrays of 1 GiB twelve times, then trains beside them."""
     n = int(os.environ.get("LARGE_GIB", "1"))
 
     @jax.jit
