@@ -33,6 +33,7 @@ struct client;
 /* One client on one GPU. */
 struct account {
         bool attached;
+        struct client *next, *previous; /* in the list of the GPU's clients */
         bool run;      /* the last REQUEST has RUN, and the client still waits for it */
         bool evicting; /* backed is above the limit, or was until the next acknowledgement */
         bool unsure;   /* a lower limit was sent: its acknowledgement will say how much is backed */
@@ -140,6 +141,7 @@ struct client {
 
 struct gpu {
         bool present;
+        struct client *first, *last; /* list of the attached clients */
         uint64_t total, foreign;
         uint64_t shortage; /* bytes reported in SHORT since the foreign use was last measured */
         uint64_t yield;    /* bytes that idle clients still have to give up for foreign processes */
@@ -214,6 +216,10 @@ struct sched {
 #define FOR_EACH_GPU_OF(c, v)                                                                \
         for (uint32_t _left = (c)->gpus; _left && ((v) = (unsigned)__builtin_ctz(_left), 1); \
              _left &= _left - 1)
+
+/* Iterates over every client that is attached to the GPU. The caller declares c. */
+#define FOR_EACH_CLIENT_ON(s, number, c) \
+        for ((c) = (s)->gpu[number].first; (c); (c) = (c)->accounts[number].next)
 
 static inline sched_client client_id(const struct sched *s, const struct client *c)
 {
@@ -297,8 +303,8 @@ uint64_t ledger_host_budget(const struct sched *s);
 bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct account *a,
                         uint64_t commit);
 
-void ledger_attach(struct gpu *g, struct account *a, const struct sched_usage *u);
-void ledger_detach(struct gpu *g, struct account *a);
+void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct sched_usage *u);
+void ledger_detach(struct sched *s, struct client *c, unsigned gpu);
 void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct account *a,
                       const struct sched_usage *u, bool acknowledged);
 void ledger_set_commit(struct sched *s, struct client *c, unsigned gpu, uint64_t commit);

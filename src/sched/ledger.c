@@ -186,12 +186,12 @@ static uint64_t spill_elsewhere(const struct sched *s, unsigned gpu)
 static uint64_t unevictable_promised(const struct sched *s, unsigned gpu)
 {
         uint64_t sum = s->gpu[gpu].unevictable;
+        const struct client *c;
 
-        for (unsigned i = 0; i < s->clients; i++) {
-                const struct account *a = &s->client[i].accounts[gpu];
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
+                const struct account *a = &c->accounts[gpu];
 
-                if (!s->client[i].used || !a->attached)
-                        continue;
                 if (a->unevictable_requested)
                         sum += sub_sat(a->unevictable_request, account_own_unevictable(a));
                 if (a->export_requested)
@@ -245,9 +245,15 @@ static struct sched_usage clamp_usage(const struct gpu *g, const struct sched_us
         return r;
 }
 
-void ledger_attach(struct gpu *g, struct account *a, const struct sched_usage *u)
+void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct sched_usage *u)
 {
-        *a = (struct account){.attached = true, .usage = clamp_usage(g, u)};
+        struct gpu *g = &s->gpu[gpu];
+        struct account *a = &c->accounts[gpu];
+
+        *a = (struct account){.attached = true, .previous = g->last, .usage = clamp_usage(g, u)};
+        *(g->last ? &g->last->accounts[gpu].next : &g->first) = c;
+        g->last = c;
+        c->gpus |= UINT32_C(1) << gpu;
         a->commit = a->commit_held = a->usage.allocated;
         a->limit = a->held = a->usage.backed;
         a->unevictable_allowed = a->usage.unevictable;
@@ -255,10 +261,16 @@ void ledger_attach(struct gpu *g, struct account *a, const struct sched_usage *u
         put_in(g, a);
 }
 
-void ledger_detach(struct gpu *g, struct account *a)
+void ledger_detach(struct sched *s, struct client *c, unsigned gpu)
 {
+        struct gpu *g = &s->gpu[gpu];
+        struct account *a = &c->accounts[gpu];
+
         take_out(g, a);
+        *(a->previous ? &a->previous->accounts[gpu].next : &g->first) = a->next;
+        *(a->next ? &a->next->accounts[gpu].previous : &g->last) = a->previous;
         *a = (struct account){0};
+        c->gpus &= ~(UINT32_C(1) << gpu);
 }
 
 static void measure_rate(struct gpu *g, struct account *a, uint64_t now_ns)

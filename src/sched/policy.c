@@ -272,7 +272,7 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
         struct victim r = {.c = v, .class = VICTIM_NONE};
         uint64_t idle_end;
 
-        if (!v->used || v == d->head || !a->attached || client_immovable(s, v))
+        if (v == d->head || client_immovable(s, v))
                 return r;
         if (d->foreign && (v->waiting || (v->lease && !v->idle) || a->usage.backed <= a->exported))
                 return r;
@@ -314,9 +314,11 @@ static bool rather(const struct victim *v, const struct victim *than)
 static struct victim choose(struct sched *s, const struct demand *d)
 {
         struct victim best = {.class = VICTIM_NONE};
+        struct client *c;
 
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct victim v = judge(s, &s->client[i], d);
+        FOR_EACH_CLIENT_ON(s, d->gpu, c)
+        {
+                struct victim v = judge(s, c, d);
 
                 if (d->foreign && v.class != VICTIM_IDLE)
                         continue;
@@ -365,12 +367,16 @@ static uint64_t slack_floor(const struct sched *s, const struct client *c, const
 
 static void trim(struct sched *s, struct demand *d)
 {
-        for (unsigned i = 0; i < s->clients && d->missing; i++) {
-                struct client *c = &s->client[i];
+        struct client *c;
+
+        FOR_EACH_CLIENT_ON(s, d->gpu, c)
+        {
                 struct account *a = &c->accounts[d->gpu];
                 uint64_t slack, floor;
 
-                if (!c->used || c == d->head || !a->attached || c->lost || c->overdue)
+                if (!d->missing)
+                        return;
+                if (c == d->head || c->lost || c->overdue)
                         continue;
                 floor = MAX(slack_floor(s, c, a), a->exported);
                 slack = MIN(d->missing, sub_sat(a->limit, floor));
@@ -387,15 +393,16 @@ static void trim(struct sched *s, struct demand *d)
 /* Returns the bytes that clients have been told to return. ret_busy: a client is at work on it. */
 static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
 {
+        const struct client *c;
         uint64_t sum = 0;
         bool busy = false;
 
-        for (unsigned i = 0; i < s->clients; i++) {
-                const struct client *c = &s->client[i];
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
                 const struct account *a = &c->accounts[gpu];
                 uint64_t on_the_way;
 
-                if (!c->used || !a->attached || c->lost || c->overdue)
+                if (c->lost || c->overdue)
                         continue;
                 on_the_way = sub_sat(account_held(a), a->limit);
                 sum += on_the_way;
@@ -491,12 +498,11 @@ void policy_reclaim(struct sched *s, unsigned gpu)
  * has changed or several clients came back running. */
 static struct client *surplus_lease(struct sched *s, unsigned gpu)
 {
-        struct client *latest = NULL;
+        struct client *latest = NULL, *c;
 
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct client *c = &s->client[i];
-
-                if (!c->used || !c->lease || !c->accounts[gpu].attached || client_immovable(s, c))
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
+                if (!c->lease || client_immovable(s, c))
                         continue;
                 if (s->now_ns < c->retry_ns)
                         wake_at(s, c->retry_ns);

@@ -242,9 +242,8 @@ static void drop_accounts(struct sched *s, struct client *c)
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                ledger_detach(&s->gpu[gpu], &c->accounts[gpu]);
+                ledger_detach(s, c, gpu);
         }
-        c->gpus = 0;
 }
 
 /* Ends the record of a client whose accounts are gone or taken over. */
@@ -263,10 +262,8 @@ static void take_over(struct sched *s, struct client *c, unsigned gpu)
         struct client *p;
 
         while (*link && (p = find(s, *link))) {
-                if (p->accounts[gpu].attached) {
-                        ledger_detach(&s->gpu[gpu], &p->accounts[gpu]);
-                        p->gpus &= ~(UINT32_C(1) << gpu);
-                }
+                if (p->accounts[gpu].attached)
+                        ledger_detach(s, p, gpu);
                 if (p->gpus) {
                         link = &p->previous;
                 } else {
@@ -339,8 +336,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                 return -EEXIST;
         former = former_turn(s, c);
         take_over(s, c, gpu);
-        ledger_attach(&s->gpu[gpu], a, &at->usage);
-        c->gpus |= UINT32_C(1) << gpu;
+        ledger_attach(s, c, gpu, &at->usage);
         c->detached |= at->detached;
         a->limit_dirty = true;
         a->spare = at->spare;

@@ -15,6 +15,7 @@ static bool beneficiary_waits(const struct sched *s, const struct gpu *g)
 static void survey_gpu(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
+        const struct client *c;
 
         g->immovable = 0;
         g->allocated = 0;
@@ -23,12 +24,10 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         g->top_priority = INT32_MIN;
         g->head = g->lease_head = NULL;
         g->head_missing = 0;
-        for (unsigned i = 0; i < s->clients; i++) {
-                const struct client *c = &s->client[i];
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
                 const struct account *a = &c->accounts[gpu];
 
-                if (!c->used || !a->attached)
-                        continue;
                 if (client_immovable(s, c))
                         g->immovable += account_movable(a);
                 g->allocated += a->usage.allocated;
@@ -52,16 +51,11 @@ static void note_excess(struct sched *s)
 {
         for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
                 struct gpu *g = &s->gpu[gpu];
+                const struct client *c;
                 uint64_t commit_max = 0;
 
-                if (!g->present)
-                        continue;
-                for (unsigned i = 0; i < s->clients; i++) {
-                        const struct client *c = &s->client[i];
-
-                        if (c->used && c->accounts[gpu].attached)
-                                commit_max = MAX(commit_max, account_commit(&c->accounts[gpu]));
-                }
+                FOR_EACH_CLIENT_ON(s, gpu, c)
+                commit_max = MAX(commit_max, account_commit(&c->accounts[gpu]));
                 g->over = sub_sat(g->charged, gpu_usable(g));
                 g->promise_over = sub_sat(commit_max + g->unevictable, gpu_usable(g));
         }
@@ -108,12 +102,14 @@ static void answer_commits(struct sched *s, struct client *c)
  * smaller, or its unevictable bytes have grown. */
 static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
 {
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct client *c = &s->client[i];
+        struct client *c;
+
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
                 struct account *a = &c->accounts[gpu];
                 uint64_t floor = MAX(cap + a->exported, a->usage.allocated);
 
-                if (!c->used || !a->attached || c->lost || a->commit <= floor)
+                if (c->lost || a->commit <= floor)
                         continue;
                 ledger_set_commit(s, c, gpu, floor);
                 s->again |= c->waiting && a->reserve > floor; /* the client waits for less now */
@@ -162,17 +158,18 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
 {
         const struct gpu *g = &s->gpu[gpu];
         uint64_t cap = sub_sat(gpu_usable(g), unevictable), spill = 0;
+        const struct client *c;
         bool early = false;
 
         if (unevictable > gpu_usable(g))
                 return VERDICT_NEVER;
-        for (unsigned i = 0; i < s->clients; i++) {
-                const struct client *c = &s->client[i];
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
                 const struct account *a = &c->accounts[gpu];
                 uint64_t stays = a == request ? exported : a->exported;
                 uint64_t allocated = sub_sat(a->usage.allocated, stays);
 
-                if (!c->used || !a->attached || sub_sat(a->commit_held, stays) <= cap)
+                if (sub_sat(a->commit_held, stays) <= cap)
                         continue;
                 if (c->lost || !stays_runnable(g, allocated, unevictable, cap))
                         return VERDICT_NEVER;
@@ -192,7 +189,7 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
 
 static bool can_spare(const struct client *c, unsigned gpu)
 {
-        return c->used && !c->lost && c->accounts[gpu].attached && c->accounts[gpu].spare;
+        return !c->lost && c->accounts[gpu].spare;
 }
 
 /* Asks clients for spare unevictable bytes of this GPU if that could make enough room. Returns the
@@ -200,14 +197,17 @@ static bool can_spare(const struct client *c, unsigned gpu)
 static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t unevictable)
 {
         uint64_t until_ns = 0, most = 0;
+        struct client *c;
 
-        for (unsigned i = 0; i < s->clients; i++)
-                if (can_spare(&s->client[i], gpu))
-                        most += account_own_unevictable(&s->client[i].accounts[gpu]);
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
+                if (can_spare(c, gpu))
+                        most += account_own_unevictable(&c->accounts[gpu]);
+        }
         if (sub_sat(unevictable, most) > gpu_usable(&s->gpu[gpu]))
                 return 0;
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct client *c = &s->client[i];
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
                 struct account *a = &c->accounts[gpu];
 
                 if (!can_spare(c, gpu))

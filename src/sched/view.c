@@ -49,6 +49,7 @@ static const struct client *find(const struct sched *s, sched_client id)
 
 int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *ret)
 {
+        const struct client *c;
         const struct gpu *g;
 
         if (gpu >= s->gpus || !s->gpu[gpu].present)
@@ -68,11 +69,8 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
                 .handoffs = g->handoffs,
                 .contested = g->contested,
         };
-        for (unsigned i = 0; i < s->clients; i++) {
-                const struct client *c = &s->client[i];
-
-                if (!c->used || !c->accounts[gpu].attached)
-                        continue;
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
                 if (c->lease)
                         ret->running++;
                 else if (c->waiting || c->unevictable_ticket)
@@ -83,26 +81,22 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
 
 bool sched_gpu_in_use(const struct sched *s, unsigned gpu)
 {
-        for (unsigned i = 0; i < s->clients; i++)
-                if (s->client[i].used && s->client[i].accounts[gpu].attached)
-                        return true;
-        return false;
+        return s->gpu[gpu].first;
 }
 
 uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
 {
-        const struct client *first = NULL;
+        const struct client *first = NULL, *c;
         const struct account *a;
         const struct gpu *g;
 
         if (gpu >= s->gpus || !s->gpu[gpu].present)
                 return 0;
         g = &s->gpu[gpu];
-        for (unsigned i = 0; i < s->clients; i++) {
-                const struct client *c = &s->client[i];
-
-                if (c->used && c->accounts[gpu].attached && !client_immovable(s, c) &&
-                    foreign_blocks(s, c) && (!first || c->ticket < first->ticket))
+        FOR_EACH_CLIENT_ON(s, gpu, c)
+        {
+                if (!client_immovable(s, c) && foreign_blocks(s, c) &&
+                    (!first || c->ticket < first->ticket))
                         first = c;
         }
         if (!first)
@@ -115,15 +109,15 @@ uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
 /* Returns the client that keeps c from the bytes that it lacks on this GPU. */
 static const struct client *blocker_on(const struct sched *s, const struct client *c, unsigned gpu)
 {
-        const struct client *leased = NULL, *stubborn = NULL;
+        const struct client *leased = NULL, *stubborn = NULL, *v;
 
         if (s->gpu[gpu].head && s->gpu[gpu].head != c && !c->stuck)
                 return s->gpu[gpu].head;
-        for (unsigned i = 0; i < s->clients; i++) {
-                const struct client *v = &s->client[i];
+        FOR_EACH_CLIENT_ON(s, gpu, v)
+        {
                 const struct account *a = &v->accounts[gpu];
 
-                if (!v->used || v == c || !a->attached || !account_charge(a))
+                if (v == c || !account_charge(a))
                         continue;
                 if (client_immovable(s, v)) {
                         if (!stubborn ||
