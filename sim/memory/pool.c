@@ -65,7 +65,7 @@ static CUresult allocate_locked(CUmemoryPool pool, uint64_t bytes, CUstream stre
         return r;
 }
 
-/* Allocates in stream order. pool NULL: the current pool of the stream's device. */
+/* Allocates in stream order. named false: from the current pool of the stream's device. */
 static CUresult allocate(const char *function, CUdeviceptr *ret_ptr, size_t bytes, bool named,
                          CUmemoryPool pool, CUstream stream)
 {

@@ -205,7 +205,7 @@ static void use_mover(void)
         TRY(cuCtxSetCurrent, mover);
 }
 
-/* libcuda makes further channels at a stream's first copy, so that copy is made before the
+/* libcuda makes further channels at a stream's first copy. This makes that copy before the
  * freeze. */
 static void warm(void)
 {
