@@ -1,19 +1,258 @@
-/* fair.c: owns how turns are shared, between users first and then between their processes.
- * Must never look at a byte count, and never let a wait of a user's own processes be reordered.
+/* fair.c: owns the division of each card's time, between users first and then between a user's
+ * clients. Must never look at the time that a client claims to have used.
  *
- * Start-time fair queueing (Goyal, Vin, Cheng, 1996). Each place in the queue carries a tag: the
- * virtual time at which its turn begins. A user's next tag lies past the turns that this user has
- * booked, so ten waiting processes of one user get as many turns as a single process of another. A
- * turn is booked as one quantum and corrected when it is over. The virtual time is the highest tag
- * that was ever granted. A user who returns begins there: absence earns no credit. */
+ * Earliest eligible virtual deadline first (Stoica, Abdel-Wahab, 1995). Each user and each client
+ * has received some *service* of a card. The mean over all active ones is the virtual time. Who is
+ * above the mean has a debt, and is served after those who have none. A debt outlives the last
+ * client of a user; time spent away earns nothing. */
 #include "sched/internal.h"
 
-/* A turn counts as two quanta at most, so that hours without competition do not become a debt. */
-#define TURN_MAX 2
+/* Hand-offs that a card may save up, so that a quiet hour allows a few short bursts in a row. */
+#define CREDIT_MAX_NS ((int64_t)(5 * NSEC_PER_SEC))
+#define FLOOR_MAX_NS  ((int64_t)(120 * NSEC_PER_SEC))
+
+/* ---- one division ---- */
+
+/* Returns the mean service of the active shares. */
+static int64_t mean(const struct division *d)
+{
+        return d->base_ns + (d->active ? d->sum_ns / (int64_t)d->active : 0);
+}
+
+static void join(struct division *d, struct share *m)
+{
+        if (m->active)
+                return;
+        m->service_ns = MAX(m->service_ns, mean(d)) - d->base_ns;
+        m->active = true;
+        d->sum_ns += m->service_ns;
+        d->active++;
+}
+
+static void leave(struct division *d, struct share *m)
+{
+        if (!m->active)
+                return;
+        d->sum_ns -= m->service_ns;
+        d->active--;
+        m->service_ns += d->base_ns;
+        m->active = false;
+        if (!d->active)
+                d->base_ns = MAX(d->base_ns, m->service_ns);
+}
+
+static void charge(struct division *d, struct share *m, uint64_t ns)
+{
+        m->service_ns += (int64_t)ns;
+        if (m->active)
+                d->sum_ns += (int64_t)ns;
+}
+
+/* Returns by how much m is above the mean, times the number of active shares: exact, unlike a
+ * quotient. */
+static int64_t excess(const struct division *d, const struct share *m)
+{
+        const int64_t service_ns =
+                m->active ? m->service_ns : MAX(m->service_ns, mean(d)) - d->base_ns;
+
+        return d->active ? service_ns * (int64_t)d->active - d->sum_ns : service_ns;
+}
+
+static int64_t lag(const struct division *d, const struct share *m)
+{
+        return excess(d, m) / (int64_t)MAX(d->active, 1U);
+}
+
+/* ---- a card ---- */
+
+/* Returns the user's division of a card, with the uncontested time since its last use. */
+static struct user_on *user_on(struct sched *s, const struct client *c, unsigned gpu)
+{
+        struct user_on *u = &c->user->on[gpu];
+        const struct gpu *g = &s->gpu[gpu];
+
+        u->clients.base_ns +=
+                (g->uncontested_ns - u->seen_ns) / (int64_t)MAX(u->clients.active, 1U);
+        u->seen_ns = g->uncontested_ns;
+        return u;
+}
+
+/* True if c has the card's time now, or its memory moves in. While a victim drains, its kernels
+ * have the card. */
+static bool occupies(const struct sched *s, const struct client *c, unsigned gpu)
+{
+        const struct gpu *g = &s->gpu[gpu];
+
+        return c->lease || (g->handoff_since_ns && !g->drains && g->for_whom == client_id(s, c)) ||
+               (c->waiting && c->restoring && !account_missing(c, &c->accounts[gpu]));
+}
+
+/* Clients that run beside each other share the bill by their bytes. */
+static uint64_t weight(const struct account *a)
+{
+        return account_charge(a) / MIB + 1;
+}
+
+/* Returns so many thousandths of a time, counted for an hour at most. */
+static int64_t part(uint64_t ns, unsigned permille)
+{
+        return (int64_t)(MIN(ns, NSEC_PER_SEC * 3600) / 1000 * permille);
+}
+
+/* Bills the time since the last event. While nobody waits, all active users are served alike:
+ * their debts to each other stay, and those of absent users shrink. */
+void fair_bill(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        const uint64_t ns = s->now_ns - g->billed_ns;
+        uint64_t weights = 0;
+        struct client *c;
+
+        if (!g->present || !ns)
+                return;
+        g->billed_ns = s->now_ns;
+        g->credit_ns = MIN(CREDIT_MAX_NS, g->credit_ns + part(ns, s->config.handoff_permille));
+        if (g->lower_waits)
+                g->floor_ns = MIN(FLOOR_MAX_NS, g->floor_ns + part(ns, s->config.floor_permille));
+        if (!g->wanted) {
+                const int64_t each = (int64_t)(ns / MAX(g->users.active, 1U));
+
+                g->users.base_ns += each;
+                g->uncontested_ns += each;
+                return;
+        }
+        g->drains = false;
+        FOR_EACH_CLIENT_ON (s, gpu, c)
+                g->drains |= c->draining;
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
+                if (occupies(s, c, gpu))
+                        weights += weight(&c->accounts[gpu]);
+        }
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
+                struct account *a = &c->accounts[gpu];
+                struct user_on *u;
+                uint64_t bill;
+
+                if (!occupies(s, c, gpu))
+                        continue;
+                bill = (uint64_t)((double)ns * (double)weight(a) / (double)weights);
+                u = user_on(s, c, gpu);
+                if (c->promoted)
+                        g->floor_ns -= (int64_t)bill;
+                charge(&u->clients, &a->share, bill);
+                charge(&g->users, &u->share, bill);
+        }
+}
+
+/* A client is active while it waits or has a lease; a user is, while one of his clients is. */
+void fair_update(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct user_on *u = user_on(s, c, gpu);
+                struct share *m = &c->accounts[gpu].share;
+
+                if (c->waiting || c->lease)
+                        join(&u->clients, m);
+                else
+                        leave(&u->clients, m);
+                if (u->clients.active)
+                        join(&s->gpu[gpu].users, &u->share);
+                else
+                        leave(&s->gpu[gpu].users, &u->share);
+        }
+}
+
+/* Ends c's part in the division of a GPU's time. */
+void fair_detach(struct sched *s, struct client *c, unsigned gpu)
+{
+        struct user_on *u = user_on(s, c, gpu);
+
+        leave(&u->clients, &c->accounts[gpu].share);
+        if (!u->clients.active)
+                leave(&s->gpu[gpu].users, &u->share);
+}
+
+struct lag fair_lag(const struct sched *s, const struct client *c)
+{
+        struct lag r = {INT64_MIN, INT64_MIN};
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct user_on *u = &c->user->on[gpu];
+
+                r.user_ns = MAX(r.user_ns, lag(&s->gpu[gpu].users, &u->share));
+                r.client_ns = MAX(r.client_ns, lag(&u->clients, &c->accounts[gpu].share));
+        }
+        return r;
+}
+
+/* Returns the time until c has no more debt, if others are served alone until then. */
+uint64_t fair_wait(const struct sched *s, const struct client *c)
+{
+        int64_t ns = 0;
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct user_on *u = &c->user->on[gpu];
+
+                ns = MAX(ns, excess(&s->gpu[gpu].users, &u->share));
+                ns = MAX(ns, excess(&u->clients, &c->accounts[gpu].share));
+        }
+        return (uint64_t)ns;
+}
+
+/* ---- the floor of lower priorities ---- */
+
+bool fair_floor_has(const struct sched *s, const struct client *c, uint64_t turn_ns)
+{
+        bool lower = false;
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct gpu *g = &s->gpu[gpu];
+
+                lower |= c->priority < g->top_priority;
+                if (c->priority < g->top_priority &&
+                    g->floor_ns < (int64_t)MIN(turn_ns, (uint64_t)FLOOR_MAX_NS))
+                        return false;
+        }
+        return lower;
+}
+
+/* ---- the credit for hand-offs ---- */
+
+/* Returns the time until a hand-off of that cost may interrupt a turn. */
+uint64_t fair_credit_wait(const struct sched *s, const struct gpu *g, uint64_t cost_ns)
+{
+        const int64_t lacking =
+                MIN((int64_t)MIN(cost_ns, NSEC_PER_SEC * 3600), CREDIT_MAX_NS) - g->credit_ns;
+
+        return lacking <= 0 ? 0 : (uint64_t)lacking / s->config.handoff_permille * 1000 + 1000;
+}
+
+void fair_spend(struct gpu *g, uint64_t cost_ns)
+{
+        g->credit_ns =
+                MAX(-CREDIT_MAX_NS, g->credit_ns - (int64_t)MIN(cost_ns, NSEC_PER_SEC * 3600));
+}
+
+/* ---- users ---- */
+
+/* Returns the greatest debt of a user without clients. */
+static int64_t debt(const struct sched *s, const struct user *u)
+{
+        int64_t most = 0;
+
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++)
+                most = MAX(most, u->on[gpu].share.service_ns - mean(&s->gpu[gpu].users));
+        return most;
+}
 
 void fair_join(struct sched *s, struct client *c, uint32_t uid)
 {
-        struct user *best = s->user;
+        struct user *best = NULL;
 
         /* A free record exists: there are as many records as clients, and c has none yet. */
         for (unsigned i = 0; i < s->config.clients_max; i++) {
@@ -23,8 +262,7 @@ void fair_join(struct sched *s, struct client *c, uint32_t uid)
                         best = u;
                         break;
                 }
-                /* Among unused records, the one with the least debt. */
-                if (u->clients == 0 && (best->clients || u->finish_ns < best->finish_ns))
+                if (u->clients == 0 && (!best || debt(s, u) < debt(s, best)))
                         best = u;
                 if (!u->known)
                         break;
@@ -39,36 +277,4 @@ void fair_leave(struct client *c)
 {
         c->user->clients--;
         c->user = NULL;
-}
-
-/* Books a turn for c, which enters the queue. */
-void fair_book(struct sched *s, struct client *c)
-{
-        struct user *u = c->user;
-
-        fair_settle(c, 0);
-        c->tag_ns = MAX(MAX(s->virtual_ns, u->finish_ns), u->last_ns);
-        c->booked_ns = policy_client_quantum(s, c);
-        u->last_ns = c->tag_ns;
-        u->finish_ns = add_sat(c->tag_ns, c->booked_ns);
-}
-
-/* Books no second turn for c, which waits for growth and keeps its turn. */
-void fair_stay(struct sched *s, struct client *c)
-{
-        c->tag_ns = MAX(s->virtual_ns, c->tag_ns);
-}
-
-void fair_begin(struct sched *s, struct client *c)
-{
-        s->virtual_ns = MAX(s->virtual_ns, c->tag_ns);
-}
-
-/* Replaces the booked quantum by the time that the turn used; 0 if the turn was never taken. */
-void fair_settle(struct client *c, uint64_t used_ns)
-{
-        uint64_t used = MIN(used_ns, TURN_MAX * c->booked_ns);
-
-        c->user->finish_ns = sub_sat(add_sat(c->user->finish_ns, used), c->booked_ns);
-        c->booked_ns = 0;
 }

@@ -48,7 +48,7 @@ void foreign_stuck(struct sched *s, struct client *c)
                 wake_at(s, when);
         } else if (c->lease) {
                 if (!c->draining)
-                        policy_revoke(s, c, one, NULL);
+                        policy_revoke(s, c, one);
         } else {
                 FOR_EACH_GPU_OF (c, gpu) {
                         if (c->accounts[gpu].limit > c->accounts[gpu].exported)

@@ -2,10 +2,12 @@
  * file includes it.
  *
  * Each file owns something: ledger.c every byte count (the totals of a GPU change nowhere else),
- * policy.c the order of service and the victims, fair.c the sharing of turns between users, late.c
- * the overdue clients, settle.c the consequences of an event, sched.c the events, actions.c the
- * messages. */
+ * fair.c the division of time, habits.c what is known of each client, turns.c the length and order
+ * of turns, policy.c the victims, late.c the overdue clients, settle.c the consequences of an
+ * event, sched.c the events, actions.c the messages. */
 #pragma once
+
+#include <limits.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -23,12 +25,35 @@
 #define RATE_GUESS            (UINT64_C(20) * 1000 * 1000 * 1000) /* bytes/s, if not measured */
 #define RATE_MIN              (UINT64_C(100) * 1000 * 1000)
 #define RATE_MAX              (UINT64_C(1000) * 1000 * 1000 * 1000)
+#define RECENT_MAX            5U
+#define GAP_BUCKETS           44U                  /* 1 ms to 1 h, in half octaves */
+#define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */
+#define GAPS_MAX              256U                 /* then all counts are halved */
+#define LONG_GAPS_MIN         2U                   /* fewer long gaps tell nothing */
 #define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure the latency, not the bus */
 
 /* Running time after which the high-water mark of a client has halved. */
 #define MARK_HALF_LIFE_NS (10 * NSEC_PER_SEC)
 
 struct client;
+
+/* fair.c: the service that a user, or a client among those of its user, has received of a card. */
+struct share {
+        bool active;        /* it waits or runs */
+        int64_t service_ns; /* while active: above the base of the division */
+};
+
+/* fair.c: those among whom a card's time is divided. */
+struct division {
+        unsigned active;
+        int64_t base_ns, sum_ns; /* sum of the active shares */
+};
+
+/* habits.c: the last values of a time. */
+struct recent {
+        unsigned n;
+        uint64_t ns[RECENT_MAX];
+};
 
 /* One client on one GPU. */
 struct account {
@@ -70,6 +95,8 @@ struct account {
         uint64_t mark_run_ns; /* run time of the client when the mark was set */
         uint64_t reserve;     /* limit that a waiting client must reach before its turn */
 
+        struct share share; /* fair.c */
+
         uint64_t due_ns; /* when the client is overdue without progress; 0: it owes nothing */
         uint64_t evict_from, evict_since_ns;
 };
@@ -79,8 +106,12 @@ struct user {
         bool known;
         uint32_t uid;
         unsigned clients;
-        uint64_t finish_ns; /* the virtual time at which the user's booked turns are over */
-        uint64_t last_ns;   /* the last tag, which keeps the user's processes in ticket order */
+        struct recent bursts;
+        struct user_on {
+                struct share share;
+                struct division clients;
+                int64_t seen_ns; /* gpu.uncontested_ns when `clients` was last brought up to date */
+        } on[SCHED_GPUS_MAX];
 };
 
 struct client {
@@ -100,23 +131,21 @@ struct client {
                           eviction */
         bool waiting;  /* the client is in the queue to run, or to grow while it has the lease */
         bool restoring;
-        bool stuck; /* the client waits for bytes that no client can be made to give */
+        bool promoted; /* the floor gives the client a turn before all priorities */
+        bool stuck;    /* the client waits for bytes that no client can be made to give */
 
         uint64_t lease;
-        uint64_t granted_ns; /* when the turn began */
+        uint64_t granted_ns, turn_end_ns; /* the turn begins with the grant */
         uint64_t last_active_ns;
         uint64_t ticket;
         uint64_t unevictable_ticket; /* 0: the client does not wait for unevictable bytes */
-        uint64_t tag_ns;             /* fair.c: place in the order of users */
-        uint64_t booked_ns;          /* fair.c: length of the booked turn */
-        uint64_t turn_run_ns;        /* run_ns when the turn began */
 
-        uint64_t stalled_since_ns;
-        uint64_t stalled_ns; /* time of this turn in which the client waited for growth */
-        uint64_t overrun_ns; /* time by which earlier turns lasted past their end */
-        uint64_t cut_ns;     /* time by which the overrun shortens this turn */
+        /* habits.c */
+        struct recent bursts, costs;
+        uint64_t burst_run_ns;   /* run_ns when the burst began */
+        uint64_t rests_since_ns; /* since when the client has had nothing to do; 0: it has */
+        unsigned n_gaps, gaps[GAP_BUCKETS];
 
-        uint64_t revoked_ns; /* when the first REVOKE of this turn was sent; 0: none was */
         uint64_t revoke_due_ns;
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns, unpreemptible_until_ns;
@@ -158,6 +187,8 @@ struct gpu {
         bool head_unevictable; /* the head waits for unevictable or exported bytes */
         uint64_t head_missing; /* bytes that the head lacks */
         unsigned leases;       /* number of leases that exclusive mode waits for */
+        bool lower_waits;      /* a client of a lower priority waits */
+        bool wanted;           /* a client waits for bytes or the lease, even if in vain */
         bool claimed;          /* exclusive mode: a client waits to run here */
         struct client *lease_head; /* exclusive mode: the first client that lacks only the lease */
         bool contested;            /* a client waits, or did a moment ago */
@@ -166,11 +197,19 @@ struct gpu {
         uint64_t contested_until_ns, oversubscribed_until_ns;
         int top_priority; /* highest priority of the clients attached to this GPU */
 
-        uint64_t rate;         /* bytes/s of evictions */
-        uint64_t handoff_ns;   /* mean cost of the last hand-offs; 0: none was measured */
-        uint64_t revoked_ns;   /* when the current hand-off began; 0: there is none */
-        sched_client for_whom; /* the beneficiary of the current hand-off */
+        uint64_t rate;             /* bytes/s of evictions */
+        uint64_t handoff_since_ns; /* when the current hand-off began; 0: there is none */
+        sched_client for_whom;     /* the beneficiary of the current hand-off */
         uint64_t handoffs;
+        uint64_t quantum_ns; /* the longest turn of the client that was granted a lease last */
+
+        /* fair.c */
+        struct division users;
+        bool drains;            /* a client drains */
+        uint64_t billed_ns;     /* the time up to which all bills are written */
+        int64_t uncontested_ns; /* time of each user in which nobody waited */
+        int64_t credit_ns;      /* time that hand-offs may cost now */
+        int64_t floor_ns;       /* time that lower priorities may claim now */
 };
 
 /* A place in the queue. A client can have two places: one for unevictable bytes, one for the right
@@ -178,25 +217,27 @@ struct gpu {
 struct entry {
         struct client *c;
         int priority;
-        unsigned kind;   /* an enum wait_kind; within a priority the smallest goes first */
-        uint64_t tag_ns; /* WAIT_RUN: the place in the order of users */
+        unsigned kind;       /* an enum wait_kind; within a priority the smallest goes first */
+        int64_t debt_ns;     /* then the smallest debt; 0: none */
+        int64_t deadline_ns; /* then the earliest deadline, relative to the virtual time */
         uint64_t ticket;
 };
 
 enum wait_kind {
         WAIT_UNEVICTABLE, /* first: a process that cannot create its context cannot even queue */
-        WAIT_GROWTH,      /* second: the client's quantum would otherwise be wasted */
+        WAIT_GROWTH,      /* second: the client's turn would otherwise be wasted */
+        WAIT_HANDOFF,     /* third: memory moves for this client already */
         WAIT_RUN,
 };
 
 struct sched {
         struct sched_config config;
         uint64_t now_ns, next_ns;
-        bool started; /* the first event has come */
-        bool again;   /* another pass is due: a client that was already served now lacks less */
+        uint64_t settled_ns; /* time of the last event that was no error */
+        bool started;        /* the first event has come */
+        bool again; /* another pass is due: a client that was already served now lacks less */
         uint64_t restart_until_ns;
         uint64_t leases, tickets;
-        uint64_t virtual_ns; /* the virtual time of fair.c */
         uint64_t random;
         struct user *user;   /* array of clients_max */
         uint64_t host_taken; /* bytes of host memory used for other purposes than evictions */
@@ -259,9 +300,14 @@ static inline bool client_bars(const struct client *c)
         return c->lease && !c->lost && !c->overdue && !c->stands;
 }
 
+static inline int client_rank(const struct client *c)
+{
+        return c->promoted ? INT_MAX : c->priority;
+}
+
 static inline bool client_outranks(const struct client *a, const struct client *b)
 {
-        return a->priority > b->priority;
+        return client_rank(a) > client_rank(b);
 }
 
 static inline unsigned client_flags(const struct sched *s, const struct client *c)
@@ -273,6 +319,7 @@ static inline unsigned client_flags(const struct sched *s, const struct client *
 
 /* ---- ledger.c ---- */
 uint64_t gpu_capacity(const struct gpu *g);
+uint64_t gpu_move_ns(const struct gpu *g, uint64_t bytes); /* at the measured rate */
 uint64_t gpu_extent(const struct gpu *g);
 uint64_t gpu_headroom(const struct gpu *g);
 uint64_t gpu_usable(const struct gpu *g); /* capacity less headroom */
@@ -315,28 +362,55 @@ void ledger_set_unevictable_allowed(struct sched *s, struct client *c, unsigned 
 void ledger_set_unevictable_measured(struct sched *s, struct client *c, unsigned gpu,
                                      uint64_t unevictable);
 
+/* ---- turns.c ---- */
+/* Returns the length of c's longest turn. */
+uint64_t turns_quantum(const struct sched *s, const struct client *c);
+void turns_begin(struct sched *s, struct client *c);
+bool turns_over(const struct sched *s, const struct client *c);
+bool turns_floor_has(const struct sched *s, const struct client *c);
+bool turns_before(const struct entry *a, const struct entry *b);
+/* Returns the place of a waiting client in the queue. */
+struct entry turns_wanted(const struct sched *s, struct client *c);
+/* Returns the place that a client with a lease would have in the queue. During its turn it has no
+ * debt, and the rest of the turn is what it asks for. */
+struct entry turns_held(const struct sched *s, struct client *c);
+
+/* ---- habits.c ---- */
+void habits_rest(const struct sched *s, struct client *c);
+void habits_work(const struct sched *s, struct client *c);
+void habits_leave(const struct sched *s, struct client *c);
+uint64_t habits_burst(const struct sched *s, const struct client *c);
+uint64_t habits_release(const struct client *c, uint64_t cost);
+void habits_note_handoff(struct client *c, uint64_t ns);
+uint64_t habits_handoff_cost(const struct sched *s, const struct client *c);
+
 /* ---- policy.c ---- */
-uint64_t policy_quantum(const struct sched *s, const struct gpu *g);
-uint64_t policy_client_quantum(const struct sched *s, const struct client *c);
 void policy_sort(struct sched *s);
 void policy_reclaim(struct sched *s, unsigned gpu);
 /* Makes idle clients give up so many bytes of this GPU, less the bytes already being returned. */
 void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes);
 void policy_reclaim_lease(struct sched *s, unsigned gpu);
-void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct client *for_whom);
-
-/* Returns when c's turn ends. If c waits for growth: the end if the growth came now. */
-uint64_t policy_turn_end(const struct sched *s, const struct client *c);
-void policy_turn_begins(struct sched *s, struct client *c);
-void policy_turn_is_over(struct sched *s, struct client *c);
+void policy_revoke(struct sched *s, struct client *v, unsigned gpu);
 
 /* ---- fair.c ---- */
 void fair_join(struct sched *s, struct client *c, uint32_t uid);
 void fair_leave(struct client *c);
-void fair_book(struct sched *s, struct client *c);
-void fair_stay(struct sched *s, struct client *c);
-void fair_begin(struct sched *s, struct client *c);
-void fair_settle(struct client *c, uint64_t used_ns);
+void fair_detach(struct sched *s, struct client *c, unsigned gpu);
+/* Says that c began or ceased to wait or to hold a lease. */
+void fair_update(struct sched *s, struct client *c);
+void fair_bill(struct sched *s, unsigned gpu);
+
+/* The service above the mean: of c's user among all users, and of c among its user's clients. The
+ * worst of c's GPUs counts. */
+struct lag {
+        int64_t user_ns, client_ns;
+};
+struct lag fair_lag(const struct sched *s, const struct client *c);
+uint64_t fair_wait(const struct sched *s, const struct client *c);
+/* True if the floor of all of c's GPUs has time for so long a turn. */
+bool fair_floor_has(const struct sched *s, const struct client *c, uint64_t turn_ns);
+uint64_t fair_credit_wait(const struct sched *s, const struct gpu *g, uint64_t cost_ns);
+void fair_spend(struct gpu *g, uint64_t cost_ns);
 
 /* ---- late.c ---- */
 void late_check(struct sched *s);

@@ -157,27 +157,26 @@ static const char *check_progress(const struct sched *s, unsigned gpu)
         return "invariant 4: somebody waits, and nobody is making room nor will be asked to";
 }
 
-/* Checks that the next bytes of a GPU go to the longest-waiting client of its user, and to a user
- * who has had no more turns than another waiting user. An overdrawn card is exempt, because it
- * takes bytes from clients early in the queue, too. */
+/* Checks that the next bytes of a GPU go to the first client in the order of turns.c. An overdrawn
+ * card is exempt, because it takes bytes from clients early in the queue, too. */
 static const char *check_order(const struct sched *s, unsigned gpu)
 {
-        const struct client *h = s->gpu[gpu].head;
+        struct client *h = s->gpu[gpu].head, *c;
+        struct entry first, e;
 
-        if (!h || s->gpu[gpu].head_unevictable || h->lease || s->gpu[gpu].over)
+        if (!h || s->gpu[gpu].head_unevictable || h->lease || s->gpu[gpu].over ||
+            s->now_ns != s->settled_ns)
                 return NULL;
-        for (unsigned i = 0; i < s->clients; i++) {
-                const struct client *c = &s->client[i];
-
-                if (!c->used || c == h || !c->waiting || c->lease || c->stuck ||
-                    !c->accounts[gpu].attached || !account_missing(c, &c->accounts[gpu]))
+        first = turns_wanted(s, h);
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
+                if (c == h || !c->waiting || c->lease || c->stuck ||
+                    !account_missing(c, &c->accounts[gpu]))
                         continue;
-                if (c->priority > h->priority)
+                e = turns_wanted(s, c);
+                if (e.priority > first.priority)
                         return "somebody of a lower priority is first in the queue";
-                if (c->priority == h->priority && c->user == h->user && c->ticket < h->ticket)
-                        return "of a user's clients the one that waited longer is not first";
-                if (c->priority == h->priority && c->tag_ns < h->tag_ns)
-                        return "a user who has had more turns is first in the queue";
+                if (e.kind == WAIT_RUN && first.kind == WAIT_RUN && turns_before(&e, &first))
+                        return "somebody with a debt or a later deadline is first in the queue";
         }
         return NULL;
 }

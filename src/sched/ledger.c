@@ -12,6 +12,11 @@ uint64_t gpu_capacity(const struct gpu *g)
         return sub_sat(g->total, add_sat(g->foreign, g->shortage));
 }
 
+uint64_t gpu_move_ns(const struct gpu *g, uint64_t bytes)
+{
+        return bytes / (g->rate / 1000000) * 1000;
+}
+
 /* Returns the unit in which memory moves: the library's extents are no larger
  * (src/preload/heap/heap.h). */
 uint64_t gpu_extent(const struct gpu *g)
@@ -188,8 +193,7 @@ static uint64_t unevictable_promised(const struct sched *s, unsigned gpu)
         uint64_t sum = s->gpu[gpu].unevictable;
         const struct client *c;
 
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 const struct account *a = &c->accounts[gpu];
 
                 if (a->unevictable_requested)

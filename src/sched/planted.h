@@ -16,7 +16,7 @@ enum planted {
         PLANTED_PROMISED_BYTES,      /* a lowered limit frees its bytes before they are released */
         PLANTED_GRANT_TOO_EARLY,     /* a lease is granted before its memory is restored */
         PLANTED_LOST_NOT_CHARGED,    /* a lost connection is taken for a death */
-        PLANTED_TICKET_ORDER,        /* the last to ask is the first to be served */
+        PLANTED_LATEST_FIRST,        /* the latest deadline is served first */
         PLANTED_STALE_LEASE,         /* DRAINED of an old lease ends the current one */
         PLANTED_STALE_USAGE,         /* a USAGE sent before a LIMIT acknowledges that LIMIT */
         PLANTED_DRAINING_IS_GONE,    /* a lease counts as given back as soon as it is asked for */

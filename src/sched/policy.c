@@ -1,117 +1,14 @@
-/* policy.c: owns the order of service, the choice of victims, and the time for which a lease is
- * safe. Must never change a byte count except through the ledger, and never start a second victim
- * before the first has finished. */
+/* policy.c: owns the queue and the choice of victims. Must never change a byte count except through
+ * the ledger, and never ask for more bytes than are missing. */
 #include "sched/internal.h"
-
-/* ---- the quantum ---- */
-
-/* Hand-offs may cost handoff_permille (p) of the time, so a turn lasts (1000 - p) / p times the
- * cost of a hand-off. Before the first hand-off is measured, the cost is a guess: half a card moves
- * out while half a card moves in. */
-uint64_t policy_quantum(const struct sched *s, const struct gpu *g)
-{
-        const struct sched_config *c = &s->config;
-        uint64_t cost = g->handoff_ns, p = c->handoff_permille;
-
-        if (c->quantum_ns)
-                return c->quantum_ns;
-        if (!cost)
-                cost = g->total / 2 / (g->rate / 1000000) * 1000;
-        /* Limiting the cost first keeps the product small; the clamp would limit it anyway. */
-        cost = MIN(cost, c->quantum_max_ns);
-        return clamp_u64(cost / p * (1000 - p), c->quantum_min_ns, c->quantum_max_ns);
-}
-
-uint64_t policy_client_quantum(const struct sched *s, const struct client *c)
-{
-        uint64_t q = 0;
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (c, gpu)
-                q = MAX(q, policy_quantum(s, &s->gpu[gpu]));
-        return q;
-}
-
-static bool stalled(const struct client *c)
-{
-        return c->lease && c->waiting;
-}
-
-/* Time spent waiting for growth (stalled_ns) prolongs a turn, by one quantum at most. Otherwise a
- * client that waits for bytes of a higher-priority client would keep its own bytes for ever. */
-static uint64_t turn_end(const struct sched *s, const struct client *c, uint64_t stalled_ns)
-{
-        uint64_t quantum = policy_client_quantum(s, c);
-
-        return add_sat(c->granted_ns, sub_sat(quantum, c->cut_ns) + MIN(stalled_ns, quantum));
-}
-
-uint64_t policy_turn_end(const struct sched *s, const struct client *c)
-{
-        return turn_end(s, c, c->stalled_ns + (stalled(c) ? s->now_ns - c->stalled_since_ns : 0));
-}
-
-/* An overrun shortens the next turns, each by at most half a turn. Kernels run between REVOKE and
- * DRAINED, too; without this, a client with long kernels would get more time than others. */
-void policy_turn_begins(struct sched *s, struct client *c)
-{
-        uint64_t quantum = policy_client_quantum(s, c);
-
-        c->cut_ns = MIN(c->overrun_ns, quantum / 2);
-        c->overrun_ns -= c->cut_ns;
-        c->granted_ns = s->now_ns;
-        c->stalled_ns = c->revoked_ns = 0;
-        c->turn_run_ns = client_run_ns(s, c);
-        fair_begin(s, c);
-}
-
-void policy_turn_is_over(struct sched *s, struct client *c)
-{
-        uint64_t quantum = policy_client_quantum(s, c), asked = c->revoked_ns;
-
-        if (asked && !c->idle) {
-                uint64_t end = MAX(asked, policy_turn_end(s, c));
-
-                c->overrun_ns = MIN(c->overrun_ns + sub_sat(s->now_ns, end), quantum);
-        }
-        fair_settle(c, client_run_ns(s, c) - c->turn_run_ns);
-}
-
-/* A wait for growth moves the end of the turn, so the wake-up is set to the last possible end. */
-static void wake_at_turn_end(struct sched *s, const struct client *c)
-{
-        if (!PLANTED(NO_WAKE))
-                wake_at(s, turn_end(s, c, stalled(c) ? UINT64_MAX : c->stalled_ns));
-}
 
 /* ---- the queue ---- */
 
-/* Users are ordered by the turns that they have had (fair.c); among the processes of one user the
- * longest wait goes first. */
-static bool entry_before(const struct entry *a, const struct entry *b)
+static bool served_before(const struct entry *a, const struct entry *b)
 {
-        if (a->priority != b->priority)
-                return a->priority > b->priority;
-        if (a->kind != b->kind)
-                return a->kind < b->kind;
-        if (a->tag_ns != b->tag_ns)
-                return a->tag_ns < b->tag_ns;
-        return PLANTED(TICKET_ORDER) ? a->ticket > b->ticket : a->ticket < b->ticket;
-}
-
-static struct entry run_entry(const struct sched *s, struct client *c)
-{
-        struct entry e = {.c = c,
-                          .priority = c->priority,
-                          .kind = WAIT_RUN,
-                          .tag_ns = c->tag_ns,
-                          .ticket = c->ticket};
-
-        if (c->lease && s->now_ns < policy_turn_end(s, c)) {
-                e.kind = WAIT_GROWTH;
-                e.tag_ns = 0;
-        }
-        return e;
+        if (PLANTED(LATEST_FIRST) && a->priority == b->priority && a->kind == b->kind)
+                return turns_before(b, a);
+        return turns_before(a, b);
 }
 
 static void sift_down(struct entry *heap, unsigned n, unsigned i)
@@ -120,9 +17,9 @@ static void sift_down(struct entry *heap, unsigned n, unsigned i)
                 unsigned last = i, l = 2 * i + 1, r = l + 1;
                 struct entry tmp;
 
-                if (l < n && entry_before(&heap[last], &heap[l]))
+                if (l < n && served_before(&heap[last], &heap[l]))
                         last = l;
-                if (r < n && entry_before(&heap[last], &heap[r]))
+                if (r < n && served_before(&heap[last], &heap[r]))
                         last = r;
                 if (last == i)
                         return;
@@ -131,6 +28,24 @@ static void sift_down(struct entry *heap, unsigned n, unsigned i)
                 heap[last] = tmp;
                 i = last;
         }
+}
+
+/* Gives one waiting client of a lower priority a turn before everybody, if the floor has time. */
+static void promote(struct sched *s, struct entry *o, unsigned n)
+{
+        struct entry *best = NULL;
+
+        for (unsigned i = 0; i < n; i++) {
+                struct client *c = o[i].c;
+
+                if (o[i].kind != WAIT_UNEVICTABLE && !c->lease && !c->promoted && !c->stuck &&
+                    turns_floor_has(s, c) && (!best || turns_before(&o[i], best)))
+                        best = &o[i];
+        }
+        if (!best)
+                return;
+        best->c->promoted = true;
+        best->priority = client_rank(best->c);
 }
 
 /* Heap sort: qsort(3) may allocate. */
@@ -146,12 +61,13 @@ void policy_sort(struct sched *s)
                         continue;
                 if (c->unevictable_ticket)
                         o[n++] = (struct entry){.c = c,
-                                                .priority = c->priority,
+                                                .priority = client_rank(c),
                                                 .kind = WAIT_UNEVICTABLE,
                                                 .ticket = c->unevictable_ticket};
                 if (c->waiting)
-                        o[n++] = run_entry(s, c);
+                        o[n++] = turns_wanted(s, c);
         }
+        promote(s, o, n);
         s->n_order = n;
         for (unsigned i = n / 2; i-- > 0;)
                 sift_down(o, n, i);
@@ -173,15 +89,16 @@ enum victim_class {
         VICTIM_WAITER,       /* clients behind the head, without a lease; the last goes first */
         VICTIM_STALLED,      /* clients behind the head, with a lease, that wait for growth */
         VICTIM_LOWER,        /* running clients of a lower priority; the lowest goes first */
-        VICTIM_EXPIRED_IDLE, /* idle clients past their quantum; the earliest end goes first */
-        VICTIM_EXPIRED,      /* busy clients past their quantum; the earliest end goes first */
+        VICTIM_EXPIRED_IDLE, /* idle clients past their turn; the earliest end goes first */
+        VICTIM_EXPIRED,      /* busy clients past their turn; the earliest end goes first */
+        VICTIM_EARLY,        /* busy clients within their turn; the latest deadline goes first */
         VICTIM_NONE,
 };
 
 /* The demand for which a victim is chosen. */
 struct demand {
-        const struct client *head; /* NULL: no client waits, the card is overdrawn */
-        struct entry entry;        /* the head's place in the queue */
+        struct client *head; /* NULL: no client waits, the card is overdrawn */
+        struct entry entry;  /* the head's place in the queue */
         unsigned gpu;
         uint64_t missing;
         bool lease_only; /* exclusive mode: only the lease is needed, no byte */
@@ -192,43 +109,82 @@ struct victim {
         struct client *c;
         enum victim_class class;
         uint64_t key;       /* rank within most classes: the smallest goes first */
-        struct entry entry; /* rank within classes of waiting clients: the last place goes first */
+        struct entry entry; /* rank within the other classes: the last place goes first */
 };
-
-/* Ski rental: an idle client gives way once staying resident has cost as much as leaving and coming
- * back. */
-static uint64_t handoff_cost(const struct gpu *g, uint64_t bytes)
-{
-        return 2 * bytes / (g->rate / 1000000) * 1000;
-}
 
 static uint64_t idle_until(const struct sched *s, const struct client *v, const struct demand *d)
 {
         const struct account *a = &v->accounts[d->gpu];
         const struct gpu *g = &s->gpu[d->gpu];
-        uint64_t cost = d->lease_only ? 0 : handoff_cost(g, MIN(d->missing, a->usage.backed));
-        uint64_t wait = s->config.idle_release_ns ? s->config.idle_release_ns : cost;
+        uint64_t cost = d->lease_only ? 0 : 2 * gpu_move_ns(g, MIN(d->missing, a->usage.backed));
+        uint64_t wait =
+                s->config.idle_release_ns ? s->config.idle_release_ns : habits_release(v, cost);
 
         if (cost == 0)
                 wait = 0;
         /* A higher-priority client keeps its memory between two bursts of work. */
         if (d->head && client_outranks(v, d->head))
-                wait = MAX(wait, cost > g->handoff_ns ? cost : g->handoff_ns);
+                wait = MAX(wait, MAX(cost, habits_handoff_cost(s, v)));
         return add_sat(v->last_active_ns, wait);
 }
 
-static bool behind(const struct sched *s, struct client *v, const struct demand *d)
+static bool behind(struct sched *s, struct client *v, const struct demand *d)
 {
-        struct entry e = run_entry(s, v);
+        struct entry e = turns_wanted(s, v);
 
-        return !d->head || v->stuck || entry_before(&d->entry, &e);
+        return !d->head || v->stuck || turns_before(&d->entry, &e);
+}
+
+/* True if the head may interrupt v's turn: it has no debt, an earlier deadline, and the card has
+ * credit for a hand-off. */
+static bool may_interrupt(struct sched *s, struct client *v, const struct demand *d)
+{
+        const struct gpu *g = &s->gpu[d->gpu];
+        const struct entry held = turns_held(s, v);
+        uint64_t at_ns = v->granted_ns + s->config.quantum_min_ns;
+
+        if (!d->head || !habits_burst(s, d->head))
+                return false;
+        if (d->entry.debt_ns) {
+                wake_at(s, s->now_ns + MAX(fair_wait(s, d->head), DEBT_CHECK_NS));
+                return false;
+        }
+        if (d->entry.deadline_ns >= held.deadline_ns)
+                return false;
+        at_ns = MAX(at_ns, s->now_ns + fair_credit_wait(s, g, gpu_move_ns(g, d->missing)));
+        if (s->now_ns < at_ns)
+                wake_at(s, at_ns);
+        return s->now_ns >= at_ns;
+}
+
+/* Judges a client that runs, of no other priority than the head. If its turn is over, and it comes
+ * before the head again, it begins another one. */
+static void judge_turn(struct sched *s, struct victim *r, const struct demand *d)
+{
+        struct client *v = r->c;
+
+        r->entry = turns_held(s, v);
+        if (turns_over(s, v) && (!d->head || turns_before(&d->entry, &r->entry))) {
+                r->class = v->idle ? VICTIM_EXPIRED_IDLE : VICTIM_EXPIRED;
+                r->key = v->turn_end_ns;
+                return;
+        }
+        if (turns_over(s, v))
+                turns_begin(s, v);
+        else if (may_interrupt(s, v, d))
+                r->class = VICTIM_EARLY;
+        if (!PLANTED(NO_WAKE))
+                wake_at(s, v->turn_end_ns);
 }
 
 static struct victim judge_leased(struct sched *s, struct client *v, const struct demand *d)
 {
         struct victim r = {.c = v, .class = VICTIM_NONE};
-        uint64_t end = policy_turn_end(s, v), idle_end;
+        uint64_t idle_end;
 
+        if (v->draining)
+                return r;
+        v->promoted &= !turns_over(s, v);
         if (s->now_ns < v->retry_ns) {
                 wake_at(s, v->retry_ns);
                 return r;
@@ -242,27 +198,25 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
                 }
                 wake_at(s, idle_end);
         }
-        if (d->head && client_outranks(v, d->head))
+        if (d->head && client_outranks(v, d->head)) {
+                if (v->promoted)
+                        wake_at(s, v->turn_end_ns);
                 return r;
+        }
         /* Within its quantum, a client that grows is served before clients without a lease. So a
          * client behind the head is past its quantum, or it is the later of two growing clients
          * that block each other. */
         if (v->waiting && behind(s, v, d)) {
                 r.class = VICTIM_STALLED;
-                r.entry = run_entry(s, v);
+                r.entry = turns_wanted(s, v);
                 return r;
         }
         if (d->head && client_outranks(d->head, v)) {
                 r.class = VICTIM_LOWER;
-                r.key = (uint64_t)((int64_t)v->priority - INT32_MIN);
+                r.key = (uint64_t)((int64_t)client_rank(v) - INT_MIN);
                 return r;
         }
-        if (s->now_ns >= end) {
-                r.class = v->idle ? VICTIM_EXPIRED_IDLE : VICTIM_EXPIRED;
-                r.key = end;
-                return r;
-        }
-        wake_at_turn_end(s, v);
+        judge_turn(s, &r, d);
         return r;
 }
 
@@ -289,7 +243,7 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
                 r.class = VICTIM_YIELDING;
         } else if (v->waiting) {
                 r.class = VICTIM_WAITER;
-                r.entry = run_entry(s, v);
+                r.entry = turns_wanted(s, v);
         } else {
                 idle_end = idle_until(s, v, d);
                 if (s->now_ns < idle_end) {
@@ -306,46 +260,53 @@ static bool rather(const struct victim *v, const struct victim *than)
 {
         if (v->class != than->class)
                 return v->class < than->class;
-        if (v->class == VICTIM_WAITER || v->class == VICTIM_STALLED)
-                return entry_before(&than->entry, &v->entry);
+        if (v->class == VICTIM_WAITER || v->class == VICTIM_STALLED || v->class == VICTIM_EXPIRED ||
+            v->class == VICTIM_EARLY)
+                return turns_before(&than->entry, &v->entry);
         return v->key < than->key;
 }
 
+/* Returns the bytes that c can be made to give. */
+static uint64_t givable(const struct account *a)
+{
+        return sub_sat(a->limit, a->exported);
+}
+
+/* No busy client gives way before all together can give what is missing. Otherwise the bytes of the
+ * first one would lie idle until the last one's turn is over. */
 static struct victim choose(struct sched *s, const struct demand *d)
 {
         struct victim best = {.class = VICTIM_NONE};
         struct client *c;
+        uint64_t sum = 0;
 
-        FOR_EACH_CLIENT_ON(s, d->gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, d->gpu, c) {
                 struct victim v = judge(s, c, d);
 
                 if (d->foreign && v.class != VICTIM_IDLE)
                         continue;
-                if (v.class != VICTIM_NONE && rather(&v, &best))
+                if (v.class == VICTIM_NONE)
+                        continue;
+                sum += givable(&c->accounts[d->gpu]);
+                if (rather(&v, &best))
                         best = v;
         }
+        if (d->head && !d->lease_only && best.class > VICTIM_YIELDING && sum < d->missing)
+                best.class = VICTIM_NONE;
         return best;
 }
 
-void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct client *for_whom)
+void policy_revoke(struct sched *s, struct client *v, unsigned gpu)
 {
-        struct gpu *g = &s->gpu[gpu];
         unsigned doublings = MIN(v->drain_failures, PATIENCE_DOUBLINGS);
 
         v->draining = true;
         v->yielding = true;
-        if (!v->revoked_ns)
-                v->revoked_ns = s->now_ns;
         v->send_revoke = true;
         v->revoke_patience_ns = s->config.patience_ns << doublings;
         v->revoke_due_ns = add_sat(s->now_ns, add_sat(v->revoke_patience_ns, s->config.grace_ns));
         v->revoke_gpu = gpu;
         wake_at(s, v->revoke_due_ns);
-        if (!g->revoked_ns && for_whom) {
-                g->revoked_ns = s->now_ns;
-                g->for_whom = client_id(s, for_whom);
-        }
         actions_mark(s, v);
 }
 
@@ -369,8 +330,7 @@ static void trim(struct sched *s, struct demand *d)
 {
         struct client *c;
 
-        FOR_EACH_CLIENT_ON(s, d->gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, d->gpu, c) {
                 struct account *a = &c->accounts[d->gpu];
                 uint64_t slack, floor;
 
@@ -397,8 +357,7 @@ static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
         uint64_t sum = 0;
         bool busy = false;
 
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 const struct account *a = &c->accounts[gpu];
                 uint64_t on_the_way;
 
@@ -417,10 +376,11 @@ static struct entry head_entry(struct sched *s, struct client *c, bool unevictab
 {
         if (unevictable)
                 return (struct entry){.c = c,
-                                      .priority = c->priority,
+                                      .priority = client_rank(c),
                                       .kind = WAIT_UNEVICTABLE,
+                                      .deadline_ns = INT64_MAX, /* it interrupts no turn */
                                       .ticket = c->unevictable_ticket};
-        return run_entry(s, c);
+        return turns_wanted(s, c);
 }
 
 void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes)
@@ -443,7 +403,7 @@ static void yield(struct sched *s, unsigned gpu)
         if (v.class == VICTIM_NONE)
                 return;
         if (v.c->lease) {
-                policy_revoke(s, v.c, gpu, NULL);
+                policy_revoke(s, v.c, gpu);
                 return;
         }
         a = &v.c->accounts[gpu];
@@ -451,6 +411,33 @@ static void yield(struct sched *s, unsigned gpu)
         limit = MAX(sub_sat(backed, g->yield), a->exported);
         g->yield = sub_sat(g->yield, sub_sat(backed, limit));
         ledger_set_limit(s, v.c, gpu, limit);
+}
+
+/* Returns the bytes that clients will give back once they have drained. */
+static uint64_t draining(const struct sched *s, unsigned gpu)
+{
+        const struct client *c;
+        uint64_t sum = 0;
+
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
+                if (c->draining && !client_immovable(s, c))
+                        sum += givable(&c->accounts[gpu]);
+        }
+        return sum;
+}
+
+/* A hand-off that interrupts a turn costs credit. */
+static void handoff_begins(struct sched *s, const struct demand *d, enum victim_class class)
+{
+        struct gpu *g = &s->gpu[d->gpu];
+        struct client *head = d->head;
+
+        if (!head || g->handoff_since_ns)
+                return;
+        g->handoff_since_ns = MAX(s->now_ns, UINT64_C(1));
+        g->for_whom = client_id(s, head);
+        if (class >= VICTIM_LOWER)
+                fair_spend(g, gpu_move_ns(g, d->missing));
 }
 
 void policy_reclaim(struct sched *s, unsigned gpu)
@@ -474,23 +461,24 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         }
         d.missing = sub_sat(request, gpu_usable(g));
         trim(s, &d);
-        if (busy)
-                return;
-        if (!d.missing) {
-                if (g->yield && !g->head)
-                        yield(s, gpu);
-                return;
-        }
+        if (!d.missing && !busy && g->yield && !g->head)
+                yield(s, gpu);
+        d.missing = sub_sat(d.missing, draining(s, gpu));
+        while (d.missing) {
+                struct account *a;
+                uint64_t bytes;
 
-        v = choose(s, &d);
-        if (v.class == VICTIM_NONE)
-                return;
-        if (v.c->lease) {
-                policy_revoke(s, v.c, gpu, d.head);
-        } else {
-                struct account *a = &v.c->accounts[gpu];
-
-                ledger_set_limit(s, v.c, gpu, sub_sat(a->limit, d.missing));
+                v = choose(s, &d);
+                if (v.class == VICTIM_NONE)
+                        return;
+                handoff_begins(s, &d, v.class);
+                a = &v.c->accounts[gpu];
+                bytes = MIN(givable(a), d.missing);
+                if (v.c->lease)
+                        policy_revoke(s, v.c, gpu);
+                else
+                        ledger_set_limit(s, v.c, gpu, a->limit - bytes);
+                d.missing -= bytes;
         }
 }
 
@@ -500,8 +488,7 @@ static struct client *surplus_lease(struct sched *s, unsigned gpu)
 {
         struct client *latest = NULL, *c;
 
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 if (!c->lease || client_immovable(s, c))
                         continue;
                 if (s->now_ns < c->retry_ns)
@@ -528,9 +515,11 @@ void policy_reclaim_lease(struct sched *s, unsigned gpu)
         if (g->leases > 1) {
                 v.c = surplus_lease(s, gpu);
         } else {
-                d.entry = run_entry(s, g->lease_head);
+                d.entry = turns_wanted(s, g->lease_head);
                 v = choose(s, &d);
         }
-        if (v.c)
-                policy_revoke(s, v.c, gpu, d.head);
+        if (!v.c)
+                return;
+        handoff_begins(s, &d, v.class);
+        policy_revoke(s, v.c, gpu);
 }

@@ -17,6 +17,7 @@ void sched_config_default(struct sched_config *c)
                 .quantum_min_ns = 200 * NSEC_PER_MSEC,
                 .quantum_max_ns = 60 * NSEC_PER_SEC,
                 .handoff_permille = 50,
+                .floor_permille = 50,
                 .grace_ns = 5 * NSEC_PER_SEC,
                 .patience_ns = 2 * NSEC_PER_SEC,
                 .unevictable_permille = 50,
@@ -33,6 +34,7 @@ static void config_clamp(struct sched_config *c)
         c->quantum_max_ns = clamp_u64(c->quantum_max_ns, 1, day);
         c->quantum_min_ns = MIN(c->quantum_min_ns, c->quantum_max_ns);
         c->handoff_permille = (unsigned)clamp_u64(c->handoff_permille, 1, 999);
+        c->floor_permille = (unsigned)clamp_u64(c->floor_permille, 1, 500);
         c->grace_ns = clamp_u64(c->grace_ns, NSEC_PER_MSEC, day);
         c->idle_release_ns = MIN(c->idle_release_ns, day);
         c->patience_ns = clamp_u64(c->patience_ns, NSEC_PER_MSEC, day);
@@ -84,6 +86,8 @@ static void begin(struct sched *s, uint64_t now_ns)
                                               ? add_sat(s->now_ns, s->config.restart_grace_ns)
                                               : 0;
         }
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++)
+                fair_bill(s, gpu);
 }
 
 static void end(struct sched *s, struct sched_actions *out)
@@ -242,6 +246,7 @@ static void drop_accounts(struct sched *s, struct client *c)
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
+                fair_detach(s, c, gpu);
                 ledger_detach(s, c, gpu);
         }
 }
@@ -249,7 +254,7 @@ static void drop_accounts(struct sched *s, struct client *c)
 /* Ends the record of a client whose accounts are gone or taken over. */
 static void forget(struct sched *s, struct client *c)
 {
-        fair_settle(c, c->lease ? client_run_ns(s, c) - c->turn_run_ns : 0);
+        habits_leave(s, c);
         fair_leave(c);
         s->transitions.state[c->state][SCHED_STATES]++;
         c->used = false;
@@ -262,8 +267,10 @@ static void take_over(struct sched *s, struct client *c, unsigned gpu)
         struct client *p;
 
         while (*link && (p = find(s, *link))) {
-                if (p->accounts[gpu].attached)
+                if (p->accounts[gpu].attached) {
+                        fair_detach(s, p, gpu);
                         ledger_detach(s, p, gpu);
+                }
                 if (p->gpus) {
                         link = &p->previous;
                 } else {
@@ -287,7 +294,7 @@ static bool evicts(const struct client *c)
 /* The part of a turn that survives the loss of the connection. */
 struct turn {
         bool known;
-        uint64_t granted_ns, stalled_ns, revoked_ns, cut_ns, overrun_ns;
+        uint64_t granted_ns, turn_end_ns;
 };
 
 static struct turn former_turn(const struct sched *s, const struct client *c)
@@ -296,26 +303,21 @@ static struct turn former_turn(const struct sched *s, const struct client *c)
 
         for (sched_client id = c->previous; id && (p = find(s, id)); id = p->previous)
                 if (p->lease)
-                        return (struct turn){true,          p->granted_ns, p->stalled_ns,
-                                             p->revoked_ns, p->cut_ns,     p->overrun_ns};
+                        return (struct turn){true, p->granted_ns, p->turn_end_ns};
         return (struct turn){0};
 }
 
 /* A client that returns running has its gate open already; the grant only numbers its lease. It
- * continues the turn of its earlier record. Without a record its turn is booked and is over at
- * once: otherwise a client could jump the queue, or get a new turn, by connecting anew. */
+ * continues the turn of its earlier record. Without a record its turn is over at once: otherwise a
+ * client could jump the queue, or get a new turn, by connecting anew. */
 static void come_back_running(struct sched *s, struct client *c, const struct turn *former)
 {
-        fair_book(s, c);
         settle_grant(s, c);
         if (former->known) {
                 c->granted_ns = former->granted_ns;
-                c->stalled_ns = former->stalled_ns;
-                c->revoked_ns = former->revoked_ns;
-                c->cut_ns = former->cut_ns;
-                c->overrun_ns = former->overrun_ns;
+                c->turn_end_ns = former->turn_end_ns;
         } else {
-                c->granted_ns = sub_sat(s->now_ns, policy_client_quantum(s, c));
+                c->turn_end_ns = s->now_ns;
         }
 }
 
@@ -440,8 +442,6 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         }
         a->run = w->run;
         a->need = w->need;
-        if (!c->lease)
-                c->last_active_ns = s->now_ns;
         client_update_waiting(s, c);
         end(s, out);
         return 0;
@@ -503,6 +503,10 @@ int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idl
         if (c->lease && c->lease == lease && c->idle != idle) {
                 c->idle = idle;
                 c->last_active_ns = s->now_ns;
+                if (idle)
+                        habits_rest(s, c);
+                else
+                        habits_work(s, c);
         }
         end(s, out);
         return 0;
@@ -517,7 +521,6 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && (c->lease == lease || PLANTED(STALE_LEASE))) {
-                policy_turn_is_over(s, c);
                 if (c->draining) {
                         c->handoffs++;
                         s->gpu[c->revoke_gpu].handoffs++;
@@ -525,12 +528,15 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                 if (!c->idle)
                         c->last_active_ns = s->now_ns;
                 c->lease = 0;
-                c->draining = c->idle = c->stands = false;
+                c->draining = c->idle = c->stands = c->promoted = false;
                 c->drain_failures = 0;
                 /* A client that waited for growth now waits for its turn, behind the clients for
                  * which it made way. */
                 if (c->waiting)
                         client_new_ticket(s, c);
+                else
+                        habits_rest(s, c);
+                fair_update(s, c);
         }
         end(s, out);
         return 0;
@@ -553,8 +559,7 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
                 c->retry_ns = s->now_ns + (s->config.patience_ns << doublings);
                 if (c->drain_failures % DRAIN_FAILURES_MAX == 0)
                         c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
-                s->gpu[c->revoke_gpu].revoked_ns =
-                        0; /* a failed drain does not measure a hand-off */
+                s->gpu[c->revoke_gpu].handoff_since_ns = 0; /* a failed drain measures nothing */
         }
         end(s, out);
         return 0;
@@ -615,10 +620,8 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
         if (c) {
                 if (PLANTED(LOST_NOT_CHARGED))
                         drop_accounts(s, c);
-                if (!c->lease)
-                        fair_settle(c, 0);
                 c->lost = true;
-                c->waiting = c->draining = c->overdue = c->yielding = false;
+                c->waiting = c->draining = c->overdue = c->yielding = c->promoted = false;
                 c->unevictable_ticket = 0;
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
@@ -627,6 +630,7 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                                 a->commit_requested = a->top_up = false;
                         a->reserve = 0;
                 }
+                fair_update(s, c);
         }
         end(s, out);
 }

@@ -59,6 +59,8 @@ struct sched_config {
         uint64_t quantum_min_ns;    /* lower end of the automatic quantum; default 0.2 s */
         uint64_t quantum_max_ns;    /* upper end of the automatic quantum; default 60 s */
         unsigned handoff_permille;  /* share of the time that hand-offs may cost; default 50 */
+        unsigned floor_permille;    /* share of the time that clients of lower priorities get while
+                                       others want it all; default 50 */
         uint64_t grace_ns;          /* time until a silent client is overdue; default 5 s */
         uint64_t idle_release_ns;   /* time until an idle client gives way; 0: as long as its
                                        hand-off costs (ski rental) */

@@ -20,12 +20,11 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         g->immovable = 0;
         g->allocated = 0;
         g->leases = 0;
-        g->claimed = g->head_unevictable = false;
+        g->wanted = g->lower_waits = g->claimed = g->head_unevictable = false;
         g->top_priority = INT32_MIN;
         g->head = g->lease_head = NULL;
         g->head_missing = 0;
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 const struct account *a = &c->accounts[gpu];
 
                 if (client_immovable(s, c))
@@ -35,8 +34,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                         g->leases++;
                 g->top_priority = MAX(g->top_priority, c->priority);
         }
-        if (g->revoked_ns && !beneficiary_waits(s, g))
-                g->revoked_ns = 0;
+        if (g->handoff_since_ns && !beneficiary_waits(s, g))
+                g->handoff_since_ns = 0;
 }
 
 static void survey(struct sched *s)
@@ -54,8 +53,8 @@ static void note_excess(struct sched *s)
                 const struct client *c;
                 uint64_t commit_max = 0;
 
-                FOR_EACH_CLIENT_ON(s, gpu, c)
-                commit_max = MAX(commit_max, account_commit(&c->accounts[gpu]));
+                FOR_EACH_CLIENT_ON (s, gpu, c)
+                        commit_max = MAX(commit_max, account_commit(&c->accounts[gpu]));
                 g->over = sub_sat(g->charged, gpu_usable(g));
                 g->promise_over = sub_sat(commit_max + g->unevictable, gpu_usable(g));
         }
@@ -104,8 +103,7 @@ static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
 {
         struct client *c;
 
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 struct account *a = &c->accounts[gpu];
                 uint64_t floor = MAX(cap + a->exported, a->usage.allocated);
 
@@ -163,8 +161,7 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
 
         if (unevictable > gpu_usable(g))
                 return VERDICT_NEVER;
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 const struct account *a = &c->accounts[gpu];
                 uint64_t stays = a == request ? exported : a->exported;
                 uint64_t allocated = sub_sat(a->usage.allocated, stays);
@@ -199,15 +196,13 @@ static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t unevictab
         uint64_t until_ns = 0, most = 0;
         struct client *c;
 
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 if (can_spare(c, gpu))
                         most += account_own_unevictable(&c->accounts[gpu]);
         }
         if (sub_sat(unevictable, most) > gpu_usable(&s->gpu[gpu]))
                 return 0;
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 struct account *a = &c->accounts[gpu];
 
                 if (!can_spare(c, gpu))
@@ -268,7 +263,7 @@ static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu
                 if (!g->head &&
                     g->unevictable + more + others + account_movable(a) <= gpu_usable(g)) {
                         g->head = c;
-                        g->head_unevictable = true;
+                        g->head_unevictable = g->wanted = true;
                         g->head_missing = more;
                 }
                 return;
@@ -318,7 +313,7 @@ static void serve_export_on(struct sched *s, struct client *c, unsigned gpu)
                         refuse_export(s, c, a);
                 else if (!g->head && add_sat(g->unevictable + more, others) <= gpu_usable(g)) {
                         g->head = c;
-                        g->head_unevictable = true;
+                        g->head_unevictable = g->wanted = true;
                         g->head_missing = rise;
                 }
                 return;
@@ -371,23 +366,22 @@ void settle_grant(struct sched *s, struct client *c)
 
         c->lease = ++s->leases;
         c->last_active_ns = s->now_ns;
-        policy_turn_begins(s, c);
         c->idle = c->restoring = c->waiting = c->yielding = false;
         c->send_grant = true;
         actions_mark(s, c);
         FOR_EACH_GPU_OF (c, gpu) {
                 struct gpu *g = &s->gpu[gpu];
-                uint64_t cost = s->now_ns - g->revoked_ns;
 
                 c->accounts[gpu].run = false;
                 c->accounts[gpu].reserve = 0;
                 g->leases++;
-                if (g->revoked_ns && g->for_whom == client_id(s, c)) {
-                        g->handoff_ns = g->handoff_ns ? (3 * g->handoff_ns + cost) / 4 : cost;
-                        g->handoff_ns = MAX(g->handoff_ns, UINT64_C(1));
-                        g->revoked_ns = 0;
+                if (g->handoff_since_ns && g->for_whom == client_id(s, c)) {
+                        habits_note_handoff(c, s->now_ns - g->handoff_since_ns);
+                        g->handoff_since_ns = 0;
                 }
         }
+        turns_begin(s, c);
+        fair_update(s, c);
 }
 
 /* Exclusive mode grants leases strictly in queue order. Otherwise resident clients could overtake
@@ -406,6 +400,7 @@ static bool lease_is_free(struct sched *s, struct client *c)
                         is_free = false;
                 else if (g->leases) {
                         g->lease_head = c;
+                        g->wanted = true;
                         is_free = false;
                 }
         }
@@ -501,6 +496,12 @@ static void serve_run(struct sched *s, struct client *c)
                 keep_what_it_holds(s, c);
         c->stuck = c->overdue || asks_and_never_answers(c) || !settle_fits(s, c, false);
         set_reserve(s, c);
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct gpu *g = &s->gpu[gpu];
+
+                g->wanted |= account_missing(c, &c->accounts[gpu]) > 0;
+                g->lower_waits |= c->priority < g->top_priority;
+        }
         if (c->stuck) {
                 foreign_stuck(s, c);
                 return;
@@ -548,12 +549,6 @@ void client_new_ticket(struct sched *s, struct client *c)
 {
         c->ticket = ++s->tickets;
         c->restoring = c->stuck = false;
-        if (c->lease) {
-                c->stalled_since_ns = s->now_ns;
-                fair_stay(s, c);
-        } else {
-                fair_book(s, c);
-        }
 }
 
 /* Ends a wait: c has the bytes that it lacked, or no longer asks for them. */
@@ -563,16 +558,11 @@ static void stop_waiting(struct sched *s, struct client *c)
 
         FOR_EACH_GPU_OF (c, gpu)
                 c->accounts[gpu].reserve = 0;
-        if (c->waiting && !c->lease) {
-                fair_settle(c, 0);
-        } else if (c->waiting && s->now_ns < policy_turn_end(s, c)) {
-                c->stalled_ns += s->now_ns - c->stalled_since_ns;
-        } else if (c->waiting) {
-                /* Past its turn's end c was served in queue order, so a new turn begins. */
-                policy_turn_is_over(s, c);
-                fair_book(s, c);
-                policy_turn_begins(s, c);
-        }
+        /* Past its turn's end c was served in queue order, so a new turn begins. */
+        if (c->waiting && c->lease && turns_over(s, c))
+                turns_begin(s, c);
+        if (!c->lease)
+                c->promoted = false;
         c->waiting = c->restoring = c->stuck = false;
 }
 
@@ -594,6 +584,11 @@ void client_update_waiting(struct sched *s, struct client *c)
                 client_new_ticket(s, c);
                 c->waiting = true;
         }
+        if (c->waiting)
+                habits_work(s, c);
+        else if (!c->lease)
+                habits_rest(s, c);
+        fair_update(s, c);
 }
 
 /* ---- the last steps for each client ---- */
@@ -793,6 +788,7 @@ static void pass(struct sched *s)
 
 void settle(struct sched *s)
 {
+        s->settled_ns = s->now_ns;
         note_excess(s);
         do
                 pass(s);

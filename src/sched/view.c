@@ -65,12 +65,11 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
                 .charged = g->charged,
                 .unevictable = g->unevictable,
                 .committed = g->committed,
-                .quantum_ns = policy_quantum(s, g),
+                .quantum_ns = s->config.quantum_ns ? s->config.quantum_ns : g->quantum_ns,
                 .handoffs = g->handoffs,
                 .contested = g->contested,
         };
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 if (c->lease)
                         ret->running++;
                 else if (c->waiting || c->unevictable_ticket)
@@ -93,8 +92,7 @@ uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
         if (gpu >= s->gpus || !s->gpu[gpu].present)
                 return 0;
         g = &s->gpu[gpu];
-        FOR_EACH_CLIENT_ON(s, gpu, c)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
                 if (!client_immovable(s, c) && foreign_blocks(s, c) &&
                     (!first || c->ticket < first->ticket))
                         first = c;
@@ -113,8 +111,7 @@ static const struct client *blocker_on(const struct sched *s, const struct clien
 
         if (s->gpu[gpu].head && s->gpu[gpu].head != c && !c->stuck)
                 return s->gpu[gpu].head;
-        FOR_EACH_CLIENT_ON(s, gpu, v)
-        {
+        FOR_EACH_CLIENT_ON (s, gpu, v) {
                 const struct account *a = &v->accounts[gpu];
 
                 if (v == c || !account_charge(a))

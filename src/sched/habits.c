@@ -1,0 +1,141 @@
+/* habits.c: owns what is known of each client: how long its bursts of work and the gaps between
+ * them are, and what its hand-offs cost. Must never decide what follows from that. */
+#include "sched/internal.h"
+
+/* Gaps are counted in half octaves from 1 ms on. */
+static unsigned bucket(uint64_t ns)
+{
+        uint64_t ms = MAX(ns / NSEC_PER_MSEC, UINT64_C(1));
+        unsigned octave = 63U - (unsigned)__builtin_clzll(ms);
+        bool upper = octave && ms & UINT64_C(1) << (octave - 1);
+
+        return MIN(2 * octave + upper, GAP_BUCKETS - 1U);
+}
+
+/* Returns the upper end of a bucket. */
+static uint64_t bucket_end(unsigned i)
+{
+        uint64_t ms = UINT64_C(1) << i / 2;
+
+        return (i % 2 ? 2 * ms : ms + MAX(ms / 2, UINT64_C(1))) * NSEC_PER_MSEC;
+}
+
+static void note(struct recent *r, uint64_t ns)
+{
+        r->ns[r->n++ % RECENT_MAX] = MAX(ns, UINT64_C(1));
+}
+
+static uint64_t median(const struct recent *r)
+{
+        unsigned n = MIN(r->n, (unsigned)RECENT_MAX);
+        uint64_t sorted[RECENT_MAX];
+
+        if (!n)
+                return 0;
+        for (unsigned i = 0; i < n; i++) {
+                unsigned k = i;
+
+                for (; k && sorted[k - 1] > r->ns[i]; k--)
+                        sorted[k] = sorted[k - 1];
+                sorted[k] = r->ns[i];
+        }
+        return sorted[n / 2];
+}
+
+/* The client has nothing to do from now on. */
+void habits_rest(const struct sched *s, struct client *c)
+{
+        if (!c->rests_since_ns)
+                c->rests_since_ns = MAX(s->now_ns, UINT64_C(1));
+}
+
+static uint64_t burst_so_far(const struct sched *s, const struct client *c)
+{
+        return client_run_ns(s, c) - c->burst_run_ns;
+}
+
+static void end_burst(const struct sched *s, struct client *c)
+{
+        uint64_t ns = burst_so_far(s, c);
+
+        if (ns) {
+                note(&c->bursts, ns);
+                note(&c->user->bursts, ns);
+        }
+        c->burst_run_ns = client_run_ns(s, c);
+}
+
+/* The client has something to do again. A burst ends with a gap that is worth a hand-off. */
+void habits_work(const struct sched *s, struct client *c)
+{
+        uint64_t gap;
+
+        if (!c->rests_since_ns)
+                return;
+        gap = s->now_ns - c->rests_since_ns;
+        if (gap >= habits_release(c, habits_handoff_cost(s, c)))
+                end_burst(s, c);
+        c->gaps[bucket(gap)]++;
+        if (++c->n_gaps == GAPS_MAX) {
+                c->n_gaps = 0;
+                for (unsigned i = 0; i < GAP_BUCKETS; i++)
+                        c->n_gaps += c->gaps[i] /= 2;
+        }
+        c->rests_since_ns = 0;
+}
+
+/* The client has ended: what it has done tells what its user's next clients will do. */
+void habits_leave(const struct sched *s, struct client *c)
+{
+        end_burst(s, c);
+}
+
+/* Returns how long a burst of c lasts, as far as is known; 0: nothing is known. */
+uint64_t habits_burst(const struct sched *s, const struct client *c)
+{
+        uint64_t ns = median(c->bursts.n ? &c->bursts : &c->user->bursts);
+
+        return ns ? MAX(ns, burst_so_far(s, c)) : 0;
+}
+
+/* Returns how long a gap of c must last before it is likely to last longer than `cost`, the time
+ * that a hand-off takes. Most programs have short gaps, between two kernels, and long ones, in
+ * which a person thinks. Ski rental is the bound: when staying has cost as much as leaving. */
+uint64_t habits_release(const struct client *c, uint64_t cost)
+{
+        unsigned shorter = 0, longer = 0, left, i;
+
+        for (i = 0; i < GAP_BUCKETS && bucket_end(i) <= cost; i++)
+                shorter += c->gaps[i];
+        for (unsigned k = i; k < GAP_BUCKETS; k++)
+                longer += c->gaps[k];
+        left = shorter / 100; /* the short gaps beyond the 99th percentile */
+        if (longer < LONG_GAPS_MIN || longer <= left)
+                return cost;
+        while (i && (left >= c->gaps[i - 1])) {
+                left -= c->gaps[i - 1];
+                i--;
+        }
+        return MIN(cost, i ? bucket_end(i - 1) : NSEC_PER_MSEC);
+}
+
+void habits_note_handoff(struct client *c, uint64_t ns)
+{
+        note(&c->costs, ns);
+}
+
+/* Returns what a hand-off to c costs. Before one is measured, it is the time to move half a card.
+ */
+uint64_t habits_handoff_cost(const struct sched *s, const struct client *c)
+{
+        uint64_t cost = median(&c->costs);
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct gpu *g = &s->gpu[gpu];
+
+                cost = MAX(cost, gpu_move_ns(g, c->costs.n ? c->accounts[gpu].usage.allocated
+                                                           : g->total / 2));
+        }
+        return cost;
+}

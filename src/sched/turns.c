@@ -1,0 +1,133 @@
+/* turns.c: owns the length of turns and the order in which clients are served. Must never change a
+ * byte count. */
+#include "sched/internal.h"
+
+#define TURN_MAX_NS (24 * 3600 * NSEC_PER_SEC) /* keeps sums of times within 63 bits */
+
+/* ---- how long ---- */
+
+/* Hand-offs may cost handoff_permille (p) of the time, so a turn lasts (1000 - p) / p times the
+ * cost of a hand-off. */
+static uint64_t quantum(const struct sched *s, uint64_t cost_ns)
+{
+        const struct sched_config *c = &s->config;
+        uint64_t p = c->handoff_permille;
+
+        if (c->quantum_ns)
+                return c->quantum_ns;
+        /* Limiting the cost first keeps the product small; the clamp would limit it anyway. */
+        cost_ns = MIN(cost_ns, c->quantum_max_ns);
+        return clamp_u64(cost_ns / p * (1000 - p), c->quantum_min_ns, c->quantum_max_ns);
+}
+
+uint64_t turns_quantum(const struct sched *s, const struct client *c)
+{
+        return quantum(s, habits_handoff_cost(s, c));
+}
+
+/* Returns how long c's next turn may last. */
+static uint64_t next_turn(const struct sched *s, const struct client *c)
+{
+        const uint64_t longest = turns_quantum(s, c), burst = habits_burst(s, c);
+
+        return burst ? clamp_u64(burst, MIN(s->config.quantum_min_ns, longest), longest) : longest;
+}
+
+void turns_begin(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        c->granted_ns = s->now_ns;
+        c->turn_end_ns = add_sat(s->now_ns, turns_quantum(s, c));
+        FOR_EACH_GPU_OF (c, gpu)
+                s->gpu[gpu].quantum_ns = turns_quantum(s, c);
+}
+
+bool turns_over(const struct sched *s, const struct client *c)
+{
+        return s->now_ns >= c->turn_end_ns;
+}
+
+/* True if the floor has time for c's next turn. */
+bool turns_floor_has(const struct sched *s, const struct client *c)
+{
+        return fair_floor_has(s, c, add_sat(turns_quantum(s, c), habits_handoff_cost(s, c)));
+}
+
+/* ---- in which order ---- */
+
+bool turns_before(const struct entry *a, const struct entry *b)
+{
+        if (a->priority != b->priority)
+                return a->priority > b->priority;
+        if (a->kind != b->kind)
+                return a->kind < b->kind;
+        if (a->debt_ns != b->debt_ns)
+                return a->debt_ns < b->debt_ns;
+        if (a->deadline_ns != b->deadline_ns)
+                return a->deadline_ns < b->deadline_ns;
+        return a->ticket < b->ticket;
+}
+
+/* Returns c's place in the queue for a turn of so many ns. A debt of up to one whole turn counts as
+ * none: otherwise a long burst would delay the next short one. */
+static struct entry place(const struct sched *s, struct client *c, uint64_t turn_ns)
+{
+        struct entry e = {
+                .c = c, .priority = client_rank(c), .kind = WAIT_RUN, .ticket = c->ticket};
+        const struct lag lag = fair_lag(s, c);
+        const int64_t turn = (int64_t)turns_quantum(s, c);
+
+        if (lag.user_ns > turn) {
+                e.debt_ns = lag.user_ns;
+                e.deadline_ns = lag.client_ns;
+        } else if (lag.client_ns > turn) {
+                e.debt_ns = 1; /* before users with a debt, after everybody else */
+                e.deadline_ns = lag.client_ns;
+        } else {
+                e.deadline_ns = lag.user_ns + lag.client_ns + (int64_t)MIN(turn_ns, TURN_MAX_NS);
+        }
+        return e;
+}
+
+struct entry turns_held(const struct sched *s, struct client *c)
+{
+        const struct lag lag = fair_lag(s, c);
+        struct entry e = place(s, c, next_turn(s, c));
+
+        e.ticket = UINT64_MAX; /* whoever waits came before */
+        if (turns_over(s, c))
+                return e;
+        e.debt_ns = 0;
+        e.deadline_ns =
+                lag.user_ns + lag.client_ns + (int64_t)MIN(c->turn_end_ns - s->now_ns, TURN_MAX_NS);
+        return e;
+}
+
+static bool has_handoff(const struct sched *s, const struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                if (s->gpu[gpu].handoff_since_ns && s->gpu[gpu].for_whom == client_id(s, c))
+                        return true;
+        }
+        return false;
+}
+
+struct entry turns_wanted(const struct sched *s, struct client *c)
+{
+        struct entry e;
+
+        if (c->lease && !turns_over(s, c)) {
+                e = turns_held(s, c);
+                e.kind = WAIT_GROWTH;
+                e.ticket = c->ticket;
+                return e;
+        }
+        e = place(s, c,
+                  MIN(add_sat(next_turn(s, c), habits_handoff_cost(s, c)), turns_quantum(s, c)));
+        if (has_handoff(s, c))
+                e.kind = WAIT_HANDOFF;
+        return e;
+}
