@@ -77,13 +77,14 @@ static struct user_on *user_on(struct sched *s, const struct client *c, unsigned
         return u;
 }
 
-/* True if c has the card's time now, or its memory moves in. While a victim drains, its kernels
- * have the card. */
+/* True if c has the card's time now, or its memory moves in. A victim that drains, or is overdue
+ * with its eviction, keeps the card from the next client, so the victim pays. */
 static bool occupies(const struct sched *s, const struct client *c, unsigned gpu)
 {
         const struct gpu *g = &s->gpu[gpu];
 
-        return c->lease || (g->handoff_since_ns && !g->drains && g->for_whom == client_id(s, c)) ||
+        return c->lease || (c->overdue && c->accounts[gpu].evicting) ||
+               (g->handoff_since_ns && !g->drains && g->for_whom == client_id(s, c)) ||
                (c->waiting && c->restoring && !account_missing(c, &c->accounts[gpu]));
 }
 
@@ -123,7 +124,7 @@ void fair_bill(struct sched *s, unsigned gpu)
         }
         g->drains = false;
         FOR_EACH_CLIENT_ON (s, gpu, c)
-                g->drains |= c->draining;
+                g->drains |= c->draining || (c->overdue && c->accounts[gpu].evicting);
         FOR_EACH_CLIENT_ON (s, gpu, c) {
                 if (occupies(s, c, gpu))
                         weights += weight(&c->accounts[gpu]);

@@ -30,6 +30,7 @@
 #define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */
 #define GAPS_MAX              256U                 /* then all counts are halved */
 #define LONG_GAPS_MIN         2U                   /* fewer long gaps tell nothing */
+#define SLOWEST_RATE_FACTOR   10U /* a client may move memory that much more slowly than others */
 #define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure the latency, not the bus */
 
 /* Running time after which the high-water mark of a client has halved. */
@@ -75,6 +76,7 @@ struct account {
         bool refuse_commit, refuse_unevictable, refuse_export; /* refusals to be sent */
 
         uint32_t sequence; /* number of the last LIMIT that was sent */
+        uint32_t answered; /* number of the last LIMIT that was acknowledged */
         uint32_t commit_of, unevictable_of, export_of;
         uint32_t refuse_commit_of, refuse_unevictable_of, refuse_export_of;
 
@@ -146,7 +148,7 @@ struct client {
         uint64_t rests_since_ns; /* since when the client has had nothing to do; 0: it has */
         unsigned n_gaps, gaps[GAP_BUCKETS];
 
-        uint64_t revoke_due_ns;
+        uint64_t revoke_due_ns; /* when a client that was asked to drain is overdue; 0: none was */
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns, unpreemptible_until_ns;
         uint64_t give_back_ns; /* when a client without room beside foreign processes gives back
@@ -415,6 +417,8 @@ void fair_spend(struct gpu *g, uint64_t cost_ns);
 /* ---- late.c ---- */
 void late_check(struct sched *s);
 void late_set_deadlines(struct sched *s, struct client *c);
+/* Notes that c has read the LIMIT with that sequence number. */
+void late_answer(struct client *c, struct account *a, uint32_t sequence);
 
 /* ---- settle.c ---- */
 void settle(struct sched *s);

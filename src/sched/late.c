@@ -17,6 +17,36 @@ static bool outstanding(const struct client *c, const struct account *a, const s
         return a->limit >= need || a->limit - a->usage.backed >= gpu_extent(g);
 }
 
+/* True if c was asked to drain and has not drained yet, although somebody still needs that. A
+ * frozen client need not answer. */
+static bool asked(const struct sched *s, const struct client *c)
+{
+        return c->lease && c->revoke_due_ns && !c->stands &&
+               (c->draining || s->gpu[c->revoke_gpu].wanted);
+}
+
+/* Nobody waits for an overdue client whose drains fail, so no head asks it. */
+static void ask_again(struct sched *s, struct client *c)
+{
+        const uint64_t when = MAX(c->retry_ns, c->unpreemptible_until_ns);
+
+        if (s->now_ns >= when)
+                policy_revoke(s, c, c->revoke_gpu);
+        else
+                wake_at(s, when);
+}
+
+/* A client that has only to acknowledge limits may be sent the next one before it could answer.
+ * Each answer renews its grace; where bytes must move, only they do. */
+void late_answer(struct client *c, struct account *a, uint32_t sequence)
+{
+        if (sequence > a->answered && sequence <= a->sequence) {
+                a->answered = sequence;
+                if (a->usage.backed <= a->limit && c->lease)
+                        a->due_ns = 0;
+        }
+}
+
 void late_check(struct sched *s)
 {
         for (unsigned i = 0; i < s->clients; i++) {
@@ -26,7 +56,7 @@ void late_check(struct sched *s)
 
                 if (!c->used || c->lost)
                         continue;
-                late = c->draining && s->now_ns >= c->revoke_due_ns;
+                late = asked(s, c) && s->now_ns >= c->revoke_due_ns;
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
 
@@ -49,8 +79,10 @@ void late_set_deadlines(struct sched *s, struct client *c)
 
         if (c->lost)
                 return;
-        if (c->draining && s->now_ns < c->revoke_due_ns)
+        if (asked(s, c) && s->now_ns < c->revoke_due_ns)
                 wake_at(s, c->revoke_due_ns);
+        else if (asked(s, c) && !c->draining)
+                ask_again(s, c);
         FOR_EACH_GPU_OF (c, gpu) {
                 struct account *a = &c->accounts[gpu];
 

@@ -299,8 +299,8 @@ static void begin_evicting(const struct sched *s, struct account *a)
         a->evict_since_ns = s->now_ns;
 }
 
-/* Progress on one GPU starts the grace period anew on all of them, because a client may move the
- * memory of its GPUs one after the other. */
+/* Starts the grace period anew, on all GPUs: a client may move the memory of its GPUs one after the
+ * other. */
 static void renew_grace(struct client *c)
 {
         unsigned gpu;
@@ -309,10 +309,44 @@ static void renew_grace(struct client *c)
                 c->accounts[gpu].due_ns = 0;
 }
 
+static uint64_t bought_ns(const struct gpu *g, uint64_t bytes)
+{
+        return SLOWEST_RATE_FACTOR * gpu_move_ns(g, bytes);
+}
+
+/* Moved bytes buy time, at a rate that is far below the card's. So a client that moves a few bytes
+ * now and then becomes overdue. */
+static void buy_time(struct sched *s, const struct gpu *g, struct client *c, uint64_t bytes)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                uint64_t *due_ns = &c->accounts[gpu].due_ns;
+
+                if (*due_ns)
+                        *due_ns = MIN(add_sat(*due_ns, bought_ns(g, bytes)),
+                                      s->now_ns + s->config.grace_ns);
+        }
+}
+
+/* Moves in the wrong direction cost as much, unless c may not know its limit yet. */
+static void pay_back(const struct gpu *g, struct client *c, uint64_t bytes)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                uint64_t *due_ns = &c->accounts[gpu].due_ns;
+
+                if (*due_ns)
+                        *due_ns = MAX(sub_sat(*due_ns, bought_ns(g, bytes)), UINT64_C(1));
+        }
+}
+
 void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct account *a,
                       const struct sched_usage *u, bool acknowledged)
 {
         uint64_t backed_before = a->usage.backed, allocated_before = a->usage.allocated;
+        const bool evicting = backed_before > a->limit;
         bool gave = acknowledged && (a->held > a->limit || a->commit_held > a->commit);
 
         take_out(g, a);
@@ -345,8 +379,16 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                 }
         }
         put_in(g, a);
-        if (gave || (a->usage.backed != backed_before && !PLANTED(PROGRESS_IGNORED)))
+        if (gave)
                 renew_grace(c);
+        else if (!PLANTED(PROGRESS_IGNORED))
+                buy_time(s, g, c,
+                         evicting ? sub_sat(backed_before, a->usage.backed)
+                                  : sub_sat(a->usage.backed, backed_before));
+        if (acknowledged)
+                pay_back(g, c,
+                         evicting ? sub_sat(a->usage.backed, backed_before)
+                                  : sub_sat(backed_before, a->usage.backed));
         if (a->limit_dirty)
                 actions_mark(s, c);
 }
@@ -381,12 +423,10 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
         /* No caller lowers the limit of a client with a lease below its backed bytes. */
         if (limit < a->usage.backed && !c->lease)
                 begin_evicting(s, a);
-        /* A raised limit keeps the deadline. Otherwise small additions would keep an inactive
-         * client from ever being late. */
-        if (limit < a->limit) {
+        /* The deadline stays. Otherwise small changes would keep an inactive client from ever being
+         * late. */
+        if (limit < a->limit)
                 a->unsure = true;
-                a->due_ns = 0;
-        }
         a->limit = limit;
         a->held = PLANTED(PROMISED_BYTES) ? limit : MAX(a->held, limit);
         put_in(&s->gpu[gpu], a);

@@ -304,9 +304,11 @@ void policy_revoke(struct sched *s, struct client *v, unsigned gpu)
         v->yielding = true;
         v->send_revoke = true;
         v->revoke_patience_ns = s->config.patience_ns << doublings;
-        v->revoke_due_ns = add_sat(s->now_ns, add_sat(v->revoke_patience_ns, s->config.grace_ns));
+        /* A failed drain does not prolong the time in which the client must give way. */
+        if (!v->revoke_due_ns)
+                v->revoke_due_ns =
+                        add_sat(s->now_ns, add_sat(v->revoke_patience_ns, s->config.grace_ns));
         v->revoke_gpu = gpu;
-        wake_at(s, v->revoke_due_ns);
         actions_mark(s, v);
 }
 

@@ -375,6 +375,7 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
         ledger_set_usage(s, &s->gpu[gpu], c, a, u,
                          (limit_sequence == a->sequence && !a->limit_dirty) ||
                                  PLANTED(STALE_USAGE));
+        late_answer(c, a, limit_sequence);
         a->need = MIN(a->need, a->usage.allocated); /* a waiting client can free memory */
         c->poisoned = flags & SCHED_POISONED;
         client_update_waiting(s, c);
@@ -576,7 +577,7 @@ int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t 
                 return -ESTALE;
         if (c->stands && !stands) {
                 c->drain_failures = 0;
-                c->retry_ns = 0;
+                c->retry_ns = c->revoke_due_ns = 0;
         }
         c->stands = stands && c->lease;
         end(s, out);

@@ -365,6 +365,7 @@ void settle_grant(struct sched *s, struct client *c)
         unsigned gpu;
 
         c->lease = ++s->leases;
+        c->revoke_due_ns = 0;
         c->last_active_ns = s->now_ns;
         c->idle = c->restoring = c->waiting = c->yielding = false;
         c->send_grant = true;

@@ -317,11 +317,12 @@ void drained(struct world *w, struct process *p)
         p->draining = false;
         if (p->stubborn || (p->paused && p->parks) || (w->o.accidents && chance(w, 20))) {
                 w->counts.drain_failures++;
+                p->failed = true;
                 send_lease(w, p, UP_DRAIN_FAILED, lease);
         } else {
                 p->old_lease = p->lease_known ? lease : 0;
                 p->lease = 0;
-                p->idle = false;
+                p->idle = p->failed = false;
                 for (unsigned i = 0; i < w->o.gpus; i++)
                         p->gpu[i].request_sent = false;
                 send_lease(w, p, UP_DRAINED, lease);

@@ -63,7 +63,7 @@ void perform(struct world *w, struct sched_actions *out)
                         }
                         if (out->list[i].type == SCHED_DO_OVERDUE) {
                                 w->counts.overdue++;
-                                if (p && calm(w))
+                                if (p && calm(w) && !p->failed)
                                         fail(w, "overdue, though it answers", number(w, p));
                         } else if (p && p->connected)
                                 push(w, &p->down, &m);

@@ -72,6 +72,7 @@ struct process {
         bool lease_known;          /* the lease was granted on this connection */
         bool draining;
         bool stubborn; /* drains of the process fail */
+        bool failed;   /* a drain of this lease has failed */
         bool cramped;  /* host memory is full: nothing can leave the card */
         bool paused;   /* a person's order has frozen the process */
         bool parks;    /* while paused, the process keeps its memory on the card */

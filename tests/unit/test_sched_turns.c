@@ -374,7 +374,46 @@ static void a_client_that_never_drains_is_left_alone_for_a_while(void **state)
         assert_false(flags_of(b, a) & SCHED_UNPREEMPTIBLE);
         pass(b, 6 * NSEC_PER_SEC); /* 8 times the first patience since the last try */
         assert_true(a->revoked);
-        assert_false(a->overdue);
+        assert_true(flags_of(b, a) & SCHED_OVERDUE);
+        drained(b, a);
+        usage(b, a);
+        assert_false(flags_of(b, a) & SCHED_OVERDUE);
+}
+
+static void a_client_that_never_drains_is_named(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB);
+        uint64_t start;
+
+        (void)waiter(b, 0, 400 * MIB);
+        pass(b, FIXED_QUANTUM_NS);
+        start = b->now_ns;
+        for (unsigned i = 0; i < 80 && !a->overdue; i++) {
+                if (a->revoked)
+                        drain_failed(b, a);
+                pass(b, NSEC_PER_SEC / 10);
+        }
+        assert_true(a->overdue); /* the daemon says so, and may kill it */
+        assert_in_range(b->now_ns - start, 7 * NSEC_PER_SEC, 8 * NSEC_PER_SEC);
+}
+
+static void requests_without_work_keep_no_memory(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t;
+
+        drained(b, a);
+        pass(b, NSEC_PER_SEC);
+        t = waiter(b, 0, 900 * MIB);
+        for (unsigned i = 0; i < 100; i++) {
+                want(b, a, &(struct sched_request){.need = 900 * MIB});
+                pass(b, 5 * NSEC_PER_MSEC);
+        }
+        assert_int_equal(a->limit[0], 70 * MIB);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
 }
 
 /* The host has no room for the client's memory, and the client reports this. */
@@ -543,10 +582,8 @@ static void an_overdue_client_earns_no_gpu_time_until_it_answers(void **state)
         assert_true(until_overdue >= FIXED_QUANTUM_NS);
         pass(b, 3600 * NSEC_PER_SEC);
         assert_int_equal(run_time(b, a) / NSEC_PER_SEC, until_overdue / NSEC_PER_SEC);
-        drain_failed(b, a); /* a answers again, and still has its turn */
-        until_overdue = run_time(b, a);
-        pass(b, NSEC_PER_SEC);
-        assert_int_equal(run_time(b, a), until_overdue + NSEC_PER_SEC);
+        drained(b, a);
+        assert_false(flags_of(b, a) & SCHED_OVERDUE);
 }
 
 static void an_eviction_without_progress_is_overdue(void **state)
@@ -558,17 +595,57 @@ static void an_eviction_without_progress_is_overdue(void **state)
         pass(b, NSEC_PER_SEC);
         drained(b, a);
         usage(b, a);
-        for (unsigned i = 0; i < 4; i++) {
-                pass(b, 4 * NSEC_PER_SEC); /* slow, but it evicts */
-                a->backed[0] -= 10 * MIB;
-                usage(b, a);
-        }
+        pass(b, 4 * NSEC_PER_SEC);
+        a->backed[0] -= 200 * MIB; /* buys 105 ms, at a tenth of 20 GB/s */
+        usage(b, a);
+        pass(b, 1100 * NSEC_PER_MSEC);
         assert_false(a->overdue);
-        pass(b, 5 * NSEC_PER_SEC);
+        pass(b, 10 * NSEC_PER_MSEC);
         assert_true(a->overdue);
-        a->backed[0] -= 10 * MIB;
+        a->backed[0] -= 200 * MIB;
         usage(b, a);
         assert_false(flags_of(b, a) & SCHED_OVERDUE);
+}
+
+/* A client may not keep its memory by moving very little of it. */
+static void a_byte_now_and_then_is_no_progress(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 500 * MIB), *c = runner(b, 0, 400 * MIB),
+                      *t = waiter(b, 0, 400 * MIB);
+
+        pass(b, NSEC_PER_SEC);
+        assert_true(a->revoked);
+        drained(b, a);
+        usage(b, a);
+        for (unsigned i = 0; i < 8; i++) {
+                pass(b, 3 * NSEC_PER_SEC / 4);
+                a->backed[0]--;
+                usage(b, a);
+        }
+        assert_true(flags_of(b, a) & SCHED_OVERDUE);
+        assert_true(c->revoked); /* it gives way instead */
+        drained(b, c);
+        evict_to(b, c, c->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+}
+
+static void moving_bytes_to_and_fro_is_no_progress(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB);
+
+        (void)waiter(b, 0, 900 * MIB);
+        pass(b, NSEC_PER_SEC);
+        drained(b, a);
+        usage(b, a);
+        for (unsigned i = 0; i < 60; i++) {
+                a->backed[0] += (i % 2 ? 1 : -1) * 100 * (int64_t)MIB;
+                usage(b, a);
+                pass(b, NSEC_PER_SEC / 10);
+        }
+        assert_true(flags_of(b, a) & SCHED_OVERDUE);
 }
 
 static void a_client_that_moves_one_gpu_after_another_is_not_overdue(void **state)
@@ -582,13 +659,12 @@ static void a_client_that_moves_one_gpu_after_another_is_not_overdue(void **stat
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 500 * MIB}, .run = true});
         assert_int_equal(t->limit[1], 500 * MIB);
         usage_as_of(b, t, 1, t->sequence[1]);
-        for (unsigned i = 0; i < 5; i++) {
-                pass(b, 4 * NSEC_PER_SEC);
-                t->backed[0] += 100 * MIB;
-                usage(b, t);
-        }
+        pass(b, 4990 * NSEC_PER_MSEC);
+        t->backed[0] += 400 * MIB; /* buys 210 ms for the other GPU, too */
+        usage(b, t);
+        pass(b, 200 * NSEC_PER_MSEC);
         assert_false(t->overdue);
-        pass(b, 5 * NSEC_PER_SEC);
+        pass(b, 50 * NSEC_PER_MSEC);
         assert_true(t->overdue);
 }
 
@@ -1126,6 +1202,10 @@ int main(void)
                 cmocka_unit_test(skipped_time_does_not_use_up_the_grace_period),
                 cmocka_unit_test(a_client_that_cannot_evict_all_memory_gets_the_rest_back),
                 cmocka_unit_test(an_eviction_without_progress_is_overdue),
+                cmocka_unit_test(a_byte_now_and_then_is_no_progress),
+                cmocka_unit_test(moving_bytes_to_and_fro_is_no_progress),
+                cmocka_unit_test(requests_without_work_keep_no_memory),
+                cmocka_unit_test(a_client_that_never_drains_is_named),
                 cmocka_unit_test(a_rising_limit_does_not_excuse_a_client_that_restores_nothing),
                 cmocka_unit_test(a_rest_smaller_than_an_extent_makes_no_client_overdue),
                 cmocka_unit_test(a_client_that_moves_one_gpu_after_another_is_not_overdue),
