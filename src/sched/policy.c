@@ -143,7 +143,7 @@ static bool may_interrupt(struct sched *s, struct client *v, const struct demand
         const struct entry held = turns_held(s, v);
         uint64_t at_ns = v->granted_ns + s->config.quantum_min_ns;
 
-        if (!d->head || !habits_burst(s, d->head))
+        if (!d->head || !habits_burst(s, d->head) || (v->idle && s->config.idle_release_ns))
                 return false;
         if (d->entry.debt_ns) {
                 wake_at(s, s->now_ns + MAX(fair_wait(s, d->head), DEBT_CHECK_NS));
