@@ -90,12 +90,17 @@ void habits_leave(const struct sched *s, struct client *c)
         end_burst(s, c);
 }
 
-/* Returns how long a burst of c lasts, as far as is known; 0: nothing is known. */
+/* Returns how long a burst of c lasts, as far as is known. 0: nothing is known, or the burst has
+ * outlasted all recent ones, so that c must be taken for a batch job. */
 uint64_t habits_burst(const struct sched *s, const struct client *c)
 {
-        uint64_t ns = median(c->bursts.n ? &c->bursts : &c->user->bursts);
+        const struct recent *r = c->bursts.n ? &c->bursts : &c->user->bursts;
+        const uint64_t so_far = burst_so_far(s, c);
+        uint64_t longest = 0;
 
-        return ns ? MAX(ns, burst_so_far(s, c)) : 0;
+        for (unsigned i = 0; i < MIN(r->n, (unsigned)RECENT_MAX); i++)
+                longest = MAX(longest, r->ns[i]);
+        return so_far <= longest ? MAX(median(r), so_far) : 0;
 }
 
 /* Returns how long a gap of c must last before it is likely to last longer than `cost`, the time

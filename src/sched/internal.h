@@ -138,6 +138,7 @@ struct client {
 
         uint64_t lease;
         uint64_t granted_ns, turn_end_ns; /* the turn begins with the grant */
+        uint64_t burst_end_ns;            /* when the burst ends if it is like the recent ones */
         uint64_t last_active_ns;
         uint64_t ticket;
         uint64_t unevictable_ticket; /* 0: the client does not wait for unevictable bytes */

@@ -39,6 +39,7 @@ void turns_begin(struct sched *s, struct client *c)
 
         c->granted_ns = s->now_ns;
         c->turn_end_ns = add_sat(s->now_ns, turns_quantum(s, c));
+        c->burst_end_ns = add_sat(s->now_ns, next_turn(s, c));
         FOR_EACH_GPU_OF (c, gpu)
                 s->gpu[gpu].quantum_ns = turns_quantum(s, c);
 }
@@ -93,14 +94,14 @@ static struct entry place(const struct sched *s, struct client *c, uint64_t turn
 struct entry turns_held(const struct sched *s, struct client *c)
 {
         const struct lag lag = fair_lag(s, c);
+        const uint64_t end_ns = s->now_ns < c->burst_end_ns ? c->burst_end_ns : c->turn_end_ns;
         struct entry e = place(s, c, next_turn(s, c));
 
         e.ticket = UINT64_MAX; /* whoever waits came before */
         if (turns_over(s, c))
                 return e;
         e.debt_ns = 0;
-        e.deadline_ns =
-                lag.user_ns + lag.client_ns + (int64_t)MIN(c->turn_end_ns - s->now_ns, TURN_MAX_NS);
+        e.deadline_ns = lag.user_ns + lag.client_ns + (int64_t)MIN(end_ns - s->now_ns, TURN_MAX_NS);
         return e;
 }
 
