@@ -88,12 +88,6 @@ static bool occupies(const struct sched *s, const struct client *c, unsigned gpu
                (c->waiting && c->restoring && !account_missing(c, &c->accounts[gpu]));
 }
 
-/* Clients that run beside each other share the bill by their bytes. */
-static uint64_t weight(const struct account *a)
-{
-        return account_charge(a) / MIB + 1;
-}
-
 /* Returns so many thousandths of a time, counted for an hour at most. */
 static int64_t part(uint64_t ns, unsigned permille)
 {
@@ -106,7 +100,6 @@ void fair_bill(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
         const uint64_t ns = s->now_ns - g->billed_ns;
-        uint64_t weights = 0;
         struct client *c;
 
         if (!g->present || !ns)
@@ -122,26 +115,34 @@ void fair_bill(struct sched *s, unsigned gpu)
                 g->uncontested_ns += each;
                 return;
         }
-        g->drains = false;
-        FOR_EACH_CLIENT_ON (s, gpu, c)
-                g->drains |= c->draining || (c->overdue && c->accounts[gpu].evicting);
-        FOR_EACH_CLIENT_ON (s, gpu, c) {
-                if (occupies(s, c, gpu))
-                        weights += weight(&c->accounts[gpu]);
-        }
         FOR_EACH_CLIENT_ON (s, gpu, c) {
                 struct account *a = &c->accounts[gpu];
                 struct user_on *u;
                 uint64_t bill;
 
-                if (!occupies(s, c, gpu))
+                if (!a->weight)
                         continue;
-                bill = (uint64_t)((double)ns * (double)weight(a) / (double)weights);
+                bill = (uint64_t)((double)ns * (double)a->weight / (double)g->weights);
                 u = user_on(s, c, gpu);
                 if (c->promoted)
                         g->floor_ns -= (int64_t)bill;
                 charge(&u->clients, &a->share, bill);
                 charge(&g->users, &u->share, bill);
+        }
+}
+
+void fair_weigh(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct client *c;
+
+        g->weights = 0;
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
+                struct account *a = &c->accounts[gpu];
+
+                /* Clients that run beside each other share the bill by their bytes. */
+                a->weight = occupies(s, c, gpu) ? account_charge(a) / MIB + 1 : 0;
+                g->weights += a->weight;
         }
 }
 
@@ -206,20 +207,24 @@ uint64_t fair_wait(const struct sched *s, const struct client *c)
 
 /* ---- the floor of lower priorities ---- */
 
-bool fair_floor_has(const struct sched *s, const struct client *c, uint64_t turn_ns)
+uint64_t fair_floor_wait(const struct sched *s, const struct client *c, uint64_t turn_ns)
 {
-        bool lower = false;
+        const int64_t turn = (int64_t)MIN(turn_ns, (uint64_t)FLOOR_MAX_NS);
+        uint64_t wait_ns = UINT64_MAX;
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
+                uint64_t ns = 0;
 
-                lower |= c->priority < g->top_priority;
-                if (c->priority < g->top_priority &&
-                    g->floor_ns < (int64_t)MIN(turn_ns, (uint64_t)FLOOR_MAX_NS))
-                        return false;
+                if (c->priority >= g->top_priority)
+                        continue;
+                if (g->floor_ns < turn)
+                        ns = (uint64_t)(turn - g->floor_ns) / s->config.floor_permille * 1000 +
+                             1000;
+                wait_ns = wait_ns == UINT64_MAX ? ns : MAX(wait_ns, ns);
         }
-        return lower;
+        return wait_ns;
 }
 
 /* ---- the credit for hand-offs ---- */

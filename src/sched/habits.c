@@ -22,16 +22,11 @@ static uint64_t bucket_end(unsigned i)
 
 static void note(struct recent *r, uint64_t ns)
 {
-        r->ns[r->n++ % RECENT_MAX] = MAX(ns, UINT64_C(1));
-}
-
-static uint64_t median(const struct recent *r)
-{
-        unsigned n = MIN(r->n, (unsigned)RECENT_MAX);
         uint64_t sorted[RECENT_MAX];
+        unsigned n;
 
-        if (!n)
-                return 0;
+        r->ns[r->n++ % RECENT_MAX] = MAX(ns, UINT64_C(1));
+        n = MIN(r->n, (unsigned)RECENT_MAX);
         for (unsigned i = 0; i < n; i++) {
                 unsigned k = i;
 
@@ -39,7 +34,8 @@ static uint64_t median(const struct recent *r)
                         sorted[k] = sorted[k - 1];
                 sorted[k] = r->ns[i];
         }
-        return sorted[n / 2];
+        r->median_ns = sorted[n / 2];
+        r->longest_ns = sorted[n - 1];
 }
 
 /* The client has nothing to do from now on. */
@@ -96,11 +92,8 @@ uint64_t habits_burst(const struct sched *s, const struct client *c)
 {
         const struct recent *r = c->bursts.n ? &c->bursts : &c->user->bursts;
         const uint64_t so_far = burst_so_far(s, c);
-        uint64_t longest = 0;
 
-        for (unsigned i = 0; i < MIN(r->n, (unsigned)RECENT_MAX); i++)
-                longest = MAX(longest, r->ns[i]);
-        return so_far <= longest ? MAX(median(r), so_far) : 0;
+        return so_far <= r->longest_ns ? MAX(r->median_ns, so_far) : 0;
 }
 
 /* Returns how long a gap of c must last before it is likely to last longer than `cost`, the time
@@ -133,7 +126,7 @@ void habits_note_handoff(struct client *c, uint64_t ns)
  */
 uint64_t habits_handoff_cost(const struct sched *s, const struct client *c)
 {
-        uint64_t cost = median(&c->costs);
+        uint64_t cost = c->costs.median_ns;
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {

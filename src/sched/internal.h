@@ -54,6 +54,7 @@ struct division {
 struct recent {
         unsigned n;
         uint64_t ns[RECENT_MAX];
+        uint64_t median_ns, longest_ns;
 };
 
 /* One client on one GPU. */
@@ -98,6 +99,7 @@ struct account {
         uint64_t reserve;     /* limit that a waiting client must reach before its turn */
 
         struct share share; /* fair.c */
+        uint64_t weight;    /* fair.c: share of the card's bill; 0: the client pays nothing */
 
         uint64_t due_ns; /* when the client is overdue without progress; 0: it owes nothing */
         uint64_t evict_from, evict_since_ns;
@@ -174,6 +176,8 @@ struct client {
 struct gpu {
         bool present;
         struct client *first, *last; /* list of the attached clients */
+        uint32_t linked;             /* mask of the GPUs that those clients use */
+        uint64_t next_ns;            /* the next time at which this GPU needs a look */
         uint64_t total, foreign;
         uint64_t shortage; /* bytes reported in SHORT since the foreign use was last measured */
         uint64_t yield;    /* bytes that idle clients still have to give up for foreign processes */
@@ -184,6 +188,7 @@ struct gpu {
         /* Results of the last settle. */
         uint64_t immovable;    /* movable bytes of clients that cannot be asked now */
         uint64_t over;         /* charge above the usable bytes before anything was granted */
+        uint64_t commit_max;   /* largest commit, without exported bytes */
         uint64_t promise_over; /* largest commit above its room before anything was granted */
         uint64_t allocated;    /* allocated bytes of all attached clients, evicted ones included */
         struct client *head;   /* the first client that lacks bytes here; NULL: none does */
@@ -208,7 +213,8 @@ struct gpu {
 
         /* fair.c */
         struct division users;
-        bool drains;            /* a client drains */
+        bool drains;            /* a client drains, or is overdue with its eviction */
+        uint64_t weights;       /* sum over the accounts */
         uint64_t billed_ns;     /* the time up to which all bills are written */
         int64_t uncontested_ns; /* time of each user in which nobody waited */
         int64_t credit_ns;      /* time that hand-offs may cost now */
@@ -236,11 +242,14 @@ enum wait_kind {
 struct sched {
         struct sched_config config;
         uint64_t now_ns, next_ns;
+        uint64_t wake_ns;    /* the next time at which this event's cards need a look */
+        uint32_t touched;    /* mask of the GPUs that this event may change */
         uint64_t settled_ns; /* time of the last event that was no error */
         bool started;        /* the first event has come */
         bool again; /* another pass is due: a client that was already served now lacks less */
         uint64_t restart_until_ns;
         uint64_t leases, tickets;
+        unsigned commits_requested; /* number of accounts that wait for an answer */
         uint64_t random;
         struct user *user;   /* array of clients_max */
         uint64_t host_taken; /* bytes of host memory used for other purposes than evictions */
@@ -248,6 +257,7 @@ struct sched {
         unsigned gpus;       /* number of the highest present GPU, plus one */
         struct gpu gpu[SCHED_GPUS_MAX];
         unsigned clients; /* number of the highest slot ever used, plus one */
+        unsigned free;    /* no slot below this one is free */
         struct client *client;
         struct entry *order; /* array of 2 * clients_max */
         unsigned n_order;
@@ -264,6 +274,37 @@ struct sched {
 /* Iterates over every client that is attached to the GPU. The caller declares c. */
 #define FOR_EACH_CLIENT_ON(s, number, c) \
         for ((c) = (s)->gpu[number].first; (c); (c) = (c)->accounts[number].next)
+
+/* Iterates over the GPUs that this event may change. The caller declares v, an unsigned. */
+#define FOR_EACH_TOUCHED_GPU(s, v)                                                              \
+        for (uint32_t _gpus = (s)->touched; _gpus && ((v) = (unsigned)__builtin_ctz(_gpus), 1); \
+             _gpus &= _gpus - 1)
+
+/* Iterates over the clients of those GPUs, each once: under its lowest such GPU. */
+static inline struct client *touched_next(const struct sched *s, const struct client *c)
+{
+        uint32_t left = s->touched;
+        struct client *n = NULL;
+        unsigned gpu;
+
+        if (c) {
+                gpu = (unsigned)__builtin_ctz(c->gpus & s->touched);
+                left &= ~((UINT32_C(2) << gpu) - 1);
+                n = c->accounts[gpu].next;
+                while (n && (unsigned)__builtin_ctz(n->gpus & s->touched) != gpu)
+                        n = n->accounts[gpu].next;
+        }
+        for (; !n && left; left &= left - 1) {
+                gpu = (unsigned)__builtin_ctz(left);
+                n = s->gpu[gpu].first;
+                while (n && (unsigned)__builtin_ctz(n->gpus & s->touched) != gpu)
+                        n = n->accounts[gpu].next;
+        }
+        return n;
+}
+
+#define FOR_EACH_TOUCHED_CLIENT(s, c) \
+        for ((c) = touched_next(s, NULL); (c); (c) = touched_next(s, c))
 
 static inline sched_client client_id(const struct sched *s, const struct client *c)
 {
@@ -282,7 +323,7 @@ static inline uint64_t clamp_u64(uint64_t v, uint64_t low, uint64_t high)
 
 static inline void wake_at(struct sched *s, uint64_t ns)
 {
-        s->next_ns = MIN(s->next_ns, ns);
+        s->wake_ns = MIN(s->wake_ns, ns);
 }
 
 static inline bool client_unpreemptible(const struct sched *s, const struct client *c)
@@ -320,6 +361,54 @@ static inline unsigned client_flags(const struct sched *s, const struct client *
                (client_unpreemptible(s, c) ? SCHED_UNPREEMPTIBLE : 0);
 }
 
+/* ---- the bytes of an account ---- */
+
+/* Returns the movable plus the exported bytes that count as c's. */
+static inline uint64_t account_held(const struct account *a)
+{
+        return MAX(a->held, a->usage.backed);
+}
+
+static inline uint64_t account_movable(const struct account *a)
+{
+        return sub_sat(account_held(a), a->exported);
+}
+
+/* Returns the unevictable bytes without the exported ones. */
+static inline uint64_t account_own_unevictable(const struct account *a)
+{
+        uint64_t known = MAX(a->usage.unevictable, a->unevictable_measured);
+
+        if (PLANTED(ALLOWED_NOT_CHARGED))
+                return known;
+        return MAX(a->unevictable_allowed, known);
+}
+
+static inline uint64_t account_unevictable(const struct account *a)
+{
+        return account_own_unevictable(a) + a->exported;
+}
+
+static inline uint64_t account_charge(const struct account *a)
+{
+        return account_movable(a) + account_unevictable(a);
+}
+
+/* Returns the part of the commit that may lie on the host. */
+static inline uint64_t account_commit(const struct account *a)
+{
+        return sub_sat(a->commit_held, a->exported);
+}
+
+/* Returns the bytes that must be backed before c can run on, at most c's commit. A client that has
+ * asked to run on one GPU needs its memory on its other GPUs, too. */
+static inline uint64_t account_need(const struct client *c, const struct account *a)
+{
+        if (a->run)
+                return MIN(a->need, a->commit_held);
+        return c->lease ? 0 : MIN(a->usage.allocated, a->commit_held);
+}
+
 /* ---- ledger.c ---- */
 uint64_t gpu_capacity(const struct gpu *g);
 uint64_t gpu_move_ns(const struct gpu *g, uint64_t bytes); /* at the measured rate */
@@ -328,13 +417,6 @@ uint64_t gpu_headroom(const struct gpu *g);
 uint64_t gpu_usable(const struct gpu *g); /* capacity less headroom */
 uint64_t gpu_unevictable_budget(const struct sched *s, const struct gpu *g);
 uint64_t gpu_visible(const struct sched *s, const struct gpu *g);
-uint64_t account_commit(const struct account *a);          /* part that may lie on the host */
-uint64_t account_held(const struct account *a);            /* movable plus exported bytes */
-uint64_t account_movable(const struct account *a);         /* charge less unevictable bytes */
-uint64_t account_own_unevictable(const struct account *a); /* bytes without the exported ones */
-uint64_t account_unevictable(const struct account *a);
-uint64_t account_charge(const struct account *a);
-uint64_t account_need(const struct client *c, const struct account *a);
 /* True if it is certain that all needed bytes are on the card. */
 bool account_resident(const struct client *c, const struct account *a);
 uint64_t account_missing(const struct client *c, const struct account *a);
@@ -370,7 +452,7 @@ void ledger_set_unevictable_measured(struct sched *s, struct client *c, unsigned
 uint64_t turns_quantum(const struct sched *s, const struct client *c);
 void turns_begin(struct sched *s, struct client *c);
 bool turns_over(const struct sched *s, const struct client *c);
-bool turns_floor_has(const struct sched *s, const struct client *c);
+uint64_t turns_floor_wait(const struct sched *s, const struct client *c);
 bool turns_before(const struct entry *a, const struct entry *b);
 /* Returns the place of a waiting client in the queue. */
 struct entry turns_wanted(const struct sched *s, struct client *c);
@@ -402,6 +484,8 @@ void fair_detach(struct sched *s, struct client *c, unsigned gpu);
 /* Says that c began or ceased to wait or to hold a lease. */
 void fair_update(struct sched *s, struct client *c);
 void fair_bill(struct sched *s, unsigned gpu);
+/* Sets what part of the card's bill each client will pay from now on. */
+void fair_weigh(struct sched *s, unsigned gpu);
 
 /* The service above the mean: of c's user among all users, and of c among its user's clients. The
  * worst of c's GPUs counts. */
@@ -410,8 +494,9 @@ struct lag {
 };
 struct lag fair_lag(const struct sched *s, const struct client *c);
 uint64_t fair_wait(const struct sched *s, const struct client *c);
-/* True if the floor of all of c's GPUs has time for so long a turn. */
-bool fair_floor_has(const struct sched *s, const struct client *c, uint64_t turn_ns);
+/* Returns the time until the floor of c's GPUs has time for so long a turn. UINT64_MAX: nobody
+ * there has a higher priority. */
+uint64_t fair_floor_wait(const struct sched *s, const struct client *c, uint64_t turn_ns);
 uint64_t fair_credit_wait(const struct sched *s, const struct gpu *g, uint64_t cost_ns);
 void fair_spend(struct gpu *g, uint64_t cost_ns);
 
@@ -431,6 +516,8 @@ void settle_grant(struct sched *s, struct client *c);
  * without_foreign: as if there were no foreign processes. */
 bool settle_fits(const struct sched *s, const struct client *c, bool without_foreign);
 void client_update_waiting(struct sched *s, struct client *c);
+/* Updates c's state, flags and times. */
+void client_refresh(struct sched *s, struct client *c);
 void client_new_ticket(struct sched *s, struct client *c);
 
 /* ---- foreign.c ---- */

@@ -165,7 +165,7 @@ static const char *check_order(const struct sched *s, unsigned gpu)
         struct entry first, e;
 
         if (!h || s->gpu[gpu].head_unevictable || h->lease || s->gpu[gpu].over ||
-            s->now_ns != s->settled_ns)
+            s->now_ns != s->settled_ns || !(s->touched & UINT32_C(1) << gpu))
                 return NULL;
         first = turns_wanted(s, h);
         FOR_EACH_CLIENT_ON (s, gpu, c) {

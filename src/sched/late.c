@@ -49,12 +49,13 @@ void late_answer(struct client *c, struct account *a, uint32_t sequence)
 
 void late_check(struct sched *s)
 {
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct client *c = &s->client[i];
+        struct client *c;
+
+        FOR_EACH_TOUCHED_CLIENT (s, c) {
                 bool late;
                 unsigned gpu;
 
-                if (!c->used || c->lost)
+                if (c->lost)
                         continue;
                 late = asked(s, c) && s->now_ns >= c->revoke_due_ns;
                 FOR_EACH_GPU_OF (c, gpu) {

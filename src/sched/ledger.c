@@ -48,49 +48,6 @@ uint64_t gpu_visible(const struct sched *s, const struct gpu *g)
         return sub_sat(g->total, gpu_headroom(g) + gpu_unevictable_budget(s, g));
 }
 
-uint64_t account_commit(const struct account *a)
-{
-        return sub_sat(a->commit_held, a->exported);
-}
-
-uint64_t account_held(const struct account *a)
-{
-        return MAX(a->held, a->usage.backed);
-}
-
-uint64_t account_movable(const struct account *a)
-{
-        return sub_sat(account_held(a), a->exported);
-}
-
-uint64_t account_own_unevictable(const struct account *a)
-{
-        uint64_t known = MAX(a->usage.unevictable, a->unevictable_measured);
-
-        if (PLANTED(ALLOWED_NOT_CHARGED))
-                return known;
-        return MAX(a->unevictable_allowed, known);
-}
-
-uint64_t account_unevictable(const struct account *a)
-{
-        return account_own_unevictable(a) + a->exported;
-}
-
-uint64_t account_charge(const struct account *a)
-{
-        return account_movable(a) + account_unevictable(a);
-}
-
-/* Returns the bytes that must be backed before c can run on, at most c's commit. A client that has
- * asked to run on one GPU needs its memory on its other GPUs, too. */
-uint64_t account_need(const struct client *c, const struct account *a)
-{
-        if (a->run)
-                return MIN(a->need, a->commit_held);
-        return c->lease ? 0 : MIN(a->usage.allocated, a->commit_held);
-}
-
 bool account_resident(const struct client *c, const struct account *a)
 {
         return !a->evicting && !a->unsure &&
@@ -249,6 +206,29 @@ static struct sched_usage clamp_usage(const struct gpu *g, const struct sched_us
         return r;
 }
 
+static void link_gpus(struct sched *s, const struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu)
+                s->gpu[gpu].linked |= c->gpus;
+}
+
+/* A client has left a GPU, which may have linked that GPU to others. */
+static void unlink_gpu(struct sched *s, unsigned gpu)
+{
+        uint32_t others = s->gpu[gpu].linked | UINT32_C(1) << gpu;
+
+        for (; others; others &= others - 1) {
+                unsigned other = (unsigned)__builtin_ctz(others);
+                const struct client *c;
+
+                s->gpu[other].linked = 0;
+                FOR_EACH_CLIENT_ON (s, other, c)
+                        s->gpu[other].linked |= c->gpus;
+        }
+}
+
 void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct sched_usage *u)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -258,6 +238,7 @@ void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct
         *(g->last ? &g->last->accounts[gpu].next : &g->first) = c;
         g->last = c;
         c->gpus |= UINT32_C(1) << gpu;
+        link_gpus(s, c);
         a->commit = a->commit_held = a->usage.allocated;
         a->limit = a->held = a->usage.backed;
         a->unevictable_allowed = a->usage.unevictable;
@@ -271,10 +252,12 @@ void ledger_detach(struct sched *s, struct client *c, unsigned gpu)
         struct account *a = &c->accounts[gpu];
 
         take_out(g, a);
+        s->commits_requested -= a->commit_requested;
         *(a->previous ? &a->previous->accounts[gpu].next : &g->first) = a->next;
         *(a->next ? &a->next->accounts[gpu].previous : &g->last) = a->previous;
         *a = (struct account){0};
         c->gpus &= ~(UINT32_C(1) << gpu);
+        unlink_gpu(s, gpu);
 }
 
 static void measure_rate(struct gpu *g, struct account *a, uint64_t now_ns)

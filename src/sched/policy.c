@@ -37,10 +37,15 @@ static void promote(struct sched *s, struct entry *o, unsigned n)
 
         for (unsigned i = 0; i < n; i++) {
                 struct client *c = o[i].c;
+                uint64_t wait_ns;
 
-                if (o[i].kind != WAIT_UNEVICTABLE && !c->lease && !c->promoted && !c->stuck &&
-                    turns_floor_has(s, c) && (!best || turns_before(&o[i], best)))
+                if (o[i].kind == WAIT_UNEVICTABLE || c->lease || c->promoted || c->stuck)
+                        continue;
+                wait_ns = turns_floor_wait(s, c);
+                if (wait_ns == 0 && (!best || turns_before(&o[i], best)))
                         best = &o[i];
+                else if (wait_ns != UINT64_MAX)
+                        wake_at(s, add_sat(s->now_ns, wait_ns));
         }
         if (!best)
                 return;
@@ -54,11 +59,9 @@ void policy_sort(struct sched *s)
         struct entry *o = s->order;
         unsigned n = 0;
 
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct client *c = &s->client[i];
+        struct client *c;
 
-                if (!c->used)
-                        continue;
+        FOR_EACH_TOUCHED_CLIENT (s, c) {
                 if (c->unevictable_ticket)
                         o[n++] = (struct entry){.c = c,
                                                 .priority = client_rank(c),
@@ -101,6 +104,8 @@ struct demand {
         struct entry entry;  /* the head's place in the queue */
         unsigned gpu;
         uint64_t missing;
+        bool interrupts; /* the head may interrupt turns, with credit from credit_ns on */
+        uint64_t credit_ns;
         bool lease_only; /* exclusive mode: only the lease is needed, no byte */
         bool foreign;    /* the bytes are for foreign processes: only idle clients give way */
 };
@@ -135,23 +140,33 @@ static bool behind(struct sched *s, struct client *v, const struct demand *d)
         return !d->head || v->stuck || turns_before(&d->entry, &e);
 }
 
-/* True if the head may interrupt v's turn: it has no debt, an earlier deadline, and the card has
- * credit for a hand-off. */
-static bool may_interrupt(struct sched *s, struct client *v, const struct demand *d)
+/* The head may interrupt turns if its burst is known to be short and it has no debt. Sets from when
+ * on the card has credit for the hand-off. */
+static void judge_head(struct sched *s, struct demand *d)
 {
-        const struct gpu *g = &s->gpu[d->gpu];
-        const struct entry held = turns_held(s, v);
-        uint64_t at_ns = v->granted_ns + s->config.quantum_min_ns;
-
-        if (!d->head || !habits_burst(s, d->head) || (v->idle && s->config.idle_release_ns))
-                return false;
+        d->interrupts = false;
+        if (!d->head || !habits_burst(s, d->head))
+                return;
         if (d->entry.debt_ns) {
                 wake_at(s, s->now_ns + MAX(fair_wait(s, d->head), DEBT_CHECK_NS));
-                return false;
+                return;
         }
-        if (d->entry.deadline_ns >= held.deadline_ns)
+        d->interrupts = true;
+        d->credit_ns = s->now_ns + fair_credit_wait(s, &s->gpu[d->gpu],
+                                                    gpu_move_ns(&s->gpu[d->gpu], d->missing));
+}
+
+/* True if the head interrupts v's turn: its deadline is earlier. */
+static bool is_interrupted(struct sched *s, struct victim *r, const struct demand *d)
+{
+        const struct client *v = r->c;
+        const uint64_t at_ns = MAX(v->granted_ns + s->config.quantum_min_ns, d->credit_ns);
+
+        if (!d->interrupts || (v->idle && s->config.idle_release_ns))
                 return false;
-        at_ns = MAX(at_ns, s->now_ns + fair_credit_wait(s, g, gpu_move_ns(g, d->missing)));
+        r->entry = turns_held(s, r->c);
+        if (d->entry.deadline_ns >= r->entry.deadline_ns)
+                return false;
         if (s->now_ns < at_ns)
                 wake_at(s, at_ns);
         return s->now_ns >= at_ns;
@@ -162,17 +177,19 @@ static bool may_interrupt(struct sched *s, struct client *v, const struct demand
 static void judge_turn(struct sched *s, struct victim *r, const struct demand *d)
 {
         struct client *v = r->c;
+        struct entry held;
 
-        r->entry = turns_held(s, v);
-        if (turns_over(s, v) && (!d->head || turns_before(&d->entry, &r->entry))) {
-                r->class = v->idle ? VICTIM_EXPIRED_IDLE : VICTIM_EXPIRED;
-                r->key = v->turn_end_ns;
-                return;
-        }
-        if (turns_over(s, v))
+        if (turns_over(s, v)) {
+                held = turns_held(s, v);
+                if (!d->head || turns_before(&d->entry, &held)) {
+                        r->class = v->idle ? VICTIM_EXPIRED_IDLE : VICTIM_EXPIRED;
+                        r->key = v->turn_end_ns;
+                        return;
+                }
                 turns_begin(s, v);
-        else if (may_interrupt(s, v, d))
+        } else if (is_interrupted(s, r, d)) {
                 r->class = VICTIM_EARLY;
+        }
         if (!PLANTED(NO_WAKE))
                 wake_at(s, v->turn_end_ns);
 }
@@ -298,10 +315,13 @@ static struct victim choose(struct sched *s, const struct demand *d)
 
 void policy_revoke(struct sched *s, struct client *v, unsigned gpu)
 {
+        unsigned other;
         unsigned doublings = MIN(v->drain_failures, PATIENCE_DOUBLINGS);
 
         v->draining = true;
         v->yielding = true;
+        FOR_EACH_GPU_OF (v, other)
+                s->gpu[other].drains = true;
         v->send_revoke = true;
         v->revoke_patience_ns = s->config.patience_ns << doublings;
         /* A failed drain does not prolong the time in which the client must give way. */
@@ -466,6 +486,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         if (!d.missing && !busy && g->yield && !g->head)
                 yield(s, gpu);
         d.missing = sub_sat(d.missing, draining(s, gpu));
+        if (d.missing)
+                judge_head(s, &d);
         while (d.missing) {
                 struct account *a;
                 uint64_t bytes;
@@ -518,6 +540,7 @@ void policy_reclaim_lease(struct sched *s, unsigned gpu)
                 v.c = surplus_lease(s, gpu);
         } else {
                 d.entry = turns_wanted(s, g->lease_head);
+                judge_head(s, &d);
                 v = choose(s, &d);
         }
         if (!v.c)

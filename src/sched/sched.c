@@ -76,9 +76,29 @@ void sched_free(struct sched *s)
         free(s);
 }
 
-/* Every event begins here. */
-static void begin(struct sched *s, uint64_t now_ns)
+#define ALL_GPUS UINT32_MAX
+
+/* Returns the GPUs, and those linked to them by a client that uses several. */
+static uint32_t linked(const struct sched *s, uint32_t gpus)
 {
+        uint32_t todo = gpus;
+
+        while (todo) {
+                unsigned gpu = (unsigned)__builtin_ctz(todo);
+
+                todo |= s->gpu[gpu].linked & ~gpus;
+                gpus |= s->gpu[gpu].linked;
+                todo &= ~(UINT32_C(1) << gpu);
+        }
+        return gpus;
+}
+
+/* Every event begins here. gpus: the GPUs that it is about. Those are billed and settled, and with
+ * them all whose time has come. */
+static void begin(struct sched *s, uint64_t now_ns, uint32_t gpus)
+{
+        unsigned gpu;
+
         s->now_ns = MAX(s->now_ns, now_ns);
         if (!s->started) {
                 s->started = true;
@@ -86,8 +106,29 @@ static void begin(struct sched *s, uint64_t now_ns)
                                               ? add_sat(s->now_ns, s->config.restart_grace_ns)
                                               : 0;
         }
-        for (unsigned gpu = 0; gpu < s->gpus; gpu++)
+        gpus &= (UINT32_C(1) << s->gpus) - 1;
+        for (gpu = 0; gpu < s->gpus; gpu++) {
+                if (s->gpu[gpu].next_ns <= s->now_ns)
+                        gpus |= UINT32_C(1) << gpu;
+        }
+        s->touched = 0;
+        for (gpus = linked(s, gpus); gpus; gpus &= gpus - 1) {
+                gpu = (unsigned)__builtin_ctz(gpus);
+                if (s->gpu[gpu].present)
+                        s->touched |= UINT32_C(1) << gpu;
+        }
+        FOR_EACH_TOUCHED_GPU (s, gpu)
                 fair_bill(s, gpu);
+}
+
+static uint32_t one_gpu(unsigned gpu)
+{
+        return gpu < SCHED_GPUS_MAX ? UINT32_C(1) << gpu : 0;
+}
+
+static uint32_t gpus_of(const struct client *c)
+{
+        return c ? c->gpus : 0;
 }
 
 static void end(struct sched *s, struct sched_actions *out)
@@ -112,6 +153,16 @@ static struct account *find_account(struct client *c, unsigned gpu)
         return gpu < SCHED_GPUS_MAX && c->accounts[gpu].attached ? &c->accounts[gpu] : NULL;
 }
 
+/* Returns the GPUs of c and of the earlier records of its process. */
+static uint32_t gpus_with_earlier(const struct sched *s, const struct client *c)
+{
+        uint32_t gpus = 0;
+
+        for (; c; c = c->previous ? find(s, c->previous) : NULL)
+                gpus |= c->gpus;
+        return gpus;
+}
+
 /* ---- GPUs ---- */
 
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
@@ -120,7 +171,11 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
                 return -EINVAL;
         if (s->gpu[gpu].present)
                 return -EEXIST;
-        s->gpu[gpu] = (struct gpu){.present = true, .total = total_bytes, .rate = RATE_GUESS};
+        s->gpu[gpu] = (struct gpu){.present = true,
+                                   .total = total_bytes,
+                                   .rate = RATE_GUESS,
+                                   .next_ns = UINT64_MAX,
+                                   .billed_ns = s->now_ns};
         s->gpus = MAX(s->gpus, gpu + 1);
         return 0;
 }
@@ -128,7 +183,7 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
 void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
                      struct sched_actions *out)
 {
-        begin(s, now_ns);
+        begin(s, now_ns, one_gpu(gpu));
         if (gpu < s->gpus && s->gpu[gpu].present && total_bytes && total_bytes <= BYTES_MAX) {
                 s->gpu[gpu].total = total_bytes;
                 s->gpu[gpu].foreign = MIN(s->gpu[gpu].foreign, total_bytes);
@@ -149,7 +204,7 @@ int sched_gpu_remove(struct sched *s, unsigned gpu)
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out)
 {
-        begin(s, now_ns);
+        begin(s, now_ns, one_gpu(gpu));
         if (gpu < s->gpus && s->gpu[gpu].present) {
                 s->gpu[gpu].foreign = MIN(foreign_bytes, s->gpu[gpu].total);
                 s->gpu[gpu].shortage = 0;
@@ -160,7 +215,7 @@ void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, ui
 void sched_gpu_yield(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
                      struct sched_actions *out)
 {
-        begin(s, now_ns);
+        begin(s, now_ns, one_gpu(gpu));
         if (gpu < s->gpus && s->gpu[gpu].present)
                 policy_yield(s, gpu, MIN(bytes, s->gpu[gpu].total));
         end(s, out);
@@ -169,7 +224,7 @@ void sched_gpu_yield(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now
 int sched_host_take(struct sched *s, uint64_t bytes, bool held, uint64_t now_ns,
                     struct sched_actions *out)
 {
-        begin(s, now_ns);
+        begin(s, now_ns, ALL_GPUS);
         if (!held && bytes > s->host_taken && bytes - s->host_taken > sched_host_free(s))
                 return -ENOMEM;
         s->host_taken = bytes;
@@ -187,14 +242,15 @@ uint64_t sched_host_free(const struct sched *s)
 int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_ns,
                      sched_client *ret_id)
 {
-        unsigned slot = 0;
+        unsigned slot;
         struct client *c;
         uint32_t generation;
         bool dirty;
 
-        begin(s, now_ns);
-        while (slot < s->clients && s->client[slot].used)
-                slot++;
+        begin(s, now_ns, 0);
+        for (slot = s->free; slot < s->clients && s->client[slot].used; slot++)
+                ;
+        s->free = slot;
         if (slot == s->config.clients_max)
                 return -ENOSPC;
         s->clients = MAX(s->clients, slot + 1);
@@ -258,6 +314,7 @@ static void forget(struct sched *s, struct client *c)
         fair_leave(c);
         s->transitions.state[c->state][SCHED_STATES]++;
         c->used = false;
+        s->free = MIN(s->free, (unsigned)(c - s->client));
 }
 
 /* Makes earlier records of a returning process give up their charge on this GPU. */
@@ -328,7 +385,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         struct account *a;
         struct turn former;
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_with_earlier(s, c) | one_gpu(gpu));
         if (!c || c->lost)
                 return -ESTALE;
         if (gpu >= s->gpus || !s->gpu[gpu].present || at->usage.backed > at->usage.allocated)
@@ -366,7 +423,7 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
         struct client *c = find(s, id);
         struct account *a;
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -389,14 +446,16 @@ void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
 {
         struct client *c = find(s, id);
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (c && find_account(c, gpu))
                 ledger_set_unevictable_measured(s, c, gpu, unevictable_bytes);
         end(s, out);
 }
 
-static void request_commit_of(struct account *a, uint64_t commit, uint32_t sequence)
+static void request_commit_of(struct sched *s, struct account *a, uint64_t commit,
+                              uint32_t sequence)
 {
+        s->commits_requested += !a->commit_requested;
         a->commit_requested = true;
         a->commit_request = MIN(commit, BYTES_MAX);
         a->commit_of = sequence;
@@ -408,7 +467,7 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         struct client *c = find(s, id);
         struct account *a;
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -420,7 +479,7 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
                 actions_mark(s, c);
         }
         if (w->commit)
-                request_commit_of(a, w->commit, w->sequence);
+                request_commit_of(s, a, w->commit, w->sequence);
         if (w->spare || (w->spare_requested && w->unevictable &&
                          w->unevictable <= account_own_unevictable(a))) {
                 a->spare = true;
@@ -454,7 +513,7 @@ int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
         struct client *c = find(s, id);
         struct account *a;
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -482,13 +541,13 @@ int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t
         struct client *c = find(s, id);
         struct account *a;
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
         if (!a)
                 return -EINVAL;
-        request_commit_of(a, commit, sequence);
+        request_commit_of(s, a, commit, sequence);
         end(s, out);
         return 0;
 }
@@ -498,7 +557,7 @@ int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idl
 {
         struct client *c = find(s, id);
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && c->lease == lease && c->idle != idle) {
@@ -518,7 +577,7 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
 {
         struct client *c = find(s, id);
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && (c->lease == lease || PLANTED(STALE_LEASE))) {
@@ -550,7 +609,7 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
         unsigned doublings;
 
         (void)after_ns; /* the scheduler knows the patience that it gave the client */
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && c->lease == lease && c->draining) {
@@ -572,7 +631,7 @@ int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t 
 {
         struct client *c = find(s, id);
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->stands && !stands) {
@@ -591,7 +650,7 @@ int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t 
         struct account *a;
         struct gpu *g;
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -617,7 +676,7 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
         struct client *c = find(s, id);
         unsigned gpu;
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_of(c));
         if (c) {
                 if (PLANTED(LOST_NOT_CHARGED))
                         drop_accounts(s, c);
@@ -627,11 +686,13 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
 
+                        s->commits_requested -= a->commit_requested;
                         a->run = a->unevictable_requested = a->export_requested =
                                 a->commit_requested = a->top_up = false;
                         a->reserve = 0;
                 }
                 fair_update(s, c);
+                client_refresh(s, c);
         }
         end(s, out);
 }
@@ -640,7 +701,7 @@ void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct
 {
         struct client *c;
 
-        begin(s, now_ns);
+        begin(s, now_ns, gpus_with_earlier(s, find(s, id)));
         for (; (c = find(s, id)); id = c->previous) {
                 drop_accounts(s, c);
                 forget(s, c);
@@ -657,7 +718,7 @@ uint64_t sched_next_ns(const struct sched *s)
 
 void sched_tick(struct sched *s, uint64_t now_ns, struct sched_actions *out)
 {
-        begin(s, now_ns);
+        begin(s, now_ns, 0);
         end(s, out);
 }
 
@@ -689,7 +750,7 @@ void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns)
 
 void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)
 {
-        begin(s, now_ns);
+        begin(s, now_ns, 0);
         actions_emit(s, out);
 }
 
@@ -742,7 +803,7 @@ static void commit_what_is_resident(struct sched *s)
 int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
                    struct sched_actions *out)
 {
-        begin(s, now_ns);
+        begin(s, now_ns, ALL_GPUS);
         if (mode == SCHED_MODE_OFF && s->config.mode != SCHED_MODE_OFF) {
                 if (!all_resident(s))
                         return -EBUSY;
@@ -756,7 +817,7 @@ int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
 void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
                        struct sched_actions *out)
 {
-        begin(s, now_ns);
+        begin(s, now_ns, ALL_GPUS);
         s->config.quantum_ns = quantum_ns;
         config_clamp(&s->config);
         end(s, out);

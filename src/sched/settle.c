@@ -18,6 +18,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         const struct client *c;
 
         g->immovable = 0;
+        g->drains = false;
         g->allocated = 0;
         g->leases = 0;
         g->wanted = g->lower_waits = g->claimed = g->head_unevictable = false;
@@ -29,6 +30,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
 
                 if (client_immovable(s, c))
                         g->immovable += account_movable(a);
+                g->drains |= c->draining || (c->overdue && a->evicting);
                 g->allocated += a->usage.allocated;
                 if (client_bars(c) && !(PLANTED(DRAINING_IS_GONE) && c->draining))
                         g->leases++;
@@ -40,23 +42,25 @@ static void survey_gpu(struct sched *s, unsigned gpu)
 
 static void survey(struct sched *s)
 {
-        for (unsigned gpu = 0; gpu < s->gpus; gpu++)
-                if (s->gpu[gpu].present)
-                        survey_gpu(s, gpu);
+        unsigned gpu;
+
+        FOR_EACH_TOUCHED_GPU (s, gpu)
+                survey_gpu(s, gpu);
 }
 
 /* Notes how far use exceeds the capacity before this event grants anything. */
 static void note_excess(struct sched *s)
 {
-        for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
+        unsigned gpu;
+
+        FOR_EACH_TOUCHED_GPU (s, gpu) {
                 struct gpu *g = &s->gpu[gpu];
                 const struct client *c;
-                uint64_t commit_max = 0;
-
+                g->commit_max = 0;
                 FOR_EACH_CLIENT_ON (s, gpu, c)
-                        commit_max = MAX(commit_max, account_commit(&c->accounts[gpu]));
+                        g->commit_max = MAX(g->commit_max, account_commit(&c->accounts[gpu]));
                 g->over = sub_sat(g->charged, gpu_usable(g));
-                g->promise_over = sub_sat(commit_max + g->unevictable, gpu_usable(g));
+                g->promise_over = sub_sat(g->commit_max + g->unevictable, gpu_usable(g));
         }
         s->host_over = sub_sat(ledger_host_spilled(s), ledger_host_budget(s));
 }
@@ -81,6 +85,7 @@ static void answer_commits(struct sched *s, struct client *c)
                 if (!a->commit_requested)
                         continue;
                 a->commit_requested = false;
+                s->commits_requested--;
                 if (a->commit_request < a->commit) {
                         uint64_t floor = MAX(a->commit_request, a->usage.allocated);
 
@@ -90,6 +95,7 @@ static void answer_commits(struct sched *s, struct client *c)
                         actions_mark(s, c);
                 } else if (ledger_commit_fits(s, gpu, a, a->commit_request)) {
                         ledger_set_commit(s, c, gpu, a->commit_request);
+                        s->gpu[gpu].commit_max = MAX(s->gpu[gpu].commit_max, account_commit(a));
                         a->top_up = true;
                 } else {
                         refuse_commit(s, c, a);
@@ -632,7 +638,9 @@ static void hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
 
 static void set_contested(struct sched *s)
 {
-        for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
+        unsigned gpu;
+
+        FOR_EACH_TOUCHED_GPU (s, gpu) {
                 struct gpu *g = &s->gpu[gpu];
 
                 hold(s, g->head || g->lease_head, &g->contested, &g->contested_until_ns);
@@ -717,15 +725,20 @@ static void enter_state(struct sched *s, struct client *c)
         c->flags = flags;
 }
 
+void client_refresh(struct sched *s, struct client *c)
+{
+        enter_state(s, c);
+        account_time(s, c);
+}
+
 static void finish(struct sched *s)
 {
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct client *c = &s->client[i];
+        struct client *c;
+
+        FOR_EACH_TOUCHED_CLIENT (s, c) {
                 enum sched_throttle throttle;
                 unsigned gpu;
 
-                if (!c->used)
-                        continue;
                 if (!c->draining)
                         c->yielding = false;
                 FOR_EACH_GPU_OF (c, gpu) {
@@ -739,34 +752,31 @@ static void finish(struct sched *s)
                                 actions_mark(s, c);
                 }
                 late_set_deadlines(s, c);
-                enter_state(s, c);
-                account_time(s, c);
+                client_refresh(s, c);
         }
 }
 
 static void pass(struct sched *s)
 {
+        struct client *c;
+        unsigned gpu;
+
         s->again = false;
-        s->next_ns = UINT64_MAX;
+        s->wake_ns = UINT64_MAX;
         if (s->now_ns < s->restart_until_ns) {
                 /* The ledger is incomplete: nothing is granted, and no client is asked. */
                 wake_at(s, s->restart_until_ns);
-                for (unsigned i = 0; i < s->clients; i++) {
-                        struct client *c = &s->client[i];
-
-                        if (!c->used)
-                                continue;
-                        enter_state(s, c);
-                        account_time(s, c);
-                }
+                FOR_EACH_TOUCHED_CLIENT (s, c)
+                        client_refresh(s, c);
                 survey(s);
                 return;
         }
         late_check(s);
         survey(s);
-        for (unsigned i = 0; i < s->clients; i++)
-                if (s->client[i].used && !s->client[i].lost)
-                        answer_commits(s, &s->client[i]);
+        for (c = s->commits_requested ? touched_next(s, NULL) : NULL; c; c = touched_next(s, c)) {
+                if (!c->lost)
+                        answer_commits(s, c);
+        }
         policy_sort(s);
         for (unsigned i = 0; i < s->n_order; i++) {
                 if (s->order[i].kind == WAIT_UNEVICTABLE)
@@ -774,12 +784,11 @@ static void pass(struct sched *s)
                 else
                         serve_run(s, s->order[i].c);
         }
-        for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
+        FOR_EACH_TOUCHED_GPU (s, gpu) {
                 struct gpu *g = &s->gpu[gpu];
 
-                if (!g->present)
-                        continue;
-                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->unevictable));
+                if (g->commit_max > sub_sat(gpu_usable(g), g->unevictable))
+                        trim_commits(s, gpu, sub_sat(gpu_usable(g), g->unevictable));
                 policy_reclaim(s, gpu);
                 policy_reclaim_lease(s, gpu);
         }
@@ -789,9 +798,19 @@ static void pass(struct sched *s)
 
 void settle(struct sched *s)
 {
+        unsigned gpu;
+
         s->settled_ns = s->now_ns;
         note_excess(s);
         do
                 pass(s);
         while (s->again); /* this ends, because each pass lowers some commit */
+        FOR_EACH_TOUCHED_GPU (s, gpu) {
+                s->gpu[gpu].next_ns = s->wake_ns;
+                fair_weigh(s, gpu);
+        }
+        s->next_ns = UINT64_MAX;
+        for (gpu = 0; gpu < s->gpus; gpu++)
+                if (s->gpu[gpu].present)
+                        s->next_ns = MIN(s->next_ns, s->gpu[gpu].next_ns);
 }

@@ -49,10 +49,10 @@ bool turns_over(const struct sched *s, const struct client *c)
         return s->now_ns >= c->turn_end_ns;
 }
 
-/* True if the floor has time for c's next turn. */
-bool turns_floor_has(const struct sched *s, const struct client *c)
+/* Returns the time until the floor has time for c's next turn. */
+uint64_t turns_floor_wait(const struct sched *s, const struct client *c)
 {
-        return fair_floor_has(s, c, add_sat(turns_quantum(s, c), habits_handoff_cost(s, c)));
+        return fair_floor_wait(s, c, add_sat(turns_quantum(s, c), habits_handoff_cost(s, c)));
 }
 
 /* ---- in which order ---- */
