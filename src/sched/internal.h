@@ -447,6 +447,11 @@ void ledger_set_unevictable_allowed(struct sched *s, struct client *c, unsigned 
 void ledger_set_unevictable_measured(struct sched *s, struct client *c, unsigned gpu,
                                      uint64_t unevictable);
 
+/* ---- event.c ---- */
+#define ALL_GPUS UINT32_MAX
+void event_begin(struct sched *s, uint64_t now_ns, uint32_t gpus);
+void event_end(struct sched *s, struct sched_actions *out);
+
 /* ---- turns.c ---- */
 /* Returns the length of c's longest turn. */
 uint64_t turns_quantum(const struct sched *s, const struct client *c);
@@ -510,7 +515,10 @@ void late_answer(struct client *c, struct account *a, uint32_t sequence);
 void settle(struct sched *s);
 /* Clears one of c's requests for unevictable or exported bytes. Without another such request c
  * leaves the queue for unevictable bytes. */
-void settle_unevictable_done(struct client *c, bool *wanted);
+void unevictable_done(struct client *c, bool *wanted);
+void unevictable_serve(struct sched *s, struct client *c);
+/* Takes back the unallocated part of commits above cap. */
+void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap);
 void settle_grant(struct sched *s, struct client *c);
 /* True if there would be room for c once every client that can be asked gave way.
  * without_foreign: as if there were no foreign processes. */

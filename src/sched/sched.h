@@ -7,7 +7,7 @@
  *
  * A client is one process. Memory is counted per client and GPU (an account); the lease is one per
  * client. The words and the meaning of every figure are those of docs/protocol.md; the rules are
- * docs/scheduler.md.
+ * docs/scheduling.md.
  *
  * Times are CLOCK_MONOTONIC nanoseconds and never go backwards from one call to the next. Sizes are
  * bytes.
@@ -329,6 +329,6 @@ const char *sched_state_name(enum sched_state state);              /* "idle", "w
 const char *sched_mode_name(enum sched_mode mode);                 /* "auto", "exclusive", "off" */
 int sched_mode_parse(const char *text, enum sched_mode *ret_mode); /* 0, -EINVAL */
 
-/* Checks the invariants of docs/scheduler.md, for tests. Returns NULL, or a sentence that names the
- * broken invariant. */
+/* Checks the invariants of docs/scheduling.md, for tests. Returns NULL, or a sentence that names
+ * the broken invariant. */
 const char *sched_check(const struct sched *s, uint64_t now_ns);

@@ -5,7 +5,7 @@ import statistics
 import sys
 import time
 
-import parts
+import parts as of
 import suite
 from parts import size
 from suite import Failure
@@ -42,7 +42,7 @@ def pairs(part, result):
     """Together against one after the other, starts counted in both, alternating."""
     card = suite.Card(part)
     part.daemon()
-    held = int(card.total() / parts.GIB) - CAPACITY_GIB - 1
+    held = int(card.total() / of.GIB) - CAPACITY_GIB - 1
     if held > 0:  # a plain process, so the daemon counts its memory as foreign
         p = part.program("hold", "--bytes", size(held), "--block", size(1), name="foreign", shared=False)
         p.expect("filled", part.deadline)
@@ -50,7 +50,7 @@ def pairs(part, result):
     p = part.start([sys.executable, os.path.join(suite.HERE, "phases.py"), "--gib", str(EACH_GIB), "--calibrate", "4"],
                    "calibrate", True)
     steps_s = p.expect("calibrated", part.deadline)["steps_s"]
-    result["capacity_gib"] = round(part.gpu()["capacity"] / parts.GIB, 1)
+    result["capacity_gib"] = round(part.gpu()["capacity"] / of.GIB, 1)
     p.wait(part.deadline)
     result["steps_s"] = round(steps_s, 1)
     for n in range(ROUNDS):
@@ -62,7 +62,7 @@ def pairs(part, result):
             r["handoffs"].append(part.gpu()["handoffs"] - before)
             r["ratio"].append(round(r["together_s"][-1] / (2 * r["alone_s"][-1]), 3))
             r.setdefault("episodes", []).append(
-                [[kind, round((b - from_ns) / 1e9, 2), round((e - b) / 1e9, 2), round(moved / parts.GIB, 1)]
+                [[kind, round((b - from_ns) / 1e9, 2), round((e - b) / 1e9, 2), round(moved / of.GIB, 1)]
                  for kind in ("evict", "restore") for pid in pids(part, from_ns)
                  for b, e, moved in suite.episodes([x for x in part.traced() if x["t_ns"] > from_ns], pid, kind)])
             print(name, r["ratio"], r["handoffs"], flush=True)
@@ -72,6 +72,18 @@ def pairs(part, result):
 
 def pids(part, from_ns):
     return sorted({e["pid"] for e in part.traced() if e["t_ns"] > from_ns and "pid" in e})
+
+
+def figures(parts):
+    """Returns rows of (what, measured, goal, met), as in pages.py."""
+    out = []
+    for name, goal in GOALS.items():
+        r = parts.get("pairs", {}).get(name)
+        if r:
+            ratio = statistics.median(r["ratio"])
+            out.append((f"two jobs past memory, CPU and GPU time {name}: together / one after the other", f"{ratio:.2f}",
+                        f"at most {goal}", ratio <= goal))
+    return out
 
 
 PARTS = {"pairs": (pairs, 590)}

@@ -73,8 +73,56 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path):
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
 
 
+TWO = "card 60GB\ncontext 0\nbus 10GB/s\njob a\n memory 40GB\n gpu 10s\njob b\n memory 40GB\n gpu 40s\n"
+
+
+@pytest.mark.parametrize("system, words, makespan, wait", [
+    ("fcfs", "first come, first served", 50, 10),
+    ("turns", "exclusive turns of 30 s, page faults", 50, 10),
+    ("sublet", "the scheduler's decisions", None, None),
+])
+def test_each_system_gives_the_same_report_and_says_that_it_is_a_model(tmp_path, system, words, makespan, wait):
+    done = schedsim("--as", system, "--bursts", write(tmp_path, TWO))
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.splitlines()[0] == f"A model of a 55.9 GiB card, not a measurement: what follows from {words}."
+    for name in ("makespan", "lost", "wasted", "bursts", "burst p50, p99", "slowdown p50, p99", "share error"):
+        assert re.search(rf"^{name} +[\d.]+", done.stdout, flags=re.M), name
+    bursts = [line.split(",") for line in done.stdout.splitlines() if line.startswith("burst,")][1:]
+    assert [b[1] for b in bursts] == ["a", "b"]
+    if makespan:
+        assert float(re.search(r"makespan +([\d.]+) s", done.stdout).group(1)) == makespan
+        assert float(bursts[1][4]) == wait  # until a has gone, and its memory with it
+
+
+def test_a_trace_brings_the_jobs_to_a_card(tmp_path):
+    card = write(tmp_path, "card 80GiB\nbus 25GB/s\n")
+    trace = tmp_path / "trace.csv"
+    trace.write_text("a,1,0,10,2,1\nb,2,0,10,1,0\na,1,0,10,2,0\n")
+    done = schedsim("--check", "--trace", str(trace), card)
+    assert done.returncode == 0 and done.stderr == ""
+    assert float(re.search(r"makespan +([\d.]+) s", done.stdout).group(1)) == 6  # a and b share 0 to 2 s
+    assert schedsim(card).stderr == f"schedsim: {card}: line 2: the file ends and has no job\n"
+
+
+def test_a_bad_trace_gets_one_sentence_that_names_the_file_and_the_line(tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("a,1,0,10,2,1\na,1,0,10,soon,1\n")
+    done = schedsim("--trace", str(trace), write(tmp_path, "card 80GiB\nbus 25GB/s\n"))
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == f"schedsim: {trace}: line 2: 'soon' is no burst_s: a number from 0 to 1000000000\n"
+    trace.write_bytes(bytes(range(256)) * 40)
+    done = schedsim("--trace", str(trace), write(tmp_path, "card 80GiB\nbus 25GB/s\n"))
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+
+
 def test_a_wrong_command_line_is_refused(tmp_path):
     assert schedsim().returncode == 2
+    done = schedsim("--as", "lottery", "x")
+    assert done.returncode == 2 and done.stderr == "schedsim: 'lottery' is no system: sublet, fcfs or turns\n"
+    done = schedsim("--trace")
+    assert done.returncode == 2 and done.stderr == "schedsim: '--trace' needs a value\n"
+    done = schedsim("--trace", str(tmp_path / "nothing"), write(tmp_path, "card 80GiB\nbus 25GB/s\n"))
+    assert done.returncode == 1 and "No such file" in done.stderr
     done = schedsim("--fast", "x")
     assert done.returncode == 2 and "'--fast' is not understood" in done.stderr
     done = schedsim(str(tmp_path / "nothing"))

@@ -254,6 +254,228 @@ static void a_wrong_line_is_named_in_one_sentence(void **state)
         }
 }
 
+/* ---- the two rules that the scheduler is compared with ---- */
+
+#define RULE(text, rule)                                      \
+        struct day d __attribute__((cleanup(end_day))) = {0}; \
+        run_rule(&d, text, rule)
+
+static void run_rule(struct day *d, const char *text, enum baseline rule)
+{
+        FILE *f = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+        char error[256] = "";
+
+        assert_non_null(f);
+        if (workload_read(f, &d->w, error, sizeof(error)) < 0)
+                fail_msg("%s", error);
+        (void)fclose(f);
+        assert_int_equal(baseline_run(&d->w, rule, &d->r), 0);
+}
+
+#define assert_seconds(ns, s) assert_near((double)(ns) / 1e9, s, 1e-5)
+
+static void nobody_overtakes_the_first_in_the_queue(void **state)
+{
+        /* b does not fit beside a. c would, but waits behind b. Then b and c share the GPU. */
+        RULE("card 60GB\n context 0\n bus 10GB/s\n"
+             "job a\n memory 40GB\n gpu 10s\n"
+             "job b\n memory 40GB\n gpu 10s\n"
+             "job c\n memory 10GB\n gpu 10s\n",
+             BASELINE_FCFS);
+
+        assert_seconds(d.r.clients[0].ended_ns, 10);
+        assert_seconds(d.r.clients[1].ended_ns, 30);
+        assert_seconds(d.r.clients[2].ended_ns, 30);
+        assert_seconds(model_wait(&d.r.clients[2], 1000), 10);
+        assert_seconds(d.r.busy_ns, 30);
+        assert_seconds(d.r.lost_ns, 0);
+}
+
+/* 0 to 10: a computes. 10 to 12: 20 GB of a go out for b. 12 to 22: b computes; a wants to
+ * since 15. From 22: 20 GB of a come in, by the bus or by page faults, while 20 GB of b go out. */
+static const char back_and_forth[] = "card 60GB\n context 0\n bus 10GB/s\n faults 5GB/s\n"
+                                     "job a\n memory 40GB\n gpu 10s\n think 5s\n gpu 10s\n"
+                                     "job b\n at 1s\n memory 40GB\n gpu 10s\n think 100s\n";
+
+static void first_come_first_served_moves_memory_at_the_rate_of_the_bus(void **state)
+{
+        RULE(back_and_forth, BASELINE_FCFS);
+
+        assert_seconds(d.r.clients[1].bursts[0].begun_ns, 12);
+        assert_seconds(d.r.clients[0].bursts[1].wanted_ns, 15);
+        assert_seconds(d.r.clients[0].bursts[1].begun_ns, 24);
+        assert_seconds(d.r.clients[0].ended_ns, 34);
+        assert_seconds(d.r.end_ns, 122);
+        assert_seconds(d.r.lost_ns, 4);
+        assert_int_equal(d.r.in_bytes, 20000000000);
+        assert_int_equal(d.r.out_bytes, 40000000000);
+}
+
+static void a_turn_begins_with_page_faults(void **state)
+{
+        RULE(back_and_forth, BASELINE_TURNS);
+
+        assert_seconds(d.r.clients[1].bursts[0].begun_ns, 12);
+        assert_seconds(d.r.clients[0].bursts[1].begun_ns, 26);
+        assert_seconds(d.r.clients[0].ended_ns, 36);
+        assert_seconds(d.r.lost_ns, 6);
+}
+
+static void turns_are_exclusive_and_last_30_s(void **state)
+{
+        RULE("card 60GB\n bus 10GB/s\njob a\n memory 10GB\n gpu 20s\n gpu 20s\n"
+             "job b\n memory 10GB\n gpu 40s\n",
+             BASELINE_TURNS);
+
+        assert_seconds(d.r.clients[0].ended_ns, 70); /* 0 to 30, 60 to 70 */
+        assert_seconds(d.r.clients[1].ended_ns, 80); /* 30 to 60, 70 to 80 */
+        assert_int_equal(d.r.clients[1].n_waits, 2);
+        assert_seconds(model_wait(&d.r.clients[1], 1000), 30);
+        assert_seconds(d.r.clients[0].gpu_ns, 40);
+}
+
+static void a_rule_refuses_a_program_without_room_and_goes_on(void **state)
+{
+        RULE("card 80GiB\n bus 25GB/s\n"
+             "job large\n memory 81GiB\n gpu 1s\n"
+             "job grows\n gpu 1s\n memory 90GiB\n gpu 1s\n"
+             "job small\n at 1s\n memory 10GiB\n gpu 1s\n",
+             BASELINE_FCFS);
+
+        assert_true(d.r.clients[0].refused);
+        assert_true(d.r.clients[1].refused);
+        assert_false(d.r.clients[2].refused);
+        assert_seconds(d.r.end_ns, 2);
+}
+
+static void programs_do_the_same_under_each_system(void **state)
+{
+        static const char text[] = "card 80GiB\n bus 25GB/s\n until 1h\n"
+                                   "job a\n count 5\n every 1min random\n memory 30GiB\n"
+                                   " repeat forever\n gpu 100ms 30s lognormal\n think 5s random\n";
+        DAY(text);
+
+        for (unsigned rule = BASELINE_FCFS; rule <= BASELINE_TURNS; rule++) {
+                struct day other __attribute__((cleanup(end_day))) = {0};
+
+                run_rule(&other, text, (enum baseline)rule);
+                for (unsigned i = 0; i < d.r.n_clients; i++) {
+                        const struct model_client *x = &d.r.clients[i], *y = &other.r.clients[i];
+
+                        assert_int_equal(x->arrived_ns, y->arrived_ns);
+                        assert_in_range(MIN(x->n_bursts, y->n_bursts), 20, 3600);
+                        for (unsigned k = 0; k < MIN(x->n_bursts, y->n_bursts); k++)
+                                assert_int_equal(x->bursts[k].alone_ns, y->bursts[k].alone_ns);
+                }
+        }
+}
+
+static void the_share_error_is_the_largest_shortfall_of_a_user(void **state)
+{
+        double error;
+        uint32_t uid;
+
+        /* a gets 0 to 30, b 30 to 45: 15 s of a fair share of 22.5 s. c asks for 0 s until then. */
+        RULE("card 60GB\n bus 10GB/s\n until 45s\n"
+             "job a\n user 1\n gpu 1h\njob b\n user 2\n gpu 1h\n"
+             "job c\n user 3\n think 1min\n gpu 1h\n",
+             BASELINE_TURNS);
+
+        assert_int_equal(fair_error(&d.w, &d.r, &error, &uid), 0);
+        assert_near(error, 1.0 / 3, 1e-6);
+        assert_int_equal(uid, 2);
+}
+
+static void a_user_who_gets_what_he_asks_for_has_no_share_error(void **state)
+{
+        double error;
+        uint32_t uid;
+
+        DAY("card 60GB\n bus 10GB/s\n until 100s\n"
+            "job a\n user 1\n memory 1GB\n repeat 10\n gpu 1s\n think 1s\n");
+
+        assert_int_equal(fair_error(&d.w, &d.r, &error, &uid), 0);
+        assert_near(error, 0, 1e-6);
+}
+
+/* ---- traces ---- */
+
+static int read_trace(const char *text, struct workload *w, char error[static 256])
+{
+        static const char card[] = "card 80GiB\n bus 25GB/s\n";
+        FILE *f = fmemopen((void *)(uintptr_t)card, strlen(card), "r");
+        FILE *trace = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+        int e;
+
+        assert_non_null(f);
+        assert_non_null(trace);
+        assert_int_equal(workload_read_card(f, w, error, 256), 0);
+        e = trace_read(trace, w, error, 256);
+        (void)fclose(f);
+        (void)fclose(trace);
+        return e;
+}
+
+static void bursts_of_a_trace_keep_their_order_and_their_start(void **state)
+{
+        struct day d __attribute__((cleanup(end_day))) = {0};
+        const struct model_client *a, *b;
+        char error[256] = "";
+
+        assert_int_equal(read_trace("name,user,start_s,memory_GiB,burst_s,think_s\n"
+                                    "a,1,5,10,2,1\n"
+                                    "b,2,0.5,2,1,0\n"
+                                    "\n# c does not come\n"
+                                    "a,1,20,10,3,0\r\n"
+                                    "a,1,21,12.5,4,2\n",
+                                    &d.w, error),
+                         0);
+        assert_int_equal(model_run(&d.w, true, &d.r), 0);
+        assert_null(d.r.broken);
+        assert_int_equal(d.r.n_clients, 2);
+        a = &d.r.clients[0];
+        b = &d.r.clients[1];
+        assert_string_equal(a->job->name, "a");
+        assert_int_equal(a->job->uid, 1);
+        assert_int_equal(a->n_bursts, 3);
+        assert_seconds(a->bursts[0].wanted_ns, 5);
+        assert_seconds(a->bursts[1].wanted_ns, 20);
+        assert_seconds(a->bursts[2].wanted_ns, 23);
+        assert_seconds(a->ended_ns, 29);
+        assert_seconds(b->ended_ns, 1.5);
+}
+
+static void a_wrong_line_of_a_trace_is_named_in_one_sentence(void **state)
+{
+        static const struct {
+                const char *text, *error;
+        } rows[] = {
+                {"\n", "line 1: the file ends and has no burst"},
+                {"a,1,0,1,1\n", "line 1: 5 fields stand there instead of "
+                                "name,user,start_s,memory_GiB,burst_s,think_s"},
+                {"a,1,0,1,1,1,1\n", "line 1: 7 fields stand there instead of "
+                                    "name,user,start_s,memory_GiB,burst_s,think_s"},
+                {",1,0,1,1,1\n", "line 1: a name has 1 to 31 letters"},
+                {"a,me,0,1,1,1\n", "line 1: 'me' is no user: a number from 0 to 2000000000"},
+                {"a,1.5,0,1,1,1\n", "line 1: '1.5' is no user: a whole number"},
+                {"a,1,-1,1,1,1\n", "line 1: '-1' is no start_s: a number from 0 to 1000000000"},
+                {"a,1,0,1GiB,1,1\n", "line 1: '1GiB' is no memory_GiB: a number from 0 to 1000000"},
+                {"a,1,0,1,nan,1\n", "line 1: 'nan' is no burst_s: a number from 0 to 1000000000"},
+                {"a,1,0,1,1,\n", "line 1: '' is no think_s: a number from 0 to 1000000000"},
+                {"a,1,0,1,0,1\n", "line 1: a burst takes 1us at least"},
+                {"a,1,0,1,1,1\na,2,0,1,1,1\n", "line 2: 'a' belongs to user 1 since line 1"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct workload w;
+                char error[256] = "";
+
+                assert_int_equal(read_trace(rows[i].text, &w, error), -EINVAL);
+                assert_string_equal(error, rows[i].error);
+                workload_free(&w);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -270,6 +492,16 @@ int main(void)
                 cmocka_unit_test(a_client_without_room_is_refused_and_others_go_on),
                 cmocka_unit_test(the_same_file_gives_the_same_results),
                 cmocka_unit_test(a_wrong_line_is_named_in_one_sentence),
+                cmocka_unit_test(nobody_overtakes_the_first_in_the_queue),
+                cmocka_unit_test(first_come_first_served_moves_memory_at_the_rate_of_the_bus),
+                cmocka_unit_test(a_turn_begins_with_page_faults),
+                cmocka_unit_test(turns_are_exclusive_and_last_30_s),
+                cmocka_unit_test(a_rule_refuses_a_program_without_room_and_goes_on),
+                cmocka_unit_test(programs_do_the_same_under_each_system),
+                cmocka_unit_test(the_share_error_is_the_largest_shortfall_of_a_user),
+                cmocka_unit_test(a_user_who_gets_what_he_asks_for_has_no_share_error),
+                cmocka_unit_test(bursts_of_a_trace_keep_their_order_and_their_start),
+                cmocka_unit_test(a_wrong_line_of_a_trace_is_named_in_one_sentence),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,22 +65,22 @@ static void perform(const struct sched_actions *out)
         }
 }
 
-#define EVENT(call)                                                             \
-        do {                                                                    \
-                static struct sched_actions out;                                \
-                uint64_t start_ns;                                              \
-                out.n = 0;                                                      \
-                out.more = false;                                               \
-                start_ns = clock_ns();                                          \
-                (void)(call);                                                   \
-                if (n_costs < ARRAY_SIZE(costs))                                \
-                        costs[n_costs++] = (uint32_t)(clock_ns() - start_ns);   \
-                perform(&out);                                                  \
-                while (out.more) {                                              \
-                        out.n = 0;                                              \
-                        sched_pump(s, now_ns, &out);                            \
-                        perform(&out);                                          \
-                }                                                               \
+#define EVENT(call)                                                           \
+        do {                                                                  \
+                static struct sched_actions out;                              \
+                uint64_t start_ns;                                            \
+                out.n = 0;                                                    \
+                out.more = false;                                             \
+                start_ns = clock_ns();                                        \
+                (void)(call);                                                 \
+                if (n_costs < ARRAY_SIZE(costs))                              \
+                        costs[n_costs++] = (uint32_t)(clock_ns() - start_ns); \
+                perform(&out);                                                \
+                while (out.more) {                                            \
+                        out.n = 0;                                            \
+                        sched_pump(s, now_ns, &out);                          \
+                        perform(&out);                                        \
+                }                                                             \
         } while (0)
 
 static void tell_usage(struct tenant *t)

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "plan.h"
 
 #define NEVER UINT64_MAX
 
@@ -17,11 +18,10 @@ enum what { NOTHING, ARRIVE, THOUGHT, DRAIN, MOVE };
 /* One simulated program. */
 struct program {
         struct model_client *out;
-        uint64_t random;
+        struct plan plan;
         sched_client id;
         bool here, leaving;
 
-        unsigned phase, round;
         bool working;     /* in a GPU phase */
         bool active;      /* computing now: in model.active */
         uint64_t left_ns; /* rest of the GPU phase, while the program does not compute */
@@ -68,49 +68,6 @@ struct model {
         struct sched_action *todo;
         unsigned n_todo, size_todo;
 };
-
-/* ---- random numbers ---- */
-
-static uint64_t next_random(uint64_t *state)
-{
-        uint64_t z = (*state += 0x9e3779b97f4a7c15);
-
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-        return z ^ (z >> 31);
-}
-
-static double uniform(uint64_t *state)
-{
-        return ((double)(next_random(state) >> 11) + 0.5) / 9007199254740992.0;
-}
-
-static double normal(uint64_t *state)
-{
-        double radius = sqrt(-2 * log(uniform(state)));
-
-        return radius * cos(2 * M_PI * uniform(state));
-}
-
-static uint64_t time_of(uint64_t *state, const struct duration *d)
-{
-        const double low = (double)d->ns, high = (double)d->high_ns, z98 = 2.326;
-        double ns;
-
-        switch (d->distribution) {
-        case FIXED:
-                return d->ns;
-        case EXPONENTIAL:
-                return (uint64_t)(low * -log(uniform(state))) + 1;
-        case LOGNORMAL:
-                ns = exp((log(low) + log(high)) / 2 +
-                         normal(state) * (log(high) - log(low)) / (2 * z98));
-                return (uint64_t)fmin(fmax(ns, low), high);
-        case PARETO:
-                return (uint64_t)(low * high / (high - uniform(state) * (high - low)));
-        }
-        return d->ns;
-}
 
 /* ---- due times ---- */
 
@@ -181,8 +138,9 @@ static void bring_up_to_date(struct model *m)
         if (m->n_active) {
                 m->progress += (double)ns * pace(m);
                 m->result->busy_ns += ns;
-        } else if (m->n_waiting && !m->n_moving) {
-                m->result->wasted_ns += ns;
+        } else if (m->n_waiting) {
+                m->result->lost_ns += ns;
+                m->result->wasted_ns += m->n_moving ? 0 : ns;
         }
         m->progress_ns = m->now_ns;
 }
@@ -340,20 +298,12 @@ static void begin_wait(struct model *m, struct program *p)
 
 static void end_wait(struct model *m, struct program *p)
 {
-        struct model_client *c = p->out;
-
         if (!p->waits)
                 return;
         bring_up_to_date(m);
         m->n_waiting--;
         p->waits = false;
-        if (c->n_waits == c->size_waits) {
-                c->size_waits = c->size_waits ? 2 * c->size_waits : 8;
-                c->waits = reallocarray(c->waits, c->size_waits, sizeof(*c->waits));
-                if (!c->waits)
-                        abort();
-        }
-        c->waits[c->n_waits++] = m->now_ns - p->waits_since_ns;
+        result_waited(p->out, m->now_ns - p->waits_since_ns);
 }
 
 /* ---- memory ---- */
@@ -424,6 +374,7 @@ static void go_on(struct model *m, struct program *p)
         }
         if (p->working && p->lease && !p->draining && !p->active && p->backed == p->allocated) {
                 end_wait(m, p);
+                result_begun(p->out, m->now_ns);
                 start_computing(m, p);
         }
 }
@@ -476,23 +427,28 @@ static void set_memory(struct model *m, struct program *p, uint64_t bytes)
         }
 }
 
-static void begin_phase(struct model *m, struct program *p)
+static void next_phase(struct model *m, struct program *p)
 {
-        const struct job *j = p->out->job;
-        const struct phase *f = &j->phases[p->phase];
+        uint64_t ns;
+        const struct phase *f = plan_next(&p->plan, m->now_ns, &ns);
 
+        if (!f) {
+                leave(m, p);
+                return;
+        }
         switch (f->kind) {
         case PHASE_THINK:
                 if (p->lease && !p->draining)
                         tell_idle(m, p, true);
-                set_due(m, p, THOUGHT, m->now_ns + time_of(&p->random, &f->time));
+                set_due(m, p, THOUGHT, m->now_ns + ns);
                 break;
         case PHASE_MEMORY:
                 set_memory(m, p, f->bytes);
                 break;
         case PHASE_GPU:
                 p->working = true;
-                p->left_ns = time_of(&p->random, &f->time);
+                p->left_ns = ns;
+                result_wanted(p->out, m->now_ns, ns);
                 if (!p->lease || p->idle || p->draining) /* otherwise it goes on without asking */
                         begin_wait(m, p);
                 if (p->lease && p->idle && !p->draining)
@@ -504,26 +460,13 @@ static void begin_phase(struct model *m, struct program *p)
         }
 }
 
-static void next_phase(struct model *m, struct program *p)
-{
-        const struct job *j = p->out->job;
-
-        if (++p->phase == j->n_phases) {
-                p->phase = 0;
-                if (++p->round == j->repeat && j->repeat) {
-                        leave(m, p);
-                        return;
-                }
-        }
-        begin_phase(m, p);
-}
-
 static void end_gpu_phase(struct model *m, struct program *p)
 {
         stop_computing(m, p);
         p->out->gpu_ns += p->left_ns; /* the rest that rounding left */
         p->left_ns = 0;
         p->working = false;
+        result_ended(p->out, m->now_ns);
         next_phase(m, p);
 }
 
@@ -547,7 +490,6 @@ static void arrive(struct model *m, struct program *p)
 static void begin(struct model *m, struct program *p)
 {
         p->has_context = true;
-        p->phase = (unsigned)-1; /* the first call of next_phase() makes it 0 */
         if (p->out->job->memory) {
                 set_memory(m, p, p->out->job->memory);
         } else {
@@ -585,7 +527,8 @@ static void on_revoke(struct model *m, struct program *p, const struct sched_act
         p->draining = true;
         if (!p->active)
                 kernel = 0;
-        set_due(m, p, DRAIN, m->now_ns + (uint64_t)((double)kernel * uniform(&p->random)));
+        set_due(m, p, DRAIN,
+                m->now_ns + (uint64_t)((double)kernel * plan_uniform(&p->plan.drains)));
 }
 
 static void drained(struct model *m, struct program *p)
@@ -699,29 +642,20 @@ static bool step(struct model *m)
 
 /* ---- making a model ---- */
 
-static void place_programs(struct model *m)
+static void place_programs(struct model *m, const struct plan *plans)
 {
-        unsigned k = 0;
+        for (unsigned k = 0; k < m->n; k++) {
+                struct program *p = &m->programs[k];
 
-        for (unsigned i = 0; i < m->w->n_jobs; i++) {
-                const struct job *j = &m->w->jobs[i];
-                uint64_t at = j->at_ns, random = m->w->seed * 1000003 + i;
-
-                for (unsigned n = 0; n < j->count; n++, k++) {
-                        struct program *p = &m->programs[k];
-
-                        p->out = &m->result->clients[k];
-                        p->out->job = j;
-                        p->random = m->w->seed * 1000003 + 7919 * (k + 1);
-                        for (unsigned what = ARRIVE; what <= MOVE; what++)
-                                p->due_ns[what] = NEVER;
-                        p->due_ns[ARRIVE] = at;
-                        p->place = m->n_heap;
-                        m->heap[m->n_heap++] = k;
-                        heap_move(m, p);
-                        if (j->every.ns)
-                                at += time_of(&random, &j->every);
-                }
+                p->plan = plans[k];
+                p->out = &m->result->clients[k];
+                p->out->job = p->plan.job;
+                for (unsigned what = ARRIVE; what <= MOVE; what++)
+                        p->due_ns[what] = NEVER;
+                p->due_ns[ARRIVE] = p->plan.arrives_ns;
+                p->place = m->n_heap;
+                m->heap[m->n_heap++] = k;
+                heap_move(m, p);
         }
 }
 
@@ -748,24 +682,28 @@ static void finish(struct model *m)
 int model_run(const struct workload *w, bool check, struct model_result *ret)
 {
         struct model m = {.w = w, .result = ret, .check = check, .n = w->clients};
+        struct plan *plans = calloc(w->clients, sizeof(*plans));
         int r = -ENOMEM;
 
-        *ret = (struct model_result){.n_clients = w->clients};
+        *ret = (struct model_result){.n_clients = w->clients,
+                                     .system = "the scheduler's decisions"};
         ret->clients = calloc(w->clients, sizeof(*ret->clients));
         m.programs = calloc(w->clients, sizeof(*m.programs));
         m.heap = calloc(w->clients, sizeof(*m.heap));
         m.active = calloc(w->clients, sizeof(*m.active));
         m.by_slot = calloc(w->clients, sizeof(*m.by_slot));
         m.s = sched_new(&w->config);
-        if (ret->clients && m.programs && m.heap && m.active && m.by_slot && m.s &&
+        if (plans && ret->clients && m.programs && m.heap && m.active && m.by_slot && m.s &&
             sched_gpu_add(m.s, 0, w->card) == 0) {
-                place_programs(&m);
+                plan_all(w, plans);
+                place_programs(&m, plans);
                 while (step(&m))
                         ;
                 finish(&m);
                 r = 0;
         }
         sched_free(m.s);
+        free(plans);
         free(m.programs);
         free(m.heap);
         free(m.active);
@@ -774,12 +712,4 @@ int model_run(const struct workload *w, bool check, struct model_result *ret)
         if (r < 0)
                 model_free(ret);
         return r;
-}
-
-void model_free(struct model_result *r)
-{
-        for (unsigned i = 0; r->clients && i < r->n_clients; i++)
-                free(r->clients[i].waits);
-        free(r->clients);
-        *r = (struct model_result){0};
 }

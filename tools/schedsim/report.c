@@ -76,23 +76,98 @@ static struct sum sum_of(const struct job *j, struct model_result *r)
         return t;
 }
 
+/* Returns quantiles of two lists: how long bursts waited before they began, and how many
+ * thousandths of their time alone they took. A burst that never began waited until the end of the
+ * run. */
+struct bursts {
+        unsigned n, n_ended;
+        uint64_t *waits, *slowdowns;
+};
+
+static struct bursts bursts_of(const struct model_result *r)
+{
+        struct bursts b = {0};
+        size_t n = 0;
+
+        for (unsigned i = 0; i < r->n_clients; i++)
+                n += r->clients[i].n_bursts;
+        b.waits = calloc(n + 1, sizeof(*b.waits));
+        b.slowdowns = calloc(n + 1, sizeof(*b.slowdowns));
+        if (!b.waits || !b.slowdowns)
+                abort();
+        for (unsigned i = 0; i < r->n_clients; i++)
+                for (unsigned k = 0; k < r->clients[i].n_bursts; k++) {
+                        const struct burst *u = &r->clients[i].bursts[k];
+
+                        b.waits[b.n++] = MIN(u->begun_ns, r->end_ns) - u->wanted_ns;
+                        if (u->ended_ns != NOT_YET)
+                                b.slowdowns[b.n_ended++] =
+                                        (uint64_t)((double)(u->ended_ns - u->wanted_ns) /
+                                                   (double)u->alone_ns * 1000);
+                }
+        return b;
+}
+
+static void report_bursts_and_shares(FILE *f, const struct workload *w,
+                                     const struct model_result *r)
+{
+        struct bursts b = bursts_of(r);
+        double error;
+        uint32_t uid;
+
+        fprintf(f, "bursts         %12u\n", b.n);
+        fprintf(f, "burst p50, p99 %12.3f s %.3f s  from the wish to compute to the beginning\n",
+                s(share_of(b.waits, b.n, 500)), s(share_of(b.waits, b.n, 990)));
+        fprintf(f, "slowdown p50, p99 %9.2f %.2f  time from the wish to the end, over time alone\n",
+                (double)share_of(b.slowdowns, b.n_ended, 500) / 1e3,
+                (double)share_of(b.slowdowns, b.n_ended, 990) / 1e3);
+        free(b.waits);
+        free(b.slowdowns);
+        if (fair_error(w, r, &error, &uid) < 0)
+                abort();
+        fprintf(f, "share error    %12.1f %%", 100 * error);
+        if (error > 0)
+                fprintf(f, "  of user %u", uid);
+        fprintf(f, "\n");
+}
+
+void report_bursts(FILE *f, const struct model_result *r)
+{
+        fprintf(f, "\nburst,job,number,wanted_s,waited_s,took_s,alone_s\n");
+        for (unsigned i = 0; i < r->n_clients; i++) {
+                const struct model_client *c = &r->clients[i];
+
+                for (unsigned k = 0; k < c->n_bursts; k++) {
+                        const struct burst *b = &c->bursts[k];
+
+                        fprintf(f, "burst,%s,%u,%.6f,%.6f,", c->job->name, i, s(b->wanted_ns),
+                                s(MIN(b->begun_ns, r->end_ns) - b->wanted_ns));
+                        if (b->ended_ns != NOT_YET)
+                                fprintf(f, "%.6f", s(b->ended_ns - b->wanted_ns));
+                        fprintf(f, ",%.6f\n", s(b->alone_ns));
+                }
+        }
+}
+
 void report_jobs(FILE *f, const struct workload *w, struct model_result *r)
 {
         char card[UNITS_TEXT_MAX];
 
-        fprintf(f,
-                "A model of a %s card, not a measurement: what follows from the scheduler's "
-                "decisions.\n\n",
-                units_format_size(w->card, card));
+        fprintf(f, "A model of a %s card, not a measurement: what follows from %s.\n\n",
+                units_format_size(w->card, card), r->system);
         fprintf(f, "makespan       %12.1f s\n", s(r->end_ns));
         fprintf(f, "somebody ran   %12.1f s  %.1f %%\n", s(r->busy_ns),
                 r->end_ns ? 100.0 * s(r->busy_ns) / s(r->end_ns) : 0);
+        fprintf(f, "lost           %12.1f s  %.1f %%\n", s(r->lost_ns),
+                r->end_ns ? 100.0 * s(r->lost_ns) / s(r->end_ns) : 0);
         fprintf(f, "wasted         %12.1f s  %.1f %%\n", s(r->wasted_ns),
                 r->end_ns ? 100.0 * s(r->wasted_ns) / s(r->end_ns) : 0);
         fprintf(f, "hand-offs      %12llu\n", (unsigned long long)r->handoffs);
         fprintf(f, "moved in       %12.1f GB\nmoved out      %12.1f GB\n", gb(r->in_bytes),
                 gb(r->out_bytes));
-        fprintf(f, "events         %12llu\n\n", (unsigned long long)r->events);
+        fprintf(f, "events         %12llu\n", (unsigned long long)r->events);
+        report_bursts_and_shares(f, w, r);
+        fprintf(f, "\n");
         fprintf(f, "%-20s %8s %8s %8s %12s %12s %7s %9s %10s %10s %10s %10s\n", "job", "clients",
                 "ended", "refused", "mean time s", "gpu time s", "gpu %", "hand-offs", "waits",
                 "p50 s", "p99 s", "max s");

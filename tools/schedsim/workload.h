@@ -1,7 +1,7 @@
 /* workload.h: the contents of a workload file: a card, its settings, and jobs made of phases.
  *
  * A line has a word and its value; '#' begins a comment. Lines before the first `job` describe the
- * card and the scheduler, lines after it the job. docs/scheduler.md has the list of words. */
+ * card and the scheduler, lines after it the job. docs/scheduling.md has the list of words. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,8 +31,9 @@ struct duration {
 
 struct phase {
         enum phase_kind kind;
-        struct duration time; /* GPU, THINK: the time that the phase takes alone */
-        uint64_t bytes;       /* MEMORY: the bytes that the program holds from here on */
+        struct duration time;   /* GPU, THINK: the time that the phase takes alone */
+        uint64_t bytes;         /* MEMORY: the bytes that the program holds from here on */
+        uint64_t not_before_ns; /* THINK: it ends no earlier than this */
 };
 
 /* A kind of program, of which there are `count` equal ones. */
@@ -53,6 +54,7 @@ struct job {
 struct workload {
         uint64_t card, in_rate, out_rate; /* rates: bytes/s of the bus, both ways at once */
         uint64_t extent, context;         /* bytes moved at a time; unevictable bytes of a client */
+        uint64_t fault_rate;              /* bytes/s that page faults bring in, for the baselines */
         uint64_t until_ns, seed;
         struct sched_config config;
         struct job *jobs;
@@ -61,4 +63,8 @@ struct workload {
 
 /* Returns 0, -ENOMEM, or -EINVAL with a sentence in error that names the line. */
 int workload_read(FILE *f, struct workload *ret, char *error, size_t size);
+/* The same, for a file that need not have a job, because trace_read() adds jobs. */
+int workload_read_card(FILE *f, struct workload *ret, char *error, size_t size);
+/* Adds a job for each name in a trace. On an error the workload is left to workload_free(). */
+int trace_read(FILE *f, struct workload *w, char *error, size_t size);
 void workload_free(struct workload *w);

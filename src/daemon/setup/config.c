@@ -122,6 +122,11 @@ static int parse_percent(struct config *c, size_t offset, const char *text)
         return parse_percent_up_to(90, c, offset, text);
 }
 
+static int parse_half(struct config *c, size_t offset, const char *text)
+{
+        return parse_percent_up_to(50, c, offset, text);
+}
+
 static int parse_part(struct config *c, size_t offset, const char *text)
 {
         return parse_percent_up_to(100, c, offset, text);
@@ -176,6 +181,7 @@ static int parse_capacity(struct config *c, size_t offset, const char *text)
 #define DURATIONS  "such as 250ms, 5s or 2min"
 #define QUANTA     DURATIONS ", from 1ms to 1h"
 #define MOST       "from 0.1% to 90%"
+#define HALF       "from 0.1% to 50%"
 #define ALL        "from 0.1% to 100%"
 
 static const struct key keys[] = {
@@ -189,6 +195,8 @@ static const struct key keys[] = {
          "the longest quantum that auto chooses"},
         {"handoff_share", parse_percent, AT(sched.handoff_permille), "share", MOST, "5%",
          "auto: the share of the time that hand-offs may cost"},
+        {"priority_floor", parse_half, AT(sched.floor_permille), "share", HALF, "5%",
+         "the share of the time for clients of lower priorities"},
         {"grace", parse_duration, AT(sched.grace_ns), "duration", DURATIONS, "5s",
          "how long a client may take to give way before it is overdue"},
         {"patience", parse_duration, AT(sched.patience_ns), "duration", DURATIONS, "2s",
