@@ -1,7 +1,8 @@
 /* internal.h: the scheduler's state, shared by its files and by the tests' planted bugs; no other
  * file includes it.
  *
- * Each file owns something: ledger.c every byte count (the totals of a GPU change nowhere else),
+ * Each file owns something: event.c which GPUs an event changes, ledger.c every byte count (the
+ * totals of a GPU change nowhere else), unevictable.c the answers to requests for such bytes,
  * fair.c the division of time, habits.c what is known of each client, turns.c the length and order
  * of turns, policy.c the victims, late.c the overdue clients, settle.c the consequences of an
  * event, sched.c the events, actions.c the messages. */
