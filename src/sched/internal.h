@@ -1,7 +1,7 @@
 /* internal.h: the scheduler's state, shared by its files and by the tests' planted bugs; no other
  * file includes it.
  *
- * Each file owns something: event.c which GPUs an event changes, ledger.c every byte count (the
+ * Each file owns something: touch.c which GPUs an event changes, ledger.c every byte count (the
  * totals of a GPU change nowhere else), unevictable.c the answers to requests for such bytes,
  * fair.c the division of time, habits.c what is known of each client, turns.c the length and order
  * of turns, policy.c the victims, late.c the overdue clients, settle.c the consequences of an
@@ -448,10 +448,10 @@ void ledger_set_unevictable_allowed(struct sched *s, struct client *c, unsigned 
 void ledger_set_unevictable_measured(struct sched *s, struct client *c, unsigned gpu,
                                      uint64_t unevictable);
 
-/* ---- event.c ---- */
+/* ---- touch.c ---- */
 #define ALL_GPUS UINT32_MAX
-void event_begin(struct sched *s, uint64_t now_ns, uint32_t gpus);
-void event_end(struct sched *s, struct sched_actions *out);
+void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus);
+void touch_end(struct sched *s, struct sched_actions *out);
 
 /* ---- turns.c ---- */
 /* Returns the length of c's longest turn. */

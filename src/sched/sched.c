@@ -132,12 +132,12 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
 void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
                      struct sched_actions *out)
 {
-        event_begin(s, now_ns, one_gpu(gpu));
+        touch_begin(s, now_ns, one_gpu(gpu));
         if (gpu < s->gpus && s->gpu[gpu].present && total_bytes && total_bytes <= BYTES_MAX) {
                 s->gpu[gpu].total = total_bytes;
                 s->gpu[gpu].foreign = MIN(s->gpu[gpu].foreign, total_bytes);
         }
-        event_end(s, out);
+        touch_end(s, out);
 }
 
 int sched_gpu_remove(struct sched *s, unsigned gpu)
@@ -153,31 +153,31 @@ int sched_gpu_remove(struct sched *s, unsigned gpu)
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out)
 {
-        event_begin(s, now_ns, one_gpu(gpu));
+        touch_begin(s, now_ns, one_gpu(gpu));
         if (gpu < s->gpus && s->gpu[gpu].present) {
                 s->gpu[gpu].foreign = MIN(foreign_bytes, s->gpu[gpu].total);
                 s->gpu[gpu].shortage = 0;
         }
-        event_end(s, out);
+        touch_end(s, out);
 }
 
 void sched_gpu_yield(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
                      struct sched_actions *out)
 {
-        event_begin(s, now_ns, one_gpu(gpu));
+        touch_begin(s, now_ns, one_gpu(gpu));
         if (gpu < s->gpus && s->gpu[gpu].present)
                 policy_yield(s, gpu, MIN(bytes, s->gpu[gpu].total));
-        event_end(s, out);
+        touch_end(s, out);
 }
 
 int sched_host_take(struct sched *s, uint64_t bytes, bool held, uint64_t now_ns,
                     struct sched_actions *out)
 {
-        event_begin(s, now_ns, ALL_GPUS);
+        touch_begin(s, now_ns, ALL_GPUS);
         if (!held && bytes > s->host_taken && bytes - s->host_taken > sched_host_free(s))
                 return -ENOMEM;
         s->host_taken = bytes;
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -196,7 +196,7 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
         uint32_t generation;
         bool dirty;
 
-        event_begin(s, now_ns, 0);
+        touch_begin(s, now_ns, 0);
         for (slot = s->free; slot < s->clients && s->client[slot].used; slot++)
                 ;
         s->free = slot;
@@ -334,7 +334,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         struct account *a;
         struct turn former;
 
-        event_begin(s, now_ns, gpus_with_earlier(s, c) | one_gpu(gpu));
+        touch_begin(s, now_ns, gpus_with_earlier(s, c) | one_gpu(gpu));
         if (!c || c->lost)
                 return -ESTALE;
         if (gpu >= s->gpus || !s->gpu[gpu].present || at->usage.backed > at->usage.allocated)
@@ -361,7 +361,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                 a->need = a->usage.allocated;
         }
         client_update_waiting(s, c);
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -372,7 +372,7 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
         struct client *c = find(s, id);
         struct account *a;
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -385,7 +385,7 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
         a->need = MIN(a->need, a->usage.allocated); /* a waiting client can free memory */
         c->poisoned = flags & SCHED_POISONED;
         client_update_waiting(s, c);
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -395,10 +395,10 @@ void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
 {
         struct client *c = find(s, id);
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (c && find_account(c, gpu))
                 ledger_set_unevictable_measured(s, c, gpu, unevictable_bytes);
-        event_end(s, out);
+        touch_end(s, out);
 }
 
 static void request_commit_of(struct sched *s, struct account *a, uint64_t commit,
@@ -416,7 +416,7 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         struct client *c = find(s, id);
         struct account *a;
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -452,7 +452,7 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         a->run = w->run;
         a->need = w->need;
         client_update_waiting(s, c);
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -462,7 +462,7 @@ int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
         struct client *c = find(s, id);
         struct account *a;
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -480,7 +480,7 @@ int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
                         unevictable_done(c, &a->export_requested);
                 ledger_set_exported(s, c, gpu, MIN(p->bytes, MAX(a->usage.backed, a->exported)));
         }
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -490,14 +490,14 @@ int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t
         struct client *c = find(s, id);
         struct account *a;
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
         if (!a)
                 return -EINVAL;
         request_commit_of(s, a, commit, sequence);
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -506,7 +506,7 @@ int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idl
 {
         struct client *c = find(s, id);
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && c->lease == lease && c->idle != idle) {
@@ -517,7 +517,7 @@ int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idl
                 else
                         habits_work(s, c);
         }
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -526,7 +526,7 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
 {
         struct client *c = find(s, id);
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && (c->lease == lease || PLANTED(STALE_LEASE))) {
@@ -547,7 +547,7 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                         habits_rest(s, c);
                 fair_update(s, c);
         }
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -558,7 +558,7 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
         unsigned doublings;
 
         (void)after_ns; /* the scheduler knows the patience that it gave the client */
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && c->lease == lease && c->draining) {
@@ -570,7 +570,7 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
                         c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
                 s->gpu[c->revoke_gpu].handoff_since_ns = 0; /* a failed drain measures nothing */
         }
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -580,7 +580,7 @@ int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t 
 {
         struct client *c = find(s, id);
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->stands && !stands) {
@@ -588,7 +588,7 @@ int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t 
                 c->retry_ns = c->revoke_due_ns = 0;
         }
         c->stands = stands && c->lease;
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -599,7 +599,7 @@ int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t 
         struct account *a;
         struct gpu *g;
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -616,7 +616,7 @@ int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t 
                 a->need = MAX(a->need, a->usage.allocated);
         }
         client_update_waiting(s, c);
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
@@ -625,7 +625,7 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
         struct client *c = find(s, id);
         unsigned gpu;
 
-        event_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, gpus_of(c));
         if (c) {
                 if (PLANTED(LOST_NOT_CHARGED))
                         drop_accounts(s, c);
@@ -643,19 +643,19 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 fair_update(s, c);
                 client_refresh(s, c);
         }
-        event_end(s, out);
+        touch_end(s, out);
 }
 
 void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
 {
         struct client *c;
 
-        event_begin(s, now_ns, gpus_with_earlier(s, find(s, id)));
+        touch_begin(s, now_ns, gpus_with_earlier(s, find(s, id)));
         for (; (c = find(s, id)); id = c->previous) {
                 drop_accounts(s, c);
                 forget(s, c);
         }
-        event_end(s, out);
+        touch_end(s, out);
 }
 
 /* ---- time and settings ---- */
@@ -667,8 +667,8 @@ uint64_t sched_next_ns(const struct sched *s)
 
 void sched_tick(struct sched *s, uint64_t now_ns, struct sched_actions *out)
 {
-        event_begin(s, now_ns, 0);
-        event_end(s, out);
+        touch_begin(s, now_ns, 0);
+        touch_end(s, out);
 }
 
 static void put_off(uint64_t *at_ns, uint64_t ns, uint64_t most_ns)
@@ -699,7 +699,7 @@ void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns)
 
 void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)
 {
-        event_begin(s, now_ns, 0);
+        touch_begin(s, now_ns, 0);
         actions_emit(s, out);
 }
 
@@ -752,22 +752,22 @@ static void commit_what_is_resident(struct sched *s)
 int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
                    struct sched_actions *out)
 {
-        event_begin(s, now_ns, ALL_GPUS);
+        touch_begin(s, now_ns, ALL_GPUS);
         if (mode == SCHED_MODE_OFF && s->config.mode != SCHED_MODE_OFF) {
                 if (!all_resident(s))
                         return -EBUSY;
                 commit_what_is_resident(s);
         }
         s->config.mode = mode;
-        event_end(s, out);
+        touch_end(s, out);
         return 0;
 }
 
 void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
                        struct sched_actions *out)
 {
-        event_begin(s, now_ns, ALL_GPUS);
+        touch_begin(s, now_ns, ALL_GPUS);
         s->config.quantum_ns = quantum_ns;
         config_clamp(&s->config);
-        event_end(s, out);
+        touch_end(s, out);
 }

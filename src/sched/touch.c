@@ -1,4 +1,4 @@
-/* event.c: owns the begin and the end of an event: which GPUs it may change, their bills, and what
+/* touch.c: owns the begin and the end of an event: which GPUs it may change, their bills, and what
  * follows from it. Must never look at what the event says. */
 #include "sched/internal.h"
 
@@ -19,7 +19,7 @@ static uint32_t linked(const struct sched *s, uint32_t gpus)
 
 /* Every event begins here. gpus: the GPUs that it is about. Those are billed and settled, and with
  * them all whose time has come. */
-void event_begin(struct sched *s, uint64_t now_ns, uint32_t gpus)
+void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus)
 {
         unsigned gpu;
 
@@ -45,7 +45,7 @@ void event_begin(struct sched *s, uint64_t now_ns, uint32_t gpus)
                 fair_bill(s, gpu);
 }
 
-void event_end(struct sched *s, struct sched_actions *out)
+void touch_end(struct sched *s, struct sched_actions *out)
 {
         settle(s);
         actions_emit(s, out);
