@@ -5,6 +5,7 @@ import statistics
 import sys
 import time
 
+import pages
 import parts as of
 import suite
 from parts import size
@@ -102,4 +103,4 @@ def page(results):
             shown = ", then ".join(f"{c:g} + {g:g}" for c, g in phases[:1]) + (f", {len(phases)} times" if len(phases) > 1 else "")
             lines.append(f"| {shown} | {', '.join(map(str, p['alone_s']))} | {', '.join(map(str, p['together_s']))} | "
                          f"{', '.join(map(str, p['ratio']))} | {GOALS[name]} | {', '.join(map(str, p['handoffs']))} |")
-    return lines
+    return [*lines, "", *pages.unfinished(results["parts"])]
