@@ -22,7 +22,7 @@ static bool outstanding(const struct client *c, const struct account *a, const s
 static bool asked(const struct sched *s, const struct client *c)
 {
         return c->lease && c->revoke_due_ns && !c->stands &&
-               (c->draining || s->gpu[c->revoke_gpu].wanted);
+               (c->draining || c->overdue || s->gpu[c->revoke_gpu].wanted);
 }
 
 /* Nobody waits for an overdue client whose drains fail, so no head asks it. */
