@@ -9,6 +9,7 @@
 
 /* Hand-offs that a card may save up, so that a quiet hour allows a few short bursts in a row. */
 #define CREDIT_MAX_NS ((int64_t)(5 * NSEC_PER_SEC))
+#define HOUR_NS       (3600 * NSEC_PER_SEC)
 #define FLOOR_MAX_NS  ((int64_t)(120 * NSEC_PER_SEC))
 
 /* ---- one division ---- */
@@ -84,14 +85,20 @@ static bool occupies(const struct sched *s, const struct client *c, unsigned gpu
         const struct gpu *g = &s->gpu[gpu];
 
         return c->lease || (c->overdue && c->accounts[gpu].evicting) ||
-               (g->handoff_since_ns && !g->drains && g->for_whom == client_id(s, c)) ||
+               (gpu_hands_to(s, g, c) && !g->drains) ||
                (c->waiting && c->restoring && !account_missing(c, &c->accounts[gpu]));
 }
 
 /* Returns so many thousandths of a time, counted for an hour at most. */
 static int64_t part(uint64_t ns, unsigned permille)
 {
-        return (int64_t)(MIN(ns, NSEC_PER_SEC * 3600) / 1000 * permille);
+        return (int64_t)(MIN(ns, HOUR_NS) / 1000 * permille);
+}
+
+/* Returns the time in which so many thousandths of it grow to `part_ns`, rounded up. */
+static uint64_t time_for(int64_t part_ns, unsigned permille)
+{
+        return part_ns <= 0 ? 0 : (uint64_t)part_ns / permille * 1000 + 1000;
 }
 
 /* Bills the time since the last event. While nobody waits, all active users are served alike:
@@ -102,7 +109,7 @@ void fair_bill(struct sched *s, unsigned gpu)
         const uint64_t ns = s->now_ns - g->billed_ns;
         struct client *c;
 
-        if (!g->present || !ns)
+        if (!ns)
                 return;
         g->billed_ns = s->now_ns;
         g->credit_ns = MIN(CREDIT_MAX_NS, g->credit_ns + part(ns, s->config.handoff_permille));
@@ -146,34 +153,28 @@ void fair_weigh(struct sched *s, unsigned gpu)
         }
 }
 
-/* A client is active while it waits or has a lease; a user is, while one of his clients is. */
+/* A user is active while one of his clients is. */
+static void set_active(struct sched *s, struct client *c, unsigned gpu, bool active)
+{
+        struct user_on *u = user_on(s, c, gpu);
+
+        (active ? join : leave)(&u->clients, &c->accounts[gpu].share);
+        (u->clients.active ? join : leave)(&s->gpu[gpu].users, &u->share);
+}
+
+/* A client is active while it waits or has a lease. */
 void fair_update(struct sched *s, struct client *c)
 {
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                struct user_on *u = user_on(s, c, gpu);
-                struct share *m = &c->accounts[gpu].share;
-
-                if (c->waiting || c->lease)
-                        join(&u->clients, m);
-                else
-                        leave(&u->clients, m);
-                if (u->clients.active)
-                        join(&s->gpu[gpu].users, &u->share);
-                else
-                        leave(&s->gpu[gpu].users, &u->share);
-        }
+        FOR_EACH_GPU_OF (c, gpu)
+                set_active(s, c, gpu, c->waiting || c->lease);
 }
 
 /* Ends c's part in the division of a GPU's time. */
 void fair_detach(struct sched *s, struct client *c, unsigned gpu)
 {
-        struct user_on *u = user_on(s, c, gpu);
-
-        leave(&u->clients, &c->accounts[gpu].share);
-        if (!u->clients.active)
-                leave(&s->gpu[gpu].users, &u->share);
+        set_active(s, c, gpu, false);
 }
 
 struct lag fair_lag(const struct sched *s, const struct client *c)
@@ -215,13 +216,11 @@ uint64_t fair_floor_wait(const struct sched *s, const struct client *c, uint64_t
 
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
-                uint64_t ns = 0;
+                uint64_t ns;
 
                 if (c->priority >= g->top_priority)
                         continue;
-                if (g->floor_ns < turn)
-                        ns = (uint64_t)(turn - g->floor_ns) / s->config.floor_permille * 1000 +
-                             1000;
+                ns = time_for(turn - g->floor_ns, s->config.floor_permille);
                 wait_ns = wait_ns == UINT64_MAX ? ns : MAX(wait_ns, ns);
         }
         return wait_ns;
@@ -232,16 +231,14 @@ uint64_t fair_floor_wait(const struct sched *s, const struct client *c, uint64_t
 /* Returns the time until a hand-off of that cost may interrupt a turn. */
 uint64_t fair_credit_wait(const struct sched *s, const struct gpu *g, uint64_t cost_ns)
 {
-        const int64_t lacking =
-                MIN((int64_t)MIN(cost_ns, NSEC_PER_SEC * 3600), CREDIT_MAX_NS) - g->credit_ns;
+        const int64_t lacking = MIN((int64_t)MIN(cost_ns, HOUR_NS), CREDIT_MAX_NS) - g->credit_ns;
 
-        return lacking <= 0 ? 0 : (uint64_t)lacking / s->config.handoff_permille * 1000 + 1000;
+        return time_for(lacking, s->config.handoff_permille);
 }
 
 void fair_spend(struct gpu *g, uint64_t cost_ns)
 {
-        g->credit_ns =
-                MAX(-CREDIT_MAX_NS, g->credit_ns - (int64_t)MIN(cost_ns, NSEC_PER_SEC * 3600));
+        g->credit_ns = MAX(-CREDIT_MAX_NS, g->credit_ns - (int64_t)MIN(cost_ns, HOUR_NS));
 }
 
 /* ---- users ---- */

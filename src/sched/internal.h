@@ -250,7 +250,6 @@ struct sched {
         bool again; /* another pass is due: a client that was already served now lacks less */
         uint64_t restart_until_ns;
         uint64_t leases, tickets;
-        unsigned commits_requested; /* number of accounts that wait for an answer */
         uint64_t random;
         struct user *user;   /* array of clients_max */
         uint64_t host_taken; /* bytes of host memory used for other purposes than evictions */
@@ -281,27 +280,25 @@ struct sched {
         for (uint32_t _gpus = (s)->touched; _gpus && ((v) = (unsigned)__builtin_ctz(_gpus), 1); \
              _gpus &= _gpus - 1)
 
-/* Iterates over the clients of those GPUs, each once: under its lowest such GPU. */
+/* Iterates over the clients of those GPUs, each once: under its lowest such GPU. c NULL: the first
+ * one. */
 static inline struct client *touched_next(const struct sched *s, const struct client *c)
 {
         uint32_t left = s->touched;
-        struct client *n = NULL;
-        unsigned gpu;
 
-        if (c) {
-                gpu = (unsigned)__builtin_ctz(c->gpus & s->touched);
-                left &= ~((UINT32_C(2) << gpu) - 1);
-                n = c->accounts[gpu].next;
+        if (c)
+                left &= UINT32_MAX << __builtin_ctz(c->gpus & s->touched);
+        for (; left; left &= left - 1) {
+                unsigned gpu = (unsigned)__builtin_ctz(left);
+                struct client *n = c ? c->accounts[gpu].next : s->gpu[gpu].first;
+
                 while (n && (unsigned)__builtin_ctz(n->gpus & s->touched) != gpu)
                         n = n->accounts[gpu].next;
+                if (n)
+                        return n;
+                c = NULL;
         }
-        for (; !n && left; left &= left - 1) {
-                gpu = (unsigned)__builtin_ctz(left);
-                n = s->gpu[gpu].first;
-                while (n && (unsigned)__builtin_ctz(n->gpus & s->touched) != gpu)
-                        n = n->accounts[gpu].next;
-        }
-        return n;
+        return NULL;
 }
 
 #define FOR_EACH_TOUCHED_CLIENT(s, c) \
@@ -310,6 +307,12 @@ static inline struct client *touched_next(const struct sched *s, const struct cl
 static inline sched_client client_id(const struct sched *s, const struct client *c)
 {
         return (uint64_t)c->generation << 32 | (uint64_t)(c - s->client);
+}
+
+/* True if memory of this GPU is being handed over to c. */
+static inline bool gpu_hands_to(const struct sched *s, const struct gpu *g, const struct client *c)
+{
+        return g->handoff_since_ns && g->for_whom == client_id(s, c);
 }
 
 static inline uint64_t add_sat(uint64_t a, uint64_t b)

@@ -76,13 +76,14 @@ void late_check(struct sched *s)
 
 void late_set_deadlines(struct sched *s, struct client *c)
 {
+        const bool is_asked = asked(s, c);
         unsigned gpu;
 
         if (c->lost)
                 return;
-        if (asked(s, c) && s->now_ns < c->revoke_due_ns)
+        if (is_asked && s->now_ns < c->revoke_due_ns)
                 wake_at(s, c->revoke_due_ns);
-        else if (asked(s, c) && !c->draining)
+        else if (is_asked && !c->draining)
                 ask_again(s, c);
         FOR_EACH_GPU_OF (c, gpu) {
                 struct account *a = &c->accounts[gpu];

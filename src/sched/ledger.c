@@ -252,7 +252,6 @@ void ledger_detach(struct sched *s, struct client *c, unsigned gpu)
         struct account *a = &c->accounts[gpu];
 
         take_out(g, a);
-        s->commits_requested -= a->commit_requested;
         *(a->previous ? &a->previous->accounts[gpu].next : &g->first) = a->next;
         *(a->next ? &a->next->accounts[gpu].previous : &g->last) = a->previous;
         *a = (struct account){0};
@@ -292,36 +291,21 @@ static void renew_grace(struct client *c)
                 c->accounts[gpu].due_ns = 0;
 }
 
-static uint64_t bought_ns(const struct gpu *g, uint64_t bytes)
+/* Moved bytes buy time, at a rate that is far below the card's; moves in the wrong direction cost
+ * as much. So a client that moves a few bytes now and then becomes overdue. */
+static void buy_time(struct sched *s, const struct gpu *g, struct client *c, uint64_t from,
+                     uint64_t to)
 {
-        return SLOWEST_RATE_FACTOR * gpu_move_ns(g, bytes);
-}
-
-/* Moved bytes buy time, at a rate that is far below the card's. So a client that moves a few bytes
- * now and then becomes overdue. */
-static void buy_time(struct sched *s, const struct gpu *g, struct client *c, uint64_t bytes)
-{
+        const uint64_t ns = SLOWEST_RATE_FACTOR * gpu_move_ns(g, MAX(from, to) - MIN(from, to));
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
                 uint64_t *due_ns = &c->accounts[gpu].due_ns;
 
-                if (*due_ns)
-                        *due_ns = MIN(add_sat(*due_ns, bought_ns(g, bytes)),
-                                      s->now_ns + s->config.grace_ns);
-        }
-}
-
-/* Moves in the wrong direction cost as much, unless c may not know its limit yet. */
-static void pay_back(const struct gpu *g, struct client *c, uint64_t bytes)
-{
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (c, gpu) {
-                uint64_t *due_ns = &c->accounts[gpu].due_ns;
-
-                if (*due_ns)
-                        *due_ns = MAX(sub_sat(*due_ns, bought_ns(g, bytes)), UINT64_C(1));
+                if (*due_ns && from <= to)
+                        *due_ns = MIN(add_sat(*due_ns, ns), s->now_ns + s->config.grace_ns);
+                else if (*due_ns)
+                        *due_ns = MAX(sub_sat(*due_ns, ns), UINT64_C(1));
         }
 }
 
@@ -330,6 +314,7 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
 {
         uint64_t backed_before = a->usage.backed, allocated_before = a->usage.allocated;
         const bool evicting = backed_before > a->limit;
+        uint64_t from, to; /* from <= to: the bytes moved in the right direction */
         bool gave = acknowledged && (a->held > a->limit || a->commit_held > a->commit);
 
         take_out(g, a);
@@ -362,16 +347,12 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                 }
         }
         put_in(g, a);
+        from = evicting ? a->usage.backed : backed_before;
+        to = evicting ? backed_before : a->usage.backed;
         if (gave)
                 renew_grace(c);
-        else if (!PLANTED(PROGRESS_IGNORED))
-                buy_time(s, g, c,
-                         evicting ? sub_sat(backed_before, a->usage.backed)
-                                  : sub_sat(a->usage.backed, backed_before));
-        if (acknowledged)
-                pay_back(g, c,
-                         evicting ? sub_sat(a->usage.backed, backed_before)
-                                  : sub_sat(backed_before, a->usage.backed));
+        else if (from <= to ? !PLANTED(PROGRESS_IGNORED) : acknowledged) /* it may not know yet */
+                buy_time(s, g, c, from, to);
         if (a->limit_dirty)
                 actions_mark(s, c);
 }

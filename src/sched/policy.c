@@ -57,9 +57,8 @@ static void promote(struct sched *s, struct entry *o, unsigned n)
 void policy_sort(struct sched *s)
 {
         struct entry *o = s->order;
-        unsigned n = 0;
-
         struct client *c;
+        unsigned n = 0;
 
         FOR_EACH_TOUCHED_CLIENT (s, c) {
                 if (c->unevictable_ticket)
@@ -133,11 +132,11 @@ static uint64_t idle_until(const struct sched *s, const struct client *v, const 
         return add_sat(v->last_active_ns, wait);
 }
 
-static bool behind(struct sched *s, struct client *v, const struct demand *d)
+/* True if the waiting client r->c is behind the head. Sets its place in the queue. */
+static bool is_behind(struct sched *s, struct victim *r, const struct demand *d)
 {
-        struct entry e = turns_wanted(s, v);
-
-        return !d->head || v->stuck || turns_before(&d->entry, &e);
+        r->entry = turns_wanted(s, r->c);
+        return !d->head || r->c->stuck || turns_before(&d->entry, &r->entry);
 }
 
 /* The head may interrupt turns if its burst is known to be short and it has no debt. Sets from when
@@ -223,9 +222,8 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
         /* Within its quantum, a client that grows is served before clients without a lease. So a
          * client behind the head is past its quantum, or it is the later of two growing clients
          * that block each other. */
-        if (v->waiting && behind(s, v, d)) {
+        if (v->waiting && is_behind(s, &r, d)) {
                 r.class = VICTIM_STALLED;
-                r.entry = turns_wanted(s, v);
                 return r;
         }
         if (d->head && client_outranks(d->head, v)) {
@@ -254,13 +252,12 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
         }
         if (d->lease_only || a->limit <= a->exported)
                 return r;
-        if (v->waiting && !behind(s, v, d))
+        if (v->waiting && !is_behind(s, &r, d))
                 return r; /* clients before the head keep their bytes even if they just drained */
         if (v->yielding && !d->foreign) {
                 r.class = VICTIM_YIELDING;
         } else if (v->waiting) {
                 r.class = VICTIM_WAITER;
-                r.entry = turns_wanted(s, v);
         } else {
                 idle_end = idle_until(s, v, d);
                 if (s->now_ns < idle_end) {
@@ -277,8 +274,7 @@ static bool rather(const struct victim *v, const struct victim *than)
 {
         if (v->class != than->class)
                 return v->class < than->class;
-        if (v->class == VICTIM_WAITER || v->class == VICTIM_STALLED || v->class == VICTIM_EXPIRED ||
-            v->class == VICTIM_EARLY)
+        if (v->class == VICTIM_WAITER || v->class == VICTIM_STALLED || v->class == VICTIM_EARLY)
                 return turns_before(&than->entry, &v->entry);
         return v->key < than->key;
 }
@@ -315,8 +311,7 @@ static struct victim choose(struct sched *s, const struct demand *d)
 
 void policy_revoke(struct sched *s, struct client *v, unsigned gpu)
 {
-        unsigned other;
-        unsigned doublings = MIN(v->drain_failures, PATIENCE_DOUBLINGS);
+        unsigned other, doublings = MIN(v->drain_failures, PATIENCE_DOUBLINGS);
 
         v->draining = true;
         v->yielding = true;

@@ -401,10 +401,8 @@ void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
         touch_end(s, out);
 }
 
-static void request_commit_of(struct sched *s, struct account *a, uint64_t commit,
-                              uint32_t sequence)
+static void request_commit_of(struct account *a, uint64_t commit, uint32_t sequence)
 {
-        s->commits_requested += !a->commit_requested;
         a->commit_requested = true;
         a->commit_request = MIN(commit, BYTES_MAX);
         a->commit_of = sequence;
@@ -428,7 +426,7 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
                 actions_mark(s, c);
         }
         if (w->commit)
-                request_commit_of(s, a, w->commit, w->sequence);
+                request_commit_of(a, w->commit, w->sequence);
         if (w->spare || (w->spare_requested && w->unevictable &&
                          w->unevictable <= account_own_unevictable(a))) {
                 a->spare = true;
@@ -496,7 +494,7 @@ int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t
         a = find_account(c, gpu);
         if (!a)
                 return -EINVAL;
-        request_commit_of(s, a, commit, sequence);
+        request_commit_of(a, commit, sequence);
         touch_end(s, out);
         return 0;
 }
@@ -635,7 +633,6 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
 
-                        s->commits_requested -= a->commit_requested;
                         a->run = a->unevictable_requested = a->export_requested =
                                 a->commit_requested = a->top_up = false;
                         a->reserve = 0;

@@ -85,7 +85,6 @@ static void answer_commits(struct sched *s, struct client *c)
                 if (!a->commit_requested)
                         continue;
                 a->commit_requested = false;
-                s->commits_requested--;
                 if (a->commit_request < a->commit) {
                         uint64_t floor = MAX(a->commit_request, a->usage.allocated);
 
@@ -160,7 +159,7 @@ void settle_grant(struct sched *s, struct client *c)
                 c->accounts[gpu].run = false;
                 c->accounts[gpu].reserve = 0;
                 g->leases++;
-                if (g->handoff_since_ns && g->for_whom == client_id(s, c)) {
+                if (gpu_hands_to(s, g, c)) {
                         habits_note_handoff(c, s->now_ns - g->handoff_since_ns);
                         g->handoff_since_ns = 0;
                 }
@@ -551,7 +550,7 @@ static void pass(struct sched *s)
         }
         late_check(s);
         survey(s);
-        for (c = s->commits_requested ? touched_next(s, NULL) : NULL; c; c = touched_next(s, c)) {
+        FOR_EACH_TOUCHED_CLIENT (s, c) {
                 if (!c->lost)
                         answer_commits(s, c);
         }

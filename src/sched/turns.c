@@ -8,21 +8,17 @@
 
 /* Hand-offs may cost handoff_permille (p) of the time, so a turn lasts (1000 - p) / p times the
  * cost of a hand-off. */
-static uint64_t quantum(const struct sched *s, uint64_t cost_ns)
-{
-        const struct sched_config *c = &s->config;
-        uint64_t p = c->handoff_permille;
-
-        if (c->quantum_ns)
-                return c->quantum_ns;
-        /* Limiting the cost first keeps the product small; the clamp would limit it anyway. */
-        cost_ns = MIN(cost_ns, c->quantum_max_ns);
-        return clamp_u64(cost_ns / p * (1000 - p), c->quantum_min_ns, c->quantum_max_ns);
-}
-
 uint64_t turns_quantum(const struct sched *s, const struct client *c)
 {
-        return quantum(s, habits_handoff_cost(s, c));
+        const struct sched_config *config = &s->config;
+        const uint64_t p = config->handoff_permille;
+        uint64_t cost_ns;
+
+        if (config->quantum_ns)
+                return config->quantum_ns;
+        /* Limiting the cost first keeps the product small; the clamp would limit it anyway. */
+        cost_ns = MIN(habits_handoff_cost(s, c), config->quantum_max_ns);
+        return clamp_u64(cost_ns / p * (1000 - p), config->quantum_min_ns, config->quantum_max_ns);
 }
 
 /* Returns how long c's next turn may last. */
@@ -35,13 +31,14 @@ static uint64_t next_turn(const struct sched *s, const struct client *c)
 
 void turns_begin(struct sched *s, struct client *c)
 {
+        const uint64_t longest = turns_quantum(s, c);
         unsigned gpu;
 
         c->granted_ns = s->now_ns;
-        c->turn_end_ns = add_sat(s->now_ns, turns_quantum(s, c));
+        c->turn_end_ns = add_sat(s->now_ns, longest);
         c->burst_end_ns = add_sat(s->now_ns, next_turn(s, c));
         FOR_EACH_GPU_OF (c, gpu)
-                s->gpu[gpu].quantum_ns = turns_quantum(s, c);
+                s->gpu[gpu].quantum_ns = longest;
 }
 
 bool turns_over(const struct sched *s, const struct client *c)
@@ -70,23 +67,28 @@ bool turns_before(const struct entry *a, const struct entry *b)
         return a->ticket < b->ticket;
 }
 
+static int64_t deadline(const struct lag *lag, uint64_t turn_ns)
+{
+        return lag->user_ns + lag->client_ns + (int64_t)MIN(turn_ns, TURN_MAX_NS);
+}
+
 /* Returns c's place in the queue for a turn of so many ns. A debt of up to one whole turn counts as
  * none: otherwise a long burst would delay the next short one. */
-static struct entry place(const struct sched *s, struct client *c, uint64_t turn_ns)
+static struct entry place(const struct sched *s, struct client *c, const struct lag *lag,
+                          uint64_t turn_ns)
 {
         struct entry e = {
                 .c = c, .priority = client_rank(c), .kind = WAIT_RUN, .ticket = c->ticket};
-        const struct lag lag = fair_lag(s, c);
         const int64_t turn = (int64_t)turns_quantum(s, c);
 
-        if (lag.user_ns > turn) {
-                e.debt_ns = lag.user_ns;
-                e.deadline_ns = lag.client_ns;
-        } else if (lag.client_ns > turn) {
+        if (lag->user_ns > turn) {
+                e.debt_ns = lag->user_ns;
+                e.deadline_ns = lag->client_ns;
+        } else if (lag->client_ns > turn) {
                 e.debt_ns = 1; /* before users with a debt, after everybody else */
-                e.deadline_ns = lag.client_ns;
+                e.deadline_ns = lag->client_ns;
         } else {
-                e.deadline_ns = lag.user_ns + lag.client_ns + (int64_t)MIN(turn_ns, TURN_MAX_NS);
+                e.deadline_ns = deadline(lag, turn_ns);
         }
         return e;
 }
@@ -95,13 +97,13 @@ struct entry turns_held(const struct sched *s, struct client *c)
 {
         const struct lag lag = fair_lag(s, c);
         const uint64_t end_ns = s->now_ns < c->burst_end_ns ? c->burst_end_ns : c->turn_end_ns;
-        struct entry e = place(s, c, next_turn(s, c));
+        struct entry e = place(s, c, &lag, next_turn(s, c));
 
         e.ticket = UINT64_MAX; /* whoever waits came before */
         if (turns_over(s, c))
                 return e;
         e.debt_ns = 0;
-        e.deadline_ns = lag.user_ns + lag.client_ns + (int64_t)MIN(end_ns - s->now_ns, TURN_MAX_NS);
+        e.deadline_ns = deadline(&lag, end_ns - s->now_ns);
         return e;
 }
 
@@ -110,7 +112,7 @@ static bool has_handoff(const struct sched *s, const struct client *c)
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                if (s->gpu[gpu].handoff_since_ns && s->gpu[gpu].for_whom == client_id(s, c))
+                if (gpu_hands_to(s, &s->gpu[gpu], c))
                         return true;
         }
         return false;
@@ -119,6 +121,7 @@ static bool has_handoff(const struct sched *s, const struct client *c)
 struct entry turns_wanted(const struct sched *s, struct client *c)
 {
         struct entry e;
+        struct lag lag;
 
         if (c->lease && !turns_over(s, c)) {
                 e = turns_held(s, c);
@@ -126,7 +129,8 @@ struct entry turns_wanted(const struct sched *s, struct client *c)
                 e.ticket = c->ticket;
                 return e;
         }
-        e = place(s, c,
+        lag = fair_lag(s, c);
+        e = place(s, c, &lag,
                   MIN(add_sat(next_turn(s, c), habits_handoff_cost(s, c)), turns_quantum(s, c)));
         if (has_handoff(s, c))
                 e.kind = WAIT_HANDOFF;
