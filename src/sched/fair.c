@@ -83,10 +83,10 @@ static struct user_on *user_on(struct sched *s, const struct client *c, unsigned
 static bool occupies(const struct sched *s, const struct client *c, unsigned gpu)
 {
         const struct gpu *g = &s->gpu[gpu];
+        const struct account *a = &c->accounts[gpu];
 
-        return c->lease || (c->overdue && c->accounts[gpu].evicting) ||
-               (gpu_hands_to(s, g, c) && !g->drains) ||
-               (c->waiting && c->restoring && !account_missing(c, &c->accounts[gpu]));
+        return c->lease || (c->overdue && a->evicting) || (gpu_hands_to(s, g, c) && !g->drains) ||
+               (c->waiting && c->restoring && !account_missing(c, a) && !account_resident(c, a));
 }
 
 /* Returns so many thousandths of a time, counted for an hour at most. */

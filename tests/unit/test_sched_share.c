@@ -192,6 +192,27 @@ static void unknown_bursts_interrupt_nobody(void **state)
         assert_true(batch->revoked);
 }
 
+static void exclusive(struct sched_config *c)
+{
+        c->mode = SCHED_MODE_EXCLUSIVE;
+}
+
+/* Otherwise its debt would grow as it waits, and the other one would have turn after turn. */
+static void a_client_that_lacks_only_the_lease_pays_nothing(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(exclusive);
+        struct tenant *a = waiter_of(b, 1, 100 * MIB), *c = waiter_of(b, 1, 500 * MIB);
+
+        for (unsigned i = 0; i < 10; i++) {
+                struct tenant *from = i % 2 ? c : a, *to = i % 2 ? a : c;
+
+                for (unsigned turns = 0; !from->revoked && turns < 20; turns++)
+                        pass(b, FIXED_QUANTUM_NS);
+                hand_over(b, from);
+                assert_int_not_equal(to->lease, 0);
+        }
+}
+
 static void memory_that_idles_on_the_card_is_paid_for(void **state)
 {
         BENCH;
@@ -466,6 +487,7 @@ int main(void)
                 cmocka_unit_test(a_short_burst_interrupts_a_long_turn),
                 cmocka_unit_test(unknown_bursts_interrupt_nobody),
                 cmocka_unit_test(memory_that_idles_on_the_card_is_paid_for),
+                cmocka_unit_test(a_client_that_lacks_only_the_lease_pays_nothing),
                 cmocka_unit_test(a_wait_for_growth_does_not_prolong_a_turn),
                 cmocka_unit_test(a_client_that_claims_to_run_does_not_overtake_waiters),
                 cmocka_unit_test(a_turn_does_not_begin_anew_with_a_connection),
