@@ -17,8 +17,9 @@ static bool outstanding(const struct client *c, const struct account *a, const s
         return a->limit >= need || a->limit - a->usage.backed >= gpu_extent(g);
 }
 
-/* True if c was asked to drain and has not drained yet, although somebody still needs that. A
- * frozen client need not answer. */
+/* True if c was asked to drain and has not drained yet, although somebody still needs that. Once
+ * overdue, c stays so until it drains: otherwise it would bar others again as soon as one of them
+ * runs. A frozen client need not answer. */
 static bool asked(const struct sched *s, const struct client *c)
 {
         return c->lease && c->revoke_due_ns && !c->stands &&
@@ -83,7 +84,7 @@ void late_set_deadlines(struct sched *s, struct client *c)
                 return;
         if (is_asked && s->now_ns < c->revoke_due_ns)
                 wake_at(s, c->revoke_due_ns);
-        else if (is_asked && !c->draining)
+        else if (is_asked && !c->draining && s->gpu[c->revoke_gpu].wanted)
                 ask_again(s, c);
         FOR_EACH_GPU_OF (c, gpu) {
                 struct account *a = &c->accounts[gpu];

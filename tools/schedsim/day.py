@@ -170,7 +170,7 @@ This page is a model, not a measurement. It compares how three systems share a c
 |---|---|
 | sublet | the scheduler's own code in simulated time ([scheduling.md](../scheduling.md#schedsim)), with its defaults |
 | turns of 30 s | One program computes at a time, even if several fit. After 30 s, or when it is idle, the next waiting program follows, in a circle. A turn begins with page faults. They bring in what others displaced |
-| first come, first served | A burst runs to its end. The next burst in the queue begins when it fits beside those that run. None overtakes it. Memory moves at the rate of the bus |
+| first come, first served | A burst runs to its end. The first burst in the queue begins as soon as it fits beside those that run. No burst overtakes another. Memory moves at the rate of the bus |
 
 Turns model the system of the thesis that sublet descends from ([schedsim.md](schedsim.md)). Page faults bring in
 9.8 GB/s. This is the upper end of 8.5 to 9.8 GB/s, measured on an H200 with one kernel alone on the card. Three choices
@@ -207,7 +207,7 @@ the largest of all users):
 
 ![Where the time goes](day-time.svg)
 
-What the columns mean:
+The columns:
 
 | column | meaning |
 |---|---|
