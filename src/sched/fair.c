@@ -255,7 +255,7 @@ static int64_t debt(const struct sched *s, const struct user *u)
 
 void fair_join(struct sched *s, struct client *c, uint32_t uid)
 {
-        struct user *best = NULL;
+        struct user *best = s->user;
 
         /* A free record exists: there are as many records as clients, and c has none yet. */
         for (unsigned i = 0; i < s->config.clients_max; i++) {
@@ -265,7 +265,7 @@ void fair_join(struct sched *s, struct client *c, uint32_t uid)
                         best = u;
                         break;
                 }
-                if (u->clients == 0 && (!best || debt(s, u) < debt(s, best)))
+                if (u->clients == 0 && (best->clients > 0 || debt(s, u) < debt(s, best)))
                         best = u;
                 if (!u->known)
                         break;

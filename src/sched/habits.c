@@ -22,7 +22,7 @@ static uint64_t bucket_end(unsigned i)
 
 static void note(struct recent *r, uint64_t ns)
 {
-        uint64_t sorted[RECENT_MAX];
+        uint64_t sorted[RECENT_MAX] = {0};
         unsigned n;
 
         r->ns[r->n++ % RECENT_MAX] = MAX(ns, UINT64_C(1));

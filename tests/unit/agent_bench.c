@@ -229,6 +229,12 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         return steps ? steps(may_evict, restore) : step_now;
 }
 
+bool swap_pin_ahead(struct gpu *g)
+{
+        assert_false(agent.revoking);
+        return beside.pins > 0 && beside.pins-- > 1;
+}
+
 void swap_trim_arena(struct gpu *g)
 {
         beside.trims++;

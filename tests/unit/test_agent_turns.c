@@ -205,6 +205,22 @@ static void nothing_runs_while_buffers_move_between_card_and_host(void **state)
         assert_int_equal(slept_ns, 0); /* more buffers are to be moved */
 }
 
+/* Otherwise the first eviction would have to pin it while others wait. */
+static void host_memory_is_pinned_ahead_while_others_may_wait(void **state)
+{
+        begin_running();
+        beside.pins = 3;
+        rounds(1);
+        assert_int_equal(beside.pins, 3);
+        tell(WIRE_CONTESTED)->CONTESTED.contested = WIRE_CONTESTED_MAY;
+        rounds(1);
+        assert_int_equal(beside.pins, 2);
+        assert_int_equal(slept_ns, 0);
+        drain();
+        rounds(1);
+        assert_int_equal(beside.pins, 2);
+}
+
 /* Unused memory that frameworks cache has to be freed first. */
 static void an_eviction_waits_for_caches_and_a_restore_does_not(void **state)
 {
@@ -375,6 +391,7 @@ int main(void)
                 AGENT_TEST(torture_evicts_and_restores_memory_and_then_the_program_runs),
                 AGENT_TEST(nothing_runs_while_buffers_move_between_card_and_host),
                 AGENT_TEST(an_eviction_waits_for_caches_and_a_restore_does_not),
+                AGENT_TEST(host_memory_is_pinned_ahead_while_others_may_wait),
                 AGENT_TEST(memory_of_a_gpu_that_is_not_shared_is_not_moved),
                 AGENT_TEST(the_agent_wakes_when_another_module_is_due),
                 AGENT_TEST(a_drain_is_checked_less_often_the_longer_it_lasts),

@@ -248,6 +248,25 @@ static void memory_that_cannot_be_pinned_serves_as_well(void **state)
         arena_trim(arena, 0); /* the driver must not be asked to unpin it */
 }
 
+/* Each call adds a quarter of a segment, so the agent can listen to the daemon in between. */
+static void memory_pinned_ahead_is_taken_later(void **state)
+{
+        struct arena_room r;
+
+        assert_false(arena_add(arena, 0));
+        assert_true(arena_add(arena, 5 * UNIT));
+        assert_int_equal(arena_bytes(arena), UNIT);
+        assert_true(arena_add(arena, UNIT / 2));
+        assert_int_equal(arena_bytes(arena), 2 * UNIT);
+        host_room = 2 * UNIT - 1;
+        assert_false(arena_add(arena, UNIT)); /* the host has less than twice as many free */
+        host_room = 0;
+        assert_int_equal(arena_take(arena, 2 * UNIT, &r), 0);
+        check_room(&r, 2 * UNIT, 1);
+        assert_int_equal(driver.registered, 2);
+        arena_give(arena, &r);
+}
+
 static void a_trim_returns_free_segments_until_the_limit_is_met(void **state)
 {
         struct arena_room rooms[4];
@@ -339,6 +358,7 @@ int main(void)
                 ARENA_TEST(an_arena_takes_no_more_than_the_host_has),
                 ARENA_TEST(new_memory_is_touched_by_several_threads_if_they_start),
                 ARENA_TEST(memory_that_cannot_be_pinned_serves_as_well),
+                ARENA_TEST(memory_pinned_ahead_is_taken_later),
                 ARENA_TEST(a_trim_returns_free_segments_until_the_limit_is_met),
                 ARENA_TEST(a_trim_leaves_no_addresses_behind),
                 ARENA_TEST(segments_are_neither_inherited_nor_dumped),

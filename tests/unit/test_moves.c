@@ -318,6 +318,28 @@ static void unpinned_host_memory_serves_evictions_as_well(void **state)
         run_program();
 }
 
+static void host_memory_for_an_eviction_is_pinned_ahead(void **state)
+{
+        uint64_t pinned;
+
+        assert_false(swap_pin_ahead(gpu)); /* no memory is on the card */
+        (void)allocate(8);
+        restore_to(UINT64_MAX);
+        run_program();
+        while (swap_pin_ahead(gpu))
+                check_accounts();
+        pinned = swap_arena_bytes(gpu);
+        assert_true(pinned >= gpu->heap.resident);
+        host_room = 0;
+        gpu->limit = 0;
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 0);
+        assert_int_equal(swap_arena_bytes(gpu), pinned);
+        host_room = UINT64_MAX;
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
 static void the_library_gives_up_on_a_failed_gpu(void **state)
 {
         (void)allocate(4);
@@ -587,6 +609,7 @@ int main(void)
                 MOVE_TEST(no_memory_leaves_until_there_is_host_memory),
                 MOVE_TEST(evictions_that_find_no_host_memory_rest_between_tries),
                 MOVE_TEST(unpinned_host_memory_serves_evictions_as_well),
+                MOVE_TEST(host_memory_for_an_eviction_is_pinned_ahead),
                 MOVE_TEST(the_library_gives_up_on_a_failed_gpu),
                 MOVE_TEST(a_failed_context_ends_the_copies_in_flight),
                 MOVE_TEST(a_failed_copy_leaves_no_work_in_its_stream),

@@ -304,7 +304,7 @@ static void choose_direction(bool *ret_may_evict, bool *ret_restore) REQUIRES(co
 static enum swap_progress agent_swap(void)
 {
         enum swap_progress progress, p;
-        bool restore, may_evict, hold, stands;
+        bool restore, may_evict, hold, stands, pins;
         unsigned n;
 
         lock_acquire(&core_lock);
@@ -312,6 +312,8 @@ static enum swap_progress agent_swap(void)
         choose_direction(&may_evict, &restore);
         n = core.gpu_count;
         stands = freeze_stands();
+        pins = agent.contested_ns > 0 && !agent.revoking && !stands &&
+               agent_own_drain() == OWN_NONE;
         hold = !stands && caches_hold(may_evict, clock_now_ns());
         lock_release(&core_lock);
         progress = hold ? SWAP_COPYING : SWAP_NOTHING; /* look again soon */
@@ -324,6 +326,8 @@ static enum swap_progress agent_swap(void)
                 if (!stands) /* unregistering host memory waits for the program's work */
                         swap_trim_arena(g);
                 p = swap_step(g, may_evict && !hold, restore);
+                if (p == SWAP_NOTHING && pins && swap_pin_ahead(g))
+                        p = SWAP_MORE;
                 progress = MAX(progress, p);
         }
         rm_make_for(CHANNELS_PROGRAM);

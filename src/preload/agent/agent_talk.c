@@ -37,8 +37,8 @@
 #define USAGE_SPACING_NS  (NSEC_PER_MSEC / 2)
 #define COMMIT_KEEP_NS    NSEC_PER_SEC /* room requested so recently is about to be used */
 #define ALONE_PATIENCE_NS (2 * NSEC_PER_SEC)
-/* The daemon drops a request of a running program if by the ledger no memory is missing. The program
- * is not told, so while it lacks memory it repeats the request. */
+/* The daemon drops a request of a running program if by the ledger no memory is missing. The
+ * program is not told, so while it lacks memory it repeats the request. */
 #define REQUEST_AGAIN_NS NSEC_PER_SEC
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 

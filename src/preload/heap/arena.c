@@ -201,6 +201,30 @@ static int64_t segment_take(struct segment *s, uint32_t units, struct arena_room
         return units;
 }
 
+static void segment_link(struct arena *a, struct segment *s)
+{
+        s->next = a->segments;
+        a->segments = s;
+        atomic_fetch_add_explicit(&a->bytes, s->bytes, memory_order_relaxed);
+}
+
+bool arena_add(struct arena *a, uint64_t missing)
+{
+        /* The agent listens to the daemon in between, so it does only a part at a time. */
+        uint64_t part = align_up(a->segment_bytes / 4, ARENA_UNIT);
+        struct segment *s;
+
+        if (missing == 0 || !host_has(2 * missing))
+                return false;
+        s = segment_new(MIN(part, align_up(missing, ARENA_UNIT)));
+        if (!s)
+                return false;
+        lock_acquire(&a->lock);
+        segment_link(a, s);
+        lock_release(&a->lock);
+        return true;
+}
+
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
 {
         int64_t left = (int64_t)(bytes / ARENA_UNIT);
@@ -220,9 +244,7 @@ int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
                         left = -ENOMEM;
                         break;
                 }
-                s->next = a->segments;
-                a->segments = s;
-                atomic_fetch_add_explicit(&a->bytes, s->bytes, memory_order_relaxed);
+                segment_link(a, s);
                 left = segment_take(s, (uint32_t)left, &room);
         }
         lock_release(&a->lock);

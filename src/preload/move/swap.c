@@ -44,6 +44,28 @@ uint64_t swap_arena_bytes(const struct gpu *g)
         return g->swap ? arena_bytes(g->swap->arena) : 0;
 }
 
+bool swap_pin_ahead(struct gpu *g)
+{
+        bool more = false;
+        uint64_t missing;
+
+        lock_acquire(&core_lock);
+        missing = sub_sat(g->heap.resident, g->heap.managed_bytes + swap_arena_bytes(g));
+        if (missing == 0 || !g->swap || g->swap->no_host || !core_keep_context(g)) {
+                lock_release(&core_lock);
+                return false;
+        }
+        lock_release(&core_lock);
+        if (transfer_prepare(g) == CUDA_SUCCESS)
+                more = arena_add(g->swap->arena, missing);
+        lock_acquire(&core_lock);
+        core_let_context(g);
+        if (more)
+                request_report(g);
+        lock_release(&core_lock);
+        return more;
+}
+
 void swap_trim_arena(struct gpu *g)
 {
         uint64_t most = UINT64_MAX;
