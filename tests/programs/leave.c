@@ -8,6 +8,8 @@
  *            frees its memory
  *   join     the process exits, too; an exit handler that was registered before cuInit joins the
  *            threads, as destructors of static objects do
+ *   linger   the process exits; an exit handler that was registered before cuInit waits until the
+ *            file --sample is gone
  *   fork     a child is forked while other threads call the driver; the child calls it and exits;
  *            again and again */
 #include <errno.h>
@@ -25,8 +27,8 @@
 #define MOST_S      120 /* limit of every wait */
 #define THREADS_MAX 16
 
-enum how { CANCEL, SIGNAL, EXIT, JOIN, FORK };
-static const char *const names[] = {"cancel", "signal", "exit", "join", "fork"};
+enum how { CANCEL, SIGNAL, EXIT, JOIN, LINGER, FORK };
+static const char *const names[] = {"cancel", "signal", "exit", "join", "linger", "fork"};
 
 static enum how how;
 static struct blocks b;
@@ -123,6 +125,15 @@ static void join_at_exit(void)
                 program_say("joined", "\"threads\":%zu", started);
 }
 
+static void linger_at_exit(void)
+{
+        if (how != LINGER)
+                return;
+        program_say("lingers", "\"threads\":0");
+        while (access(options.sample, F_OK) == 0)
+                (void)usleep(10000);
+}
+
 static void act(size_t n)
 {
         const struct timespec nap = {.tv_nsec = 20000000};
@@ -144,6 +155,7 @@ static void act(size_t n)
                 break;
         case EXIT:
         case JOIN:
+        case LINGER:
                 while (access(options.until, F_OK) < 0)
                         (void)nanosleep(&nap, NULL);
                 exit(PROGRAM_EXIT_OK);
@@ -170,7 +182,7 @@ int main(int argc, char **argv)
         unsigned counted[THREADS_MAX];
         size_t n;
 
-        if (atexit(join_at_exit))
+        if (atexit(join_at_exit) || atexit(linger_at_exit))
                 program_fail(PROGRAM_EXIT_SETUP, "atexit");
         program_begin(argc, argv,
                       &(struct options){.bytes = 16 * MIB,

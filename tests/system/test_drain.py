@@ -2,6 +2,7 @@
 full queues. The daemon leaves a program alone that cannot be drained, with its memory as it is, and tries again later.
 All programs end with the right contents."""
 
+import os
 import re
 import subprocess
 
@@ -279,6 +280,24 @@ def test_an_exiting_process_can_join_its_waiting_threads(held):
     assert subject.events("joined")
     touch(held.path("end"))
     holder.ok()
+
+
+def test_memory_of_an_exiting_process_serves_others_before_the_process_is_gone(held):
+    """The kernel may take seconds to end a process that has much host memory pinned."""
+    subject = held.program("leave", "--how", "linger", "--count", 0, "--bytes", "96MiB", "--block", "8MiB", "--seed", 5,
+                           "--sample", held.path("go"), "--until", held.path("leave"))
+    subject.await_event("filled")
+    touch(held.path("go"))
+    other = held.program("fill", "--bytes", "96MiB", "--block", "8MiB", "--seed", 9, "--until", held.path("end"))
+    wait_for(lambda: other.pid in held.clients() and waiting(held, other.pid), 20, "the other program to wait")
+    touch(held.path("leave"))
+    subject.await_event("lingers")
+    other.await_event("filled")
+    assert subject.running()
+    os.unlink(held.path("go"))
+    subject.ok(20)
+    touch(held.path("end"))
+    other.ok()
 
 
 def test_a_drain_waits_for_threads_that_submit_while_they_end(contested):

@@ -229,6 +229,14 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         return steps ? steps(may_evict, restore) : step_now;
 }
 
+void swap_let_go(struct gpu *g)
+{
+        assert_false(agent.revoking);
+        beside.let_go++;
+        g->heap.backed = g->heap.resident = 0;
+        request_report(g);
+}
+
 bool swap_pin_ahead(struct gpu *g)
 {
         assert_false(agent.revoking);

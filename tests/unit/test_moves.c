@@ -340,6 +340,20 @@ static void host_memory_for_an_eviction_is_pinned_ahead(void **state)
         run_program();
 }
 
+static void a_process_that_exits_lets_all_its_memory_go(void **state)
+{
+        (void)allocate(8);
+        restore_to(UINT64_MAX);
+        run_program();
+        lock_acquire(&core_lock);
+        swap_let_go(gpu);
+        lock_release(&core_lock);
+        assert_int_equal(gpu->heap.backed, 0);
+        assert_int_equal(gpu->heap.resident, 0);
+        assert_int_equal(driver_mappings(), 0);
+        check_accounts();
+}
+
 static void the_library_gives_up_on_a_failed_gpu(void **state)
 {
         (void)allocate(4);
@@ -610,6 +624,7 @@ int main(void)
                 MOVE_TEST(evictions_that_find_no_host_memory_rest_between_tries),
                 MOVE_TEST(unpinned_host_memory_serves_evictions_as_well),
                 MOVE_TEST(host_memory_for_an_eviction_is_pinned_ahead),
+                MOVE_TEST(a_process_that_exits_lets_all_its_memory_go),
                 MOVE_TEST(the_library_gives_up_on_a_failed_gpu),
                 MOVE_TEST(a_failed_context_ends_the_copies_in_flight),
                 MOVE_TEST(a_failed_copy_leaves_no_work_in_its_stream),

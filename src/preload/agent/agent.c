@@ -37,6 +37,7 @@
 #define STOP_MOST_NS (2 * NSEC_PER_SEC)    /* a failed card must not keep a process from ending */
 #define CACHES_NS    (30 * NSEC_PER_MSEC) /* most Python programs drain faster: freeze the others */
 #define HANG_NS      (10 * NSEC_PER_SEC)  /* a driver call that moves memory takes milliseconds */
+#define LET_GO_LOOKS 100u /* looks for the end of the last work, and for the daemon's answer */
 
 /* ---- the course of a drain; core_lock held ---- */
 
@@ -362,6 +363,15 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now) REQUIRE
         return t;
 }
 
+static void look_later(void) UNLOCKS(core_lock)
+{
+        const struct timespec ts = {.tv_nsec = COPY_NAP_NS};
+
+        lock_release(&core_lock);
+        (void)nanosleep(&ts, NULL);
+        lock_acquire(&core_lock);
+}
+
 /* Sleeps until the daemon or another process sends a message, or request_kick() is called. The two
  * descriptors were read under the lock; a thread that changes one calls request_kick(). */
 static void agent_sleep(uint64_t timeout_ns, int daemon, int others)
@@ -456,6 +466,51 @@ static uint64_t finish_round(struct round *r) UNLOCKS(core_lock)
         return r->again ? 0 : timeout;
 }
 
+/* Shuts the gate and waits a moment for the program's last work. */
+static bool work_has_ended(void) UNLOCKS(core_lock)
+{
+        struct quiesce_wait last;
+        unsigned looks = 0;
+
+        core.running = false;
+        gate_shut(GATE_NO_LEASE);
+        for (; gate_anybody_inside() && looks < LET_GO_LOOKS; looks++)
+                look_later();
+        if (gate_anybody_inside() || quiesce_capturing())
+                return false;
+        quiesce_begin(&last, true);
+        for (; quiesce_poll(&last) != QUIESCE_DONE; looks++) {
+                if (looks >= LET_GO_LOOKS || gate_anybody_inside())
+                        return false;
+                look_later();
+        }
+        return true;
+}
+
+/* The process exits while others wait for its memory. The kernel takes the process apart before it
+ * gives the memory of the card back, and that takes seconds if much host memory is pinned. So the
+ * agent gives it back first. */
+static void agent_let_go(void) UNLOCKS(core_lock)
+{
+        if (core_passive() || !agent.contested_ns || agent.revoking || freeze_stands() ||
+            daemon_line.link != LINK_UP || (agent.in_use && !work_has_ended()))
+                return;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].managed)
+                        swap_let_go(&core.gpus[i]);
+        if (core.lease)
+                agent_send_lease(WIRE_DRAINED);
+        core.lease = 0;
+        agent.in_use = false;
+        /* The daemon lowers the limits, and gives the bytes to others once that is acknowledged. */
+        for (unsigned looks = 0; daemon_line.link == LINK_UP && looks < LET_GO_LOOKS; looks++) {
+                agent_tell();
+                look_later();
+                agent_listen();
+        }
+        agent_tell();
+}
+
 /* The GPU has failed, or the process exits. The daemon keeps its figures of this process until the
  * process has ended. */
 static void agent_end(void) REQUIRES(core_lock)
@@ -493,6 +548,7 @@ static void *agent_main(void *unused)
                 agent_sleep(timeout, daemon, others);
         }
         lock_acquire(&core_lock);
+        agent_let_go();
         agent_end();
         lock_release(&core_lock);
         return NULL;

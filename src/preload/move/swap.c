@@ -588,6 +588,24 @@ void swap_release(struct gpu *g, struct extent *e)
         bell_ring(&core.changed);
 }
 
+void swap_let_go(struct gpu *g)
+{
+        struct extent *e;
+
+        if (!g->swap)
+                return;
+        while ((e = choose_evict(g, UINT64_MAX)) && !e->managed) {
+                g->heap.resident -= e->bytes;
+                unmap_unlocks(e);
+                g->heap.backed -= e->bytes;
+                kept_forget(g->swap->arena, e);
+                e->state = EXTENT_EVICTED; /* without a copy, so it counts as zeros */
+                e->busy = false;
+                choose_left(g);
+        }
+        request_report(g);
+}
+
 void swap_hand_over(struct gpu *g, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++) {

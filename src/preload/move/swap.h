@@ -49,6 +49,10 @@ bool swap_empty(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 /* Like swap_empty(), and also remove the block. */
 void swap_discard(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
+/* The process ends, and none of its work is in flight: give back all memory that could be evicted.
+ * Its contents are lost. For the agent, core_lock held. */
+void swap_let_go(struct gpu *g) UNLOCKS(core_lock);
+
 /* Free a block whose memory now belongs to another process; either all or none of its extents are
  * on the GPU. core_lock held. */
 void swap_hand_over(struct gpu *g, struct block *b) REQUIRES(core_lock);
