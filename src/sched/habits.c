@@ -20,7 +20,7 @@ static uint64_t bucket_end(unsigned i)
         return (i % 2 ? 2 * ms : ms + MAX(ms / 2, UINT64_C(1))) * NSEC_PER_MSEC;
 }
 
-static void note(struct recent *r, uint64_t ns)
+void recent_note(struct recent *r, uint64_t ns)
 {
         uint64_t sorted[RECENT_MAX] = {0};
         unsigned n;
@@ -55,8 +55,8 @@ static void end_burst(const struct sched *s, struct client *c)
         uint64_t ns = burst_so_far(s, c);
 
         if (ns) {
-                note(&c->bursts, ns);
-                note(&c->user->bursts, ns);
+                recent_note(&c->bursts, ns);
+                recent_note(&c->user->bursts, ns);
         }
         c->burst_run_ns = client_run_ns(s, c);
 }
@@ -119,7 +119,7 @@ uint64_t habits_release(const struct client *c, uint64_t cost)
 
 void habits_note_handoff(struct client *c, uint64_t ns)
 {
-        note(&c->costs, ns);
+        recent_note(&c->costs, ns);
 }
 
 /* Returns what a hand-off to c costs. Before one is measured, it is the time to move half a card.

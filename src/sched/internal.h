@@ -23,9 +23,9 @@
 #define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* pause in requests after DRAIN_FAILURES_MAX */
 #define DRAIN_FAILURES_MAX    3
 #define PATIENCE_DOUBLINGS    5U /* patience grows to 32 times the configured patience */
-#define RATE_GUESS            (UINT64_C(20) * 1000 * 1000 * 1000) /* bytes/s, if not measured */
-#define RATE_MIN              (UINT64_C(100) * 1000 * 1000)
-#define RATE_MAX              (UINT64_C(1000) * 1000 * 1000 * 1000)
+#define GIB_GUESS_NS          (GIB / 20) /* time to move a GiB, if not measured: 20 GB/s */
+#define GIB_MIN_NS            NSEC_PER_MSEC
+#define GIB_MAX_NS            (10 * NSEC_PER_SEC)
 #define RECENT_MAX            5U
 #define GAP_BUCKETS           44U                  /* 1 ms to 1 h, in half octaves */
 #define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */
@@ -103,7 +103,7 @@ struct account {
         uint64_t weight;    /* fair.c: share of the card's bill; 0: the client pays nothing */
 
         uint64_t due_ns; /* when the client is overdue without progress; 0: it owes nothing */
-        uint64_t evict_from, evict_since_ns;
+        uint64_t copied_before, moves_since_ns; /* begin of its eviction or restore; 0: none */
 };
 
 /* The clients of one uid. */
@@ -206,7 +206,7 @@ struct gpu {
         uint64_t contested_until_ns, oversubscribed_until_ns;
         int top_priority; /* highest priority of the clients attached to this GPU */
 
-        uint64_t rate;             /* bytes/s of evictions */
+        struct recent gib_ns;      /* times to move a GiB */
         uint64_t handoff_since_ns; /* when the current hand-off began; 0: there is none */
         sched_client for_whom;     /* the beneficiary of the current hand-off */
         uint64_t handoffs;
@@ -415,6 +415,7 @@ static inline uint64_t account_need(const struct client *c, const struct account
 
 /* ---- ledger.c ---- */
 uint64_t gpu_capacity(const struct gpu *g);
+void ledger_begin_move(const struct sched *s, struct account *a);
 uint64_t gpu_move_ns(const struct gpu *g, uint64_t bytes); /* at the measured rate */
 uint64_t gpu_extent(const struct gpu *g);
 uint64_t gpu_headroom(const struct gpu *g);
@@ -475,6 +476,7 @@ void habits_work(const struct sched *s, struct client *c);
 void habits_leave(const struct sched *s, struct client *c);
 uint64_t habits_burst(const struct sched *s, const struct client *c);
 uint64_t habits_release(const struct client *c, uint64_t cost);
+void recent_note(struct recent *r, uint64_t ns); /* 0 counts as 1 */
 void habits_note_handoff(struct client *c, uint64_t ns);
 uint64_t habits_handoff_cost(const struct sched *s, const struct client *c);
 

@@ -1,5 +1,5 @@
 /* late.c: owns the decision which clients are overdue, and their deadlines. Must never take
- * anything from a client that is late. */
+ * a byte that a late client has on the card. */
 #include "sched/internal.h"
 
 /* True if c owes bytes, an acknowledgement, or progress of its restore on this GPU. Room for less
@@ -48,6 +48,25 @@ void late_answer(struct client *c, struct account *a, uint32_t sequence)
         }
 }
 
+/* Takes the room back into which an overdue client moves its memory too slowly. Once it has
+ * acknowledged that, others get the room, and it waits again; the lost time is on its bill. */
+static void take_room_back(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        if (c->lease)
+                return;
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct account *a = &c->accounts[gpu];
+                struct gpu *g = &s->gpu[gpu];
+
+                if (!a->silent && a->limit > a->usage.backed)
+                        ledger_set_limit(s, c, gpu, a->usage.backed);
+                if (gpu_hands_to(s, g, c))
+                        g->handoff_since_ns = 0;
+        }
+}
+
 void late_check(struct sched *s)
 {
         struct client *c;
@@ -72,6 +91,8 @@ void late_check(struct sched *s)
                         actions_mark(s, c);
                 }
                 c->overdue = late;
+                if (late && c->waiting)
+                        take_room_back(s, c);
         }
 }
 

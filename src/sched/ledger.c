@@ -14,7 +14,9 @@ uint64_t gpu_capacity(const struct gpu *g)
 
 uint64_t gpu_move_ns(const struct gpu *g, uint64_t bytes)
 {
-        return bytes / (g->rate / 1000000) * 1000;
+        const uint64_t gib_ns = g->gib_ns.n ? g->gib_ns.median_ns : GIB_GUESS_NS;
+
+        return (uint64_t)((double)bytes / GIB * (double)gib_ns);
 }
 
 /* Returns the unit in which memory moves: the library's extents are no larger
@@ -259,26 +261,38 @@ void ledger_detach(struct sched *s, struct client *c, unsigned gpu)
         unlink_gpu(s, gpu);
 }
 
-static void measure_rate(struct gpu *g, struct account *a, uint64_t now_ns)
+static uint64_t copied(const struct account *a)
 {
-        uint64_t bytes = sub_sat(a->evict_from, a->usage.backed), ns = now_ns - a->evict_since_ns;
-        uint64_t rate;
+        return add_sat(a->usage.moved_out, a->usage.moved_in);
+}
 
-        if (bytes < RATE_SAMPLE_MIN_BYTES || ns < 1000)
+void ledger_begin_move(const struct sched *s, struct account *a)
+{
+        if (a->moves_since_ns)
                 return;
-        /* Microseconds keep the product within 64 bits, because bytes is at most 2^50. */
-        rate = bytes / (ns / 1000) * 1000000;
-        rate = clamp_u64(rate, RATE_MIN, RATE_MAX);
-        g->rate = (3 * g->rate + rate) / 4;
+        a->copied_before = copied(a);
+        a->moves_since_ns = MAX(s->now_ns, UINT64_C(1));
 }
 
 static void begin_evicting(const struct sched *s, struct account *a)
 {
-        if (a->evicting)
-                return;
+        if (!a->evicting)
+                a->moves_since_ns = 0;
         a->evicting = true;
-        a->evict_from = a->usage.backed;
-        a->evict_since_ns = s->now_ns;
+        ledger_begin_move(s, a);
+}
+
+/* An eviction or a restore has ended. It tells how fast memory moves if enough of it was copied:
+ * unchanged memory leaves without a copy, and new memory comes without one. */
+static void end_move(const struct sched *s, struct gpu *g, struct account *a)
+{
+        const uint64_t bytes = sub_sat(copied(a), a->copied_before);
+        const uint64_t ns = s->now_ns - a->moves_since_ns;
+
+        if (a->moves_since_ns && bytes >= RATE_SAMPLE_MIN_BYTES)
+                recent_note(&g->gib_ns, clamp_u64((uint64_t)((double)ns * GIB / (double)bytes),
+                                                  GIB_MIN_NS, GIB_MAX_NS));
+        a->moves_since_ns = 0;
 }
 
 /* Starts the grace period anew, on all GPUs: a client may move the memory of its GPUs one after the
@@ -332,8 +346,8 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                 }
                 a->unsure = false;
                 if (a->evicting && a->usage.backed <= a->limit) {
-                        measure_rate(g, a, s->now_ns);
                         a->evicting = false;
+                        end_move(s, g, a);
                 }
         }
         if (a->usage.backed > a->limit) {
@@ -347,11 +361,15 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                 }
         }
         put_in(g, a);
-        from = evicting ? a->usage.backed : backed_before;
+        /* Memory that the program has freed did not move. */
+        from = evicting ? a->usage.backed : MIN(backed_before, a->usage.allocated);
         to = evicting ? backed_before : a->usage.backed;
+        if (!a->evicting && a->run && !c->lease && a->usage.backed >= account_need(c, a))
+                end_move(s, g, a);
         if (gave)
                 renew_grace(c);
-        else if (from <= to ? !PLANTED(PROGRESS_IGNORED) : acknowledged) /* it may not know yet */
+        else if (!c->lease && /* a program that runs may free memory */
+                 (from <= to ? !PLANTED(PROGRESS_IGNORED) : acknowledged)) /* it may not know yet */
                 buy_time(s, g, c, from, to);
         if (a->limit_dirty)
                 actions_mark(s, c);

@@ -122,7 +122,6 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
                 return -EEXIST;
         s->gpu[gpu] = (struct gpu){.present = true,
                                    .total = total_bytes,
-                                   .rate = RATE_GUESS,
                                    .next_ns = UINT64_MAX,
                                    .billed_ns = s->now_ns};
         s->gpus = MAX(s->gpus, gpu + 1);

@@ -301,6 +301,7 @@ static void serve_run(struct sched *s, struct client *c)
                         if (give) {
                                 ledger_set_limit(s, c, gpu, a->limit + give);
                                 c->restoring = true;
+                                ledger_begin_move(s, a);
                         }
                         missing -= give;
                 }

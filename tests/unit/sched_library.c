@@ -206,8 +206,7 @@ bool runs(const struct process *p)
         return is_open(p) && !p->paused;
 }
 
-/* Returns the size of an extent. Memory moves in whole extents. */
-static uint64_t extent(const struct world *w)
+uint64_t extent(const struct world *w)
 {
         return MIN(128 * MIB, w->o.total_bytes / 16);
 }
@@ -225,6 +224,7 @@ static bool back(struct world *w, struct process *p, unsigned gpu, uint64_t byte
                 return false;
         }
         g->backed += bytes;
+        stall_note(w, gpu, bytes);
         send_usage(w, p, gpu);
         return true;
 }
@@ -232,8 +232,9 @@ static bool back(struct world *w, struct process *p, unsigned gpu, uint64_t byte
 static void start_moving(struct world *w, struct process *p)
 {
         if (p->move_ns == NEVER)
-                p->move_ns = w->now_ns + NSEC_PER_MSEC +
-                             below(w, (w->o.slow_bus ? 60 : 5) * NSEC_PER_MSEC);
+                p->move_ns = w->now_ns +
+                             liar_move_ns(p, NSEC_PER_MSEC + below(w, (w->o.slow_bus ? 60 : 5) *
+                                                                              NSEC_PER_MSEC));
 }
 
 /* Does what the library's agent does after every change. */
@@ -289,12 +290,13 @@ void move(struct world *w, struct process *p)
                                 p->move_ns = w->now_ns + NSEC_PER_SEC;
                                 return;
                         }
-                        bytes = MIN(g->backed - g->exported, extent(w));
+                        bytes = liar_moves(p, MIN(g->backed - g->exported, extent(w)));
                         g->backed -= bytes;
+                        stall_note(w, i, bytes);
                         send_usage(w, p, i);
                         break;
                 }
-                bytes = MIN(g->allocated - g->backed, extent(w));
+                bytes = liar_moves(p, MIN(g->allocated - g->backed, extent(w)));
                 if (bytes && g->backed + bytes <= g->limit) {
                         w->counts.restores++;
                         if (!back(w, p, i, bytes)) {
@@ -315,7 +317,8 @@ void drained(struct world *w, struct process *p)
         if (!p->draining)
                 return;
         p->draining = false;
-        if (p->stubborn || (p->paused && p->parks) || (w->o.accidents && chance(w, 20))) {
+        if (p->stubborn || p->lie == LIE_REFUSES || (p->paused && p->parks) ||
+            (w->o.accidents && chance(w, 20))) {
                 w->counts.drain_failures++;
                 p->failed = true;
                 send_lease(w, p, UP_DRAIN_FAILED, lease);
@@ -456,7 +459,7 @@ static void on_grant(struct world *w, struct process *p, const struct sched_acti
 
 void receive(struct world *w, struct process *p, const struct sched_action *a)
 {
-        if (p->hostile)
+        if (p->hostile || liar_ignores(p))
                 return;
         switch (a->type) {
         case SCHED_DO_LIMIT:

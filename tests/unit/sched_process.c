@@ -116,6 +116,7 @@ void start_process(struct world *w, struct process *p)
                 .hostile = w->o.hostile && p == &w->p[0],
                 .size = below(w, w->o.total_bytes * 9 / 10),
         };
+        liar_draw(w, p);
         p->gpu[below(w, w->o.gpus)].used = true;
         if (chance(w, 600))
                 p->gpu[below(w, w->o.gpus)].used = true;
@@ -158,7 +159,8 @@ void bury(struct world *w, struct process *p)
                 perform(w, &out);
         }
         /* Another program may start in place of this one. */
-        p->start_ns = w->now_ns + below(w, 5 * NSEC_PER_SEC);
+        p->start_ns = w->now_ns +
+                      below(w, p->lie == LIE_SHORT_LIVED ? NSEC_PER_SEC / 20 : 5 * NSEC_PER_SEC);
 }
 
 static unsigned some_gpu(struct world *w, const struct process *p)
@@ -291,6 +293,8 @@ void think(struct world *w, struct process *p)
                         push(w, &p->up, &m);
                 return;
         }
+        if (p->lie && liar_thinks(w, p))
+                return;
         if (chance(w, 10))
                 repeat(w, p);
         if (chance(w, p->lease && p->wants_run && !runs(p) ? 200 : 20))

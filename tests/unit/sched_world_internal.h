@@ -59,7 +59,22 @@ struct on_gpu {
         uint64_t need_delivered; /* bytes that the daemon knows must be backed; 0 once granted */
 };
 
+/* The ways in which a client keeps the words of the protocol and not its sense. */
+enum lie {
+        LIE_NONE,
+        LIE_DRIBBLES,    /* moves one byte now and then */
+        LIE_SLOW,        /* moves memory 30 times as slowly as others */
+        LIE_ASKS,        /* has nothing to do, and sends requests without RUN all the time */
+        LIE_FLAPS,       /* has nothing to do, and says in turn that it is idle and active */
+        LIE_REFUSES,     /* each of its drains fails */
+        LIE_SILENT,      /* hears nothing once it has a lease */
+        LIE_SHORT_LIVED, /* ends after a moment, and starts again at once */
+        LIES
+};
+
 struct process {
+        enum lie lie;
+        bool deaf; /* LIE_SILENT, from its first lease on */
         bool alive, connected, attached, stopped, hostile;
         sched_client id;
         int priority;
@@ -80,7 +95,8 @@ struct process {
         uint64_t size; /* bytes that the process intends to allocate */
 
         uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
-        uint64_t excused_wait_ns, waited_ns;
+        uint64_t waited_ns;
+        uint64_t stalled_ns, moved_seen;
         uint32_t sequence;
         uint64_t random;
 };
@@ -103,7 +119,9 @@ struct world {
         bool foreign_pending, foreign_ever;
         struct process p[WORLD_CLIENTS_MAX];
         uint64_t fate_ns;
-        uint64_t calm_ns;     /* time since anything extraordinary happened */
+        uint64_t calm_ns;               /* time since anything extraordinary happened */
+        uint64_t moved[WORLD_GPUS_MAX]; /* bytes that came to a card or left it */
+        uint64_t grants_seen;
         bool ever_unordinary; /* something extraordinary has happened at some time */
         enum sched_mode mode;
         struct world_counts counts;
@@ -135,6 +153,18 @@ void drained(struct world *w, struct process *p);
 void set_paused(struct world *w, struct process *p, bool paused);
 void receive(struct world *w, struct process *p, const struct sched_action *a);
 
+uint64_t extent(const struct world *w); /* memory moves in whole extents */
+
+/* ---- sched_liars.c ---- */
+void liar_draw(struct world *w, struct process *p);
+bool liar_thinks(struct world *w, struct process *p);
+uint64_t liar_moves(const struct process *p, uint64_t bytes);
+uint64_t liar_move_ns(const struct process *p, uint64_t ns);
+bool liar_ignores(struct process *p);
+bool is_excused(const struct world *w, const struct process *p);
+void stall_note(struct world *w, unsigned gpu, uint64_t bytes);
+void check_stalls(struct world *w, int highest, uint64_t passed_ns);
+
 /* ---- sched_process.c ---- */
 void connect_process(struct world *w, struct process *p);
 void disconnect(struct world *w, struct process *p);
@@ -147,3 +177,4 @@ void think(struct world *w, struct process *p);
 /* ---- sched_world.c ---- */
 void perform(struct world *w, struct sched_actions *out);
 bool calm(const struct world *w);
+uint64_t headroom(const struct world *w);

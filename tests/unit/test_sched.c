@@ -804,10 +804,14 @@ static void a_silent_client_keeps_its_bytes_and_gets_no_more(void **state)
         assert_false(t->revoked);
         assert_true(t->lease);
         assert_null(sched_check(b->s, b->now_ns));
-        /* After one message it is treated like any other client. */
+        /* Once it has answered it is treated like any other client. */
+        assert_int_equal(silent->limit[0], 0);
+        usage(b, silent);
+        assert_false(flags_of(b, silent) & SCHED_OVERDUE);
+        assert_false(silent->lease);
+        gone(b, t);
         restore(b, silent);
         assert_true(silent->lease);
-        assert_false(flags_of(b, silent) & SCHED_OVERDUE);
 }
 
 /* Two daemons on one card: each has half of a program's memory there and would wait for the other

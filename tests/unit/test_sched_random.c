@@ -4,6 +4,7 @@
  * where a legal transition was seen less often. */
 #include "unit.h"
 
+#include "base/macros.h"
 #include "sched/sched.h"
 #include "sched_shrink.h"
 #include "sched_world.h"
@@ -95,8 +96,8 @@ static void add_counts(struct world_counts *sum, const struct world_counts *c)
                 ADD(transitions.cleared[i]);
         }
 #undef ADD
-        if (c->longest_wait_ns > sum->longest_wait_ns)
-                sum->longest_wait_ns = c->longest_wait_ns;
+        sum->longest_wait_ns = MAX(sum->longest_wait_ns, c->longest_wait_ns);
+        sum->longest_stall_ns = MAX(sum->longest_stall_ns, c->longest_stall_ns);
 }
 
 static void tell_short(const struct world_options *o, struct world *w, const char *broken)
@@ -124,7 +125,7 @@ static void run_world(uint64_t seed, unsigned steps, struct world_counts *sum)
         world_options_random(seed, &o);
         w = world_new(&o);
         assert_non_null(w);
-        for (unsigned i = 0; i < steps; i++) {
+        for (unsigned i = 0; i < (o.liars ? 4 * steps : steps); i++) {
                 const char *broken = world_step(w);
 
                 if (broken) {
@@ -169,7 +170,8 @@ static void print_counts(const struct world_counts *c)
         LINE(pauses);
         LINE(stood);
 #undef LINE
-        print_message("  longest wait %.1f s\n", (double)c->longest_wait_ns / 1e9);
+        print_message("  longest wait %.1f s, of it while nothing moved %.1f s\n",
+                      (double)c->longest_wait_ns / 1e9, (double)c->longest_stall_ns / 1e9);
 }
 
 static void check_transitions(const struct sched_transitions *t, unsigned rare)
