@@ -85,6 +85,10 @@ static bool occupies(const struct sched *s, const struct client *c, unsigned gpu
         const struct gpu *g = &s->gpu[gpu];
         const struct account *a = &c->accounts[gpu];
 
+        if (PLANTED(IDLE_IS_FREE) && c->idle)
+                return false;
+        if (PLANTED(OVERRUN_IS_FREE) && c->lease && turns_over(s, c))
+                return false;
         return c->lease || (c->overdue && a->evicting) || (gpu_hands_to(s, g, c) && !g->drains) ||
                (c->waiting && c->restoring && !account_missing(c, a) && !account_resident(c, a));
 }
@@ -148,7 +152,9 @@ void fair_weigh(struct sched *s, unsigned gpu)
                 struct account *a = &c->accounts[gpu];
 
                 /* Clients that run beside each other share the bill by their bytes. */
-                a->weight = occupies(s, c, gpu) ? account_charge(a) / MIB + 1 : 0;
+                a->weight = !occupies(s, c, gpu)     ? 0
+                            : PLANTED(BYTES_IGNORED) ? 1
+                                                     : account_charge(a) / MIB + 1;
                 g->weights += a->weight;
         }
 }
@@ -279,5 +285,7 @@ void fair_join(struct sched *s, struct client *c, uint32_t uid)
 void fair_leave(struct client *c)
 {
         c->user->clients--;
+        if (PLANTED(DEBT_FORGOTTEN) && c->user->clients == 0)
+                c->user->known = false;
         c->user = NULL;
 }

@@ -126,7 +126,7 @@ void habits_note_handoff(struct client *c, uint64_t ns)
  */
 uint64_t habits_handoff_cost(const struct sched *s, const struct client *c)
 {
-        uint64_t cost = c->costs.median_ns;
+        uint64_t cost = PLANTED(SLOWEST_COUNTS) ? c->costs.longest_ns : c->costs.median_ns;
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {

@@ -22,7 +22,7 @@
 #define CONTESTED_HOLD_NS     (2 * NSEC_PER_SEC)  /* time from the last wait to CONTESTED(0) */
 #define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* pause in requests after DRAIN_FAILURES_MAX */
 #define DRAIN_FAILURES_MAX    3
-#define PATIENCE_DOUBLINGS    5U /* patience grows to 32 times the configured patience */
+#define PATIENCE_DOUBLINGS    5U         /* patience grows to 32 times the configured patience */
 #define GIB_GUESS_NS          (GIB / 20) /* time to move a GiB, if not measured: 20 GB/s */
 #define GIB_MIN_NS            NSEC_PER_MSEC
 #define GIB_MAX_NS            (10 * NSEC_PER_SEC)

@@ -91,7 +91,7 @@ void late_check(struct sched *s)
                         actions_mark(s, c);
                 }
                 c->overdue = late;
-                if (late && c->waiting)
+                if (late && c->waiting && !PLANTED(SLOW_KEEPS_ROOM))
                         take_room_back(s, c);
         }
 }

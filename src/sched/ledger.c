@@ -366,7 +366,7 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
         to = evicting ? backed_before : a->usage.backed;
         if (!a->evicting && a->run && !c->lease && a->usage.backed >= account_need(c, a))
                 end_move(s, g, a);
-        if (gave)
+        if (gave || (PLANTED(A_BYTE_IS_PROGRESS) && backed_before != a->usage.backed))
                 renew_grace(c);
         else if (!c->lease && /* a program that runs may free memory */
                  (from <= to ? !PLANTED(PROGRESS_IGNORED) : acknowledged)) /* it may not know yet */

@@ -23,6 +23,18 @@ enum planted {
         PLANTED_PROGRESS_IGNORED,    /* an eviction must end within the grace period */
         PLANTED_NO_WAKE,             /* no wake-up when a turn ends */
         PLANTED_HOST_ROOM_TWICE,     /* each GPU promises all of the host's room */
+        PLANTED_IDLE_IS_FREE,        /* memory that idles on the card costs nothing */
+        PLANTED_BYTES_IGNORED,       /* clients that run together pay alike, whatever their bytes */
+        PLANTED_DEBT_FORGOTTEN,      /* a user's debt ends with his last process */
+        PLANTED_OVERRUN_IS_FREE,     /* work past the end of a turn costs nothing */
+        PLANTED_NO_FLOOR,            /* a higher priority that always works starves the others */
+        PLANTED_UNKNOWN_INTERRUPTS,  /* a client of which nothing is known interrupts turns */
+        PLANTED_SLOWEST_COUNTS,      /* one slow hand-off stretches the turns after it */
+        PLANTED_TOO_FEW_VICTIMS,     /* a busy client gives way although its bytes do not suffice */
+        PLANTED_A_BYTE_IS_PROGRESS,  /* any byte that moves renews the grace period */
+        PLANTED_ASKING_IS_WORK,      /* a request without RUN begins an idle time anew */
+        PLANTED_FAILURE_IS_ANSWER,   /* a failed drain counts as an answer to REVOKE */
+        PLANTED_SLOW_KEEPS_ROOM,     /* a client that restores too slowly keeps its room */
         PLANTED_END
 };
 

@@ -42,12 +42,12 @@ static void promote(struct sched *s, struct entry *o, unsigned n)
                 if (o[i].kind == WAIT_UNEVICTABLE || c->lease || c->promoted || c->stuck)
                         continue;
                 wait_ns = turns_floor_wait(s, c);
-                if (wait_ns == 0 && (!best || turns_before(&o[i], best)))
-                        best = &o[i];
-                else if (wait_ns != UINT64_MAX)
+                if (wait_ns > 0 && wait_ns != UINT64_MAX)
                         wake_at(s, add_sat(s->now_ns, wait_ns));
+                else if (wait_ns == 0 && (!best || turns_before(&o[i], best)))
+                        best = &o[i];
         }
-        if (!best)
+        if (!best || PLANTED(NO_FLOOR))
                 return;
         best->c->promoted = true;
         best->priority = client_rank(best->c);
@@ -144,7 +144,7 @@ static bool is_behind(struct sched *s, struct victim *r, const struct demand *d)
 static void judge_head(struct sched *s, struct demand *d)
 {
         d->interrupts = false;
-        if (!d->head || !habits_burst(s, d->head))
+        if (!d->head || (!habits_burst(s, d->head) && !PLANTED(UNKNOWN_INTERRUPTS)))
                 return;
         if (d->entry.debt_ns) {
                 wake_at(s, s->now_ns + MAX(fair_wait(s, d->head), DEBT_CHECK_NS));
@@ -304,7 +304,8 @@ static struct victim choose(struct sched *s, const struct demand *d)
                 if (rather(&v, &best))
                         best = v;
         }
-        if (d->head && !d->lease_only && best.class > VICTIM_YIELDING && sum < d->missing)
+        if (d->head && !d->lease_only && best.class > VICTIM_YIELDING && sum < d->missing &&
+            !PLANTED(TOO_FEW_VICTIMS))
                 best.class = VICTIM_NONE;
         return best;
 }

@@ -448,6 +448,8 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         }
         a->run = w->run;
         a->need = w->need;
+        if (PLANTED(ASKING_IS_WORK))
+                c->last_active_ns = s->now_ns;
         client_update_waiting(s, c);
         touch_end(s, out);
         return 0;
@@ -561,6 +563,8 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
         if (c->lease && c->lease == lease && c->draining) {
                 c->draining = c->yielding = false;
                 c->drain_failures++;
+                if (PLANTED(FAILURE_IS_ANSWER))
+                        c->revoke_due_ns = 0;
                 doublings = MIN(c->drain_failures, PATIENCE_DOUBLINGS);
                 c->retry_ns = s->now_ns + (s->config.patience_ns << doublings);
                 if (c->drain_failures % DRAIN_FAILURES_MAX == 0)

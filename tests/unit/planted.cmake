@@ -1,29 +1,45 @@
-# The random test of the scheduler, twelve times, each with one mistake planted in the scheduler (src/sched/planted.h): it
-# must fail, and say why in a short sequence. Only the file with the mistake is compiled again; it stands before the library,
-# so that the linker takes it from there.
-# file of src/sched in which bug 1, 2, ... is planted
-set(planted_files ledger ledger ledger ledger sched policy sched sched settle ledger policy ledger)
+# Tests of the scheduler, each with one mistake planted in the scheduler (src/sched/planted.h): it must fail. The random test must
+# say why in a short sequence. Only the file with the mistake is compiled again; it stands before the library, so that the
+# linker takes it from there.
+# test and file of src/sched of mistake 1, 2, ...
+set(planted
+  sched_random:ledger sched_random:ledger sched_random:ledger sched_random:ledger sched_random:sched
+  sched_random:policy sched_random:sched sched_random:sched sched_random:settle sched_random:ledger
+  sched_random:policy sched_random:ledger sched_share:fair schedsim:fair sched_share:fair sched_share:fair
+  sched_turns:policy sched_share:policy sched_turns:habits sched_turns:policy sched_random:ledger sched_turns:sched
+  sched_random:sched sched_random:late)
 
 # of computing time; a sanitizer takes several times as much, and so does an emulator
-set(planted_seconds 10)
+set(planted_seconds 30)
 if(SUBLET_SANITIZE OR CMAKE_CROSSCOMPILING)
-  set(planted_seconds 100)
+  set(planted_seconds 300)
 endif()
 
 if(TARGET test_sched_random)
-  get_target_property(random_sources test_sched_random SOURCES)
-  add_library(sched_random_objects OBJECT ${random_sources})
-  target_include_directories(sched_random_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-  target_link_libraries(sched_random_objects PRIVATE sublet_sched PkgConfig::CMOCKA)
+  foreach(test sched_random sched_share sched_turns schedsim)
+    get_target_property(sources test_${test} SOURCES)
+    get_target_property(libraries test_${test} LINK_LIBRARIES)
+    get_target_property(defines test_${test} COMPILE_DEFINITIONS)
+    add_library(planted_${test} OBJECT ${sources})
+    target_include_directories(planted_${test} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_link_libraries(planted_${test} PRIVATE ${libraries})
+    if(defines)
+      target_compile_definitions(planted_${test} PRIVATE ${defines})
+    endif()
+  endforeach()
   set(number 0)
-  foreach(file IN LISTS planted_files)
+  foreach(mistake IN LISTS planted)
     math(EXPR number "${number} + 1")
+    string(REPLACE ":" ";" mistake ${mistake})
+    list(GET mistake 0 test)
+    list(GET mistake 1 file)
     set(name sched_planted_${number})
-    add_executable(${name} ${CMAKE_SOURCE_DIR}/src/sched/${file}.c $<TARGET_OBJECTS:sched_random_objects>)
+    add_executable(${name} ${CMAKE_SOURCE_DIR}/src/sched/${file}.c $<TARGET_OBJECTS:planted_${test}>)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/unit/planted")
     target_compile_definitions(${name} PRIVATE SCHED_BUG=${number})
-    target_link_libraries(${name} PRIVATE sublet_sched PkgConfig::CMOCKA)
+    get_target_property(libraries test_${test} LINK_LIBRARIES)
+    target_link_libraries(${name} PRIVATE ${libraries})
     add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/must_fail.sh $<TARGET_FILE:${name}> ${planted_seconds})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS unit)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS unit)
   endforeach()
 endif()

@@ -22,7 +22,7 @@ bool liar_thinks(struct world *w, struct process *p)
                                : false;
         switch (p->lie) {
         case LIE_ASKS:
-                if (chance(w, 20))
+                if (chance(w, 4))
                         return false;
                 for (unsigned i = 0; i < w->o.gpus; i++)
                         if (p->gpu[i].used)
@@ -30,7 +30,7 @@ bool liar_thinks(struct world *w, struct process *p)
                                              p->gpu[i].unevictable_asked);
                 break;
         case LIE_FLAPS:
-                if (!p->lease || !p->lease_known || chance(w, 20))
+                if (!p->lease || !p->lease_known || chance(w, 4))
                         return false;
                 p->idle = !p->idle;
                 send_lease(w, p, UP_IDLE, p->lease);
@@ -91,13 +91,15 @@ bool is_excused(const struct world *w, const struct process *p)
                 for (unsigned k = 0; k < w->o.clients; k++) {
                         const struct process *q = &w->p[k];
 
-                        /* Bytes that were given count, too, until they are given back. */
+                        stuck += q->gpu[i].unevictable;
                         if (q == p)
-                                stuck += q->gpu[i].unevictable;
-                        else if (!is_named(w, q))
-                                stuck += q->gpu[i].unevictable + q->gpu[i].exported;
+                                continue;
+                        if (!is_named(w, q))
+                                stuck += q->gpu[i].exported;
+                        else if (!q->deaf && !q->lease)
+                                stuck += q->gpu[i].backed;
                         else if (sched_account_view(w->s, q->id, i, &v) == 0)
-                                stuck += v.charge;
+                                stuck += v.charge - MIN(v.charge, q->gpu[i].unevictable);
                 }
                 if (p->gpu[i].allocated + stuck + headroom(w) > w->o.total_bytes)
                         return true;

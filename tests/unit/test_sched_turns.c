@@ -404,7 +404,6 @@ static void requests_without_work_keep_no_memory(void **state)
         struct tenant *a = runner(b, 0, 900 * MIB), *t;
 
         drained(b, a);
-        pass(b, NSEC_PER_SEC);
         t = waiter(b, 0, 900 * MIB);
         for (unsigned i = 0; i < 100; i++) {
                 want(b, a, &(struct sched_request){.need = 900 * MIB});
@@ -987,6 +986,32 @@ static void the_quantum_follows_the_cost_of_hand_offs(void **state)
         assert_int_equal(quantum_of(b), 3 * NSEC_PER_SEC);
 }
 
+static void next_turn_in(struct bench *b, uint64_t move_ns, struct tenant *from, struct tenant *to)
+{
+        for (unsigned i = 0; !from->revoked && i < 10000; i++)
+                pass(b, 10 * NSEC_PER_MSEC);
+        assert_true(from->revoked);
+        drained(b, from);
+        want_run(b, from, from->allocated[0]);
+        pass(b, move_ns);
+        evict_to(b, from, from->limit[0]);
+        restore(b, to);
+        assert_int_not_equal(to->lease, 0);
+}
+
+static void one_slow_hand_off_changes_no_turn(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(auto_quantum);
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
+
+        for (unsigned i = 0; i < 3; i++) {
+                next_turn_in(b, NSEC_PER_SEC / 10, a, t);
+                next_turn_in(b, NSEC_PER_SEC / 10, t, a);
+        }
+        next_turn_in(b, 3 * NSEC_PER_SEC, a, t);
+        assert_in_range(quantum_of(b), 19 * 90 * NSEC_PER_MSEC, 19 * 200 * NSEC_PER_MSEC);
+}
+
 static void a_lease_covers_all_gpus_of_a_process(void **state)
 {
         BENCH;
@@ -1223,6 +1248,7 @@ int main(void)
                 cmocka_unit_test(work_is_throttled_if_not_all_memory_fits_though_nobody_waits),
                 cmocka_unit_test(work_beside_a_higher_priority_is_throttled_before_it_asks),
                 cmocka_unit_test(the_quantum_follows_the_cost_of_hand_offs),
+                cmocka_unit_test(one_slow_hand_off_changes_no_turn),
                 cmocka_unit_test(a_lease_covers_all_gpus_of_a_process),
                 cmocka_unit_test(exclusive_mode_gives_one_lease_at_a_time_and_moves_nothing),
                 cmocka_unit_test(a_change_to_exclusive_mode_leaves_one_lease),

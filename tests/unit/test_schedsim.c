@@ -135,6 +135,57 @@ static void turns_are_shared_between_users_first(void **state)
         assert_near(d.r.clients[8].gpu_ns, d.r.clients[9].gpu_ns, 5e9);
 }
 
+/* A small client beside a large one pays little, so it may stay when the large one has to go. */
+static void clients_that_run_together_pay_by_their_bytes(void **state)
+{
+        DAY("card 80GiB\n bus 50GB/s\n until 1h\n"
+            "job small\n memory 4GiB\n user 1\n repeat forever\n gpu 100ms\n"
+            "job large\n memory 70GiB\n user 2\n repeat forever\n gpu 100ms\n"
+            "job other\n memory 72GiB\n user 3\n repeat forever\n gpu 100ms\n");
+
+        assert_near(share_of(&d, 1), 0.52, 0.03);
+        assert_near(share_of(&d, 2), share_of(&d, 3), 0.02);
+}
+
+/* Programs that once took the time of others. Each must leave a job nine tenths of its fair share,
+ * of what hand-offs leave of the time. */
+static void unfair_clients_leave_others_their_share(void **state)
+{
+        static const struct {
+                const char *workload;
+                unsigned job;
+                double fair;
+        } rows[] = {
+                {"resident", 1, 0.5},          {"short-lived", 0, 0.5},
+                {"short-lived", 1, 0.5},       {"priority", 1, 0.05},
+                {"long-kernels", 1, 0.5},      {"long-kernels", 0, 0.5},
+                {"large-and-small", 0, 0.125}, {"large-and-small", 1, 0.125},
+        };
+
+        for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct day d __attribute__((cleanup(end_day))) = {0};
+                char path[512], error[256] = "";
+                uint64_t gpu_ns = 0;
+                double share;
+                FILE *f;
+
+                (void)snprintf(path, sizeof(path), WORKLOADS "/%s.txt", rows[i].workload);
+                f = fopen(path, "r");
+                assert_non_null(f);
+                if (workload_read(f, &d.w, error, sizeof(error)) < 0)
+                        fail_msg("%s", error);
+                (void)fclose(f);
+                assert_int_equal(model_run(&d.w, false, &d.r), 0);
+                for (unsigned k = 0; k < d.r.n_clients; k++)
+                        if (d.r.clients[k].job == &d.w.jobs[rows[i].job])
+                                gpu_ns += d.r.clients[k].gpu_ns;
+                share = (double)gpu_ns / (double)(d.r.end_ns - d.r.lost_ns + d.r.wasted_ns);
+                if (share < 0.9 * rows[i].fair)
+                        fail_msg("%s: job %u got %.3f of %.3f", rows[i].workload, rows[i].job,
+                                 share, rows[i].fair);
+        }
+}
+
 /* Between two bursts the job is idle for less time than a hand-off costs. */
 static void bursts_of_a_higher_priority_do_not_ping_pong(void **state)
 {
@@ -485,6 +536,8 @@ int main(void)
                 cmocka_unit_test(two_busy_clients_get_half_each_in_exclusive_mode),
                 cmocka_unit_test(the_automatic_quantum_keeps_hand_offs_within_their_share),
                 cmocka_unit_test(turns_are_shared_between_users_first),
+                cmocka_unit_test(clients_that_run_together_pay_by_their_bytes),
+                cmocka_unit_test(unfair_clients_leave_others_their_share),
                 cmocka_unit_test(bursts_of_a_higher_priority_do_not_ping_pong),
                 cmocka_unit_test(an_idle_higher_priority_gives_way_and_comes_back_at_once),
                 cmocka_unit_test(clients_are_packed_by_their_peaks),
