@@ -22,7 +22,8 @@
 #define CONTESTED_HOLD_NS     (2 * NSEC_PER_SEC)  /* time from the last wait to CONTESTED(0) */
 #define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* pause in requests after DRAIN_FAILURES_MAX */
 #define DRAIN_FAILURES_MAX    3
-#define PATIENCE_DOUBLINGS    5U         /* patience grows to 32 times the configured patience */
+#define SLOW_DOUBLINGS        5U /* the same for the time in which a slow restore comes last */
+#define PATIENCE_DOUBLINGS    5U /* patience grows to 32 times the configured patience */
 #define GIB_GUESS_NS          (GIB / 20) /* time to move a GiB, if not measured: 20 GB/s */
 #define GIB_MIN_NS            NSEC_PER_MSEC
 #define GIB_MAX_NS            (10 * NSEC_PER_SEC)
@@ -155,8 +156,10 @@ struct client {
         uint64_t revoke_due_ns; /* when a client that was asked to drain is overdue; 0: none was */
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns, unpreemptible_until_ns;
-        uint64_t give_back_ns; /* when a client without room beside foreign processes gives back
-                                  its bytes; 0: no such time is set */
+        unsigned slow_restores; /* restores in a row that were too slow */
+        uint64_t last_until_ns; /* until then the client comes last, and nobody makes room for it */
+        uint64_t give_back_ns;  /* when a client without room beside foreign processes gives back
+                                   its bytes; 0: no such time is set */
 
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */

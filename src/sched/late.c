@@ -49,9 +49,12 @@ void late_answer(struct client *c, struct account *a, uint32_t sequence)
 }
 
 /* Takes the room back into which an overdue client moves its memory too slowly. Once it has
- * acknowledged that, others get the room, and it waits again; the lost time is on its bill. */
+ * acknowledged that, others get the room. The lost time is on its bill. It waits again, last of
+ * all, for a time that doubles with each such restore; otherwise the card would stand still for its
+ * whole share. */
 static void take_room_back(struct sched *s, struct client *c)
 {
+        bool had_room = false;
         unsigned gpu;
 
         if (c->lease)
@@ -60,11 +63,18 @@ static void take_room_back(struct sched *s, struct client *c)
                 const struct account *a = &c->accounts[gpu];
                 struct gpu *g = &s->gpu[gpu];
 
-                if (!a->silent && a->limit > a->usage.backed)
+                if (!a->silent && a->limit > a->usage.backed) {
                         ledger_set_limit(s, c, gpu, a->usage.backed);
+                        had_room = true;
+                }
                 if (gpu_hands_to(s, g, c))
                         g->handoff_since_ns = 0;
         }
+        if (!had_room)
+                return;
+        c->last_until_ns =
+                add_sat(s->now_ns, s->config.grace_ns << MIN(c->slow_restores, SLOW_DOUBLINGS));
+        c->slow_restores++;
 }
 
 void late_check(struct sched *s)

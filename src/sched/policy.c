@@ -482,6 +482,10 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         if (!d.missing && !busy && g->yield && !g->head)
                 yield(s, gpu);
         d.missing = sub_sat(d.missing, draining(s, gpu));
+        if (d.missing && d.head && !g->head_unevictable && s->now_ns < d.head->last_until_ns) {
+                wake_at(s, d.head->last_until_ns);
+                return;
+        }
         if (d.missing)
                 judge_head(s, &d);
         while (d.missing) {

@@ -148,7 +148,8 @@ void settle_grant(struct sched *s, struct client *c)
         unsigned gpu;
 
         c->lease = ++s->leases;
-        c->revoke_due_ns = 0;
+        c->revoke_due_ns = c->last_until_ns = 0;
+        c->slow_restores = 0;
         c->last_active_ns = s->now_ns;
         c->idle = c->restoring = c->waiting = c->yielding = false;
         c->send_grant = true;

@@ -81,7 +81,9 @@ static struct entry place(const struct sched *s, struct client *c, const struct 
                 .c = c, .priority = client_rank(c), .kind = WAIT_RUN, .ticket = c->ticket};
         const int64_t turn = (int64_t)turns_quantum(s, c);
 
-        if (lag->user_ns > turn) {
+        if (s->now_ns < c->last_until_ns) {
+                e.debt_ns = INT64_MAX;
+        } else if (lag->user_ns > turn) {
                 e.debt_ns = lag->user_ns;
                 e.deadline_ns = lag->client_ns;
         } else if (lag->client_ns > turn) {
@@ -132,7 +134,7 @@ struct entry turns_wanted(const struct sched *s, struct client *c)
         lag = fair_lag(s, c);
         e = place(s, c, &lag,
                   MIN(add_sat(next_turn(s, c), habits_handoff_cost(s, c)), turns_quantum(s, c)));
-        if (has_handoff(s, c))
+        if (has_handoff(s, c) && s->now_ns >= c->last_until_ns)
                 e.kind = WAIT_HANDOFF;
         return e;
 }

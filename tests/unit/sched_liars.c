@@ -132,9 +132,12 @@ void check_stalls(struct world *w, int highest, uint64_t passed_ns)
                     moved - p->moved_seen >= enough || is_excused(w, p)) {
                         p->stalled_ns = 0;
                         p->moved_seen = moved;
+                        p->stalls = false;
                         continue;
                 }
-                p->stalled_ns += passed_ns;
+                if (p->stalls) /* since the last event at least */
+                        p->stalled_ns += passed_ns;
+                p->stalls = true;
                 w->counts.longest_stall_ns = MAX(w->counts.longest_stall_ns, p->stalled_ns);
                 if (p->stalled_ns > stall_limit(w))
                         fail(w, "waits while nothing moves and nobody is named", k);

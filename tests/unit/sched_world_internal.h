@@ -96,6 +96,7 @@ struct process {
 
         uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
         uint64_t waited_ns;
+        bool stalls;
         uint64_t stalled_ns, moved_seen;
         uint32_t sequence;
         uint64_t random;

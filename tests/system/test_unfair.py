@@ -1,0 +1,255 @@
+"""Clients that keep the words of the protocol but not its sense: others are served all the same, and the offender is
+named."""
+
+import signal
+import time
+
+import pytest
+
+from wireclient import GIB, MIB, Client, obey_until
+from world import PATIENCE
+
+PATIENCE_S, GRACE_S = 0.5, 1
+SLACK_S = 5  # for a busy machine; a daemon that waits for the offender waits for ever
+CONFIG = {"quantum": "200ms", "patience": f"{PATIENCE_S}s", "grace": f"{GRACE_S}s"}
+NO_PROGRESS = 1  # enum wire_drain_failure
+
+
+class Dribbler(Client):
+    """Once `dribbles` is true it acknowledges each LIMIT, and then moves one byte now and then."""
+
+    PAUSE_S = 0.3
+    dribbles, next_s = False, 0.0
+
+    def move(self):
+        if self.dribbles:
+            self.usage()
+        else:
+            super().move()
+
+    def obey(self, timeout=0.0):
+        any_message = super().obey(timeout)
+        if self.dribbles and time.monotonic() >= self.next_s:
+            self.next_s = time.monotonic() + self.PAUSE_S
+            self.move_one_byte()
+        return any_message
+
+    def move_one_byte(self):
+        target = min(self.allocated, self.limit["backed"])
+        if target > self.backed:
+            self.backed += 1
+            self.moved_in += 1
+        elif target < self.backed and not self.lease:
+            self.backed -= 1
+            self.moved_out += 1
+        self.usage()
+
+
+class Asker(Client):
+    """Once `asks` is true it sends a REQUEST without RUN every 5 ms."""
+
+    PAUSE_S = 0.005
+    asks, next_s, asked = False, 0.0, 0
+
+    def obey(self, timeout=0.0):
+        if not self.asks:
+            return super().obey(timeout)
+        super().obey(max(self.next_s - time.monotonic(), 0))
+        if time.monotonic() >= self.next_s:
+            self.next_s = time.monotonic() + self.PAUSE_S
+            self.send("REQUEST", 0, commit=self.limit["commit"], need=self.allocated)
+            self.asked += 1
+        return True  # otherwise obey_until() sleeps for longer than 5 ms
+
+
+class Refuser(Client):
+    """Answers every REVOKE with DRAIN_FAILED."""
+
+    def react(self, message):
+        if message["type"] == "REVOKE":
+            self.send("DRAIN_FAILED", lease=message["lease"], reason=NO_PROGRESS)
+        else:
+            super().react(message)
+
+
+class Resident(Client):
+    """Always asks for its turn, and computes for a tenth of the turn."""
+
+    BUSY_S, IDLE_S = 0.01, 0.09
+    next_s, idle_of = 0.0, 0
+
+    def obey(self, timeout=0.0):
+        if not self.lease:
+            return super().obey(timeout)
+        any_message = super().obey(max(min(self.next_s - time.monotonic(), 0.02), 0))
+        if self.lease and time.monotonic() >= self.next_s:
+            idle = self.idle_of == self.lease
+            self.send("ACTIVE" if idle else "IDLE", lease=self.lease)
+            self.idle_of = 0 if idle else self.lease
+            self.next_s = time.monotonic() + (self.BUSY_S if idle else self.IDLE_S)
+        return any_message
+
+
+class Card:
+    """A card of 1 GiB, its daemon, and the clients on it."""
+
+    def __init__(self, world, **config):
+        self.world, self.clients = world, []
+        world.start_daemon(config=CONFIG | config)
+        self.uuid = bytes.fromhex(world.status()["gpus"][0]["uuid"].removeprefix("GPU-").replace("-", ""))
+
+    def join(self, name, mib, kind=Client, waits=False, **habits):
+        """Starts a client that allocates so much. Returns it once it has its turn; waits: at once."""
+        c = kind(self.world.dir, name, env=self.world.env)
+        self.clients.append(c)
+        vars(c).update(habits)
+        c.connect().hello()
+        c.send("ATTACH", 0, total_bytes=GIB, uuid=self.uuid)
+        c.expect("LIMIT")
+        assert c.allocate(mib * MIB)
+        if not waits:
+            self.until(lambda: c.lease)
+        return c
+
+    def until(self, condition, within=0.0):
+        """Lets all clients go on as is their habit, until the condition holds: within so many seconds, and some."""
+        obey_until(self.clients, condition, timeout=(within + SLACK_S) * PATIENCE)
+
+    def shown(self, c):
+        return self.world.clients()[c.process.pid]
+
+    def is_overdue(self, c):
+        return "overdue" in self.shown(c)["flags"]
+
+    def close(self):
+        for c in self.clients:
+            c.end()
+
+
+@pytest.fixture
+def card(make_world):
+    made = []
+
+    def make(**config):
+        made.append(Card(make_world(memory="1GiB"), **config))
+        return made[-1]
+
+    yield make
+    for c in made:
+        c.close()
+
+
+# ---- bytes that move one at a time ----
+
+
+def test_another_victim_is_asked_when_the_first_evicts_a_byte_now_and_then(card):
+    """Moved bytes are progress only if there are enough of them. Otherwise one byte a second would hold the card."""
+    gpu = card()
+    dribbler = gpu.join("dribbler", 400, Dribbler)
+    victim = gpu.join("victim", 400)
+    dribbler.dribbles = True
+    waiter = gpu.join("waiter", 400, waits=True)
+    gpu.until(lambda: dribbler.revokes and dribbler.limit["backed"] < dribbler.backed)
+    gpu.until(lambda: gpu.is_overdue(dribbler), PATIENCE_S + GRACE_S)
+    assert dribbler.moved_out > 0, "it evicts all the time"
+    gpu.until(lambda: waiter.lease)
+    assert victim.revokes and victim.moved_out >= 200 * MIB
+    gpu.until(lambda: waiter.grants >= 3 and victim.grants >= 3)
+    assert gpu.is_overdue(dribbler) and dribbler.grants == 1, "and no byte makes good for the time"
+    assert dribbler.moved_out < 100
+
+
+def test_a_client_that_restores_a_byte_now_and_then_loses_the_room_it_does_not_fill(card):
+    gpu = card()
+    dribbler = gpu.join("dribbler", 600, Dribbler, waits=True, dribbles=True)
+    gpu.until(lambda: dribbler.limit["backed"] == 600 * MIB)
+    waiter = gpu.join("waiter", 600, waits=True)
+    gpu.until(lambda: waiter.lease, GRACE_S)
+    assert 0 < dribbler.backed < 100 and dribbler.limit["backed"] < 400 * MIB and not dribbler.grants
+    assert f"process {dribbler.process.pid} (dribbler) does not give way" in gpu.world.daemon.err()
+    waiter.wants_run = False
+    waiter.send("IDLE", lease=waiter.lease)
+    gpu.until(lambda: dribbler.limit["backed"] == 600 * MIB, 10 * GRACE_S)  # it waits again like others
+    waiter.want_run()
+    gpu.until(lambda: waiter.grants == 2, GRACE_S)
+
+
+# ---- requests and answers without sense ----
+
+
+@pytest.mark.parametrize("idle_release", ["auto", "500ms"])
+def test_requests_without_run_keep_no_memory_on_the_card(card, idle_release):
+    """Only work counts as work. Otherwise a client could keep idle memory on the card by asking for what it has."""
+    gpu = card(idle_release=idle_release)
+    asker = gpu.join("asker", 600, Asker)
+    asker.wants_run, lease, asker.lease = False, asker.lease, 0
+    asker.send("DRAINED", lease=lease)  # unasked
+    gpu.until(lambda: gpu.shown(asker)["state"] == "idle")
+    asker.asks = True
+    gpu.until(lambda: asker.asked > 20)
+    waiter = gpu.join("waiter", 600, waits=True)
+    asked = asker.asked
+    gpu.until(lambda: waiter.lease)
+    assert asker.asked > asked and asker.moved_out > 0 and not asker.revokes, "it had no lease, and went on asking"
+
+
+def test_another_victim_is_asked_when_the_first_refuses_every_drain(card):
+    """Refusals do not prolong the time in which a client has to give way."""
+    gpu = card()
+    refuser = gpu.join("refuser", 400, Refuser)
+    victim = gpu.join("victim", 400)
+    waiter = gpu.join("waiter", 400, waits=True)
+    gpu.until(lambda: refuser.revokes)
+    first = time.monotonic()
+    gpu.until(lambda: gpu.is_overdue(refuser), PATIENCE_S + GRACE_S)
+    assert time.monotonic() - first > GRACE_S / 2, "it had its time"
+    gpu.until(lambda: waiter.lease)
+    assert victim.revokes and victim.moved_out >= 200 * MIB
+    gpu.until(lambda: waiter.grants >= 3 and victim.grants >= 3 and refuser.revokes >= 2)
+    assert gpu.is_overdue(refuser) and refuser.backed == 400 * MIB, "refusing again does not end it"
+
+
+def test_a_client_that_fits_beside_one_that_refuses_every_drain_runs(card):
+    """The client before it in the queue does not fit beside the refuser. No room is kept for that client then."""
+    gpu = card()
+    refuser = gpu.join("refuser", 400, Refuser)
+    large = gpu.join("large", 700, waits=True)
+    gpu.until(lambda: large.backed > 500 * MIB)
+    small = gpu.join("small", 500, waits=True)
+    gpu.until(lambda: refuser.revokes)
+    gpu.until(lambda: gpu.is_overdue(refuser), PATIENCE_S + GRACE_S)
+    gpu.until(lambda: small.lease)
+    assert not large.grants and large.moved_out > 0 and refuser.grants == 1
+
+
+def test_a_client_that_refuses_every_drain_is_killed_if_the_daemon_is_told_to(card):
+    gpu = card(kill_overdue="yes")
+    refuser = gpu.join("refuser", 600, Refuser)
+    waiter = gpu.join("waiter", 600, waits=True)
+    gpu.until(lambda: refuser.revokes)
+    assert refuser.process.poll() is None, "it has its time first"
+    gpu.until(lambda: refuser.process.poll() is not None, PATIENCE_S + GRACE_S)
+    assert refuser.process.returncode == -signal.SIGKILL
+    gpu.clients.remove(refuser)
+    refuser.end()
+    gpu.until(lambda: waiter.lease)
+    assert waiter.process.poll() is None
+    assert f"process {refuser.process.pid} (refuser) does not give way" in gpu.world.daemon.err()
+
+
+# ---- memory that stays, and hardly computes ----
+
+
+@pytest.mark.parametrize("idle_release", ["auto", "1min"])
+def test_memory_that_idles_on_the_card_leaves_others_their_share(card, idle_release):
+    """The resident computes for a tenth of the time and never gives way by itself. Its bytes are billed for the whole
+    time."""
+    gpu = card(idle_release=idle_release)
+    resident = gpu.join("resident", 410, Resident)
+    other = gpu.join("other", 650, waits=True)
+    gpu.until(lambda: other.lease)
+    began, ran, grants = time.monotonic(), gpu.shown(other)["gpu_time_s"], other.grants
+    gpu.until(lambda: time.monotonic() - began >= 8, 8)
+    passed, ran = time.monotonic() - began, gpu.shown(other)["gpu_time_s"] - ran
+    assert ran >= 0.4 * passed, f"{ran} s of {passed} s"
+    assert other.grants - grants >= 5 and resident.grants >= 5, "they take turns"
