@@ -90,7 +90,7 @@ void habits_leave(const struct sched *s, struct client *c)
  * outlasted all recent ones, so that c must be taken for a batch job. */
 uint64_t habits_burst(const struct sched *s, const struct client *c)
 {
-        const struct recent *r = c->bursts.n ? &c->bursts : &c->user->bursts;
+        const struct recent *r = c->bursts.n >= OWN_BURSTS_MIN ? &c->bursts : &c->user->bursts;
         const uint64_t so_far = burst_so_far(s, c);
 
         return so_far <= r->longest_ns ? MAX(r->median_ns, so_far) : 0;

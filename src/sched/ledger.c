@@ -289,7 +289,7 @@ static void end_move(const struct sched *s, struct gpu *g, struct account *a)
         const uint64_t bytes = sub_sat(copied(a), a->copied_before);
         const uint64_t ns = s->now_ns - a->moves_since_ns;
 
-        if (a->moves_since_ns && bytes >= RATE_SAMPLE_MIN_BYTES)
+        if (a->moves_since_ns && bytes >= MAX(g->total / 32, RATE_SAMPLE_MIN_BYTES))
                 recent_note(&g->gib_ns, clamp_u64((uint64_t)((double)ns * GIB / (double)bytes),
                                                   GIB_MIN_NS, GIB_MAX_NS));
         a->moves_since_ns = 0;

@@ -313,7 +313,8 @@ static enum swap_progress agent_swap(void)
         choose_direction(&may_evict, &restore);
         n = core.gpu_count;
         stands = freeze_stands();
-        pins = agent.contested_ns > 0 && !agent.revoking && !stands &&
+        /* A program that grows needs the driver more: pinning slows every process of the card. */
+        pins = agent.contested_ns > 0 && core.waiters == 0 && !agent.revoking && !stands &&
                agent_own_drain() == OWN_NONE;
         hold = !stands && caches_hold(may_evict, clock_now_ns());
         lock_release(&core_lock);
