@@ -61,6 +61,16 @@ static void end_burst(const struct sched *s, struct client *c)
         c->burst_run_ns = client_run_ns(s, c);
 }
 
+static void note_gap(struct gaps *g, uint64_t ns)
+{
+        g->in[bucket(ns)]++;
+        if (++g->n < GAPS_MAX)
+                return;
+        g->n = 0;
+        for (unsigned i = 0; i < GAP_BUCKETS; i++)
+                g->n += g->in[i] /= 2;
+}
+
 /* The client has something to do again. A burst ends with a gap that is worth a hand-off. */
 void habits_work(const struct sched *s, struct client *c)
 {
@@ -71,12 +81,8 @@ void habits_work(const struct sched *s, struct client *c)
         gap = s->now_ns - c->rests_since_ns;
         if (gap >= habits_release(c, habits_handoff_cost(s, c)))
                 end_burst(s, c);
-        c->gaps[bucket(gap)]++;
-        if (++c->n_gaps == GAPS_MAX) {
-                c->n_gaps = 0;
-                for (unsigned i = 0; i < GAP_BUCKETS; i++)
-                        c->n_gaps += c->gaps[i] /= 2;
-        }
+        note_gap(&c->gaps, gap);
+        note_gap(&c->user->gaps, gap);
         c->rests_since_ns = 0;
 }
 
@@ -101,17 +107,18 @@ uint64_t habits_burst(const struct sched *s, const struct client *c)
  * which a person thinks. Ski rental is the bound: when staying has cost as much as leaving. */
 uint64_t habits_release(const struct client *c, uint64_t cost)
 {
+        const struct gaps *g = c->gaps.n >= OWN_GAPS_MIN ? &c->gaps : &c->user->gaps;
         unsigned shorter = 0, longer = 0, left, i;
 
         for (i = 0; i < GAP_BUCKETS && bucket_end(i) <= cost; i++)
-                shorter += c->gaps[i];
+                shorter += g->in[i];
         for (unsigned k = i; k < GAP_BUCKETS; k++)
-                longer += c->gaps[k];
+                longer += g->in[k];
         left = shorter / 100; /* the short gaps beyond the 99th percentile */
         if (longer < LONG_GAPS_MIN || longer <= left)
                 return cost;
-        while (i && (left >= c->gaps[i - 1])) {
-                left -= c->gaps[i - 1];
+        while (i && (left >= g->in[i - 1])) {
+                left -= g->in[i - 1];
                 i--;
         }
         return MIN(cost, i ? bucket_end(i - 1) : NSEC_PER_MSEC);

@@ -33,6 +33,7 @@
 #define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */
 #define GAPS_MAX              256U                 /* then all counts are halved */
 #define LONG_GAPS_MIN         2U                   /* fewer long gaps tell nothing */
+#define OWN_GAPS_MIN          5U  /* with fewer, a client is taken for what its user's clients do */
 #define SLOWEST_RATE_FACTOR   10U /* a client may move memory that much more slowly than others */
 #define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure the latency, not the bus */
 
@@ -51,6 +52,11 @@ struct share {
 struct division {
         unsigned active;
         int64_t base_ns, sum_ns; /* sum of the active shares */
+};
+
+/* habits.c: how many gaps were so long, by bucket; all are halved now and then. */
+struct gaps {
+        unsigned n, in[GAP_BUCKETS];
 };
 
 /* habits.c: the last values of a time. */
@@ -113,7 +119,8 @@ struct user {
         bool known;
         uint32_t uid;
         unsigned clients;
-        struct recent bursts;
+        struct recent bursts; /* of all his clients, as are the gaps */
+        struct gaps gaps;
         struct user_on {
                 struct share share;
                 struct division clients;
@@ -152,7 +159,7 @@ struct client {
         struct recent bursts, costs;
         uint64_t burst_run_ns;   /* run_ns when the burst began */
         uint64_t rests_since_ns; /* since when the client has had nothing to do; 0: it has */
-        unsigned n_gaps, gaps[GAP_BUCKETS];
+        struct gaps gaps;
 
         uint64_t revoke_due_ns; /* when a client that was asked to drain is overdue; 0: none was */
         unsigned revoke_gpu, drain_failures;

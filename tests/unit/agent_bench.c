@@ -237,6 +237,12 @@ void swap_let_go(struct gpu *g)
         request_report(g);
 }
 
+void swap_unpin(struct gpu *g, uint64_t until_ns)
+{
+        assert_int_equal(g->heap.backed, 0);
+        beside.unpinned++;
+}
+
 bool swap_pin_ahead(struct gpu *g)
 {
         assert_false(agent.revoking);

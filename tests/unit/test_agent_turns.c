@@ -249,6 +249,7 @@ static void a_process_that_exits_gives_its_memory_back_while_others_may_wait(voi
         assert_int_equal(begin_agent(state), 0);
         exit_while(WIRE_CONTESTED_MAY, QUIESCE_DONE);
         assert_int_equal(beside.let_go, 1);
+        assert_int_equal(beside.unpinned, 1);
         assert_int_equal(said(WIRE_DRAINED)->DRAINED.lease, LEASE);
         quiesce_now = QUIESCE_BUSY;
         assert_int_equal(begin_agent(state), 0);

@@ -352,6 +352,8 @@ static void a_process_that_exits_lets_all_its_memory_go(void **state)
         assert_int_equal(gpu->heap.resident, 0);
         assert_int_equal(driver_mappings(), 0);
         check_accounts();
+        swap_unpin(gpu, UINT64_MAX);
+        assert_int_equal(driver.registered, 0);
 }
 
 static void the_library_gives_up_on_a_failed_gpu(void **state)

@@ -510,6 +510,11 @@ static void agent_let_go(void) UNLOCKS(core_lock)
                 agent_listen();
         }
         agent_tell();
+        /* While the kernel unpins, it holds up the driver calls of all processes. */
+        lock_release(&core_lock);
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                swap_unpin(&core.gpus[i], clock_now_ns() + STOP_MOST_NS / 2);
+        lock_acquire(&core_lock);
 }
 
 /* The GPU has failed, or the process exits. The daemon keeps its figures of this process until the

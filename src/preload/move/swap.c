@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/state/core.h"
@@ -604,6 +605,18 @@ void swap_let_go(struct gpu *g)
                 choose_left(g);
         }
         request_report(g);
+}
+
+void swap_unpin(struct gpu *g, uint64_t until_ns)
+{
+        uint64_t before;
+
+        if (!g->swap)
+                return;
+        do {
+                before = arena_bytes(g->swap->arena);
+                arena_trim(g->swap->arena, sub_sat(before, 1)); /* one segment at a time */
+        } while (arena_bytes(g->swap->arena) < before && clock_now_ns() < until_ns);
 }
 
 void swap_hand_over(struct gpu *g, struct block *b)

@@ -53,6 +53,10 @@ void swap_discard(struct gpu *g, struct block *b) UNLOCKS(core_lock);
  * Its contents are lost. For the agent, core_lock held. */
 void swap_let_go(struct gpu *g) UNLOCKS(core_lock);
 
+/* Give host memory back that holds no contents, until this time. For the agent, core_lock not held.
+ */
+void swap_unpin(struct gpu *g, uint64_t until_ns);
+
 /* Free a block whose memory now belongs to another process; either all or none of its extents are
  * on the GPU. core_lock held. */
 void swap_hand_over(struct gpu *g, struct block *b) REQUIRES(core_lock);
