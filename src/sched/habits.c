@@ -96,10 +96,14 @@ void habits_leave(const struct sched *s, struct client *c)
  * outlasted all recent ones, so that c must be taken for a batch job. */
 uint64_t habits_burst(const struct sched *s, const struct client *c)
 {
-        const struct recent *r = c->bursts.n >= OWN_BURSTS_MIN ? &c->bursts : &c->user->bursts;
+        const bool own = c->bursts.n >= OWN_BURSTS_MIN;
+        const struct recent *r = own ? &c->bursts : &c->user->bursts;
         const uint64_t so_far = burst_so_far(s, c);
 
-        return so_far <= r->longest_ns ? MAX(r->median_ns, so_far) : 0;
+        if (so_far > r->longest_ns)
+                return 0;
+        /* Clients of one user may differ: do not take a new one for the most modest of them. */
+        return own ? MAX(r->median_ns, so_far) : r->longest_ns;
 }
 
 /* Returns how long a gap of c must last before it is likely to last longer than `cost`, the time

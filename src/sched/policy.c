@@ -164,7 +164,7 @@ static bool is_interrupted(struct sched *s, struct victim *r, const struct deman
         if (!d->interrupts || (v->idle && s->config.idle_release_ns))
                 return false;
         r->entry = turns_held(s, r->c);
-        if (d->entry.deadline_ns >= r->entry.deadline_ns)
+        if (d->entry.deadline_ns + (int64_t)habits_handoff_cost(s, v) >= r->entry.deadline_ns)
                 return false;
         if (s->now_ns < at_ns)
                 wake_at(s, at_ns);

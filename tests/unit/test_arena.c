@@ -258,8 +258,8 @@ static void memory_pinned_ahead_is_taken_later(void **state)
         assert_int_equal(arena_bytes(arena), UNIT);
         assert_true(arena_add(arena, UNIT / 2));
         assert_int_equal(arena_bytes(arena), 2 * UNIT);
-        host_room = 2 * UNIT - 1;
-        assert_false(arena_add(arena, UNIT)); /* the host has less than twice as many free */
+        host_room = 4 * UNIT - 1;
+        assert_false(arena_add(arena, 3 * UNIT));
         host_room = 0;
         assert_int_equal(arena_take(arena, 2 * UNIT, &r), 0);
         check_room(&r, 2 * UNIT, 1);

@@ -214,7 +214,7 @@ bool arena_add(struct arena *a, uint64_t missing)
         uint64_t part = align_up(a->segment_bytes / 4, ARENA_UNIT);
         struct segment *s;
 
-        if (missing == 0 || !host_has(2 * missing))
+        if (missing == 0 || !host_has(missing + missing / 3))
                 return false;
         s = segment_new(MIN(part, align_up(missing, ARENA_UNIT)));
         if (!s)
