@@ -113,6 +113,9 @@ void late_set_deadlines(struct sched *s, struct client *c)
 
         if (c->lost)
                 return;
+        /* Once nobody has waited for a while, the next REVOKE is a first one again. */
+        if (!c->draining && !c->overdue && !s->gpu[c->revoke_gpu].contested)
+                c->revoke_due_ns = 0;
         if (is_asked && s->now_ns < c->revoke_due_ns)
                 wake_at(s, c->revoke_due_ns);
         else if (is_asked && !c->draining && s->gpu[c->revoke_gpu].wanted)

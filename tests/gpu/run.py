@@ -56,7 +56,7 @@ PAGES = (
     ("h200-managed", "Managed memory in turns, on one H200", managed.PARTS, managed),
     ("h200-mapped", "Host memory mapped for the card, on one H200", mapped.PARTS, mapped),
     ("h200-interrupt", "Ctrl-C while a program waits, on one H200", interrupt.PARTS, interrupt),
-    ("h200-pairs", "Pairs of jobs past memory, on one H200", pairs.PARTS, pairs),
+    ("h200-pairs", "Pairs of jobs past memory, on one GPU", pairs.PARTS, pairs),
     ("h200-devices", "Memory used by other GPUs and devices, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}

@@ -35,22 +35,39 @@ static void append_user(struct server *s, struct user_queue *q)
         *end = q;
 }
 
+static bool is_empty(const struct user_queue *q)
+{
+        return !q->joining.first && !q->rest.first;
+}
+
+static struct client_list *list_of(struct user_queue *q, const struct client *c)
+{
+        return c->turn_joins ? &q->joining : &q->rest;
+}
+
 static void append(struct user_queue *q, struct client *c)
 {
+        struct client_list *l;
+
+        c->turn_joins = !c->id;
+        l = list_of(q, c);
         c->turn_next = NULL;
-        if (q->first)
-                q->last->turn_next = c;
+        if (l->first)
+                l->last->turn_next = c;
         else
-                q->first = c;
-        q->last = c;
+                l->first = c;
+        l->last = c;
         c->turn_waits = true;
 }
 
 static struct client *take_first(struct user_queue *q)
 {
-        struct client *c = q->first;
+        struct client_list *l =
+                !q->joining.first || (q->rest_next && q->rest.first) ? &q->rest : &q->joining;
+        struct client *c = l->first;
 
-        q->first = c->turn_next;
+        q->rest_next = l == &q->joining;
+        l->first = c->turn_next;
         c->turn_waits = false;
         return c;
 }
@@ -67,7 +84,7 @@ static int on_turn(sd_event_source *src, uint64_t usec, void *userdata)
         if (!q)
                 return 0;
         *link = q->next;
-        while (q->first && now - began < TURN_NS) {
+        while (!is_empty(q) && now - began < TURN_NS) {
                 struct client *c = take_first(q);
 
                 if (client_turn(c))
@@ -75,7 +92,7 @@ static int on_turn(sd_event_source *src, uint64_t usec, void *userdata)
                 now = clock_now_ns();
         }
         users_charge(q->user, now - began, now);
-        if (q->first)
+        if (!is_empty(q))
                 append_user(s, q);
         if (s->turns)
                 arm(s);
@@ -90,7 +107,7 @@ void turns_wait(struct client *c)
                 return;
         if (!c->server->turns)
                 arm(c->server);
-        if (!q->first)
+        if (is_empty(q))
                 append_user(c->server, q);
         append(q, c);
 }
@@ -98,16 +115,17 @@ void turns_wait(struct client *c)
 void turns_leave(struct client *c)
 {
         struct user_queue *q = users_queue(c->user), **link = &c->server->turns;
-        struct client **at = &q->first, *last = NULL;
+        struct client_list *l = list_of(q, c);
+        struct client **at = &l->first, *last = NULL;
 
         if (!c->turn_waits)
                 return;
         for (; *at != c; at = &(*at)->turn_next)
                 last = *at;
         *at = c->turn_next;
-        if (q->last == c)
-                q->last = last;
-        if (q->first)
+        if (l->last == c)
+                l->last = last;
+        if (!is_empty(q))
                 return;
         while (*link != q)
                 link = &(*link)->next;

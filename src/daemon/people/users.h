@@ -10,11 +10,15 @@ struct client;
 struct users;
 struct user;
 
-/* The user's clients whose messages wait to be read (turns.c). */
+/* The user's clients whose messages wait to be read (turns.c): those that have attached no GPU yet,
+ * and the others. A message of each list is read in turn, so that a newcomer waits for few. */
 struct user_queue {
         struct user *user;
         struct user_queue *next;
-        struct client *first, *last;
+        struct client_list {
+                struct client *first, *last;
+        } joining, rest;
+        bool rest_next; /* the next message is of the second list */
 };
 
 /* Returns NULL if there is no memory. */

@@ -34,9 +34,9 @@ struct client {
         struct client *next, *previous;
         struct peer peer;
         struct user *user;
-        struct client *turn_next; /* link of the user's queue (turns.c) */
-        bool turn_waits;
-        int fd; /* -EBADF: the connection has ended */
+        struct client *turn_next;    /* link of the user's queue (turns.c) */
+        bool turn_waits, turn_joins; /* in which list of its user (users.h) */
+        int fd;                      /* -EBADF: the connection has ended */
         sd_event_source *io, *exit, *timer;
         uint32_t sequence; /* sequence of the last message sent */
 
