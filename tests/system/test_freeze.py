@@ -501,6 +501,6 @@ def test_a_driver_call_that_blocks_thaws_the_frozen_program_for_a_moment(small):
 
 
 def test_programs_are_drained_if_driver_calls_block_every_freeze(small):
-    take_turns_by_drains(small, "calls of the program keep its memory from being moved", frozen=True, rounds=4,
+    take_turns_by_drains(small, "calls of the program keep its memory from being moved", frozen=True, rounds=8,
                          SIMCUDA_FAIL="cuMemUnmap:1+:frozen")
     assert small.traced("freeze_late") and known(small) == ["works"]
