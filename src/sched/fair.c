@@ -267,14 +267,12 @@ void fair_join(struct sched *s, struct client *c, uint32_t uid)
         for (unsigned i = 0; i < s->config.clients_max; i++) {
                 struct user *u = &s->user[i];
 
-                if (u->known && u->uid == uid) {
+                if (!u->known || u->uid == uid) {
                         best = u;
                         break;
                 }
                 if (u->clients == 0 && (best->clients > 0 || debt(s, u) < debt(s, best)))
                         best = u;
-                if (!u->known)
-                        break;
         }
         if (!best->known || best->uid != uid)
                 *best = (struct user){.known = true, .uid = uid};

@@ -111,7 +111,8 @@ struct account {
         uint64_t weight;    /* fair.c: share of the card's bill; 0: the client pays nothing */
 
         uint64_t due_ns; /* when the client is overdue without progress; 0: it owes nothing */
-        uint64_t copied_before, moves_since_ns; /* begin of its eviction or restore; 0: none */
+        /* Begin of its eviction, or of the last part of its restore; 0: neither goes on. */
+        uint64_t copied_before, backed_before, moves_since_ns;
 };
 
 /* The clients of one uid. */

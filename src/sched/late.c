@@ -26,6 +26,16 @@ static bool asked(const struct sched *s, const struct client *c)
                (c->draining || c->overdue || s->gpu[c->revoke_gpu].wanted);
 }
 
+/* Once nobody has waited for a while, the next REVOKE is a first one again. */
+static void forget_old_revoke(const struct sched *s, struct client *c)
+{
+        const struct gpu *g = &s->gpu[c->revoke_gpu];
+
+        if (!c->draining && !c->overdue && !g->contested && !g->wanted &&
+            s->now_ns >= c->revoke_due_ns)
+                c->revoke_due_ns = 0;
+}
+
 /* Nobody waits for an overdue client whose drains fail, so no head asks it. */
 static void ask_again(struct sched *s, struct client *c)
 {
@@ -63,7 +73,7 @@ static void take_room_back(struct sched *s, struct client *c)
                 const struct account *a = &c->accounts[gpu];
                 struct gpu *g = &s->gpu[gpu];
 
-                if (!a->silent && a->limit > a->usage.backed) {
+                if (!a->silent && a->limit > MAX(a->usage.backed, a->exported)) {
                         ledger_set_limit(s, c, gpu, a->usage.backed);
                         had_room = true;
                 }
@@ -72,6 +82,7 @@ static void take_room_back(struct sched *s, struct client *c)
         }
         if (!had_room)
                 return;
+        c->promoted = false;
         c->last_until_ns =
                 add_sat(s->now_ns, s->config.grace_ns << MIN(c->slow_restores, SLOW_DOUBLINGS));
         c->slow_restores++;
@@ -87,6 +98,7 @@ void late_check(struct sched *s)
 
                 if (c->lost)
                         continue;
+                forget_old_revoke(s, c);
                 late = asked(s, c) && s->now_ns >= c->revoke_due_ns;
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
@@ -113,9 +125,6 @@ void late_set_deadlines(struct sched *s, struct client *c)
 
         if (c->lost)
                 return;
-        /* Once nobody has waited for a while, the next REVOKE is a first one again. */
-        if (!c->draining && !c->overdue && !s->gpu[c->revoke_gpu].contested)
-                c->revoke_due_ns = 0;
         if (is_asked && s->now_ns < c->revoke_due_ns)
                 wake_at(s, c->revoke_due_ns);
         else if (is_asked && !c->draining && s->gpu[c->revoke_gpu].wanted)

@@ -268,25 +268,25 @@ static uint64_t copied(const struct account *a)
 
 void ledger_begin_move(const struct sched *s, struct account *a)
 {
-        if (a->moves_since_ns)
-                return;
         a->copied_before = copied(a);
+        a->backed_before = a->usage.backed;
         a->moves_since_ns = MAX(s->now_ns, UINT64_C(1));
 }
 
 static void begin_evicting(const struct sched *s, struct account *a)
 {
         if (!a->evicting)
-                a->moves_since_ns = 0;
+                ledger_begin_move(s, a);
         a->evicting = true;
-        ledger_begin_move(s, a);
 }
 
 /* An eviction or a restore has ended. It tells how fast memory moves if enough of it was copied:
  * unchanged memory leaves without a copy, and new memory comes without one. */
 static void end_move(const struct sched *s, struct gpu *g, struct account *a)
 {
-        const uint64_t bytes = sub_sat(copied(a), a->copied_before);
+        const uint64_t came = sub_sat(a->usage.backed, a->backed_before);
+        const uint64_t moved = came ? came : a->backed_before - a->usage.backed;
+        const uint64_t bytes = MIN(sub_sat(copied(a), a->copied_before), moved);
         const uint64_t ns = s->now_ns - a->moves_since_ns;
 
         if (a->moves_since_ns && bytes >= MAX(g->total / 32, RATE_SAMPLE_MIN_BYTES))

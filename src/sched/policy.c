@@ -144,6 +144,8 @@ static bool is_behind(struct sched *s, struct victim *r, const struct demand *d)
 static void judge_head(struct sched *s, struct demand *d)
 {
         d->interrupts = false;
+        if (!d->lease_only && s->gpu[d->gpu].head_unevictable)
+                return;
         if (!d->head || (!habits_burst(s, d->head) && !PLANTED(UNKNOWN_INTERRUPTS)))
                 return;
         if (d->entry.debt_ns) {

@@ -302,9 +302,10 @@ static void serve_run(struct sched *s, struct client *c)
                         if (give) {
                                 ledger_set_limit(s, c, gpu, a->limit + give);
                                 c->restoring = true;
-                                ledger_begin_move(s, a);
                         }
                         missing -= give;
+                        if (give && !missing) /* from now on it waits for nobody */
+                                ledger_begin_move(s, a);
                 }
                 if (missing) {
                         ready = false;

@@ -82,7 +82,7 @@ static struct entry place(const struct sched *s, struct client *c, const struct 
         const int64_t turn = (int64_t)turns_quantum(s, c);
 
         if (s->now_ns < c->last_until_ns) {
-                e.debt_ns = INT64_MAX;
+                e.priority = INT_MIN;
         } else if (lag->user_ns > turn) {
                 e.debt_ns = lag->user_ns;
                 e.deadline_ns = lag->client_ns;

@@ -229,7 +229,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         return steps ? steps(may_evict, restore) : step_now;
 }
 
-void swap_let_go(struct gpu *g)
+void swap_let_go(struct gpu *g, uint64_t until_ns)
 {
         assert_false(agent.revoking);
         beside.let_go++;

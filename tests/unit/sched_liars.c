@@ -60,13 +60,13 @@ bool liar_ignores(struct process *p)
 
 /* ---- nobody waits without progress ---- */
 
-/* Returns how long the card may stand still for somebody who waits: a turn ends, three clients in a
- * row are asked in vain and named, and the messages take their time. */
+/* Returns how long the card may stand still for somebody who waits: others have a few turns, three
+ * clients in a row are asked in vain and named, and the messages take their time. */
 static uint64_t stall_limit(const struct world *w)
 {
         const struct sched_config *c = &w->o.config;
 
-        return MAX(c->quantum_max_ns, c->quantum_ns) + 3 * (c->patience_ns + c->grace_ns) +
+        return 3 * MAX(c->quantum_max_ns, c->quantum_ns) + 3 * (c->patience_ns + c->grace_ns) +
                2 * NSEC_PER_SEC;
 }
 

@@ -346,7 +346,7 @@ static void a_process_that_exits_lets_all_its_memory_go(void **state)
         restore_to(UINT64_MAX);
         run_program();
         lock_acquire(&core_lock);
-        swap_let_go(gpu);
+        swap_let_go(gpu, UINT64_MAX);
         lock_release(&core_lock);
         assert_int_equal(gpu->heap.backed, 0);
         assert_int_equal(gpu->heap.resident, 0);

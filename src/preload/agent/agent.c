@@ -37,7 +37,7 @@
 #define STOP_MOST_NS (2 * NSEC_PER_SEC)    /* a failed card must not keep a process from ending */
 #define CACHES_NS    (30 * NSEC_PER_MSEC) /* most Python programs drain faster: freeze the others */
 #define HANG_NS      (10 * NSEC_PER_SEC)  /* a driver call that moves memory takes milliseconds */
-#define LET_GO_LOOKS 100u /* looks for the end of the last work, and for the daemon's answer */
+#define LET_GO_LOOKS 100u /* polls, COPY_NAP_NS apart, for the last work and for the daemon */
 
 /* ---- the course of a drain; core_lock held ---- */
 
@@ -313,7 +313,8 @@ static enum swap_progress agent_swap(void)
         choose_direction(&may_evict, &restore);
         n = core.gpu_count;
         stands = freeze_stands();
-        /* A program that grows needs the driver more: pinning slows every process of the card. */
+        /* While a thread waits for memory, pin nothing: pinning delays the driver calls of every
+         * process. */
         pins = agent.contested_ns > 0 && core.waiters == 0 && !agent.revoking && !stands &&
                agent_own_drain() == OWN_NONE;
         hold = !stands && caches_hold(may_evict, clock_now_ns());
@@ -493,16 +494,19 @@ static bool work_has_ended(void) UNLOCKS(core_lock)
  * agent gives it back first. */
 static void agent_let_go(void) UNLOCKS(core_lock)
 {
+        const uint64_t until_ns = clock_now_ns() + STOP_MOST_NS / 2;
+
         if (core_passive() || !agent.contested_ns || agent.revoking || freeze_stands() ||
             daemon_line.link != LINK_UP || (agent.in_use && !work_has_ended()))
                 return;
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].managed)
-                        swap_let_go(&core.gpus[i]);
+                        swap_let_go(&core.gpus[i], until_ns);
         if (core.lease)
                 agent_send_lease(WIRE_DRAINED);
         core.lease = 0;
         agent.in_use = false;
+        agent.paused = true; /* threads that still wait at the gate get no turn any more */
         /* The daemon lowers the limits, and gives the bytes to others once that is acknowledged. */
         for (unsigned looks = 0; daemon_line.link == LINK_UP && looks < LET_GO_LOOKS; looks++) {
                 agent_tell();
@@ -510,10 +514,11 @@ static void agent_let_go(void) UNLOCKS(core_lock)
                 agent_listen();
         }
         agent_tell();
-        /* While the kernel unpins, it holds up the driver calls of all processes. */
+        /* Unpin in parts: the kernel would unpin all at once, and hold up the driver calls of every
+         * process meanwhile. */
         lock_release(&core_lock);
         for (unsigned i = 0; i < core.gpu_count; i++)
-                swap_unpin(&core.gpus[i], clock_now_ns() + STOP_MOST_NS / 2);
+                swap_unpin(&core.gpus[i], until_ns);
         lock_acquire(&core_lock);
 }
 

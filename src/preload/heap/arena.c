@@ -222,7 +222,7 @@ bool arena_add(struct arena *a, uint64_t missing)
         lock_acquire(&a->lock);
         segment_link(a, s);
         lock_release(&a->lock);
-        return true;
+        return s->registered; /* memory that cannot be pinned is no use ahead */
 }
 
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)

@@ -589,13 +589,13 @@ void swap_release(struct gpu *g, struct extent *e)
         bell_ring(&core.changed);
 }
 
-void swap_let_go(struct gpu *g)
+void swap_let_go(struct gpu *g, uint64_t until_ns)
 {
         struct extent *e;
 
         if (!g->swap)
                 return;
-        while ((e = choose_evict(g, UINT64_MAX)) && !e->managed) {
+        while (clock_now_ns() < until_ns && (e = choose_evict(g, UINT64_MAX)) && !e->managed) {
                 g->heap.resident -= e->bytes;
                 unmap_unlocks(e);
                 g->heap.backed -= e->bytes;
@@ -605,6 +605,7 @@ void swap_let_go(struct gpu *g)
                 choose_left(g);
         }
         request_report(g);
+        bell_ring(&core.changed);
 }
 
 void swap_unpin(struct gpu *g, uint64_t until_ns)

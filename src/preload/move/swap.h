@@ -49,9 +49,9 @@ bool swap_empty(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 /* Like swap_empty(), and also remove the block. */
 void swap_discard(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
-/* The process ends, and none of its work is in flight: give back all memory that could be evicted.
- * Its contents are lost. For the agent, core_lock held. */
-void swap_let_go(struct gpu *g) UNLOCKS(core_lock);
+/* The process ends, and none of its work is in flight: give back all memory that could be evicted,
+ * except managed memory, until this time. Its contents are lost. For the agent, core_lock held. */
+void swap_let_go(struct gpu *g, uint64_t until_ns) UNLOCKS(core_lock);
 
 /* Give host memory back that holds no contents, until this time. For the agent, core_lock not held.
  */
