@@ -27,13 +27,13 @@
 #define GIB_GUESS_NS          (GIB / 20) /* time to move a GiB, if not measured: 20 GB/s */
 #define GIB_MIN_NS            NSEC_PER_MSEC
 #define GIB_MAX_NS            (10 * NSEC_PER_SEC)
-#define OWN_BURSTS_MIN        3U /* with fewer, a client is taken for what its user's clients do */
+#define OWN_BURSTS_MIN        3U /* with fewer, a client is judged by those of its user */
 #define RECENT_MAX            5U
 #define GAP_BUCKETS           44U                  /* 1 ms to 1 h, in half octaves */
 #define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */
 #define GAPS_MAX              256U                 /* then all counts are halved */
 #define LONG_GAPS_MIN         2U                   /* fewer long gaps tell nothing */
-#define OWN_GAPS_MIN          5U  /* with fewer, a client is taken for what its user's clients do */
+#define OWN_GAPS_MIN          5U  /* with fewer, a client is judged by those of its user */
 #define SLOWEST_RATE_FACTOR   10U /* a client may move memory that much more slowly than others */
 #define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure the latency, not the bus */
 
@@ -120,7 +120,7 @@ struct user {
         bool known;
         uint32_t uid;
         unsigned clients;
-        struct recent bursts; /* of all his clients, as are the gaps */
+        struct recent bursts; /* of all the user's clients; so are the gaps */
         struct gaps gaps;
         struct user_on {
                 struct share share;

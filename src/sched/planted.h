@@ -1,8 +1,8 @@
 /* planted.h: mistakes that the scheduler's own tests must notice.
  *
  * A test that never fails proves nothing. Each mistake is one that a programmer could really make.
- * A build with -DSCHED_BUG=n contains the n-th mistake, and the random test has to report it
- * (tests/unit, test_sched_planted). A usual build contains none of them. */
+ * A build with -DSCHED_BUG=n contains the n-th mistake, and one of the scheduler's tests has to
+ * report it (tests/unit/planted.cmake). A usual build contains none of them. */
 #pragma once
 
 #ifndef SCHED_BUG

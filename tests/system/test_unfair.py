@@ -1,5 +1,5 @@
-"""Clients that keep the words of the protocol but not its sense: others are served all the same, and the offender is
-named."""
+"""Clients that obey the letter of the protocol and defeat its purpose: others are served all the same, and the offender
+is named."""
 
 import signal
 import time
