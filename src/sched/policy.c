@@ -41,7 +41,7 @@ static void promote(struct sched *s, struct entry *o, unsigned n)
 
                 if (o[i].kind == WAIT_UNEVICTABLE || c->lease || c->promoted || c->stuck)
                         continue;
-                wait_ns = turns_floor_wait(s, c);
+                wait_ns = MAX(turns_floor_wait(s, c), sub_sat(c->last_until_ns, s->now_ns));
                 if (wait_ns > 0 && wait_ns != UINT64_MAX)
                         wake_at(s, add_sat(s->now_ns, wait_ns));
                 else if (wait_ns == 0 && (!best || turns_before(&o[i], best)))
