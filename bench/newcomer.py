@@ -24,13 +24,6 @@ FIRST_UID = 1_000_001  # of the senders, if they are other users
 REST_S = 0.01  # between two newcomers; their phase within the senders' rounds is chance
 TIMEOUT_S = 60
 QUEUE_BYTES = 8192  # some 20 messages a connection; with long queues the senders' counts would tell nothing
-USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted behind the name
-
-
-def processor_s(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[USER]) + int(fields[SYSTEM])) / os.sysconf("SC_CLK_TCK")
 
 
 def child(body, *args):
@@ -211,7 +204,7 @@ def measure(world, options):
             return sum(struct.unpack("<Q", t)[0] for t in told)
 
         daemon = world.worker()
-        began, sent, used = time.monotonic(), heard(), processor_s(daemon)
+        began, sent, used = time.monotonic(), heard(), cpu_s(daemon)
         times = []
         for _ in range(options.newcomers):
             times.append(newcomer(world.dir, card))
@@ -223,7 +216,7 @@ def measure(world, options):
             "goal_ms": GOAL_MS, "processors": os.cpu_count(), "connections": options.connections,
             "senders": options.senders, "message": options.message, "users": options.users or "the newcomers' own",
             "newcomers": options.newcomers, "messages_a_second": round((heard() - sent) / passed),
-            "daemon_processor_share": round((processor_s(daemon) - used) / passed, 2),
+            "daemon_processor_share": round((cpu_s(daemon) - used) / passed, 2),
             "alone_welcome_ms": share([t[0] for t in alone]), "alone_limit_ms": share([t[2] for t in alone]),
             **{f"{what}_ms": share([t[i] for t in times]) for i, what in enumerate(("welcome", "attached", "limit"))},
         }
@@ -251,10 +244,10 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing outlives this process
     os.environ["SUBLET_BUILD"] = os.path.abspath(options.build)
     sys.path.insert(0, SYSTEM_TESTS)
-    global hostile, wireclient
+    global hostile, wireclient, cpu_s
     import hostile
     import wireclient
-    from world import World
+    from world import World, cpu_s
 
     world = World(memory=CARD)
     try:

@@ -22,8 +22,7 @@
 #define CONTESTED_HOLD_NS     (2 * NSEC_PER_SEC)  /* time from the last wait to CONTESTED(0) */
 #define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* pause in requests after DRAIN_FAILURES_MAX */
 #define DRAIN_FAILURES_MAX    3
-#define SLOW_DOUBLINGS        5U /* the same for the time in which a slow restore comes last */
-#define PATIENCE_DOUBLINGS    5U /* patience grows to 32 times the configured patience */
+#define DOUBLINGS_MAX         5U /* patience and the penalty of slow restores grow 32 times */
 #define GIB_GUESS_NS          (GIB / 20) /* time to move a GiB, if not measured: 20 GB/s */
 #define GIB_MIN_NS            NSEC_PER_MSEC
 #define GIB_MAX_NS            (10 * NSEC_PER_SEC)
@@ -327,6 +326,12 @@ static inline bool gpu_hands_to(const struct sched *s, const struct gpu *g, cons
         return g->handoff_since_ns && g->for_whom == client_id(s, c);
 }
 
+/* True if c has restored too slowly, and waits behind all others for a time. */
+static inline bool client_comes_last(const struct sched *s, const struct client *c)
+{
+        return s->now_ns < c->last_until_ns;
+}
+
 static inline uint64_t add_sat(uint64_t a, uint64_t b)
 {
         return a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -427,7 +432,6 @@ static inline uint64_t account_need(const struct client *c, const struct account
 
 /* ---- ledger.c ---- */
 uint64_t gpu_capacity(const struct gpu *g);
-void ledger_begin_move(const struct sched *s, struct account *a);
 uint64_t gpu_move_ns(const struct gpu *g, uint64_t bytes); /* at the measured rate */
 uint64_t gpu_extent(const struct gpu *g);
 uint64_t gpu_headroom(const struct gpu *g);
@@ -441,6 +445,8 @@ uint64_t account_missing(const struct client *c, const struct account *a);
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a);
 uint64_t client_run_ns(const struct sched *s, const struct client *c);
 uint64_t ledger_free(const struct gpu *g);
+/* An eviction begins, or the last part of a restore: it is timed. */
+void ledger_begin_move(const struct sched *s, struct account *a);
 /* Returns by how much the limit of a may rise now: free bytes plus those not given back yet. */
 uint64_t ledger_available(const struct gpu *g, const struct account *a);
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,

@@ -84,7 +84,7 @@ static void take_room_back(struct sched *s, struct client *c)
                 return;
         c->promoted = false;
         c->last_until_ns =
-                add_sat(s->now_ns, s->config.grace_ns << MIN(c->slow_restores, SLOW_DOUBLINGS));
+                add_sat(s->now_ns, s->config.grace_ns << MIN(c->slow_restores, DOUBLINGS_MAX));
         c->slow_restores++;
 }
 

@@ -284,8 +284,8 @@ static void begin_evicting(const struct sched *s, struct account *a)
  * unchanged memory leaves without a copy, and new memory comes without one. */
 static void end_move(const struct sched *s, struct gpu *g, struct account *a)
 {
-        const uint64_t came = sub_sat(a->usage.backed, a->backed_before);
-        const uint64_t moved = came ? came : a->backed_before - a->usage.backed;
+        const uint64_t moved =
+                MAX(a->usage.backed, a->backed_before) - MIN(a->usage.backed, a->backed_before);
         const uint64_t bytes = MIN(sub_sat(copied(a), a->copied_before), moved);
         const uint64_t ns = s->now_ns - a->moves_since_ns;
 

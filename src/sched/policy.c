@@ -314,7 +314,7 @@ static struct victim choose(struct sched *s, const struct demand *d)
 
 void policy_revoke(struct sched *s, struct client *v, unsigned gpu)
 {
-        unsigned other, doublings = MIN(v->drain_failures, PATIENCE_DOUBLINGS);
+        unsigned other, doublings = MIN(v->drain_failures, DOUBLINGS_MAX);
 
         v->draining = true;
         v->yielding = true;
@@ -484,7 +484,7 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         if (!d.missing && !busy && g->yield && !g->head)
                 yield(s, gpu);
         d.missing = sub_sat(d.missing, draining(s, gpu));
-        if (d.missing && d.head && !g->head_unevictable && s->now_ns < d.head->last_until_ns) {
+        if (d.missing && d.head && !g->head_unevictable && client_comes_last(s, d.head)) {
                 wake_at(s, d.head->last_until_ns);
                 return;
         }

@@ -565,7 +565,7 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
                 c->drain_failures++;
                 if (PLANTED(FAILURE_IS_ANSWER))
                         c->revoke_due_ns = 0;
-                doublings = MIN(c->drain_failures, PATIENCE_DOUBLINGS);
+                doublings = MIN(c->drain_failures, DOUBLINGS_MAX);
                 c->retry_ns = s->now_ns + (s->config.patience_ns << doublings);
                 if (c->drain_failures % DRAIN_FAILURES_MAX == 0)
                         c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;

@@ -81,7 +81,7 @@ static struct entry place(const struct sched *s, struct client *c, const struct 
                 .c = c, .priority = client_rank(c), .kind = WAIT_RUN, .ticket = c->ticket};
         const int64_t turn = (int64_t)turns_quantum(s, c);
 
-        if (s->now_ns < c->last_until_ns) {
+        if (client_comes_last(s, c)) {
                 e.priority = INT_MIN;
         } else if (lag->user_ns > turn) {
                 e.debt_ns = lag->user_ns;
@@ -134,7 +134,7 @@ struct entry turns_wanted(const struct sched *s, struct client *c)
         lag = fair_lag(s, c);
         e = place(s, c, &lag,
                   MIN(add_sat(next_turn(s, c), habits_handoff_cost(s, c)), turns_quantum(s, c)));
-        if (has_handoff(s, c) && s->now_ns >= c->last_until_ns)
+        if (has_handoff(s, c) && !client_comes_last(s, c))
                 e.kind = WAIT_HANDOFF;
         return e;
 }

@@ -7,7 +7,7 @@ import pytest
 
 from test_daemon import card, client, daemon, nvml_uuid, place, wait_for  # noqa: F401
 from wireclient import MIB, uuid
-from world import NVML_READER, children, name_of
+from world import NVML_READER, children, cpu_s, name_of
 
 LATE = "NVML has not answered for 2 s: its last figures hold meanwhile"
 
@@ -51,11 +51,6 @@ def test_the_last_figures_hold_until_nvml_answers_again(card, daemon, client):  
     wait_for(lambda: d.gpu()["foreign"] == 0 and d.gpu()["measured_s_ago"] < 2, what="new figures")
     code, errors = d.end()
     assert code == 0 and errors.count(LATE) == 1 and errors.count("NVML answers again") == 1
-
-
-def cpu_s(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-        return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_client_that_waits_for_nvml_keeps_its_order_and_delays_no_other(card, daemon, client):  # noqa: F811

@@ -92,6 +92,12 @@ def children(pid):
         return []
 
 
+def cpu_s(pid):
+    """Returns the processor time that the process has used."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def name_of(pid):
     return "".join(text for folder, text in threads(pid, "comm") if folder.endswith(f"/{pid}")).strip()
 

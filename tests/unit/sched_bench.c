@@ -268,6 +268,13 @@ void pass(struct bench *b, uint64_t ns)
         tick_at(b, end);
 }
 
+void await_revoke(struct bench *b, struct tenant *t)
+{
+        for (unsigned i = 0; !t->revoked && i < 10000; i++)
+                pass(b, 10 * NSEC_PER_MSEC);
+        assert_true(t->revoked);
+}
+
 void evict_to(struct bench *b, struct tenant *t, uint64_t backed)
 {
         usage(b, t);

@@ -67,6 +67,8 @@ void foreign(struct bench *b, uint64_t bytes);
 void yield_to(struct bench *b, uint64_t bytes);
 void tick_at(struct bench *b, uint64_t now_ns);
 void pass(struct bench *b, uint64_t ns); /* lets time pass, with every tick that is due */
+/* Lets time pass until t is asked to give way, at most 100 s. */
+void await_revoke(struct bench *b, struct tenant *t);
 
 /* Each of these functions is several events, as an ordinary client sends them. */
 void evict_to(struct bench *b, struct tenant *t, uint64_t backed); /* acknowledges, then reports */

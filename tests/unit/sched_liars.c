@@ -16,10 +16,14 @@ void liar_draw(struct world *w, struct process *p)
 /* Makes the liar's next choice. False: it chooses like an honest client. */
 bool liar_thinks(struct world *w, struct process *p)
 {
-        if (!p->connected || p->wants_run || p->draining)
-                return p->lie == LIE_SHORT_LIVED && runs(p) && chance(w, 300)
-                               ? (end_process(w, p), true)
-                               : false;
+        const bool works = !p->connected || p->wants_run || p->draining;
+
+        if (works && p->lie == LIE_SHORT_LIVED && runs(p) && chance(w, 300)) {
+                end_process(w, p);
+                return true;
+        }
+        if (works)
+                return false;
         switch (p->lie) {
         case LIE_ASKS:
                 if (chance(w, 4))
@@ -60,8 +64,8 @@ bool liar_ignores(struct process *p)
 
 /* ---- nobody waits without progress ---- */
 
-/* Returns how long the card may stand still for somebody who waits: others have a few turns, three
- * clients in a row are asked in vain and named, and the messages take their time. */
+/* Returns how long somebody may wait while nothing moves: three turns of others, three clients that
+ * are asked in vain, and the delays of messages. */
 static uint64_t stall_limit(const struct world *w)
 {
         const struct sched_config *c = &w->o.config;
@@ -105,12 +109,6 @@ bool is_excused(const struct world *w, const struct process *p)
                         return true;
         }
         return is_named(w, p);
-}
-
-/* Notes what has moved on: a lease was given, or enough bytes came for somebody or left. */
-void stall_note(struct world *w, unsigned gpu, uint64_t bytes)
-{
-        w->moved[gpu] += bytes;
 }
 
 void check_stalls(struct world *w, int highest, uint64_t passed_ns)

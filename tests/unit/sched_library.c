@@ -224,7 +224,7 @@ static bool back(struct world *w, struct process *p, unsigned gpu, uint64_t byte
                 return false;
         }
         g->backed += bytes;
-        stall_note(w, gpu, bytes);
+        w->moved[gpu] += bytes;
         send_usage(w, p, gpu);
         return true;
 }
@@ -292,7 +292,7 @@ void move(struct world *w, struct process *p)
                         }
                         bytes = liar_moves(p, MIN(g->backed - g->exported, extent(w)));
                         g->backed -= bytes;
-                        stall_note(w, i, bytes);
+                        w->moved[i] += bytes;
                         send_usage(w, p, i);
                         break;
                 }

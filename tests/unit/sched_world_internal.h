@@ -163,7 +163,6 @@ uint64_t liar_moves(const struct process *p, uint64_t bytes);
 uint64_t liar_move_ns(const struct process *p, uint64_t ns);
 bool liar_ignores(struct process *p);
 bool is_excused(const struct world *w, const struct process *p);
-void stall_note(struct world *w, unsigned gpu, uint64_t bytes);
 void check_stalls(struct world *w, int highest, uint64_t passed_ns);
 
 /* ---- sched_process.c ---- */

@@ -1009,9 +1009,7 @@ static void the_quantum_follows_the_cost_of_hand_offs(void **state)
 
 static void next_turn_in(struct bench *b, uint64_t move_ns, struct tenant *from, struct tenant *to)
 {
-        for (unsigned i = 0; !from->revoked && i < 10000; i++)
-                pass(b, 10 * NSEC_PER_MSEC);
-        assert_true(from->revoked);
+        await_revoke(b, from);
         drained(b, from);
         want_run(b, from, from->allocated[0]);
         pass(b, move_ns);

@@ -471,22 +471,18 @@ static uint64_t finish_round(struct round *r) UNLOCKS(core_lock)
 /* Shuts the gate and waits a moment for the program's last work. */
 static bool work_has_ended(void) UNLOCKS(core_lock)
 {
-        struct quiesce_wait last;
-        unsigned looks = 0;
+        enum quiescence q;
 
-        core.running = false;
+        core.running = agent.drain_begun = false;
+        agent.revoking = true;
         gate_shut(GATE_NO_LEASE);
-        for (; gate_anybody_inside() && looks < LET_GO_LOOKS; looks++)
+        q = drain_look();
+        for (unsigned looks = 0; q != QUIESCE_DONE && looks < LET_GO_LOOKS; looks++) {
                 look_later();
-        if (gate_anybody_inside() || quiesce_capturing())
-                return false;
-        quiesce_begin(&last, true);
-        for (; quiesce_poll(&last) != QUIESCE_DONE; looks++) {
-                if (looks >= LET_GO_LOOKS || gate_anybody_inside())
-                        return false;
-                look_later();
+                q = drain_look();
         }
-        return true;
+        agent.revoking = false;
+        return q == QUIESCE_DONE;
 }
 
 /* The process exits while others wait for its memory. The kernel takes the process apart before it

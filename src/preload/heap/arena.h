@@ -29,7 +29,8 @@ struct arena *arena_new(uint64_t segment_bytes);
  * of the GPU must be current. Returns 0; or -ENOMEM if host memory is short, and takes no room. */
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret);
 /* Touch and pin some of the missing bytes ahead of an eviction, as arena_take() would. False: none
- * are missing, or they are more than three quarters of what the host has free. */
+ * are missing, they are more than three quarters of what the host has free, or the driver does not
+ * pin them. */
 bool arena_add(struct arena *a, uint64_t missing);
 /* Give room back and empty *room. The memory stays registered for the next eviction. */
 void arena_give(struct arena *a, struct arena_room *room);

@@ -566,15 +566,21 @@ static void unmap_unlocks(struct extent *e) UNLOCKS(core_lock)
         e->state = EXTENT_UNBACKED;
 }
 
+/* Take a resident extent off the card, and drop its host copy. */
+static void take_off(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
+{
+        g->heap.resident -= e->bytes; /* from here on the extent counts as missing */
+        unmap_unlocks(e);
+        g->heap.backed -= e->bytes;
+        kept_forget(g->swap->arena, e);
+}
+
 /* Give back an extent's memory and copies; the caller rings the bell. */
 static void extent_empty(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
 {
         export_extent_dies(g, e);
         if (e->state == EXTENT_RESIDENT) {
-                g->heap.resident -= e->bytes; /* from here on the extent counts as missing */
-                unmap_unlocks(e);
-                g->heap.backed -= e->bytes;
-                kept_forget(g->swap->arena, e);
+                take_off(g, e);
         } else if (e->state == EXTENT_MAPPED) {
                 unmap_unlocks(e);
                 g->heap.mapped -= e->bytes;
@@ -596,10 +602,7 @@ void swap_let_go(struct gpu *g, uint64_t until_ns)
         if (!g->swap)
                 return;
         while (clock_now_ns() < until_ns && (e = choose_evict(g, UINT64_MAX)) && !e->managed) {
-                g->heap.resident -= e->bytes;
-                unmap_unlocks(e);
-                g->heap.backed -= e->bytes;
-                kept_forget(g->swap->arena, e);
+                take_off(g, e);
                 e->state = EXTENT_EVICTED; /* without a copy, so it counts as zeros */
                 e->busy = false;
                 choose_left(g);
