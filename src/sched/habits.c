@@ -106,6 +106,14 @@ uint64_t habits_burst(const struct sched *s, const struct client *c)
         return own ? MAX(r->median_ns, so_far) : r->longest_ns;
 }
 
+/* Returns how long the burst of c still lasts, as far as is known. UINT64_MAX: nothing is known. */
+uint64_t habits_left(const struct sched *s, const struct client *c)
+{
+        const uint64_t burst = habits_burst(s, c);
+
+        return burst ? burst - burst_so_far(s, c) : UINT64_MAX;
+}
+
 /* Returns how long a gap of c must last before it is likely to last longer than `cost`, the time
  * that a hand-off takes. Most programs have short gaps, between two kernels, and long ones, in
  * which a person thinks. Ski rental is the bound: when staying has cost as much as leaving. */

@@ -150,7 +150,6 @@ struct client {
 
         uint64_t lease;
         uint64_t granted_ns, turn_end_ns; /* the turn begins with the grant */
-        uint64_t burst_end_ns;            /* when the burst ends if it is like the recent ones */
         uint64_t last_active_ns;
         uint64_t ticket;
         uint64_t unevictable_ticket; /* 0: the client does not wait for unevictable bytes */
@@ -493,6 +492,7 @@ void habits_rest(const struct sched *s, struct client *c);
 void habits_work(const struct sched *s, struct client *c);
 void habits_leave(const struct sched *s, struct client *c);
 uint64_t habits_burst(const struct sched *s, const struct client *c);
+uint64_t habits_left(const struct sched *s, const struct client *c);
 uint64_t habits_release(const struct client *c, uint64_t cost);
 void recent_note(struct recent *r, uint64_t ns); /* 0 counts as 1 */
 void habits_note_handoff(struct client *c, uint64_t ns);

@@ -36,7 +36,6 @@ void turns_begin(struct sched *s, struct client *c)
 
         c->granted_ns = s->now_ns;
         c->turn_end_ns = add_sat(s->now_ns, longest);
-        c->burst_end_ns = add_sat(s->now_ns, next_turn(s, c));
         FOR_EACH_GPU_OF (c, gpu)
                 s->gpu[gpu].quantum_ns = longest;
 }
@@ -98,14 +97,13 @@ static struct entry place(const struct sched *s, struct client *c, const struct 
 struct entry turns_held(const struct sched *s, struct client *c)
 {
         const struct lag lag = fair_lag(s, c);
-        const uint64_t end_ns = s->now_ns < c->burst_end_ns ? c->burst_end_ns : c->turn_end_ns;
         struct entry e = place(s, c, &lag, next_turn(s, c));
 
         e.ticket = UINT64_MAX; /* whoever waits came before */
         if (turns_over(s, c))
                 return e;
         e.debt_ns = 0;
-        e.deadline_ns = deadline(&lag, end_ns - s->now_ns);
+        e.deadline_ns = deadline(&lag, MIN(habits_left(s, c), c->turn_end_ns - s->now_ns));
         return e;
 }
 
