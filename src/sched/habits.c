@@ -92,18 +92,18 @@ void habits_leave(const struct sched *s, struct client *c)
         end_burst(s, c);
 }
 
-/* Returns how long a burst of c lasts, as far as is known. 0: nothing is known, or the burst has
- * outlasted all recent ones, so that c must be taken for a batch job. */
+/* Returns how long bursts of c last. Clients of one user may differ, so a new one is not taken for
+ * the most modest of them. 0: nothing is known, or the burst has outlasted all recent ones, so that
+ * c must be taken for a batch job. */
 uint64_t habits_burst(const struct sched *s, const struct client *c)
 {
-        const bool own = c->bursts.n >= OWN_BURSTS_MIN;
+        const bool own = c->bursts.n >= BURSTS_MIN;
         const struct recent *r = own ? &c->bursts : &c->user->bursts;
         const uint64_t so_far = burst_so_far(s, c);
 
-        if (so_far > r->longest_ns)
+        if (r->n < BURSTS_MIN || so_far > r->longest_ns)
                 return 0;
-        /* Clients of one user may differ: do not take a new one for the most modest of them. */
-        return own ? MAX(r->median_ns, so_far) : r->longest_ns;
+        return own && so_far <= r->median_ns ? r->median_ns : r->longest_ns;
 }
 
 /* Returns how long the burst of c still lasts, as far as is known. UINT64_MAX: nothing is known. */

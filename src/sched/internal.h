@@ -26,7 +26,7 @@
 #define GIB_GUESS_NS          (GIB / 20) /* time to move a GiB, if not measured: 20 GB/s */
 #define GIB_MIN_NS            NSEC_PER_MSEC
 #define GIB_MAX_NS            (10 * NSEC_PER_SEC)
-#define OWN_BURSTS_MIN        3U /* with fewer, a client is judged by those of its user */
+#define BURSTS_MIN            3U /* fewer tell nothing: a program's first one fills its memory */
 #define RECENT_MAX            5U
 #define GAP_BUCKETS           44U                  /* 1 ms to 1 h, in half octaves */
 #define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */

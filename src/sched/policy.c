@@ -166,8 +166,11 @@ static bool is_interrupted(struct sched *s, struct victim *r, const struct deman
         if (!d->interrupts || (v->idle && s->config.idle_release_ns))
                 return false;
         r->entry = turns_held(s, r->c);
-        if (d->entry.deadline_ns + (int64_t)habits_handoff_cost(s, v) >= r->entry.deadline_ns)
+        if (d->entry.deadline_ns + (int64_t)habits_handoff_cost(s, v) >= r->entry.deadline_ns) {
+                if (!v->idle) /* its burst may outlast what is expected of it */
+                        wake_at(s, add_sat(s->now_ns, add_sat(habits_left(s, v), 1)));
                 return false;
+        }
         if (s->now_ns < at_ns)
                 wake_at(s, at_ns);
         return s->now_ns >= at_ns;

@@ -178,6 +178,27 @@ static void a_short_burst_interrupts_a_long_turn(void **state)
         assert_true(batch->revoked);
 }
 
+/* Otherwise two like jobs would move each other out in the middle of their work. */
+static void a_burst_is_not_interrupted_before_it_is_longer_than_its_users_others(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(long_quantum);
+        struct tenant *first = waiter_of(b, 1, WHOLE), *second;
+
+        for (unsigned i = 0; i < 3; i++) {
+                idle(b, first, false);
+                pass(b, 5 * NSEC_PER_SEC);
+                idle(b, first, true);
+                pass(b, NSEC_PER_SEC);
+        }
+        second = waiter_of(b, 1, WHOLE);
+        hand_over_idle(b, first, second);
+        pass(b, 4 * NSEC_PER_SEC);
+        want_run(b, first, WHOLE); /* now three bursts are known */
+        assert_false(second->revoked);
+        pass(b, 2 * NSEC_PER_SEC);
+        assert_true(second->revoked);
+}
+
 static void auto_quantum(struct sched_config *c)
 {
         c->quantum_ns = 0;
@@ -500,6 +521,8 @@ int main(void)
                 cmocka_unit_test(a_long_kernel_is_paid_for_in_full),
                 cmocka_unit_test(a_debt_outlives_the_users_last_process),
                 cmocka_unit_test(a_short_burst_interrupts_a_long_turn),
+                cmocka_unit_test(
+                        a_burst_is_not_interrupted_before_it_is_longer_than_its_users_others),
                 cmocka_unit_test(unknown_bursts_interrupt_nobody),
                 cmocka_unit_test(memory_that_idles_on_the_card_is_paid_for),
                 cmocka_unit_test(a_client_that_lacks_only_the_lease_pays_nothing),
