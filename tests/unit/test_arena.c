@@ -221,13 +221,13 @@ static void new_memory_is_touched_by_several_threads_if_they_start(void **state)
         struct arena_room r;
 
         assert_int_equal(arena_take(arena, 7 * UNIT, &r), 0);
-        assert_int_equal(threads, 4); /* four threads beside the calling one */
+        assert_int_equal(threads, 5);
         check_room(&r, 7 * UNIT, 0);
         arena_give(arena, &r);
         arena_trim(arena, 0);
         threads = 0;
         assert_int_equal(arena_take(arena, UNIT, &r), 0);
-        assert_int_equal(threads, 3); /* a thread touches at least a unit */
+        assert_int_equal(threads, 4); /* a thread touches at least a unit */
         arena_give(arena, &r);
         arena_trim(arena, 0);
         no_threads = true;
@@ -265,6 +265,27 @@ static void memory_pinned_ahead_is_taken_later(void **state)
         check_room(&r, 2 * UNIT, 1);
         assert_int_equal(driver.registered, 2);
         arena_give(arena, &r);
+}
+
+static void expected_memory_is_touched_ahead(void **state)
+{
+        struct arena_room rooms[3];
+
+        arena_expect(arena, 20 * MIB);
+        assert_int_equal(arena_take(arena, 8 * MIB, &rooms[0]), 0);
+        assert_int_equal(arena_bytes(arena), 8 * MIB);
+        host_room = 0;
+        assert_int_equal(arena_take(arena, 8 * MIB, &rooms[1]), 0);
+        check_room(&rooms[1], 8 * MIB, 1);
+        assert_int_equal(arena_take(arena, 8 * MIB, &rooms[2]), -ENOMEM);
+        assert_int_equal(driver.registered, 2);
+        arena_give(arena, &rooms[0]);
+        arena_give(arena, &rooms[1]);
+        host_room = UINT64_MAX;
+        arena_trim(arena, 0);
+        arena_expect(arena, 12 * MIB);
+        assert_int_equal(arena_take(arena, 8 * MIB, &rooms[0]), 0);
+        arena_give(arena, &rooms[0]); /* and the rest is not taken: the test's end trims it */
 }
 
 static void a_trim_returns_free_segments_until_the_limit_is_met(void **state)
@@ -358,6 +379,7 @@ int main(void)
                 ARENA_TEST(an_arena_takes_no_more_than_the_host_has),
                 ARENA_TEST(new_memory_is_touched_by_several_threads_if_they_start),
                 ARENA_TEST(memory_that_cannot_be_pinned_serves_as_well),
+                ARENA_TEST(expected_memory_is_touched_ahead),
                 ARENA_TEST(memory_pinned_ahead_is_taken_later),
                 ARENA_TEST(a_trim_returns_free_segments_until_the_limit_is_met),
                 ARENA_TEST(a_trim_leaves_no_addresses_behind),

@@ -28,10 +28,28 @@ struct segment {
         uint64_t used_bits[];
 };
 
+/* One thread's part of the memory to touch. */
+struct part {
+        char *memory;
+        uint64_t bytes;
+        struct bell *done; /* rung by each thread when it has ended */
+};
+
+/* Mapped memory that threads touch. */
+struct raw {
+        char *memory; /* NULL: none */
+        uint64_t bytes;
+        unsigned threads;
+        struct bell done;
+        struct part parts[ARENA_TOUCHER_MAX];
+};
+
 struct arena {
         struct lock lock;
         struct segment *segments;
         uint64_t segment_bytes;
+        uint64_t expected; /* the agent's: bytes that it is about to take */
+        struct raw next;   /* the agent's: memory for the next segment; not in `bytes` */
         _Atomic uint64_t bytes;
 };
 
@@ -49,45 +67,14 @@ uint64_t arena_bytes(const struct arena *a)
         return atomic_load_explicit(&a->bytes, memory_order_relaxed);
 }
 
-struct touch {
-        char *memory;
-        uint64_t bytes;
-        struct bell *done; /* rung by each thread when it has ended */
-};
-
 static void *touch_pages(void *userdata)
 {
-        struct touch *t = userdata;
+        struct part *p = userdata;
 
-        for (uint64_t i = 0; i < t->bytes; i += 4096)
-                ((volatile char *)t->memory)[i] = 0;
-        bell_ring(t->done);
+        for (uint64_t i = 0; i < p->bytes; i += 4096)
+                ((volatile char *)p->memory)[i] = 0;
+        bell_ring(p->done);
         return NULL;
-}
-
-/* Touching takes most of the time, and more threads are faster: 16 threads touch 64 GB/s, 4 threads
- * 9 GB/s (docs/measurements). */
-static void touch_in_parallel(char *memory, uint64_t bytes)
-{
-        struct touch share[ARENA_TOUCHER_MAX];
-        struct bell done = {0};
-        cpu_set_t cpus;
-        unsigned n = 1;
-        uint64_t each;
-
-        if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
-                n = MIN(MAX((unsigned)CPU_COUNT(&cpus), 1u), ARENA_TOUCHER_MAX);
-        n = (unsigned)MIN((uint64_t)n, bytes / ARENA_UNIT);
-        each = align_up(bytes / n, ARENA_UNIT);
-        for (unsigned i = 0; i < n; i++) {
-                uint64_t offset = MIN(each * i, bytes);
-
-                share[i] = (struct touch){memory + offset, MIN(each, bytes - offset), &done};
-                if (i + 1 >= n || compat_thread_start(touch_pages, &share[i]) != 0)
-                        (void)touch_pages(&share[i]);
-        }
-        for (uint32_t heard; (heard = bell_listen(&done)) < n;)
-                bell_wait(&done, heard, UINT64_MAX);
 }
 
 /* Maps anonymous memory. By the kernel's defaults no other kind gets huge pages, which are pinned
@@ -120,22 +107,73 @@ static bool host_has(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes;
 }
 
-static struct segment *segment_new(uint64_t bytes)
+/* Touching takes most of the time, and more threads are faster: 16 threads touch 64 GB/s, 4 threads
+ * 9 GB/s (docs/measurements). False: the host has no room. */
+static bool raw_begin(struct raw *r, uint64_t bytes)
 {
-        uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
-        struct segment *s = calloc(1, sizeof(*s) + (units + 63) / 64 * sizeof(uint64_t));
+        unsigned n = 1;
+        cpu_set_t cpus;
+        uint64_t each;
+
+        *r = (struct raw){.memory = host_has(bytes) ? map_huge(bytes) : NULL, .bytes = bytes};
+        if (!r->memory)
+                return false;
+        if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
+                n = MIN(MAX((unsigned)CPU_COUNT(&cpus), 1u), ARENA_TOUCHER_MAX);
+        n = (unsigned)MIN((uint64_t)n, bytes / ARENA_UNIT);
+        each = align_up(bytes / n, ARENA_UNIT);
+        r->threads = n;
+        for (unsigned i = 0; i < n; i++) {
+                uint64_t offset = MIN(each * i, bytes);
+
+                r->parts[i] =
+                        (struct part){r->memory + offset, MIN(each, bytes - offset), &r->done};
+                if (compat_thread_start(touch_pages, &r->parts[i]) != 0)
+                        (void)touch_pages(&r->parts[i]);
+        }
+        return true;
+}
+
+static void raw_await(struct raw *r)
+{
+        for (uint32_t heard; (heard = bell_listen(&r->done)) < r->threads;)
+                bell_wait(&r->done, heard, UINT64_MAX);
+}
+
+static void raw_drop(struct raw *r)
+{
+        if (!r->memory)
+                return;
+        raw_await(r);
+        (void)munmap(r->memory, r->bytes);
+        r->memory = NULL;
+}
+
+/* Makes a segment of so many bytes, or of the memory that was touched ahead. While the driver pins
+ * it, threads touch the memory of the next one, if more is expected. */
+static struct segment *segment_new(struct arena *a, uint64_t bytes)
+{
+        uint32_t units;
+        struct segment *s;
         CUresult r;
 
-        if (!s)
+        if (!a->next.memory && !raw_begin(&a->next, bytes))
                 return NULL;
-        s->memory = host_has(bytes) ? map_huge(bytes) : NULL;
-        if (!s->memory) {
-                free(s);
+        bytes = a->next.bytes;
+        units = (uint32_t)(bytes / ARENA_UNIT);
+        s = calloc(1, sizeof(*s) + (units + 63) / 64 * sizeof(uint64_t));
+        if (!s) {
+                raw_drop(&a->next);
                 return NULL;
         }
+        raw_await(&a->next);
+        s->memory = a->next.memory;
         s->bytes = bytes;
         s->units = units;
-        touch_in_parallel(s->memory, bytes);
+        a->next.memory = NULL;
+        a->expected = sub_sat(a->expected, bytes);
+        if (a->expected > 0)
+                (void)raw_begin(&a->next, MIN(bytes, align_up(a->expected, ARENA_UNIT)));
         freeze_watch_call("cuMemHostRegister");
         r = real.cuMemHostRegister_v2(s->memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
         s->registered = r == CUDA_SUCCESS;
@@ -208,6 +246,11 @@ static void segment_link(struct arena *a, struct segment *s)
         atomic_fetch_add_explicit(&a->bytes, s->bytes, memory_order_relaxed);
 }
 
+void arena_expect(struct arena *a, uint64_t bytes)
+{
+        a->expected = bytes;
+}
+
 bool arena_add(struct arena *a, uint64_t missing)
 {
         /* The agent listens to the daemon in between, so it does only a part at a time. */
@@ -216,7 +259,8 @@ bool arena_add(struct arena *a, uint64_t missing)
 
         if (missing == 0 || !host_has(missing + missing / 3))
                 return false;
-        s = segment_new(MIN(part, align_up(missing, ARENA_UNIT)));
+        a->expected = missing;
+        s = segment_new(a, MIN(part, align_up(missing, ARENA_UNIT)));
         if (!s)
                 return false;
         lock_acquire(&a->lock);
@@ -238,7 +282,7 @@ int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
                 struct segment *s;
 
                 lock_release(&a->lock); /* touching and pinning take milliseconds */
-                s = segment_new(MAX(a->segment_bytes, (uint64_t)left * ARENA_UNIT));
+                s = segment_new(a, MAX(a->segment_bytes, (uint64_t)left * ARENA_UNIT));
                 lock_acquire(&a->lock);
                 if (!s) {
                         left = -ENOMEM;
@@ -293,6 +337,7 @@ void arena_trim(struct arena *a, uint64_t bytes)
                 atomic_fetch_sub_explicit(&a->bytes, s->bytes, memory_order_relaxed);
         }
         lock_release(&a->lock);
+        raw_drop(&a->next);
         while (dead) {
                 struct segment *next = dead->next;
 

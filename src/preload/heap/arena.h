@@ -2,7 +2,8 @@
  *
  * The arena consists of segments of transparent huge pages. Several threads touch a new segment;
  * then it is registered with the driver and kept. The contents of one extent may lie in several
- * pieces. Only the agent's thread takes room; any thread may give it back. */
+ * pieces. Only the agent's thread takes room, adds to the arena and trims it; any thread may give
+ * room back. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,6 +29,9 @@ struct arena *arena_new(uint64_t segment_bytes);
 /* Take room for this many bytes, a multiple of 2 MiB. New segments are added if needed. A context
  * of the GPU must be current. Returns 0; or -ENOMEM if host memory is short, and takes no room. */
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret);
+/* Say how many bytes are about to be taken: memory for the next segment is then touched while the
+ * driver pins the last one. */
+void arena_expect(struct arena *a, uint64_t bytes);
 /* Touch and pin some of the missing bytes ahead of an eviction, as arena_take() would. False: none
  * are missing, they are more than three quarters of what the host has free, or the driver does not
  * pin them. */

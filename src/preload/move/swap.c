@@ -293,9 +293,10 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
         if (wanted - leaving > core_limit(g) && (freeze_stands() || !hidden_library()))
                 e = choose_evict(g, wanted - leaving - core_limit(g));
         if (e) {
+                arena_expect(s->arena, wanted - leaving - core_limit(g));
                 e->busy = true;
                 if (e->kept != e->live)
-                        kept_forget(g->swap->arena, e);
+                        kept_forget(s->arena, e);
                 e->kept = e->live;
                 g->heap.resident -= e->bytes;
         }
