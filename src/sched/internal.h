@@ -104,6 +104,7 @@ struct account {
 
         uint64_t mark;        /* high-water mark of the allocated bytes */
         uint64_t mark_run_ns; /* run time of the client when the mark was set */
+        uint64_t grown;       /* bytes taken from others for growth in this turn */
         uint64_t reserve;     /* limit that a waiting client must reach before its turn */
 
         struct share share; /* fair.c */

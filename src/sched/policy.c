@@ -463,6 +463,26 @@ static void handoff_begins(struct sched *s, const struct demand *d, enum victim_
                 fair_spend(g, gpu_move_ns(g, d->missing));
 }
 
+/* Lowers the limit of a client without a lease. Returns by how much. A head that grows during its
+ * turn is likely to go on, as a program does that fills its memory. So an idle client gives at once
+ * as much as was taken for that growth before. */
+static uint64_t take(struct sched *s, const struct demand *d, const struct victim *v)
+{
+        const struct account *a = &v->c->accounts[d->gpu];
+        uint64_t bytes = d->missing;
+
+        if (d->head && d->entry.kind == WAIT_GROWTH) {
+                uint64_t *grown = &d->head->accounts[d->gpu].grown;
+
+                if (v->class == VICTIM_IDLE)
+                        bytes = MAX(bytes, *grown);
+                *grown += MIN(givable(a), bytes);
+        }
+        bytes = MIN(givable(a), bytes);
+        ledger_set_limit(s, v->c, d->gpu, a->limit - bytes);
+        return bytes;
+}
+
 void policy_reclaim(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -506,8 +526,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
                 if (v.c->lease)
                         policy_revoke(s, v.c, gpu);
                 else
-                        ledger_set_limit(s, v.c, gpu, a->limit - bytes);
-                d.missing -= bytes;
+                        bytes = take(s, &d, &v);
+                d.missing = sub_sat(d.missing, bytes);
         }
 }
 

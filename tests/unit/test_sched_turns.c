@@ -330,6 +330,38 @@ static void growth_within_the_quantum_precedes_waiting_clients(void **state)
         assert_true(a->revoked); /* a's turn ends all the same */
 }
 
+static void grow_to(struct bench *b, struct tenant *t, uint64_t bytes)
+{
+        request_commit_of(b, t, bytes);
+        t->allocated[0] = bytes;
+        usage(b, t);
+        want_run(b, t, bytes);
+}
+
+static void an_idle_client_makes_room_for_more_growth_of_the_same_size(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = runner(b, 0, 300 * MIB);
+
+        idle(b, a, true);
+        pass(b, NSEC_PER_SEC / 4);
+        grow_to(b, t, 400 * MIB);
+        assert_true(a->revoked);
+        drained(b, a);
+        assert_int_equal(a->limit[0], 570 * MIB);
+        evict_to(b, a, 570 * MIB);
+        restore(b, t);
+        grow_to(b, t, 410 * MIB);
+        assert_int_equal(a->limit[0], 540 * MIB);
+        evict_to(b, a, 540 * MIB);
+        restore(b, t);
+        grow_to(b, t, 430 * MIB); /* there is room for it already */
+        assert_int_equal(t->limit[0], 430 * MIB);
+        restore(b, t);
+        grow_to(b, t, 440 * MIB);
+        assert_int_equal(a->limit[0], 480 * MIB);
+}
+
 static void a_drain_that_fails_is_tried_again_later_with_more_patience(void **state)
 {
         BENCH;
@@ -1236,6 +1268,7 @@ int main(void)
                 cmocka_unit_test(the_largest_overrun_gives_way_first),
                 cmocka_unit_test(the_later_of_two_growing_clients_gives_way),
                 cmocka_unit_test(growth_within_the_quantum_precedes_waiting_clients),
+                cmocka_unit_test(an_idle_client_makes_room_for_more_growth_of_the_same_size),
                 cmocka_unit_test(a_drain_that_fails_is_tried_again_later_with_more_patience),
                 cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
                 cmocka_unit_test(a_client_that_cannot_evict_may_go_on),
