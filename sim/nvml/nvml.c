@@ -85,6 +85,8 @@ typedef struct {
         X(nvmlDeviceGetMinorNumber, (nvmlDevice_t device, unsigned *minor))                \
         X(nvmlDeviceGetComputeMode, (nvmlDevice_t device, int *mode))                      \
         X(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t * pci))             \
+        X(nvmlDeviceGetMaxPcieLinkGeneration, (nvmlDevice_t device, unsigned *generation)) \
+        X(nvmlDeviceGetMaxPcieLinkWidth, (nvmlDevice_t device, unsigned *width))           \
         X(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t * rates)) \
         X(nvmlSystemGetDriverVersion, (char *version, unsigned length))                    \
         X(nvmlSystemGetNVMLVersion, (char *version, unsigned length))                      \
@@ -380,6 +382,39 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, int *mode)
 EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
 {
         return nvmlDeviceGetIndex(device, minor);
+}
+
+/* Every simulated link has 16 lanes. Its generation is the first that carries the rate of
+ * SIMCUDA_BUS. */
+EXPORT nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned *generation)
+{
+        struct session *s;
+        unsigned index;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        if (r != NVML_SUCCESS)
+                return r;
+        if (!generation)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        *generation = 1;
+        while (*generation < 6 && UINT64_C(4000000000) << (*generation - 1) <
+                                          session_device(s, index)->bus_bytes_per_s)
+                (*generation)++;
+        return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *width)
+{
+        struct session *s;
+        unsigned index;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        if (r != NVML_SUCCESS)
+                return r;
+        if (!width)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        *width = 16;
+        return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)

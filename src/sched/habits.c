@@ -79,11 +79,13 @@ void habits_work(const struct sched *s, struct client *c)
         if (!c->rests_since_ns)
                 return;
         gap = s->now_ns - c->rests_since_ns;
+        c->rests_since_ns = 0;
+        if (!client_run_ns(s, c))
+                return; /* a program that starts has no gap yet */
         if (gap >= habits_release(c, habits_handoff_cost(s, c)))
                 end_burst(s, c);
         note_gap(&c->gaps, gap);
         note_gap(&c->user->gaps, gap);
-        c->rests_since_ns = 0;
 }
 
 /* The client has ended: what it has done tells what its user's next clients will do. */
@@ -119,7 +121,7 @@ uint64_t habits_left(const struct sched *s, const struct client *c)
  * which a person thinks. Ski rental is the bound: when staying has cost as much as leaving. */
 uint64_t habits_release(const struct client *c, uint64_t cost)
 {
-        const struct gaps *g = c->gaps.n >= OWN_GAPS_MIN ? &c->gaps : &c->user->gaps;
+        const struct gaps *g = c->gaps.n >= GAPS_MIN ? &c->gaps : &c->user->gaps;
         unsigned shorter = 0, longer = 0, left, i;
 
         for (i = 0; i < GAP_BUCKETS && bucket_end(i) <= cost; i++)
@@ -127,6 +129,8 @@ uint64_t habits_release(const struct client *c, uint64_t cost)
         for (unsigned k = i; k < GAP_BUCKETS; k++)
                 longer += g->in[k];
         left = shorter / 100; /* the short gaps beyond the 99th percentile */
+        if (g->n < GAPS_MIN)
+                return cost / 2;
         if (longer < LONG_GAPS_MIN || longer <= left)
                 return cost;
         while (i && (left >= g->in[i - 1])) {

@@ -23,7 +23,7 @@
 #define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* pause in requests after DRAIN_FAILURES_MAX */
 #define DRAIN_FAILURES_MAX    3
 #define DOUBLINGS_MAX         5U /* patience and the penalty of slow restores grow 32 times */
-#define GIB_GUESS_NS          (GIB / 20) /* time to move a GiB, if not measured: 20 GB/s */
+#define GIB_GUESS_NS          (GIB / 20) /* 20 GB/s, for a card whose bus is not known */
 #define GIB_MIN_NS            NSEC_PER_MSEC
 #define GIB_MAX_NS            (10 * NSEC_PER_SEC)
 #define BURSTS_MIN            3U /* fewer tell nothing: a program's first one fills its memory */
@@ -32,7 +32,7 @@
 #define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */
 #define GAPS_MAX              256U                 /* then all counts are halved */
 #define LONG_GAPS_MIN         2U                   /* fewer long gaps tell nothing */
-#define OWN_GAPS_MIN          5U  /* with fewer, a client is judged by those of its user */
+#define GAPS_MIN              5U                   /* fewer tell nothing */
 #define SLOWEST_RATE_FACTOR   10U /* a client may move memory that much more slowly than others */
 #define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure the latency, not the bus */
 
@@ -218,6 +218,7 @@ struct gpu {
         int top_priority; /* highest priority of the clients attached to this GPU */
 
         struct recent gib_ns;      /* times to move a GiB */
+        uint64_t gib_guess_ns;     /* that time, if none is measured */
         uint64_t handoff_since_ns; /* when the current hand-off began; 0: there is none */
         sched_client for_whom;     /* the beneficiary of the current hand-off */
         uint64_t handoffs;

@@ -14,7 +14,7 @@ uint64_t gpu_capacity(const struct gpu *g)
 
 uint64_t gpu_move_ns(const struct gpu *g, uint64_t bytes)
 {
-        const uint64_t gib_ns = g->gib_ns.n ? g->gib_ns.median_ns : GIB_GUESS_NS;
+        const uint64_t gib_ns = g->gib_ns.n ? g->gib_ns.median_ns : g->gib_guess_ns;
 
         return (uint64_t)((double)bytes / GIB * (double)gib_ns);
 }

@@ -116,11 +116,20 @@ struct victim {
         struct entry entry; /* rank within the other classes: the last place goes first */
 };
 
+/* Growth comes in pieces, but they cost as much as all memory at once: v loses its turn by the
+ * first one. */
+static uint64_t at_stake(const struct client *v, const struct demand *d)
+{
+        const uint64_t backed = v->accounts[d->gpu].usage.backed;
+
+        if (d->lease_only)
+                return 0;
+        return d->entry.kind == WAIT_GROWTH ? backed : MIN(d->missing, backed);
+}
+
 static uint64_t idle_until(const struct sched *s, const struct client *v, const struct demand *d)
 {
-        const struct account *a = &v->accounts[d->gpu];
-        const struct gpu *g = &s->gpu[d->gpu];
-        uint64_t cost = d->lease_only ? 0 : 2 * gpu_move_ns(g, MIN(d->missing, a->usage.backed));
+        uint64_t cost = 2 * gpu_move_ns(&s->gpu[d->gpu], at_stake(v, d));
         uint64_t wait =
                 s->config.idle_release_ns ? s->config.idle_release_ns : habits_release(v, cost);
 

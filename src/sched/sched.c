@@ -123,6 +123,7 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
         s->gpu[gpu] = (struct gpu){.present = true,
                                    .total = total_bytes,
                                    .next_ns = UINT64_MAX,
+                                   .gib_guess_ns = GIB_GUESS_NS,
                                    .billed_ns = s->now_ns};
         s->gpus = MAX(s->gpus, gpu + 1);
         return 0;
@@ -137,6 +138,14 @@ void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64
                 s->gpu[gpu].foreign = MIN(s->gpu[gpu].foreign, total_bytes);
         }
         touch_end(s, out);
+}
+
+void sched_gpu_bus(struct sched *s, unsigned gpu, uint64_t bytes_per_s)
+{
+        if (gpu < s->gpus && s->gpu[gpu].present && bytes_per_s)
+                s->gpu[gpu].gib_guess_ns = clamp_u64(
+                        (uint64_t)((double)GIB * (double)NSEC_PER_SEC / (double)bytes_per_s),
+                        GIB_MIN_NS, GIB_MAX_NS);
 }
 
 int sched_gpu_remove(struct sched *s, unsigned gpu)

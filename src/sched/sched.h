@@ -141,6 +141,8 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes);
 /* Corrects a card's total: a client reported one first, and NVML reports another. */
 void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
                      struct sched_actions *out);
+/* Sets how fast the card's bus is in each direction; counts until moves of memory are measured. */
+void sched_gpu_bus(struct sched *s, unsigned gpu, uint64_t bytes_per_s);
 /* True if a client is attached to the GPU. */
 bool sched_gpu_in_use(const struct sched *s, unsigned gpu);
 /* Frees a GPU's number for another GPU. Returns 0, -EINVAL, or -EBUSY if a client is attached. */
@@ -278,6 +280,7 @@ struct sched_gpu_view {
         uint64_t total, foreign, capacity, headroom, unevictable_budget, visible;
         uint64_t charged, unevictable, committed;
         uint64_t quantum_ns; /* the current quantum */
+        uint64_t gib_ns;     /* time to move a GiB of memory, out or in */
         uint64_t handoffs;
         bool contested;
         unsigned waiting, running;

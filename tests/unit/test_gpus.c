@@ -126,6 +126,28 @@ static void nvmls_cards_are_there_before_any_client(void **state)
         assert_false(gpus.list[0].corrected || gpus.list[0].displaced);
 }
 
+static uint64_t gib_ns(unsigned at)
+{
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_view(sched, at, &v), 0);
+        return v.gib_ns;
+}
+
+static void memory_is_expected_to_move_at_the_rate_of_the_cards_link(void **state)
+{
+        unsigned known = brought(1, CARD), unknown = brought(2, CARD);
+
+        show(1, CARD);
+        shown.cards[0].bus_bytes_s = 4 * GIB;
+        show(3, CARD);
+        shown.cards[1].bus_bytes_s = 8 * GIB;
+        look();
+        assert_int_equal(gib_ns(known), NSEC_PER_SEC / 4);
+        assert_int_equal(gib_ns(unknown), GIB / 20);
+        assert_int_equal(gib_ns((unsigned)gpus_named(&gpus, uuid_of(3))), NSEC_PER_SEC / 8);
+}
+
 static void a_card_that_nvml_no_longer_shows_stays_without_a_number(void **state)
 {
         show(1, CARD);
@@ -400,6 +422,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 GPUS_TEST(nvmls_cards_are_there_before_any_client),
+                GPUS_TEST(memory_is_expected_to_move_at_the_rate_of_the_cards_link),
                 GPUS_TEST(a_card_that_nvml_no_longer_shows_stays_without_a_number),
                 GPUS_TEST(a_card_whose_memory_cannot_be_read_is_not_added),
                 GPUS_TEST(clients_that_report_the_same_size_share_a_card),

@@ -255,10 +255,10 @@ static void memory_that_idles_on_the_card_is_paid_for(void **state)
                 for (unsigned i = 0; i < 10; i++) { /* too short gaps for a hand-off */
                         assert_false(a->revoked);
                         idle(b, a, true);
-                        pass(b, 80 * NSEC_PER_MSEC);
+                        pass(b, 50 * NSEC_PER_MSEC);
                         if (!a->revoked)
                                 idle(b, a, false);
-                        pass(b, 20 * NSEC_PER_MSEC);
+                        pass(b, 50 * NSEC_PER_MSEC);
                 }
                 hand_over(b, a);
                 restore(b, c);

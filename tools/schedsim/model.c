@@ -695,6 +695,7 @@ int model_run(const struct workload *w, bool check, struct model_result *ret)
         m.s = sched_new(&w->config);
         if (plans && ret->clients && m.programs && m.heap && m.active && m.by_slot && m.s &&
             sched_gpu_add(m.s, 0, w->card) == 0) {
+                sched_gpu_bus(m.s, 0, MIN(w->in_rate, w->out_rate));
                 plan_all(w, plans);
                 place_programs(&m, plans);
                 while (step(&m))

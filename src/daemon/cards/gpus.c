@@ -163,6 +163,7 @@ static void take_card(struct gpus *g, unsigned index, const struct nvml_card *ca
                 return;
         if (at >= 0) {
                 correct(g, (unsigned)at, card);
+                sched_gpu_bus(sched, (unsigned)at, card->bus_bytes_s);
                 return;
         }
         memcpy(gpu.uuid, card->uuid, sizeof(gpu.uuid));
@@ -171,6 +172,7 @@ static void take_card(struct gpus *g, unsigned index, const struct nvml_card *ca
         at = free_place(g, sched);
         if (at >= 0) {
                 (void)gpus_add(g, &gpu, (unsigned)at, sched);
+                sched_gpu_bus(sched, (unsigned)at, card->bus_bytes_s);
                 return;
         }
         for (unsigned i = 0; i < g->n; i++)

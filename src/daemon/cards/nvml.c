@@ -43,7 +43,10 @@ struct nvml {
 #define FUNCTION(member, symbol, params) int(*member) params;
         FUNCTIONS
 #undef FUNCTION
-        int (*processes)(device_handle, unsigned *, struct process_info *); /* NULL: missing */
+        /* NULL: missing */
+        int (*processes)(device_handle, unsigned *, struct process_info *);
+        int (*link_generation)(device_handle, unsigned *);
+        int (*link_width)(device_handle, unsigned *);
         unsigned n;
         struct device {
                 device_handle handle;
@@ -68,6 +71,10 @@ static int nvml_resolve(struct nvml *n)
         if (!n->processes)
                 n->processes = (__typeof__(n->processes))dlsym(
                         n->library, "nvmlDeviceGetComputeRunningProcesses_v2");
+        n->link_generation = (__typeof__(n->link_generation))dlsym(
+                n->library, "nvmlDeviceGetMaxPcieLinkGeneration");
+        n->link_width =
+                (__typeof__(n->link_width))dlsym(n->library, "nvmlDeviceGetMaxPcieLinkWidth");
         return 0;
 }
 
@@ -136,6 +143,21 @@ static void read_memory(const struct nvml *n, const struct device *d, struct nvm
         ret->used_bytes = sub_sat(info.total, info.free);
 }
 
+/* Reads the link's greatest generation and width, because an idle card lowers them. Copies reach
+ * four fifths of what the link carries: 25 GB/s of 32 in generation 4, 50 of 63 in generation 5. */
+static void read_bus(const struct nvml *n, const struct device *d, struct nvml_card *ret)
+{
+        static const uint64_t lane_mb_s[] = {0, 250, 500, 985, 1969, 3938, 7563};
+        unsigned generation = 0, width = 0;
+
+        if (!n->link_generation || !n->link_width ||
+            n->link_generation(d->handle, &generation) != RESULT_SUCCESS ||
+            n->link_width(d->handle, &width) != RESULT_SUCCESS ||
+            generation >= ARRAY_SIZE(lane_mb_s) || width > 32)
+                return;
+        ret->bus_bytes_s = lane_mb_s[generation] * width * 800000;
+}
+
 static void read_processes(const struct nvml *n, const struct device *d, struct nvml_card *ret)
 {
         unsigned count = SCRATCH_MAX;
@@ -157,6 +179,7 @@ void nvml_read(const struct nvml *n, struct nvml_look *ret)
                 memcpy(card->uuid_text, d->uuid_text, sizeof(card->uuid_text));
                 memcpy(card->name, d->name, sizeof(card->name));
                 read_memory(n, d, card);
+                read_bus(n, d, card);
                 read_processes(n, d, card);
         }
 }

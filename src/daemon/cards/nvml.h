@@ -28,6 +28,8 @@ struct nvml_card {
         bool measured; /* the figures of the card's memory are known */
         bool listed;   /* the list of processes is known */
         uint64_t total_bytes, used_bytes;
+        uint64_t
+                bus_bytes_s; /* what copies reach in each direction, by the PCIe link; 0: unknown */
         unsigned n_processes;
         struct nvml_process processes[NVML_PROCESSES_MAX];
 };
