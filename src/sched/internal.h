@@ -208,6 +208,7 @@ struct gpu {
         uint64_t head_missing; /* bytes that the head lacks */
         unsigned leases;       /* number of leases that exclusive mode waits for */
         bool lower_waits;      /* a client of a lower priority waits */
+        bool grows;            /* memory was taken for a client with a lease in this turn */
         bool wanted;           /* a client waits for bytes or the lease, even if in vain */
         bool claimed;          /* exclusive mode: a client waits to run here */
         struct client *lease_head; /* exclusive mode: the first client that lacks only the lease */

@@ -473,8 +473,8 @@ static void handoff_begins(struct sched *s, const struct demand *d, enum victim_
 }
 
 /* Lowers the limit of a client without a lease. Returns by how much. A head that grows during its
- * turn is likely to go on, as a program does that fills its memory. So an idle client gives at once
- * as much as was taken for that growth before. */
+ * turn is likely to go on, as a program does that fills its memory. So clients give at once as much
+ * as was taken for that growth before. */
 static uint64_t take(struct sched *s, const struct demand *d, const struct victim *v)
 {
         const struct account *a = &v->c->accounts[d->gpu];
@@ -483,8 +483,7 @@ static uint64_t take(struct sched *s, const struct demand *d, const struct victi
         if (d->head && d->entry.kind == WAIT_GROWTH) {
                 uint64_t *grown = &d->head->accounts[d->gpu].grown;
 
-                if (v->class == VICTIM_IDLE)
-                        bytes = MAX(bytes, *grown);
+                bytes = MAX(bytes, *grown);
                 *grown += MIN(givable(a), bytes);
         }
         bytes = MIN(givable(a), bytes);

@@ -354,7 +354,7 @@ static void growth_within_the_quantum_precedes_waiting_clients(void **state)
         assert_true(a->revoked); /* a's turn ends all the same */
 }
 
-static void an_idle_client_makes_room_for_more_growth_of_the_same_size(void **state)
+static void clients_make_room_for_more_growth_of_the_same_size(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t = runner(b, 0, 300 * MIB);
@@ -374,8 +374,19 @@ static void an_idle_client_makes_room_for_more_growth_of_the_same_size(void **st
         grow_to(b, t, 430 * MIB); /* there is room for it already */
         assert_int_equal(t->limit[0], 430 * MIB);
         restore(b, t);
+        want_run(b, a, 600 * MIB);
         grow_to(b, t, 440 * MIB);
         assert_int_equal(a->limit[0], 480 * MIB);
+        evict_to(b, a, 480 * MIB);
+        assert_int_equal(a->limit[0], 480 * MIB); /* the rest is not for a, though a waits */
+        restore(b, t);
+        grow_to(b, t, 490 * MIB);
+        assert_int_equal(t->limit[0], 490 * MIB);
+        pass(b, FIXED_QUANTUM_NS);
+        drained(b, t);
+        assert_int_equal(a->limit[0], 480 * MIB);
+        evict_to(b, t, t->limit[0]);
+        assert_int_equal(a->limit[0], 600 * MIB);
 }
 
 static void a_drain_that_fails_is_tried_again_later_with_more_patience(void **state)
@@ -1285,7 +1296,7 @@ int main(void)
                 cmocka_unit_test(the_largest_overrun_gives_way_first),
                 cmocka_unit_test(the_later_of_two_growing_clients_gives_way),
                 cmocka_unit_test(growth_within_the_quantum_precedes_waiting_clients),
-                cmocka_unit_test(an_idle_client_makes_room_for_more_growth_of_the_same_size),
+                cmocka_unit_test(clients_make_room_for_more_growth_of_the_same_size),
                 cmocka_unit_test(a_drain_that_fails_is_tried_again_later_with_more_patience),
                 cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
                 cmocka_unit_test(a_client_that_cannot_evict_may_go_on),
