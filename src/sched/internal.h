@@ -112,7 +112,7 @@ struct account {
 
         uint64_t due_ns; /* when the client is overdue without progress; 0: it owes nothing */
         /* Begin of its eviction, or of the last part of its restore; 0: neither goes on. */
-        uint64_t copied_before, backed_before, moves_since_ns;
+        uint64_t copied_before, backed_before, arena_before, moves_since_ns;
 };
 
 /* The clients of one uid. */

@@ -270,6 +270,7 @@ void ledger_begin_move(const struct sched *s, struct account *a)
 {
         a->copied_before = copied(a);
         a->backed_before = a->usage.backed;
+        a->arena_before = a->usage.arena;
         a->moves_since_ns = MAX(s->now_ns, UINT64_C(1));
 }
 
@@ -281,7 +282,8 @@ static void begin_evicting(const struct sched *s, struct account *a)
 }
 
 /* An eviction or a restore has ended. It tells how fast memory moves if enough of it was copied:
- * unchanged memory leaves without a copy, and new memory comes without one. */
+ * unchanged memory leaves without a copy, and new memory comes without one. A client's first
+ * eviction pins host memory and tells nothing: the next ones will be faster. */
 static void end_move(const struct sched *s, struct gpu *g, struct account *a)
 {
         const uint64_t moved =
@@ -289,7 +291,8 @@ static void end_move(const struct sched *s, struct gpu *g, struct account *a)
         const uint64_t bytes = MIN(sub_sat(copied(a), a->copied_before), moved);
         const uint64_t ns = s->now_ns - a->moves_since_ns;
 
-        if (a->moves_since_ns && bytes >= MAX(g->total / 32, RATE_SAMPLE_MIN_BYTES))
+        if (a->moves_since_ns && a->usage.arena <= a->arena_before &&
+            bytes >= MAX(g->total / 32, RATE_SAMPLE_MIN_BYTES))
                 recent_note(&g->gib_ns, clamp_u64((uint64_t)((double)ns * GIB / (double)bytes),
                                                   GIB_MIN_NS, GIB_MAX_NS));
         a->moves_since_ns = 0;

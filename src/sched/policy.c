@@ -117,14 +117,16 @@ struct victim {
 };
 
 /* Growth comes in pieces, but they cost as much as all memory at once: v loses its turn by the
- * first one. */
+ * first one. A program that is in its first burst fills its memory. */
 static uint64_t at_stake(const struct client *v, const struct demand *d)
 {
         const uint64_t backed = v->accounts[d->gpu].usage.backed;
 
         if (d->lease_only)
                 return 0;
-        return d->entry.kind == WAIT_GROWTH ? backed : MIN(d->missing, backed);
+        if (d->head && (d->entry.kind == WAIT_GROWTH || !d->head->bursts.n))
+                return backed;
+        return MIN(d->missing, backed);
 }
 
 static uint64_t idle_until(const struct sched *s, const struct client *v, const struct demand *d)

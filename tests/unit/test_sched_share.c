@@ -449,8 +449,8 @@ static void bursts_of_a_higher_priority_keep_their_memory_for_a_hand_offs_cost(v
 {
         BENCH;
         struct tenant *high = runner(b, 5, 900 * MIB), *t;
-        /* The time to move 830 MiB out and in again at 20 GB/s. */
-        uint64_t cost = 2 * 830 * MIB / 20000 * 1000;
+        /* The time to move 900 MiB out and in again at 20 GB/s. */
+        uint64_t cost = 2 * 900 * MIB / 20000 * 1000;
 
         t = waiter_of(b, 1, 900 * MIB);
         for (unsigned i = 0; i < 20; i++) {

@@ -197,9 +197,9 @@ static void an_idle_client_stays_as_long_as_its_hand_off_would_cost(void **state
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t;
-        /* Half the time to move 830 MiB out and in again at 20 GB/s: no gap of the client is known.
-         */
-        uint64_t cost = 830 * MIB / 20000 * 1000;
+        /* The time to move all of a's memory at 20 GB/s: half of out and in again, because no gap
+         * of a is known; and all of it, because t is new. */
+        uint64_t cost = 900 * MIB / 20000 * 1000;
 
         idle(b, a, true);
         t = waiter(b, 0, 900 * MIB);
