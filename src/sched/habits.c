@@ -54,10 +54,8 @@ static void end_burst(const struct sched *s, struct client *c)
 {
         uint64_t ns = burst_so_far(s, c);
 
-        if (ns) {
+        if (ns)
                 recent_note(&c->bursts, ns);
-                recent_note(&c->user->bursts, ns);
-        }
         c->burst_run_ns = client_run_ns(s, c);
 }
 
@@ -88,30 +86,28 @@ void habits_work(const struct sched *s, struct client *c)
         note_gap(&c->user->gaps, gap);
 }
 
-/* The client has ended: what it has done tells what its user's next clients will do. */
-void habits_leave(const struct sched *s, struct client *c)
+/* Returns how long a burst lasts that has lasted so long already, by the last ones. 0: they do not
+ * tell, because they are too few, or because it has outlasted them all. */
+static uint64_t expected(const struct recent *bursts, uint64_t so_far)
 {
-        end_burst(s, c);
+        if (bursts->n < BURSTS_MIN || so_far > bursts->longest_ns)
+                return 0;
+        return bursts->n >= RECENT_MAX && so_far <= bursts->median_ns ? bursts->median_ns
+                                                                      : bursts->longest_ns;
 }
 
-/* Returns how long bursts of c last. Clients of one user may differ, so a new one is not taken for
- * the most modest of them. 0: nothing is known, or the burst has outlasted all recent ones, so that
- * c must be taken for a batch job. */
+/* Returns how long bursts of c last. 0: it must be taken for a batch job. */
 uint64_t habits_burst(const struct sched *s, const struct client *c)
 {
-        const bool own = c->bursts.n >= BURSTS_MIN;
-        const struct recent *r = own ? &c->bursts : &c->user->bursts;
-        const uint64_t so_far = burst_so_far(s, c);
-
-        if (r->n < BURSTS_MIN || so_far > r->longest_ns)
-                return 0;
-        return own && so_far <= r->median_ns ? r->median_ns : r->longest_ns;
+        return expected(&c->bursts, burst_so_far(s, c));
 }
 
-/* Returns how long the burst of c still lasts, as far as is known. UINT64_MAX: nothing is known. */
-uint64_t habits_left(const struct sched *s, const struct client *c)
+/* Returns how long the burst of c still lasts. If too few of its bursts are known, they are taken
+ * to be like those of `other`. UINT64_MAX: nothing is known. */
+uint64_t habits_left(const struct sched *s, const struct client *c, const struct client *other)
 {
-        const uint64_t burst = habits_burst(s, c);
+        const struct client *like = c->bursts.n < BURSTS_MIN ? other : c;
+        const uint64_t burst = expected(&like->bursts, burst_so_far(s, c));
 
         return burst ? burst - burst_so_far(s, c) : UINT64_MAX;
 }

@@ -120,8 +120,7 @@ struct user {
         bool known;
         uint32_t uid;
         unsigned clients;
-        struct recent bursts; /* of all the user's clients; so are the gaps */
-        struct gaps gaps;
+        struct gaps gaps; /* of all the user's clients */
         struct user_on {
                 struct share share;
                 struct division clients;
@@ -487,15 +486,15 @@ bool turns_before(const struct entry *a, const struct entry *b);
 /* Returns the place of a waiting client in the queue. */
 struct entry turns_wanted(const struct sched *s, struct client *c);
 /* Returns the place that a client with a lease would have in the queue. During its turn it has no
- * debt, and the rest of the turn is what it asks for. */
-struct entry turns_held(const struct sched *s, struct client *c);
+ * debt, and the rest of the turn is what it asks for, or of its burst, if it is like those of
+ * `other`. */
+struct entry turns_held(const struct sched *s, struct client *c, const struct client *other);
 
 /* ---- habits.c ---- */
 void habits_rest(const struct sched *s, struct client *c);
 void habits_work(const struct sched *s, struct client *c);
-void habits_leave(const struct sched *s, struct client *c);
 uint64_t habits_burst(const struct sched *s, const struct client *c);
-uint64_t habits_left(const struct sched *s, const struct client *c);
+uint64_t habits_left(const struct sched *s, const struct client *c, const struct client *other);
 uint64_t habits_release(const struct client *c, uint64_t cost);
 void recent_note(struct recent *r, uint64_t ns); /* 0 counts as 1 */
 void habits_note_handoff(struct client *c, uint64_t ns);

@@ -176,10 +176,10 @@ static bool is_interrupted(struct sched *s, struct victim *r, const struct deman
 
         if (!d->interrupts || (v->idle && s->config.idle_release_ns))
                 return false;
-        r->entry = turns_held(s, r->c);
+        r->entry = turns_held(s, r->c, d->head);
         if (d->entry.deadline_ns + (int64_t)habits_handoff_cost(s, v) >= r->entry.deadline_ns) {
                 if (!v->idle) /* its burst may outlast what is expected of it */
-                        wake_at(s, add_sat(s->now_ns, add_sat(habits_left(s, v), 1)));
+                        wake_at(s, add_sat(s->now_ns, add_sat(habits_left(s, v, d->head), 1)));
                 return false;
         }
         if (s->now_ns < at_ns)
@@ -195,7 +195,7 @@ static void judge_turn(struct sched *s, struct victim *r, const struct demand *d
         struct entry held;
 
         if (turns_over(s, v)) {
-                held = turns_held(s, v);
+                held = turns_held(s, v, v);
                 if (!d->head || turns_before(&d->entry, &held)) {
                         r->class = v->idle ? VICTIM_EXPIRED_IDLE : VICTIM_EXPIRED;
                         r->key = v->turn_end_ns;

@@ -267,7 +267,6 @@ static void drop_accounts(struct sched *s, struct client *c)
 /* Ends the record of a client whose accounts are gone or taken over. */
 static void forget(struct sched *s, struct client *c)
 {
-        habits_leave(s, c);
         fair_leave(c);
         s->transitions.state[c->state][SCHED_STATES]++;
         c->used = false;

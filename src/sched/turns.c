@@ -96,7 +96,7 @@ static struct entry place(const struct sched *s, struct client *c, const struct 
         return e;
 }
 
-struct entry turns_held(const struct sched *s, struct client *c)
+struct entry turns_held(const struct sched *s, struct client *c, const struct client *other)
 {
         const struct lag lag = fair_lag(s, c);
         struct entry e = place(s, c, &lag, next_turn(s, c));
@@ -105,7 +105,7 @@ struct entry turns_held(const struct sched *s, struct client *c)
         if (turns_over(s, c))
                 return e;
         e.debt_ns = 0;
-        e.deadline_ns = deadline(&lag, MIN(habits_left(s, c), c->turn_end_ns - s->now_ns));
+        e.deadline_ns = deadline(&lag, MIN(habits_left(s, c, other), c->turn_end_ns - s->now_ns));
         return e;
 }
 
@@ -126,7 +126,7 @@ struct entry turns_wanted(const struct sched *s, struct client *c)
         struct lag lag;
 
         if (c->lease && !turns_over(s, c)) {
-                e = turns_held(s, c);
+                e = turns_held(s, c, c);
                 e.kind = WAIT_GROWTH;
                 e.ticket = c->ticket;
                 return e;

@@ -178,8 +178,9 @@ static void a_short_burst_interrupts_a_long_turn(void **state)
         assert_true(batch->revoked);
 }
 
-/* Otherwise two like jobs would move each other out in the middle of their work. */
-static void a_burst_is_not_interrupted_before_it_is_longer_than_its_users_others(void **state)
+/* Two like jobs do not move each other out in the middle of their work, even if the bursts of one
+ * are not known yet. */
+static void a_burst_is_not_interrupted_before_it_is_longer_than_the_others(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(long_quantum);
         struct tenant *first = waiter_of(b, 1, WHOLE), *second;
@@ -521,8 +522,7 @@ int main(void)
                 cmocka_unit_test(a_long_kernel_is_paid_for_in_full),
                 cmocka_unit_test(a_debt_outlives_the_users_last_process),
                 cmocka_unit_test(a_short_burst_interrupts_a_long_turn),
-                cmocka_unit_test(
-                        a_burst_is_not_interrupted_before_it_is_longer_than_its_users_others),
+                cmocka_unit_test(a_burst_is_not_interrupted_before_it_is_longer_than_the_others),
                 cmocka_unit_test(unknown_bursts_interrupt_nobody),
                 cmocka_unit_test(memory_that_idles_on_the_card_is_paid_for),
                 cmocka_unit_test(a_client_that_lacks_only_the_lease_pays_nothing),
