@@ -37,6 +37,7 @@
 #define STOP_MOST_NS (2 * NSEC_PER_SEC)    /* a failed card must not keep a process from ending */
 #define CACHES_NS    (30 * NSEC_PER_MSEC) /* most Python programs drain faster: freeze the others */
 #define HANG_NS      (10 * NSEC_PER_SEC)  /* a driver call that moves memory takes milliseconds */
+#define GROWS_NS     (200 * NSEC_PER_MSEC) /* a program that grew so recently is likely to go on */
 #define LET_GO_LOOKS 100u /* polls, COPY_NAP_NS apart, for the last work and for the daemon */
 
 /* ---- the course of a drain; core_lock held ---- */
@@ -302,10 +303,20 @@ static void choose_direction(bool *ret_may_evict, bool *ret_restore) REQUIRES(co
         }
 }
 
+/* Pins host memory ahead, but not while the program grows: pinning delays the driver calls of every
+ * process, and other programs' evictions make room for that growth. */
+static enum swap_progress pin_ahead(struct gpu *g, uint64_t grew_ns)
+{
+        if (clock_now_ns() - grew_ns < GROWS_NS)
+                return SWAP_LATER;
+        return swap_pin_ahead(g) ? SWAP_MORE : SWAP_NOTHING;
+}
+
 static enum swap_progress agent_swap(void)
 {
         enum swap_progress progress, p;
         bool restore, may_evict, hold, stands, pins;
+        uint64_t grew_ns[GPUS_MAX];
         unsigned n;
 
         lock_acquire(&core_lock);
@@ -313,11 +324,12 @@ static enum swap_progress agent_swap(void)
         choose_direction(&may_evict, &restore);
         n = core.gpu_count;
         stands = freeze_stands();
-        /* While a thread waits for memory, pin nothing: pinning delays the driver calls of every
-         * process. */
+        /* While a thread waits for memory, pin nothing either. */
         pins = agent.contested_ns > 0 && core.waiters == 0 && !agent.revoking && !stands &&
                agent_own_drain() == OWN_NONE;
         hold = !stands && caches_hold(may_evict, clock_now_ns());
+        for (unsigned i = 0; i < n; i++)
+                grew_ns[i] = core.gpus[i].commit_used_ns;
         lock_release(&core_lock);
         progress = hold ? SWAP_COPYING : SWAP_NOTHING; /* look again soon */
         if (stands)
@@ -329,8 +341,8 @@ static enum swap_progress agent_swap(void)
                 if (!stands) /* unregistering host memory waits for the program's work */
                         swap_trim_arena(g);
                 p = swap_step(g, may_evict && !hold, restore);
-                if (p == SWAP_NOTHING && pins && swap_pin_ahead(g))
-                        p = SWAP_MORE;
+                if (p == SWAP_NOTHING && pins)
+                        p = pin_ahead(g, grew_ns[g - core.gpus]);
                 progress = MAX(progress, p);
         }
         rm_make_for(CHANNELS_PROGRAM);
