@@ -112,28 +112,32 @@ uint64_t habits_left(const struct sched *s, const struct client *c, const struct
         return burst ? burst - burst_so_far(s, c) : UINT64_MAX;
 }
 
-/* Returns how long a gap of c must last before it is likely to last longer than `cost`, the time
- * that a hand-off takes. Most programs have short gaps, between two kernels, and long ones, in
- * which a person thinks. Ski rental is the bound: when staying has cost as much as leaving. */
+/* Returns how long a gap of c must last before c is asked to give way, if that costs `cost`: the
+ * time that would have cost least with the gaps seen so far. A gap costs the time that the card
+ * idles, and a longer one the hand-off, too. Ski rental is the bound: at most `cost`. */
 uint64_t habits_release(const struct client *c, uint64_t cost)
 {
         const struct gaps *g = c->gaps.n >= GAPS_MIN ? &c->gaps : &c->user->gaps;
-        unsigned shorter = 0, longer = 0, left, i;
+        uint64_t best_ns = cost, least_ns = UINT64_MAX, idle_ns = 0;
+        unsigned longer = g->n;
 
-        for (i = 0; i < GAP_BUCKETS && bucket_end(i) <= cost; i++)
-                shorter += g->in[i];
-        for (unsigned k = i; k < GAP_BUCKETS; k++)
-                longer += g->in[k];
-        left = shorter / 100; /* the short gaps beyond the 99th percentile */
         if (g->n < GAPS_MIN)
                 return cost / 2;
-        if (longer < LONG_GAPS_MIN || longer <= left)
-                return cost;
-        while (i && (left >= g->in[i - 1])) {
-                left -= g->in[i - 1];
-                i--;
+        for (unsigned i = 0; i <= GAP_BUCKETS; i++) {
+                const uint64_t end_ns = i ? bucket_end(i - 1) : NSEC_PER_MSEC;
+                const uint64_t wait_ns = longer ? MIN(cost, end_ns) : cost;
+                const uint64_t sum_ns = idle_ns + longer * (wait_ns + cost);
+
+                if (sum_ns <= least_ns) {
+                        least_ns = sum_ns;
+                        best_ns = wait_ns;
+                }
+                if (i == GAP_BUCKETS || bucket_end(i) > cost)
+                        break;
+                longer -= g->in[i];
+                idle_ns += g->in[i] * bucket_end(i);
         }
-        return MIN(cost, i ? bucket_end(i - 1) : NSEC_PER_MSEC);
+        return best_ns;
 }
 
 void habits_note_handoff(struct client *c, uint64_t ns)

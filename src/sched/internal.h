@@ -31,7 +31,6 @@
 #define GAP_BUCKETS           44U                  /* 1 ms to 1 h, in half octaves */
 #define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */
 #define GAPS_MAX              256U                 /* then all counts are halved */
-#define LONG_GAPS_MIN         2U                   /* fewer long gaps tell nothing */
 #define GAPS_MIN              5U                   /* fewer tell nothing */
 #define SLOWEST_RATE_FACTOR   10U /* a client may move memory that much more slowly than others */
 #define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure the latency, not the bus */

@@ -226,6 +226,45 @@ static void unknown_bursts_interrupt_nobody(void **state)
         assert_true(batch->revoked);
 }
 
+/* Returns how long a client that had such gaps may be idle while another one waits. A hand-off of
+ * its memory costs 2 x 51 ms. */
+static uint64_t idle_after(const unsigned *gaps_ms, unsigned n)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(long_quantum);
+        struct tenant *a = waiter_of(b, 1, WHOLE);
+        uint64_t from_ns;
+
+        for (unsigned i = 0; i < n; i++) {
+                pass(b, 10 * NSEC_PER_MSEC);
+                idle(b, a, true);
+                pass(b, gaps_ms[i] * NSEC_PER_MSEC);
+                idle(b, a, false);
+        }
+        pass(b, 10 * NSEC_PER_MSEC);
+        (void)waiter_of(b, 2, WHOLE);
+        idle(b, a, true);
+        from_ns = b->now_ns;
+        while (!a->revoked)
+                tick_at(b, sched_next_ns(b->s));
+        return b->now_ns - from_ns;
+}
+
+static void an_idle_client_gives_way_when_that_would_have_cost_least(void **state)
+{
+        const uint64_t cost = 2 * WHOLE / 20000 * 1000;
+
+        assert_in_range(idle_after((unsigned[]){30, 30, 30, 30}, 4), cost / 2 - NSEC_PER_MSEC,
+                        cost / 2 + NSEC_PER_MSEC);
+        assert_in_range(idle_after((unsigned[]){30, 30, 30, 30, 30}, 5), cost - NSEC_PER_MSEC,
+                        cost + NSEC_PER_MSEC);
+        assert_in_range(idle_after((unsigned[]){30, 30, 30, 900, 900}, 5), 30 * NSEC_PER_MSEC,
+                        33 * NSEC_PER_MSEC);
+        /* To wait for the end of one short gap in ten is not worth its while. */
+        assert_in_range(
+                idle_after((unsigned[]){30, 900, 900, 900, 900, 900, 900, 900, 900, 900}, 10), 0,
+                NSEC_PER_MSEC);
+}
+
 static void exclusive(struct sched_config *c)
 {
         c->mode = SCHED_MODE_EXCLUSIVE;
@@ -524,6 +563,7 @@ int main(void)
                 cmocka_unit_test(a_short_burst_interrupts_a_long_turn),
                 cmocka_unit_test(a_burst_is_not_interrupted_before_it_is_longer_than_the_others),
                 cmocka_unit_test(unknown_bursts_interrupt_nobody),
+                cmocka_unit_test(an_idle_client_gives_way_when_that_would_have_cost_least),
                 cmocka_unit_test(memory_that_idles_on_the_card_is_paid_for),
                 cmocka_unit_test(a_client_that_lacks_only_the_lease_pays_nothing),
                 cmocka_unit_test(a_wait_for_growth_does_not_prolong_a_turn),
