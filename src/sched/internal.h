@@ -67,7 +67,6 @@ struct recent {
 /* One client on one GPU. */
 struct account {
         bool attached;
-        struct client *next, *previous; /* in the list of the GPU's clients */
         bool run;      /* the last REQUEST has RUN, and the client still waits for it */
         bool evicting; /* backed is above the limit, or was until the next acknowledgement */
         bool unsure;   /* a lower limit was sent: its acknowledgement will say how much is backed */
@@ -185,9 +184,10 @@ struct client {
 
 struct gpu {
         bool present;
-        struct client *first, *last; /* list of the attached clients */
-        uint32_t linked;             /* mask of the GPUs that those clients use */
-        uint64_t next_ns;            /* the next time at which this GPU needs a look */
+        struct client **clients; /* the attached ones, the first one first */
+        unsigned n_clients;
+        uint32_t linked;  /* mask of the GPUs that those clients use */
+        uint64_t next_ns; /* the next time at which this GPU needs a look */
         uint64_t total, foreign;
         uint64_t shortage; /* bytes reported in SHORT since the foreign use was last measured */
         uint64_t yield;    /* bytes that idle clients still have to give up for foreign processes */
@@ -270,7 +270,8 @@ struct sched {
         unsigned clients; /* number of the highest slot ever used, plus one */
         unsigned free;    /* no slot below this one is free */
         struct client *client;
-        struct entry *order; /* array of 2 * clients_max */
+        struct client **attached; /* array of clients_max for each GPU */
+        struct entry *order;      /* array of 2 * clients_max */
         unsigned n_order;
         uint32_t *dirty; /* slots of the clients that need a message */
         unsigned n_dirty, first_dirty;
@@ -284,36 +285,38 @@ struct sched {
 
 /* Iterates over every client that is attached to the GPU. The caller declares c. */
 #define FOR_EACH_CLIENT_ON(s, number, c) \
-        for ((c) = (s)->gpu[number].first; (c); (c) = (c)->accounts[number].next)
+        for (unsigned _at = 0;           \
+             _at < (s)->gpu[number].n_clients && ((c) = (s)->gpu[number].clients[_at], 1); _at++)
 
 /* Iterates over the GPUs that this event may change. The caller declares v, an unsigned. */
 #define FOR_EACH_TOUCHED_GPU(s, v)                                                              \
         for (uint32_t _gpus = (s)->touched; _gpus && ((v) = (unsigned)__builtin_ctz(_gpus), 1); \
              _gpus &= _gpus - 1)
 
-/* Iterates over the clients of those GPUs, each once: under its lowest such GPU. c NULL: the first
- * one. */
-static inline struct client *touched_next(const struct sched *s, const struct client *c)
+/* Iterates over the clients of those GPUs, each once: under its lowest such GPU. */
+struct touched {
+        uint32_t gpus; /* those that are left */
+        unsigned at;   /* in the first of them */
+};
+
+static inline struct client *touched_next(const struct sched *s, struct touched *t)
 {
-        uint32_t left = s->touched;
+        for (; t->gpus; t->gpus &= t->gpus - 1, t->at = 0) {
+                const unsigned gpu = (unsigned)__builtin_ctz(t->gpus);
+                const struct gpu *g = &s->gpu[gpu];
 
-        if (c)
-                left &= UINT32_MAX << __builtin_ctz(c->gpus & s->touched);
-        for (; left; left &= left - 1) {
-                unsigned gpu = (unsigned)__builtin_ctz(left);
-                struct client *n = c ? c->accounts[gpu].next : s->gpu[gpu].first;
+                while (t->at < g->n_clients) {
+                        struct client *c = g->clients[t->at++];
 
-                while (n && (unsigned)__builtin_ctz(n->gpus & s->touched) != gpu)
-                        n = n->accounts[gpu].next;
-                if (n)
-                        return n;
-                c = NULL;
+                        if ((unsigned)__builtin_ctz(c->gpus & s->touched) == gpu)
+                                return c;
+                }
         }
         return NULL;
 }
 
 #define FOR_EACH_TOUCHED_CLIENT(s, c) \
-        for ((c) = touched_next(s, NULL); (c); (c) = touched_next(s, c))
+        for (struct touched _t = {(s)->touched, 0}; ((c) = touched_next(s, &_t));)
 
 static inline sched_client client_id(const struct sched *s, const struct client *c)
 {

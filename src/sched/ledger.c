@@ -1,5 +1,7 @@
 /* ledger.c: owns every byte count: capacity, charge, commits, limits, host room. Must never decide
  * who gets bytes, and never let a sum wrap: clients may send hostile figures. */
+#include <string.h>
+
 #include "sched/internal.h"
 
 #define HEADROOM_MAX     (512 * MIB)
@@ -236,9 +238,8 @@ void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct
         struct gpu *g = &s->gpu[gpu];
         struct account *a = &c->accounts[gpu];
 
-        *a = (struct account){.attached = true, .previous = g->last, .usage = clamp_usage(g, u)};
-        *(g->last ? &g->last->accounts[gpu].next : &g->first) = c;
-        g->last = c;
+        *a = (struct account){.attached = true, .usage = clamp_usage(g, u)};
+        g->clients[g->n_clients++] = c;
         c->gpus |= UINT32_C(1) << gpu;
         link_gpus(s, c);
         a->commit = a->commit_held = a->usage.allocated;
@@ -252,10 +253,14 @@ void ledger_detach(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
         struct account *a = &c->accounts[gpu];
+        unsigned at = 0;
 
         take_out(g, a);
-        *(a->previous ? &a->previous->accounts[gpu].next : &g->first) = a->next;
-        *(a->next ? &a->next->accounts[gpu].previous : &g->last) = a->previous;
+        while (g->clients[at] != c)
+                at++;
+        g->n_clients--;
+        memmove(&g->clients[at], &g->clients[at + 1],
+                (g->n_clients - at) * sizeof(struct client *));
         *a = (struct account){0};
         c->gpus &= ~(UINT32_C(1) << gpu);
         unlink_gpu(s, gpu);

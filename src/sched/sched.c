@@ -52,10 +52,11 @@ struct sched *sched_new(const struct sched_config *config)
         s->config = *config;
         config_clamp(&s->config);
         s->client = calloc(s->config.clients_max, sizeof(*s->client));
+        s->attached = calloc(s->config.clients_max, SCHED_GPUS_MAX * sizeof(*s->attached));
         s->order = calloc(s->config.clients_max, 2 * sizeof(*s->order));
         s->dirty = calloc(s->config.clients_max, sizeof(*s->dirty));
         s->user = calloc(s->config.clients_max, sizeof(*s->user));
-        if (!s->client || !s->order || !s->dirty || !s->user) {
+        if (!s->client || !s->attached || !s->order || !s->dirty || !s->user) {
                 sched_free(s);
                 errno = ENOMEM;
                 return NULL;
@@ -70,6 +71,7 @@ void sched_free(struct sched *s)
         if (!s)
                 return;
         free(s->client);
+        free(s->attached);
         free(s->order);
         free(s->dirty);
         free(s->user);
@@ -122,6 +124,7 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
                 return -EEXIST;
         s->gpu[gpu] = (struct gpu){.present = true,
                                    .total = total_bytes,
+                                   .clients = s->attached + (size_t)gpu * s->config.clients_max,
                                    .next_ns = UINT64_MAX,
                                    .gib_guess_ns = GIB_GUESS_NS,
                                    .billed_ns = s->now_ns};

@@ -81,7 +81,7 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
 
 bool sched_gpu_in_use(const struct sched *s, unsigned gpu)
 {
-        return s->gpu[gpu].first;
+        return s->gpu[gpu].n_clients > 0;
 }
 
 uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
