@@ -64,7 +64,7 @@ struct recent {
         uint64_t median_ns, longest_ns;
 };
 
-/* One client on one GPU. */
+/* One client on one GPU. What every pass reads comes first. */
 struct account {
         bool attached;
         bool run;      /* the last REQUEST has RUN, and the client still waits for it */
@@ -82,33 +82,30 @@ struct account {
         bool export_dirty;          /* EXPORTED is to be sent */
         bool refuse_commit, refuse_unevictable, refuse_export; /* refusals to be sent */
 
+        uint64_t limit;       /* bytes that the client may have on the card */
+        uint64_t held;        /* the highest limit that the client has not given back yet */
+        uint64_t commit;      /* bytes that the client may allocate */
+        uint64_t commit_held; /* the highest commit that the client has not given back yet */
+        struct sched_usage usage;
+        uint64_t need;
+        uint64_t due_ns;   /* when the client is overdue without progress; 0: it owes nothing */
+        uint64_t weight;   /* fair.c: share of the card's bill; 0: the client pays nothing */
+        uint64_t exported; /* allocated bytes that count as unevictable, within the limit */
+        uint64_t unevictable_allowed, unevictable_measured;
+
+        uint64_t mark;        /* high-water mark of the allocated bytes */
+        uint64_t mark_run_ns; /* run time of the client when the mark was set */
+        uint64_t reserve;     /* limit that a waiting client must reach before its turn */
+        uint64_t grown;       /* bytes taken from others for growth in this turn */
+        struct share share;   /* fair.c */
+
         uint32_t sequence; /* number of the last LIMIT that was sent */
         uint32_t answered; /* number of the last LIMIT that was acknowledged */
         uint32_t commit_of, unevictable_of, export_of;
         uint32_t refuse_commit_of, refuse_unevictable_of, refuse_export_of;
-
-        struct sched_usage usage;
-        uint64_t commit;      /* bytes that the client may allocate */
-        uint64_t commit_held; /* the highest commit that the client has not given back yet */
-        uint64_t limit;       /* bytes that the client may have on the card */
-        uint64_t held;        /* the highest limit that the client has not given back yet */
-        uint64_t unevictable_allowed, unevictable_measured;
-        uint64_t need;
-        uint64_t commit_request, unevictable_request;
-        uint64_t unevictable_since_ns;
+        uint64_t commit_request, unevictable_request, export_request;
+        uint64_t unevictable_since_ns, export_since_ns;
         uint64_t spare_asked_ns; /* when SPARE was sent; 0: it was not sent */
-        uint64_t exported;       /* allocated bytes that count as unevictable, within the limit */
-        uint64_t export_request, export_since_ns;
-
-        uint64_t mark;        /* high-water mark of the allocated bytes */
-        uint64_t mark_run_ns; /* run time of the client when the mark was set */
-        uint64_t grown;       /* bytes taken from others for growth in this turn */
-        uint64_t reserve;     /* limit that a waiting client must reach before its turn */
-
-        struct share share; /* fair.c */
-        uint64_t weight;    /* fair.c: share of the card's bill; 0: the client pays nothing */
-
-        uint64_t due_ns; /* when the client is overdue without progress; 0: it owes nothing */
         /* Begin of its eviction, or of the last part of its restore; 0: neither goes on. */
         uint64_t copied_before, backed_before, arena_before, moves_since_ns;
 };
@@ -152,12 +149,6 @@ struct client {
         uint64_t ticket;
         uint64_t unevictable_ticket; /* 0: the client does not wait for unevictable bytes */
 
-        /* habits.c */
-        struct recent bursts, costs;
-        uint64_t burst_run_ns;   /* run_ns when the burst began */
-        uint64_t rests_since_ns; /* since when the client has had nothing to do; 0: it has */
-        struct gaps gaps;
-
         uint64_t revoke_due_ns; /* when a client that was asked to drain is overdue; 0: none was */
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns, unpreemptible_until_ns;
@@ -180,6 +171,12 @@ struct client {
         uint64_t revoke_patience_ns;
 
         struct account accounts[SCHED_GPUS_MAX];
+
+        /* habits.c */
+        struct recent bursts, costs;
+        uint64_t burst_run_ns;   /* run_ns when the burst began */
+        uint64_t rests_since_ns; /* since when the client has had nothing to do; 0: it has */
+        struct gaps gaps;
 };
 
 struct gpu {
