@@ -72,9 +72,11 @@ static struct user_on *user_on(struct sched *s, const struct client *c, unsigned
         struct user_on *u = &c->user->on[gpu];
         const struct gpu *g = &s->gpu[gpu];
 
-        u->clients.base_ns +=
-                (g->uncontested_ns - u->seen_ns) / (int64_t)MAX(u->clients.active, 1U);
-        u->seen_ns = g->uncontested_ns;
+        if (u->seen_ns != g->uncontested_ns) {
+                u->clients.base_ns +=
+                        (g->uncontested_ns - u->seen_ns) / (int64_t)MAX(u->clients.active, 1U);
+                u->seen_ns = g->uncontested_ns;
+        }
         return u;
 }
 

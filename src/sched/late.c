@@ -31,7 +31,7 @@ static void forget_old_revoke(const struct sched *s, struct client *c)
 {
         const struct gpu *g = &s->gpu[c->revoke_gpu];
 
-        if (!c->draining && !c->overdue && !g->contested && !g->wanted &&
+        if (c->revoke_due_ns && !c->draining && !c->overdue && !g->contested && !g->wanted &&
             s->now_ns >= c->revoke_due_ns)
                 c->revoke_due_ns = 0;
 }
@@ -103,7 +103,7 @@ void late_check(struct sched *s)
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
 
-                        if (!outstanding(c, a, &s->gpu[gpu]))
+                        if (a->due_ns && !outstanding(c, a, &s->gpu[gpu]))
                                 a->due_ns = 0;
                         else if (a->due_ns && s->now_ns >= a->due_ns)
                                 late = true;

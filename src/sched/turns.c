@@ -22,9 +22,9 @@ uint64_t turns_quantum(const struct sched *s, const struct client *c)
 }
 
 /* Returns how long c's next turn may last. */
-static uint64_t next_turn(const struct sched *s, const struct client *c)
+static uint64_t next_turn(const struct sched *s, const struct client *c, uint64_t longest)
 {
-        const uint64_t longest = turns_quantum(s, c), burst = habits_burst(s, c);
+        const uint64_t burst = habits_burst(s, c);
 
         return burst ? clamp_u64(burst, MIN(s->config.quantum_min_ns, longest), longest) : longest;
 }
@@ -73,21 +73,20 @@ static int64_t deadline(const struct lag *lag, uint64_t turn_ns)
         return lag->user_ns + lag->client_ns + (int64_t)MIN(turn_ns, TURN_MAX_NS);
 }
 
-/* Returns c's place in the queue for a turn of so many ns. A debt of up to one whole turn counts as
- * none: otherwise a long burst would delay the next short one. */
+/* Returns c's place in the queue for a turn of so many ns. A debt of up to the longest turn counts
+ * as none: otherwise a long burst would delay the next short one. */
 static struct entry place(const struct sched *s, struct client *c, const struct lag *lag,
-                          uint64_t turn_ns)
+                          uint64_t longest, uint64_t turn_ns)
 {
         struct entry e = {
                 .c = c, .priority = client_rank(c), .kind = WAIT_RUN, .ticket = c->ticket};
-        const int64_t turn = (int64_t)turns_quantum(s, c);
 
         if (client_comes_last(s, c)) {
                 e.priority = INT_MIN;
-        } else if (lag->user_ns > turn) {
+        } else if (lag->user_ns > (int64_t)longest) {
                 e.debt_ns = lag->user_ns;
                 e.deadline_ns = lag->client_ns;
-        } else if (lag->client_ns > turn) {
+        } else if (lag->client_ns > (int64_t)longest) {
                 e.debt_ns = 1; /* before users with a debt, after everybody else */
                 e.deadline_ns = lag->client_ns;
         } else {
@@ -99,7 +98,8 @@ static struct entry place(const struct sched *s, struct client *c, const struct 
 struct entry turns_held(const struct sched *s, struct client *c, const struct client *other)
 {
         const struct lag lag = fair_lag(s, c);
-        struct entry e = place(s, c, &lag, next_turn(s, c));
+        const uint64_t longest = turns_quantum(s, c);
+        struct entry e = place(s, c, &lag, longest, next_turn(s, c, longest));
 
         e.ticket = UINT64_MAX; /* whoever waits came before */
         if (turns_over(s, c))
@@ -124,6 +124,7 @@ struct entry turns_wanted(const struct sched *s, struct client *c)
 {
         struct entry e;
         struct lag lag;
+        uint64_t longest, turn_ns;
 
         if (c->lease && !turns_over(s, c)) {
                 e = turns_held(s, c, c);
@@ -132,8 +133,9 @@ struct entry turns_wanted(const struct sched *s, struct client *c)
                 return e;
         }
         lag = fair_lag(s, c);
-        e = place(s, c, &lag,
-                  MIN(add_sat(next_turn(s, c), habits_handoff_cost(s, c)), turns_quantum(s, c)));
+        longest = turns_quantum(s, c);
+        turn_ns = add_sat(next_turn(s, c, longest), habits_handoff_cost(s, c));
+        e = place(s, c, &lag, longest, MIN(turn_ns, longest));
         if (has_handoff(s, c) && !client_comes_last(s, c))
                 e.kind = WAIT_HANDOFF;
         return e;
