@@ -142,5 +142,5 @@ def test_copies_amid_page_faults_are_frozen_too(card):
 @pytest.mark.parametrize("call", ["launch", "launch into a full queue", "host function", "cuMemFree", "cuMemAllocAsync",
                                   "cuModuleUnload", "copy out to pageable memory", "cuStreamSynchronize", "cuGraphLaunch"])
 def test_memory_moves_beside_any_call_of_a_frozen_program(card, call):
-    lines = probe(card, "calls", "--rounds", "3", "--printf", "no", "--case", call)
+    lines = probe(card, "calls", "--rounds", "3", "--printf", "no", "--patience", "5000", "--case", call)
     assert len(lines) == 2 and all(line["went_on"] == 0 for line in lines)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "model.h"
@@ -197,6 +198,48 @@ static void unfair_clients_leave_others_their_share(void **state)
 }
 
 /* Between two bursts the job is idle for less time than a hand-off costs. */
+/* Runs so many jobs, which start 0.3 s one after the other and fill 46 GiB of 51 GiB. Returns the
+ * seconds until the last one ends. */
+static double makespan(unsigned jobs, const char *phases)
+{
+        struct day d __attribute__((cleanup(end_day))) = {0};
+        _cleanup_free_ char *text = NULL;
+        size_t length;
+        FILE *f = open_memstream(&text, &length);
+
+        assert_non_null(f);
+        (void)fprintf(f, "card 51GiB\n bus 45GB/s\n context 600MiB\n");
+        for (unsigned job = 0; job < jobs; job++) {
+                (void)fprintf(f, "job j%u\n at %ums\n memory 0GiB\n think 4s\n", job, 300 * job);
+                for (unsigned gib = 1; gib <= 46; gib++)
+                        (void)fprintf(f, "memory %uGiB\n gpu 6ms\n", gib);
+                (void)fprintf(f, "think 400ms\n gpu 30ms\n %s\n", phases);
+        }
+        (void)fclose(f);
+        run_day(&d, text);
+        return (double)d.r.end_ns / 1e9;
+}
+
+/* In the time of the goals of tests/gpu/pairs.py, and one hundredth more. */
+static void two_jobs_past_memory_end_sooner_together(void **state)
+{
+        static const struct {
+                const char *phases;
+                double most;
+        } pairs[] = {
+                {"think 2500ms\n gpu 22500ms", 0.98},
+                {"think 12500ms\n gpu 12500ms", 0.77},
+                {"think 5s\n gpu 5s\n think 5s\n gpu 5s\n think 5s\n gpu 5s", 0.71},
+        };
+
+        for (unsigned i = 0; i < ARRAY_SIZE(pairs); i++) {
+                double ratio = makespan(2, pairs[i].phases) / (2 * makespan(1, pairs[i].phases));
+
+                if (ratio > pairs[i].most)
+                        fail_msg("pair %u: %.3f of the time of one after the other", i, ratio);
+        }
+}
+
 static void bursts_of_a_higher_priority_do_not_ping_pong(void **state)
 {
         DAY("card 80GiB\n bus 25GB/s\n until 10min\n"
@@ -542,6 +585,7 @@ int main(void)
                 cmocka_unit_test(turns_are_shared_between_users_first),
                 cmocka_unit_test(clients_that_run_together_pay_by_their_bytes),
                 cmocka_unit_test(unfair_clients_leave_others_their_share),
+                cmocka_unit_test(two_jobs_past_memory_end_sooner_together),
                 cmocka_unit_test(bursts_of_a_higher_priority_do_not_ping_pong),
                 cmocka_unit_test(an_idle_higher_priority_gives_way_and_comes_back_at_once),
                 cmocka_unit_test(clients_are_packed_by_their_peaks),

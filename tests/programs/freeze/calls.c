@@ -1,6 +1,6 @@
 /* calls.c: which driver calls work in a process whose channels are off the GPU.
  *
- *   calls [--case NAME] [--rounds N] [--printf no]
+ *   calls [--case NAME] [--rounds N] [--printf no] [--patience MS]
  *
  * A program has a kernel on the GPU that never ends by itself. One of its threads makes a driver
  * call, and all channels of the program are frozen. Then another thread with its own context (the
@@ -9,7 +9,7 @@
  * the call, and the program is frozen N times at random moments. For each way, one JSON line says
  * whether the mover ended, and whether the kernel stood still in that time.
  *
- * Each case is a process of its own. The channels are thawed after 0.4 s even if the mover has not
+ * Each case is a process of its own. The channels are thawed after MS (400) even if the mover has not
  * ended; the thaw makes no driver call. The probe freezes only channels of its own process. */
 #include "freezing.h"
 
@@ -423,7 +423,7 @@ struct outcome {
         bool stood, in_call;
 };
 
-#define MOST_NS (400 * NSEC_PER_MSEC)
+static uint64_t patience_ns = 400 * NSEC_PER_MSEC; /* then the mover counts as blocked */
 
 static struct outcome one_freeze(bool call_while_frozen, pthread_t *thread)
 {
@@ -448,7 +448,7 @@ static struct outcome one_freeze(bool call_while_frozen, pthread_t *thread)
         shared->step = IDLE;
         at = clock_now_ns();
         (void)pthread_create(&mover_thread, NULL, move, NULL);
-        if (!wait_for_mover(MOST_NS))
+        if (!wait_for_mover(patience_ns))
                 o.blocked_at = shared->step;
         o.mover_ns = clock_now_ns() - at;
         o.stood = shared->count == before;
@@ -591,6 +591,8 @@ int main(int argc, char **argv)
                         only = argv[i + 1];
                 else if (strcmp(argv[i], "--rounds") == 0)
                         rounds = (unsigned)atoi(argv[i + 1]);
+                else if (strcmp(argv[i], "--patience") == 0)
+                        patience_ns = strtoull(argv[i + 1], NULL, 10) * NSEC_PER_MSEC;
                 else if (strcmp(argv[i], "--printf") == 0)
                         kernels_print = strcmp(argv[i + 1], "no") != 0;
         }
