@@ -103,7 +103,7 @@ uint64_t habits_burst(const struct sched *s, const struct client *c)
 }
 
 /* Returns how long the burst of c still lasts. If too few of its bursts are known, they are taken
- * to be like those of `other`. UINT64_MAX: nothing is known. */
+ * to be like those of `other`. UINT64_MAX: nothing is known, or it has outlasted them all. */
 uint64_t habits_left(const struct sched *s, const struct client *c, const struct client *other)
 {
         const struct client *like = c->bursts.n < BURSTS_MIN ? other : c;

@@ -28,7 +28,8 @@
 #define GIB_MAX_NS            (10 * NSEC_PER_SEC)
 #define BURSTS_MIN            3U /* fewer tell nothing: a program's first one fills its memory */
 #define RECENT_MAX            5U
-#define GAP_BUCKETS           44U                  /* 1 ms to 1 h, in half octaves */
+#define STARTS_NS             NSEC_PER_SEC /* a program that has run for less is still starting */
+#define GAP_BUCKETS           44U          /* 1 ms to 1 h, in half octaves */
 #define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */
 #define GAPS_MAX              256U                 /* then all counts are halved */
 #define GAPS_MIN              5U                   /* fewer tell nothing */
@@ -97,6 +98,7 @@ struct account {
         uint64_t mark_run_ns; /* run time of the client when the mark was set */
         uint64_t reserve;     /* limit that a waiting client must reach before its turn */
         uint64_t grown;       /* bytes taken from others for growth in this turn */
+        uint64_t ahead;       /* those of them that the growth has not used yet */
         struct share share;   /* fair.c */
 
         uint32_t sequence; /* number of the last LIMIT that was sent */
@@ -203,7 +205,7 @@ struct gpu {
         uint64_t head_missing; /* bytes that the head lacks */
         unsigned leases;       /* number of leases that exclusive mode waits for */
         bool lower_waits;      /* a client of a lower priority waits */
-        bool grows;            /* memory was taken for a client with a lease in this turn */
+        uint64_t ahead;        /* bytes that were freed ahead of growth, and are not used yet */
         bool wanted;           /* a client waits for bytes or the lease, even if in vain */
         bool claimed;          /* exclusive mode: a client waits to run here */
         struct client *lease_head; /* exclusive mode: the first client that lacks only the lease */
@@ -485,8 +487,7 @@ bool turns_before(const struct entry *a, const struct entry *b);
 /* Returns the place of a waiting client in the queue. */
 struct entry turns_wanted(const struct sched *s, struct client *c);
 /* Returns the place that a client with a lease would have in the queue. During its turn it has no
- * debt, and the rest of the turn is what it asks for, or of its burst, if it is like those of
- * `other`. */
+ * debt. It asks for the rest of its turn, or of its burst if that ends first (habits_left()). */
 struct entry turns_held(const struct sched *s, struct client *c, const struct client *other);
 
 /* ---- habits.c ---- */

@@ -287,8 +287,8 @@ static void begin_evicting(const struct sched *s, struct account *a)
 }
 
 /* An eviction or a restore has ended. It tells how fast memory moves if enough of it was copied:
- * unchanged memory leaves without a copy, and new memory comes without one. A client's first
- * eviction pins host memory and tells nothing: the next ones will be faster. */
+ * unchanged memory leaves without a copy, and new memory comes without one. A move for which the
+ * client had to pin host memory tells nothing: the next ones will be faster. */
 static void end_move(const struct sched *s, struct gpu *g, struct account *a)
 {
         const uint64_t moved =
@@ -313,12 +313,15 @@ static void renew_grace(struct client *c)
                 c->accounts[gpu].due_ns = 0;
 }
 
-/* Moved bytes buy time, at a rate that is far below the card's; moves in the wrong direction cost
- * as much. So a client that moves a few bytes now and then becomes overdue. */
+/* Moved bytes buy time, at a rate that is far below the card's, and below that of pinning host
+ * memory; moves in the wrong direction cost as much. So a client that moves a few bytes now and
+ * then becomes overdue. */
 static void buy_time(struct sched *s, const struct gpu *g, struct client *c, uint64_t from,
                      uint64_t to)
 {
-        const uint64_t ns = SLOWEST_RATE_FACTOR * gpu_move_ns(g, MAX(from, to) - MIN(from, to));
+        const uint64_t bytes = MAX(from, to) - MIN(from, to);
+        const uint64_t guess_ns = (uint64_t)((double)bytes / GIB * GIB_GUESS_NS);
+        const uint64_t ns = SLOWEST_RATE_FACTOR * MAX(gpu_move_ns(g, bytes), guess_ns);
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {

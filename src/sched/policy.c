@@ -1,5 +1,5 @@
 /* policy.c: owns the queue and the choice of victims. Must never change a byte count except through
- * the ledger, and never ask for more bytes than are missing. */
+ * the ledger, and never ask for more bytes than are missing, except ahead of growth. */
 #include "sched/internal.h"
 
 /* ---- the queue ---- */
@@ -117,21 +117,21 @@ struct victim {
 };
 
 /* Growth comes in pieces, but they cost as much as all memory at once: v loses its turn by the
- * first one. A program that is in its first burst fills its memory. */
-static uint64_t at_stake(const struct client *v, const struct demand *d)
+ * first one. A program that has hardly run yet is going to fill its memory. */
+static uint64_t at_stake(const struct sched *s, const struct client *v, const struct demand *d)
 {
         const uint64_t backed = v->accounts[d->gpu].usage.backed;
 
         if (d->lease_only)
                 return 0;
-        if (d->head && (d->entry.kind == WAIT_GROWTH || !d->head->bursts.n))
+        if (d->head && (d->entry.kind == WAIT_GROWTH || client_run_ns(s, d->head) < STARTS_NS))
                 return backed;
         return MIN(d->missing, backed);
 }
 
 static uint64_t idle_until(const struct sched *s, const struct client *v, const struct demand *d)
 {
-        uint64_t cost = 2 * gpu_move_ns(&s->gpu[d->gpu], at_stake(v, d));
+        uint64_t cost = 2 * gpu_move_ns(&s->gpu[d->gpu], at_stake(s, v, d));
         uint64_t wait =
                 s->config.idle_release_ns ? s->config.idle_release_ns : habits_release(v, cost);
 
@@ -474,23 +474,30 @@ static void handoff_begins(struct sched *s, const struct demand *d, enum victim_
                 fair_spend(g, gpu_move_ns(g, d->missing));
 }
 
-/* Lowers the limit of a client without a lease. Returns by how much. A head that grows during its
- * turn is likely to go on, as a program does that fills its memory. So clients give at once as much
- * as was taken for that growth before. */
-static uint64_t take(struct sched *s, const struct demand *d, const struct victim *v)
+/* A head that grows during its turn is likely to go on, as a program does that fills its memory. So
+ * clients without a lease give at once as much as was taken for that growth before. Returns how
+ * many bytes that is beyond the missing ones. */
+static uint64_t growth_ahead(const struct demand *d)
 {
-        const struct account *a = &v->c->accounts[d->gpu];
-        uint64_t bytes = d->missing;
+        if (!d->head || d->entry.kind != WAIT_GROWTH)
+                return 0;
+        return sub_sat(d->head->accounts[d->gpu].grown, d->missing);
+}
+
+/* Takes the missing bytes from a client without a lease, and up to so many ahead of growth. */
+static void take(struct sched *s, struct demand *d, struct client *v, uint64_t *ahead)
+{
+        const struct account *a = &v->accounts[d->gpu];
+        const uint64_t bytes = MIN(givable(a), d->missing + *ahead);
+        const uint64_t more = sub_sat(bytes, d->missing);
 
         if (d->head && d->entry.kind == WAIT_GROWTH) {
-                uint64_t *grown = &d->head->accounts[d->gpu].grown;
-
-                bytes = MAX(bytes, *grown);
-                *grown += MIN(givable(a), bytes);
+                d->head->accounts[d->gpu].grown += bytes;
+                d->head->accounts[d->gpu].ahead += bytes;
         }
-        bytes = MIN(givable(a), bytes);
-        ledger_set_limit(s, v->c, d->gpu, a->limit - bytes);
-        return bytes;
+        *ahead -= more;
+        d->missing = sub_sat(d->missing, bytes);
+        ledger_set_limit(s, v, d->gpu, a->limit - bytes);
 }
 
 void policy_reclaim(struct sched *s, unsigned gpu)
@@ -498,7 +505,7 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         struct gpu *g = &s->gpu[gpu];
         struct demand d = {.gpu = gpu, .head = g->head};
         struct victim v;
-        uint64_t request;
+        uint64_t request, ahead;
         bool busy;
 
         if (s->config.mode == SCHED_MODE_OFF)
@@ -523,21 +530,18 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         }
         if (d.missing)
                 judge_head(s, &d);
+        ahead = growth_ahead(&d);
         while (d.missing) {
-                struct account *a;
-                uint64_t bytes;
-
                 v = choose(s, &d);
                 if (v.class == VICTIM_NONE)
                         return;
                 handoff_begins(s, &d, v.class);
-                a = &v.c->accounts[gpu];
-                bytes = MIN(givable(a), d.missing);
-                if (v.c->lease)
+                if (v.c->lease) {
                         policy_revoke(s, v.c, gpu);
-                else
-                        bytes = take(s, &d, &v);
-                d.missing = sub_sat(d.missing, bytes);
+                        d.missing = sub_sat(d.missing, givable(&v.c->accounts[gpu]));
+                } else {
+                        take(s, &d, v.c, &ahead);
+                }
         }
 }
 

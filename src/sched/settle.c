@@ -19,9 +19,9 @@ static void survey_gpu(struct sched *s, unsigned gpu)
 
         g->immovable = 0;
         g->drains = false;
-        g->allocated = 0;
+        g->allocated = g->ahead = 0;
         g->leases = 0;
-        g->wanted = g->lower_waits = g->claimed = g->head_unevictable = g->grows = false;
+        g->wanted = g->lower_waits = g->claimed = g->head_unevictable = false;
         g->top_priority = INT32_MIN;
         g->head = g->lease_head = NULL;
         g->head_missing = 0;
@@ -32,7 +32,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                         g->immovable += account_movable(a);
                 g->drains |= c->draining || (c->overdue && a->evicting);
                 g->allocated += a->usage.allocated;
-                g->grows |= c->lease && a->grown;
+                if (c->lease && !turns_over(s, c) && !client_immovable(s, c))
+                        g->ahead += a->ahead;
                 if (client_bars(c) && !(PLANTED(DRAINING_IS_GONE) && c->draining))
                         g->leases++;
                 g->top_priority = MAX(g->top_priority, c->priority);
@@ -300,9 +301,10 @@ static void serve_run(struct sched *s, struct client *c)
 
                 if (missing && !g->head) {
                         give = MIN(missing, ledger_available(g, a));
-                        /* Bytes that a growing client has made free are for its next growth. */
-                        if (give < missing && g->grows && !c->lease && !gpu_hands_to(s, g, c))
-                                give = 0;
+                        /* Bytes that were freed ahead of growth are of more use for that. */
+                        if (give < missing && !c->lease && !gpu_hands_to(s, g, c))
+                                give = sub_sat(give, g->ahead);
+                        a->ahead = sub_sat(a->ahead, give);
                         if (give) {
                                 ledger_set_limit(s, c, gpu, a->limit + give);
                                 c->restoring = true;

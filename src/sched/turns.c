@@ -37,7 +37,7 @@ void turns_begin(struct sched *s, struct client *c)
         c->granted_ns = s->now_ns;
         c->turn_end_ns = add_sat(s->now_ns, longest);
         FOR_EACH_GPU_OF (c, gpu) {
-                c->accounts[gpu].grown = 0;
+                c->accounts[gpu].grown = c->accounts[gpu].ahead = 0;
                 s->gpu[gpu].quantum_ns = longest;
         }
 }

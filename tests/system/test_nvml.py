@@ -131,3 +131,10 @@ def test_figures_that_nvml_returns_with_an_error_are_not_used(card, daemon, clie
     foreign.take(100 * MIB)
     wait_for(lambda: d.gpu()["capacity"] == whole, what="the shortage to be forgotten")
     assert d.gpu()["foreign"] == 0
+
+
+def test_memory_is_expected_to_move_at_the_rate_of_the_pcie_link(daemon, card):  # noqa: F811
+    d = daemon(SIMCUDA_BUS="40GB/s", **card)
+    wait_for(lambda: d.status()["gpus"], what="a card")
+    # The link is one of generation 5 with 16 lanes of 3.938 GB/s, of which copies reach four fifths.
+    assert d.gpu()["move_s_per_gib"] == pytest.approx((1 << 30) / (0.8 * 16 * 3.938e9), rel=1e-3)

@@ -134,6 +134,8 @@ void usage_as_of(struct bench *b, struct tenant *t, unsigned gpu, uint32_t limit
         const struct sched_usage u = {.allocated = t->allocated[gpu],
                                       .backed = t->backed[gpu],
                                       .unevictable = t->unevictable[gpu],
+                                      .arena = t->arena,
+                                      .moved_out = t->moved_out,
                                       .stays = t->stays};
 
         assert_int_equal(

@@ -19,6 +19,7 @@ struct tenant {
         sched_client id;
         uint64_t allocated[2], backed[2], unevictable[2];
         uint64_t commit[2], limit[2], unevictable_allowed[2], exported[2];
+        uint64_t moved_out, arena; /* on each card that the client reports */
         uint32_t sequence[2];
         uint64_t lease;
         bool revoked, overdue;

@@ -215,7 +215,7 @@ static void host_memory_is_pinned_ahead_while_others_may_wait(void **state)
         rounds(3);
         assert_int_equal(beside.pins, 1000);
         tell(WIRE_CONTESTED)->CONTESTED.contested = WIRE_CONTESTED_MAY;
-        gpu->commit_used_ns = now_ns;
+        gpu->grew_ns = now_ns;
         rounds(1);
         assert_int_equal(beside.pins, 1000); /* the program grows */
         assert_int_equal(slept_ns, 10 * NSEC_PER_MSEC);

@@ -340,6 +340,22 @@ static void host_memory_for_an_eviction_is_pinned_ahead(void **state)
         run_program();
 }
 
+static void more_host_memory_is_touched_while_the_first_is_pinned(void **state)
+{
+        (void)allocate(24);
+        restore_to(UINT64_MAX);
+        run_program();
+        gpu->limit = 0;
+        while (driver.registered == 0)
+                (void)swap_step(gpu, true, false);
+        assert_int_equal(driver.registered, 1);
+        assert_int_equal(swap_arena_bytes(gpu), 2 * 16 * MIB);
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 0);
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
 static void a_process_that_exits_lets_all_its_memory_go(void **state)
 {
         (void)allocate(8);
@@ -626,6 +642,7 @@ int main(void)
                 MOVE_TEST(evictions_that_find_no_host_memory_rest_between_tries),
                 MOVE_TEST(unpinned_host_memory_serves_evictions_as_well),
                 MOVE_TEST(host_memory_for_an_eviction_is_pinned_ahead),
+                MOVE_TEST(more_host_memory_is_touched_while_the_first_is_pinned),
                 MOVE_TEST(a_process_that_exits_lets_all_its_memory_go),
                 MOVE_TEST(the_library_gives_up_on_a_failed_gpu),
                 MOVE_TEST(a_failed_context_ends_the_copies_in_flight),

@@ -231,8 +231,15 @@ static void unknown_bursts_interrupt_nobody(void **state)
 static uint64_t idle_after(const unsigned *gaps_ms, unsigned n)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(long_quantum);
-        struct tenant *a = waiter_of(b, 1, WHOLE);
+        struct tenant *a = &b->t[b->tenants++];
         uint64_t from_ns;
+
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &a->id), 0);
+        attach(b, a, 0, &(struct sched_attach){.usage = {.allocated = WHOLE}});
+        usage(b, a);
+        pass(b, NSEC_PER_SEC); /* this is no gap: the program starts */
+        want_run(b, a, WHOLE);
+        restore(b, a);
 
         for (unsigned i = 0; i < n; i++) {
                 pass(b, 10 * NSEC_PER_MSEC);

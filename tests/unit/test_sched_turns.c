@@ -387,6 +387,61 @@ static void clients_make_room_for_more_growth_of_the_same_size(void **state)
         assert_int_equal(a->limit[0], 480 * MIB);
         evict_to(b, t, t->limit[0]);
         assert_int_equal(a->limit[0], 600 * MIB);
+        restore(b, a);
+        want_run(b, t, 490 * MIB);
+        pass(b, FIXED_QUANTUM_NS);
+        drained(b, a);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        assert_int_equal(a->limit[0], 480 * MIB);
+        pass(b, NSEC_PER_SEC / 4);
+        grow_to(b, t, 500 * MIB); /* in another turn */
+        assert_int_equal(a->limit[0], 470 * MIB);
+}
+
+static void an_exact_piece_of_growth_is_taken_from_several_clients(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 300 * MIB), *c = runner(b, 0, 300 * MIB),
+                      *t = runner(b, 0, 300 * MIB);
+
+        idle(b, a, true);
+        idle(b, c, true);
+        pass(b, NSEC_PER_SEC);
+        grow_to(b, t, 770 * MIB);
+        drained(b, a);
+        drained(b, c);
+        assert_int_equal(a->limit[0] + c->limit[0], 200 * MIB);
+}
+
+static uint64_t gib_ns(struct bench *b)
+{
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        return v.gib_ns;
+}
+
+static void the_rate_is_measured_by_moves_that_pin_no_host_memory(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
+
+        pass(b, FIXED_QUANTUM_NS);
+        drained(b, a);
+        pass(b, NSEC_PER_SEC / 2);
+        a->moved_out = a->arena = 830 * MIB;
+        evict_to(b, a, a->limit[0]);
+        assert_int_equal(gib_ns(b), GIB / 20);
+        restore(b, t);
+        want_run(b, a, 900 * MIB);
+        pass(b, FIXED_QUANTUM_NS);
+        drained(b, t);
+        pass(b, NSEC_PER_SEC / 2);
+        t->moved_out = 830 * MIB;
+        evict_to(b, t, t->limit[0]);
+        assert_in_range(gib_ns(b), GIB / 830 * (NSEC_PER_SEC / 2) / MIB - 1000,
+                        GIB / 830 * (NSEC_PER_SEC / 2) / MIB + 1000000);
 }
 
 static void a_drain_that_fails_is_tried_again_later_with_more_patience(void **state)
@@ -1297,6 +1352,8 @@ int main(void)
                 cmocka_unit_test(the_later_of_two_growing_clients_gives_way),
                 cmocka_unit_test(growth_within_the_quantum_precedes_waiting_clients),
                 cmocka_unit_test(clients_make_room_for_more_growth_of_the_same_size),
+                cmocka_unit_test(an_exact_piece_of_growth_is_taken_from_several_clients),
+                cmocka_unit_test(the_rate_is_measured_by_moves_that_pin_no_host_memory),
                 cmocka_unit_test(a_drain_that_fails_is_tried_again_later_with_more_patience),
                 cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
                 cmocka_unit_test(a_client_that_cannot_evict_may_go_on),

@@ -150,6 +150,7 @@ static void read_bus(const struct nvml *n, const struct device *d, struct nvml_c
         static const uint64_t lane_mb_s[] = {0, 250, 500, 985, 1969, 3938, 7563};
         unsigned generation = 0, width = 0;
 
+        ret->bus_bytes_s = 0;
         if (!n->link_generation || !n->link_width ||
             n->link_generation(d->handle, &generation) != RESULT_SUCCESS ||
             n->link_width(d->handle, &width) != RESULT_SUCCESS ||

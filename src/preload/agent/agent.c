@@ -329,7 +329,7 @@ static enum swap_progress agent_swap(void)
                agent_own_drain() == OWN_NONE;
         hold = !stands && caches_hold(may_evict, clock_now_ns());
         for (unsigned i = 0; i < n; i++)
-                grew_ns[i] = core.gpus[i].commit_used_ns;
+                grew_ns[i] = core.gpus[i].grew_ns;
         lock_release(&core_lock);
         progress = hold ? SWAP_COPYING : SWAP_NOTHING; /* look again soon */
         if (stands)

@@ -48,9 +48,9 @@ struct arena {
         struct lock lock;
         struct segment *segments;
         uint64_t segment_bytes;
-        uint64_t expected; /* the agent's: bytes that it is about to take */
-        struct raw next;   /* the agent's: memory for the next segment; not in `bytes` */
-        _Atomic uint64_t bytes;
+        uint64_t expected;      /* the agent's: bytes that it is about to take */
+        struct raw next;        /* the agent's: memory for the next segment */
+        _Atomic uint64_t bytes; /* of all segments, and of the next one */
 };
 
 struct arena *arena_new(uint64_t segment_bytes)
@@ -140,48 +140,59 @@ static void raw_await(struct raw *r)
                 bell_wait(&r->done, heard, UINT64_MAX);
 }
 
-static void raw_drop(struct raw *r)
+/* Begins to touch the memory of the next segment. */
+static bool next_begin(struct arena *a, uint64_t bytes)
 {
-        if (!r->memory)
-                return;
-        raw_await(r);
-        (void)munmap(r->memory, r->bytes);
-        r->memory = NULL;
+        if (!raw_begin(&a->next, bytes))
+                return false;
+        atomic_fetch_add_explicit(&a->bytes, bytes, memory_order_relaxed);
+        return true;
+}
+
+/* Takes that memory out of the arena, touched. */
+static struct raw next_take(struct arena *a)
+{
+        struct raw r;
+
+        raw_await(&a->next);
+        r = a->next;
+        a->next.memory = NULL;
+        atomic_fetch_sub_explicit(&a->bytes, r.bytes, memory_order_relaxed);
+        return r;
 }
 
 /* Makes a segment of so many bytes, or of the memory that was touched ahead. While the driver pins
  * it, threads touch the memory of the next one, if more is expected. */
 static struct segment *segment_new(struct arena *a, uint64_t bytes)
 {
-        uint32_t units;
         struct segment *s;
+        struct raw raw;
+        uint32_t units;
         CUresult r;
 
-        if (!a->next.memory && !raw_begin(&a->next, bytes))
+        if (!a->next.memory && !next_begin(a, bytes))
                 return NULL;
-        bytes = a->next.bytes;
-        units = (uint32_t)(bytes / ARENA_UNIT);
+        raw = next_take(a);
+        units = (uint32_t)(raw.bytes / ARENA_UNIT);
         s = calloc(1, sizeof(*s) + (units + 63) / 64 * sizeof(uint64_t));
         if (!s) {
-                raw_drop(&a->next);
+                (void)munmap(raw.memory, raw.bytes);
                 return NULL;
         }
-        raw_await(&a->next);
-        s->memory = a->next.memory;
-        s->bytes = bytes;
+        s->memory = raw.memory;
+        s->bytes = raw.bytes;
         s->units = units;
-        a->next.memory = NULL;
-        a->expected = sub_sat(a->expected, bytes);
+        a->expected = sub_sat(a->expected, s->bytes);
         if (a->expected > 0)
-                (void)raw_begin(&a->next, MIN(bytes, align_up(a->expected, ARENA_UNIT)));
+                (void)next_begin(a, MIN(s->bytes, align_up(a->expected, ARENA_UNIT)));
         freeze_watch_call("cuMemHostRegister");
-        r = real.cuMemHostRegister_v2(s->memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+        r = real.cuMemHostRegister_v2(s->memory, s->bytes, CU_MEMHOSTREGISTER_PORTABLE);
         s->registered = r == CUDA_SUCCESS;
         if (!s->registered)
                 log_warning("cannot pin %llu MiB of host memory (CUDA error %d): evictions will be "
                             "slow; raise the "
                             "locked-memory limit",
-                            (unsigned long long)(bytes >> 20), (int)r);
+                            (unsigned long long)(s->bytes >> 20), (int)r);
         return s;
 }
 
@@ -337,7 +348,11 @@ void arena_trim(struct arena *a, uint64_t bytes)
                 atomic_fetch_sub_explicit(&a->bytes, s->bytes, memory_order_relaxed);
         }
         lock_release(&a->lock);
-        raw_drop(&a->next);
+        if (a->next.memory && arena_bytes(a) > bytes) {
+                struct raw raw = next_take(a);
+
+                (void)munmap(raw.memory, raw.bytes);
+        }
         while (dead) {
                 struct segment *next = dead->next;
 

@@ -57,4 +57,8 @@ void room_taken(struct gpu *g)
         if (g->heap.allocated != g->allocated_said)
                 request_report(g);
         g->commit_used_ns = clock_now_ns();
+        if (g->heap.allocated > g->most_allocated) {
+                g->most_allocated = g->heap.allocated;
+                g->grew_ns = g->commit_used_ns;
+        }
 }
