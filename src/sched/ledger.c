@@ -320,7 +320,7 @@ static void buy_time(struct sched *s, const struct gpu *g, struct client *c, uin
                      uint64_t to)
 {
         const uint64_t bytes = MAX(from, to) - MIN(from, to);
-        const uint64_t guess_ns = (uint64_t)((double)bytes / GIB * GIB_GUESS_NS);
+        const uint64_t guess_ns = bytes / (GIB / GIB_GUESS_NS);
         const uint64_t ns = SLOWEST_RATE_FACTOR * MAX(gpu_move_ns(g, bytes), guess_ns);
         unsigned gpu;
 

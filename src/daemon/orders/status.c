@@ -169,9 +169,9 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
                 "unevictable_budget", bytes(v->unevictable_budget), "visible", bytes(v->visible),
                 "charged", bytes(v->charged), "unevictable", bytes(v->unevictable), "committed",
                 bytes(v->committed), "quantum_s", seconds(v->quantum_ns), "move_s_per_gib",
-                seconds(v->gib_ns), "handoffs",
-                (json_int_t)v->handoffs, "contested", v->contested, "waiting", (int)v->waiting,
-                "running", (int)v->running, "clients", clients_json(s, gpu, now, viewer));
+                seconds(v->gib_ns), "handoffs", (json_int_t)v->handoffs, "contested", v->contested,
+                "waiting", (int)v->waiting, "running", (int)v->running, "clients",
+                clients_json(s, gpu, now, viewer));
 }
 
 json_t *status_json(struct server *s, const struct peer *viewer)

@@ -9,8 +9,8 @@
  * the call, and the program is frozen N times at random moments. For each way, one JSON line says
  * whether the mover ended, and whether the kernel stood still in that time.
  *
- * Each case is a process of its own. The channels are thawed after MS (400) even if the mover has not
- * ended; the thaw makes no driver call. The probe freezes only channels of its own process. */
+ * Each case is a process of its own. The channels are thawed after MS (400) even if the mover has
+ * not ended; the thaw makes no driver call. The probe freezes only channels of its own process. */
 #include "freezing.h"
 
 #define USED(X)                         \
