@@ -405,16 +405,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsi
 
 EXPORT nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *width)
 {
-        struct session *s;
-        unsigned index;
-        nvmlReturn_t r = device_enter(device, &s, &index);
+        nvmlReturn_t r = nvmlDeviceGetIndex(device, width);
 
-        if (r != NVML_SUCCESS)
-                return r;
-        if (!width)
-                return NVML_ERROR_INVALID_ARGUMENT;
-        *width = 16;
-        return NVML_SUCCESS;
+        if (r == NVML_SUCCESS)
+                *width = 16;
+        return r;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)

@@ -107,9 +107,9 @@ uint64_t habits_burst(const struct sched *s, const struct client *c)
 uint64_t habits_left(const struct sched *s, const struct client *c, const struct client *other)
 {
         const struct client *like = c->bursts.n < BURSTS_MIN ? other : c;
-        const uint64_t burst = expected(&like->bursts, burst_so_far(s, c));
+        const uint64_t so_far = burst_so_far(s, c), burst = expected(&like->bursts, so_far);
 
-        return burst ? burst - burst_so_far(s, c) : UINT64_MAX;
+        return burst ? burst - so_far : UINT64_MAX;
 }
 
 /* Returns how long a gap of c must last before c is asked to give way, if that costs `cost`: the

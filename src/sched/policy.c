@@ -116,6 +116,12 @@ struct victim {
         struct entry entry; /* rank within the other classes: the last place goes first */
 };
 
+/* True if the head grows during its turn. */
+static bool grows(const struct demand *d)
+{
+        return d->head && d->entry.kind == WAIT_GROWTH;
+}
+
 /* Growth comes in pieces, but they cost as much as all memory at once: v loses its turn by the
  * first one. A program that has hardly run yet is going to fill its memory. */
 static uint64_t at_stake(const struct sched *s, const struct client *v, const struct demand *d)
@@ -124,7 +130,7 @@ static uint64_t at_stake(const struct sched *s, const struct client *v, const st
 
         if (d->lease_only)
                 return 0;
-        if (d->head && (d->entry.kind == WAIT_GROWTH || client_run_ns(s, d->head) < STARTS_NS))
+        if (grows(d) || (d->head && client_run_ns(s, d->head) < STARTS_NS))
                 return backed;
         return MIN(d->missing, backed);
 }
@@ -479,9 +485,7 @@ static void handoff_begins(struct sched *s, const struct demand *d, enum victim_
  * many bytes that is beyond the missing ones. */
 static uint64_t growth_ahead(const struct demand *d)
 {
-        if (!d->head || d->entry.kind != WAIT_GROWTH)
-                return 0;
-        return sub_sat(d->head->accounts[d->gpu].grown, d->missing);
+        return grows(d) ? sub_sat(d->head->accounts[d->gpu].grown, d->missing) : 0;
 }
 
 /* Takes the missing bytes from a client without a lease, and up to so many ahead of growth. */
@@ -489,13 +493,12 @@ static void take(struct sched *s, struct demand *d, struct client *v, uint64_t *
 {
         const struct account *a = &v->accounts[d->gpu];
         const uint64_t bytes = MIN(givable(a), d->missing + *ahead);
-        const uint64_t more = sub_sat(bytes, d->missing);
 
-        if (d->head && d->entry.kind == WAIT_GROWTH) {
+        if (grows(d)) {
                 d->head->accounts[d->gpu].grown += bytes;
                 d->head->accounts[d->gpu].ahead += bytes;
         }
-        *ahead -= more;
+        *ahead -= sub_sat(bytes, d->missing);
         d->missing = sub_sat(d->missing, bytes);
         ledger_set_limit(s, v, d->gpu, a->limit - bytes);
 }

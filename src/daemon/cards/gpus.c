@@ -163,15 +163,15 @@ static void take_card(struct gpus *g, unsigned index, const struct nvml_card *ca
                 return;
         if (at >= 0) {
                 correct(g, (unsigned)at, card);
-                sched_gpu_bus(sched, (unsigned)at, card->bus_bytes_s);
-                return;
+        } else {
+                memcpy(gpu.uuid, card->uuid, sizeof(gpu.uuid));
+                memcpy(gpu.uuid_text, card->uuid_text, sizeof(gpu.uuid_text));
+                memcpy(gpu.name, card->name, sizeof(gpu.name));
+                at = free_place(g, sched);
+                if (at >= 0)
+                        (void)gpus_add(g, &gpu, (unsigned)at, sched);
         }
-        memcpy(gpu.uuid, card->uuid, sizeof(gpu.uuid));
-        memcpy(gpu.uuid_text, card->uuid_text, sizeof(gpu.uuid_text));
-        memcpy(gpu.name, card->name, sizeof(gpu.name));
-        at = free_place(g, sched);
         if (at >= 0) {
-                (void)gpus_add(g, &gpu, (unsigned)at, sched);
                 sched_gpu_bus(sched, (unsigned)at, card->bus_bytes_s);
                 return;
         }

@@ -305,9 +305,14 @@ static void choose_direction(bool *ret_may_evict, bool *ret_restore) REQUIRES(co
 
 /* Pins host memory ahead, but not while the program grows: pinning delays the driver calls of every
  * process, and other programs' evictions make room for that growth. */
-static enum swap_progress pin_ahead(struct gpu *g, uint64_t grew_ns)
+static enum swap_progress pin_ahead(struct gpu *g)
 {
-        if (clock_now_ns() - grew_ns < GROWS_NS)
+        bool grows;
+
+        lock_acquire(&core_lock);
+        grows = clock_now_ns() - g->grew_ns < GROWS_NS;
+        lock_release(&core_lock);
+        if (grows)
                 return SWAP_LATER;
         return swap_pin_ahead(g) ? SWAP_MORE : SWAP_NOTHING;
 }
@@ -316,7 +321,6 @@ static enum swap_progress agent_swap(void)
 {
         enum swap_progress progress, p;
         bool restore, may_evict, hold, stands, pins;
-        uint64_t grew_ns[GPUS_MAX];
         unsigned n;
 
         lock_acquire(&core_lock);
@@ -328,8 +332,6 @@ static enum swap_progress agent_swap(void)
         pins = agent.contested_ns > 0 && core.waiters == 0 && !agent.revoking && !stands &&
                agent_own_drain() == OWN_NONE;
         hold = !stands && caches_hold(may_evict, clock_now_ns());
-        for (unsigned i = 0; i < n; i++)
-                grew_ns[i] = core.gpus[i].grew_ns;
         lock_release(&core_lock);
         progress = hold ? SWAP_COPYING : SWAP_NOTHING; /* look again soon */
         if (stands)
@@ -342,7 +344,7 @@ static enum swap_progress agent_swap(void)
                         swap_trim_arena(g);
                 p = swap_step(g, may_evict && !hold, restore);
                 if (p == SWAP_NOTHING && pins)
-                        p = pin_ahead(g, grew_ns[g - core.gpus]);
+                        p = pin_ahead(g);
                 progress = MAX(progress, p);
         }
         rm_make_for(CHANNELS_PROGRAM);

@@ -281,7 +281,7 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
 {
         const struct swap *s = g->swap;
         struct extent *e = NULL;
-        uint64_t leaving = 0, wanted;
+        uint64_t leaving = 0, wanted, excess;
 
         for (unsigned i = 0; i < s->count; i++) {
                 const struct transfer *t = &s->ring[(s->first + i) % TRANSFERS_MAX];
@@ -290,10 +290,11 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
         }
         (void)find_exported(g, &wanted);
         wanted += g->heap.backed;
-        if (wanted - leaving > core_limit(g) && (freeze_stands() || !hidden_library()))
-                e = choose_evict(g, wanted - leaving - core_limit(g));
+        excess = sub_sat(wanted - leaving, core_limit(g));
+        if (excess > 0 && (freeze_stands() || !hidden_library()))
+                e = choose_evict(g, excess);
         if (e) {
-                arena_expect(s->arena, wanted - leaving - core_limit(g));
+                arena_expect(s->arena, excess);
                 e->busy = true;
                 if (e->kept != e->live)
                         kept_forget(s->arena, e);

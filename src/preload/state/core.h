@@ -74,10 +74,11 @@ struct gpu {
         /* Part of commit that is not given back while the program's caches free memory (caches.c).
          */
         uint64_t commit_kept LOCKED;
-        uint64_t commit_used_ns LOCKED;                 /* when commit was last requested or used */
-        uint64_t most_allocated LOCKED, grew_ns LOCKED; /* and when it last rose */
-        unsigned commit_askers LOCKED;                  /* threads that wait for more commit */
-        uint32_t request_sequence LOCKED;               /* sequence number of the last REQUEST */
+        uint64_t commit_used_ns LOCKED; /* when commit was last requested or used */
+        uint64_t most_allocated LOCKED,
+                grew_ns LOCKED;           /* its most allocated bytes; when they rose */
+        unsigned commit_askers LOCKED;    /* threads that wait for more commit */
+        uint32_t request_sequence LOCKED; /* sequence number of the last REQUEST */
         uint64_t commit_said LOCKED, unevictable_said LOCKED; /* bytes in the last REQUEST */
         struct refusals {
                 uint64_t bytes; /* bytes of the last refused request; 0: not known */
