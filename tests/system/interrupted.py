@@ -20,6 +20,7 @@ import time
 MIB = 1 << 20
 BLOCK = 4 * MIB
 OPERATING_SYSTEM = 304
+CONTENDED = b"\2"  # what glibc writes first into a mutex that a thread waits for
 cuda = ctypes.CDLL("libcuda.so.1")
 gil = ctypes.PyDLL("libcuda.so.1")  # keeps the interpreter lock during a call
 libc = ctypes.CDLL(None)
@@ -89,6 +90,8 @@ class Program:
 
         def work():
             check(cuda.cuCtxSetCurrent(self.context))
+            while self.how == "worker" and mutex[0] != CONTENDED:  # a signal before that is the interpreter's
+                time.sleep(0.001)
             while not self.ended():
                 status = self.submit()
                 if status:
