@@ -1,10 +1,10 @@
 /* fair.c: owns the division of each card's time, between users first and then between a user's
- * clients. Must never look at the time that a client claims to have used.
+ * holders. Must never look at the time that a client claims to have used.
  *
- * Earliest eligible virtual deadline first (Stoica, Abdel-Wahab, 1995). Each user and each client
+ * Earliest eligible virtual deadline first (Stoica, Abdel-Wahab, 1995). Each user and each holder
  * has received some *service* of a card. The mean over all active ones is the virtual time. Who is
  * above the mean has a debt, and is served after those who have none. A debt outlives the last
- * client of a user; time spent away earns nothing. */
+ * holder of a user; time spent away earns nothing. */
 #include "sched/internal.h"
 
 /* Hand-offs that a card may save up, so that a quiet hour allows a few short bursts in a row. */
@@ -67,14 +67,14 @@ static int64_t lag(const struct division *d, const struct share *m)
 /* ---- a card ---- */
 
 /* Returns the user's division of a card, with the uncontested time since its last use. */
-static struct user_on *user_on(struct sched *s, const struct client *c, unsigned gpu)
+static struct user_on *user_on(struct sched *s, const struct holder *h, unsigned gpu)
 {
-        struct user_on *u = &c->user->on[gpu];
+        struct user_on *u = &h->user->on[gpu];
         const struct gpu *g = &s->gpu[gpu];
 
         if (u->seen_ns != g->uncontested_ns) {
-                u->clients.base_ns +=
-                        (g->uncontested_ns - u->seen_ns) / (int64_t)MAX(u->clients.active, 1U);
+                u->holders.base_ns +=
+                        (g->uncontested_ns - u->seen_ns) / (int64_t)MAX(u->holders.active, 1U);
                 u->seen_ns = g->uncontested_ns;
         }
         return u;
@@ -85,14 +85,16 @@ static struct user_on *user_on(struct sched *s, const struct client *c, unsigned
 static bool occupies(const struct sched *s, const struct client *c, unsigned gpu)
 {
         const struct gpu *g = &s->gpu[gpu];
+        const struct holder *h = c->holder;
         const struct account *a = &c->accounts[gpu];
 
         if (PLANTED(IDLE_IS_FREE) && c->idle)
                 return false;
-        if (PLANTED(OVERRUN_IS_FREE) && c->lease && turns_over(s, c))
+        if (PLANTED(OVERRUN_IS_FREE) && c->lease && turns_over(s, h))
                 return false;
-        return c->lease || (c->overdue && a->evicting) || (gpu_hands_to(s, g, c) && !g->drains) ||
-               (c->waiting && c->restoring && !account_missing(c, a) && !account_resident(c, a));
+        return h->lease || c->lease || (h->overdue && a->evicting) ||
+               (gpu_hands_to(g, h) && !g->drains) ||
+               (h->waiting && c->restoring && !account_missing(c, a) && !account_resident(c, a));
 }
 
 /* Returns so many thousandths of a time, counted for an hour at most. */
@@ -136,10 +138,10 @@ void fair_bill(struct sched *s, unsigned gpu)
                 if (!a->weight)
                         continue;
                 bill = (uint64_t)((double)ns * (double)a->weight / (double)g->weights);
-                u = user_on(s, c, gpu);
-                if (c->promoted)
+                u = user_on(s, c->holder, gpu);
+                if (c->holder->promoted)
                         g->floor_ns -= (int64_t)bill;
-                charge(&u->clients, &a->share, bill);
+                charge(&u->holders, &c->holder->on[gpu].share, bill);
                 charge(&g->users, &u->share, bill);
         }
 }
@@ -161,72 +163,76 @@ void fair_weigh(struct sched *s, unsigned gpu)
         }
 }
 
-/* A user is active while one of his clients is. */
-static void set_active(struct sched *s, struct client *c, unsigned gpu, bool active)
+/* A user is active while one of his holders is. */
+static void set_active(struct sched *s, struct holder *h, unsigned gpu, bool active)
 {
-        struct user_on *u = user_on(s, c, gpu);
+        struct user_on *u = user_on(s, h, gpu);
 
-        (active ? join : leave)(&u->clients, &c->accounts[gpu].share);
-        (u->clients.active ? join : leave)(&s->gpu[gpu].users, &u->share);
+        (active ? join : leave)(&u->holders, &h->on[gpu].share);
+        (u->holders.active ? join : leave)(&s->gpu[gpu].users, &u->share);
 }
 
-/* A client is active while it waits or has a lease. */
-void fair_update(struct sched *s, struct client *c)
+/* A holder is active while it waits or one of its clients, even a lost one, has a lease. */
+void fair_update(struct sched *s, struct holder *h)
 {
+        bool active = h->waiting;
+        const struct client *c;
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu)
-                set_active(s, c, gpu, c->waiting || c->lease);
+        FOR_EACH_CLIENT_OF (h, c)
+                active |= c->lease > 0;
+        FOR_EACH_GPU_OF (h, gpu)
+                set_active(s, h, gpu, active);
 }
 
-/* Ends c's part in the division of a GPU's time. */
-void fair_detach(struct sched *s, struct client *c, unsigned gpu)
+void fair_detach(struct sched *s, struct holder *h, unsigned gpu)
 {
-        set_active(s, c, gpu, false);
+        set_active(s, h, gpu, false);
+        h->on[gpu] = (struct holder_on){0};
 }
 
-struct lag fair_lag(const struct sched *s, const struct client *c)
+struct lag fair_lag(const struct sched *s, const struct holder *h)
 {
         struct lag r = {INT64_MIN, INT64_MIN};
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                const struct user_on *u = &c->user->on[gpu];
+        FOR_EACH_GPU_OF (h, gpu) {
+                const struct user_on *u = &h->user->on[gpu];
 
                 r.user_ns = MAX(r.user_ns, lag(&s->gpu[gpu].users, &u->share));
-                r.client_ns = MAX(r.client_ns, lag(&u->clients, &c->accounts[gpu].share));
+                r.holder_ns = MAX(r.holder_ns, lag(&u->holders, &h->on[gpu].share));
         }
         return r;
 }
 
-/* Returns the time until c has no more debt, if others are served alone until then. */
-uint64_t fair_wait(const struct sched *s, const struct client *c)
+/* Returns the time until h has no more debt, if others are served alone until then. */
+uint64_t fair_wait(const struct sched *s, const struct holder *h)
 {
         int64_t ns = 0;
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                const struct user_on *u = &c->user->on[gpu];
+        FOR_EACH_GPU_OF (h, gpu) {
+                const struct user_on *u = &h->user->on[gpu];
 
                 ns = MAX(ns, excess(&s->gpu[gpu].users, &u->share));
-                ns = MAX(ns, excess(&u->clients, &c->accounts[gpu].share));
+                ns = MAX(ns, excess(&u->holders, &h->on[gpu].share));
         }
         return (uint64_t)ns;
 }
 
 /* ---- the floor of lower priorities ---- */
 
-uint64_t fair_floor_wait(const struct sched *s, const struct client *c, uint64_t turn_ns)
+uint64_t fair_floor_wait(const struct sched *s, const struct holder *h, uint64_t turn_ns)
 {
         const int64_t turn = (int64_t)MIN(turn_ns, (uint64_t)FLOOR_MAX_NS);
         uint64_t wait_ns = UINT64_MAX;
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
+        FOR_EACH_GPU_OF (h, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
                 uint64_t ns;
 
-                if (c->priority >= g->top_priority)
+                if (h->priority >= g->top_priority)
                         continue;
                 ns = time_for(turn - g->floor_ns, s->config.floor_permille);
                 wait_ns = wait_ns == UINT64_MAX ? ns : MAX(wait_ns, ns);
@@ -251,7 +257,7 @@ void fair_spend(struct gpu *g, uint64_t cost_ns)
 
 /* ---- users ---- */
 
-/* Returns the greatest debt of a user without clients. */
+/* Returns the greatest debt of a user without holders. */
 static int64_t debt(const struct sched *s, const struct user *u)
 {
         int64_t most = 0;
@@ -261,11 +267,11 @@ static int64_t debt(const struct sched *s, const struct user *u)
         return most;
 }
 
-void fair_join(struct sched *s, struct client *c, uint32_t uid)
+void fair_join(struct sched *s, struct holder *h, uint32_t uid)
 {
         struct user *best = s->user;
 
-        /* A free record exists: there are as many records as clients, and c has none yet. */
+        /* A free record exists: there are as many records as holders, and h has none yet. */
         for (unsigned i = 0; i < s->config.clients_max; i++) {
                 struct user *u = &s->user[i];
 
@@ -273,19 +279,19 @@ void fair_join(struct sched *s, struct client *c, uint32_t uid)
                         best = u;
                         break;
                 }
-                if (u->clients == 0 && (best->clients > 0 || debt(s, u) < debt(s, best)))
+                if (u->holders == 0 && (best->holders > 0 || debt(s, u) < debt(s, best)))
                         best = u;
         }
         if (!best->known || best->uid != uid)
                 *best = (struct user){.known = true, .uid = uid};
-        best->clients++;
-        c->user = best;
+        best->holders++;
+        h->user = best;
 }
 
-void fair_leave(struct client *c)
+void fair_leave(struct holder *h)
 {
-        c->user->clients--;
-        if (PLANTED(DEBT_FORGOTTEN) && c->user->clients == 0)
-                c->user->known = false;
-        c->user = NULL;
+        h->user->holders--;
+        if (PLANTED(DEBT_FORGOTTEN) && h->user->holders == 0)
+                h->user->known = false;
+        h->user = NULL;
 }

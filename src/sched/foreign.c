@@ -1,5 +1,5 @@
-/* foreign.c: owns the behaviour of a client that lacks bytes because foreign processes hold them.
- * Must never evict another client for such a client. */
+/* foreign.c: owns the behaviour of a holder that lacks bytes because foreign processes hold them.
+ * Must never evict another one for it. */
 #include "sched/internal.h"
 
 /* A daemon notices the memory that a peer daemon gave back at its next look at the card, seconds
@@ -15,46 +15,59 @@ static uint64_t random_below(struct sched *s, uint64_t bound)
         return s->random % MAX(bound, UINT64_C(1));
 }
 
-bool foreign_blocks(const struct sched *s, const struct client *c)
+bool foreign_blocks(const struct sched *s, const struct holder *h)
 {
-        return c->waiting && !c->overdue && s->config.mode != SCHED_MODE_OFF &&
-               !settle_fits(s, c, false) && settle_fits(s, c, true);
+        return h->waiting && !h->overdue && s->config.mode != SCHED_MODE_OFF &&
+               !settle_fits(s, h, false) && settle_fits(s, h, true);
+}
+
+static void give_back(struct sched *s, struct holder *h)
+{
+        struct client *c;
+        unsigned gpu;
+
+        FOR_EACH_CLIENT_OF (h, c) {
+                FOR_EACH_GPU_OF (c, gpu) {
+                        if (!c->lost)
+                                ledger_set_limit(s, c, gpu, c->accounts[gpu].exported);
+                }
+                c->restoring = false;
+        }
+        h->give_back_ns = 0;
 }
 
 /* Programs of two daemons may each hold half of the bytes that the other program needs. Neither is
  * idle, so neither gives way. Each waits for a random time, and the one with the shorter time gives
  * back its bytes. */
-void foreign_stuck(struct sched *s, struct client *c)
+void foreign_stuck(struct sched *s, struct holder *h)
 {
         bool holds = false;
+        struct client *c;
         unsigned gpu, one = 0;
         uint64_t when, spread = MAX(s->config.grace_ns, GIVE_BACK_MIN_NS);
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                if (c->accounts[gpu].limit > c->accounts[gpu].exported) {
-                        one = gpu;
-                        holds = true;
+        FOR_EACH_CLIENT_OF (h, c) {
+                FOR_EACH_GPU_OF (c, gpu) {
+                        if (c->accounts[gpu].limit > c->accounts[gpu].exported) {
+                                one = gpu;
+                                holds = true;
+                        }
                 }
         }
-        if (!holds || c->overdue || c->stands || s->config.mode == SCHED_MODE_OFF ||
-            !settle_fits(s, c, true)) {
-                c->give_back_ns = 0;
+        if (!holds || h->overdue || h->stands || s->config.mode == SCHED_MODE_OFF ||
+            !settle_fits(s, h, true)) {
+                h->give_back_ns = 0;
                 return;
         }
-        if (!c->give_back_ns)
-                c->give_back_ns = s->now_ns + spread / 2 + random_below(s, spread);
-        when = MAX(MAX(c->give_back_ns, c->retry_ns), c->unpreemptible_until_ns);
+        if (!h->give_back_ns)
+                h->give_back_ns = s->now_ns + spread / 2 + random_below(s, spread);
+        when = MAX(MAX(h->give_back_ns, h->retry_ns), h->unpreemptible_until_ns);
         if (s->now_ns < when) {
                 wake_at(s, when);
-        } else if (c->lease) {
-                if (!c->draining)
-                        policy_revoke(s, c, one);
+        } else if (h->lease) {
+                if (!h->draining)
+                        holder_revoke(s, h, one);
         } else {
-                FOR_EACH_GPU_OF (c, gpu) {
-                        if (c->accounts[gpu].limit > c->accounts[gpu].exported)
-                                ledger_set_limit(s, c, gpu, c->accounts[gpu].exported);
-                }
-                c->give_back_ns = 0;
-                c->restoring = false;
+                give_back(s, h);
         }
 }

@@ -1,4 +1,4 @@
-/* habits.c: owns what is known of each client: how long its bursts of work and the gaps between
+/* habits.c: owns what is known of each holder: how long its bursts of work and the gaps between
  * them are, and what its hand-offs cost. Must never decide what follows from that. */
 #include "sched/internal.h"
 
@@ -38,25 +38,38 @@ void recent_note(struct recent *r, uint64_t ns)
         r->longest_ns = sorted[n - 1];
 }
 
-/* The client has nothing to do from now on. */
-void habits_rest(const struct sched *s, struct client *c)
+/* The holder has nothing to do from now on. */
+void habits_rest(const struct sched *s, struct holder *h)
 {
-        if (!c->rests_since_ns)
-                c->rests_since_ns = MAX(s->now_ns, UINT64_C(1));
+        if (!h->rests_since_ns)
+                h->rests_since_ns = MAX(s->now_ns, UINT64_C(1));
 }
 
-static uint64_t burst_so_far(const struct sched *s, const struct client *c)
+uint64_t habits_run_ns(const struct sched *s, const struct holder *h)
 {
-        return client_run_ns(s, c) - c->burst_run_ns;
+        return h->run_ns + (h->counted_run ? s->now_ns - h->clock_ns : 0);
 }
 
-static void end_burst(const struct sched *s, struct client *c)
+/* Counts the time since the last call. */
+void habits_count(const struct sched *s, struct holder *h)
 {
-        uint64_t ns = burst_so_far(s, c);
+        h->run_ns = habits_run_ns(s, h);
+        h->clock_ns = s->now_ns;
+        h->counted_run = h->lease && !h->idle;
+}
+
+static uint64_t burst_so_far(const struct sched *s, const struct holder *h)
+{
+        return habits_run_ns(s, h) - h->burst_run_ns;
+}
+
+static void end_burst(const struct sched *s, struct holder *h)
+{
+        uint64_t ns = burst_so_far(s, h);
 
         if (ns)
-                recent_note(&c->bursts, ns);
-        c->burst_run_ns = client_run_ns(s, c);
+                recent_note(&h->bursts, ns);
+        h->burst_run_ns = habits_run_ns(s, h);
 }
 
 static void note_gap(struct gaps *g, uint64_t ns)
@@ -69,21 +82,21 @@ static void note_gap(struct gaps *g, uint64_t ns)
                 g->n += g->in[i] /= 2;
 }
 
-/* The client has something to do again. A burst ends with a gap that is worth a hand-off. */
-void habits_work(const struct sched *s, struct client *c)
+/* The holder has something to do again. A burst ends with a gap that is worth a hand-off. */
+void habits_work(const struct sched *s, struct holder *h)
 {
         uint64_t gap;
 
-        if (!c->rests_since_ns)
+        if (!h->rests_since_ns)
                 return;
-        gap = s->now_ns - c->rests_since_ns;
-        c->rests_since_ns = 0;
-        if (!client_run_ns(s, c))
+        gap = s->now_ns - h->rests_since_ns;
+        h->rests_since_ns = 0;
+        if (!habits_run_ns(s, h))
                 return; /* a program that starts has no gap yet */
-        if (gap >= habits_release(c, habits_handoff_cost(s, c)))
-                end_burst(s, c);
-        note_gap(&c->gaps, gap);
-        note_gap(&c->user->gaps, gap);
+        if (gap >= habits_release(h, habits_handoff_cost(s, h)))
+                end_burst(s, h);
+        note_gap(&h->gaps, gap);
+        note_gap(&h->user->gaps, gap);
 }
 
 /* Returns how long a burst lasts that has lasted so long already, by the last ones. 0: they do not
@@ -96,28 +109,28 @@ static uint64_t expected(const struct recent *bursts, uint64_t so_far)
                                                                       : bursts->longest_ns;
 }
 
-/* Returns how long bursts of c last. 0: it must be taken for a batch job. */
-uint64_t habits_burst(const struct sched *s, const struct client *c)
+/* Returns how long bursts of h last. 0: it must be taken for a batch job. */
+uint64_t habits_burst(const struct sched *s, const struct holder *h)
 {
-        return expected(&c->bursts, burst_so_far(s, c));
+        return expected(&h->bursts, burst_so_far(s, h));
 }
 
-/* Returns how long the burst of c still lasts. If too few of its bursts are known, they are taken
+/* Returns how long the burst of h still lasts. If too few of its bursts are known, they are taken
  * to be like those of `other`. UINT64_MAX: nothing is known, or it has outlasted them all. */
-uint64_t habits_left(const struct sched *s, const struct client *c, const struct client *other)
+uint64_t habits_left(const struct sched *s, const struct holder *h, const struct holder *other)
 {
-        const struct client *like = c->bursts.n < BURSTS_MIN ? other : c;
-        const uint64_t so_far = burst_so_far(s, c), burst = expected(&like->bursts, so_far);
+        const struct holder *like = h->bursts.n < BURSTS_MIN ? other : h;
+        const uint64_t so_far = burst_so_far(s, h), burst = expected(&like->bursts, so_far);
 
         return burst ? burst - so_far : UINT64_MAX;
 }
 
-/* Returns how long a gap of c must last before c is asked to give way, if that costs `cost`: the
+/* Returns how long a gap of h must last before h is asked to give way, if that costs `cost`: the
  * time that would have cost least with the gaps seen so far. A gap costs the time that the card
  * idles, and a longer one the hand-off, too. Ski rental is the bound: at most `cost`. */
-uint64_t habits_release(const struct client *c, uint64_t cost)
+uint64_t habits_release(const struct holder *h, uint64_t cost)
 {
-        const struct gaps *g = c->gaps.n >= GAPS_MIN ? &c->gaps : &c->user->gaps;
+        const struct gaps *g = h->gaps.n >= GAPS_MIN ? &h->gaps : &h->user->gaps;
         uint64_t best_ns = cost, least_ns = UINT64_MAX, idle_ns = 0;
         unsigned longer = g->n;
 
@@ -140,23 +153,32 @@ uint64_t habits_release(const struct client *c, uint64_t cost)
         return best_ns;
 }
 
-void habits_note_handoff(struct client *c, uint64_t ns)
+void habits_note_handoff(struct holder *h, uint64_t ns)
 {
-        recent_note(&c->costs, ns);
+        recent_note(&h->costs, ns);
 }
 
-/* Returns what a hand-off to c costs. Before one is measured, it is the time to move half a card.
- */
-uint64_t habits_handoff_cost(const struct sched *s, const struct client *c)
+static uint64_t allocated(const struct holder *h, unsigned gpu)
 {
-        uint64_t cost = PLANTED(SLOWEST_COUNTS) ? c->costs.longest_ns : c->costs.median_ns;
+        const struct client *c;
+        uint64_t sum = 0;
+
+        FOR_EACH_CLIENT_OF (h, c)
+                sum += c->accounts[gpu].usage.allocated;
+        return sum;
+}
+
+/* Returns what a hand-off to h costs. Before one is measured, it is the time to move half a card.
+ */
+uint64_t habits_handoff_cost(const struct sched *s, const struct holder *h)
+{
+        uint64_t cost = PLANTED(SLOWEST_COUNTS) ? h->costs.longest_ns : h->costs.median_ns;
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
+        FOR_EACH_GPU_OF (h, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
 
-                cost = MAX(cost, gpu_move_ns(g, c->costs.n ? c->accounts[gpu].usage.allocated
-                                                           : g->total / 2));
+                cost = MAX(cost, gpu_move_ns(g, h->costs.n ? allocated(h, gpu) : g->total / 2));
         }
         return cost;
 }

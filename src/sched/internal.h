@@ -2,10 +2,10 @@
  * file includes it.
  *
  * Each file owns something: touch.c which GPUs an event changes, ledger.c every byte count (the
- * totals of a GPU change nowhere else), unevictable.c the answers to requests for such bytes,
- * fair.c the division of time, habits.c what is known of each client, turns.c the length and order
- * of turns, policy.c the victims, late.c the overdue clients, settle.c the consequences of an
- * event, sched.c the events, actions.c the messages. */
+ * totals of a GPU change nowhere else), holder.c the leases, unevictable.c the answers to requests
+ * for such bytes, fair.c the division of time, habits.c what is known of each holder, turns.c the
+ * length and order of turns, policy.c the victims, late.c the overdue clients, settle.c the
+ * consequences of an event, sched.c the events, actions.c the messages. */
 #pragma once
 
 #include <limits.h>
@@ -97,9 +97,6 @@ struct account {
         uint64_t mark;        /* high-water mark of the allocated bytes */
         uint64_t mark_run_ns; /* run time of the client when the mark was set */
         uint64_t reserve;     /* limit that a waiting client must reach before its turn */
-        uint64_t grown;       /* bytes taken from others for growth in this turn */
-        uint64_t ahead;       /* those of them that the growth has not used yet */
-        struct share share;   /* fair.c */
 
         uint32_t sequence; /* number of the last LIMIT that was sent */
         uint32_t answered; /* number of the last LIMIT that was acknowledged */
@@ -116,48 +113,82 @@ struct account {
 struct user {
         bool known;
         uint32_t uid;
-        unsigned clients;
-        struct gaps gaps; /* of all the user's clients */
+        unsigned holders;
+        struct gaps gaps; /* of all the user's holders */
         struct user_on {
                 struct share share;
-                struct division clients;
-                int64_t seen_ns; /* gpu.uncontested_ns when `clients` was last brought up to date */
+                struct division holders;
+                int64_t seen_ns; /* gpu.uncontested_ns when `holders` was last brought up to date */
         } on[SCHED_GPUS_MAX];
+};
+
+/* What has a lease, a place in the queue and a service: a client, or several that run together. */
+struct holder {
+        struct client *first; /* its clients, each linked by `next`; NULL: the record is free */
+        struct user *user;
+        int priority;
+        uint32_t gpus; /* mask of the GPUs that its clients use */
+
+        uint64_t lease; /* 0: no client of it that is not lost has a lease */
+        bool idle;      /* all clients with the lease are idle */
+        bool draining;  /* a client has not answered REVOKE yet */
+        bool failed;    /* a client could not drain, and others have not answered yet */
+        bool stands;    /* a client is frozen with a lease, and cannot give way until it thaws */
+        bool overdue;   /* a client is overdue */
+        bool yielding; /* it has just drained for another one: no idle time precedes its eviction */
+        bool waiting;  /* it is in the queue to run, or to grow while it has the lease */
+        bool promoted; /* the floor gives it a turn before all priorities */
+        bool stuck;    /* it waits for bytes that no client can be made to give */
+
+        bool counted_run; /* habits.c: the time since clock_ns will be added to run_ns */
+
+        uint64_t turn_end_ns;
+        uint64_t unpreemptible_until_ns;
+        uint64_t clock_ns, run_ns;
+        uint64_t pass;          /* the last one in which it was put into the queue */
+        uint64_t last_until_ns; /* until then it comes last, and nobody makes room for it */
+        uint64_t ticket;
+        uint64_t granted_ns; /* the turn begins with the grant */
+        uint64_t last_active_ns;
+        unsigned revoke_gpu, drain_failures;
+        uint64_t retry_ns;
+        uint64_t give_back_ns;  /* when a holder without room beside foreign processes gives back
+                                   its bytes; 0: no such time is set */
+        unsigned slow_restores; /* restores in a row that were too slow */
+
+        /* habits.c */
+        uint64_t burst_run_ns;   /* run_ns when the burst began */
+        uint64_t rests_since_ns; /* since when it has had nothing to do; 0: it has */
+        struct recent bursts, costs;
+
+        struct holder_on {
+                struct share share; /* fair.c */
+                uint64_t grown;     /* bytes taken from others for growth in this turn */
+                uint64_t ahead;     /* those of them that the growth has not used yet */
+        } on[SCHED_GPUS_MAX];
+        struct gaps gaps;
 };
 
 struct client {
         bool used;
         uint32_t generation;
-        struct user *user;
-        int priority;
+        struct holder *holder;
+        struct client *next;   /* of the same holder */
         uint32_t gpus;         /* mask with one bit per attached GPU */
         sched_client previous; /* an earlier connection of the same process */
 
         bool lost, detached, poisoned, overdue;
         bool answers;  /* the client has acknowledged a LIMIT of this connection */
-        bool idle;     /* the client holds a lease, and nothing is in flight */
-        bool stands;   /* the client is frozen with a lease, and cannot give way until it thaws */
+        bool idle;     /* the client has a lease, and nothing is in flight */
+        bool stands;   /* the client is frozen with a lease */
         bool draining; /* REVOKE was sent and is not answered */
-        bool yielding; /* the client has just drained for another one: no idle time precedes its
-                          eviction */
-        bool waiting;  /* the client is in the queue to run, or to grow while it has the lease */
+        bool waiting;  /* the client asks to run, or to grow while it has a lease */
         bool restoring;
-        bool promoted; /* the floor gives the client a turn before all priorities */
-        bool stuck;    /* the client waits for bytes that no client can be made to give */
 
-        uint64_t lease;
-        uint64_t granted_ns, turn_end_ns; /* the turn begins with the grant */
-        uint64_t last_active_ns;
-        uint64_t ticket;
+        uint64_t lease; /* that of its holder when it was granted */
+        uint64_t
+                revoke_due_ns; /* when a client that was asked to drain is overdue; 0: it was not */
         uint64_t unevictable_ticket; /* 0: the client does not wait for unevictable bytes */
-
-        uint64_t revoke_due_ns; /* when a client that was asked to drain is overdue; 0: none was */
-        unsigned revoke_gpu, drain_failures;
-        uint64_t retry_ns, unpreemptible_until_ns;
-        unsigned slow_restores; /* restores in a row that were too slow */
-        uint64_t last_until_ns; /* until then the client comes last, and nobody makes room for it */
-        uint64_t give_back_ns;  /* when a client without room beside foreign processes gives back
-                                   its bytes; 0: no such time is set */
 
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
@@ -173,17 +204,11 @@ struct client {
         uint64_t revoke_patience_ns;
 
         struct account accounts[SCHED_GPUS_MAX];
-
-        /* habits.c */
-        struct recent bursts, costs;
-        uint64_t burst_run_ns;   /* run_ns when the burst began */
-        uint64_t rests_since_ns; /* since when the client has had nothing to do; 0: it has */
-        struct gaps gaps;
 };
 
 struct gpu {
         bool present;
-        struct client **clients; /* the attached ones, the first one first */
+        struct client **clients; /* the attached ones; those of one holder beside each other */
         unsigned n_clients;
         uint32_t linked;  /* mask of the GPUs that those clients use */
         uint64_t next_ns; /* the next time at which this GPU needs a look */
@@ -197,18 +222,19 @@ struct gpu {
         /* Results of the last settle. */
         uint64_t immovable;    /* movable bytes of clients that cannot be asked now */
         uint64_t over;         /* charge above the usable bytes before anything was granted */
-        uint64_t commit_max;   /* largest commit, without exported bytes */
-        uint64_t promise_over; /* largest commit above its room before anything was granted */
+        uint64_t commit_max;   /* largest commit of a holder, without exported bytes */
+        uint64_t promise_over; /* that commit above its room before anything was granted */
         uint64_t allocated;    /* allocated bytes of all attached clients, evicted ones included */
-        struct client *head;   /* the first client that lacks bytes here; NULL: none does */
-        bool head_unevictable; /* the head waits for unevictable or exported bytes */
-        uint64_t head_missing; /* bytes that the head lacks */
-        unsigned leases;       /* number of leases that exclusive mode waits for */
-        bool lower_waits;      /* a client of a lower priority waits */
-        uint64_t ahead;        /* bytes that were freed ahead of growth, and are not used yet */
-        bool wanted;           /* a client waits for bytes or the lease, even if in vain */
-        bool claimed;          /* exclusive mode: a client waits to run here */
-        struct client *lease_head; /* exclusive mode: the first client that lacks only the lease */
+        struct holder *head;   /* the first one that lacks bytes here; NULL: none does */
+        struct client *head_unevictable; /* its client that waits for unevictable or exported bytes;
+                                            NULL: the head waits to run */
+        uint64_t head_missing;           /* bytes that the head lacks */
+        unsigned leases;                 /* number of leases that exclusive mode waits for */
+        bool lower_waits;                /* a client of a lower priority waits */
+        uint64_t ahead;            /* bytes that were freed ahead of growth, and are not used yet */
+        bool wanted;               /* a client waits for bytes or the lease, even if in vain */
+        bool claimed;              /* exclusive mode: a client waits to run here */
+        struct holder *lease_head; /* exclusive mode: the first one that lacks only the lease */
         bool contested;            /* a client waits, or did a moment ago */
         bool oversubscribed;       /* not all allocated memory fits, or did not a moment ago */
         /* When the flag of that name ends; 0: its condition still holds. */
@@ -218,9 +244,9 @@ struct gpu {
         struct recent gib_ns;      /* times to move a GiB */
         uint64_t gib_guess_ns;     /* that time, if none is measured */
         uint64_t handoff_since_ns; /* when the current hand-off began; 0: there is none */
-        sched_client for_whom;     /* the beneficiary of the current hand-off */
+        struct holder *for_whom;   /* the beneficiary of the current hand-off */
         uint64_t handoffs;
-        uint64_t quantum_ns; /* the longest turn of the client that was granted a lease last */
+        uint64_t quantum_ns; /* the longest turn of the holder that was granted a lease last */
 
         /* fair.c */
         struct division users;
@@ -232,10 +258,10 @@ struct gpu {
         int64_t floor_ns;       /* time that lower priorities may claim now */
 };
 
-/* A place in the queue. A client can have two places: one for unevictable bytes, one for the right
- * to run. */
+/* A place in the queue: of a holder for the right to run, or of a client for unevictable bytes. */
 struct entry {
-        struct client *c;
+        struct holder *h;
+        struct client *c; /* it waits for unevictable bytes; NULL: h waits to run */
         int priority;
         unsigned kind;       /* an enum wait_kind; within a priority the smallest goes first */
         int64_t debt_ns;     /* then the smallest debt; 0: none */
@@ -269,6 +295,8 @@ struct sched {
         unsigned clients; /* number of the highest slot ever used, plus one */
         unsigned free;    /* no slot below this one is free */
         struct client *client;
+        struct holder *holder;    /* array of clients_max */
+        uint64_t passes;          /* number of the current pass */
         struct client **attached; /* array of clients_max for each GPU */
         struct entry *order;      /* array of 2 * clients_max */
         unsigned n_order;
@@ -282,10 +310,25 @@ struct sched {
         for (uint32_t _left = (c)->gpus; _left && ((v) = (unsigned)__builtin_ctz(_left), 1); \
              _left &= _left - 1)
 
+/* Iterates over every client of holder h. The caller declares c. */
+#define FOR_EACH_CLIENT_OF(h, c) for ((c) = (h)->first; (c); (c) = (c)->next)
+
+/* Iterates over every client of holder h that uses the GPU. The caller declares c. */
+#define FOR_EACH_CLIENT_OF_ON(h, number, c)          \
+        for ((c) = (h)->first; (c); (c) = (c)->next) \
+                if ((c)->accounts[number].attached)
+
 /* Iterates over every client that is attached to the GPU. The caller declares c. */
 #define FOR_EACH_CLIENT_ON(s, number, c) \
         for (unsigned _at = 0;           \
              _at < (s)->gpu[number].n_clients && ((c) = (s)->gpu[number].clients[_at], 1); _at++)
+
+/* Iterates over every holder that uses the GPU. The caller declares h. */
+#define FOR_EACH_HOLDER_ON(s, number, h)                                                           \
+        for (unsigned _at = 0;                                                                     \
+             _at < (s)->gpu[number].n_clients && ((h) = (s)->gpu[number].clients[_at]->holder, 1); \
+             _at++)                                                                                \
+                if (!_at || (s)->gpu[number].clients[_at - 1]->holder != (h))
 
 /* Iterates over the GPUs that this event may change. The caller declares v, an unsigned. */
 #define FOR_EACH_TOUCHED_GPU(s, v)                                                              \
@@ -322,16 +365,16 @@ static inline sched_client client_id(const struct sched *s, const struct client 
         return (uint64_t)c->generation << 32 | (uint64_t)(c - s->client);
 }
 
-/* True if memory of this GPU is being handed over to c. */
-static inline bool gpu_hands_to(const struct sched *s, const struct gpu *g, const struct client *c)
+/* True if memory of this GPU is being handed over to h. */
+static inline bool gpu_hands_to(const struct gpu *g, const struct holder *h)
 {
-        return g->handoff_since_ns && g->for_whom == client_id(s, c);
+        return g->handoff_since_ns && g->for_whom == h;
 }
 
-/* True if c has restored too slowly, and waits behind all others for a time. */
-static inline bool client_comes_last(const struct sched *s, const struct client *c)
+/* True if h has restored too slowly, and waits behind all others for a time. */
+static inline bool holder_comes_last(const struct sched *s, const struct holder *h)
 {
-        return s->now_ns < c->last_until_ns;
+        return s->now_ns < h->last_until_ns;
 }
 
 static inline uint64_t add_sat(uint64_t a, uint64_t b)
@@ -349,39 +392,47 @@ static inline void wake_at(struct sched *s, uint64_t ns)
         s->wake_ns = MIN(s->wake_ns, ns);
 }
 
-static inline bool client_unpreemptible(const struct sched *s, const struct client *c)
+static inline bool holder_unpreemptible(const struct sched *s, const struct holder *h)
 {
-        return c->stands || s->now_ns < c->unpreemptible_until_ns;
+        return h->stands || s->now_ns < h->unpreemptible_until_ns;
 }
 
-/* True if c cannot be made to give anything now: its movable bytes count as unevictable. */
+/* True if c cannot be made to give anything now: its movable bytes count as unevictable. A client
+ * that is late makes its whole holder so. */
 static inline bool client_immovable(const struct sched *s, const struct client *c)
 {
-        return c->lost || c->overdue || client_unpreemptible(s, c);
+        return c->lost || c->holder->overdue || holder_unpreemptible(s, c->holder);
 }
 
-/* True if exclusive mode waits for c to return its lease: not for a client that cannot be asked, or
+/* True if c is part of a turn: it runs, or others of its holder do, and nobody has asked them to
+ * give way. */
+static inline bool client_in_turn(const struct client *c)
+{
+        return c->holder->lease && (c->lease || !c->holder->draining);
+}
+
+/* True if exclusive mode waits for h to return its lease: not for one that cannot be asked, or
  * that is frozen. */
-static inline bool client_bars(const struct client *c)
+static inline bool holder_bars(const struct holder *h)
 {
-        return c->lease && !c->lost && !c->overdue && !c->stands;
+        return h->lease && !h->overdue && !h->stands;
 }
 
-static inline int client_rank(const struct client *c)
+static inline int holder_rank(const struct holder *h)
 {
-        return c->promoted ? INT_MAX : c->priority;
+        return h->promoted ? INT_MAX : h->priority;
 }
 
-static inline bool client_outranks(const struct client *a, const struct client *b)
+static inline bool holder_outranks(const struct holder *a, const struct holder *b)
 {
-        return client_rank(a) > client_rank(b);
+        return holder_rank(a) > holder_rank(b);
 }
 
 static inline unsigned client_flags(const struct sched *s, const struct client *c)
 {
         return (c->overdue ? SCHED_OVERDUE : 0) | (c->lost ? SCHED_LOST : 0) |
                (c->detached ? SCHED_DETACHED : 0) | (c->poisoned ? SCHED_POISONED : 0) |
-               (client_unpreemptible(s, c) ? SCHED_UNPREEMPTIBLE : 0);
+               (holder_unpreemptible(s, c->holder) ? SCHED_UNPREEMPTIBLE : 0);
 }
 
 /* ---- the bytes of an account ---- */
@@ -423,13 +474,15 @@ static inline uint64_t account_commit(const struct account *a)
         return sub_sat(a->commit_held, a->exported);
 }
 
-/* Returns the bytes that must be backed before c can run on, at most c's commit. A client that has
- * asked to run on one GPU needs its memory on its other GPUs, too. */
+/* Returns the bytes that must be backed before c can run on, at most c's commit. The memory of all
+ * clients of a holder is there when it runs, on all their GPUs. */
 static inline uint64_t account_need(const struct client *c, const struct account *a)
 {
         if (a->run)
                 return MIN(a->need, a->commit_held);
-        return c->lease ? 0 : MIN(a->usage.allocated, a->commit_held);
+        if (c->lease || (c->holder->lease && !c->waiting))
+                return 0;
+        return MIN(a->usage.allocated, a->commit_held);
 }
 
 /* ---- ledger.c ---- */
@@ -446,6 +499,10 @@ uint64_t account_missing(const struct client *c, const struct account *a);
 /* Returns the high-water mark of c's bytes, halved with each MARK_HALF_LIFE_NS of running. */
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a);
 uint64_t client_run_ns(const struct sched *s, const struct client *c);
+/* Returns the sum of account_commit() over the clients of h. */
+uint64_t ledger_commit(const struct holder *h, unsigned gpu);
+/* Returns the bytes that cannot be moved now, without those of h. */
+uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const struct holder *h);
 uint64_t ledger_free(const struct gpu *g);
 /* An eviction begins, or the last part of a restore: it is timed. */
 void ledger_begin_move(const struct sched *s, struct account *a);
@@ -457,7 +514,7 @@ uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t 
 uint64_t ledger_host_spilled(const struct sched *s);
 /* Returns the most bytes that may be spilled to the host. */
 uint64_t ledger_host_budget(const struct sched *s);
-bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct account *a,
+bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,
                         uint64_t commit);
 
 void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct sched_usage *u);
@@ -477,28 +534,47 @@ void ledger_set_unevictable_measured(struct sched *s, struct client *c, unsigned
 void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus);
 void touch_end(struct sched *s, struct sched_actions *out);
 
+/* ---- holder.c ---- */
+struct holder *holder_new(struct sched *s, unsigned slot, uint32_t uid, int priority);
+void holder_add(struct holder *h, struct client *c);
+/* Takes c out of its holder, which ends with its last client. */
+void holder_remove(struct sched *s, struct client *c);
+/* Draws the consequences of what one of its clients did, except for waiting. */
+void holder_update(struct sched *s, struct holder *h);
+/* Begins a lease, without a client yet. */
+void holder_begin(struct sched *s, struct holder *h);
+/* Lets c take part in the lease of its holder. */
+void holder_grant(struct sched *s, struct client *c);
+/* Asks all clients of h with a lease to drain. */
+void holder_revoke(struct sched *s, struct holder *h, unsigned gpu);
+/* Finds out which clients of h ask to run, and so whether h waits. */
+void holder_update_waiting(struct sched *s, struct holder *h);
+
 /* ---- turns.c ---- */
-/* Returns the length of c's longest turn. */
-uint64_t turns_quantum(const struct sched *s, const struct client *c);
-void turns_begin(struct sched *s, struct client *c);
-bool turns_over(const struct sched *s, const struct client *c);
-uint64_t turns_floor_wait(const struct sched *s, const struct client *c);
+/* Returns the length of h's longest turn. */
+uint64_t turns_quantum(const struct sched *s, const struct holder *h);
+void turns_begin(struct sched *s, struct holder *h);
+bool turns_over(const struct sched *s, const struct holder *h);
+uint64_t turns_floor_wait(const struct sched *s, const struct holder *h);
 bool turns_before(const struct entry *a, const struct entry *b);
-/* Returns the place of a waiting client in the queue. */
-struct entry turns_wanted(const struct sched *s, struct client *c);
-/* Returns the place that a client with a lease would have in the queue. During its turn it has no
+/* Returns the place of a waiting holder in the queue. */
+struct entry turns_wanted(const struct sched *s, struct holder *h);
+/* Returns the place that a holder with a lease would have in the queue. During its turn it has no
  * debt. It asks for the rest of its turn, or of its burst if that ends first (habits_left()). */
-struct entry turns_held(const struct sched *s, struct client *c, const struct client *other);
+struct entry turns_held(const struct sched *s, struct holder *h, const struct holder *other);
 
 /* ---- habits.c ---- */
-void habits_rest(const struct sched *s, struct client *c);
-void habits_work(const struct sched *s, struct client *c);
-uint64_t habits_burst(const struct sched *s, const struct client *c);
-uint64_t habits_left(const struct sched *s, const struct client *c, const struct client *other);
-uint64_t habits_release(const struct client *c, uint64_t cost);
+void habits_rest(const struct sched *s, struct holder *h);
+void habits_work(const struct sched *s, struct holder *h);
+/* Returns how long h has computed in all. */
+uint64_t habits_run_ns(const struct sched *s, const struct holder *h);
+void habits_count(const struct sched *s, struct holder *h);
+uint64_t habits_burst(const struct sched *s, const struct holder *h);
+uint64_t habits_left(const struct sched *s, const struct holder *h, const struct holder *other);
+uint64_t habits_release(const struct holder *h, uint64_t cost);
 void recent_note(struct recent *r, uint64_t ns); /* 0 counts as 1 */
-void habits_note_handoff(struct client *c, uint64_t ns);
-uint64_t habits_handoff_cost(const struct sched *s, const struct client *c);
+void habits_note_handoff(struct holder *h, uint64_t ns);
+uint64_t habits_handoff_cost(const struct sched *s, const struct holder *h);
 
 /* ---- policy.c ---- */
 void policy_sort(struct sched *s);
@@ -506,28 +582,28 @@ void policy_reclaim(struct sched *s, unsigned gpu);
 /* Makes idle clients give up so many bytes of this GPU, less the bytes already being returned. */
 void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes);
 void policy_reclaim_lease(struct sched *s, unsigned gpu);
-void policy_revoke(struct sched *s, struct client *v, unsigned gpu);
 
 /* ---- fair.c ---- */
-void fair_join(struct sched *s, struct client *c, uint32_t uid);
-void fair_leave(struct client *c);
-void fair_detach(struct sched *s, struct client *c, unsigned gpu);
-/* Says that c began or ceased to wait or to hold a lease. */
-void fair_update(struct sched *s, struct client *c);
+void fair_join(struct sched *s, struct holder *h, uint32_t uid);
+void fair_leave(struct holder *h);
+/* Ends h's part in the division of a GPU's time. */
+void fair_detach(struct sched *s, struct holder *h, unsigned gpu);
+/* Says that h began or ceased to wait or to have a lease. */
+void fair_update(struct sched *s, struct holder *h);
 void fair_bill(struct sched *s, unsigned gpu);
 /* Sets what part of the card's bill each client will pay from now on. */
 void fair_weigh(struct sched *s, unsigned gpu);
 
-/* The service above the mean: of c's user among all users, and of c among its user's clients. The
- * worst of c's GPUs counts. */
+/* The service above the mean: of h's user among all users, and of h among its user's holders. The
+ * worst of h's GPUs counts. */
 struct lag {
-        int64_t user_ns, client_ns;
+        int64_t user_ns, holder_ns;
 };
-struct lag fair_lag(const struct sched *s, const struct client *c);
-uint64_t fair_wait(const struct sched *s, const struct client *c);
-/* Returns the time until the floor of c's GPUs has time for so long a turn. UINT64_MAX: nobody
+struct lag fair_lag(const struct sched *s, const struct holder *h);
+uint64_t fair_wait(const struct sched *s, const struct holder *h);
+/* Returns the time until the floor of h's GPUs has time for so long a turn. UINT64_MAX: nobody
  * there has a higher priority. */
-uint64_t fair_floor_wait(const struct sched *s, const struct client *c, uint64_t turn_ns);
+uint64_t fair_floor_wait(const struct sched *s, const struct holder *h, uint64_t turn_ns);
 uint64_t fair_credit_wait(const struct sched *s, const struct gpu *g, uint64_t cost_ns);
 void fair_spend(struct gpu *g, uint64_t cost_ns);
 
@@ -545,19 +621,16 @@ void unevictable_done(struct client *c, bool *wanted);
 void unevictable_serve(struct sched *s, struct client *c);
 /* Takes back the unallocated part of commits above cap. */
 void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap);
-void settle_grant(struct sched *s, struct client *c);
-/* True if there would be room for c once every client that can be asked gave way.
+/* True if there would be room for h once every client that can be asked gave way.
  * without_foreign: as if there were no foreign processes. */
-bool settle_fits(const struct sched *s, const struct client *c, bool without_foreign);
-void client_update_waiting(struct sched *s, struct client *c);
+bool settle_fits(const struct sched *s, const struct holder *h, bool without_foreign);
 /* Updates c's state, flags and times. */
 void client_refresh(struct sched *s, struct client *c);
-void client_new_ticket(struct sched *s, struct client *c);
 
 /* ---- foreign.c ---- */
-/* True if c waits and would have room without foreign processes. */
-bool foreign_blocks(const struct sched *s, const struct client *c);
-void foreign_stuck(struct sched *s, struct client *c);
+/* True if h waits and would have room without foreign processes. */
+bool foreign_blocks(const struct sched *s, const struct holder *h);
+void foreign_stuck(struct sched *s, struct holder *h);
 
 /* ---- actions.c ---- */
 void actions_mark(struct sched *s, struct client *c);

@@ -21,12 +21,18 @@ static struct sums recompute(const struct sched *s, unsigned gpu)
                 r.charged += account_charge(a);
                 r.unevictable += account_unevictable(a);
                 r.committed += account_commit(a);
-                r.commit_max = MAX(r.commit_max, account_commit(a));
                 if (client_immovable(s, c))
                         r.immovable += account_movable(a);
                 else if (c->draining || account_held(a) > a->limit)
                         r.busy = true;
-                if (client_bars(c))
+        }
+        for (unsigned i = 0; i < s->config.clients_max; i++) {
+                const struct holder *h = &s->holder[i];
+
+                if (!(h->gpus & UINT32_C(1) << gpu) || !h->first)
+                        continue;
+                r.commit_max = MAX(r.commit_max, ledger_commit(h, gpu));
+                if (holder_bars(h))
                         r.leases++;
         }
         return r;
@@ -48,7 +54,7 @@ static const char *check_gpu(const struct sched *s, unsigned gpu)
                 return "invariant 1: more is charged than the card has";
         if (r.commit_max + r.unevictable > gpu_usable(g) + g->promise_over &&
             (!g->promise_over || r.commit_max + r.unevictable > g->total - gpu_headroom(g)))
-                return "invariant 0: a client may allocate more than could ever be made resident";
+                return "invariant 0: a holder may allocate more than could ever be made resident";
         return NULL;
 }
 
@@ -79,20 +85,46 @@ static const char *check_account(const struct sched *s, const struct client *c, 
         return NULL;
 }
 
-/* True if all that c needs is on its cards: c must run unless a known reason prevents it. */
-static bool ready(const struct sched *s, const struct client *c)
+/* True if all that h needs is on its cards: h must run unless a known reason prevents it. */
+static bool ready(const struct sched *s, const struct holder *h)
 {
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                const struct account *a = &c->accounts[gpu];
+        FOR_EACH_GPU_OF (h, gpu) {
+                const struct client *c;
 
-                if (account_missing(c, a) || !account_resident(c, a))
-                        return false;
-                if (s->gpu[gpu].head && client_outranks(s->gpu[gpu].head, c))
+                FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                        const struct account *a = &c->accounts[gpu];
+
+                        if (account_missing(c, a) || !account_resident(c, a))
+                                return false;
+                }
+                if (s->gpu[gpu].head && holder_outranks(s->gpu[gpu].head, h))
                         return false;
         }
         return true;
+}
+
+static const char *check_holder(const struct sched *s, const struct holder *h)
+{
+        const struct client *c;
+        bool leased = false;
+
+        FOR_EACH_CLIENT_OF (h, c) {
+                if (c->holder != h || !c->used)
+                        return "a holder has a client that is none of its own";
+                if (c->lost || !c->lease)
+                        continue;
+                leased = true;
+                if (c->lease != h->lease)
+                        return "a client runs with a lease that its holder has not";
+        }
+        if (h->lease && !leased)
+                return "a holder has a lease that none of its clients has";
+        if (s->config.mode == SCHED_MODE_AUTO && h->waiting && !h->lease && !h->stuck &&
+            ready(s, h))
+                return "invariant 4: a holder that has all it needs was not granted a lease";
+        return NULL;
 }
 
 static const char *check_client(const struct sched *s, const struct client *c)
@@ -111,29 +143,40 @@ static const char *check_client(const struct sched *s, const struct client *c)
                 if (broken)
                         return broken;
         }
-        if (s->config.mode == SCHED_MODE_AUTO && c->waiting && !c->lease && !c->stuck &&
-            ready(s, c))
-                return "invariant 4: a client that has all it needs was not granted a lease";
         return NULL;
 }
 
-/* True if c may keep its bytes although h, the head, waits: c outranks h, or c waits itself and
- * lacks bytes, perhaps on another GPU, whose head is checked in the same way. */
-static bool may_keep(const struct sched *s, const struct client *c, const struct client *h)
+static bool lacks_on(const struct holder *h, unsigned gpu)
 {
-        unsigned gpu;
+        const struct client *c;
 
-        if (client_outranks(c, h))
-                return true;
-        if (!c->waiting || c->lease || c->stuck)
-                return false;
-        if (s->config.mode == SCHED_MODE_EXCLUSIVE)
-                return true; /* c may lack only the lease */
-        FOR_EACH_GPU_OF (c, gpu) {
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
                 if (account_missing(c, &c->accounts[gpu]))
                         return true;
         }
         return false;
+}
+
+static bool lacks(const struct holder *h)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu) {
+                if (lacks_on(h, gpu))
+                        return true;
+        }
+        return false;
+}
+
+/* True if o may keep its bytes although the head waits: o outranks the head, or o waits itself and
+ * lacks bytes, perhaps on another GPU, whose head is checked in the same way. */
+static bool may_keep(const struct sched *s, const struct holder *o, const struct holder *head)
+{
+        if (holder_outranks(o, head))
+                return true;
+        if (!o->waiting || o->lease || o->stuck)
+                return false;
+        return s->config.mode == SCHED_MODE_EXCLUSIVE || lacks(o); /* or only the lease */
 }
 
 /* Checks that the head of a GPU's queue can hope: bytes are being returned, or a time is set at
@@ -141,7 +184,7 @@ static bool may_keep(const struct sched *s, const struct client *c, const struct
 static const char *check_progress(const struct sched *s, unsigned gpu)
 {
         const struct gpu *g = &s->gpu[gpu];
-        const struct client *h = g->head;
+        const struct holder *h = g->head;
 
         if (!h || s->config.mode == SCHED_MODE_OFF || recompute(s, gpu).busy)
                 return NULL;
@@ -150,8 +193,8 @@ static const char *check_progress(const struct sched *s, unsigned gpu)
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct client *c = &s->client[i];
 
-                if (c->used && c != h && c->accounts[gpu].attached &&
-                    account_charge(&c->accounts[gpu]) && may_keep(s, c, h))
+                if (c->used && c->holder != h && c->accounts[gpu].attached &&
+                    account_charge(&c->accounts[gpu]) && may_keep(s, c->holder, h))
                         return NULL;
         }
         return "invariant 4: somebody waits, and nobody is making room nor will be asked to";
@@ -161,18 +204,17 @@ static const char *check_progress(const struct sched *s, unsigned gpu)
  * card is exempt, because it takes bytes from clients early in the queue, too. */
 static const char *check_order(const struct sched *s, unsigned gpu)
 {
-        struct client *h = s->gpu[gpu].head, *c;
+        struct holder *head = s->gpu[gpu].head, *h;
         struct entry first, e;
 
-        if (!h || s->gpu[gpu].head_unevictable || h->lease || s->gpu[gpu].over ||
+        if (!head || s->gpu[gpu].head_unevictable || head->lease || s->gpu[gpu].over ||
             s->now_ns != s->settled_ns || !(s->touched & UINT32_C(1) << gpu))
                 return NULL;
-        first = turns_wanted(s, h);
-        FOR_EACH_CLIENT_ON (s, gpu, c) {
-                if (c == h || !c->waiting || c->lease || c->stuck ||
-                    !account_missing(c, &c->accounts[gpu]))
+        first = turns_wanted(s, head);
+        FOR_EACH_HOLDER_ON (s, gpu, h) {
+                if (h == head || !h->waiting || h->lease || h->stuck || !lacks_on(h, gpu))
                         continue;
-                e = turns_wanted(s, c);
+                e = turns_wanted(s, h);
                 if (e.priority > first.priority)
                         return "somebody of a lower priority is first in the queue";
                 if (e.kind == WAIT_RUN && first.kind == WAIT_RUN && turns_before(&e, &first))
@@ -202,6 +244,11 @@ const char *sched_check(const struct sched *s, uint64_t now_ns)
                 if (!s->client[i].used)
                         continue;
                 broken = check_client(s, &s->client[i]);
+                if (broken)
+                        return broken;
+        }
+        for (unsigned i = 0; i < s->config.clients_max && !restarting; i++) {
+                broken = s->holder[i].first ? check_holder(s, &s->holder[i]) : NULL;
                 if (broken)
                         return broken;
         }

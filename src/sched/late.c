@@ -12,7 +12,7 @@ static bool outstanding(const struct client *c, const struct account *a, const s
                 return false; /* c has been sent no LIMIT yet */
         if (account_held(a) > a->limit || a->commit_held > a->commit || a->unsure || a->evicting)
                 return true;
-        if (!c->waiting || c->lease || a->usage.backed >= MIN(need, a->limit))
+        if (!c->holder->waiting || c->lease || a->usage.backed >= MIN(need, a->limit))
                 return false;
         return a->limit >= need || a->limit - a->usage.backed >= gpu_extent(g);
 }
@@ -22,14 +22,14 @@ static bool outstanding(const struct client *c, const struct account *a, const s
  * runs. A frozen client need not answer. */
 static bool asked(const struct sched *s, const struct client *c)
 {
-        return c->lease && c->revoke_due_ns && !c->stands &&
-               (c->draining || c->overdue || s->gpu[c->revoke_gpu].wanted);
+        return c->lease && c->revoke_due_ns && !c->holder->stands &&
+               (c->draining || c->overdue || s->gpu[c->holder->revoke_gpu].wanted);
 }
 
 /* Once nobody has waited for a while, the next REVOKE is a first one again. */
 static void forget_old_revoke(const struct sched *s, struct client *c)
 {
-        const struct gpu *g = &s->gpu[c->revoke_gpu];
+        const struct gpu *g = &s->gpu[c->holder->revoke_gpu];
 
         if (c->revoke_due_ns && !c->draining && !c->overdue && !g->contested && !g->wanted &&
             s->now_ns >= c->revoke_due_ns)
@@ -37,12 +37,12 @@ static void forget_old_revoke(const struct sched *s, struct client *c)
 }
 
 /* Nobody waits for an overdue client whose drains fail, so no head asks it. */
-static void ask_again(struct sched *s, struct client *c)
+static void ask_again(struct sched *s, struct holder *h)
 {
-        const uint64_t when = MAX(c->retry_ns, c->unpreemptible_until_ns);
+        const uint64_t when = MAX(h->retry_ns, h->unpreemptible_until_ns);
 
         if (s->now_ns >= when)
-                policy_revoke(s, c, c->revoke_gpu);
+                holder_revoke(s, h, h->revoke_gpu);
         else
                 wake_at(s, when);
 }
@@ -59,11 +59,12 @@ void late_answer(struct client *c, struct account *a, uint32_t sequence)
 }
 
 /* Takes the room back into which an overdue client moves its memory too slowly. Once it has
- * acknowledged that, others get the room. The lost time is on its bill. It waits again, last of
- * all, for a time that doubles with each such restore; otherwise the card would stand still for its
- * whole share. */
+ * acknowledged that, others get the room. The lost time is on its bill. Its holder waits again,
+ * last of all, for a time that doubles with each such restore; otherwise the card would stand still
+ * for its whole share. */
 static void take_room_back(struct sched *s, struct client *c)
 {
+        struct holder *h = c->holder;
         bool had_room = false;
         unsigned gpu;
 
@@ -77,15 +78,15 @@ static void take_room_back(struct sched *s, struct client *c)
                         ledger_set_limit(s, c, gpu, a->usage.backed);
                         had_room = true;
                 }
-                if (gpu_hands_to(s, g, c))
+                if (gpu_hands_to(g, h))
                         g->handoff_since_ns = 0;
         }
         if (!had_room)
                 return;
-        c->promoted = false;
-        c->last_until_ns =
-                add_sat(s->now_ns, s->config.grace_ns << MIN(c->slow_restores, DOUBLINGS_MAX));
-        c->slow_restores++;
+        h->promoted = false;
+        h->last_until_ns =
+                add_sat(s->now_ns, s->config.grace_ns << MIN(h->slow_restores, DOUBLINGS_MAX));
+        h->slow_restores++;
 }
 
 void late_check(struct sched *s)
@@ -112,8 +113,11 @@ void late_check(struct sched *s)
                         c->send_overdue = true;
                         actions_mark(s, c);
                 }
-                c->overdue = late;
-                if (late && c->waiting && !PLANTED(SLOW_KEEPS_ROOM))
+                if (late != c->overdue) {
+                        c->overdue = late;
+                        holder_update(s, c->holder);
+                }
+                if (late && c->holder->waiting && !PLANTED(SLOW_KEEPS_ROOM))
                         take_room_back(s, c);
         }
 }
@@ -121,14 +125,15 @@ void late_check(struct sched *s)
 void late_set_deadlines(struct sched *s, struct client *c)
 {
         const bool is_asked = asked(s, c);
+        struct holder *h = c->holder;
         unsigned gpu;
 
         if (c->lost)
                 return;
         if (is_asked && s->now_ns < c->revoke_due_ns)
                 wake_at(s, c->revoke_due_ns);
-        else if (is_asked && !c->draining && s->gpu[c->revoke_gpu].wanted)
-                ask_again(s, c);
+        else if (is_asked && !c->draining && s->gpu[h->revoke_gpu].wanted)
+                ask_again(s, h);
         FOR_EACH_GPU_OF (c, gpu) {
                 struct account *a = &c->accounts[gpu];
 
@@ -139,6 +144,6 @@ void late_set_deadlines(struct sched *s, struct client *c)
                 if (s->now_ns < a->due_ns)
                         wake_at(s, a->due_ns);
         }
-        if (s->now_ns < c->unpreemptible_until_ns)
-                wake_at(s, c->unpreemptible_until_ns);
+        if (s->now_ns < h->unpreemptible_until_ns)
+                wake_at(s, h->unpreemptible_until_ns);
 }

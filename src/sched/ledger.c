@@ -165,14 +165,39 @@ static uint64_t unevictable_promised(const struct sched *s, unsigned gpu)
         return sum;
 }
 
-bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct account *a,
+uint64_t ledger_commit(const struct holder *h, unsigned gpu)
+{
+        const struct client *c;
+        uint64_t sum = 0;
+
+        FOR_EACH_CLIENT_OF (h, c)
+                sum += account_commit(&c->accounts[gpu]);
+        return sum;
+}
+
+uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const struct holder *h)
+{
+        const struct client *c;
+        uint64_t sum = s->gpu[gpu].immovable;
+
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                if (client_immovable(s, c))
+                        sum -= account_movable(&c->accounts[gpu]);
+        }
+        return sum;
+}
+
+bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,
                         uint64_t commit)
 {
         const struct gpu *g = &s->gpu[gpu];
+        const struct account *a = &c->accounts[gpu];
+        const uint64_t beside = ledger_commit(c->holder, gpu) - account_commit(a);
         uint64_t unevictable = unevictable_promised(s, gpu), committed, spill;
 
-        if (commit > gpu_visible(s, g) ||
-            sub_sat(commit, MAX(a->exported, a->export_requested ? a->export_request : 0)) >
+        if (add_sat(commit, beside) > gpu_visible(s, g) ||
+            beside + sub_sat(commit,
+                             MAX(a->exported, a->export_requested ? a->export_request : 0)) >
                     sub_sat(gpu_usable(g), unevictable))
                 return false;
         if (s->config.mode == SCHED_MODE_OFF)
@@ -214,8 +239,8 @@ static void link_gpus(struct sched *s, const struct client *c)
 {
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu)
-                s->gpu[gpu].linked |= c->gpus;
+        FOR_EACH_GPU_OF (c->holder, gpu)
+                s->gpu[gpu].linked |= c->holder->gpus;
 }
 
 /* A client has left a GPU, which may have linked that GPU to others. */
@@ -229,8 +254,23 @@ static void unlink_gpu(struct sched *s, unsigned gpu)
 
                 s->gpu[other].linked = 0;
                 FOR_EACH_CLIENT_ON (s, other, c)
-                        s->gpu[other].linked |= c->gpus;
+                        s->gpu[other].linked |= c->holder->gpus;
         }
+}
+
+/* Adds c behind the last client of its holder, or at the end. */
+static void insert(struct gpu *g, struct client *c)
+{
+        unsigned at = g->n_clients;
+
+        while (at && g->clients[at - 1]->holder != c->holder)
+                at--;
+        if (!at)
+                at = g->n_clients;
+        memmove(&g->clients[at + 1], &g->clients[at],
+                (g->n_clients - at) * sizeof(struct client *));
+        g->clients[at] = c;
+        g->n_clients++;
 }
 
 void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct sched_usage *u)
@@ -239,8 +279,9 @@ void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct
         struct account *a = &c->accounts[gpu];
 
         *a = (struct account){.attached = true, .usage = clamp_usage(g, u)};
-        g->clients[g->n_clients++] = c;
+        insert(g, c);
         c->gpus |= UINT32_C(1) << gpu;
+        c->holder->gpus |= c->gpus;
         link_gpus(s, c);
         a->commit = a->commit_held = a->usage.allocated;
         a->limit = a->held = a->usage.backed;
@@ -253,6 +294,7 @@ void ledger_detach(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
         struct account *a = &c->accounts[gpu];
+        const struct client *other;
         unsigned at = 0;
 
         take_out(g, a);
@@ -263,6 +305,9 @@ void ledger_detach(struct sched *s, struct client *c, unsigned gpu)
                 (g->n_clients - at) * sizeof(struct client *));
         *a = (struct account){0};
         c->gpus &= ~(UINT32_C(1) << gpu);
+        c->holder->gpus = 0;
+        FOR_EACH_CLIENT_OF (c->holder, other)
+                c->holder->gpus |= other->gpus;
         unlink_gpu(s, gpu);
 }
 

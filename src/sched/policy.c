@@ -30,18 +30,18 @@ static void sift_down(struct entry *heap, unsigned n, unsigned i)
         }
 }
 
-/* Gives one waiting client of a lower priority a turn before everybody, if the floor has time. */
+/* Gives one waiting holder of a lower priority a turn before everybody, if the floor has time. */
 static void promote(struct sched *s, struct entry *o, unsigned n)
 {
         struct entry *best = NULL;
 
         for (unsigned i = 0; i < n; i++) {
-                struct client *c = o[i].c;
+                const struct holder *h = o[i].h;
                 uint64_t wait_ns;
 
-                if (o[i].kind == WAIT_UNEVICTABLE || c->lease || c->promoted || c->stuck)
+                if (o[i].kind == WAIT_UNEVICTABLE || h->lease || h->promoted || h->stuck)
                         continue;
-                wait_ns = MAX(turns_floor_wait(s, c), sub_sat(c->last_until_ns, s->now_ns));
+                wait_ns = MAX(turns_floor_wait(s, h), sub_sat(h->last_until_ns, s->now_ns));
                 if (wait_ns > 0 && wait_ns != UINT64_MAX)
                         wake_at(s, add_sat(s->now_ns, wait_ns));
                 else if (wait_ns == 0 && (!best || turns_before(&o[i], best)))
@@ -49,8 +49,18 @@ static void promote(struct sched *s, struct entry *o, unsigned n)
         }
         if (!best || PLANTED(NO_FLOOR))
                 return;
-        best->c->promoted = true;
-        best->priority = client_rank(best->c);
+        best->h->promoted = true;
+        best->priority = holder_rank(best->h);
+}
+
+static struct entry unevictable_entry(struct client *c)
+{
+        return (struct entry){.h = c->holder,
+                              .c = c,
+                              .priority = holder_rank(c->holder),
+                              .kind = WAIT_UNEVICTABLE,
+                              .deadline_ns = INT64_MAX, /* it interrupts no turn */
+                              .ticket = c->unevictable_ticket};
 }
 
 /* Heap sort: qsort(3) may allocate. */
@@ -61,13 +71,13 @@ void policy_sort(struct sched *s)
         unsigned n = 0;
 
         FOR_EACH_TOUCHED_CLIENT (s, c) {
+                struct holder *h = c->holder;
+
                 if (c->unevictable_ticket)
-                        o[n++] = (struct entry){.c = c,
-                                                .priority = client_rank(c),
-                                                .kind = WAIT_UNEVICTABLE,
-                                                .ticket = c->unevictable_ticket};
-                if (c->waiting)
-                        o[n++] = turns_wanted(s, c);
+                        o[n++] = unevictable_entry(c);
+                if (h->waiting && h->pass != s->passes)
+                        o[n++] = turns_wanted(s, h);
+                h->pass = s->passes;
         }
         promote(s, o, n);
         s->n_order = n;
@@ -99,7 +109,7 @@ enum victim_class {
 
 /* The demand for which a victim is chosen. */
 struct demand {
-        struct client *head; /* NULL: no client waits, the card is overdrawn */
+        struct holder *head; /* NULL: nobody waits, the card is overdrawn */
         struct entry entry;  /* the head's place in the queue */
         unsigned gpu;
         uint64_t missing;
@@ -124,18 +134,21 @@ static bool grows(const struct demand *d)
 
 /* Growth comes in pieces, but they cost as much as all memory at once: v loses its turn by the
  * first one. A program that has hardly run yet is going to fill its memory. */
-static uint64_t at_stake(const struct sched *s, const struct client *v, const struct demand *d)
+static uint64_t at_stake(const struct sched *s, const struct holder *v, const struct demand *d)
 {
-        const uint64_t backed = v->accounts[d->gpu].usage.backed;
+        const struct client *c;
+        uint64_t backed = 0;
 
         if (d->lease_only)
                 return 0;
-        if (grows(d) || (d->head && client_run_ns(s, d->head) < STARTS_NS))
+        FOR_EACH_CLIENT_OF_ON (v, d->gpu, c)
+                backed += c->accounts[d->gpu].usage.backed;
+        if (grows(d) || (d->head && habits_run_ns(s, d->head) < STARTS_NS))
                 return backed;
         return MIN(d->missing, backed);
 }
 
-static uint64_t idle_until(const struct sched *s, const struct client *v, const struct demand *d)
+static uint64_t idle_until(const struct sched *s, const struct holder *v, const struct demand *d)
 {
         uint64_t cost = 2 * gpu_move_ns(&s->gpu[d->gpu], at_stake(s, v, d));
         uint64_t wait =
@@ -143,17 +156,17 @@ static uint64_t idle_until(const struct sched *s, const struct client *v, const 
 
         if (cost == 0)
                 wait = 0;
-        /* A higher-priority client keeps its memory between two bursts of work. */
-        if (d->head && client_outranks(v, d->head))
+        /* A holder of a higher priority keeps its memory between two bursts of work. */
+        if (d->head && holder_outranks(v, d->head))
                 wait = MAX(wait, MAX(cost, habits_handoff_cost(s, v)));
         return add_sat(v->last_active_ns, wait);
 }
 
-/* True if the waiting client r->c is behind the head. Sets its place in the queue. */
+/* True if the waiting holder of r->c is behind the head. Sets its place in the queue. */
 static bool is_behind(struct sched *s, struct victim *r, const struct demand *d)
 {
-        r->entry = turns_wanted(s, r->c);
-        return !d->head || r->c->stuck || turns_before(&d->entry, &r->entry);
+        r->entry = turns_wanted(s, r->c->holder);
+        return !d->head || r->c->holder->stuck || turns_before(&d->entry, &r->entry);
 }
 
 /* The head may interrupt turns if its burst is known to be short and it has no debt. Sets from when
@@ -177,12 +190,12 @@ static void judge_head(struct sched *s, struct demand *d)
 /* True if the head interrupts v's turn: its deadline is earlier. */
 static bool is_interrupted(struct sched *s, struct victim *r, const struct demand *d)
 {
-        const struct client *v = r->c;
+        struct holder *v = r->c->holder;
         const uint64_t at_ns = MAX(v->granted_ns + s->config.quantum_min_ns, d->credit_ns);
 
         if (!d->interrupts || (v->idle && s->config.idle_release_ns))
                 return false;
-        r->entry = turns_held(s, r->c, d->head);
+        r->entry = turns_held(s, v, d->head);
         if (d->entry.deadline_ns + (int64_t)habits_handoff_cost(s, v) >= r->entry.deadline_ns) {
                 if (!v->idle) /* its burst may outlast what is expected of it */
                         wake_at(s, add_sat(s->now_ns, add_sat(habits_left(s, v, d->head), 1)));
@@ -193,11 +206,11 @@ static bool is_interrupted(struct sched *s, struct victim *r, const struct deman
         return s->now_ns >= at_ns;
 }
 
-/* Judges a client that runs, of no other priority than the head. If its turn is over, and it comes
+/* Judges a holder that runs, of no other priority than the head. If its turn is over, and it comes
  * before the head again, it begins another one. */
 static void judge_turn(struct sched *s, struct victim *r, const struct demand *d)
 {
-        struct client *v = r->c;
+        struct holder *v = r->c->holder;
         struct entry held;
 
         if (turns_over(s, v)) {
@@ -215,9 +228,11 @@ static void judge_turn(struct sched *s, struct victim *r, const struct demand *d
                 wake_at(s, v->turn_end_ns);
 }
 
-static struct victim judge_leased(struct sched *s, struct client *v, const struct demand *d)
+/* Judges a client whose holder has a turn: all clients of the holder give way, or none. */
+static struct victim judge_in_turn(struct sched *s, struct client *c, const struct demand *d)
 {
-        struct victim r = {.c = v, .class = VICTIM_NONE};
+        struct victim r = {.c = c, .class = VICTIM_NONE};
+        struct holder *v = c->holder;
         uint64_t idle_end;
 
         if (v->draining)
@@ -236,7 +251,7 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
                 }
                 wake_at(s, idle_end);
         }
-        if (d->head && client_outranks(v, d->head)) {
+        if (d->head && holder_outranks(v, d->head)) {
                 if (v->promoted)
                         wake_at(s, v->turn_end_ns);
                 return r;
@@ -248,9 +263,9 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
                 r.class = VICTIM_STALLED;
                 return r;
         }
-        if (d->head && client_outranks(d->head, v)) {
+        if (d->head && holder_outranks(d->head, v)) {
                 r.class = VICTIM_LOWER;
-                r.key = (uint64_t)((int64_t)client_rank(v) - INT_MIN);
+                r.key = (uint64_t)((int64_t)holder_rank(v) - INT_MIN);
                 return r;
         }
         judge_turn(s, &r, d);
@@ -260,34 +275,35 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
 static struct victim judge(struct sched *s, struct client *v, const struct demand *d)
 {
         const struct account *a = &v->accounts[d->gpu];
+        const struct holder *h = v->holder;
         struct victim r = {.c = v, .class = VICTIM_NONE};
         uint64_t idle_end;
 
-        if (v == d->head || client_immovable(s, v))
+        if (h == d->head || client_immovable(s, v))
                 return r;
-        if (d->foreign && (v->waiting || (v->lease && !v->idle) || a->usage.backed <= a->exported))
+        if (d->foreign && (h->waiting || (h->lease && !h->idle) || a->usage.backed <= a->exported))
                 return r;
-        if (v->lease) {
+        if (client_in_turn(v)) {
                 if (!d->lease_only && a->limit <= a->exported)
                         return r;
-                return judge_leased(s, v, d);
+                return judge_in_turn(s, v, d);
         }
         if (d->lease_only || a->limit <= a->exported)
                 return r;
-        if (v->waiting && !is_behind(s, &r, d))
+        if (h->waiting && !is_behind(s, &r, d))
                 return r; /* clients before the head keep their bytes even if they just drained */
-        if (v->yielding && !d->foreign) {
+        if (h->yielding && !d->foreign) {
                 r.class = VICTIM_YIELDING;
-        } else if (v->waiting) {
+        } else if (h->waiting) {
                 r.class = VICTIM_WAITER;
         } else {
-                idle_end = idle_until(s, v, d);
+                idle_end = idle_until(s, h, d);
                 if (s->now_ns < idle_end) {
                         wake_at(s, idle_end);
                         return r;
                 }
                 r.class = VICTIM_IDLE;
-                r.key = v->last_active_ns;
+                r.key = h->last_active_ns;
         }
         return r;
 }
@@ -332,24 +348,6 @@ static struct victim choose(struct sched *s, const struct demand *d)
         return best;
 }
 
-void policy_revoke(struct sched *s, struct client *v, unsigned gpu)
-{
-        unsigned other, doublings = MIN(v->drain_failures, DOUBLINGS_MAX);
-
-        v->draining = true;
-        v->yielding = true;
-        FOR_EACH_GPU_OF (v, other)
-                s->gpu[other].drains = true;
-        v->send_revoke = true;
-        v->revoke_patience_ns = s->config.patience_ns << doublings;
-        /* A failed drain does not prolong the time in which the client must give way. */
-        if (!v->revoke_due_ns)
-                v->revoke_due_ns =
-                        add_sat(s->now_ns, add_sat(v->revoke_patience_ns, s->config.grace_ns));
-        v->revoke_gpu = gpu;
-        actions_mark(s, v);
-}
-
 /* ---- making room ---- */
 
 /* Returns the bytes below which a cut of c's limit would cost work: the backed bytes; for a running
@@ -361,9 +359,14 @@ static uint64_t slack_floor(const struct sched *s, const struct client *c, const
 
         if (c->lease)
                 soon = c->idle ? a->usage.allocated : account_mark(s, c, a);
-        else if (c->waiting)
+        else if (c->holder->waiting)
                 soon = MAX(account_need(c, a), a->reserve);
         return MAX(a->usage.backed, soon);
+}
+
+static bool lacks(const struct client *c, const struct account *a)
+{
+        return a->unevictable_requested || a->export_requested || account_missing(c, a);
 }
 
 static void trim(struct sched *s, struct demand *d)
@@ -376,7 +379,7 @@ static void trim(struct sched *s, struct demand *d)
 
                 if (!d->missing)
                         return;
-                if (c == d->head || c->lost || c->overdue)
+                if (c->lost || c->holder->overdue || (c->holder == d->head && lacks(c, a)))
                         continue;
                 floor = MAX(slack_floor(s, c, a), a->exported);
                 slack = MIN(d->missing, sub_sat(a->limit, floor));
@@ -401,7 +404,7 @@ static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
                 const struct account *a = &c->accounts[gpu];
                 uint64_t on_the_way;
 
-                if (c->lost || c->overdue)
+                if (c->lost || c->holder->overdue)
                         continue;
                 on_the_way = sub_sat(account_held(a), a->limit);
                 sum += on_the_way;
@@ -410,17 +413,6 @@ static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
         }
         *ret_busy = busy;
         return sum;
-}
-
-static struct entry head_entry(struct sched *s, struct client *c, bool unevictable)
-{
-        if (unevictable)
-                return (struct entry){.c = c,
-                                      .priority = client_rank(c),
-                                      .kind = WAIT_UNEVICTABLE,
-                                      .deadline_ns = INT64_MAX, /* it interrupts no turn */
-                                      .ticket = c->unevictable_ticket};
-        return turns_wanted(s, c);
 }
 
 void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes)
@@ -442,8 +434,8 @@ static void yield(struct sched *s, unsigned gpu)
         v = choose(s, &d);
         if (v.class == VICTIM_NONE)
                 return;
-        if (v.c->lease) {
-                policy_revoke(s, v.c, gpu);
+        if (client_in_turn(v.c)) {
+                holder_revoke(s, v.c->holder, gpu);
                 return;
         }
         a = &v.c->accounts[gpu];
@@ -466,16 +458,28 @@ static uint64_t draining(const struct sched *s, unsigned gpu)
         return sum;
 }
 
+/* Returns those of them that are of h. */
+static uint64_t draining_of(const struct holder *h, unsigned gpu)
+{
+        const struct client *c;
+        uint64_t sum = 0;
+
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                if (c->draining)
+                        sum += givable(&c->accounts[gpu]);
+        }
+        return sum;
+}
+
 /* A hand-off that interrupts a turn costs credit. */
 static void handoff_begins(struct sched *s, const struct demand *d, enum victim_class class)
 {
         struct gpu *g = &s->gpu[d->gpu];
-        struct client *head = d->head;
 
-        if (!head || g->handoff_since_ns)
+        if (!d->head || g->handoff_since_ns)
                 return;
         g->handoff_since_ns = MAX(s->now_ns, UINT64_C(1));
-        g->for_whom = client_id(s, head);
+        g->for_whom = d->head;
         if (class >= VICTIM_LOWER)
                 fair_spend(g, gpu_move_ns(g, d->missing));
 }
@@ -485,7 +489,7 @@ static void handoff_begins(struct sched *s, const struct demand *d, enum victim_
  * many bytes that is beyond the missing ones. */
 static uint64_t growth_ahead(const struct demand *d)
 {
-        return grows(d) ? sub_sat(d->head->accounts[d->gpu].grown, d->missing) : 0;
+        return grows(d) ? sub_sat(d->head->on[d->gpu].grown, d->missing) : 0;
 }
 
 /* Takes the missing bytes from a client without a lease, and up to so many ahead of growth. */
@@ -495,8 +499,8 @@ static void take(struct sched *s, struct demand *d, struct client *v, uint64_t *
         const uint64_t bytes = MIN(givable(a), d->missing + *ahead);
 
         if (grows(d)) {
-                d->head->accounts[d->gpu].grown += bytes;
-                d->head->accounts[d->gpu].ahead += bytes;
+                d->head->on[d->gpu].grown += bytes;
+                d->head->on[d->gpu].ahead += bytes;
         }
         *ahead -= sub_sat(bytes, d->missing);
         d->missing = sub_sat(d->missing, bytes);
@@ -519,7 +523,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         if (request > gpu_usable(g)) {
                 d.head = NULL;
         } else if (g->head) {
-                d.entry = head_entry(s, g->head, g->head_unevictable);
+                d.entry = g->head_unevictable ? unevictable_entry(g->head_unevictable)
+                                              : turns_wanted(s, g->head);
                 request = add_sat(request, g->head_missing);
         }
         d.missing = sub_sat(request, gpu_usable(g));
@@ -527,7 +532,7 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         if (!d.missing && !busy && g->yield && !g->head)
                 yield(s, gpu);
         d.missing = sub_sat(d.missing, draining(s, gpu));
-        if (d.missing && d.head && !g->head_unevictable && client_comes_last(s, d.head)) {
+        if (d.missing && d.head && !g->head_unevictable && holder_comes_last(s, d.head)) {
                 wake_at(s, d.head->last_until_ns);
                 return;
         }
@@ -539,28 +544,28 @@ void policy_reclaim(struct sched *s, unsigned gpu)
                 if (v.class == VICTIM_NONE)
                         return;
                 handoff_begins(s, &d, v.class);
-                if (v.c->lease) {
-                        policy_revoke(s, v.c, gpu);
-                        d.missing = sub_sat(d.missing, givable(&v.c->accounts[gpu]));
+                if (client_in_turn(v.c)) {
+                        holder_revoke(s, v.c->holder, gpu);
+                        d.missing = sub_sat(d.missing, draining_of(v.c->holder, gpu));
                 } else {
                         take(s, &d, v.c, &ahead);
                 }
         }
 }
 
-/* Returns the latest of several lease holders. All but the longest holder give way when the mode
- * has changed or several clients came back running. */
-static struct client *surplus_lease(struct sched *s, unsigned gpu)
+/* Returns the latest of several leases. All but the oldest give way when the mode has changed or
+ * several clients came back running. */
+static struct holder *surplus_lease(struct sched *s, unsigned gpu)
 {
-        struct client *latest = NULL, *c;
+        struct holder *latest = NULL, *h;
 
-        FOR_EACH_CLIENT_ON (s, gpu, c) {
-                if (!c->lease || client_immovable(s, c))
+        FOR_EACH_HOLDER_ON (s, gpu, h) {
+                if (!h->lease || h->overdue || holder_unpreemptible(s, h))
                         continue;
-                if (s->now_ns < c->retry_ns)
-                        wake_at(s, c->retry_ns);
-                else if (!latest || c->lease > latest->lease)
-                        latest = c;
+                if (s->now_ns < h->retry_ns)
+                        wake_at(s, h->retry_ns);
+                else if (!latest || h->lease > latest->lease)
+                        latest = h;
         }
         return latest;
 }
@@ -571,6 +576,7 @@ void policy_reclaim_lease(struct sched *s, unsigned gpu)
         struct gpu *g = &s->gpu[gpu];
         struct demand d = {.gpu = gpu, .head = g->lease_head, .lease_only = true};
         struct victim v = {.class = VICTIM_NONE};
+        struct holder *h;
         bool busy;
 
         if (s->config.mode != SCHED_MODE_EXCLUSIVE || (g->leases < 2 && !d.head))
@@ -579,14 +585,15 @@ void policy_reclaim_lease(struct sched *s, unsigned gpu)
         if (busy)
                 return;
         if (g->leases > 1) {
-                v.c = surplus_lease(s, gpu);
+                h = surplus_lease(s, gpu);
         } else {
                 d.entry = turns_wanted(s, g->lease_head);
                 judge_head(s, &d);
                 v = choose(s, &d);
+                h = v.c ? v.c->holder : NULL;
         }
-        if (!v.c)
+        if (!h)
                 return;
         handoff_begins(s, &d, v.class);
-        policy_revoke(s, v.c, gpu);
+        holder_revoke(s, h, gpu);
 }

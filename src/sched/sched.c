@@ -56,7 +56,8 @@ struct sched *sched_new(const struct sched_config *config)
         s->order = calloc(s->config.clients_max, 2 * sizeof(*s->order));
         s->dirty = calloc(s->config.clients_max, sizeof(*s->dirty));
         s->user = calloc(s->config.clients_max, sizeof(*s->user));
-        if (!s->client || !s->attached || !s->order || !s->dirty || !s->user) {
+        s->holder = calloc(s->config.clients_max, sizeof(*s->holder));
+        if (!s->client || !s->attached || !s->order || !s->dirty || !s->user || !s->holder) {
                 sched_free(s);
                 errno = ENOMEM;
                 return NULL;
@@ -75,6 +76,7 @@ void sched_free(struct sched *s)
         free(s->order);
         free(s->dirty);
         free(s->user);
+        free(s->holder);
         free(s);
 }
 
@@ -85,7 +87,7 @@ static uint32_t one_gpu(unsigned gpu)
 
 static uint32_t gpus_of(const struct client *c)
 {
-        return c ? c->gpus : 0;
+        return c ? c->holder->gpus : 0;
 }
 
 static struct client *find(const struct sched *s, sched_client id)
@@ -104,13 +106,13 @@ static struct account *find_account(struct client *c, unsigned gpu)
         return gpu < SCHED_GPUS_MAX && c->accounts[gpu].attached ? &c->accounts[gpu] : NULL;
 }
 
-/* Returns the GPUs of c and of the earlier records of its process. */
+/* Returns the GPUs of c's holder and of those of the earlier records of its process. */
 static uint32_t gpus_with_earlier(const struct sched *s, const struct client *c)
 {
         uint32_t gpus = 0;
 
         for (; c; c = c->previous ? find(s, c->previous) : NULL)
-                gpus |= c->gpus;
+                gpus |= c->holder->gpus;
         return gpus;
 }
 
@@ -220,11 +222,9 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
         *c = (struct client){.used = true,
                              .generation = generation,
                              .dirty = dirty,
-                             .priority = priority,
-                             .last_active_ns = s->now_ns,
                              .since_ns = s->now_ns,
                              .clock_ns = s->now_ns};
-        fair_join(s, c, uid);
+        holder_add(holder_new(s, slot, uid, priority), c);
         s->transitions.state[SCHED_STATES][SCHED_IDLE]++;
         *ret_id = client_id(s, c);
         return 0;
@@ -257,20 +257,27 @@ int sched_client_returned(struct sched *s, sched_client id, sched_client previou
         return 0;
 }
 
+static void drop_account(struct sched *s, struct client *c, unsigned gpu)
+{
+        struct holder *h = c->holder;
+
+        ledger_detach(s, c, gpu);
+        if (!(h->gpus & UINT32_C(1) << gpu))
+                fair_detach(s, h, gpu);
+}
+
 static void drop_accounts(struct sched *s, struct client *c)
 {
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                fair_detach(s, c, gpu);
-                ledger_detach(s, c, gpu);
-        }
+        FOR_EACH_GPU_OF (c, gpu)
+                drop_account(s, c, gpu);
 }
 
 /* Ends the record of a client whose accounts are gone or taken over. */
 static void forget(struct sched *s, struct client *c)
 {
-        fair_leave(c);
+        holder_remove(s, c);
         s->transitions.state[c->state][SCHED_STATES]++;
         c->used = false;
         s->free = MIN(s->free, (unsigned)(c - s->client));
@@ -283,10 +290,8 @@ static void take_over(struct sched *s, struct client *c, unsigned gpu)
         struct client *p;
 
         while (*link && (p = find(s, *link))) {
-                if (p->accounts[gpu].attached) {
-                        fair_detach(s, p, gpu);
-                        ledger_detach(s, p, gpu);
-                }
+                if (p->accounts[gpu].attached)
+                        drop_account(s, p, gpu);
                 if (p->gpus) {
                         link = &p->previous;
                 } else {
@@ -319,7 +324,7 @@ static struct turn former_turn(const struct sched *s, const struct client *c)
 
         for (sched_client id = c->previous; id && (p = find(s, id)); id = p->previous)
                 if (p->lease)
-                        return (struct turn){true, p->granted_ns, p->turn_end_ns};
+                        return (struct turn){true, p->holder->granted_ns, p->holder->turn_end_ns};
         return (struct turn){0};
 }
 
@@ -328,13 +333,14 @@ static struct turn former_turn(const struct sched *s, const struct client *c)
  * client could jump the queue, or get a new turn, by connecting anew. */
 static void come_back_running(struct sched *s, struct client *c, const struct turn *former)
 {
-        settle_grant(s, c);
-        if (former->known) {
-                c->granted_ns = former->granted_ns;
-                c->turn_end_ns = former->turn_end_ns;
-        } else {
-                c->turn_end_ns = s->now_ns;
+        struct holder *h = c->holder;
+
+        if (!h->lease) {
+                holder_begin(s, h);
+                h->granted_ns = former->known ? former->granted_ns : h->granted_ns;
+                h->turn_end_ns = former->known ? former->turn_end_ns : s->now_ns;
         }
+        holder_grant(s, c);
 }
 
 int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
@@ -365,12 +371,12 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         }
         if (at->running && !c->lease && !evicts(c)) {
                 come_back_running(s, c, &former);
-                c->idle = at->idle;
+                c->idle = c->holder->idle = at->idle;
         } else if (at->run || (at->running && !c->lease)) {
                 a->run = true;
                 a->need = a->usage.allocated;
         }
-        client_update_waiting(s, c);
+        holder_update_waiting(s, c->holder);
         touch_end(s, out);
         return 0;
 }
@@ -394,7 +400,7 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
         late_answer(c, a, limit_sequence);
         a->need = MIN(a->need, a->usage.allocated); /* a waiting client can free memory */
         c->poisoned = flags & SCHED_POISONED;
-        client_update_waiting(s, c);
+        holder_update_waiting(s, c->holder);
         touch_end(s, out);
         return 0;
 }
@@ -460,8 +466,8 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         a->run = w->run;
         a->need = w->need;
         if (PLANTED(ASKING_IS_WORK))
-                c->last_active_ns = s->now_ns;
-        client_update_waiting(s, c);
+                c->holder->last_active_ns = s->now_ns;
+        holder_update_waiting(s, c->holder);
         touch_end(s, out);
         return 0;
 }
@@ -519,13 +525,9 @@ int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idl
         touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
-        if (c->lease && c->lease == lease && c->idle != idle) {
+        if (c->lease && c->lease == lease) {
                 c->idle = idle;
-                c->last_active_ns = s->now_ns;
-                if (idle)
-                        habits_rest(s, c);
-                else
-                        habits_work(s, c);
+                holder_update(s, c->holder);
         }
         touch_end(s, out);
         return 0;
@@ -540,22 +542,14 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && (c->lease == lease || PLANTED(STALE_LEASE))) {
-                if (c->draining) {
-                        c->handoffs++;
-                        s->gpu[c->revoke_gpu].handoffs++;
-                }
-                if (!c->idle)
-                        c->last_active_ns = s->now_ns;
+                struct holder *h = c->holder;
+                const bool asked = c->draining;
+
                 c->lease = 0;
-                c->draining = c->idle = c->stands = c->promoted = false;
-                c->drain_failures = 0;
-                /* A client that waited for growth now waits for its turn, behind the clients for
-                 * which it made way. */
-                if (c->waiting)
-                        client_new_ticket(s, c);
-                else
-                        habits_rest(s, c);
-                fair_update(s, c);
+                c->draining = c->idle = c->stands = false;
+                c->handoffs += asked;
+                holder_update(s, h);
+                s->gpu[h->revoke_gpu].handoffs += asked && !h->lease;
         }
         touch_end(s, out);
         return 0;
@@ -565,28 +559,29 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
                               uint64_t now_ns, struct sched_actions *out)
 {
         struct client *c = find(s, id);
-        unsigned doublings;
 
         (void)after_ns; /* the scheduler knows the patience that it gave the client */
         touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && c->lease == lease && c->draining) {
-                c->draining = c->yielding = false;
-                c->drain_failures++;
+                c->draining = false;
+                c->holder->failed = true;
                 if (PLANTED(FAILURE_IS_ANSWER))
                         c->revoke_due_ns = 0;
-                doublings = MIN(c->drain_failures, DOUBLINGS_MAX);
-                c->retry_ns = s->now_ns + (s->config.patience_ns << doublings);
-                if (c->drain_failures % DRAIN_FAILURES_MAX == 0)
-                        c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
-                s->gpu[c->revoke_gpu].handoff_since_ns = 0; /* a failed drain measures nothing */
+                holder_update(s, c->holder);
         }
         touch_end(s, out);
         return 0;
 }
 
-/* Thawing resets the failures: drains that failed because the client was frozen predict nothing. */
+/* Drains that failed because the client was frozen predict nothing. */
+static void forgive(struct client *c)
+{
+        c->holder->drain_failures = 0;
+        c->holder->retry_ns = c->revoke_due_ns = 0;
+}
+
 int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
                         struct sched_actions *out)
 {
@@ -595,11 +590,10 @@ int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t 
         touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
-        if (c->stands && !stands) {
-                c->drain_failures = 0;
-                c->retry_ns = c->revoke_due_ns = 0;
-        }
+        if (c->stands && !stands)
+                forgive(c);
         c->stands = stands && c->lease;
+        holder_update(s, c->holder);
         touch_end(s, out);
         return 0;
 }
@@ -627,7 +621,7 @@ int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t 
                 a->run = true;
                 a->need = MAX(a->need, a->usage.allocated);
         }
-        client_update_waiting(s, c);
+        holder_update_waiting(s, c->holder);
         touch_end(s, out);
         return 0;
 }
@@ -642,7 +636,7 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 if (PLANTED(LOST_NOT_CHARGED))
                         drop_accounts(s, c);
                 c->lost = true;
-                c->waiting = c->draining = c->overdue = c->yielding = c->promoted = false;
+                c->draining = c->overdue = false;
                 c->unevictable_ticket = 0;
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
@@ -651,7 +645,8 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                                 a->commit_requested = a->top_up = false;
                         a->reserve = 0;
                 }
-                fair_update(s, c);
+                holder_update(s, c->holder);
+                holder_update_waiting(s, c->holder);
                 client_refresh(s, c);
         }
         touch_end(s, out);
@@ -698,7 +693,6 @@ void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns)
                 if (!c->used)
                         continue;
                 put_off(&c->revoke_due_ns, ns, UINT64_MAX);
-                put_off(&c->give_back_ns, ns, UINT64_MAX);
                 FOR_EACH_GPU_OF (c, gpu) {
                         put_off(&c->accounts[gpu].due_ns, ns, UINT64_MAX);
                         put_off(&c->accounts[gpu].unevictable_since_ns, ns, now_ns);
@@ -706,6 +700,8 @@ void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns)
                         put_off(&c->accounts[gpu].spare_asked_ns, ns, now_ns);
                 }
         }
+        for (unsigned i = 0; i < s->config.clients_max; i++)
+                put_off(&s->holder[i].give_back_ns, ns, UINT64_MAX);
 }
 
 void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)

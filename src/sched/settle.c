@@ -4,41 +4,38 @@
 
 /* ---- the state before anything is given ---- */
 
-static bool beneficiary_waits(const struct sched *s, const struct gpu *g)
-{
-        uint32_t slot = (uint32_t)g->for_whom;
-        const struct client *c = slot < s->clients ? &s->client[slot] : NULL;
-
-        return c && c->used && client_id(s, c) == g->for_whom && c->waiting;
-}
-
 static void survey_gpu(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
+        const struct holder *h = NULL;
         const struct client *c;
 
         g->immovable = 0;
         g->drains = false;
         g->allocated = g->ahead = 0;
         g->leases = 0;
-        g->wanted = g->lower_waits = g->claimed = g->head_unevictable = false;
+        g->wanted = g->lower_waits = g->claimed = false;
         g->top_priority = INT32_MIN;
         g->head = g->lease_head = NULL;
+        g->head_unevictable = NULL;
         g->head_missing = 0;
         FOR_EACH_CLIENT_ON (s, gpu, c) {
                 const struct account *a = &c->accounts[gpu];
 
                 if (client_immovable(s, c))
                         g->immovable += account_movable(a);
-                g->drains |= c->draining || (c->overdue && a->evicting);
+                g->drains |= c->draining || (c->holder->overdue && a->evicting);
                 g->allocated += a->usage.allocated;
-                if (c->lease && !turns_over(s, c) && !client_immovable(s, c))
-                        g->ahead += a->ahead;
-                if (client_bars(c) && !(PLANTED(DRAINING_IS_GONE) && c->draining))
+                if (c->holder == h)
+                        continue;
+                h = c->holder;
+                if (h->lease && !turns_over(s, h) && !h->overdue && !holder_unpreemptible(s, h))
+                        g->ahead += h->on[gpu].ahead;
+                if (holder_bars(h) && !(PLANTED(DRAINING_IS_GONE) && h->draining))
                         g->leases++;
-                g->top_priority = MAX(g->top_priority, c->priority);
+                g->top_priority = MAX(g->top_priority, h->priority);
         }
-        if (g->handoff_since_ns && !beneficiary_waits(s, g))
+        if (g->handoff_since_ns && !g->for_whom->waiting)
                 g->handoff_since_ns = 0;
 }
 
@@ -50,6 +47,20 @@ static void survey(struct sched *s)
                 survey_gpu(s, gpu);
 }
 
+static uint64_t commit_max(const struct sched *s, unsigned gpu)
+{
+        const struct holder *h = NULL;
+        const struct client *c;
+        uint64_t max = 0, sum = 0;
+
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
+                sum = (c->holder == h ? sum : 0) + account_commit(&c->accounts[gpu]);
+                h = c->holder;
+                max = MAX(max, sum);
+        }
+        return max;
+}
+
 /* Notes how far use exceeds the capacity before this event grants anything. */
 static void note_excess(struct sched *s)
 {
@@ -57,10 +68,8 @@ static void note_excess(struct sched *s)
 
         FOR_EACH_TOUCHED_GPU (s, gpu) {
                 struct gpu *g = &s->gpu[gpu];
-                const struct client *c;
-                g->commit_max = 0;
-                FOR_EACH_CLIENT_ON (s, gpu, c)
-                        g->commit_max = MAX(g->commit_max, account_commit(&c->accounts[gpu]));
+
+                g->commit_max = commit_max(s, gpu);
                 g->over = sub_sat(g->charged, gpu_usable(g));
                 g->promise_over = sub_sat(g->commit_max + g->unevictable, gpu_usable(g));
         }
@@ -94,9 +103,10 @@ static void answer_commits(struct sched *s, struct client *c)
                 } else if (a->commit_request == a->commit) {
                         a->limit_dirty = true; /* the client seems not to know its commit */
                         actions_mark(s, c);
-                } else if (ledger_commit_fits(s, gpu, a, a->commit_request)) {
+                } else if (ledger_commit_fits(s, gpu, c, a->commit_request)) {
                         ledger_set_commit(s, c, gpu, a->commit_request);
-                        s->gpu[gpu].commit_max = MAX(s->gpu[gpu].commit_max, account_commit(a));
+                        s->gpu[gpu].commit_max =
+                                MAX(s->gpu[gpu].commit_max, ledger_commit(c->holder, gpu));
                         a->top_up = true;
                 } else {
                         refuse_commit(s, c, a);
@@ -106,87 +116,92 @@ static void answer_commits(struct sched *s, struct client *c)
 
 /* Takes back the unallocated part of commits above cap before a client uses it: the card has become
  * smaller, or its unevictable bytes have grown. */
-void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
+static void trim_commits_of(struct sched *s, struct holder *h, unsigned gpu, uint64_t cap)
 {
+        uint64_t excess = 0;
         struct client *c;
 
-        FOR_EACH_CLIENT_ON (s, gpu, c) {
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c)
+                excess += sub_sat(c->accounts[gpu].commit, c->accounts[gpu].exported);
+        excess = sub_sat(excess, cap);
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
                 struct account *a = &c->accounts[gpu];
-                uint64_t floor = MAX(cap + a->exported, a->usage.allocated);
+                const uint64_t cut = MIN(excess, sub_sat(a->commit, a->usage.allocated));
 
-                if (c->lost || a->commit <= floor)
+                if (c->lost || !cut)
                         continue;
-                ledger_set_commit(s, c, gpu, floor);
-                s->again |= c->waiting && a->reserve > floor; /* the client waits for less now */
+                excess -= cut;
+                ledger_set_commit(s, c, gpu, a->commit - cut);
+                s->again |= h->waiting && a->reserve > a->commit; /* it waits for less now */
         }
+}
+
+void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
+{
+        struct holder *h;
+
+        FOR_EACH_HOLDER_ON (s, gpu, h)
+                trim_commits_of(s, h, gpu, cap);
 }
 
 /* ---- room to run ---- */
 
-/* If there is no room for c even when every client gives way, bytes kept for c would be wasted:
- * other clients could use them. */
-bool settle_fits(const struct sched *s, const struct client *c, bool without_foreign)
+/* If there is no room for h even when every other one gives way, bytes kept for h would be wasted:
+ * others could use them. */
+bool settle_fits(const struct sched *s, const struct holder *h, bool without_foreign)
 {
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                const struct account *a = &c->accounts[gpu];
+        FOR_EACH_GPU_OF (h, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
-                uint64_t need = account_need(c, a);
-                uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
-                uint64_t usable = gpu_usable(g);
+                uint64_t usable = gpu_usable(g), needs = 0;
+                const struct client *c;
+                bool lacks = false;
 
                 if (without_foreign)
                         usable = sub_sat(g->total, gpu_headroom(g));
-                if (need > a->limit &&
-                    add_sat(sub_sat(need, a->exported), g->unevictable + others) > usable)
+                FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                        const struct account *a = &c->accounts[gpu];
+                        const uint64_t need = account_need(c, a);
+
+                        lacks |= need > a->limit;
+                        needs += sub_sat(need, a->exported);
+                }
+                if (lacks &&
+                    add_sat(needs, g->unevictable + ledger_immovable_beside(s, gpu, h)) > usable)
                         return false;
         }
         return true;
 }
 
-void settle_grant(struct sched *s, struct client *c)
+static void grant(struct sched *s, struct holder *h)
 {
-        unsigned gpu;
+        struct client *c;
 
-        c->lease = ++s->leases;
-        c->revoke_due_ns = c->last_until_ns = 0;
-        c->slow_restores = 0;
-        c->last_active_ns = s->now_ns;
-        c->idle = c->restoring = c->waiting = c->yielding = false;
-        c->send_grant = true;
-        actions_mark(s, c);
-        FOR_EACH_GPU_OF (c, gpu) {
-                struct gpu *g = &s->gpu[gpu];
-
-                c->accounts[gpu].run = false;
-                c->accounts[gpu].reserve = 0;
-                g->leases++;
-                if (gpu_hands_to(s, g, c)) {
-                        habits_note_handoff(c, s->now_ns - g->handoff_since_ns);
-                        g->handoff_since_ns = 0;
-                }
+        holder_begin(s, h);
+        FOR_EACH_CLIENT_OF (h, c) {
+                if (c->waiting)
+                        holder_grant(s, c);
         }
-        turns_begin(s, c);
-        fair_update(s, c);
+        holder_update_waiting(s, h);
 }
 
 /* Exclusive mode grants leases strictly in queue order. Otherwise resident clients could overtake
  * another client for ever. */
-static bool lease_is_free(struct sched *s, struct client *c)
+static bool lease_is_free(struct sched *s, struct holder *h)
 {
         bool is_free = true;
         unsigned gpu;
 
         if (s->config.mode != SCHED_MODE_EXCLUSIVE)
                 return true;
-        FOR_EACH_GPU_OF (c, gpu) {
+        FOR_EACH_GPU_OF (h, gpu) {
                 struct gpu *g = &s->gpu[gpu];
 
                 if (g->claimed)
                         is_free = false;
                 else if (g->leases) {
-                        g->lease_head = c;
+                        g->lease_head = h;
                         g->wanted = true;
                         is_free = false;
                 }
@@ -194,35 +209,42 @@ static bool lease_is_free(struct sched *s, struct client *c)
         return is_free;
 }
 
-static bool outranked(const struct sched *s, const struct client *c)
+static bool outranked(const struct sched *s, const struct holder *h)
 {
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                const struct client *h = s->gpu[gpu].head;
+        FOR_EACH_GPU_OF (h, gpu) {
+                const struct holder *head = s->gpu[gpu].head;
 
-                if (h && client_outranks(h, c))
+                if (head && holder_outranks(head, h))
                         return true;
         }
         return false;
 }
 
-/* A client's room is measured by its high-water mark. By its present use, a client between two
+/* The room of a client is measured by its high-water mark. By its present use, a client between two
  * peaks would be admitted beside another client that its next peak evicts. The room does not count
  * bytes of clients that cannot be asked. */
-static void set_reserve(struct sched *s, struct client *c)
+static void set_reserve(struct sched *s, struct holder *h)
 {
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                struct account *a = &c->accounts[gpu];
+        FOR_EACH_GPU_OF (h, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
-                uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
-                uint64_t room = sub_sat(gpu_usable(g), g->unevictable + others);
+                uint64_t room =
+                        sub_sat(gpu_usable(g), g->unevictable + ledger_immovable_beside(s, gpu, h));
+                struct client *c;
 
-                a->reserve = 0;
-                if (!c->lease && !c->stuck && !c->overdue && s->config.mode != SCHED_MODE_OFF)
+                FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                        struct account *a = &c->accounts[gpu];
+
+                        a->reserve = 0;
+                        if (h->lease || h->stuck || h->overdue || c->lost ||
+                            s->config.mode == SCHED_MODE_OFF)
+                                continue;
                         a->reserve = MIN(MIN(account_mark(s, c, a), a->commit), room + a->exported);
+                        room = sub_sat(room, sub_sat(a->reserve, a->exported));
+                }
         }
 }
 
@@ -251,60 +273,51 @@ static void keep_what_it_holds(struct sched *s, struct client *c)
                         continue;
                 ledger_set_limit(s, c, gpu, held);
                 /* Otherwise c would be asked for the same bytes again before it could answer. */
-                c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
+                c->holder->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
         }
 }
 
-/* True if c wants bytes but has never answered. Granted bytes stay charged until an answer gives
- * them back, so a client gets no more bytes before it has acknowledged its first LIMIT. */
-static bool asks_and_never_answers(const struct client *c)
+/* True if h wants bytes for a client that has never answered. Granted bytes stay charged until an
+ * answer gives them back, so a client gets no more bytes before it has acknowledged its first
+ * LIMIT. */
+static bool asks_and_never_answers(const struct holder *h)
 {
+        const struct client *c;
         unsigned gpu;
 
-        if (c->answers)
-                return false;
-        FOR_EACH_GPU_OF (c, gpu) {
-                const struct account *a = &c->accounts[gpu];
+        FOR_EACH_CLIENT_OF (h, c) {
+                if (c->answers)
+                        continue;
+                FOR_EACH_GPU_OF (c, gpu) {
+                        const struct account *a = &c->accounts[gpu];
 
-                if (account_need(c, a) > a->limit)
-                        return true;
+                        if (account_need(c, a) > a->limit)
+                                return true;
+                }
         }
         return false;
 }
 
-/* Gives c the bytes that are free and not kept for clients before it, and the lease once it has all
- * that it needs. */
-static void serve_run(struct sched *s, struct client *c)
+/* Gives h the bytes of this GPU that are free and not kept for others before it. Returns true if it
+ * then has all that it needs there. */
+static bool give_bytes(struct sched *s, struct holder *h, unsigned gpu)
 {
+        struct gpu *g = &s->gpu[gpu];
+        const bool kept = g->head;
+        struct client *c;
+        uint64_t lacks = 0;
         bool ready = true;
-        unsigned gpu;
 
-        if (c->overdue)
-                keep_what_it_holds(s, c);
-        c->stuck = c->overdue || asks_and_never_answers(c) || !settle_fits(s, c, false);
-        set_reserve(s, c);
-        FOR_EACH_GPU_OF (c, gpu) {
-                struct gpu *g = &s->gpu[gpu];
-
-                g->wanted |= account_missing(c, &c->accounts[gpu]) > 0;
-                g->lower_waits |= c->priority < g->top_priority;
-        }
-        if (c->stuck) {
-                foreign_stuck(s, c);
-                return;
-        }
-        c->give_back_ns = 0;
-        FOR_EACH_GPU_OF (c, gpu) {
-                struct gpu *g = &s->gpu[gpu];
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
                 struct account *a = &c->accounts[gpu];
                 uint64_t missing = account_missing(c, a), give;
 
-                if (missing && !g->head) {
+                if (missing && !kept) {
                         give = MIN(missing, ledger_available(g, a));
                         /* Bytes that were freed ahead of growth are of more use for that. */
-                        if (give < missing && !c->lease && !gpu_hands_to(s, g, c))
+                        if (give < missing && !h->lease && !gpu_hands_to(g, h))
                                 give = sub_sat(give, g->ahead);
-                        a->ahead = sub_sat(a->ahead, give);
+                        h->on[gpu].ahead = sub_sat(h->on[gpu].ahead, give);
                         if (give) {
                                 ledger_set_limit(s, c, gpu, a->limit + give);
                                 c->restoring = true;
@@ -313,75 +326,86 @@ static void serve_run(struct sched *s, struct client *c)
                         if (give && !missing) /* from now on it waits for nobody */
                                 ledger_begin_move(s, a);
                 }
-                if (missing) {
-                        ready = false;
-                        if (!g->head) {
-                                g->head = c;
-                                g->head_missing = missing;
-                        }
-                } else if (!c->lease && !account_resident(c, a)) {
+                lacks += missing;
+                if (!missing && !c->lease && (c->waiting || !h->lease) && !account_resident(c, a)) {
                         ready = false;
                         c->restoring = true;
                 }
         }
-        if (c->lease) {
-                FOR_EACH_GPU_OF (c, gpu) {
-                        c->accounts[gpu].top_up |= c->accounts[gpu].run;
-                }
-                client_update_waiting(s, c);
-        } else if (ready && !outranked(s, c) && lease_is_free(s, c)) {
-                settle_grant(s, c);
-        } else {
-                FOR_EACH_GPU_OF (c, gpu) {
-                        s->gpu[gpu].claimed = true;
-                }
+        if (lacks && !kept) {
+                g->head = h;
+                g->head_missing = lacks;
         }
+        return ready && !lacks;
 }
 
-void client_new_ticket(struct sched *s, struct client *c)
+/* True if all that c needs is on its GPUs. */
+static bool is_resident(const struct client *c)
 {
-        c->ticket = ++s->tickets;
-        c->restoring = c->stuck = false;
-}
-
-/* Ends a wait: c has the bytes that it lacked, or no longer asks for them. */
-static void stop_waiting(struct sched *s, struct client *c)
-{
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (c, gpu)
-                c->accounts[gpu].reserve = 0;
-        /* Past its turn's end c was served in queue order, so a new turn begins. */
-        if (c->waiting && c->lease && turns_over(s, c))
-                turns_begin(s, c);
-        if (!c->lease)
-                c->promoted = false;
-        c->waiting = c->restoring = c->stuck = false;
-}
-
-void client_update_waiting(struct sched *s, struct client *c)
-{
-        bool wants = false;
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                struct account *a = &c->accounts[gpu];
+                const struct account *a = &c->accounts[gpu];
 
-                if (a->run && c->lease && !account_missing(c, a))
-                        a->run = false;
-                wants |= a->run;
+                if (account_missing(c, a) || !account_resident(c, a))
+                        return false;
         }
-        if (!wants) {
-                stop_waiting(s, c);
-        } else if (!c->waiting) {
-                client_new_ticket(s, c);
-                c->waiting = true;
+        return true;
+}
+
+/* During a lease, clients of h grow, or come to take part in it. */
+static void serve_in_turn(struct sched *s, struct holder *h)
+{
+        struct client *c;
+        unsigned gpu;
+
+        FOR_EACH_CLIENT_OF (h, c) {
+                if (c->lease) {
+                        FOR_EACH_GPU_OF (c, gpu)
+                                c->accounts[gpu].top_up |= c->accounts[gpu].run;
+                } else if (c->waiting && !h->draining && is_resident(c)) {
+                        holder_grant(s, c);
+                }
         }
-        if (c->waiting)
-                habits_work(s, c);
-        else if (!c->lease)
-                habits_rest(s, c);
-        fair_update(s, c);
+        holder_update_waiting(s, h);
+}
+
+/* Gives h bytes, and the lease once it has all that it needs. */
+static void serve_run(struct sched *s, struct holder *h)
+{
+        bool ready = true;
+        struct client *c;
+        unsigned gpu;
+
+        FOR_EACH_CLIENT_OF (h, c) {
+                if (c->overdue)
+                        keep_what_it_holds(s, c);
+        }
+        h->stuck = h->overdue || asks_and_never_answers(h) || !settle_fits(s, h, false);
+        set_reserve(s, h);
+        FOR_EACH_GPU_OF (h, gpu) {
+                struct gpu *g = &s->gpu[gpu];
+
+                FOR_EACH_CLIENT_OF_ON (h, gpu, c)
+                        g->wanted |= account_missing(c, &c->accounts[gpu]) > 0;
+                g->lower_waits |= h->priority < g->top_priority;
+        }
+        if (h->stuck) {
+                foreign_stuck(s, h);
+                return;
+        }
+        h->give_back_ns = 0;
+        FOR_EACH_GPU_OF (h, gpu)
+                ready &= give_bytes(s, h, gpu);
+        if (h->lease) {
+                serve_in_turn(s, h);
+        } else if (ready && !outranked(s, h) && lease_is_free(s, h)) {
+                grant(s, h);
+        } else {
+                FOR_EACH_GPU_OF (h, gpu) {
+                        s->gpu[gpu].claimed = true;
+                }
+        }
 }
 
 /* ---- the last steps for each client ---- */
@@ -449,7 +473,7 @@ static enum sched_throttle throttle_of(const struct sched *s, const struct clien
                         return SCHED_THROTTLE_SHORT;
                 if (s->config.mode == SCHED_MODE_OFF)
                         continue;
-                if (c->priority < g->top_priority)
+                if (c->holder->priority < g->top_priority)
                         return SCHED_THROTTLE_SHORT;
                 if (g->oversubscribed)
                         throttle = SCHED_THROTTLE_AHEAD;
@@ -469,7 +493,7 @@ static enum sched_state state_of(const struct client *c)
                 if (a->evicting && account_held(a) > a->limit)
                         return SCHED_EVICTING;
         }
-        if (c->waiting)
+        if (c->waiting || c->restoring)
                 return c->restoring ? SCHED_RESTORING : SCHED_WAITING;
         return c->unevictable_ticket ? SCHED_WAITING : SCHED_IDLE;
 }
@@ -515,6 +539,7 @@ void client_refresh(struct sched *s, struct client *c)
 {
         enter_state(s, c);
         account_time(s, c);
+        habits_count(s, c->holder);
 }
 
 static void finish(struct sched *s)
@@ -525,8 +550,8 @@ static void finish(struct sched *s)
                 enum sched_throttle throttle;
                 unsigned gpu;
 
-                if (!c->draining)
-                        c->yielding = false;
+                if (!c->holder->draining)
+                        c->holder->yielding = false;
                 FOR_EACH_GPU_OF (c, gpu) {
                         if (c->accounts[gpu].top_up)
                                 top_up(s, c, gpu);
@@ -548,6 +573,7 @@ static void pass(struct sched *s)
         unsigned gpu;
 
         s->again = false;
+        s->passes++;
         s->wake_ns = UINT64_MAX;
         if (s->now_ns < s->restart_until_ns) {
                 /* The ledger is incomplete: nothing is granted, and no client is asked. */
@@ -568,7 +594,7 @@ static void pass(struct sched *s)
                 if (s->order[i].kind == WAIT_UNEVICTABLE)
                         unevictable_serve(s, s->order[i].c);
                 else
-                        serve_run(s, s->order[i].c);
+                        serve_run(s, s->order[i].h);
         }
         FOR_EACH_TOUCHED_GPU (s, gpu) {
                 struct gpu *g = &s->gpu[gpu];

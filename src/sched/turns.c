@@ -1,4 +1,4 @@
-/* turns.c: owns the length of turns and the order in which clients are served. Must never change a
+/* turns.c: owns the length of turns and the order in which holders are served. Must never change a
  * byte count. */
 #include "sched/internal.h"
 
@@ -8,7 +8,7 @@
 
 /* Hand-offs may cost handoff_permille (p) of the time, so a turn lasts (1000 - p) / p times the
  * cost of a hand-off. */
-uint64_t turns_quantum(const struct sched *s, const struct client *c)
+uint64_t turns_quantum(const struct sched *s, const struct holder *h)
 {
         const struct sched_config *config = &s->config;
         const uint64_t p = config->handoff_permille;
@@ -17,40 +17,40 @@ uint64_t turns_quantum(const struct sched *s, const struct client *c)
         if (config->quantum_ns)
                 return config->quantum_ns;
         /* Limiting the cost first keeps the product small; the clamp would limit it anyway. */
-        cost_ns = MIN(habits_handoff_cost(s, c), config->quantum_max_ns);
+        cost_ns = MIN(habits_handoff_cost(s, h), config->quantum_max_ns);
         return clamp_u64(cost_ns / p * (1000 - p), config->quantum_min_ns, config->quantum_max_ns);
 }
 
-/* Returns how long c's next turn may last. */
-static uint64_t next_turn(const struct sched *s, const struct client *c, uint64_t longest)
+/* Returns how long h's next turn may last. */
+static uint64_t next_turn(const struct sched *s, const struct holder *h, uint64_t longest)
 {
-        const uint64_t burst = habits_burst(s, c);
+        const uint64_t burst = habits_burst(s, h);
 
         return burst ? clamp_u64(burst, MIN(s->config.quantum_min_ns, longest), longest) : longest;
 }
 
-void turns_begin(struct sched *s, struct client *c)
+void turns_begin(struct sched *s, struct holder *h)
 {
-        const uint64_t longest = turns_quantum(s, c);
+        const uint64_t longest = turns_quantum(s, h);
         unsigned gpu;
 
-        c->granted_ns = s->now_ns;
-        c->turn_end_ns = add_sat(s->now_ns, longest);
-        FOR_EACH_GPU_OF (c, gpu) {
-                c->accounts[gpu].grown = c->accounts[gpu].ahead = 0;
+        h->granted_ns = s->now_ns;
+        h->turn_end_ns = add_sat(s->now_ns, longest);
+        FOR_EACH_GPU_OF (h, gpu) {
+                h->on[gpu].grown = h->on[gpu].ahead = 0;
                 s->gpu[gpu].quantum_ns = longest;
         }
 }
 
-bool turns_over(const struct sched *s, const struct client *c)
+bool turns_over(const struct sched *s, const struct holder *h)
 {
-        return s->now_ns >= c->turn_end_ns;
+        return s->now_ns >= h->turn_end_ns;
 }
 
-/* Returns the time until the floor has time for c's next turn. */
-uint64_t turns_floor_wait(const struct sched *s, const struct client *c)
+/* Returns the time until the floor has time for h's next turn. */
+uint64_t turns_floor_wait(const struct sched *s, const struct holder *h)
 {
-        return fair_floor_wait(s, c, add_sat(turns_quantum(s, c), habits_handoff_cost(s, c)));
+        return fair_floor_wait(s, h, add_sat(turns_quantum(s, h), habits_handoff_cost(s, h)));
 }
 
 /* ---- in which order ---- */
@@ -70,73 +70,73 @@ bool turns_before(const struct entry *a, const struct entry *b)
 
 static int64_t deadline(const struct lag *lag, uint64_t turn_ns)
 {
-        return lag->user_ns + lag->client_ns + (int64_t)MIN(turn_ns, TURN_MAX_NS);
+        return lag->user_ns + lag->holder_ns + (int64_t)MIN(turn_ns, TURN_MAX_NS);
 }
 
-/* Returns c's place in the queue for a turn of so many ns. A debt of up to the longest turn counts
+/* Returns h's place in the queue for a turn of so many ns. A debt of up to the longest turn counts
  * as none: otherwise a long burst would delay the next short one. */
-static struct entry place(const struct sched *s, struct client *c, const struct lag *lag,
+static struct entry place(const struct sched *s, struct holder *h, const struct lag *lag,
                           uint64_t longest, uint64_t turn_ns)
 {
         struct entry e = {
-                .c = c, .priority = client_rank(c), .kind = WAIT_RUN, .ticket = c->ticket};
+                .h = h, .priority = holder_rank(h), .kind = WAIT_RUN, .ticket = h->ticket};
 
-        if (client_comes_last(s, c)) {
+        if (holder_comes_last(s, h)) {
                 e.priority = INT_MIN;
         } else if (lag->user_ns > (int64_t)longest) {
                 e.debt_ns = lag->user_ns;
-                e.deadline_ns = lag->client_ns;
-        } else if (lag->client_ns > (int64_t)longest) {
+                e.deadline_ns = lag->holder_ns;
+        } else if (lag->holder_ns > (int64_t)longest) {
                 e.debt_ns = 1; /* before users with a debt, after everybody else */
-                e.deadline_ns = lag->client_ns;
+                e.deadline_ns = lag->holder_ns;
         } else {
                 e.deadline_ns = deadline(lag, turn_ns);
         }
         return e;
 }
 
-struct entry turns_held(const struct sched *s, struct client *c, const struct client *other)
+struct entry turns_held(const struct sched *s, struct holder *h, const struct holder *other)
 {
-        const struct lag lag = fair_lag(s, c);
-        const uint64_t longest = turns_quantum(s, c);
-        struct entry e = place(s, c, &lag, longest, next_turn(s, c, longest));
+        const struct lag lag = fair_lag(s, h);
+        const uint64_t longest = turns_quantum(s, h);
+        struct entry e = place(s, h, &lag, longest, next_turn(s, h, longest));
 
         e.ticket = UINT64_MAX; /* whoever waits came before */
-        if (turns_over(s, c))
+        if (turns_over(s, h))
                 return e;
         e.debt_ns = 0;
-        e.deadline_ns = deadline(&lag, MIN(habits_left(s, c, other), c->turn_end_ns - s->now_ns));
+        e.deadline_ns = deadline(&lag, MIN(habits_left(s, h, other), h->turn_end_ns - s->now_ns));
         return e;
 }
 
-static bool has_handoff(const struct sched *s, const struct client *c)
+static bool has_handoff(const struct sched *s, const struct holder *h)
 {
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                if (gpu_hands_to(s, &s->gpu[gpu], c))
+        FOR_EACH_GPU_OF (h, gpu) {
+                if (gpu_hands_to(&s->gpu[gpu], h))
                         return true;
         }
         return false;
 }
 
-struct entry turns_wanted(const struct sched *s, struct client *c)
+struct entry turns_wanted(const struct sched *s, struct holder *h)
 {
         struct entry e;
         struct lag lag;
         uint64_t longest, turn_ns;
 
-        if (c->lease && !turns_over(s, c)) {
-                e = turns_held(s, c, c);
+        if (h->lease && !turns_over(s, h)) {
+                e = turns_held(s, h, h);
                 e.kind = WAIT_GROWTH;
-                e.ticket = c->ticket;
+                e.ticket = h->ticket;
                 return e;
         }
-        lag = fair_lag(s, c);
-        longest = turns_quantum(s, c);
-        turn_ns = add_sat(next_turn(s, c, longest), habits_handoff_cost(s, c));
-        e = place(s, c, &lag, longest, MIN(turn_ns, longest));
-        if (has_handoff(s, c) && !client_comes_last(s, c))
+        lag = fair_lag(s, h);
+        longest = turns_quantum(s, h);
+        turn_ns = add_sat(next_turn(s, h, longest), habits_handoff_cost(s, h));
+        e = place(s, h, &lag, longest, MIN(turn_ns, longest));
+        if (has_handoff(s, h) && !holder_comes_last(s, h))
                 e.kind = WAIT_HANDOFF;
         return e;
 }

@@ -24,7 +24,7 @@ static void refuse_unevictable(struct sched *s, struct client *c, struct account
 
 enum verdict { VERDICT_FITS, VERDICT_LATER, VERDICT_NEVER };
 
-/* True if a client fits beside so many unevictable bytes. A client that waits for foreign processes
+/* True if a holder fits beside so many unevictable bytes. One that waits for foreign processes
  * anyway only has to fit once those are gone. */
 static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t unevictable,
                            uint64_t cap)
@@ -42,21 +42,29 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
 {
         const struct gpu *g = &s->gpu[gpu];
         uint64_t cap = sub_sat(gpu_usable(g), unevictable), spill = 0;
-        const struct client *c;
+        const struct holder *h;
         bool early = false;
 
         if (unevictable > gpu_usable(g))
                 return VERDICT_NEVER;
-        FOR_EACH_CLIENT_ON (s, gpu, c) {
-                const struct account *a = &c->accounts[gpu];
-                uint64_t stays = a == request ? exported : a->exported;
-                uint64_t allocated = sub_sat(a->usage.allocated, stays);
+        FOR_EACH_HOLDER_ON (s, gpu, h) {
+                const struct client *c;
+                uint64_t committed = 0, allocated = 0;
+                bool lost = false;
 
-                if (sub_sat(a->commit_held, stays) <= cap)
+                FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                        const struct account *a = &c->accounts[gpu];
+                        uint64_t stays = a == request ? exported : a->exported;
+
+                        committed += sub_sat(a->commit_held, stays);
+                        allocated += sub_sat(a->usage.allocated, stays);
+                        lost |= c->lost;
+                }
+                if (committed <= cap)
                         continue;
-                if (c->lost || !stays_runnable(g, allocated, unevictable, cap))
+                if (lost || !stays_runnable(g, allocated, unevictable, cap))
                         return VERDICT_NEVER;
-                early |= sub_sat(a->commit_held, stays) > MAX(cap, allocated);
+                early |= committed > MAX(cap, allocated);
         }
         if (early)
                 return s->now_ns - since_ns >= s->config.grace_ns ? VERDICT_NEVER : VERDICT_LATER;
@@ -103,6 +111,16 @@ static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t unevictab
         return until_ns;
 }
 
+static uint64_t movable(const struct holder *h, unsigned gpu)
+{
+        const struct client *c;
+        uint64_t sum = 0;
+
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c)
+                sum += account_movable(&c->accounts[gpu]);
+        return sum;
+}
+
 static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -144,12 +162,13 @@ static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu
         if (more > ledger_free(g) || (more && g->head)) {
                 /* The request does not wait for bytes of clients that cannot be asked, as in
                  * settle_fits(). */
-                uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
+                uint64_t others = ledger_immovable_beside(s, gpu, c->holder);
 
                 if (!g->head &&
-                    g->unevictable + more + others + account_movable(a) <= gpu_usable(g)) {
-                        g->head = c;
-                        g->head_unevictable = g->wanted = true;
+                    g->unevictable + more + others + movable(c->holder, gpu) <= gpu_usable(g)) {
+                        g->head = c->holder;
+                        g->head_unevictable = c;
+                        g->wanted = true;
                         g->head_missing = more;
                 }
                 return;
@@ -177,7 +196,7 @@ static void serve_export_on(struct sched *s, struct client *c, unsigned gpu)
         struct account *a = &c->accounts[gpu];
         uint64_t more = sub_sat(a->export_request, a->exported),
                  rise = sub_sat(a->export_request, a->limit);
-        uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
+        uint64_t others = ledger_immovable_beside(s, gpu, c->holder);
 
         if (a->export_request > a->usage.allocated) {
                 refuse_export(s, c, a);
@@ -198,8 +217,9 @@ static void serve_export_on(struct sched *s, struct client *c, unsigned gpu)
                 if (s->config.mode == SCHED_MODE_OFF)
                         refuse_export(s, c, a);
                 else if (!g->head && add_sat(g->unevictable + more, others) <= gpu_usable(g)) {
-                        g->head = c;
-                        g->head_unevictable = g->wanted = true;
+                        g->head = c->holder;
+                        g->head_unevictable = c;
+                        g->wanted = true;
                         g->head_missing = rise;
                 }
                 return;

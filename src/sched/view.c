@@ -86,23 +86,33 @@ bool sched_gpu_in_use(const struct sched *s, unsigned gpu)
 
 uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
 {
-        const struct client *first = NULL, *c;
-        const struct account *a;
+        const struct holder *first = NULL, *h;
+        const struct client *c;
         const struct gpu *g;
+        uint64_t needs = 0;
 
         if (gpu >= s->gpus || !s->gpu[gpu].present)
                 return 0;
         g = &s->gpu[gpu];
-        FOR_EACH_CLIENT_ON (s, gpu, c) {
-                if (!client_immovable(s, c) && foreign_blocks(s, c) &&
-                    (!first || c->ticket < first->ticket))
-                        first = c;
+        FOR_EACH_HOLDER_ON (s, gpu, h) {
+                if (!holder_unpreemptible(s, h) && foreign_blocks(s, h) &&
+                    (!first || h->ticket < first->ticket))
+                        first = h;
         }
         if (!first)
                 return 0;
-        a = &first->accounts[gpu];
-        return sub_sat(sub_sat(account_need(first, a), a->exported) + g->unevictable + g->immovable,
-                       gpu_usable(g));
+        FOR_EACH_CLIENT_OF_ON (first, gpu, c)
+                needs += sub_sat(account_need(c, &c->accounts[gpu]), c->accounts[gpu].exported);
+        return sub_sat(needs + g->unevictable + g->immovable, gpu_usable(g));
+}
+
+static const struct client *first_on(const struct holder *h, unsigned gpu)
+{
+        const struct client *c = h->first;
+
+        while (!c->accounts[gpu].attached)
+                c = c->next;
+        return c;
 }
 
 /* Returns the client that keeps c from the bytes that it lacks on this GPU. */
@@ -110,12 +120,12 @@ static const struct client *blocker_on(const struct sched *s, const struct clien
 {
         const struct client *leased = NULL, *stubborn = NULL, *v;
 
-        if (s->gpu[gpu].head && s->gpu[gpu].head != c && !c->stuck)
-                return s->gpu[gpu].head;
+        if (s->gpu[gpu].head && s->gpu[gpu].head != c->holder && !c->holder->stuck)
+                return first_on(s->gpu[gpu].head, gpu);
         FOR_EACH_CLIENT_ON (s, gpu, v) {
                 const struct account *a = &v->accounts[gpu];
 
-                if (v == c || !account_charge(a))
+                if (v->holder == c->holder || !account_charge(a))
                         continue;
                 if (client_immovable(s, v)) {
                         if (!stubborn ||
@@ -125,10 +135,10 @@ static const struct client *blocker_on(const struct sched *s, const struct clien
                 }
                 if (v->draining || account_held(a) > a->limit)
                         return v;
-                if (v->lease && (!leased || v->granted_ns < leased->granted_ns))
+                if (v->lease && (!leased || v->holder->granted_ns < leased->holder->granted_ns))
                         leased = v;
         }
-        if (c->stuck && stubborn)
+        if (c->holder->stuck && stubborn)
                 return stubborn;
         return leased ? leased : stubborn;
 }
@@ -142,7 +152,7 @@ static sched_client blocker(const struct sched *s, const struct client *c)
                 const struct client *b = NULL;
 
                 if ((c->waiting && account_missing(c, a)) || a->unevictable_requested ||
-                    a->export_requested || s->gpu[gpu].lease_head == c)
+                    a->export_requested || s->gpu[gpu].lease_head == c->holder)
                         b = blocker_on(s, c, gpu);
                 if (b)
                         return client_id(s, b);
@@ -170,7 +180,7 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                 .handoffs = c->handoffs,
                 .waited_ns = c->waited_ns + (c->counted_wait ? ns : 0),
                 .blocker = blocker(s, c),
-                .foreign = foreign_blocks(s, c),
+                .foreign = foreign_blocks(s, c->holder),
         };
         return 0;
 }

@@ -1,0 +1,235 @@
+/* holder.c: owns the leases: which clients form a holder, and what follows for it from each of
+ * them. Must never decide who gets a lease or gives way, nor change a byte count. */
+#include "sched/internal.h"
+
+/* The record with the client's own number is free unless the client that had that number before has
+ * left others behind. */
+struct holder *holder_new(struct sched *s, unsigned slot, uint32_t uid, int priority)
+{
+        struct holder *h = &s->holder[slot];
+
+        if (h->first)
+                for (h = s->holder; h->first; h++)
+                        ;
+        *h = (struct holder){
+                .priority = priority, .last_active_ns = s->now_ns, .clock_ns = s->now_ns};
+        fair_join(s, h, uid);
+        return h;
+}
+
+void holder_add(struct holder *h, struct client *c)
+{
+        struct client **end = &h->first;
+
+        while (*end)
+                end = &(*end)->next;
+        *end = c;
+        c->next = NULL;
+        c->holder = h;
+}
+
+void holder_remove(struct sched *s, struct client *c)
+{
+        struct holder *h = c->holder;
+        struct client **link = &h->first;
+
+        while (*link != c)
+                link = &(*link)->next;
+        *link = c->next;
+        c->holder = NULL;
+        if (h->first) {
+                holder_update(s, h);
+                holder_update_waiting(s, h);
+                return;
+        }
+        fair_leave(h);
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++)
+                if (s->gpu[gpu].for_whom == h)
+                        s->gpu[gpu].handoff_since_ns = 0;
+}
+
+/* ---- the lease ---- */
+
+static void new_ticket(struct sched *s, struct holder *h)
+{
+        struct client *c;
+
+        h->ticket = ++s->tickets;
+        h->stuck = false;
+        FOR_EACH_CLIENT_OF (h, c)
+                c->restoring = false;
+}
+
+void holder_begin(struct sched *s, struct holder *h)
+{
+        unsigned gpu;
+
+        h->lease = ++s->leases;
+        h->last_until_ns = 0;
+        h->slow_restores = 0;
+        h->last_active_ns = s->now_ns;
+        h->idle = h->waiting = h->yielding = false;
+        FOR_EACH_GPU_OF (h, gpu) {
+                struct gpu *g = &s->gpu[gpu];
+
+                g->leases++;
+                if (gpu_hands_to(g, h)) {
+                        habits_note_handoff(h, s->now_ns - g->handoff_since_ns);
+                        g->handoff_since_ns = 0;
+                }
+        }
+        turns_begin(s, h);
+}
+
+void holder_grant(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        c->lease = c->holder->lease;
+        c->revoke_due_ns = 0;
+        c->idle = c->restoring = c->waiting = false;
+        c->send_grant = true;
+        actions_mark(s, c);
+        FOR_EACH_GPU_OF (c, gpu) {
+                c->accounts[gpu].run = false;
+                c->accounts[gpu].reserve = 0;
+        }
+        holder_update(s, c->holder);
+}
+
+void holder_revoke(struct sched *s, struct holder *h, unsigned gpu)
+{
+        const unsigned doublings = MIN(h->drain_failures, DOUBLINGS_MAX);
+        const uint64_t patience_ns = s->config.patience_ns << doublings;
+        struct client *c;
+        unsigned other;
+
+        h->draining = h->yielding = true;
+        h->revoke_gpu = gpu;
+        FOR_EACH_GPU_OF (h, other)
+                s->gpu[other].drains = true;
+        FOR_EACH_CLIENT_OF (h, c) {
+                if (!c->lease || c->lost || c->draining)
+                        continue;
+                c->draining = c->send_revoke = true;
+                c->revoke_patience_ns = patience_ns;
+                /* A failed drain does not prolong the time in which the client must give way. */
+                if (!c->revoke_due_ns)
+                        c->revoke_due_ns =
+                                add_sat(s->now_ns, add_sat(patience_ns, s->config.grace_ns));
+                actions_mark(s, c);
+        }
+}
+
+static void drain_failed(struct sched *s, struct holder *h)
+{
+        h->yielding = false;
+        h->drain_failures++;
+        h->retry_ns = s->now_ns + (s->config.patience_ns << MIN(h->drain_failures, DOUBLINGS_MAX));
+        if (h->drain_failures % DRAIN_FAILURES_MAX == 0)
+                h->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
+        s->gpu[h->revoke_gpu].handoff_since_ns = 0; /* a failed drain measures nothing */
+}
+
+static void end_lease(struct sched *s, struct holder *h)
+{
+        if (!h->idle)
+                h->last_active_ns = s->now_ns;
+        h->lease = 0;
+        h->idle = h->promoted = false;
+        h->drain_failures = 0;
+        /* A holder that waited for growth now waits for its turn, behind those for which it made
+         * way. */
+        if (h->waiting)
+                new_ticket(s, h);
+        else
+                habits_rest(s, h);
+        fair_update(s, h);
+}
+
+void holder_update(struct sched *s, struct holder *h)
+{
+        const struct client *c;
+        bool held = false, idle = true;
+
+        h->draining = h->stands = h->overdue = false;
+        FOR_EACH_CLIENT_OF (h, c) {
+                h->overdue |= c->overdue;
+                h->stands |= c->stands;
+                if (!c->lease || c->lost)
+                        continue;
+                held = true;
+                idle &= c->idle;
+                h->draining |= c->draining;
+        }
+        if (h->failed && !h->draining) {
+                h->failed = false;
+                if (held)
+                        drain_failed(s, h);
+        }
+        if (!h->lease)
+                return;
+        if (!held) {
+                end_lease(s, h);
+        } else if (h->idle != idle) {
+                h->idle = idle;
+                h->last_active_ns = s->now_ns;
+                (idle ? habits_rest : habits_work)(s, h);
+        }
+}
+
+/* ---- waiting ---- */
+
+/* Ends a wait: h has the bytes that it lacked, or no longer asks for them. */
+static void stop_waiting(struct sched *s, struct holder *h)
+{
+        struct client *c;
+        unsigned gpu;
+
+        FOR_EACH_CLIENT_OF (h, c) {
+                c->restoring = false;
+                FOR_EACH_GPU_OF (c, gpu)
+                        c->accounts[gpu].reserve = 0;
+        }
+        /* Past its turn's end h was served in queue order, so a new turn begins. */
+        if (h->waiting && h->lease && turns_over(s, h))
+                turns_begin(s, h);
+        if (!h->lease)
+                h->promoted = false;
+        h->waiting = h->stuck = false;
+}
+
+static bool asks_to_run(struct client *c)
+{
+        bool asks = false;
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct account *a = &c->accounts[gpu];
+
+                if (a->run && c->lease && !account_missing(c, a))
+                        a->run = false;
+                asks |= a->run;
+        }
+        return asks;
+}
+
+void holder_update_waiting(struct sched *s, struct holder *h)
+{
+        struct client *c;
+        bool waits = false;
+
+        FOR_EACH_CLIENT_OF (h, c)
+                waits |= c->waiting = asks_to_run(c);
+        if (!waits) {
+                stop_waiting(s, h);
+        } else if (!h->waiting) {
+                new_ticket(s, h);
+                h->waiting = true;
+        }
+        if (h->waiting)
+                habits_work(s, h);
+        else if (!h->lease)
+                habits_rest(s, h);
+        fair_update(s, h);
+}
