@@ -64,7 +64,7 @@ void holder_begin(struct sched *s, struct holder *h)
 {
         unsigned gpu;
 
-        h->lease = ++s->leases;
+        h->lease = s->leases + 1;
         h->last_until_ns = 0;
         h->slow_restores = 0;
         h->last_active_ns = s->now_ns;
@@ -85,7 +85,7 @@ void holder_grant(struct sched *s, struct client *c)
 {
         unsigned gpu;
 
-        c->lease = c->holder->lease;
+        c->lease = ++s->leases; /* another one each time: the client may name the last one late */
         c->revoke_due_ns = 0;
         c->idle = c->restoring = c->waiting = false;
         c->send_grant = true;

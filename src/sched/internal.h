@@ -129,7 +129,7 @@ struct holder {
         int priority;
         uint32_t gpus; /* mask of the GPUs that its clients use */
 
-        uint64_t lease; /* 0: no client of it that is not lost has a lease */
+        uint64_t lease; /* number of the first lease of its turn; 0: none of its clients has one */
         bool idle;      /* all clients with the lease are idle */
         bool draining;  /* a client has not answered REVOKE yet */
         bool failed;    /* a client could not drain, and others have not answered yet */
@@ -185,7 +185,7 @@ struct client {
         bool waiting;  /* the client asks to run, or to grow while it has a lease */
         bool restoring;
 
-        uint64_t lease; /* that of its holder when it was granted */
+        uint64_t lease; /* 0: none */
         uint64_t
                 revoke_due_ns; /* when a client that was asked to drain is overdue; 0: it was not */
         uint64_t unevictable_ticket; /* 0: the client does not wait for unevictable bytes */
@@ -480,7 +480,7 @@ static inline uint64_t account_need(const struct client *c, const struct account
 {
         if (a->run)
                 return MIN(a->need, a->commit_held);
-        if (c->lease || (c->holder->lease && !c->waiting))
+        if (c->lease || c->lost || (c->holder->lease && !c->waiting))
                 return 0;
         return MIN(a->usage.allocated, a->commit_held);
 }
@@ -501,7 +501,8 @@ uint64_t account_mark(const struct sched *s, const struct client *c, const struc
 uint64_t client_run_ns(const struct sched *s, const struct client *c);
 /* Returns the sum of account_commit() over the clients of h. */
 uint64_t ledger_commit(const struct holder *h, unsigned gpu);
-/* Returns the bytes that cannot be moved now, without those of h. */
+/* Returns the bytes that cannot be moved now, without those of h that are of use to h: not those of
+ * its lost clients. */
 uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const struct holder *h);
 uint64_t ledger_free(const struct gpu *g);
 /* An eviction begins, or the last part of a restore: it is timed. */

@@ -181,7 +181,7 @@ uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const stru
         uint64_t sum = s->gpu[gpu].immovable;
 
         FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                if (client_immovable(s, c))
+                if (!c->lost && client_immovable(s, c))
                         sum -= account_movable(&c->accounts[gpu]);
         }
         return sum;

@@ -257,6 +257,21 @@ int sched_client_returned(struct sched *s, sched_client id, sched_client previou
         return 0;
 }
 
+int sched_client_join(struct sched *s, sched_client id, sched_client other)
+{
+        struct client *c = find(s, id), *o = find(s, other);
+
+        if (!c || !o)
+                return -ESTALE;
+        if (c->gpus || c->holder->user != o->holder->user)
+                return -EINVAL;
+        if (c->holder != o->holder) {
+                holder_remove(s, c);
+                holder_add(o->holder, c);
+        }
+        return 0;
+}
+
 static void drop_account(struct sched *s, struct client *c, unsigned gpu)
 {
         struct holder *h = c->holder;
@@ -371,7 +386,8 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         }
         if (at->running && !c->lease && !evicts(c)) {
                 come_back_running(s, c, &former);
-                c->idle = c->holder->idle = at->idle;
+                c->idle = at->idle;
+                holder_update(s, c->holder);
         } else if (at->run || (at->running && !c->lease)) {
                 a->run = true;
                 a->need = a->usage.allocated;
@@ -636,7 +652,7 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 if (PLANTED(LOST_NOT_CHARGED))
                         drop_accounts(s, c);
                 c->lost = true;
-                c->draining = c->overdue = false;
+                c->draining = c->overdue = c->stands = false;
                 c->unevictable_ticket = 0;
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];

@@ -5,9 +5,10 @@
  * owns it. The same code runs in the daemon, the unit tests, the property test and the
  * discrete-event simulator.
  *
- * A client is one process. Memory is counted per client and GPU (an account); the lease is one per
- * client. The words and the meaning of every figure are those of docs/protocol.md; the rules are
- * docs/scheduling.md.
+ * A client is one process. Memory is counted per client and GPU (an account). A *holder* has the
+ * lease, the place in the queue and the share of the time: one client, or several that run together
+ * (sched_client_join()). The words and the meaning of every figure are those of docs/protocol.md;
+ * the rules are docs/scheduling.md.
  *
  * Times are CLOCK_MONOTONIC nanoseconds and never go backwards from one call to the next. Sizes are
  * bytes.
@@ -178,6 +179,12 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
  * former record without a GPU ends by itself, and sched_client_gone() ends all former records of a
  * client. Returns 0, -ESTALE (a client is unknown), -EINVAL (previous is not lost). */
 int sched_client_returned(struct sched *s, sched_client id, sched_client previous);
+
+/* Makes client id, which uses no GPU yet, run together with `other`, a client of the same user, and
+ * with all that run with it. Together they have one lease, one place in the queue, one share of the
+ * time, and the priority of the first of them; and all their memory fits the cards at one time.
+ * Returns 0, -ESTALE (a client is unknown), -EINVAL (id uses a GPU, or is another user's). */
+int sched_client_join(struct sched *s, sched_client id, sched_client other);
 
 struct sched_attach {
         struct sched_usage usage;

@@ -165,7 +165,8 @@ bool settle_fits(const struct sched *s, const struct holder *h, bool without_for
                         const uint64_t need = account_need(c, a);
 
                         lacks |= need > a->limit;
-                        needs += sub_sat(need, a->exported);
+                        /* During a lease, no client gives way to another one of its holder. */
+                        needs += sub_sat(h->lease ? MAX(need, a->limit) : need, a->exported);
                 }
                 if (lacks &&
                     add_sat(needs, g->unevictable + ledger_immovable_beside(s, gpu, h)) > usable)
@@ -224,9 +225,11 @@ static bool outranked(const struct sched *s, const struct holder *h)
 
 /* The room of a client is measured by its high-water mark. By its present use, a client between two
  * peaks would be admitted beside another client that its next peak evicts. The room does not count
- * bytes of clients that cannot be asked. */
+ * bytes of clients that cannot be asked, and what one client needs is no room for another one's
+ * mark. */
 static void set_reserve(struct sched *s, struct holder *h)
 {
+        const bool none = h->lease || h->stuck || h->overdue || s->config.mode == SCHED_MODE_OFF;
         unsigned gpu;
 
         FOR_EACH_GPU_OF (h, gpu) {
@@ -238,12 +241,16 @@ static void set_reserve(struct sched *s, struct holder *h)
                 FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
                         struct account *a = &c->accounts[gpu];
 
-                        a->reserve = 0;
-                        if (h->lease || h->stuck || h->overdue || c->lost ||
-                            s->config.mode == SCHED_MODE_OFF)
-                                continue;
-                        a->reserve = MIN(MIN(account_mark(s, c, a), a->commit), room + a->exported);
+                        a->reserve = none ? 0 : MAX(account_need(c, a), a->exported);
                         room = sub_sat(room, sub_sat(a->reserve, a->exported));
+                }
+                FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                        struct account *a = &c->accounts[gpu];
+                        const uint64_t most = none || c->lost ? 0 : account_mark(s, c, a);
+                        const uint64_t more = MIN(room, sub_sat(MIN(most, a->commit), a->reserve));
+
+                        a->reserve += more;
+                        room -= more;
                 }
         }
 }
@@ -353,6 +360,22 @@ static bool is_resident(const struct client *c)
         return true;
 }
 
+/* True if more clients of h may take part in its lease: not while that is to end or cannot end. In
+ * exclusive mode another holder may have a lease, too, because the mode has changed or because it
+ * came back running. */
+static bool may_take_part(const struct sched *s, const struct holder *h)
+{
+        unsigned gpu;
+
+        if (h->draining || holder_unpreemptible(s, h))
+                return false;
+        FOR_EACH_GPU_OF (h, gpu) {
+                if (s->config.mode == SCHED_MODE_EXCLUSIVE && s->gpu[gpu].leases > 1)
+                        return false;
+        }
+        return true;
+}
+
 /* During a lease, clients of h grow, or come to take part in it. */
 static void serve_in_turn(struct sched *s, struct holder *h)
 {
@@ -363,7 +386,7 @@ static void serve_in_turn(struct sched *s, struct holder *h)
                 if (c->lease) {
                         FOR_EACH_GPU_OF (c, gpu)
                                 c->accounts[gpu].top_up |= c->accounts[gpu].run;
-                } else if (c->waiting && !h->draining && is_resident(c)) {
+                } else if (c->waiting && is_resident(c) && may_take_part(s, h)) {
                         holder_grant(s, c);
                 }
         }

@@ -117,7 +117,7 @@ static uint64_t movable(const struct holder *h, unsigned gpu)
         uint64_t sum = 0;
 
         FOR_EACH_CLIENT_OF_ON (h, gpu, c)
-                sum += account_movable(&c->accounts[gpu]);
+                sum += c->lost ? 0 : account_movable(&c->accounts[gpu]);
         return sum;
 }
 
@@ -196,7 +196,9 @@ static void serve_export_on(struct sched *s, struct client *c, unsigned gpu)
         struct account *a = &c->accounts[gpu];
         uint64_t more = sub_sat(a->export_request, a->exported),
                  rise = sub_sat(a->export_request, a->limit);
-        uint64_t others = ledger_immovable_beside(s, gpu, c->holder);
+        /* All of c's own movable bytes become exported ones. */
+        uint64_t others = ledger_immovable_beside(s, gpu, c->holder) + movable(c->holder, gpu) -
+                          account_movable(a);
 
         if (a->export_request > a->usage.allocated) {
                 refuse_export(s, c, a);

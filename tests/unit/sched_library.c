@@ -51,6 +51,12 @@ unsigned number(const struct world *w, const struct process *p)
         return (unsigned)(p - w->p);
 }
 
+/* True if p and q are the same process, or of one group. */
+bool are_one(const struct world *w, const struct process *p, const struct process *q)
+{
+        return p == q || (w->o.group && number(w, p) / w->o.group == number(w, q) / w->o.group);
+}
+
 /* ---- messages ---- */
 
 /* With SCHED_TRACE=1, prints each event to stderr. */

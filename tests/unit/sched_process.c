@@ -9,15 +9,28 @@
 
 /* ---- processes ---- */
 
+/* Joins the other processes of the group, lost ones too. */
+static void join(struct world *w, const struct process *p, sched_client id)
+{
+        for (unsigned i = 0; i < w->o.clients; i++) {
+                const struct process *q = &w->p[i];
+
+                if (q != p && q->id && are_one(w, p, q) && sched_client_join(w->s, id, q->id) < 0)
+                        fail(w, "a process may not join its group", number(w, p));
+        }
+}
+
 void connect_process(struct world *w, struct process *p)
 {
         bool open = is_open(p);
         sched_client id = 0;
+        const uint32_t uid = 1000 + number(w, p) / MAX(w->o.group, 1U) % 3;
 
-        if (sched_client_add(w->s, 1000 + number(w, p) % 3, p->priority, w->now_ns, &id) < 0)
+        if (sched_client_add(w->s, uid, p->priority, w->now_ns, &id) < 0)
                 fail(w, "no room for a client", number(w, p));
         else if (p->id && sched_client_returned(w->s, id, p->id) < 0)
                 fail(w, "a process may not return", number(w, p));
+        join(w, p, id);
         p->id = id;
         p->connected = p->attached = true;
         p->reconnect_ns = NEVER;
@@ -105,7 +118,9 @@ void start_process(struct world *w, struct process *p)
                 .random = random,
                 .up = up,
                 .down = down,
-                .priority = w->o.priorities ? (int)below(w, 3) : 0,
+                .priority = !w->o.priorities ? 0
+                            : w->o.group     ? (int)(number(w, p) / w->o.group % 3)
+                                             : (int)below(w, 3),
                 .start_ns = NEVER,
                 .think_ns = w->now_ns + below(w, NSEC_PER_SEC),
                 .drain_ns = NEVER,

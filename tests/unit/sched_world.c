@@ -29,6 +29,22 @@ static void check_grant(struct world *w, struct process *p)
         }
 }
 
+/* True if q, or a process that runs together with it, is overdue or frozen. */
+static bool cannot_be_asked(const struct world *w, const struct process *q)
+{
+        struct sched_client_view v;
+
+        for (unsigned i = 0; i < w->o.clients; i++) {
+                const struct process *r = &w->p[i];
+
+                if (are_one(w, q, r) && r->id &&
+                    sched_client_view(w->s, r->id, w->now_ns, &v) == 0 &&
+                    (v.flags & SCHED_OVERDUE || r->stands))
+                        return true;
+        }
+        return false;
+}
+
 /* Checks that in exclusive mode no other client on the same GPUs holds a lease. Exempt are clients
  * that cannot be asked for it, and processes that reconnected while running. */
 static void check_alone(struct world *w, struct process *p)
@@ -41,11 +57,11 @@ static void check_alone(struct world *w, struct process *p)
                 struct process *q = &w->p[i];
                 bool shared = false;
 
-                if (q == p || !q->id || sched_client_view(w->s, q->id, w->now_ns, &v) < 0)
+                if (are_one(w, p, q) || !q->id || sched_client_view(w->s, q->id, w->now_ns, &v) < 0)
                         continue;
                 for (unsigned g = 0; g < w->o.gpus; g++)
                         shared |= p->gpu[g].known && q->gpu[g].known;
-                if (shared && v.lease && !(v.flags & (SCHED_LOST | SCHED_OVERDUE)) && !q->stands)
+                if (shared && v.lease && !(v.flags & SCHED_LOST) && !cannot_be_asked(w, q))
                         fail(w, "two leases in exclusive mode", number(w, p));
         }
 }
@@ -696,6 +712,8 @@ void world_options_random(uint64_t seed, struct world_options *ret)
                 ret->accidents = ret->priorities = ret->foreigners = ret->modes = ret->hostile =
                         ret->slow_bus = false;
         }
+        if (seed % 4 == 2)
+                ret->group = 2 + (unsigned)(seed / 4 % 2);
         sched_config_default(&ret->config);
         /* The maximum includes records of clients that have left. */
         ret->config.clients_max = 4 * WORLD_CLIENTS_MAX;
