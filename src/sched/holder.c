@@ -158,8 +158,8 @@ void holder_update(struct sched *s, struct holder *h)
                 h->stands |= c->stands;
                 if (!c->lease || c->lost)
                         continue;
-                held = true;
-                idle &= c->idle;
+                held |= !PLANTED(FIRST_COUNTS) || c == h->first;
+                idle = c->idle && (idle || PLANTED(LAST_IDLES));
                 h->draining |= c->draining;
         }
         if (h->failed && !h->draining) {

@@ -192,7 +192,8 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client
 {
         const struct gpu *g = &s->gpu[gpu];
         const struct account *a = &c->accounts[gpu];
-        const uint64_t beside = ledger_commit(c->holder, gpu) - account_commit(a);
+        const uint64_t beside =
+                PLANTED(COMMITS_APART) ? 0 : ledger_commit(c->holder, gpu) - account_commit(a);
         uint64_t unevictable = unevictable_promised(s, gpu), committed, spill;
 
         if (add_sat(commit, beside) > gpu_visible(s, g) ||

@@ -35,6 +35,9 @@ enum planted {
         PLANTED_ASKING_IS_WORK,      /* a request without RUN begins an idle time anew */
         PLANTED_FAILURE_IS_ANSWER,   /* a failed drain counts as an answer to REVOKE */
         PLANTED_SLOW_KEEPS_ROOM,     /* a client that restores too slowly keeps its room */
+        PLANTED_COMMITS_APART,       /* clients that run together may each fill the card */
+        PLANTED_FIRST_COUNTS,        /* a holder has a lease while the first of its clients has */
+        PLANTED_LAST_IDLES,          /* a holder is idle if the last of its clients is */
         PLANTED_END
 };
 

@@ -7,7 +7,7 @@ set(planted
   sched_random:policy sched_random:sched sched_random:sched sched_random:settle sched_random:ledger
   sched_random:policy sched_random:ledger sched_share:fair schedsim:fair sched_share:fair sched_share:fair
   sched_turns:policy sched_share:policy sched_turns:habits sched_turns:policy sched_random:ledger sched_turns:sched
-  sched_random:sched sched_random:late)
+  sched_random:sched sched_random:late sched_random:ledger sched_random:holder sched_group:holder)
 
 # of computing time; a sanitizer takes several times as much, and so does an emulator
 set(planted_seconds 30)
@@ -16,7 +16,7 @@ if(SUBLET_SANITIZE OR CMAKE_CROSSCOMPILING)
 endif()
 
 if(TARGET test_sched_random)
-  foreach(test sched_random sched_share sched_turns schedsim)
+  foreach(test sched_random sched_share sched_turns sched_group schedsim)
     get_target_property(sources test_${test} SOURCES)
     get_target_property(libraries test_${test} LINK_LIBRARIES)
     get_target_property(defines test_${test} COMPILE_DEFINITIONS)
