@@ -23,6 +23,7 @@
 
 enum {
         OPTION_NAME,
+        OPTION_GROUP,
         OPTION_PRIORITY,
         OPTION_MEMORY,
         OPTION_KEEP,
@@ -36,6 +37,8 @@ enum {
 
 const struct cli_option launch_options[] = {
         [OPTION_NAME] = {"name", CLI_REQUIRED, "NAME", "how status calls the program"},
+        [OPTION_GROUP] = {"group", CLI_REQUIRED, "NAME",
+                          "run together with your other programs of this group, or not at all"},
         [OPTION_PRIORITY] =
                 {"priority", CLI_REQUIRED, "N",
                  "from -20 to 20, higher goes first; above 0 only for the daemon's user"},
@@ -213,6 +216,9 @@ int launch_take(int option, const char *argument, void *launch)
                                                 argument);
                 l->name = argument;
                 return CLI_OK;
+        case OPTION_GROUP:
+                return set_setting(l, "--group", SETTING_GROUP, argument,
+                                   wire_group_is_valid(argument));
         case OPTION_PRIORITY:
                 return set_setting(l, "--priority", SETTING_PRIORITY, argument,
                                    wire_parse_priority(argument, &priority) == 0);

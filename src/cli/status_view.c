@@ -19,7 +19,7 @@ enum kind { TEXT, COUNT, SIZE, SECONDS };
 
 /* The columns of the table of clients. In a table that is too wide, a column with a floor may be
  * cut to that width, and columns with a rank are left out, lowest rank first. A seldom column is
- * shown only if some client has another value than 0. */
+ * shown only if some client has a value other than 0 or null. */
 static const struct column {
         const char *title, *field;
         enum kind kind;
@@ -29,6 +29,7 @@ static const struct column {
         {"PID", "pid", COUNT, 0, 0, false},
         {"USER", "user", TEXT, 5, 5, false},
         {"NAME", "name", TEXT, 10, 0, false},
+        {"GROUP", "group", TEXT, 5, 12, true},
         {"PRI", "priority", COUNT, 0, 11, true},
         {"STATE", "state", TEXT, 0, 0, false},
         {"FOR", "since_s", SECONDS, 0, 6, false},
@@ -43,7 +44,7 @@ static const struct column {
         {"HAND-OFFS", "handoffs", COUNT, 0, 2, false},
 };
 
-enum { RANKS = 11 };
+enum { RANKS = 12 };
 
 typedef char row_cells[ARRAY_SIZE(columns)][CELL_MAX];
 
@@ -362,9 +363,12 @@ static bool is_shown(const struct column *column, const json_t *clients)
         const json_t *client;
         size_t i;
 
-        json_array_foreach (clients, i, client)
-                if (json_integer_value(json_object_get(client, column->field)) != 0)
+        json_array_foreach (clients, i, client) {
+                const json_t *value = json_object_get(client, column->field);
+
+                if (json_integer_value(value) != 0 || json_string_value(value))
                         return true;
+        }
         return !column->seldom;
 }
 

@@ -283,7 +283,7 @@ struct sched {
         uint32_t touched;    /* mask of the GPUs that this event may change */
         uint64_t settled_ns; /* time of the last event that was no error */
         bool started;        /* the first event has come */
-        bool again; /* another pass is due: a client that was already served now lacks less */
+        bool again; /* another pass is due: somebody who was already served can now get more */
         uint64_t restart_until_ns;
         uint64_t leases, tickets;
         uint64_t random;
@@ -402,13 +402,6 @@ static inline bool holder_unpreemptible(const struct sched *s, const struct hold
 static inline bool client_immovable(const struct sched *s, const struct client *c)
 {
         return c->lost || c->holder->overdue || holder_unpreemptible(s, c->holder);
-}
-
-/* True if c is part of a turn: it runs, or others of its holder do, and nobody has asked them to
- * give way. */
-static inline bool client_in_turn(const struct client *c)
-{
-        return c->holder->lease && (c->lease || !c->holder->draining);
 }
 
 /* True if exclusive mode waits for h to return its lease: not for one that cannot be asked, or

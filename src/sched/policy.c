@@ -283,7 +283,7 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
                 return r;
         if (d->foreign && (h->waiting || (h->lease && !h->idle) || a->usage.backed <= a->exported))
                 return r;
-        if (client_in_turn(v)) {
+        if (h->lease) {
                 if (!d->lease_only && a->limit <= a->exported)
                         return r;
                 return judge_in_turn(s, v, d);
@@ -434,7 +434,7 @@ static void yield(struct sched *s, unsigned gpu)
         v = choose(s, &d);
         if (v.class == VICTIM_NONE)
                 return;
-        if (client_in_turn(v.c)) {
+        if (v.c->holder->lease) {
                 holder_revoke(s, v.c->holder, gpu);
                 return;
         }
@@ -445,27 +445,24 @@ static void yield(struct sched *s, unsigned gpu)
         ledger_set_limit(s, v.c, gpu, limit);
 }
 
-/* Returns the bytes that clients will give back once they have drained. */
+static uint64_t givable_by(const struct holder *h, unsigned gpu)
+{
+        const struct client *c;
+        uint64_t sum = 0;
+
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c)
+                sum += c->lost ? 0 : givable(&c->accounts[gpu]);
+        return sum;
+}
+
+/* Returns the bytes that clients will give back once all of their holder have drained. */
 static uint64_t draining(const struct sched *s, unsigned gpu)
 {
         const struct client *c;
         uint64_t sum = 0;
 
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                if (c->draining && !client_immovable(s, c))
-                        sum += givable(&c->accounts[gpu]);
-        }
-        return sum;
-}
-
-/* Returns those of them that are of h. */
-static uint64_t draining_of(const struct holder *h, unsigned gpu)
-{
-        const struct client *c;
-        uint64_t sum = 0;
-
-        FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                if (c->draining)
+                if (c->holder->draining && !client_immovable(s, c))
                         sum += givable(&c->accounts[gpu]);
         }
         return sum;
@@ -544,9 +541,9 @@ void policy_reclaim(struct sched *s, unsigned gpu)
                 if (v.class == VICTIM_NONE)
                         return;
                 handoff_begins(s, &d, v.class);
-                if (client_in_turn(v.c)) {
+                if (v.c->holder->lease) {
                         holder_revoke(s, v.c->holder, gpu);
-                        d.missing = sub_sat(d.missing, draining_of(v.c->holder, gpu));
+                        d.missing = sub_sat(d.missing, givable_by(v.c->holder, gpu));
                 } else {
                         take(s, &d, v.c, &ahead);
                 }

@@ -360,35 +360,31 @@ static bool is_resident(const struct client *c)
         return true;
 }
 
-/* True if more clients of h may take part in its lease: not while that is to end or cannot end. In
- * exclusive mode another holder may have a lease, too, because the mode has changed or because it
- * came back running. */
+/* True if more clients of h may take part in its lease: not while the others drain, or cannot. But
+ * one that is late may wait for work of those that have drained, so they go on. In exclusive mode
+ * another holder may have a lease, too, because the mode has changed or because it came back
+ * running. */
 static bool may_take_part(const struct sched *s, const struct holder *h)
 {
         unsigned gpu;
 
-        if (h->draining || holder_unpreemptible(s, h))
+        if ((h->draining && !h->overdue) || holder_unpreemptible(s, h))
                 return false;
         FOR_EACH_GPU_OF (h, gpu) {
-                if (s->config.mode == SCHED_MODE_EXCLUSIVE && s->gpu[gpu].leases > 1)
+                if (s->config.mode == SCHED_MODE_EXCLUSIVE && s->gpu[gpu].leases > holder_bars(h))
                         return false;
         }
         return true;
 }
 
-/* During a lease, clients of h grow, or come to take part in it. */
-static void serve_in_turn(struct sched *s, struct holder *h)
+/* Lets clients of h that have all they need take part in its lease. */
+static void take_part(struct sched *s, struct holder *h)
 {
         struct client *c;
-        unsigned gpu;
 
         FOR_EACH_CLIENT_OF (h, c) {
-                if (c->lease) {
-                        FOR_EACH_GPU_OF (c, gpu)
-                                c->accounts[gpu].top_up |= c->accounts[gpu].run;
-                } else if (c->waiting && is_resident(c) && may_take_part(s, h)) {
+                if (c->waiting && !c->lease && is_resident(c) && may_take_part(s, h))
                         holder_grant(s, c);
-                }
         }
         holder_update_waiting(s, h);
 }
@@ -415,13 +411,21 @@ static void serve_run(struct sched *s, struct holder *h)
         }
         if (h->stuck) {
                 foreign_stuck(s, h);
+                if (h->lease)
+                        take_part(s, h);
                 return;
         }
         h->give_back_ns = 0;
         FOR_EACH_GPU_OF (h, gpu)
                 ready &= give_bytes(s, h, gpu);
         if (h->lease) {
-                serve_in_turn(s, h);
+                FOR_EACH_CLIENT_OF (h, c) {
+                        FOR_EACH_GPU_OF (c, gpu)
+                                c->accounts[gpu].top_up |= c->lease && c->accounts[gpu].run;
+                }
+                take_part(s, h);
+        } else if (ready && h->yielding) {
+                s->again = true; /* those for whom it has drained take its bytes first */
         } else if (ready && !outranked(s, h) && lease_is_free(s, h)) {
                 grant(s, h);
         } else {
@@ -639,7 +643,7 @@ void settle(struct sched *s)
         note_excess(s);
         do
                 pass(s);
-        while (s->again); /* this ends, because each pass lowers some commit */
+        while (s->again); /* this ends: each pass lowers some commit, or nobody yields any more */
         FOR_EACH_TOUCHED_GPU (s, gpu) {
                 s->gpu[gpu].next_ns = s->wake_ns;
                 fair_weigh(s, gpu);

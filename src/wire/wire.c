@@ -251,6 +251,15 @@ int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
         return ok && message_is_valid(ret) ? 0 : -EINVAL;
 }
 
+bool wire_group_is_valid(const char *text)
+{
+        const char *p = text;
+
+        while (*p >= ' ' && *p <= '~')
+                p++;
+        return !*p && p != text && p - text <= WIRE_GROUP_MAX;
+}
+
 int wire_parse_priority(const char *text, int *ret_priority)
 {
         bool negative = text[0] == '-', positive = text[0] == '+';

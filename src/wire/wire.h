@@ -7,6 +7,7 @@
  * thread-safe. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +19,10 @@
 #define WIRE_SIZE_MAX 320     /* no packet has more bytes */
 #define WIRE_PASS_MAX 8       /* descriptors that come with one USAGE or LIMIT */
 
+#define WIRE_GROUP_MAX    31 /* length of the name of a group */
 #define WIRE_PRIORITY_MAX 20 /* priorities go from -20 to 20; the highest goes first */
+/* True for 1 to WIRE_GROUP_MAX printable ASCII characters. */
+bool wire_group_is_valid(const char *text);
 /* Parses a priority, as people write it. 0 or -EINVAL. */
 int wire_parse_priority(const char *text, int *ret_priority);
 

@@ -109,7 +109,7 @@ static double number_argument(const char *text, const char *option)
 
 void program_options(int argc, char **argv, const struct options *defaults)
 {
-        enum { BYTES, BLOCK, ROUNDS, SECONDS, UNTIL, SEED, MS, SAMPLE, SAMPLE_BYTES, COUNT, HOW };
+        enum { BYTES, BLOCK, ROUNDS, SECONDS, UNTIL, SEED, MS, SAMPLE, SAMPLE_BYTES, COUNT, HOW, GPU };
         static const struct option table[] = {
                 {"bytes", required_argument, NULL, BYTES},
                 {"block", required_argument, NULL, BLOCK},
@@ -122,6 +122,7 @@ void program_options(int argc, char **argv, const struct options *defaults)
                 {"sample-bytes", required_argument, NULL, SAMPLE_BYTES},
                 {"count", required_argument, NULL, COUNT},
                 {"how", required_argument, NULL, HOW},
+                {"gpu", required_argument, NULL, GPU},
                 {0},
         };
         int c, index = 0;
@@ -168,6 +169,9 @@ void program_options(int argc, char **argv, const struct options *defaults)
                 case HOW:
                         options.how = optarg;
                         break;
+                case GPU:
+                        options.gpu = (int)number_argument(optarg, name);
+                        break;
                 default:
                         program_fail(PROGRAM_EXIT_USAGE, "unknown option");
                 }
@@ -188,7 +192,7 @@ void program_begin(int argc, char **argv, const struct options *defaults, bool p
             cu.DevicePrimaryCtxRetain(&context, 0) != CUDA_ERROR_NOT_INITIALIZED)
                 program_fail(PROGRAM_EXIT_WRONG, "a context before cuInit");
         TRY(cu.Init(0));
-        TRY(cu.DeviceGet(&device, 0));
+        TRY(cu.DeviceGet(&device, options.gpu));
         TRY(cu.DevicePrimaryCtxRetain(&context, device));
         program_thread();
         kernels_load(&kernels);

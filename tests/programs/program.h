@@ -32,6 +32,7 @@ struct options {
         uint64_t sample_bytes; /* --sample-bytes: bytes written of each block */
         uint64_t count;  /* --count: of allocations, launches or other things of the program */
         const char *how; /* --how: one of the program's ways of working */
+        int gpu;         /* --gpu: the number of its GPU */
 };
 
 extern struct options options;

@@ -133,6 +133,14 @@ static void names_are_printable_and_not_too_long(void **state)
         takes("name", "n");
 }
 
+static void groups_are_checked(void **state)
+{
+        takes("group", "my job");
+        assert_string_equal(value("SUBLET_GROUP"), "my job");
+        refuses("group", "");
+        refuses("group", "a name of more than 31 characters");
+}
+
 static void priorities_modes_and_sizes_are_checked(void **state)
 {
         takes("priority", "-20");
@@ -373,6 +381,7 @@ int main(void)
                 LAUNCH_TEST(a_missing_library_or_an_unusable_path_starts_nothing),
                 LAUNCH_TEST(other_preloaded_libraries_stay_behind_libsublet),
                 LAUNCH_TEST(names_are_printable_and_not_too_long),
+                LAUNCH_TEST(groups_are_checked),
                 LAUNCH_TEST(priorities_modes_and_sizes_are_checked),
                 LAUNCH_TEST(bytes_are_kept_on_the_card_only_in_overflow_mode),
                 LAUNCH_TEST(the_mode_may_come_from_the_environment),

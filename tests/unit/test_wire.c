@@ -33,6 +33,8 @@ static struct wire_message sample(unsigned type)
                 (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "0.1.0");
                 memset(m.HELLO.name + 9, 0, sizeof(m.HELLO.name) - 9);
                 memset(m.HELLO.version + 6, 0, sizeof(m.HELLO.version) - 6);
+                (void)strcpy(m.HELLO.group, "ranks");
+                memset(m.HELLO.group + 5, 0, sizeof(m.HELLO.group) - 5);
                 break;
         case WIRE_WELCOME:
                 m.WELCOME.magic = WIRE_MAGIC;
@@ -217,6 +219,20 @@ static void a_mode_of_freezing_is_one_of_three(void **state)
         assert_int_equal(mode, WIRE_FREEZE_MOVE); /* the result stays unchanged */
 }
 
+static void a_group_has_a_short_printable_name(void **state)
+{
+        char longest[WIRE_GROUP_MAX + 2] = {0};
+
+        memset(longest, 'g', WIRE_GROUP_MAX);
+        assert_true(wire_group_is_valid("ranks of 7"));
+        assert_true(wire_group_is_valid(longest));
+        longest[WIRE_GROUP_MAX] = 'g';
+        assert_false(wire_group_is_valid(longest));
+        assert_false(wire_group_is_valid(""));
+        assert_false(wire_group_is_valid("a\nb"));
+        assert_false(wire_group_is_valid("caf\xc3\xa9"));
+}
+
 static void a_wrong_magic_is_refused(void **state)
 {
         struct wire_message h = sample(WIRE_HELLO), w = sample(WIRE_WELCOME),
@@ -291,7 +307,7 @@ static void layouts_of_hello_welcome_and_refused_never_change(void **state)
                                         'T', 0, 2,    0,    0, 0, 0, 0, 0, 0,   4,   0,   0,   0,
                                         5,   0, 0,    0,    6, 0, 0, 0, 0, 0,   0,   0,   'n', 0};
 
-        assert_int_equal(wire_encode(&m, packet), 136);
+        assert_int_equal(wire_encode(&m, packet), 168);
         assert_memory_equal(packet, start, sizeof(start));
         assert_int_equal(packet[40 + 64], 'v');
         assert_int_equal(wire_size(WIRE_WELCOME), 64);
@@ -326,6 +342,7 @@ int main(void)
                 cmocka_unit_test(messages_about_a_gpu_must_name_one),
                 cmocka_unit_test(unknown_flags_are_refused),
                 cmocka_unit_test(a_mode_of_freezing_is_one_of_three),
+                cmocka_unit_test(a_group_has_a_short_printable_name),
                 cmocka_unit_test(a_wrong_magic_is_refused),
                 cmocka_unit_test(text_must_end_and_be_printable),
                 cmocka_unit_test(bytes_behind_the_nul_are_neither_sent_nor_accepted),

@@ -79,6 +79,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
 
         (void)snprintf(c->name, sizeof(c->name), "%s", m->HELLO.name);
         (void)snprintf(c->version, sizeof(c->version), "%s", m->HELLO.version);
+        (void)snprintf(c->group, sizeof(c->group), "%s", m->HELLO.group);
         if (m->HELLO.protocol != WIRE_VERSION) {
                 (void)snprintf(text, sizeof(text),
                                "subletd " SUBLET_VERSION " speaks protocol %u, this program's "
@@ -114,6 +115,18 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
         client_send(c, &m);
 }
 
+/* Makes a new client run together with those of its user that name the same group. */
+static void join_group(struct client *c)
+{
+        for (const struct client *o = c->server->clients; o && c->group[0]; o = o->next) {
+                if (o == c || !o->id || o->peer.uid != c->peer.uid ||
+                    strcmp(o->group, c->group) != 0)
+                        continue;
+                (void)sched_client_join(c->server->sched, c->id, o->id);
+                return;
+        }
+}
+
 static int register_client(struct client *c)
 {
         struct server *s = c->server;
@@ -129,6 +142,7 @@ static int register_client(struct client *c)
                 return -EINVAL;
         s->by_slot[slot] = c;
         s->n_attached++;
+        join_group(c);
         /* Set the marker before the client can hold anything, so that no crash comes in between. */
         place_mark(s->place, true);
         kill_point("attaching");

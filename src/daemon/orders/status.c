@@ -114,16 +114,16 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
             sched_account_view(s->sched, c->id, gpu, &a) < 0)
                 return NULL;
         one = json_pack(
-                "{s:i, s:o, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                "{s:i, s:o, s:s?, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:f, s:o}",
                 "pid", (int)c->peer.pid, "uid", known ? json_integer(c->peer.uid) : json_null(),
-                "name", known ? c->name : NULL, "priority", c->priority, "state",
-                sched_state_name(v.state), "idle", v.idle, "since_s",
-                seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags), "allocated",
-                bytes(a.usage.allocated + overflow_bytes(c, acc)), "backed", bytes(a.usage.backed),
-                "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)), "overflow",
-                bytes(overflow_bytes(c, acc)), "managed", bytes(acc->managed), "memory",
+                "name", known ? c->name : NULL, "group", known && c->group[0] ? c->group : NULL,
+                "priority", c->priority, "state", sched_state_name(v.state), "idle", v.idle,
+                "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
+                "allocated", bytes(a.usage.allocated + overflow_bytes(c, acc)), "backed",
+                bytes(a.usage.backed), "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)),
+                "overflow", bytes(overflow_bytes(c, acc)), "managed", bytes(acc->managed), "memory",
                 memory_mode(acc), "keep", acc->keep ? bytes(acc->keep) : json_null(), "limit",
                 bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge), "unevictable",
                 bytes(a.unevictable + a.exported), "arena", bytes(a.usage.arena), "gpu_time_s",

@@ -65,7 +65,7 @@ struct client {
         struct client_account accounts[SCHED_GPUS_MAX];
         uint64_t host;          /* host memory that the process may map */
         uint64_t ran_before_ns; /* SELF.ran_ns: busy time in turns before this connection */
-        char name[64], version[32];
+        char name[64], version[32], group[WIRE_GROUP_MAX + 1];
         uint8_t meet_name[16]; /* the name by which other processes of its user may ask for it */
         bool may_be_met;       /* meet_name is set */
         int priority;

@@ -73,6 +73,19 @@ static int requested_priority(void)
         return 0;
 }
 
+/* Sets the group that the program asks for. An invalid one is ignored, with one warning. */
+static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
+{
+        const char *text = setting_text(SETTING_GROUP);
+
+        if (!text)
+                return;
+        if (wire_group_is_valid(text))
+                (void)snprintf(ret, WIRE_GROUP_MAX + 1, "%s", text);
+        else
+                setting_refuse(SETTING_GROUP, text);
+}
+
 static void send_hello(void)
 {
         struct wire_message m = {0};
@@ -85,6 +98,7 @@ static void send_hello(void)
         m.HELLO.priority = (uint32_t)requested_priority();
         name_of_program(m.HELLO.name, sizeof(m.HELLO.name));
         (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "%s", SUBLET_VERSION);
+        requested_group(m.HELLO.group);
         daemon_send(&m, WIRE_HELLO, WIRE_NO_GPU);
 }
 
