@@ -20,6 +20,7 @@ static int unset(void **state)
 {
         (void)unsetenv("SUBLET_REQUIRE");
         (void)unsetenv("SUBLET_PRIORITY");
+        (void)unsetenv("SUBLET_GROUP");
         return end_agent(state);
 }
 #define LINK_TEST(name) cmocka_unit_test_setup_teardown(name, begin_agent, unset)
@@ -62,6 +63,24 @@ static void a_priority_is_requested_at_the_start(void **state)
                 rounds(1);
                 assert_int_equal((int32_t)said(WIRE_HELLO)->HELLO.priority, cases[i].priority);
                 assert_string_equal(said(WIRE_HELLO)->HELLO.version, SUBLET_VERSION);
+        }
+}
+
+static void a_group_is_requested_at_the_start(void **state)
+{
+        static const struct {
+                const char *text, *group;
+        } cases[] = {{"job 7", "job 7"}, {"", ""}, {"a name of more than 31 characters", ""}};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+                assert_int_equal(setenv("SUBLET_GROUP", cases[i].text, 1), 0);
+                connects = 0;
+                breaks = true;
+                rounds(1); /* the agent finds the connection lost */
+                now_ns += 100 * NSEC_PER_SEC;
+                forget_sent();
+                rounds(1);
+                assert_string_equal(said(WIRE_HELLO)->HELLO.group, cases[i].group);
         }
 }
 
@@ -497,6 +516,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 LINK_TEST(a_priority_is_requested_at_the_start),
+                LINK_TEST(a_group_is_requested_at_the_start),
                 LINK_TEST(a_lost_daemon_is_sought_at_most_every_second),
                 LINK_TEST(a_daemon_never_seen_is_sought_every_half_minute),
                 LINK_TEST(a_required_daemon_is_sought_every_second),

@@ -407,6 +407,45 @@ static void only_trusted_clients_get_positive_priorities(void **state)
         }
 }
 
+static void join_group(struct client *c, const char *group)
+{
+        struct wire_message m = message(WIRE_HELLO, WIRE_NO_GPU);
+
+        m.HELLO.magic = WIRE_MAGIC;
+        m.HELLO.protocol = WIRE_VERSION;
+        (void)snprintf(m.HELLO.group, sizeof(m.HELLO.group), "%s", group);
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(attach(c, 0, 1), 0);
+}
+
+/* Those of one group may allocate no more than the card together. */
+static void a_group_is_of_one_user(void **state)
+{
+        const uint64_t bytes = CARD / 10 * 6;
+
+        clients[1].peer.uid = 2000;
+        for (unsigned i = 0; i < CLIENTS; i++) {
+                join_group(&clients[i], "job");
+                assert_int_equal(want(&clients[i], bytes, 0, false), 0);
+        }
+        assert_true(said(&clients[0], WIRE_LIMIT)->LIMIT.commit >= bytes);
+        assert_true(said(&clients[1], WIRE_LIMIT)->LIMIT.commit >= bytes);
+        assert_int_equal(said(&clients[2], WIRE_LIMIT)->LIMIT.commit, 0);
+}
+
+static void another_group_is_another_promise(void **state)
+{
+        const uint64_t bytes = CARD / 10 * 6;
+
+        join_group(&clients[0], "job");
+        join_group(&clients[1], "job 2");
+        join_group(&clients[2], "");
+        for (unsigned i = 0; i < CLIENTS; i++) {
+                assert_int_equal(want(&clients[i], bytes, 0, false), 0);
+                assert_true(said(&clients[i], WIRE_LIMIT)->LIMIT.commit >= bytes);
+        }
+}
+
 static void host_memory_is_promised_once(void **state)
 {
         struct client *a = &clients[0], *b = &clients[1];
@@ -583,6 +622,8 @@ int main(void)
                 SESSION_TEST(unevictable_bytes_of_a_user_are_limited),
                 SESSION_TEST(descriptors_are_accepted_only_from_the_daemons_user),
                 SESSION_TEST(only_trusted_clients_get_positive_priorities),
+                SESSION_TEST(a_group_is_of_one_user),
+                SESSION_TEST(another_group_is_another_promise),
                 SESSION_TEST(host_memory_is_promised_once),
                 SESSION_TEST(a_request_is_kept_while_another_daemon_may_make_room),
                 SESSION_TEST(the_holder_is_named_only_to_its_own_user),
