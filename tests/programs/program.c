@@ -109,7 +109,20 @@ static double number_argument(const char *text, const char *option)
 
 void program_options(int argc, char **argv, const struct options *defaults)
 {
-        enum { BYTES, BLOCK, ROUNDS, SECONDS, UNTIL, SEED, MS, SAMPLE, SAMPLE_BYTES, COUNT, HOW, GPU };
+        enum {
+                BYTES,
+                BLOCK,
+                ROUNDS,
+                SECONDS,
+                UNTIL,
+                SEED,
+                MS,
+                SAMPLE,
+                SAMPLE_BYTES,
+                COUNT,
+                HOW,
+                GPU
+        };
         static const struct option table[] = {
                 {"bytes", required_argument, NULL, BYTES},
                 {"block", required_argument, NULL, BLOCK},

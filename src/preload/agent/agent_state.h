@@ -1,6 +1,6 @@
 /* agent_state.h: shared by agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
- * conversation with the daemon), agent_freeze.c, agent_self.c, and parts that begin drains of their
- * own (part.h). core_lock is held in all functions. */
+ * conversation with the daemon), agent_hello.c, agent_freeze.c, agent_self.c, and parts that begin
+ * drains of their own (part.h). core_lock is held in all functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -75,6 +75,9 @@ void agent_gpu_alone(struct gpu *g) REQUIRES(core_lock);
 /* Start the agent's thread, once. 0, or -errno: there is no thread, and the library stays
  * passive. */
 int agent_start(void);
+
+/* agent_hello.c */
+void agent_hello(void);
 
 /* agent_self.c */
 void agent_self_count(uint64_t now) REQUIRES(core_lock); /* counts the time since the last call */

@@ -21,7 +21,6 @@
 #include "preload/stream/gate.h"
 #include "preload/share/ipc.h"
 #include "preload/process/link.h"
-#include "preload/process/name.h"
 #include "preload/process/passed.h"
 #include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
@@ -57,49 +56,6 @@ static uint32_t gpu_flags(const struct gpu *g) REQUIRES(core_lock)
                (g->error ? WIRE_FLAG_POISONED : 0u) |
                (core.running || (agent.paused && agent.in_use) ? WIRE_FLAG_RUNNING : 0u) |
                (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u);
-}
-
-/* Returns the priority that the program asks for. An invalid value is ignored, with one warning. */
-static int requested_priority(void)
-{
-        const char *text = setting_text(SETTING_PRIORITY);
-        int priority;
-
-        if (!text)
-                return 0;
-        if (wire_parse_priority(text, &priority) == 0)
-                return priority;
-        setting_refuse(SETTING_PRIORITY, text);
-        return 0;
-}
-
-/* Sets the group that the program asks for. An invalid one is ignored, with one warning. */
-static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
-{
-        const char *text = setting_text(SETTING_GROUP);
-
-        if (!text)
-                return;
-        if (wire_group_is_valid(text))
-                (void)snprintf(ret, WIRE_GROUP_MAX + 1, "%s", text);
-        else
-                setting_refuse(SETTING_GROUP, text);
-}
-
-static void send_hello(void)
-{
-        struct wire_message m = {0};
-
-        agent_self_connected();
-        m.HELLO.magic = WIRE_MAGIC;
-        m.HELLO.previous_instance = daemon_line.instance;
-        m.HELLO.protocol = WIRE_VERSION;
-        m.HELLO.pid = (uint32_t)getpid();
-        m.HELLO.priority = (uint32_t)requested_priority();
-        name_of_program(m.HELLO.name, sizeof(m.HELLO.name));
-        (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "%s", SUBLET_VERSION);
-        requested_group(m.HELLO.group);
-        daemon_send(&m, WIRE_HELLO, WIRE_NO_GPU);
 }
 
 static void send_export(struct gpu *g, uint64_t bytes, uint32_t flags) REQUIRES(core_lock)
@@ -356,7 +312,7 @@ void agent_connect(void)
         daemon_line.fd = fd;
         daemon_line.link = LINK_HELLO;
         daemon_line.sequence = 0;
-        send_hello();
+        agent_hello();
 }
 
 /* ---- messages in; core_lock held ---- */

@@ -1,0 +1,53 @@
+/* agent_hello.c: owns HELLO: who the program is, and what its user asks for it by variables. Must
+ * never decide what follows from that. */
+#include "preload/agent/agent_state.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/settings.h"
+#include "preload/process/name.h"
+#include "preload/state/daemon.h"
+
+/* Returns the priority that the program asks for. An invalid value is ignored, with one warning. */
+static int requested_priority(void)
+{
+        const char *text = setting_text(SETTING_PRIORITY);
+        int priority;
+
+        if (!text)
+                return 0;
+        if (wire_parse_priority(text, &priority) == 0)
+                return priority;
+        setting_refuse(SETTING_PRIORITY, text);
+        return 0;
+}
+
+/* Sets the group that the program asks for. An invalid one is ignored, with one warning. */
+static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
+{
+        const char *text = setting_text(SETTING_GROUP);
+
+        if (!text)
+                return;
+        if (wire_group_is_valid(text))
+                (void)snprintf(ret, WIRE_GROUP_MAX + 1, "%s", text);
+        else
+                setting_refuse(SETTING_GROUP, text);
+}
+
+void agent_hello(void)
+{
+        struct wire_message m = {0};
+
+        agent_self_connected();
+        m.HELLO.magic = WIRE_MAGIC;
+        m.HELLO.previous_instance = daemon_line.instance;
+        m.HELLO.protocol = WIRE_VERSION;
+        m.HELLO.pid = (uint32_t)getpid();
+        m.HELLO.priority = (uint32_t)requested_priority();
+        name_of_program(m.HELLO.name, sizeof(m.HELLO.name));
+        (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "%s", SUBLET_VERSION);
+        requested_group(m.HELLO.group);
+        daemon_send(&m, WIRE_HELLO, WIRE_NO_GPU);
+}
