@@ -29,7 +29,7 @@ static struct sched_action *next(struct sched *s, struct sched_actions *out, str
 
 static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct sched_actions *out)
 {
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
         struct sched_action *o;
 
         if (a->limit_dirty && !a->silent) {

@@ -86,7 +86,7 @@ static bool occupies(const struct sched *s, const struct client *c, unsigned gpu
 {
         const struct gpu *g = &s->gpu[gpu];
         const struct holder *h = c->holder;
-        const struct account *a = &c->accounts[gpu];
+        const struct account *a = c->accounts[gpu];
 
         if (PLANTED(IDLE_IS_FREE) && c->idle)
                 return false;
@@ -115,7 +115,6 @@ void fair_bill(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
         const uint64_t ns = s->now_ns - g->billed_ns;
-        struct client *c;
 
         if (!ns)
                 return;
@@ -130,13 +129,14 @@ void fair_bill(struct sched *s, unsigned gpu)
                 g->uncontested_ns += each;
                 return;
         }
-        FOR_EACH_CLIENT_ON (s, gpu, c) {
-                struct account *a = &c->accounts[gpu];
+        for (unsigned i = 0; i < g->n_payers; i++) {
+                struct client *c = g->payers[i];
+                const struct account *a = c->accounts[gpu];
                 struct user_on *u;
                 uint64_t bill;
 
                 if (!a->weight)
-                        continue;
+                        continue; /* it has left since */
                 bill = (uint64_t)((double)ns * (double)a->weight / (double)g->weights);
                 u = user_on(s, c->holder, gpu);
                 if (c->holder->promoted)
@@ -151,15 +151,17 @@ void fair_weigh(struct sched *s, unsigned gpu)
         struct gpu *g = &s->gpu[gpu];
         struct client *c;
 
-        g->weights = 0;
+        g->weights = g->n_payers = 0;
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                struct account *a = &c->accounts[gpu];
+                struct account *a = c->accounts[gpu];
 
                 /* Clients that run beside each other share the bill by their bytes. */
                 a->weight = !occupies(s, c, gpu)     ? 0
                             : PLANTED(BYTES_IGNORED) ? 1
                                                      : account_charge(a) / MIB + 1;
                 g->weights += a->weight;
+                if (a->weight)
+                        g->payers[g->n_payers++] = c;
         }
 }
 

@@ -29,7 +29,7 @@ static void give_back(struct sched *s, struct holder *h)
         FOR_EACH_CLIENT_OF (h, c) {
                 FOR_EACH_GPU_OF (c, gpu) {
                         if (!c->lost)
-                                ledger_set_limit(s, c, gpu, c->accounts[gpu].exported);
+                                ledger_set_limit(s, c, gpu, c->accounts[gpu]->exported);
                 }
                 c->restoring = false;
         }
@@ -48,7 +48,7 @@ void foreign_stuck(struct sched *s, struct holder *h)
 
         FOR_EACH_CLIENT_OF (h, c) {
                 FOR_EACH_GPU_OF (c, gpu) {
-                        if (c->accounts[gpu].limit > c->accounts[gpu].exported) {
+                        if (c->accounts[gpu]->limit > c->accounts[gpu]->exported) {
                                 one = gpu;
                                 holds = true;
                         }

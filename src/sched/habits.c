@@ -50,12 +50,15 @@ uint64_t habits_run_ns(const struct sched *s, const struct holder *h)
         return h->run_ns + (h->counted_run ? s->now_ns - h->clock_ns : 0);
 }
 
-/* Counts the time since the last call. */
 void habits_count(const struct sched *s, struct holder *h)
 {
+        const bool run = h->lease && !h->idle;
+
+        if (run == h->counted_run)
+                return;
         h->run_ns = habits_run_ns(s, h);
         h->clock_ns = s->now_ns;
-        h->counted_run = h->lease && !h->idle;
+        h->counted_run = run;
 }
 
 static uint64_t burst_so_far(const struct sched *s, const struct holder *h)
@@ -164,7 +167,7 @@ static uint64_t allocated(const struct holder *h, unsigned gpu)
         uint64_t sum = 0;
 
         FOR_EACH_CLIENT_OF (h, c)
-                sum += c->accounts[gpu].usage.allocated;
+                sum += c->accounts[gpu]->usage.allocated;
         return sum;
 }
 

@@ -91,8 +91,8 @@ void holder_grant(struct sched *s, struct client *c)
         c->send_grant = true;
         actions_mark(s, c);
         FOR_EACH_GPU_OF (c, gpu) {
-                c->accounts[gpu].run = false;
-                c->accounts[gpu].reserve = 0;
+                c->accounts[gpu]->run = false;
+                c->accounts[gpu]->reserve = 0;
         }
         holder_update(s, c->holder);
 }
@@ -189,7 +189,7 @@ static void stop_waiting(struct sched *s, struct holder *h)
         FOR_EACH_CLIENT_OF (h, c) {
                 c->restoring = false;
                 FOR_EACH_GPU_OF (c, gpu)
-                        c->accounts[gpu].reserve = 0;
+                        c->accounts[gpu]->reserve = 0;
         }
         /* Past its turn's end h was served in queue order, so a new turn begins. */
         if (h->waiting && h->lease && turns_over(s, h))
@@ -205,7 +205,7 @@ static bool asks_to_run(struct client *c)
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                struct account *a = &c->accounts[gpu];
+                struct account *a = c->accounts[gpu];
 
                 if (a->run && c->lease && !account_missing(c, a))
                         a->run = false;

@@ -203,7 +203,7 @@ struct client {
         enum sched_throttle throttle, throttle_sent;
         uint64_t revoke_patience_ns;
 
-        struct account accounts[SCHED_GPUS_MAX];
+        struct account *accounts[SCHED_GPUS_MAX]; /* of a GPU that c does not use: sched.nothing */
 };
 
 struct gpu {
@@ -215,6 +215,7 @@ struct gpu {
         uint64_t total, foreign;
         uint64_t shortage; /* bytes reported in SHORT since the foreign use was last measured */
         uint64_t yield;    /* bytes that idle clients still have to give up for foreign processes */
+        bool commit_requested; /* a client may wait for the answer to REQUEST.commit */
 
         /* Sums over the accounts; ledger.c alone writes them. */
         uint64_t charged, unevictable, committed;
@@ -251,6 +252,8 @@ struct gpu {
         /* fair.c */
         struct division users;
         bool drains;            /* a client drains, or is overdue with its eviction */
+        struct client **payers; /* those whose account has a weight, as of the last event */
+        unsigned n_payers;
         uint64_t weights;       /* sum over the accounts */
         uint64_t billed_ns;     /* the time up to which all bills are written */
         int64_t uncontested_ns; /* time of each user in which nobody waited */
@@ -295,10 +298,14 @@ struct sched {
         unsigned clients; /* number of the highest slot ever used, plus one */
         unsigned free;    /* no slot below this one is free */
         struct client *client;
-        struct holder *holder;    /* array of clients_max */
-        uint64_t passes;          /* number of the current pass */
-        struct client **attached; /* array of clients_max for each GPU */
-        struct entry *order;      /* array of 2 * clients_max */
+        struct holder *holder;         /* array of clients_max */
+        struct account *account;       /* array; the accounts in use lie close to each other */
+        struct account **unused;       /* those that were given back */
+        unsigned n_accounts, n_unused; /* n_accounts: used at some time */
+        struct account nothing;        /* stays 0 */
+        uint64_t passes;               /* number of the current pass */
+        struct client **attached;      /* two arrays of clients_max for each GPU */
+        struct entry *order;           /* array of 2 * clients_max */
         unsigned n_order;
         uint32_t *dirty; /* slots of the clients that need a message */
         unsigned n_dirty, first_dirty;
@@ -316,7 +323,7 @@ struct sched {
 /* Iterates over every client of holder h that uses the GPU. The caller declares c. */
 #define FOR_EACH_CLIENT_OF_ON(h, number, c)          \
         for ((c) = (h)->first; (c); (c) = (c)->next) \
-                if ((c)->accounts[number].attached)
+                if ((c)->accounts[number]->attached)
 
 /* Iterates over every client that is attached to the GPU. The caller declares c. */
 #define FOR_EACH_CLIENT_ON(s, number, c) \
@@ -562,6 +569,7 @@ void habits_rest(const struct sched *s, struct holder *h);
 void habits_work(const struct sched *s, struct holder *h);
 /* Returns how long h has computed in all. */
 uint64_t habits_run_ns(const struct sched *s, const struct holder *h);
+/* Begins or ends the counting of that time. */
 void habits_count(const struct sched *s, struct holder *h);
 uint64_t habits_burst(const struct sched *s, const struct holder *h);
 uint64_t habits_left(const struct sched *s, const struct holder *h, const struct holder *other);

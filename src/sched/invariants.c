@@ -14,7 +14,7 @@ static struct sums recompute(const struct sched *s, unsigned gpu)
 
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct client *c = &s->client[i];
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
 
                 if (!c->used || !a->attached)
                         continue;
@@ -69,7 +69,7 @@ static const char *check_host(const struct sched *s)
 
 static const char *check_account(const struct sched *s, const struct client *c, unsigned gpu)
 {
-        const struct account *a = &c->accounts[gpu];
+        const struct account *a = c->accounts[gpu];
 
         if (a->limit > a->held)
                 return "a limit is above the highest one not given back";
@@ -94,7 +94,7 @@ static bool ready(const struct sched *s, const struct holder *h)
                 const struct client *c;
 
                 FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                        const struct account *a = &c->accounts[gpu];
+                        const struct account *a = c->accounts[gpu];
 
                         if (account_missing(c, a) || !account_resident(c, a))
                                 return false;
@@ -151,7 +151,7 @@ static bool lacks_on(const struct holder *h, unsigned gpu)
         const struct client *c;
 
         FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                if (account_missing(c, &c->accounts[gpu]))
+                if (account_missing(c, c->accounts[gpu]))
                         return true;
         }
         return false;
@@ -193,8 +193,8 @@ static const char *check_progress(const struct sched *s, unsigned gpu)
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct client *c = &s->client[i];
 
-                if (c->used && c->holder != h && c->accounts[gpu].attached &&
-                    account_charge(&c->accounts[gpu]) && may_keep(s, c->holder, h))
+                if (c->used && c->holder != h && c->accounts[gpu]->attached &&
+                    account_charge(c->accounts[gpu]) && may_keep(s, c->holder, h))
                         return NULL;
         }
         return "invariant 4: somebody waits, and nobody is making room nor will be asked to";

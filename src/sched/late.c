@@ -71,7 +71,7 @@ static void take_room_back(struct sched *s, struct client *c)
         if (c->lease)
                 return;
         FOR_EACH_GPU_OF (c, gpu) {
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
                 struct gpu *g = &s->gpu[gpu];
 
                 if (!a->silent && a->limit > MAX(a->usage.backed, a->exported)) {
@@ -102,7 +102,7 @@ void late_check(struct sched *s)
                 forget_old_revoke(s, c);
                 late = asked(s, c) && s->now_ns >= c->revoke_due_ns;
                 FOR_EACH_GPU_OF (c, gpu) {
-                        struct account *a = &c->accounts[gpu];
+                        struct account *a = c->accounts[gpu];
 
                         if (a->due_ns && !outstanding(c, a, &s->gpu[gpu]))
                                 a->due_ns = 0;
@@ -135,7 +135,7 @@ void late_set_deadlines(struct sched *s, struct client *c)
         else if (is_asked && !c->draining && s->gpu[h->revoke_gpu].wanted)
                 ask_again(s, h);
         FOR_EACH_GPU_OF (c, gpu) {
-                struct account *a = &c->accounts[gpu];
+                struct account *a = c->accounts[gpu];
 
                 if (!outstanding(c, a, &s->gpu[gpu]))
                         continue;

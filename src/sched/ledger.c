@@ -155,7 +155,7 @@ static uint64_t unevictable_promised(const struct sched *s, unsigned gpu)
         const struct client *c;
 
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
 
                 if (a->unevictable_requested)
                         sum += sub_sat(a->unevictable_request, account_own_unevictable(a));
@@ -171,7 +171,7 @@ uint64_t ledger_commit(const struct holder *h, unsigned gpu)
         uint64_t sum = 0;
 
         FOR_EACH_CLIENT_OF (h, c)
-                sum += account_commit(&c->accounts[gpu]);
+                sum += account_commit(c->accounts[gpu]);
         return sum;
 }
 
@@ -182,7 +182,7 @@ uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const stru
 
         FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
                 if (!c->lost && client_immovable(s, c))
-                        sum -= account_movable(&c->accounts[gpu]);
+                        sum -= account_movable(c->accounts[gpu]);
         }
         return sum;
 }
@@ -191,7 +191,7 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client
                         uint64_t commit)
 {
         const struct gpu *g = &s->gpu[gpu];
-        const struct account *a = &c->accounts[gpu];
+        const struct account *a = c->accounts[gpu];
         const uint64_t beside =
                 PLANTED(COMMITS_APART) ? 0 : ledger_commit(c->holder, gpu) - account_commit(a);
         uint64_t unevictable = unevictable_promised(s, gpu), committed, spill;
@@ -277,8 +277,9 @@ static void insert(struct gpu *g, struct client *c)
 void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct sched_usage *u)
 {
         struct gpu *g = &s->gpu[gpu];
-        struct account *a = &c->accounts[gpu];
+        struct account *a = s->n_unused ? s->unused[--s->n_unused] : &s->account[s->n_accounts++];
 
+        c->accounts[gpu] = a;
         *a = (struct account){.attached = true, .usage = clamp_usage(g, u)};
         insert(g, c);
         c->gpus |= UINT32_C(1) << gpu;
@@ -294,7 +295,7 @@ void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct
 void ledger_detach(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
         const struct client *other;
         unsigned at = 0;
 
@@ -305,6 +306,8 @@ void ledger_detach(struct sched *s, struct client *c, unsigned gpu)
         memmove(&g->clients[at], &g->clients[at + 1],
                 (g->n_clients - at) * sizeof(struct client *));
         *a = (struct account){0};
+        s->unused[s->n_unused++] = a;
+        c->accounts[gpu] = &s->nothing;
         c->gpus &= ~(UINT32_C(1) << gpu);
         c->holder->gpus = 0;
         FOR_EACH_CLIENT_OF (c->holder, other)
@@ -356,7 +359,7 @@ static void renew_grace(struct client *c)
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu)
-                c->accounts[gpu].due_ns = 0;
+                c->accounts[gpu]->due_ns = 0;
 }
 
 /* Moved bytes buy time, at a rate that is far below the card's, and below that of pinning host
@@ -371,7 +374,7 @@ static void buy_time(struct sched *s, const struct gpu *g, struct client *c, uin
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                uint64_t *due_ns = &c->accounts[gpu].due_ns;
+                uint64_t *due_ns = &c->accounts[gpu]->due_ns;
 
                 if (*due_ns && from <= to)
                         *due_ns = MIN(add_sat(*due_ns, ns), s->now_ns + s->config.grace_ns);
@@ -440,7 +443,7 @@ static void tell_limit(struct sched *s, struct client *c, struct account *a)
 
 void ledger_set_commit(struct sched *s, struct client *c, unsigned gpu, uint64_t commit)
 {
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
 
         take_out(&s->gpu[gpu], a);
         a->commit = commit;
@@ -453,7 +456,7 @@ void ledger_set_commit(struct sched *s, struct client *c, unsigned gpu, uint64_t
 
 void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t limit)
 {
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
 
         limit = MAX(limit, a->exported);
         if (limit == a->limit)
@@ -474,7 +477,7 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
 
 void ledger_set_exported(struct sched *s, struct client *c, unsigned gpu, uint64_t exported)
 {
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
 
         take_out(&s->gpu[gpu], a);
         a->exported = exported;
@@ -486,7 +489,7 @@ void ledger_set_exported(struct sched *s, struct client *c, unsigned gpu, uint64
 void ledger_set_unevictable_allowed(struct sched *s, struct client *c, unsigned gpu,
                                     uint64_t unevictable)
 {
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
 
         take_out(&s->gpu[gpu], a);
         a->unevictable_allowed = MIN(unevictable, s->gpu[gpu].total);
@@ -497,7 +500,7 @@ void ledger_set_unevictable_allowed(struct sched *s, struct client *c, unsigned 
 void ledger_set_unevictable_measured(struct sched *s, struct client *c, unsigned gpu,
                                      uint64_t unevictable)
 {
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
 
         take_out(&s->gpu[gpu], a);
         a->unevictable_measured = MIN(unevictable, s->gpu[gpu].total);

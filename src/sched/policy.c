@@ -142,7 +142,7 @@ static uint64_t at_stake(const struct sched *s, const struct holder *v, const st
         if (d->lease_only)
                 return 0;
         FOR_EACH_CLIENT_OF_ON (v, d->gpu, c)
-                backed += c->accounts[d->gpu].usage.backed;
+                backed += c->accounts[d->gpu]->usage.backed;
         if (grows(d) || (d->head && habits_run_ns(s, d->head) < STARTS_NS))
                 return backed;
         return MIN(d->missing, backed);
@@ -151,11 +151,12 @@ static uint64_t at_stake(const struct sched *s, const struct holder *v, const st
 static uint64_t idle_until(const struct sched *s, const struct holder *v, const struct demand *d)
 {
         uint64_t cost = 2 * gpu_move_ns(&s->gpu[d->gpu], at_stake(s, v, d));
-        uint64_t wait =
-                s->config.idle_release_ns ? s->config.idle_release_ns : habits_release(v, cost);
+        uint64_t wait = cost; /* the longest time that habits_release() returns */
 
-        if (cost == 0)
-                wait = 0;
+        if (cost && s->config.idle_release_ns)
+                wait = s->config.idle_release_ns;
+        else if (s->now_ns < add_sat(v->last_active_ns, cost))
+                wait = habits_release(v, cost);
         /* A holder of a higher priority keeps its memory between two bursts of work. */
         if (d->head && holder_outranks(v, d->head))
                 wait = MAX(wait, MAX(cost, habits_handoff_cost(s, v)));
@@ -274,7 +275,7 @@ static struct victim judge_in_turn(struct sched *s, struct client *c, const stru
 
 static struct victim judge(struct sched *s, struct client *v, const struct demand *d)
 {
-        const struct account *a = &v->accounts[d->gpu];
+        const struct account *a = v->accounts[d->gpu];
         const struct holder *h = v->holder;
         struct victim r = {.c = v, .class = VICTIM_NONE};
         uint64_t idle_end;
@@ -338,7 +339,7 @@ static struct victim choose(struct sched *s, const struct demand *d)
                         continue;
                 if (v.class == VICTIM_NONE)
                         continue;
-                sum += givable(&c->accounts[d->gpu]);
+                sum += givable(c->accounts[d->gpu]);
                 if (rather(&v, &best))
                         best = v;
         }
@@ -374,7 +375,7 @@ static void trim(struct sched *s, struct demand *d)
         struct client *c;
 
         FOR_EACH_CLIENT_ON (s, d->gpu, c) {
-                struct account *a = &c->accounts[d->gpu];
+                struct account *a = c->accounts[d->gpu];
                 uint64_t slack, floor;
 
                 if (!d->missing)
@@ -401,7 +402,7 @@ static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
         bool busy = false;
 
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
                 uint64_t on_the_way;
 
                 if (c->lost || c->holder->overdue)
@@ -438,7 +439,7 @@ static void yield(struct sched *s, unsigned gpu)
                 holder_revoke(s, v.c->holder, gpu);
                 return;
         }
-        a = &v.c->accounts[gpu];
+        a = v.c->accounts[gpu];
         backed = MIN(a->usage.backed, a->limit);
         limit = MAX(sub_sat(backed, g->yield), a->exported);
         g->yield = sub_sat(g->yield, sub_sat(backed, limit));
@@ -451,7 +452,7 @@ static uint64_t givable_by(const struct holder *h, unsigned gpu)
         uint64_t sum = 0;
 
         FOR_EACH_CLIENT_OF_ON (h, gpu, c)
-                sum += c->lost ? 0 : givable(&c->accounts[gpu]);
+                sum += c->lost ? 0 : givable(c->accounts[gpu]);
         return sum;
 }
 
@@ -463,7 +464,7 @@ static uint64_t draining(const struct sched *s, unsigned gpu)
 
         FOR_EACH_CLIENT_ON (s, gpu, c) {
                 if (c->holder->draining && !client_immovable(s, c))
-                        sum += givable(&c->accounts[gpu]);
+                        sum += givable(c->accounts[gpu]);
         }
         return sum;
 }
@@ -492,7 +493,7 @@ static uint64_t growth_ahead(const struct demand *d)
 /* Takes the missing bytes from a client without a lease, and up to so many ahead of growth. */
 static void take(struct sched *s, struct demand *d, struct client *v, uint64_t *ahead)
 {
-        const struct account *a = &v->accounts[d->gpu];
+        const struct account *a = v->accounts[d->gpu];
         const uint64_t bytes = MIN(givable(a), d->missing + *ahead);
 
         if (grows(d)) {
@@ -528,7 +529,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         trim(s, &d);
         if (!d.missing && !busy && g->yield && !g->head)
                 yield(s, gpu);
-        d.missing = sub_sat(d.missing, draining(s, gpu));
+        if (g->drains)
+                d.missing = sub_sat(d.missing, draining(s, gpu));
         if (d.missing && d.head && !g->head_unevictable && holder_comes_last(s, d.head)) {
                 wake_at(s, d.head->last_until_ns);
                 return;

@@ -52,12 +52,15 @@ struct sched *sched_new(const struct sched_config *config)
         s->config = *config;
         config_clamp(&s->config);
         s->client = calloc(s->config.clients_max, sizeof(*s->client));
-        s->attached = calloc(s->config.clients_max, SCHED_GPUS_MAX * sizeof(*s->attached));
+        s->attached = calloc(s->config.clients_max, 2 * SCHED_GPUS_MAX * sizeof(*s->attached));
         s->order = calloc(s->config.clients_max, 2 * sizeof(*s->order));
         s->dirty = calloc(s->config.clients_max, sizeof(*s->dirty));
         s->user = calloc(s->config.clients_max, sizeof(*s->user));
         s->holder = calloc(s->config.clients_max, sizeof(*s->holder));
-        if (!s->client || !s->attached || !s->order || !s->dirty || !s->user || !s->holder) {
+        s->account = calloc(s->config.clients_max, SCHED_GPUS_MAX * sizeof(*s->account));
+        s->unused = calloc(s->config.clients_max, SCHED_GPUS_MAX * sizeof(*s->unused));
+        if (!s->client || !s->attached || !s->order || !s->dirty || !s->user || !s->holder ||
+            !s->account || !s->unused) {
                 sched_free(s);
                 errno = ENOMEM;
                 return NULL;
@@ -77,6 +80,8 @@ void sched_free(struct sched *s)
         free(s->dirty);
         free(s->user);
         free(s->holder);
+        free(s->account);
+        free(s->unused);
         free(s);
 }
 
@@ -103,7 +108,7 @@ static struct client *find(const struct sched *s, sched_client id)
 
 static struct account *find_account(struct client *c, unsigned gpu)
 {
-        return gpu < SCHED_GPUS_MAX && c->accounts[gpu].attached ? &c->accounts[gpu] : NULL;
+        return gpu < SCHED_GPUS_MAX && c->accounts[gpu]->attached ? c->accounts[gpu] : NULL;
 }
 
 /* Returns the GPUs of c's holder and of those of the earlier records of its process. */
@@ -120,13 +125,17 @@ static uint32_t gpus_with_earlier(const struct sched *s, const struct client *c)
 
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
 {
+        struct client **list;
+
         if (gpu >= SCHED_GPUS_MAX || total_bytes == 0 || total_bytes > BYTES_MAX)
                 return -EINVAL;
         if (s->gpu[gpu].present)
                 return -EEXIST;
+        list = s->attached + (size_t)2 * gpu * s->config.clients_max;
         s->gpu[gpu] = (struct gpu){.present = true,
                                    .total = total_bytes,
-                                   .clients = s->attached + (size_t)gpu * s->config.clients_max,
+                                   .clients = list,
+                                   .payers = list + s->config.clients_max,
                                    .next_ns = UINT64_MAX,
                                    .gib_guess_ns = GIB_GUESS_NS,
                                    .billed_ns = s->now_ns};
@@ -224,6 +233,8 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
                              .dirty = dirty,
                              .since_ns = s->now_ns,
                              .clock_ns = s->now_ns};
+        for (unsigned gpu = 0; gpu < SCHED_GPUS_MAX; gpu++)
+                c->accounts[gpu] = &s->nothing;
         holder_add(holder_new(s, slot, uid, priority), c);
         s->transitions.state[SCHED_STATES][SCHED_IDLE]++;
         *ret_id = client_id(s, c);
@@ -305,7 +316,7 @@ static void take_over(struct sched *s, struct client *c, unsigned gpu)
         struct client *p;
 
         while (*link && (p = find(s, *link))) {
-                if (p->accounts[gpu].attached)
+                if (p->accounts[gpu]->attached)
                         drop_account(s, p, gpu);
                 if (p->gpus) {
                         link = &p->previous;
@@ -321,7 +332,7 @@ static bool evicts(const struct client *c)
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                if (c->accounts[gpu].evicting)
+                if (c->accounts[gpu]->evicting)
                         return true;
         }
         return false;
@@ -370,12 +381,12 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                 return -ESTALE;
         if (gpu >= s->gpus || !s->gpu[gpu].present || at->usage.backed > at->usage.allocated)
                 return -EINVAL;
-        a = &c->accounts[gpu];
-        if (a->attached)
+        if (c->accounts[gpu]->attached)
                 return -EEXIST;
         former = former_turn(s, c);
         take_over(s, c, gpu);
         ledger_attach(s, c, gpu, &at->usage);
+        a = c->accounts[gpu];
         c->detached |= at->detached;
         a->limit_dirty = true;
         a->spare = at->spare;
@@ -433,9 +444,12 @@ void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
         touch_end(s, out);
 }
 
-static void request_commit_of(struct account *a, uint64_t commit, uint32_t sequence)
+static void request_commit_of(struct sched *s, struct client *c, unsigned gpu, uint64_t commit,
+                              uint32_t sequence)
 {
-        a->commit_requested = true;
+        struct account *a = c->accounts[gpu];
+
+        a->commit_requested = s->gpu[gpu].commit_requested = true;
         a->commit_request = MIN(commit, BYTES_MAX);
         a->commit_of = sequence;
 }
@@ -458,7 +472,7 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
                 actions_mark(s, c);
         }
         if (w->commit)
-                request_commit_of(a, w->commit, w->sequence);
+                request_commit_of(s, c, gpu, w->commit, w->sequence);
         if (w->spare || (w->spare_requested && w->unevictable &&
                          w->unevictable <= account_own_unevictable(a))) {
                 a->spare = true;
@@ -520,15 +534,13 @@ int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t
                         uint32_t sequence, uint64_t now_ns, struct sched_actions *out)
 {
         struct client *c = find(s, id);
-        struct account *a;
 
         touch_begin(s, now_ns, gpus_of(c));
         if (!c || c->lost)
                 return -ESTALE;
-        a = find_account(c, gpu);
-        if (!a)
+        if (!find_account(c, gpu))
                 return -EINVAL;
-        request_commit_of(a, commit, sequence);
+        request_commit_of(s, c, gpu, commit, sequence);
         touch_end(s, out);
         return 0;
 }
@@ -655,7 +667,7 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 c->draining = c->overdue = c->stands = false;
                 c->unevictable_ticket = 0;
                 FOR_EACH_GPU_OF (c, gpu) {
-                        struct account *a = &c->accounts[gpu];
+                        struct account *a = c->accounts[gpu];
 
                         a->run = a->unevictable_requested = a->export_requested =
                                 a->commit_requested = a->top_up = false;
@@ -710,10 +722,10 @@ void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns)
                         continue;
                 put_off(&c->revoke_due_ns, ns, UINT64_MAX);
                 FOR_EACH_GPU_OF (c, gpu) {
-                        put_off(&c->accounts[gpu].due_ns, ns, UINT64_MAX);
-                        put_off(&c->accounts[gpu].unevictable_since_ns, ns, now_ns);
-                        put_off(&c->accounts[gpu].export_since_ns, ns, now_ns);
-                        put_off(&c->accounts[gpu].spare_asked_ns, ns, now_ns);
+                        put_off(&c->accounts[gpu]->due_ns, ns, UINT64_MAX);
+                        put_off(&c->accounts[gpu]->unevictable_since_ns, ns, now_ns);
+                        put_off(&c->accounts[gpu]->export_since_ns, ns, now_ns);
+                        put_off(&c->accounts[gpu]->spare_asked_ns, ns, now_ns);
                 }
         }
         for (unsigned i = 0; i < s->config.clients_max; i++)
@@ -741,7 +753,7 @@ static bool all_resident(const struct sched *s)
                 if (c->draining)
                         return false;
                 FOR_EACH_GPU_OF (c, gpu) {
-                        const struct account *a = &c->accounts[gpu];
+                        const struct account *a = c->accounts[gpu];
 
                         if (a->evicting || account_held(a) > a->limit)
                                 return false;
@@ -762,7 +774,7 @@ static void commit_what_is_resident(struct sched *s)
                 if (!c->used)
                         continue;
                 FOR_EACH_GPU_OF (c, gpu) {
-                        struct account *a = &c->accounts[gpu];
+                        struct account *a = c->accounts[gpu];
 
                         if (a->usage.allocated > a->limit)
                                 ledger_set_limit(s, c, gpu, a->usage.allocated);

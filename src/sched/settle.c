@@ -20,11 +20,11 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         g->head_unevictable = NULL;
         g->head_missing = 0;
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
 
                 if (client_immovable(s, c))
                         g->immovable += account_movable(a);
-                g->drains |= c->draining || (c->holder->overdue && a->evicting);
+                g->drains |= c->holder->draining || (c->holder->overdue && a->evicting);
                 g->allocated += a->usage.allocated;
                 if (c->holder == h)
                         continue;
@@ -54,7 +54,7 @@ static uint64_t commit_max(const struct sched *s, unsigned gpu)
         uint64_t max = 0, sum = 0;
 
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                sum = (c->holder == h ? sum : 0) + account_commit(&c->accounts[gpu]);
+                sum = (c->holder == h ? sum : 0) + account_commit(c->accounts[gpu]);
                 h = c->holder;
                 max = MAX(max, sum);
         }
@@ -85,31 +85,40 @@ static void refuse_commit(struct sched *s, struct client *c, struct account *a)
         actions_mark(s, c);
 }
 
-/* Answers at once: whether a commit fits does not depend on which clients are on the card. */
-static void answer_commits(struct sched *s, struct client *c)
+static void answer_commit(struct sched *s, struct client *c, unsigned gpu)
 {
+        struct account *a = c->accounts[gpu];
+
+        a->commit_requested = false;
+        if (a->commit_request < a->commit) {
+                uint64_t floor = MAX(a->commit_request, a->usage.allocated);
+
+                ledger_set_commit(s, c, gpu, MIN(a->commit, floor));
+        } else if (a->commit_request == a->commit) {
+                a->limit_dirty = true; /* the client seems not to know its commit */
+                actions_mark(s, c);
+        } else if (ledger_commit_fits(s, gpu, c, a->commit_request)) {
+                ledger_set_commit(s, c, gpu, a->commit_request);
+                s->gpu[gpu].commit_max = MAX(s->gpu[gpu].commit_max, ledger_commit(c->holder, gpu));
+                a->top_up = true;
+        } else {
+                refuse_commit(s, c, a);
+        }
+}
+
+/* Answers at once: whether a commit fits does not depend on which clients are on the card. */
+static void answer_commits(struct sched *s)
+{
+        struct client *c;
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (c, gpu) {
-                struct account *a = &c->accounts[gpu];
-
-                if (!a->commit_requested)
+        FOR_EACH_TOUCHED_GPU (s, gpu) {
+                if (!s->gpu[gpu].commit_requested)
                         continue;
-                a->commit_requested = false;
-                if (a->commit_request < a->commit) {
-                        uint64_t floor = MAX(a->commit_request, a->usage.allocated);
-
-                        ledger_set_commit(s, c, gpu, MIN(a->commit, floor));
-                } else if (a->commit_request == a->commit) {
-                        a->limit_dirty = true; /* the client seems not to know its commit */
-                        actions_mark(s, c);
-                } else if (ledger_commit_fits(s, gpu, c, a->commit_request)) {
-                        ledger_set_commit(s, c, gpu, a->commit_request);
-                        s->gpu[gpu].commit_max =
-                                MAX(s->gpu[gpu].commit_max, ledger_commit(c->holder, gpu));
-                        a->top_up = true;
-                } else {
-                        refuse_commit(s, c, a);
+                s->gpu[gpu].commit_requested = false;
+                FOR_EACH_CLIENT_ON (s, gpu, c) {
+                        if (!c->lost && c->accounts[gpu]->commit_requested)
+                                answer_commit(s, c, gpu);
                 }
         }
 }
@@ -122,10 +131,10 @@ static void trim_commits_of(struct sched *s, struct holder *h, unsigned gpu, uin
         struct client *c;
 
         FOR_EACH_CLIENT_OF_ON (h, gpu, c)
-                excess += sub_sat(c->accounts[gpu].commit, c->accounts[gpu].exported);
+                excess += sub_sat(c->accounts[gpu]->commit, c->accounts[gpu]->exported);
         excess = sub_sat(excess, cap);
         FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                struct account *a = &c->accounts[gpu];
+                struct account *a = c->accounts[gpu];
                 const uint64_t cut = MIN(excess, sub_sat(a->commit, a->usage.allocated));
 
                 if (c->lost || !cut)
@@ -161,7 +170,7 @@ bool settle_fits(const struct sched *s, const struct holder *h, bool without_for
                 if (without_foreign)
                         usable = sub_sat(g->total, gpu_headroom(g));
                 FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                        const struct account *a = &c->accounts[gpu];
+                        const struct account *a = c->accounts[gpu];
                         const uint64_t need = account_need(c, a);
 
                         lacks |= need > a->limit;
@@ -239,13 +248,13 @@ static void set_reserve(struct sched *s, struct holder *h)
                 struct client *c;
 
                 FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                        struct account *a = &c->accounts[gpu];
+                        struct account *a = c->accounts[gpu];
 
                         a->reserve = none ? 0 : MAX(account_need(c, a), a->exported);
                         room = sub_sat(room, sub_sat(a->reserve, a->exported));
                 }
                 FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                        struct account *a = &c->accounts[gpu];
+                        struct account *a = c->accounts[gpu];
                         const uint64_t most = none || c->lost ? 0 : account_mark(s, c, a);
                         const uint64_t more = MIN(room, sub_sat(MIN(most, a->commit), a->reserve));
 
@@ -265,7 +274,7 @@ static void keep_what_it_holds(struct sched *s, struct client *c)
         if (c->draining)
                 return;
         FOR_EACH_GPU_OF (c, gpu) {
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
 
                 if (a->silent || a->unsure || a->commit_held > a->commit)
                         return;
@@ -273,7 +282,7 @@ static void keep_what_it_holds(struct sched *s, struct client *c)
                         return;
         }
         FOR_EACH_GPU_OF (c, gpu) {
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
                 uint64_t held = MIN(account_need(c, a), account_held(a));
 
                 if (held <= a->limit)
@@ -296,7 +305,7 @@ static bool asks_and_never_answers(const struct holder *h)
                 if (c->answers)
                         continue;
                 FOR_EACH_GPU_OF (c, gpu) {
-                        const struct account *a = &c->accounts[gpu];
+                        const struct account *a = c->accounts[gpu];
 
                         if (account_need(c, a) > a->limit)
                                 return true;
@@ -316,7 +325,7 @@ static bool give_bytes(struct sched *s, struct holder *h, unsigned gpu)
         bool ready = true;
 
         FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                struct account *a = &c->accounts[gpu];
+                struct account *a = c->accounts[gpu];
                 uint64_t missing = account_missing(c, a), give;
 
                 if (missing && !kept) {
@@ -352,7 +361,7 @@ static bool is_resident(const struct client *c)
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
 
                 if (account_missing(c, a) || !account_resident(c, a))
                         return false;
@@ -406,7 +415,7 @@ static void serve_run(struct sched *s, struct holder *h)
                 struct gpu *g = &s->gpu[gpu];
 
                 FOR_EACH_CLIENT_OF_ON (h, gpu, c)
-                        g->wanted |= account_missing(c, &c->accounts[gpu]) > 0;
+                        g->wanted |= account_missing(c, c->accounts[gpu]) > 0;
                 g->lower_waits |= h->priority < g->top_priority;
         }
         if (h->stuck) {
@@ -421,7 +430,7 @@ static void serve_run(struct sched *s, struct holder *h)
         if (h->lease) {
                 FOR_EACH_CLIENT_OF (h, c) {
                         FOR_EACH_GPU_OF (c, gpu)
-                                c->accounts[gpu].top_up |= c->lease && c->accounts[gpu].run;
+                                c->accounts[gpu]->top_up |= c->lease && c->accounts[gpu]->run;
                 }
                 take_part(s, h);
         } else if (ready && h->yielding) {
@@ -442,7 +451,7 @@ static void serve_run(struct sched *s, struct holder *h)
 static void top_up(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
 
         if (!c->answers)
                 return;
@@ -515,7 +524,7 @@ static enum sched_state state_of(const struct client *c)
         if (c->lease)
                 return c->draining ? SCHED_DRAINING : SCHED_RUNNING;
         FOR_EACH_GPU_OF (c, gpu) {
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
 
                 if (a->evicting && account_held(a) > a->limit)
                         return SCHED_EVICTING;
@@ -525,10 +534,15 @@ static enum sched_state state_of(const struct client *c)
         return c->unevictable_ticket ? SCHED_WAITING : SCHED_IDLE;
 }
 
+/* Most events change nothing for most clients, so nothing is written then. */
 static void account_time(struct sched *s, struct client *c)
 {
-        uint64_t ns = s->now_ns - c->clock_ns;
+        const bool run = c->lease && !c->idle, overdue = run && c->overdue,
+                   wait = c->waiting || c->unevictable_ticket;
+        const uint64_t ns = s->now_ns - c->clock_ns;
 
+        if (run == c->counted_run && overdue == c->counted_overdue && wait == c->counted_wait)
+                return;
         if (c->counted_run)
                 c->run_ns += ns;
         if (c->counted_overdue)
@@ -536,9 +550,9 @@ static void account_time(struct sched *s, struct client *c)
         if (c->counted_wait)
                 c->waited_ns += ns;
         c->clock_ns = s->now_ns;
-        c->counted_run = c->lease && !c->idle;
-        c->counted_overdue = c->counted_run && c->overdue;
-        c->counted_wait = c->waiting || c->unevictable_ticket;
+        c->counted_run = run;
+        c->counted_overdue = overdue;
+        c->counted_wait = wait;
 }
 
 static void enter_state(struct sched *s, struct client *c)
@@ -580,7 +594,7 @@ static void finish(struct sched *s)
                 if (!c->holder->draining)
                         c->holder->yielding = false;
                 FOR_EACH_GPU_OF (c, gpu) {
-                        if (c->accounts[gpu].top_up)
+                        if (c->accounts[gpu]->top_up)
                                 top_up(s, c, gpu);
                 }
                 throttle = throttle_of(s, c);
@@ -612,10 +626,7 @@ static void pass(struct sched *s)
         }
         late_check(s);
         survey(s);
-        FOR_EACH_TOUCHED_CLIENT (s, c) {
-                if (!c->lost)
-                        answer_commits(s, c);
-        }
+        answer_commits(s);
         policy_sort(s);
         for (unsigned i = 0; i < s->n_order; i++) {
                 if (s->order[i].kind == WAIT_UNEVICTABLE)

@@ -8,7 +8,7 @@ void unevictable_done(struct client *c, bool *wanted)
 
         *wanted = false;
         FOR_EACH_GPU_OF (c, gpu) {
-                if (c->accounts[gpu].unevictable_requested || c->accounts[gpu].export_requested)
+                if (c->accounts[gpu]->unevictable_requested || c->accounts[gpu]->export_requested)
                         return;
         }
         c->unevictable_ticket = 0;
@@ -53,7 +53,7 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
                 bool lost = false;
 
                 FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                        const struct account *a = &c->accounts[gpu];
+                        const struct account *a = c->accounts[gpu];
                         uint64_t stays = a == request ? exported : a->exported;
 
                         committed += sub_sat(a->commit_held, stays);
@@ -80,7 +80,7 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
 
 static bool can_spare(const struct client *c, unsigned gpu)
 {
-        return !c->lost && c->accounts[gpu].spare;
+        return !c->lost && c->accounts[gpu]->spare;
 }
 
 /* Asks clients for spare unevictable bytes of this GPU if that could make enough room. Returns the
@@ -92,12 +92,12 @@ static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t unevictab
 
         FOR_EACH_CLIENT_ON (s, gpu, c) {
                 if (can_spare(c, gpu))
-                        most += account_own_unevictable(&c->accounts[gpu]);
+                        most += account_own_unevictable(c->accounts[gpu]);
         }
         if (sub_sat(unevictable, most) > gpu_usable(&s->gpu[gpu]))
                 return 0;
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                struct account *a = &c->accounts[gpu];
+                struct account *a = c->accounts[gpu];
 
                 if (!can_spare(c, gpu))
                         continue;
@@ -117,14 +117,14 @@ static uint64_t movable(const struct holder *h, unsigned gpu)
         uint64_t sum = 0;
 
         FOR_EACH_CLIENT_OF_ON (h, gpu, c)
-                sum += c->lost ? 0 : account_movable(&c->accounts[gpu]);
+                sum += c->lost ? 0 : account_movable(c->accounts[gpu]);
         return sum;
 }
 
 static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
         uint64_t more = sub_sat(a->unevictable_request, account_own_unevictable(a));
         const bool past = more && g->unevictable + more > gpu_unevictable_budget(s, g);
         uint64_t spares_ns =
@@ -193,7 +193,7 @@ static void refuse_export(struct sched *s, struct client *c, struct account *a)
 static void serve_export_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
-        struct account *a = &c->accounts[gpu];
+        struct account *a = c->accounts[gpu];
         uint64_t more = sub_sat(a->export_request, a->exported),
                  rise = sub_sat(a->export_request, a->limit);
         /* All of c's own movable bytes become exported ones. */
@@ -237,9 +237,9 @@ void unevictable_serve(struct sched *s, struct client *c)
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                if (c->accounts[gpu].unevictable_requested)
+                if (c->accounts[gpu]->unevictable_requested)
                         serve_unevictable_on(s, c, gpu);
-                if (c->accounts[gpu].export_requested)
+                if (c->accounts[gpu]->export_requested)
                         serve_export_on(s, c, gpu);
         }
 }

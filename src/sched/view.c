@@ -102,7 +102,7 @@ uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
         if (!first)
                 return 0;
         FOR_EACH_CLIENT_OF_ON (first, gpu, c)
-                needs += sub_sat(account_need(c, &c->accounts[gpu]), c->accounts[gpu].exported);
+                needs += sub_sat(account_need(c, c->accounts[gpu]), c->accounts[gpu]->exported);
         return sub_sat(needs + g->unevictable + g->immovable, gpu_usable(g));
 }
 
@@ -110,7 +110,7 @@ static const struct client *first_on(const struct holder *h, unsigned gpu)
 {
         const struct client *c = h->first;
 
-        while (!c->accounts[gpu].attached)
+        while (!c->accounts[gpu]->attached)
                 c = c->next;
         return c;
 }
@@ -123,13 +123,13 @@ static const struct client *blocker_on(const struct sched *s, const struct clien
         if (s->gpu[gpu].head && s->gpu[gpu].head != c->holder && !c->holder->stuck)
                 return first_on(s->gpu[gpu].head, gpu);
         FOR_EACH_CLIENT_ON (s, gpu, v) {
-                const struct account *a = &v->accounts[gpu];
+                const struct account *a = v->accounts[gpu];
 
                 if (v->holder == c->holder || !account_charge(a))
                         continue;
                 if (client_immovable(s, v)) {
                         if (!stubborn ||
-                            account_charge(a) > account_charge(&stubborn->accounts[gpu]))
+                            account_charge(a) > account_charge(stubborn->accounts[gpu]))
                                 stubborn = v;
                         continue;
                 }
@@ -148,7 +148,7 @@ static sched_client blocker(const struct sched *s, const struct client *c)
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                const struct account *a = &c->accounts[gpu];
+                const struct account *a = c->accounts[gpu];
                 const struct client *b = NULL;
 
                 if ((c->waiting && account_missing(c, a)) || a->unevictable_requested ||
@@ -193,9 +193,9 @@ int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
 
         if (!c)
                 return -ESTALE;
-        if (gpu >= SCHED_GPUS_MAX || !c->accounts[gpu].attached)
+        if (gpu >= SCHED_GPUS_MAX || !c->accounts[gpu]->attached)
                 return -EINVAL;
-        a = &c->accounts[gpu];
+        a = c->accounts[gpu];
         *ret = (struct sched_account_view){
                 .usage = a->usage,
                 .commit = a->commit,
