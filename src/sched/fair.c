@@ -92,7 +92,7 @@ static bool occupies(const struct sched *s, const struct client *c, unsigned gpu
                 return false;
         if (PLANTED(OVERRUN_IS_FREE) && c->lease && turns_over(s, h))
                 return false;
-        return h->lease || c->lease || (h->overdue && a->evicting) ||
+        return h->lease || c->lease || (c->overdue && a->evicting) ||
                (gpu_hands_to(g, h) && !g->drains) ||
                (h->waiting && c->restoring && !account_missing(c, a) && !account_resident(c, a));
 }

@@ -54,7 +54,7 @@ void foreign_stuck(struct sched *s, struct holder *h)
                         }
                 }
         }
-        if (!holds || h->overdue || h->stands || s->config.mode == SCHED_MODE_OFF ||
+        if (!holds || h->overdue || (h->lease && !h->askable) || s->config.mode == SCHED_MODE_OFF ||
             !settle_fits(s, h, true)) {
                 h->give_back_ns = 0;
                 return;

@@ -2,19 +2,27 @@
  * them. Must never decide who gets a lease or gives way, nor change a byte count. */
 #include "sched/internal.h"
 
-/* The record with the client's own number is free unless the client that had that number before has
- * left others behind. */
-struct holder *holder_new(struct sched *s, unsigned slot, uint32_t uid, int priority)
+/* The record with the new client's number is usually free; otherwise any free one serves. */
+struct holder *holder_new(struct sched *s, unsigned slot, uint32_t uid)
 {
         struct holder *h = &s->holder[slot];
 
         if (h->first)
                 for (h = s->holder; h->first; h++)
                         ;
-        *h = (struct holder){
-                .priority = priority, .last_active_ns = s->now_ns, .clock_ns = s->now_ns};
+        *h = (struct holder){.last_active_ns = s->now_ns, .clock_ns = s->now_ns};
         fair_join(s, h, uid);
         return h;
+}
+
+/* Nobody raises his programs' priority by a group. */
+static void lowest_priority(struct holder *h)
+{
+        const struct client *c;
+
+        h->priority = INT_MAX;
+        FOR_EACH_CLIENT_OF (h, c)
+                h->priority = MIN(h->priority, c->priority);
 }
 
 void holder_add(struct holder *h, struct client *c)
@@ -26,6 +34,7 @@ void holder_add(struct holder *h, struct client *c)
         *end = c;
         c->next = NULL;
         c->holder = h;
+        lowest_priority(h);
 }
 
 void holder_remove(struct sched *s, struct client *c)
@@ -38,6 +47,7 @@ void holder_remove(struct sched *s, struct client *c)
         *link = c->next;
         c->holder = NULL;
         if (h->first) {
+                lowest_priority(h);
                 holder_update(s, h);
                 holder_update_waiting(s, h);
                 return;
@@ -60,10 +70,17 @@ static void new_ticket(struct sched *s, struct holder *h)
                 c->restoring = false;
 }
 
+/* A holder that gave its lease back unasked while others waited, or has clients that cannot be
+ * asked for theirs, goes on with its old turn. Otherwise it could begin new ones without giving
+ * way. */
 void holder_begin(struct sched *s, struct holder *h)
 {
+        const bool goes_on = h->goes_on || h->lease;
         unsigned gpu;
 
+        if (!h->lease)
+                h->revoke_due_ns = 0;
+        h->goes_on = false;
         h->lease = s->leases + 1;
         h->last_until_ns = 0;
         h->slow_restores = 0;
@@ -78,7 +95,8 @@ void holder_begin(struct sched *s, struct holder *h)
                         g->handoff_since_ns = 0;
                 }
         }
-        turns_begin(s, h);
+        if (h->lacked || !goes_on)
+                turns_begin(s, h);
 }
 
 void holder_grant(struct sched *s, struct client *c)
@@ -101,24 +119,27 @@ void holder_revoke(struct sched *s, struct holder *h, unsigned gpu)
 {
         const unsigned doublings = MIN(h->drain_failures, DOUBLINGS_MAX);
         const uint64_t patience_ns = s->config.patience_ns << doublings;
+        const uint64_t due_ns = add_sat(s->now_ns, add_sat(patience_ns, s->config.grace_ns));
         struct client *c;
         unsigned other;
 
-        h->draining = h->yielding = true;
+        h->yielding = true;
         h->revoke_gpu = gpu;
+        if (!h->revoke_due_ns)
+                h->revoke_due_ns = due_ns;
         FOR_EACH_GPU_OF (h, other)
                 s->gpu[other].drains = true;
         FOR_EACH_CLIENT_OF (h, c) {
-                if (!c->lease || c->lost || c->draining)
+                if (!c->lease || c->lost || c->draining || c->stands)
                         continue;
                 c->draining = c->send_revoke = true;
                 c->revoke_patience_ns = patience_ns;
                 /* A failed drain does not prolong the time in which the client must give way. */
                 if (!c->revoke_due_ns)
-                        c->revoke_due_ns =
-                                add_sat(s->now_ns, add_sat(patience_ns, s->config.grace_ns));
+                        c->revoke_due_ns = due_ns;
                 actions_mark(s, c);
         }
+        holder_update(s, h);
 }
 
 static void drain_failed(struct sched *s, struct holder *h)
@@ -152,17 +173,20 @@ void holder_update(struct sched *s, struct holder *h)
         const struct client *c;
         bool held = false, idle = true;
 
-        h->draining = h->stands = h->overdue = false;
+        h->askable = h->draining = h->awaited = h->overdue = false;
         FOR_EACH_CLIENT_OF (h, c) {
                 h->overdue |= c->overdue;
-                h->stands |= c->stands;
-                if (!c->lease || c->lost)
+                if (!c->lease || c->lost) {
+                        idle &= !c->waiting;
                         continue;
+                }
                 held |= !PLANTED(FIRST_COUNTS) || c == h->first;
                 idle = c->idle && (idle || PLANTED(LAST_IDLES));
+                h->askable |= !c->overdue && !c->stands;
                 h->draining |= c->draining;
+                h->awaited |= c->draining && !c->overdue && !c->stands;
         }
-        if (h->failed && !h->draining) {
+        if (h->failed && !h->awaited) {
                 h->failed = false;
                 if (held)
                         drain_failed(s, h);
@@ -191,9 +215,10 @@ static void stop_waiting(struct sched *s, struct holder *h)
                 FOR_EACH_GPU_OF (c, gpu)
                         c->accounts[gpu]->reserve = 0;
         }
-        /* Past its turn's end h was served in queue order, so a new turn begins. */
-        if (h->waiting && h->lease && turns_over(s, h))
+        /* Past its turn's end h was given bytes in queue order, so a new turn begins. */
+        if (h->waiting && h->lacked && h->lease && turns_over(s, h))
                 turns_begin(s, h);
+        h->lacked = false;
         if (!h->lease)
                 h->promoted = false;
         h->waiting = h->stuck = false;
@@ -231,5 +256,6 @@ void holder_update_waiting(struct sched *s, struct holder *h)
                 habits_work(s, h);
         else if (!h->lease)
                 habits_rest(s, h);
+        holder_update(s, h);
         fair_update(s, h);
 }

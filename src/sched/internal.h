@@ -130,13 +130,16 @@ struct holder {
         uint32_t gpus; /* mask of the GPUs that its clients use */
 
         uint64_t lease; /* number of the first lease of its turn; 0: none of its clients has one */
-        bool idle;      /* all clients with the lease are idle */
+        bool askable;   /* a client with a lease can be asked for it: neither late nor frozen */
+        bool idle;      /* no client with a lease works, and no other one waits for a lease */
         bool draining;  /* a client has not answered REVOKE yet */
+        bool awaited;   /* the same, and it is not late yet */
         bool failed;    /* a client could not drain, and others have not answered yet */
-        bool stands;    /* a client is frozen with a lease, and cannot give way until it thaws */
         bool overdue;   /* a client is overdue */
         bool yielding; /* it has just drained for another one: no idle time precedes its eviction */
         bool waiting;  /* it is in the queue to run, or to grow while it has the lease */
+        bool lacked;   /* it lacked bytes while it waited */
+        bool goes_on;  /* it gave its lease back unasked while others waited */
         bool promoted; /* the floor gives it a turn before all priorities */
         bool stuck;    /* it waits for bytes that no client can be made to give */
 
@@ -150,6 +153,7 @@ struct holder {
         uint64_t ticket;
         uint64_t granted_ns; /* the turn begins with the grant */
         uint64_t last_active_ns;
+        uint64_t revoke_due_ns; /* when it is late with the lease; 0: it was not asked for it */
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns;
         uint64_t give_back_ns;  /* when a holder without room beside foreign processes gives back
@@ -173,6 +177,7 @@ struct client {
         bool used;
         uint32_t generation;
         struct holder *holder;
+        int priority;
         struct client *next;   /* of the same holder */
         uint32_t gpus;         /* mask with one bit per attached GPU */
         sched_client previous; /* an earlier connection of the same process */
@@ -399,23 +404,21 @@ static inline void wake_at(struct sched *s, uint64_t ns)
         s->wake_ns = MIN(s->wake_ns, ns);
 }
 
-static inline bool holder_unpreemptible(const struct sched *s, const struct holder *h)
+static inline bool client_unpreemptible(const struct sched *s, const struct client *c)
 {
-        return h->stands || s->now_ns < h->unpreemptible_until_ns;
+        return c->stands || s->now_ns < c->holder->unpreemptible_until_ns;
 }
 
-/* True if c cannot be made to give anything now: its movable bytes count as unevictable. A client
- * that is late makes its whole holder so. */
+/* True if c cannot be made to give anything now: its movable bytes count as unevictable. */
 static inline bool client_immovable(const struct sched *s, const struct client *c)
 {
-        return c->lost || c->holder->overdue || holder_unpreemptible(s, c->holder);
+        return c->lost || c->overdue || client_unpreemptible(s, c);
 }
 
-/* True if exclusive mode waits for h to return its lease: not for one that cannot be asked, or
- * that is frozen. */
-static inline bool holder_bars(const struct holder *h)
+/* True if h has a lease and can be asked for it now. */
+static inline bool holder_can_be_asked(const struct sched *s, const struct holder *h)
 {
-        return h->lease && !h->overdue && !h->stands;
+        return h->askable && s->now_ns >= h->unpreemptible_until_ns;
 }
 
 static inline int holder_rank(const struct holder *h)
@@ -432,7 +435,7 @@ static inline unsigned client_flags(const struct sched *s, const struct client *
 {
         return (c->overdue ? SCHED_OVERDUE : 0) | (c->lost ? SCHED_LOST : 0) |
                (c->detached ? SCHED_DETACHED : 0) | (c->poisoned ? SCHED_POISONED : 0) |
-               (holder_unpreemptible(s, c->holder) ? SCHED_UNPREEMPTIBLE : 0);
+               (client_unpreemptible(s, c) ? SCHED_UNPREEMPTIBLE : 0);
 }
 
 /* ---- the bytes of an account ---- */
@@ -499,12 +502,14 @@ uint64_t account_missing(const struct client *c, const struct account *a);
 /* Returns the high-water mark of c's bytes, halved with each MARK_HALF_LIFE_NS of running. */
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a);
 uint64_t client_run_ns(const struct sched *s, const struct client *c);
-/* Returns the sum of account_commit() over the clients of h. */
+/* Returns the sum of account_commit() over the clients of h that are not lost. */
 uint64_t ledger_commit(const struct holder *h, unsigned gpu);
 /* Returns the bytes that cannot be moved now, without those of h that are of use to h: not those of
  * its lost clients. */
 uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const struct holder *h);
 uint64_t ledger_free(const struct gpu *g);
+/* True if a client of h lacks bytes of the GPU. */
+bool ledger_lacks(const struct holder *h, unsigned gpu);
 /* An eviction begins, or the last part of a restore: it is timed. */
 void ledger_begin_move(const struct sched *s, struct account *a);
 /* Returns by how much the limit of a may rise now: free bytes plus those not given back yet. */
@@ -536,7 +541,7 @@ void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus);
 void touch_end(struct sched *s, struct sched_actions *out);
 
 /* ---- holder.c ---- */
-struct holder *holder_new(struct sched *s, unsigned slot, uint32_t uid, int priority);
+struct holder *holder_new(struct sched *s, unsigned slot, uint32_t uid);
 void holder_add(struct holder *h, struct client *c);
 /* Takes c out of its holder, which ends with its last client. */
 void holder_remove(struct sched *s, struct client *c);
@@ -581,6 +586,8 @@ uint64_t habits_handoff_cost(const struct sched *s, const struct holder *h);
 /* ---- policy.c ---- */
 void policy_sort(struct sched *s);
 void policy_reclaim(struct sched *s, unsigned gpu);
+/* Returns the bytes below which a cut of c's limit would cost work. */
+uint64_t policy_slack_floor(const struct sched *s, const struct client *c, const struct account *a);
 /* Makes idle clients give up so many bytes of this GPU, less the bytes already being returned. */
 void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes);
 void policy_reclaim_lease(struct sched *s, unsigned gpu);
@@ -626,6 +633,9 @@ void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap);
 /* True if there would be room for h once every client that can be asked gave way.
  * without_foreign: as if there were no foreign processes. */
 bool settle_fits(const struct sched *s, const struct holder *h, bool without_foreign);
+/* Returns the movable bytes that h must have on the GPU to go on. ret_lacks: not all are granted.
+ */
+uint64_t settle_needs(const struct sched *s, const struct holder *h, unsigned gpu, bool *ret_lacks);
 /* Updates c's state, flags and times. */
 void client_refresh(struct sched *s, struct client *c);
 

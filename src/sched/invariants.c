@@ -32,7 +32,7 @@ static struct sums recompute(const struct sched *s, unsigned gpu)
                 if (!(h->gpus & UINT32_C(1) << gpu) || !h->first)
                         continue;
                 r.commit_max = MAX(r.commit_max, ledger_commit(h, gpu));
-                if (holder_bars(h))
+                if (h->askable)
                         r.leases++;
         }
         return r;
@@ -116,7 +116,7 @@ static const char *check_holder(const struct sched *s, const struct holder *h)
                 if (c->lost || !c->lease)
                         continue;
                 leased = true;
-                if (!h->lease || c->lease < h->lease)
+                if (!h->lease)
                         return "a client has a lease, and its holder none";
         }
         if (h->lease && !leased)
@@ -146,23 +146,12 @@ static const char *check_client(const struct sched *s, const struct client *c)
         return NULL;
 }
 
-static bool lacks_on(const struct holder *h, unsigned gpu)
-{
-        const struct client *c;
-
-        FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                if (account_missing(c, c->accounts[gpu]))
-                        return true;
-        }
-        return false;
-}
-
 static bool lacks(const struct holder *h)
 {
         unsigned gpu;
 
         FOR_EACH_GPU_OF (h, gpu) {
-                if (lacks_on(h, gpu))
+                if (ledger_lacks(h, gpu))
                         return true;
         }
         return false;
@@ -212,7 +201,7 @@ static const char *check_order(const struct sched *s, unsigned gpu)
                 return NULL;
         first = turns_wanted(s, head);
         FOR_EACH_HOLDER_ON (s, gpu, h) {
-                if (h == head || !h->waiting || h->lease || h->stuck || !lacks_on(h, gpu))
+                if (h == head || !h->waiting || h->lease || h->stuck || !ledger_lacks(h, gpu))
                         continue;
                 e = turns_wanted(s, h);
                 if (e.priority > first.priority)

@@ -22,7 +22,7 @@ static bool outstanding(const struct client *c, const struct account *a, const s
  * runs. A frozen client need not answer. */
 static bool asked(const struct sched *s, const struct client *c)
 {
-        return c->lease && c->revoke_due_ns && !c->holder->stands &&
+        return c->lease && c->revoke_due_ns && !c->stands &&
                (c->draining || c->overdue || s->gpu[c->holder->revoke_gpu].wanted);
 }
 
@@ -33,7 +33,7 @@ static void forget_old_revoke(const struct sched *s, struct client *c)
 
         if (c->revoke_due_ns && !c->draining && !c->overdue && !g->contested && !g->wanted &&
             s->now_ns >= c->revoke_due_ns)
-                c->revoke_due_ns = 0;
+                c->revoke_due_ns = c->holder->revoke_due_ns = 0;
 }
 
 /* Nobody waits for an overdue client whose drains fail, so no head asks it. */

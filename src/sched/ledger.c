@@ -69,6 +69,17 @@ uint64_t client_run_ns(const struct sched *s, const struct client *c)
         return c->run_ns + (c->counted_run ? s->now_ns - c->clock_ns : 0);
 }
 
+bool ledger_lacks(const struct holder *h, unsigned gpu)
+{
+        const struct client *c;
+
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                if (account_missing(c, c->accounts[gpu]))
+                        return true;
+        }
+        return false;
+}
+
 /* The mark halves with each half-life, and sinks linearly within one. */
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a)
 {
@@ -171,7 +182,7 @@ uint64_t ledger_commit(const struct holder *h, unsigned gpu)
         uint64_t sum = 0;
 
         FOR_EACH_CLIENT_OF (h, c)
-                sum += account_commit(c->accounts[gpu]);
+                sum += c->lost ? 0 : account_commit(c->accounts[gpu]);
         return sum;
 }
 

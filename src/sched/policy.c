@@ -117,6 +117,8 @@ struct demand {
         uint64_t credit_ns;
         bool lease_only; /* exclusive mode: only the lease is needed, no byte */
         bool foreign;    /* the bytes are for foreign processes: only idle clients give way */
+        const struct holder *judged; /* the one for which idle_end_ns was computed */
+        uint64_t idle_end_ns;
 };
 
 struct victim {
@@ -148,7 +150,8 @@ static uint64_t at_stake(const struct sched *s, const struct holder *v, const st
         return MIN(d->missing, backed);
 }
 
-static uint64_t idle_until(const struct sched *s, const struct holder *v, const struct demand *d)
+static uint64_t compute_idle_end(const struct sched *s, const struct holder *v,
+                                 const struct demand *d)
 {
         uint64_t cost = 2 * gpu_move_ns(&s->gpu[d->gpu], at_stake(s, v, d));
         uint64_t wait = cost; /* the longest time that habits_release() returns */
@@ -161,6 +164,16 @@ static uint64_t idle_until(const struct sched *s, const struct holder *v, const 
         if (d->head && holder_outranks(v, d->head))
                 wait = MAX(wait, MAX(cost, habits_handoff_cost(s, v)));
         return add_sat(v->last_active_ns, wait);
+}
+
+/* Clients of one holder are judged one after the other. */
+static uint64_t idle_until(const struct sched *s, const struct holder *v, struct demand *d)
+{
+        if (d->judged != v) {
+                d->judged = v;
+                d->idle_end_ns = compute_idle_end(s, v, d);
+        }
+        return d->idle_end_ns;
 }
 
 /* True if the waiting holder of r->c is behind the head. Sets its place in the queue. */
@@ -230,13 +243,13 @@ static void judge_turn(struct sched *s, struct victim *r, const struct demand *d
 }
 
 /* Judges a client whose holder has a turn: all clients of the holder give way, or none. */
-static struct victim judge_in_turn(struct sched *s, struct client *c, const struct demand *d)
+static struct victim judge_in_turn(struct sched *s, struct client *c, struct demand *d)
 {
         struct victim r = {.c = c, .class = VICTIM_NONE};
         struct holder *v = c->holder;
         uint64_t idle_end;
 
-        if (v->draining)
+        if (v->awaited)
                 return r;
         v->promoted &= !turns_over(s, v);
         if (s->now_ns < v->retry_ns) {
@@ -273,7 +286,7 @@ static struct victim judge_in_turn(struct sched *s, struct client *c, const stru
         return r;
 }
 
-static struct victim judge(struct sched *s, struct client *v, const struct demand *d)
+static struct victim judge(struct sched *s, struct client *v, struct demand *d)
 {
         const struct account *a = v->accounts[d->gpu];
         const struct holder *h = v->holder;
@@ -284,7 +297,7 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
                 return r;
         if (d->foreign && (h->waiting || (h->lease && !h->idle) || a->usage.backed <= a->exported))
                 return r;
-        if (h->lease) {
+        if (h->askable) {
                 if (!d->lease_only && a->limit <= a->exported)
                         return r;
                 return judge_in_turn(s, v, d);
@@ -326,12 +339,13 @@ static uint64_t givable(const struct account *a)
 
 /* No busy client gives way before all together can give what is missing. Otherwise the bytes of the
  * first one would lie idle until the last one's turn is over. */
-static struct victim choose(struct sched *s, const struct demand *d)
+static struct victim choose(struct sched *s, struct demand *d)
 {
         struct victim best = {.class = VICTIM_NONE};
         struct client *c;
         uint64_t sum = 0;
 
+        d->judged = NULL;
         FOR_EACH_CLIENT_ON (s, d->gpu, c) {
                 struct victim v = judge(s, c, d);
 
@@ -354,7 +368,7 @@ static struct victim choose(struct sched *s, const struct demand *d)
 /* Returns the bytes below which a cut of c's limit would cost work: the backed bytes; for a running
  * client also those it has allocated or will allocate again (its high-water mark); for a waiting
  * client also those it has been given for its turn. */
-static uint64_t slack_floor(const struct sched *s, const struct client *c, const struct account *a)
+uint64_t policy_slack_floor(const struct sched *s, const struct client *c, const struct account *a)
 {
         uint64_t soon = 0;
 
@@ -365,9 +379,12 @@ static uint64_t slack_floor(const struct sched *s, const struct client *c, const
         return MAX(a->usage.backed, soon);
 }
 
-static bool lacks(const struct client *c, const struct account *a)
+/* True if the bytes are for c itself, so that its slack is no gain. */
+static bool is_for(const struct demand *d, const struct client *c)
 {
-        return a->unevictable_requested || a->export_requested || account_missing(c, a);
+        if (c->holder != d->head)
+                return false;
+        return d->entry.c ? c == d->entry.c : account_missing(c, c->accounts[d->gpu]) > 0;
 }
 
 static void trim(struct sched *s, struct demand *d)
@@ -380,9 +397,9 @@ static void trim(struct sched *s, struct demand *d)
 
                 if (!d->missing)
                         return;
-                if (c->lost || c->holder->overdue || (c->holder == d->head && lacks(c, a)))
+                if (c->lost || c->overdue || is_for(d, c))
                         continue;
-                floor = MAX(slack_floor(s, c, a), a->exported);
+                floor = MAX(policy_slack_floor(s, c, a), a->exported);
                 slack = MIN(d->missing, sub_sat(a->limit, floor));
                 if (slack) {
                         ledger_set_limit(s, c, d->gpu, a->limit - slack);
@@ -405,7 +422,7 @@ static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
                 const struct account *a = c->accounts[gpu];
                 uint64_t on_the_way;
 
-                if (c->lost || c->holder->overdue)
+                if (c->lost || c->overdue)
                         continue;
                 on_the_way = sub_sat(account_held(a), a->limit);
                 sum += on_the_way;
@@ -435,7 +452,7 @@ static void yield(struct sched *s, unsigned gpu)
         v = choose(s, &d);
         if (v.class == VICTIM_NONE)
                 return;
-        if (v.c->holder->lease) {
+        if (v.c->holder->askable) {
                 holder_revoke(s, v.c->holder, gpu);
                 return;
         }
@@ -463,7 +480,7 @@ static uint64_t draining(const struct sched *s, unsigned gpu)
         uint64_t sum = 0;
 
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                if (c->holder->draining && !client_immovable(s, c))
+                if (c->holder->awaited && !client_immovable(s, c))
                         sum += givable(c->accounts[gpu]);
         }
         return sum;
@@ -543,7 +560,7 @@ void policy_reclaim(struct sched *s, unsigned gpu)
                 if (v.class == VICTIM_NONE)
                         return;
                 handoff_begins(s, &d, v.class);
-                if (v.c->holder->lease) {
+                if (v.c->holder->askable) {
                         holder_revoke(s, v.c->holder, gpu);
                         d.missing = sub_sat(d.missing, givable_by(v.c->holder, gpu));
                 } else {
@@ -559,7 +576,7 @@ static struct holder *surplus_lease(struct sched *s, unsigned gpu)
         struct holder *latest = NULL, *h;
 
         FOR_EACH_HOLDER_ON (s, gpu, h) {
-                if (!h->lease || h->overdue || holder_unpreemptible(s, h))
+                if (!holder_can_be_asked(s, h))
                         continue;
                 if (s->now_ns < h->retry_ns)
                         wake_at(s, h->retry_ns);

@@ -111,16 +111,6 @@ static struct account *find_account(struct client *c, unsigned gpu)
         return gpu < SCHED_GPUS_MAX && c->accounts[gpu]->attached ? c->accounts[gpu] : NULL;
 }
 
-/* Returns the GPUs of c's holder and of those of the earlier records of its process. */
-static uint32_t gpus_with_earlier(const struct sched *s, const struct client *c)
-{
-        uint32_t gpus = 0;
-
-        for (; c; c = c->previous ? find(s, c->previous) : NULL)
-                gpus |= c->holder->gpus;
-        return gpus;
-}
-
 /* ---- GPUs ---- */
 
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
@@ -231,11 +221,12 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
         *c = (struct client){.used = true,
                              .generation = generation,
                              .dirty = dirty,
+                             .priority = priority,
                              .since_ns = s->now_ns,
                              .clock_ns = s->now_ns};
         for (unsigned gpu = 0; gpu < SCHED_GPUS_MAX; gpu++)
                 c->accounts[gpu] = &s->nothing;
-        holder_add(holder_new(s, slot, uid, priority), c);
+        holder_add(holder_new(s, slot, uid), c);
         s->transitions.state[SCHED_STATES][SCHED_IDLE]++;
         *ret_id = client_id(s, c);
         return 0;
@@ -256,14 +247,23 @@ static void request_unevictable_of(struct sched *s, struct client *c, struct acc
                 c->unevictable_ticket = ++s->tickets;
 }
 
+static void move_to(struct sched *s, struct client *c, struct holder *h)
+{
+        if (c->holder == h)
+                return;
+        holder_remove(s, c);
+        holder_add(h, c);
+}
+
 int sched_client_returned(struct sched *s, sched_client id, sched_client previous)
 {
         struct client *c = find(s, id), *p = find(s, previous);
 
         if (!c || !p)
                 return -ESTALE;
-        if (!p->lost || c == p)
+        if (!p->lost || c == p || c->gpus)
                 return -EINVAL;
+        move_to(s, c, p->holder);
         c->previous = previous;
         return 0;
 }
@@ -276,10 +276,7 @@ int sched_client_join(struct sched *s, sched_client id, sched_client other)
                 return -ESTALE;
         if (c->gpus || c->holder->user != o->holder->user)
                 return -EINVAL;
-        if (c->holder != o->holder) {
-                holder_remove(s, c);
-                holder_add(o->holder, c);
-        }
+        move_to(s, c, o->holder);
         return 0;
 }
 
@@ -338,35 +335,32 @@ static bool evicts(const struct client *c)
         return false;
 }
 
-/* The part of a turn that survives the loss of the connection. */
-struct turn {
-        bool known;
-        uint64_t granted_ns, turn_end_ns;
-};
-
-static struct turn former_turn(const struct sched *s, const struct client *c)
-{
-        const struct client *p;
-
-        for (sched_client id = c->previous; id && (p = find(s, id)); id = p->previous)
-                if (p->lease)
-                        return (struct turn){true, p->holder->granted_ns, p->holder->turn_end_ns};
-        return (struct turn){0};
-}
-
-/* A client that returns running has its gate open already; the grant only numbers its lease. It
- * continues the turn of its earlier record. Without a record its turn is over at once: otherwise a
- * client could jump the queue, or get a new turn, by connecting anew. */
-static void come_back_running(struct sched *s, struct client *c, const struct turn *former)
+/* A client that returns running has its gate open already; the grant only numbers its lease. If it
+ * had one before its connection was lost, its turn continues. Otherwise its turn is over at once,
+ * or a client could jump the queue, or get a new turn, by connecting anew. */
+static void come_back_running(struct sched *s, struct client *c, bool had_lease)
 {
         struct holder *h = c->holder;
+        const uint64_t granted_ns = h->granted_ns, turn_end_ns = h->turn_end_ns;
 
         if (!h->lease) {
                 holder_begin(s, h);
-                h->granted_ns = former->known ? former->granted_ns : h->granted_ns;
-                h->turn_end_ns = former->known ? former->turn_end_ns : s->now_ns;
+                h->granted_ns = had_lease ? granted_ns : s->now_ns;
+                h->turn_end_ns = had_lease ? turn_end_ns : s->now_ns;
         }
         holder_grant(s, c);
+}
+
+/* True if a lost client of h has had a lease. */
+static bool lost_a_lease(const struct holder *h)
+{
+        const struct client *c;
+
+        FOR_EACH_CLIENT_OF (h, c) {
+                if (c->lost && c->lease)
+                        return true;
+        }
+        return false;
 }
 
 int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
@@ -374,16 +368,16 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
 {
         struct client *c = find(s, id);
         struct account *a;
-        struct turn former;
+        bool had_lease;
 
-        touch_begin(s, now_ns, gpus_with_earlier(s, c) | one_gpu(gpu));
+        touch_begin(s, now_ns, gpus_of(c) | one_gpu(gpu));
         if (!c || c->lost)
                 return -ESTALE;
         if (gpu >= s->gpus || !s->gpu[gpu].present || at->usage.backed > at->usage.allocated)
                 return -EINVAL;
         if (c->accounts[gpu]->attached)
                 return -EEXIST;
-        former = former_turn(s, c);
+        had_lease = lost_a_lease(c->holder);
         take_over(s, c, gpu);
         ledger_attach(s, c, gpu, &at->usage);
         a = c->accounts[gpu];
@@ -396,7 +390,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                 a->silent = a->usage.allocated == 0;
         }
         if (at->running && !c->lease && !evicts(c)) {
-                come_back_running(s, c, &former);
+                come_back_running(s, c, had_lease);
                 c->idle = at->idle;
                 holder_update(s, c->holder);
         } else if (at->run || (at->running && !c->lease)) {
@@ -561,6 +555,17 @@ int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idl
         return 0;
 }
 
+static bool others_wait(const struct sched *s, const struct holder *h)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu) {
+                if (s->gpu[gpu].wanted)
+                        return true;
+        }
+        return false;
+}
+
 int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint64_t now_ns,
                          struct sched_actions *out)
 {
@@ -571,12 +576,14 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                 return -ESTALE;
         if (c->lease && (c->lease == lease || PLANTED(STALE_LEASE))) {
                 struct holder *h = c->holder;
-                const bool asked = c->draining;
+                const bool asked = c->draining || c->revoke_due_ns; /* late, after a failure */
 
                 c->lease = 0;
                 c->draining = c->idle = c->stands = false;
                 c->handoffs += asked;
                 holder_update(s, h);
+                h->yielding |= asked;
+                h->goes_on = !asked && !h->lease && others_wait(s, h);
                 s->gpu[h->revoke_gpu].handoffs += asked && !h->lease;
         }
         touch_end(s, out);
@@ -607,7 +614,7 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
 static void forgive(struct client *c)
 {
         c->holder->drain_failures = 0;
-        c->holder->retry_ns = c->revoke_due_ns = 0;
+        c->holder->retry_ns = c->holder->revoke_due_ns = c->revoke_due_ns = 0;
 }
 
 int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
@@ -664,7 +671,7 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 if (PLANTED(LOST_NOT_CHARGED))
                         drop_accounts(s, c);
                 c->lost = true;
-                c->draining = c->overdue = c->stands = false;
+                c->draining = c->overdue = c->stands = c->restoring = false;
                 c->unevictable_ticket = 0;
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = c->accounts[gpu];
@@ -684,7 +691,7 @@ void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct
 {
         struct client *c;
 
-        touch_begin(s, now_ns, gpus_with_earlier(s, find(s, id)));
+        touch_begin(s, now_ns, gpus_of(find(s, id)));
         for (; (c = find(s, id)); id = c->previous) {
                 drop_accounts(s, c);
                 forget(s, c);

@@ -174,15 +174,16 @@ uint64_t sched_host_free(const struct sched *s);
 int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_ns,
                      sched_client *ret_id);
 
-/* Links a new client to the lost client `previous` of the same process. Each attach moves the
- * charge of that GPU to the new client at once, so that no byte counts twice or not at all. A
- * former record without a GPU ends by itself, and sched_client_gone() ends all former records of a
- * client. Returns 0, -ESTALE (a client is unknown), -EINVAL (previous is not lost). */
+/* Links a new client, which uses no GPU yet, to the lost client `previous` of the same process, and
+ * makes it part of the same holder. Each attach moves the charge of that GPU to the new client at
+ * once, so that no byte counts twice or not at all. A former record without a GPU ends by itself,
+ * and sched_client_gone() ends all former records of a client. Returns 0, -ESTALE (a client is
+ * unknown), -EINVAL (previous is not lost, or id uses a GPU). */
 int sched_client_returned(struct sched *s, sched_client id, sched_client previous);
 
 /* Makes client id, which uses no GPU yet, run together with `other`, a client of the same user, and
- * with all that run with it. Together they have one lease, one place in the queue, one share of the
- * time, and the priority of the first of them; and all their memory fits the cards at one time.
+ * with all that run with it. Together they have one turn, one place in the queue, one share of the
+ * time, and the lowest priority of any of them; and all their memory fits the cards at one time.
  * Returns 0, -ESTALE (a client is unknown), -EINVAL (id uses a GPU, or is another user's). */
 int sched_client_join(struct sched *s, sched_client id, sched_client other);
 
@@ -305,6 +306,7 @@ struct sched_client_view {
         uint64_t waited_ns;   /* total time waiting or restoring */
         sched_client blocker; /* the client that this one waits for; 0: none in particular */
         bool foreign;         /* the client waits because of foreign processes alone */
+        int priority;         /* the lowest of those that run together with it */
 };
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                       struct sched_client_view *ret);

@@ -24,14 +24,14 @@ static void survey_gpu(struct sched *s, unsigned gpu)
 
                 if (client_immovable(s, c))
                         g->immovable += account_movable(a);
-                g->drains |= c->holder->draining || (c->holder->overdue && a->evicting);
+                g->drains |= c->holder->draining || (c->overdue && a->evicting);
                 g->allocated += a->usage.allocated;
                 if (c->holder == h)
                         continue;
                 h = c->holder;
-                if (h->lease && !turns_over(s, h) && !h->overdue && !holder_unpreemptible(s, h))
+                if (!turns_over(s, h) && holder_can_be_asked(s, h))
                         g->ahead += h->on[gpu].ahead;
-                if (holder_bars(h) && !(PLANTED(DRAINING_IS_GONE) && h->draining))
+                if (h->askable && !(PLANTED(DRAINING_IS_GONE) && h->draining))
                         g->leases++;
                 g->top_priority = MAX(g->top_priority, h->priority);
         }
@@ -54,7 +54,8 @@ static uint64_t commit_max(const struct sched *s, unsigned gpu)
         uint64_t max = 0, sum = 0;
 
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                sum = (c->holder == h ? sum : 0) + account_commit(c->accounts[gpu]);
+                sum = c->holder == h ? sum : 0;
+                sum += c->lost ? 0 : account_commit(c->accounts[gpu]);
                 h = c->holder;
                 max = MAX(max, sum);
         }
@@ -155,6 +156,28 @@ void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
 
 /* ---- room to run ---- */
 
+uint64_t settle_needs(const struct sched *s, const struct holder *h, unsigned gpu, bool *ret_lacks)
+{
+        const struct client *c;
+        uint64_t needs = 0;
+
+        *ret_lacks = false;
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                const struct account *a = c->accounts[gpu];
+                uint64_t need = account_need(c, a);
+
+                if (c->lost)
+                        continue;
+                *ret_lacks |= need > a->limit;
+                if (c->overdue) /* it gives nothing back */
+                        need = MAX(need, account_held(a));
+                else if (h->lease) /* no client gives way to another one of its holder */
+                        need = MAX(need, MIN(a->limit, policy_slack_floor(s, c, a)));
+                needs += sub_sat(need, a->exported);
+        }
+        return needs;
+}
+
 /* If there is no room for h even when every other one gives way, bytes kept for h would be wasted:
  * others could use them. */
 bool settle_fits(const struct sched *s, const struct holder *h, bool without_foreign)
@@ -163,20 +186,11 @@ bool settle_fits(const struct sched *s, const struct holder *h, bool without_for
 
         FOR_EACH_GPU_OF (h, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
-                uint64_t usable = gpu_usable(g), needs = 0;
-                const struct client *c;
-                bool lacks = false;
+                const uint64_t usable =
+                        without_foreign ? sub_sat(g->total, gpu_headroom(g)) : gpu_usable(g);
+                bool lacks;
+                const uint64_t needs = settle_needs(s, h, gpu, &lacks);
 
-                if (without_foreign)
-                        usable = sub_sat(g->total, gpu_headroom(g));
-                FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
-                        const struct account *a = c->accounts[gpu];
-                        const uint64_t need = account_need(c, a);
-
-                        lacks |= need > a->limit;
-                        /* During a lease, no client gives way to another one of its holder. */
-                        needs += sub_sat(h->lease ? MAX(need, a->limit) : need, a->exported);
-                }
                 if (lacks &&
                     add_sat(needs, g->unevictable + ledger_immovable_beside(s, gpu, h)) > usable)
                         return false;
@@ -238,7 +252,7 @@ static bool outranked(const struct sched *s, const struct holder *h)
  * mark. */
 static void set_reserve(struct sched *s, struct holder *h)
 {
-        const bool none = h->lease || h->stuck || h->overdue || s->config.mode == SCHED_MODE_OFF;
+        const bool none = h->lease || h->stuck || s->config.mode == SCHED_MODE_OFF;
         unsigned gpu;
 
         FOR_EACH_GPU_OF (h, gpu) {
@@ -336,7 +350,7 @@ static bool give_bytes(struct sched *s, struct holder *h, unsigned gpu)
                         h->on[gpu].ahead = sub_sat(h->on[gpu].ahead, give);
                         if (give) {
                                 ledger_set_limit(s, c, gpu, a->limit + give);
-                                c->restoring = true;
+                                c->restoring = h->lacked = true;
                         }
                         missing -= give;
                         if (give && !missing) /* from now on it waits for nobody */
@@ -348,6 +362,7 @@ static bool give_bytes(struct sched *s, struct holder *h, unsigned gpu)
                         c->restoring = true;
                 }
         }
+        h->lacked |= lacks > 0;
         if (lacks && !kept) {
                 g->head = h;
                 g->head_missing = lacks;
@@ -369,18 +384,17 @@ static bool is_resident(const struct client *c)
         return true;
 }
 
-/* True if more clients of h may take part in its lease: not while the others drain, or cannot. But
- * one that is late may wait for work of those that have drained, so they go on. In exclusive mode
- * another holder may have a lease, too, because the mode has changed or because it came back
- * running. */
+/* True if more clients of h may take part in its turn: not while the others drain, nor past the
+ * time in which all had to. In exclusive mode another holder may have a lease, too, because the
+ * mode has changed or because it came back running. */
 static bool may_take_part(const struct sched *s, const struct holder *h)
 {
         unsigned gpu;
 
-        if ((h->draining && !h->overdue) || holder_unpreemptible(s, h))
+        if (h->awaited || (h->revoke_due_ns && s->now_ns >= h->revoke_due_ns))
                 return false;
         FOR_EACH_GPU_OF (h, gpu) {
-                if (s->config.mode == SCHED_MODE_EXCLUSIVE && s->gpu[gpu].leases > holder_bars(h))
+                if (s->config.mode == SCHED_MODE_EXCLUSIVE && s->gpu[gpu].leases > 1)
                         return false;
         }
         return true;
@@ -398,6 +412,21 @@ static void take_part(struct sched *s, struct holder *h)
         holder_update_waiting(s, h);
 }
 
+/* True if clients of h wait for a lease, and those that have one cannot be asked for it: they get
+ * another turn, in its time. One that is late may wait for work of theirs. */
+static bool waits_beside_it(const struct holder *h)
+{
+        const struct client *c;
+
+        if (h->askable)
+                return false;
+        FOR_EACH_CLIENT_OF (h, c) {
+                if (c->waiting && !c->lease)
+                        return true;
+        }
+        return false;
+}
+
 /* Gives h bytes, and the lease once it has all that it needs. */
 static void serve_run(struct sched *s, struct holder *h)
 {
@@ -405,11 +434,13 @@ static void serve_run(struct sched *s, struct holder *h)
         struct client *c;
         unsigned gpu;
 
+        h->stuck = false;
         FOR_EACH_CLIENT_OF (h, c) {
                 if (c->overdue)
                         keep_what_it_holds(s, c);
+                h->stuck |= c->overdue && (c->waiting || !c->lease);
         }
-        h->stuck = h->overdue || asks_and_never_answers(h) || !settle_fits(s, h, false);
+        h->stuck |= asks_and_never_answers(h) || !settle_fits(s, h, false);
         set_reserve(s, h);
         FOR_EACH_GPU_OF (h, gpu) {
                 struct gpu *g = &s->gpu[gpu];
@@ -420,14 +451,12 @@ static void serve_run(struct sched *s, struct holder *h)
         }
         if (h->stuck) {
                 foreign_stuck(s, h);
-                if (h->lease)
-                        take_part(s, h);
                 return;
         }
         h->give_back_ns = 0;
         FOR_EACH_GPU_OF (h, gpu)
                 ready &= give_bytes(s, h, gpu);
-        if (h->lease) {
+        if (h->lease && !waits_beside_it(h)) {
                 FOR_EACH_CLIENT_OF (h, c) {
                         FOR_EACH_GPU_OF (c, gpu)
                                 c->accounts[gpu]->top_up |= c->lease && c->accounts[gpu]->run;
@@ -591,7 +620,7 @@ static void finish(struct sched *s)
                 enum sched_throttle throttle;
                 unsigned gpu;
 
-                if (!c->holder->draining)
+                if (!c->holder->awaited)
                         c->holder->yielding = false;
                 FOR_EACH_GPU_OF (c, gpu) {
                         if (c->accounts[gpu]->top_up)

@@ -87,23 +87,22 @@ bool sched_gpu_in_use(const struct sched *s, unsigned gpu)
 uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
 {
         const struct holder *first = NULL, *h;
-        const struct client *c;
         const struct gpu *g;
-        uint64_t needs = 0;
+        bool lacks;
 
         if (gpu >= s->gpus || !s->gpu[gpu].present)
                 return 0;
         g = &s->gpu[gpu];
         FOR_EACH_HOLDER_ON (s, gpu, h) {
-                if (!holder_unpreemptible(s, h) && foreign_blocks(s, h) &&
+                if (s->now_ns >= h->unpreemptible_until_ns && foreign_blocks(s, h) &&
                     (!first || h->ticket < first->ticket))
                         first = h;
         }
         if (!first)
                 return 0;
-        FOR_EACH_CLIENT_OF_ON (first, gpu, c)
-                needs += sub_sat(account_need(c, c->accounts[gpu]), c->accounts[gpu]->exported);
-        return sub_sat(needs + g->unevictable + g->immovable, gpu_usable(g));
+        return sub_sat(settle_needs(s, first, gpu, &lacks) + g->unevictable +
+                               ledger_immovable_beside(s, gpu, first),
+                       gpu_usable(g));
 }
 
 static const struct client *first_on(const struct holder *h, unsigned gpu)
@@ -151,8 +150,9 @@ static sched_client blocker(const struct sched *s, const struct client *c)
                 const struct account *a = c->accounts[gpu];
                 const struct client *b = NULL;
 
-                if ((c->waiting && account_missing(c, a)) || a->unevictable_requested ||
-                    a->export_requested || s->gpu[gpu].lease_head == c->holder)
+                if ((c->holder->waiting && ledger_lacks(c->holder, gpu)) ||
+                    a->unevictable_requested || a->export_requested ||
+                    s->gpu[gpu].lease_head == c->holder)
                         b = blocker_on(s, c, gpu);
                 if (b)
                         return client_id(s, b);
@@ -181,6 +181,7 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                 .waited_ns = c->waited_ns + (c->counted_wait ? ns : 0),
                 .blocker = blocker(s, c),
                 .foreign = foreign_blocks(s, c->holder),
+                .priority = c->holder->priority,
         };
         return 0;
 }

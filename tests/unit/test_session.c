@@ -108,6 +108,11 @@ int peer_kill(int pidfd, int signal)
         return 0;
 }
 
+bool peer_same_user(const struct peer *a, const struct peer *b)
+{
+        return a->uid == b->uid;
+}
+
 bool peer_may_pause(const struct peer *by, const struct peer *whom)
 {
         return false;

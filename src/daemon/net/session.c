@@ -115,12 +115,13 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
         client_send(c, &m);
 }
 
-/* Makes a new client run together with those of its user that name the same group. */
+/* Makes a new client run together with those of its user that name the same group. The roots of all
+ * containers have one uid, and are different users. */
 static void join_group(struct client *c)
 {
         for (const struct client *o = c->server->clients; o && c->group[0]; o = o->next) {
-                if (o == c || !o->id || o->peer.uid != c->peer.uid ||
-                    strcmp(o->group, c->group) != 0)
+                if (o == c || !o->id || strcmp(o->group, c->group) != 0 ||
+                    !peer_same_user(&c->peer, &o->peer))
                         continue;
                 (void)sched_client_join(c->server->sched, c->id, o->id);
                 return;

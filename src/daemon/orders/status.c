@@ -119,7 +119,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 "s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:f, s:o}",
                 "pid", (int)c->peer.pid, "uid", known ? json_integer(c->peer.uid) : json_null(),
                 "name", known ? c->name : NULL, "group", known && c->group[0] ? c->group : NULL,
-                "priority", c->priority, "state", sched_state_name(v.state), "idle", v.idle,
+                "priority", v.priority, "state", sched_state_name(v.state), "idle", v.idle,
                 "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
                 "allocated", bytes(a.usage.allocated + overflow_bytes(c, acc)), "backed",
                 bytes(a.usage.backed), "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)),

@@ -65,6 +65,11 @@ bool peer_same_tenant(const struct peer *a, const struct peer *b)
         return a->uid == b->uid && a->pid_namespace && a->pid_namespace == b->pid_namespace;
 }
 
+bool peer_same_user(const struct peer *a, const struct peer *b)
+{
+        return (a->uid != 0 && a->uid == b->uid) || peer_same_tenant(a, b);
+}
+
 bool peer_may_know(const struct peer *viewer, const struct peer *of)
 {
         return viewer->uid == of->uid || viewer->trusted;
@@ -72,7 +77,7 @@ bool peer_may_know(const struct peer *viewer, const struct peer *of)
 
 bool peer_may_pause(const struct peer *by, const struct peer *whom)
 {
-        return by->trusted || (by->uid != 0 && by->uid == whom->uid) || peer_same_tenant(by, whom);
+        return by->trusted || peer_same_user(by, whom);
 }
 
 bool peer_ended(int pidfd)
