@@ -745,66 +745,6 @@ void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)
         actions_emit(s, out);
 }
 
-/* True if all allocated memory fits the card now. Mode off promises that it stays there, as with
- * the plain driver. */
-static bool all_resident(const struct sched *s)
-{
-        uint64_t more[SCHED_GPUS_MAX] = {0};
-
-        for (unsigned i = 0; i < s->clients; i++) {
-                const struct client *c = &s->client[i];
-                unsigned gpu;
-
-                if (!c->used)
-                        continue;
-                if (c->draining)
-                        return false;
-                FOR_EACH_GPU_OF (c, gpu) {
-                        const struct account *a = c->accounts[gpu];
-
-                        if (a->evicting || account_held(a) > a->limit)
-                                return false;
-                        more[gpu] += sub_sat(a->usage.allocated, a->limit);
-                        if (more[gpu] > ledger_free(&s->gpu[gpu]))
-                                return false;
-                }
-        }
-        return true;
-}
-
-static void commit_what_is_resident(struct sched *s)
-{
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct client *c = &s->client[i];
-                unsigned gpu;
-
-                if (!c->used)
-                        continue;
-                FOR_EACH_GPU_OF (c, gpu) {
-                        struct account *a = c->accounts[gpu];
-
-                        if (a->usage.allocated > a->limit)
-                                ledger_set_limit(s, c, gpu, a->usage.allocated);
-                        if (a->commit > a->limit)
-                                ledger_set_commit(s, c, gpu, a->limit);
-                }
-        }
-}
-
-int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
-                   struct sched_actions *out)
-{
-        touch_begin(s, now_ns, ALL_GPUS);
-        if (mode == SCHED_MODE_OFF && s->config.mode != SCHED_MODE_OFF) {
-                if (!all_resident(s))
-                        return -EBUSY;
-                commit_what_is_resident(s);
-        }
-        s->config.mode = mode;
-        touch_end(s, out);
-        return 0;
-}
-
 void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
                        struct sched_actions *out)
 {

@@ -256,6 +256,143 @@ static void the_one_that_is_late_is_named(void **state)
         assert_false(flags_of(b, x) & SCHED_OVERDUE);
 }
 
+/* Two clients that run, one with nearly all memory of the card, and a third one that waits. */
+static void a_large_and_a_small(struct bench *b, struct tenant **x, struct tenant **y,
+                                struct tenant **other)
+{
+        *x = holder_of(b, 1, NULL, 900 * MIB);
+        *y = holder_of(b, 1, *x, 1 * MIB);
+        want_run(b, *x, 900 * MIB);
+        want_run(b, *y, 1 * MIB);
+        restore(b, *x);
+        restore(b, *y);
+        *other = holder_of(b, 2, NULL, 500 * MIB);
+        want_run(b, *other, 500 * MIB);
+}
+
+/* What the small one does or leaves undone, the large one gives way within 20 s. */
+static void assert_the_large_one_gives_way(struct bench *b, struct tenant *x, struct tenant *other)
+{
+        for (unsigned i = 0; i < 200 && !other->lease; i++) {
+                pass(b, 100 * NSEC_PER_MSEC);
+                if (x->revoked) {
+                        drained(b, x);
+                        want_run(b, x, 900 * MIB);
+                }
+                if (x->backed[0] > x->limit[0])
+                        evict_to(b, x, x->limit[0]);
+                restore(b, other);
+        }
+        assert_int_not_equal(other->lease, 0);
+}
+
+static void a_silent_one_holds_back_its_own_bytes_alone(void **state)
+{
+        BENCH;
+        struct tenant *x, *y, *other;
+
+        a_large_and_a_small(b, &x, &y, &other);
+        assert_the_large_one_gives_way(b, x, other);
+        assert_true(y->overdue);
+        assert_false(x->overdue);
+}
+
+static void a_frozen_one_holds_back_its_own_bytes_alone(void **state)
+{
+        BENCH;
+        struct tenant *x, *y, *other;
+
+        a_large_and_a_small(b, &x, &y, &other);
+        stands(b, y, true);
+        assert_the_large_one_gives_way(b, x, other);
+        assert_false(y->revoked);
+}
+
+static void leases_given_back_in_turn_do_not_keep_the_card(void **state)
+{
+        unsigned others = 0;
+        BENCH;
+        struct tenant *x, *y, *other;
+
+        x = holder_of(b, 1, NULL, HALF);
+        y = holder_of(b, 1, x, HALF);
+        want_run(b, x, HALF);
+        want_run(b, y, HALF);
+        restore(b, x);
+        restore(b, y);
+        other = holder_of(b, 2, NULL, WHOLE);
+        want_run(b, other, WHOLE);
+        for (unsigned i = 0; i < 1000; i++) {
+                struct tenant *t[] = {x, y, other};
+
+                pass(b, 100 * NSEC_PER_MSEC);
+                if (y->revoked)
+                        drain_failed(b, y);
+                if (x->revoked)
+                        drained(b, x);
+                if (y->lease && x->lease)
+                        drained(b, y);
+                for (unsigned k = 0; k < 3; k++) {
+                        if (t[k]->backed[0] > t[k]->limit[0])
+                                evict_to(b, t[k], t[k]->limit[0]);
+                        else if (!t[k]->lease && t[k]->backed[0] < t[k]->limit[0])
+                                restore(b, t[k]);
+                        if (!t[k]->lease)
+                                want_run(b, t[k], t[k]->allocated[0]);
+                }
+                others += other->lease != 0;
+        }
+        assert_in_range(others, 400, 1000);
+}
+
+static void one_that_restores_during_a_turn_is_no_gap(void **state)
+{
+        BENCH;
+        struct tenant *x, *y, *other;
+
+        x = holder_of(b, 1, NULL, 300 * MIB);
+        y = holder_of(b, 1, x, 300 * MIB);
+        want_run(b, x, 300 * MIB);
+        restore(b, x);
+        restore(b, y);
+        other = holder_of(b, 2, NULL, WHOLE);
+        idle(b, x, true);
+        want_run(b, other, WHOLE);
+        request_commit_of(b, y, 500 * MIB);
+        y->allocated[0] = 500 * MIB;
+        usage(b, y);
+        want_run(b, y, 500 * MIB);
+        pass(b, NSEC_PER_SEC / 2);
+        assert_false(x->revoked);
+}
+
+static void a_lost_one_takes_no_room_from_its_successor(void **state)
+{
+        BENCH;
+        struct tenant *x, *y, *successor;
+
+        x = holder_of(b, 1, NULL, HALF);
+        y = holder_of(b, 1, x, HALF);
+        lost(b, y);
+        successor = client_of(b, 1, x);
+        request_commit_of(b, successor, HALF);
+        assert_int_equal(successor->refused, 0);
+}
+
+static void the_lowest_priority_counts(void **state)
+{
+        BENCH;
+        struct tenant *x;
+        struct sched_client_view v;
+        sched_client low;
+
+        x = client_of(b, 1, NULL);
+        assert_int_equal(sched_client_add(b->s, 1, -3, b->now_ns, &low), 0);
+        assert_int_equal(sched_client_join(b->s, low, x->id), 0);
+        assert_int_equal(sched_client_view(b->s, x->id, b->now_ns, &v), 0);
+        assert_int_equal(v.priority, -3);
+}
+
 static void only_clients_of_one_user_run_together(void **state)
 {
         BENCH;
@@ -283,6 +420,12 @@ int main(void)
                 cmocka_unit_test(the_death_of_one_ends_no_turn_of_the_others),
                 cmocka_unit_test(one_that_fails_to_drain_keeps_the_lease_for_all),
                 cmocka_unit_test(the_one_that_is_late_is_named),
+                cmocka_unit_test(a_silent_one_holds_back_its_own_bytes_alone),
+                cmocka_unit_test(a_frozen_one_holds_back_its_own_bytes_alone),
+                cmocka_unit_test(leases_given_back_in_turn_do_not_keep_the_card),
+                cmocka_unit_test(one_that_restores_during_a_turn_is_no_gap),
+                cmocka_unit_test(a_lost_one_takes_no_room_from_its_successor),
+                cmocka_unit_test(the_lowest_priority_counts),
                 cmocka_unit_test(only_clients_of_one_user_run_together),
         };
 

@@ -557,6 +557,36 @@ static void growth_past_the_end_of_a_turn_does_not_overtake_waiters(void **state
         assert_int_equal(y->limit[0], 670 * MIB);
 }
 
+/* Its drains fail, and then it gives its lease back and asks again: that is a late answer. */
+static void a_late_drain_gives_way(void **state)
+{
+        unsigned others = 0;
+        BENCH;
+        struct tenant *a = waiter_of(b, 1, WHOLE), *c = waiter_of(b, 2, WHOLE);
+
+        for (unsigned i = 0; i < 1000; i++) {
+                struct tenant *t[] = {a, c};
+
+                pass(b, 100 * NSEC_PER_MSEC);
+                if (a->revoked) {
+                        drain_failed(b, a);
+                        drained(b, a);
+                }
+                if (c->revoked)
+                        drained(b, c);
+                for (unsigned k = 0; k < 2; k++) {
+                        if (!t[k]->lease)
+                                want_run(b, t[k], WHOLE);
+                        if (t[k]->backed[0] > t[k]->limit[0])
+                                evict_to(b, t[k], t[k]->limit[0]);
+                        else if (!t[k]->lease)
+                                restore(b, t[k]);
+                }
+                others += c->lease != 0;
+        }
+        assert_in_range(others, 400, 600);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -566,6 +596,7 @@ int main(void)
                 cmocka_unit_test(processes_of_one_user_take_turns_in_the_order_in_which_they_asked),
                 cmocka_unit_test(an_hour_alone_on_the_card_is_no_debt),
                 cmocka_unit_test(a_long_kernel_is_paid_for_in_full),
+                cmocka_unit_test(a_late_drain_gives_way),
                 cmocka_unit_test(a_debt_outlives_the_users_last_process),
                 cmocka_unit_test(a_short_burst_interrupts_a_long_turn),
                 cmocka_unit_test(a_burst_is_not_interrupted_before_it_is_longer_than_the_others),
