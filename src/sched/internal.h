@@ -122,7 +122,8 @@ struct user {
         } on[SCHED_GPUS_MAX];
 };
 
-/* What has a lease, a place in the queue and a service: a client, or several that run together. */
+/* A holder has a turn, a place in the queue and a share of the time. It is one client, or several
+ * that run together. */
 struct holder {
         struct client *first; /* its clients, each linked by `next`; NULL: the record is free */
         struct user *user;
@@ -502,8 +503,8 @@ uint64_t account_missing(const struct client *c, const struct account *a);
 /* Returns the high-water mark of c's bytes, halved with each MARK_HALF_LIFE_NS of running. */
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a);
 uint64_t client_run_ns(const struct sched *s, const struct client *c);
-/* Returns the sum of account_commit() over the clients of h that are not lost. */
-uint64_t ledger_commit(const struct holder *h, unsigned gpu);
+/* Returns the sum over the clients of h that are not lost. */
+uint64_t ledger_sum(const struct holder *h, unsigned gpu, uint64_t (*of)(const struct account *));
 /* Returns the bytes that cannot be moved now, without those of h that are of use to h: not those of
  * its lost clients. */
 uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const struct holder *h);

@@ -31,7 +31,7 @@ static struct sums recompute(const struct sched *s, unsigned gpu)
 
                 if (!(h->gpus & UINT32_C(1) << gpu) || !h->first)
                         continue;
-                r.commit_max = MAX(r.commit_max, ledger_commit(h, gpu));
+                r.commit_max = MAX(r.commit_max, ledger_sum(h, gpu, account_commit));
                 if (h->askable)
                         r.leases++;
         }

@@ -176,13 +176,13 @@ static uint64_t unevictable_promised(const struct sched *s, unsigned gpu)
         return sum;
 }
 
-uint64_t ledger_commit(const struct holder *h, unsigned gpu)
+uint64_t ledger_sum(const struct holder *h, unsigned gpu, uint64_t (*of)(const struct account *))
 {
         const struct client *c;
         uint64_t sum = 0;
 
-        FOR_EACH_CLIENT_OF (h, c)
-                sum += c->lost ? 0 : account_commit(c->accounts[gpu]);
+        FOR_EACH_CLIENT_OF_ON (h, gpu, c)
+                sum += c->lost ? 0 : of(c->accounts[gpu]);
         return sum;
 }
 
@@ -204,7 +204,9 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client
         const struct gpu *g = &s->gpu[gpu];
         const struct account *a = c->accounts[gpu];
         const uint64_t beside =
-                PLANTED(COMMITS_APART) ? 0 : ledger_commit(c->holder, gpu) - account_commit(a);
+                PLANTED(COMMITS_APART)
+                        ? 0
+                        : ledger_sum(c->holder, gpu, account_commit) - account_commit(a);
         uint64_t unevictable = unevictable_promised(s, gpu), committed, spill;
 
         if (add_sat(commit, beside) > gpu_visible(s, g) ||

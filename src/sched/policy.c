@@ -463,16 +463,6 @@ static void yield(struct sched *s, unsigned gpu)
         ledger_set_limit(s, v.c, gpu, limit);
 }
 
-static uint64_t givable_by(const struct holder *h, unsigned gpu)
-{
-        const struct client *c;
-        uint64_t sum = 0;
-
-        FOR_EACH_CLIENT_OF_ON (h, gpu, c)
-                sum += c->lost ? 0 : givable(c->accounts[gpu]);
-        return sum;
-}
-
 /* Returns the bytes that clients will give back once all of their holder have drained. */
 static uint64_t draining(const struct sched *s, unsigned gpu)
 {
@@ -562,7 +552,7 @@ void policy_reclaim(struct sched *s, unsigned gpu)
                 handoff_begins(s, &d, v.class);
                 if (v.c->holder->askable) {
                         holder_revoke(s, v.c->holder, gpu);
-                        d.missing = sub_sat(d.missing, givable_by(v.c->holder, gpu));
+                        d.missing = sub_sat(d.missing, ledger_sum(v.c->holder, gpu, givable));
                 } else {
                         take(s, &d, v.c, &ahead);
                 }

@@ -47,6 +47,7 @@ static void survey(struct sched *s)
                 survey_gpu(s, gpu);
 }
 
+/* As ledger_sum() for each holder, in one walk over neighbours: every event comes here. */
 static uint64_t commit_max(const struct sched *s, unsigned gpu)
 {
         const struct holder *h = NULL;
@@ -100,7 +101,8 @@ static void answer_commit(struct sched *s, struct client *c, unsigned gpu)
                 actions_mark(s, c);
         } else if (ledger_commit_fits(s, gpu, c, a->commit_request)) {
                 ledger_set_commit(s, c, gpu, a->commit_request);
-                s->gpu[gpu].commit_max = MAX(s->gpu[gpu].commit_max, ledger_commit(c->holder, gpu));
+                s->gpu[gpu].commit_max =
+                        MAX(s->gpu[gpu].commit_max, ledger_sum(c->holder, gpu, account_commit));
                 a->top_up = true;
         } else {
                 refuse_commit(s, c, a);

@@ -111,16 +111,6 @@ static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t unevictab
         return until_ns;
 }
 
-static uint64_t movable(const struct holder *h, unsigned gpu)
-{
-        const struct client *c;
-        uint64_t sum = 0;
-
-        FOR_EACH_CLIENT_OF_ON (h, gpu, c)
-                sum += c->lost ? 0 : account_movable(c->accounts[gpu]);
-        return sum;
-}
-
 static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -165,7 +155,8 @@ static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu
                 uint64_t others = ledger_immovable_beside(s, gpu, c->holder);
 
                 if (!g->head &&
-                    g->unevictable + more + others + movable(c->holder, gpu) <= gpu_usable(g)) {
+                    g->unevictable + more + others + ledger_sum(c->holder, gpu, account_movable) <=
+                            gpu_usable(g)) {
                         g->head = c->holder;
                         g->head_unevictable = c;
                         g->wanted = true;
@@ -197,8 +188,8 @@ static void serve_export_on(struct sched *s, struct client *c, unsigned gpu)
         uint64_t more = sub_sat(a->export_request, a->exported),
                  rise = sub_sat(a->export_request, a->limit);
         /* All of c's own movable bytes become exported ones. */
-        uint64_t others = ledger_immovable_beside(s, gpu, c->holder) + movable(c->holder, gpu) -
-                          account_movable(a);
+        uint64_t others = ledger_immovable_beside(s, gpu, c->holder) +
+                          ledger_sum(c->holder, gpu, account_movable) - account_movable(a);
 
         if (a->export_request > a->usage.allocated) {
                 refuse_export(s, c, a);

@@ -46,6 +46,16 @@ static void refuse(unsigned code, unsigned g, uint32_t of)
 
 /* ---- looking for the daemon ---- */
 
+static void connect_anew(void)
+{
+        connects = 0;
+        breaks = true;
+        rounds(1); /* the agent finds the connection lost */
+        now_ns += 100 * NSEC_PER_SEC;
+        forget_sent();
+        rounds(1);
+}
+
 static void a_priority_is_requested_at_the_start(void **state)
 {
         static const struct {
@@ -55,12 +65,7 @@ static void a_priority_is_requested_at_the_start(void **state)
 
         for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
                 assert_int_equal(setenv("SUBLET_PRIORITY", cases[i].text, 1), 0);
-                connects = 0;
-                breaks = true;
-                rounds(1); /* the agent finds the connection lost */
-                now_ns += 100 * NSEC_PER_SEC;
-                forget_sent();
-                rounds(1);
+                connect_anew();
                 assert_int_equal((int32_t)said(WIRE_HELLO)->HELLO.priority, cases[i].priority);
                 assert_string_equal(said(WIRE_HELLO)->HELLO.version, SUBLET_VERSION);
         }
@@ -74,12 +79,7 @@ static void a_group_is_requested_at_the_start(void **state)
 
         for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
                 assert_int_equal(setenv("SUBLET_GROUP", cases[i].text, 1), 0);
-                connects = 0;
-                breaks = true;
-                rounds(1); /* the agent finds the connection lost */
-                now_ns += 100 * NSEC_PER_SEC;
-                forget_sent();
-                rounds(1);
+                connect_anew();
                 assert_string_equal(said(WIRE_HELLO)->HELLO.group, cases[i].group);
         }
 }

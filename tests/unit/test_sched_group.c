@@ -38,6 +38,28 @@ static struct tenant *holder_of(struct bench *b, uint32_t uid, const struct tena
         return t;
 }
 
+/* Makes two clients that run together. */
+static void two_that_run(struct bench *b, struct tenant **x, uint64_t x_bytes, struct tenant **y,
+                         uint64_t y_bytes)
+{
+        *x = holder_of(b, 1, NULL, x_bytes);
+        *y = holder_of(b, 1, *x, y_bytes);
+        want_run(b, *x, x_bytes);
+        want_run(b, *y, y_bytes);
+        restore(b, *x);
+        restore(b, *y);
+        assert_true((*x)->lease && (*y)->lease);
+}
+
+/* Makes a client of another user that waits to run. */
+static struct tenant *waiter(struct bench *b, uint64_t bytes)
+{
+        struct tenant *t = holder_of(b, 2, NULL, bytes);
+
+        want_run(b, t, bytes);
+        return t;
+}
+
 static void both_run_once_the_memory_of_both_is_there(void **state)
 {
         BENCH;
@@ -59,14 +81,8 @@ static void both_give_way_and_the_next_one_runs_when_both_have(void **state)
         BENCH;
         struct tenant *x, *y, *other;
 
-        x = holder_of(b, 1, NULL, HALF);
-        y = holder_of(b, 1, x, HALF);
-        want_run(b, x, HALF);
-        want_run(b, y, HALF);
-        restore(b, x);
-        restore(b, y);
-        other = holder_of(b, 2, NULL, WHOLE);
-        want_run(b, other, WHOLE);
+        two_that_run(b, &x, HALF, &y, HALF);
+        other = waiter(b, WHOLE);
         await_revoke(b, x);
         assert_true(y->revoked);
         drained(b, x);
@@ -86,7 +102,7 @@ static void both_give_way_and_the_next_one_runs_when_both_have(void **state)
 static void who_comes_during_a_turn_takes_part_in_it(void **state)
 {
         BENCH;
-        struct tenant *x, *y, *other;
+        struct tenant *x, *y;
 
         x = holder_of(b, 1, NULL, HALF);
         y = holder_of(b, 1, x, HALF);
@@ -95,8 +111,7 @@ static void who_comes_during_a_turn_takes_part_in_it(void **state)
         restore(b, y);
         assert_int_not_equal(x->lease, 0);
         assert_int_equal(y->lease, 0); /* it has not asked */
-        other = holder_of(b, 2, NULL, WHOLE);
-        want_run(b, other, WHOLE);
+        (void)waiter(b, WHOLE);
         assert_false(x->revoked);
         want_run(b, y, HALF);
         assert_int_not_equal(y->lease, 0);
@@ -106,16 +121,10 @@ static void who_comes_during_a_turn_takes_part_in_it(void **state)
 static void idle_means_that_all_are_idle(void **state)
 {
         BENCH;
-        struct tenant *x, *y, *other;
+        struct tenant *x, *y;
 
-        x = holder_of(b, 1, NULL, HALF);
-        y = holder_of(b, 1, x, HALF);
-        want_run(b, x, HALF);
-        want_run(b, y, HALF);
-        restore(b, x);
-        restore(b, y);
-        other = holder_of(b, 2, NULL, WHOLE);
-        want_run(b, other, WHOLE);
+        two_that_run(b, &x, HALF, &y, HALF);
+        (void)waiter(b, WHOLE);
         idle(b, y, true);
         pass(b, NSEC_PER_SEC / 2);
         assert_false(x->revoked);
@@ -189,14 +198,8 @@ static void the_death_of_one_ends_no_turn_of_the_others(void **state)
         BENCH;
         struct tenant *x, *y, *other;
 
-        x = holder_of(b, 1, NULL, HALF);
-        y = holder_of(b, 1, x, HALF);
-        want_run(b, x, HALF);
-        want_run(b, y, HALF);
-        restore(b, x);
-        restore(b, y);
-        other = holder_of(b, 2, NULL, HALF);
-        want_run(b, other, HALF);
+        two_that_run(b, &x, HALF, &y, HALF);
+        other = waiter(b, HALF);
         lost(b, y);
         gone(b, y);
         restore(b, other); /* into the room that y has left */
@@ -209,14 +212,8 @@ static void one_that_fails_to_drain_keeps_the_lease_for_all(void **state)
         BENCH;
         struct tenant *x, *y, *other;
 
-        x = holder_of(b, 1, NULL, HALF);
-        y = holder_of(b, 1, x, HALF);
-        want_run(b, x, HALF);
-        want_run(b, y, HALF);
-        restore(b, x);
-        restore(b, y);
-        other = holder_of(b, 2, NULL, WHOLE);
-        want_run(b, other, WHOLE);
+        two_that_run(b, &x, HALF, &y, HALF);
+        other = waiter(b, WHOLE);
         await_revoke(b, x);
         drain_failed(b, x);
         assert_int_equal(state_of(b, y), SCHED_DRAINING);
@@ -236,16 +233,10 @@ static void one_that_fails_to_drain_keeps_the_lease_for_all(void **state)
 static void the_one_that_is_late_is_named(void **state)
 {
         BENCH;
-        struct tenant *x, *y, *other;
+        struct tenant *x, *y;
 
-        x = holder_of(b, 1, NULL, HALF);
-        y = holder_of(b, 1, x, HALF);
-        want_run(b, x, HALF);
-        want_run(b, y, HALF);
-        restore(b, x);
-        restore(b, y);
-        other = holder_of(b, 2, NULL, WHOLE);
-        want_run(b, other, WHOLE);
+        two_that_run(b, &x, HALF, &y, HALF);
+        (void)waiter(b, WHOLE);
         await_revoke(b, x);
         drained(b, x);
         evict_to(b, x, x->limit[0]);
@@ -260,17 +251,11 @@ static void the_one_that_is_late_is_named(void **state)
 static void a_large_and_a_small(struct bench *b, struct tenant **x, struct tenant **y,
                                 struct tenant **other)
 {
-        *x = holder_of(b, 1, NULL, 900 * MIB);
-        *y = holder_of(b, 1, *x, 1 * MIB);
-        want_run(b, *x, 900 * MIB);
-        want_run(b, *y, 1 * MIB);
-        restore(b, *x);
-        restore(b, *y);
-        *other = holder_of(b, 2, NULL, 500 * MIB);
-        want_run(b, *other, 500 * MIB);
+        two_that_run(b, x, 900 * MIB, y, 1 * MIB);
+        *other = waiter(b, 500 * MIB);
 }
 
-/* What the small one does or leaves undone, the large one gives way within 20 s. */
+/* The large client gives way within 20 s, although the small one does not. */
 static void assert_the_large_one_gives_way(struct bench *b, struct tenant *x, struct tenant *other)
 {
         for (unsigned i = 0; i < 200 && !other->lease; i++) {
@@ -314,14 +299,8 @@ static void leases_given_back_in_turn_do_not_keep_the_card(void **state)
         BENCH;
         struct tenant *x, *y, *other;
 
-        x = holder_of(b, 1, NULL, HALF);
-        y = holder_of(b, 1, x, HALF);
-        want_run(b, x, HALF);
-        want_run(b, y, HALF);
-        restore(b, x);
-        restore(b, y);
-        other = holder_of(b, 2, NULL, WHOLE);
-        want_run(b, other, WHOLE);
+        two_that_run(b, &x, HALF, &y, HALF);
+        other = waiter(b, WHOLE);
         for (unsigned i = 0; i < 1000; i++) {
                 struct tenant *t[] = {x, y, other};
 
