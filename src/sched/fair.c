@@ -1,10 +1,11 @@
-/* fair.c: owns the division of each card's time, between users first and then between a user's
- * holders. Must never look at the time that a client claims to have used.
+/* fair.c: owns the division of each card's time: between users, then between a user's containers
+ * and holders, then between a container's holders. Must never look at the time that a client claims
+ * to have used.
  *
- * Earliest eligible virtual deadline first (Stoica, Abdel-Wahab, 1995). Each user and each holder
- * has received some *service* of a card. The mean over all active ones is the virtual time. Who is
- * above the mean has a debt, and is served after those who have none. A debt outlives the last
- * holder of a user; time spent away earns nothing. */
+ * Earliest eligible virtual deadline first (Stoica, Abdel-Wahab, 1995). Each user, container and
+ * holder has received some *service* of a card. The mean over all active ones of a division is its
+ * virtual time. Who is above the mean has a debt, and is served after those who have none. A debt
+ * outlives the last holder of a user or container; time spent away earns nothing. */
 #include "sched/internal.h"
 
 /* Hand-offs that a card may save up, so that a quiet hour allows a few short bursts in a row. */
@@ -66,18 +67,54 @@ static int64_t lag(const struct division *d, const struct share *m)
 
 /* ---- a card ---- */
 
-/* Returns the user's division of a card, with the uncontested time since its last use. */
-static struct user_on *user_on(struct sched *s, const struct holder *h, unsigned gpu)
-{
-        struct user_on *u = &h->user->on[gpu];
-        const struct gpu *g = &s->gpu[gpu];
+/* One step on the way from a holder up to all users: a share, and the branch whose part of the time
+ * it belongs to. */
+struct level {
+        struct share *share;
+        struct branch *above;
+};
 
-        if (u->seen_ns != g->uncontested_ns) {
-                u->holders.base_ns +=
-                        (g->uncontested_ns - u->seen_ns) / (int64_t)MAX(u->holders.active, 1U);
-                u->seen_ns = g->uncontested_ns;
-        }
-        return u;
+static struct level next_level(struct level l, unsigned gpu)
+{
+        return (struct level){&l.above->on[gpu].share, l.above->parent};
+}
+
+static struct division *among(struct level l, unsigned gpu)
+{
+        return &l.above->on[gpu].below;
+}
+
+/* Iterates over the levels of holder h. The caller declares l, a struct level. */
+#define FOR_EACH_LEVEL_OF(h, gpu, l)                                           \
+        for ((l) = (struct level){&(h)->on[gpu].share, (h)->above}; (l).above; \
+             (l) = next_level(l, gpu))
+
+/* While nobody waits, all active shares of a division are served alike: their debts to each other
+ * stay, and those of absent ones shrink. */
+static void pass_uncontested(struct division *d, int64_t ns)
+{
+        const int64_t each = ns / (int64_t)MAX(d->active, 1U);
+
+        d->base_ns += each;
+        d->uncontested_ns += each;
+}
+
+/* Brings the division below b up to date, with the uncontested time since its last use. */
+static void catch_up(struct branch *b, unsigned gpu)
+{
+        const int64_t now_ns = b->parent->on[gpu].below.uncontested_ns;
+        struct branch_on *on = &b->on[gpu];
+
+        if (on->seen_ns != now_ns)
+                pass_uncontested(&on->below, now_ns - on->seen_ns);
+        on->seen_ns = now_ns;
+}
+
+static void catch_up_all(struct holder *h, unsigned gpu)
+{
+        catch_up(h->user, gpu);
+        if (h->above != h->user)
+                catch_up(h->above, gpu);
 }
 
 /* True if c has the card's time now, or its memory moves in. A victim that drains, or is overdue
@@ -109,8 +146,7 @@ static uint64_t time_for(int64_t part_ns, unsigned permille)
         return part_ns <= 0 ? 0 : (uint64_t)part_ns / permille * 1000 + 1000;
 }
 
-/* Bills the time since the last event. While nobody waits, all active users are served alike:
- * their debts to each other stay, and those of absent users shrink. */
+/* Bills the time since the last event. */
 void fair_bill(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -123,26 +159,23 @@ void fair_bill(struct sched *s, unsigned gpu)
         if (g->lower_waits)
                 g->floor_ns = MIN(FLOOR_MAX_NS, g->floor_ns + part(ns, s->config.floor_permille));
         if (!g->wanted) {
-                const int64_t each = (int64_t)(ns / MAX(g->users.active, 1U));
-
-                g->users.base_ns += each;
-                g->uncontested_ns += each;
+                pass_uncontested(&s->branch->on[gpu].below, (int64_t)ns);
                 return;
         }
         for (unsigned i = 0; i < g->n_payers; i++) {
                 struct client *c = g->payers[i];
                 const struct account *a = c->accounts[gpu];
-                struct user_on *u;
+                struct level l;
                 uint64_t bill;
 
                 if (!a->weight)
                         continue; /* it has left since */
                 bill = (uint64_t)((double)ns * (double)a->weight / (double)g->weights);
-                u = user_on(s, c->holder, gpu);
+                catch_up_all(c->holder, gpu);
                 if (c->holder->promoted)
                         g->floor_ns -= (int64_t)bill;
-                charge(&u->holders, &c->holder->on[gpu].share, bill);
-                charge(&g->users, &u->share, bill);
+                FOR_EACH_LEVEL_OF (c->holder, gpu, l)
+                        charge(among(l, gpu), l.share, bill);
         }
 }
 
@@ -165,17 +198,20 @@ void fair_weigh(struct sched *s, unsigned gpu)
         }
 }
 
-/* A user is active while one of his holders is. */
-static void set_active(struct sched *s, struct holder *h, unsigned gpu, bool active)
+/* A user or container is active while a holder below it is. */
+static void set_active(struct holder *h, unsigned gpu, bool active)
 {
-        struct user_on *u = user_on(s, h, gpu);
+        struct level l;
 
-        (active ? join : leave)(&u->holders, &h->on[gpu].share);
-        (u->holders.active ? join : leave)(&s->gpu[gpu].users, &u->share);
+        catch_up_all(h, gpu);
+        FOR_EACH_LEVEL_OF (h, gpu, l) {
+                (active ? join : leave)(among(l, gpu), l.share);
+                active = among(l, gpu)->active > 0;
+        }
 }
 
 /* A holder is active while it waits or one of its clients, even a lost one, has a lease. */
-void fair_update(struct sched *s, struct holder *h)
+void fair_update(struct holder *h)
 {
         bool active = h->waiting;
         const struct client *c;
@@ -184,41 +220,44 @@ void fair_update(struct sched *s, struct holder *h)
         FOR_EACH_CLIENT_OF (h, c)
                 active |= c->lease > 0;
         FOR_EACH_GPU_OF (h, gpu)
-                set_active(s, h, gpu, active);
+                set_active(h, gpu, active);
 }
 
-void fair_detach(struct sched *s, struct holder *h, unsigned gpu)
+void fair_detach(struct holder *h, unsigned gpu)
 {
-        set_active(s, h, gpu, false);
+        set_active(h, gpu, false);
         h->on[gpu] = (struct holder_on){0};
 }
 
-struct lag fair_lag(const struct sched *s, const struct holder *h)
+struct lag fair_lag(struct holder *h)
 {
-        struct lag r = {INT64_MIN, INT64_MIN};
+        struct lag r = {{INT64_MIN, INT64_MIN, INT64_MIN}};
+        struct level l;
         unsigned gpu;
 
+        if (h->above == h->user)
+                r.ns[LEVEL_CONTAINER] = 0;
         FOR_EACH_GPU_OF (h, gpu) {
-                const struct user_on *u = &h->user->on[gpu];
+                unsigned i = LEVEL_HOLDER;
 
-                r.user_ns = MAX(r.user_ns, lag(&s->gpu[gpu].users, &u->share));
-                r.holder_ns = MAX(r.holder_ns, lag(&u->holders, &h->on[gpu].share));
+                FOR_EACH_LEVEL_OF (h, gpu, l) {
+                        r.ns[i] = MAX(r.ns[i], lag(among(l, gpu), l.share));
+                        i = l.above == h->user ? LEVEL_USER : LEVEL_CONTAINER;
+                }
         }
         return r;
 }
 
 /* Returns the time until h has no more debt, if others are served alone until then. */
-uint64_t fair_wait(const struct sched *s, const struct holder *h)
+uint64_t fair_wait(struct holder *h)
 {
+        struct level l;
         int64_t ns = 0;
         unsigned gpu;
 
-        FOR_EACH_GPU_OF (h, gpu) {
-                const struct user_on *u = &h->user->on[gpu];
-
-                ns = MAX(ns, excess(&s->gpu[gpu].users, &u->share));
-                ns = MAX(ns, excess(&u->holders, &h->on[gpu].share));
-        }
+        FOR_EACH_GPU_OF (h, gpu)
+                FOR_EACH_LEVEL_OF (h, gpu, l)
+                        ns = MAX(ns, excess(among(l, gpu), l.share));
         return (uint64_t)ns;
 }
 
@@ -257,43 +296,63 @@ void fair_spend(struct gpu *g, uint64_t cost_ns)
         g->credit_ns = MAX(-CREDIT_MAX_NS, g->credit_ns - (int64_t)MIN(cost_ns, HOUR_NS));
 }
 
-/* ---- users ---- */
+/* ---- users and containers ---- */
 
-/* Returns the greatest debt of a user without holders. */
-static int64_t debt(const struct sched *s, const struct user *u)
+/* Returns the greatest debt of a user or container without holders. */
+static int64_t debt(const struct sched *s, const struct branch *b)
 {
         int64_t most = 0;
 
         for (unsigned gpu = 0; gpu < s->gpus; gpu++)
-                most = MAX(most, u->on[gpu].share.service_ns - mean(&s->gpu[gpu].users));
+                most = MAX(most, b->on[gpu].share.service_ns - mean(&b->parent->on[gpu].below));
         return most;
 }
 
-void fair_join(struct sched *s, struct holder *h, uint32_t uid)
+static void forget(struct sched *s, struct branch *b)
 {
-        struct user *best = s->user;
-
-        /* A free record exists: there are as many records as holders, and h has none yet. */
-        for (unsigned i = 0; i < s->config.clients_max; i++) {
-                struct user *u = &s->user[i];
-
-                if (!u->known || u->uid == uid) {
-                        best = u;
-                        break;
-                }
-                if (u->holders == 0 && (best->holders > 0 || debt(s, u) < debt(s, best)))
-                        best = u;
-        }
-        if (!best->known || best->uid != uid)
-                *best = (struct user){.known = true, .uid = uid};
-        best->holders++;
-        h->user = best;
+        for (unsigned i = 1; i < BRANCHES(s); i++)
+                if (s->branch[i].parent == b)
+                        s->branch[i] = (struct branch){0};
+        *b = (struct branch){0};
 }
 
-void fair_leave(struct holder *h)
+/* Returns the record of a user or container, for another holder. */
+static struct branch *branch_for(struct sched *s, struct branch *parent, uint64_t number)
 {
-        h->user->holders--;
-        if (PLANTED(DEBT_FORGOTTEN) && h->user->holders == 0)
-                h->user->known = false;
-        h->user = NULL;
+        struct branch *best = s->branch + 1;
+
+        /* A free record exists: each holder has at most two, and this one lacks one yet. */
+        for (unsigned i = 1; i < BRANCHES(s); i++) {
+                struct branch *b = &s->branch[i];
+
+                if (!b->parent || (b->number == number && b->parent == parent)) {
+                        best = b;
+                        break;
+                }
+                if (b->holders == 0 && (best->holders > 0 || debt(s, b) < debt(s, best)))
+                        best = b;
+        }
+        if (best->number != number || best->parent != parent) {
+                forget(s, best);
+                *best = (struct branch){.parent = parent, .number = number};
+        }
+        best->holders++;
+        return best;
+}
+
+void fair_join(struct sched *s, struct holder *h, struct sched_origin origin)
+{
+        h->user = h->above = branch_for(s, s->branch, origin.uid);
+        if (origin.container && !PLANTED(NO_CONTAINERS))
+                h->above = branch_for(s, h->user, origin.container);
+}
+
+void fair_leave(struct sched *s, struct holder *h)
+{
+        for (struct branch *b = h->above; b != s->branch; b = b->parent) {
+                b->holders--;
+                if (PLANTED(DEBT_FORGOTTEN) && b->holders == 0)
+                        forget(s, b);
+        }
+        h->user = h->above = NULL;
 }

@@ -3,7 +3,7 @@
 #include "sched/internal.h"
 
 /* The record with the new client's number is usually free; otherwise any free one serves. */
-struct holder *holder_new(struct sched *s, unsigned slot, uint32_t uid)
+struct holder *holder_new(struct sched *s, unsigned slot, struct sched_origin origin)
 {
         struct holder *h = &s->holder[slot];
 
@@ -11,7 +11,7 @@ struct holder *holder_new(struct sched *s, unsigned slot, uint32_t uid)
                 for (h = s->holder; h->first; h++)
                         ;
         *h = (struct holder){.last_active_ns = s->now_ns, .clock_ns = s->now_ns};
-        fair_join(s, h, uid);
+        fair_join(s, h, origin);
         return h;
 }
 
@@ -52,7 +52,7 @@ void holder_remove(struct sched *s, struct client *c)
                 holder_update_waiting(s, h);
                 return;
         }
-        fair_leave(h);
+        fair_leave(s, h);
         for (unsigned gpu = 0; gpu < s->gpus; gpu++)
                 if (s->gpu[gpu].for_whom == h)
                         s->gpu[gpu].handoff_since_ns = 0;
@@ -165,7 +165,7 @@ static void end_lease(struct sched *s, struct holder *h)
                 new_ticket(s, h);
         else
                 habits_rest(s, h);
-        fair_update(s, h);
+        fair_update(h);
 }
 
 void holder_update(struct sched *s, struct holder *h)
@@ -257,5 +257,5 @@ void holder_update_waiting(struct sched *s, struct holder *h)
         else if (!h->lease)
                 habits_rest(s, h);
         holder_update(s, h);
-        fair_update(s, h);
+        fair_update(h);
 }

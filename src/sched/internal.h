@@ -41,7 +41,7 @@
 
 struct client;
 
-/* fair.c: the service that a user, or a client among those of its user, has received of a card. */
+/* fair.c: the service that a user, a container or a holder has received of a card. */
 struct share {
         bool active;        /* it waits or runs */
         int64_t service_ns; /* while active: above the base of the division */
@@ -51,6 +51,7 @@ struct share {
 struct division {
         unsigned active;
         int64_t base_ns, sum_ns; /* sum of the active shares */
+        int64_t uncontested_ns;  /* time of each of them in which nobody waited */
 };
 
 /* habits.c: how many gaps were so long, by bucket; all are halved now and then. */
@@ -109,16 +110,17 @@ struct account {
         uint64_t copied_before, backed_before, arena_before, moves_since_ns;
 };
 
-/* The clients of one uid. */
-struct user {
-        bool known;
-        uint32_t uid;
-        unsigned holders;
-        struct gaps gaps; /* of all the user's holders */
-        struct user_on {
+/* fair.c: a user, or a container with programs of a user. Its part of a card's time is divided
+ * between the containers and holders right below it. */
+struct branch {
+        struct branch *parent; /* of a user: the first record, below which all users are */
+        uint64_t number;       /* uid, or number of the container */
+        unsigned holders;      /* all those below it */
+        struct gaps gaps;      /* of all holders of a user */
+        struct branch_on {
                 struct share share;
-                struct division holders;
-                int64_t seen_ns; /* gpu.uncontested_ns when `holders` was last brought up to date */
+                struct division below;
+                int64_t seen_ns; /* uncontested_ns of the division above, as of `below` */
         } on[SCHED_GPUS_MAX];
 };
 
@@ -126,7 +128,7 @@ struct user {
  * that run together. */
 struct holder {
         struct client *first; /* its clients, each linked by `next`; NULL: the record is free */
-        struct user *user;
+        struct branch *user, *above; /* above: its container, or its user */
         int priority;
         uint32_t gpus; /* mask of the GPUs that its clients use */
 
@@ -256,15 +258,13 @@ struct gpu {
         uint64_t quantum_ns; /* the longest turn of the holder that was granted a lease last */
 
         /* fair.c */
-        struct division users;
         bool drains;            /* a client drains, or is overdue with its eviction */
         struct client **payers; /* those whose account has a weight, as of the last event */
         unsigned n_payers;
-        uint64_t weights;       /* sum over the accounts */
-        uint64_t billed_ns;     /* the time up to which all bills are written */
-        int64_t uncontested_ns; /* time of each user in which nobody waited */
-        int64_t credit_ns;      /* time that hand-offs may cost now */
-        int64_t floor_ns;       /* time that lower priorities may claim now */
+        uint64_t weights;   /* sum over the accounts */
+        uint64_t billed_ns; /* the time up to which all bills are written */
+        int64_t credit_ns;  /* time that hand-offs may cost now */
+        int64_t floor_ns;   /* time that lower priorities may claim now */
 };
 
 /* A place in the queue: of a holder for the right to run, or of a client for unevictable bytes. */
@@ -273,7 +273,8 @@ struct entry {
         struct client *c; /* it waits for unevictable bytes; NULL: h waits to run */
         int priority;
         unsigned kind;       /* an enum wait_kind; within a priority the smallest goes first */
-        int64_t debt_ns;     /* then the smallest debt; 0: none */
+        unsigned debtor;     /* then the highest level with a debt, plus one; 0: none */
+        int64_t debt_ns;     /* then the smallest of that level's debts */
         int64_t deadline_ns; /* then the earliest deadline, relative to the virtual time */
         uint64_t ticket;
 };
@@ -296,10 +297,10 @@ struct sched {
         uint64_t restart_until_ns;
         uint64_t leases, tickets;
         uint64_t random;
-        struct user *user;   /* array of clients_max */
-        uint64_t host_taken; /* bytes of host memory used for other purposes than evictions */
-        uint64_t host_over;  /* bytes of commits that the host had no room for before this event */
-        unsigned gpus;       /* number of the highest present GPU, plus one */
+        struct branch *branch; /* array of BRANCHES() */
+        uint64_t host_taken;   /* bytes of host memory used for other purposes than evictions */
+        uint64_t host_over; /* bytes of commits that the host had no room for before this event */
+        unsigned gpus;      /* number of the highest present GPU, plus one */
         struct gpu gpu[SCHED_GPUS_MAX];
         unsigned clients; /* number of the highest slot ever used, plus one */
         unsigned free;    /* no slot below this one is free */
@@ -317,6 +318,8 @@ struct sched {
         unsigned n_dirty, first_dirty;
         struct sched_transitions transitions;
 };
+
+#define BRANCHES(s) (2 * (s)->config.clients_max + 1)
 
 /* Iterates over every GPU that client c uses. The caller declares v, an unsigned. */
 #define FOR_EACH_GPU_OF(c, v)                                                                \
@@ -542,7 +545,7 @@ void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus);
 void touch_end(struct sched *s, struct sched_actions *out);
 
 /* ---- holder.c ---- */
-struct holder *holder_new(struct sched *s, unsigned slot, uint32_t uid);
+struct holder *holder_new(struct sched *s, unsigned slot, struct sched_origin origin);
 void holder_add(struct holder *h, struct client *c);
 /* Takes c out of its holder, which ends with its last client. */
 void holder_remove(struct sched *s, struct client *c);
@@ -594,23 +597,31 @@ void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes);
 void policy_reclaim_lease(struct sched *s, unsigned gpu);
 
 /* ---- fair.c ---- */
-void fair_join(struct sched *s, struct holder *h, uint32_t uid);
-void fair_leave(struct holder *h);
+void fair_join(struct sched *s, struct holder *h, struct sched_origin origin);
+void fair_leave(struct sched *s, struct holder *h);
 /* Ends h's part in the division of a GPU's time. */
-void fair_detach(struct sched *s, struct holder *h, unsigned gpu);
+void fair_detach(struct holder *h, unsigned gpu);
 /* Says that h began or ceased to wait or to have a lease. */
-void fair_update(struct sched *s, struct holder *h);
+void fair_update(struct holder *h);
 void fair_bill(struct sched *s, unsigned gpu);
 /* Sets what part of the card's bill each client will pay from now on. */
 void fair_weigh(struct sched *s, unsigned gpu);
 
-/* The service above the mean: of h's user among all users, and of h among its user's holders. The
- * worst of h's GPUs counts. */
-struct lag {
-        int64_t user_ns, holder_ns;
+/* The levels of the division, the highest last. */
+enum {
+        LEVEL_HOLDER,
+        LEVEL_CONTAINER,
+        LEVEL_USER,
+        LEVELS,
 };
-struct lag fair_lag(const struct sched *s, const struct holder *h);
-uint64_t fair_wait(const struct sched *s, const struct holder *h);
+
+/* By how much h, its container and its user are above the mean of their divisions. The worst of h's
+ * GPUs counts. */
+struct lag {
+        int64_t ns[LEVELS]; /* 0 without a container */
+};
+struct lag fair_lag(struct holder *h);
+uint64_t fair_wait(struct holder *h);
 /* Returns the time until the floor of h's GPUs has time for so long a turn. UINT64_MAX: nobody
  * there has a higher priority. */
 uint64_t fair_floor_wait(const struct sched *s, const struct holder *h, uint64_t turn_ns);

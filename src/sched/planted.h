@@ -38,6 +38,7 @@ enum planted {
         PLANTED_COMMITS_APART,       /* clients that run together may each fill the card */
         PLANTED_FIRST_COUNTS,        /* a holder has a lease while the first of its clients has */
         PLANTED_LAST_IDLES,          /* a holder is idle if the last of its clients is */
+        PLANTED_NO_CONTAINERS,       /* a container's programs count as programs of their own */
         PLANTED_END
 };
 

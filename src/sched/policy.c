@@ -192,8 +192,8 @@ static void judge_head(struct sched *s, struct demand *d)
                 return;
         if (!d->head || (!habits_burst(s, d->head) && !PLANTED(UNKNOWN_INTERRUPTS)))
                 return;
-        if (d->entry.debt_ns) {
-                wake_at(s, s->now_ns + MAX(fair_wait(s, d->head), DEBT_CHECK_NS));
+        if (d->entry.debtor) {
+                wake_at(s, s->now_ns + MAX(fair_wait(d->head), DEBT_CHECK_NS));
                 return;
         }
         d->interrupts = true;

@@ -55,11 +55,11 @@ struct sched *sched_new(const struct sched_config *config)
         s->attached = calloc(s->config.clients_max, 2 * SCHED_GPUS_MAX * sizeof(*s->attached));
         s->order = calloc(s->config.clients_max, 2 * sizeof(*s->order));
         s->dirty = calloc(s->config.clients_max, sizeof(*s->dirty));
-        s->user = calloc(s->config.clients_max, sizeof(*s->user));
+        s->branch = calloc(BRANCHES(s), sizeof(*s->branch));
         s->holder = calloc(s->config.clients_max, sizeof(*s->holder));
         s->account = calloc(s->config.clients_max, SCHED_GPUS_MAX * sizeof(*s->account));
         s->unused = calloc(s->config.clients_max, SCHED_GPUS_MAX * sizeof(*s->unused));
-        if (!s->client || !s->attached || !s->order || !s->dirty || !s->user || !s->holder ||
+        if (!s->client || !s->attached || !s->order || !s->dirty || !s->branch || !s->holder ||
             !s->account || !s->unused) {
                 sched_free(s);
                 errno = ENOMEM;
@@ -78,7 +78,7 @@ void sched_free(struct sched *s)
         free(s->attached);
         free(s->order);
         free(s->dirty);
-        free(s->user);
+        free(s->branch);
         free(s->holder);
         free(s->account);
         free(s->unused);
@@ -200,7 +200,7 @@ uint64_t sched_host_free(const struct sched *s)
 
 /* ---- clients ---- */
 
-int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_ns,
+int sched_client_add(struct sched *s, struct sched_origin origin, int priority, uint64_t now_ns,
                      sched_client *ret_id)
 {
         unsigned slot;
@@ -226,7 +226,7 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
                              .clock_ns = s->now_ns};
         for (unsigned gpu = 0; gpu < SCHED_GPUS_MAX; gpu++)
                 c->accounts[gpu] = &s->nothing;
-        holder_add(holder_new(s, slot, uid), c);
+        holder_add(holder_new(s, slot, origin), c);
         s->transitions.state[SCHED_STATES][SCHED_IDLE]++;
         *ret_id = client_id(s, c);
         return 0;
@@ -286,7 +286,7 @@ static void drop_account(struct sched *s, struct client *c, unsigned gpu)
 
         ledger_detach(s, c, gpu);
         if (!(h->gpus & UINT32_C(1) << gpu))
-                fair_detach(s, h, gpu);
+                fair_detach(h, gpu);
 }
 
 static void drop_accounts(struct sched *s, struct client *c)

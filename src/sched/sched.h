@@ -170,8 +170,14 @@ uint64_t sched_host_free(const struct sched *s);
 
 /* ---- clients ---- */
 
+/* Whose share of the time a client uses. Time is divided between users, then between a user's
+ * containers and the clients outside of them, then between a container's clients. */
+struct sched_origin {
+        uint32_t uid;
+        uint64_t container; /* number of the container that the client runs in; 0: none */
+};
 /* Returns 0, or -ENOSPC at clients_max. A higher priority goes first; 0 is normal. */
-int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_ns,
+int sched_client_add(struct sched *s, struct sched_origin origin, int priority, uint64_t now_ns,
                      sched_client *ret_id);
 
 /* Links a new client, which uses no GPU yet, to the lost client `previous` of the same process, and

@@ -61,6 +61,8 @@ bool turns_before(const struct entry *a, const struct entry *b)
                 return a->priority > b->priority;
         if (a->kind != b->kind)
                 return a->kind < b->kind;
+        if (a->debtor != b->debtor)
+                return a->debtor < b->debtor;
         if (a->debt_ns != b->debt_ns)
                 return a->debt_ns < b->debt_ns;
         if (a->deadline_ns != b->deadline_ns)
@@ -70,7 +72,11 @@ bool turns_before(const struct entry *a, const struct entry *b)
 
 static int64_t deadline(const struct lag *lag, uint64_t turn_ns)
 {
-        return lag->user_ns + lag->holder_ns + (int64_t)MIN(turn_ns, TURN_MAX_NS);
+        int64_t ns = (int64_t)MIN(turn_ns, TURN_MAX_NS);
+
+        for (unsigned i = 0; i < LEVELS; i++)
+                ns += lag->ns[i];
+        return ns;
 }
 
 /* Returns h's place in the queue for a turn of so many ns. A debt of up to the longest turn counts
@@ -83,27 +89,27 @@ static struct entry place(const struct sched *s, struct holder *h, const struct 
 
         if (holder_comes_last(s, h)) {
                 e.priority = INT_MIN;
-        } else if (lag->user_ns > (int64_t)longest) {
-                e.debt_ns = lag->user_ns;
-                e.deadline_ns = lag->holder_ns;
-        } else if (lag->holder_ns > (int64_t)longest) {
-                e.debt_ns = 1; /* before users with a debt, after everybody else */
-                e.deadline_ns = lag->holder_ns;
-        } else {
-                e.deadline_ns = deadline(lag, turn_ns);
+                return e;
         }
+        e.deadline_ns = deadline(lag, turn_ns);
+        for (unsigned i = 0; i < LEVELS; i++)
+                if (lag->ns[i] > (int64_t)longest) {
+                        e.debtor = i + 1;
+                        e.debt_ns = lag->ns[i];
+                }
         return e;
 }
 
 struct entry turns_held(const struct sched *s, struct holder *h, const struct holder *other)
 {
-        const struct lag lag = fair_lag(s, h);
+        const struct lag lag = fair_lag(h);
         const uint64_t longest = turns_quantum(s, h);
         struct entry e = place(s, h, &lag, longest, next_turn(s, h, longest));
 
         e.ticket = UINT64_MAX; /* whoever waits came before */
         if (turns_over(s, h))
                 return e;
+        e.debtor = 0;
         e.debt_ns = 0;
         e.deadline_ns = deadline(&lag, MIN(habits_left(s, h, other), h->turn_end_ns - s->now_ns));
         return e;
@@ -132,7 +138,7 @@ struct entry turns_wanted(const struct sched *s, struct holder *h)
                 e.ticket = h->ticket;
                 return e;
         }
-        lag = fair_lag(s, h);
+        lag = fair_lag(h);
         longest = turns_quantum(s, h);
         turn_ns = add_sat(next_turn(s, h, longest), habits_handoff_cost(s, h));
         e = place(s, h, &lag, longest, MIN(turn_ns, longest));

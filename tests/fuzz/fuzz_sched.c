@@ -132,7 +132,8 @@ static void join(struct stage *g, struct actor *a)
         uint8_t b = byte(g);
         sched_client before = a->here ? a->id : 0;
 
-        if (sched_client_add(g->s, b & 3, b >> 6, g->now_ns, &a->id) < 0) {
+        if (sched_client_add(g->s, (struct sched_origin){.uid = b & 3}, b >> 6, g->now_ns, &a->id) <
+            0) {
                 a->id = before;
                 return;
         }

@@ -2,13 +2,14 @@
 is named."""
 
 import signal
+import subprocess
 import time
 
 import pytest
 
 from test_daemon import nvml_uuid
 from wireclient import GIB, MIB, Client, obey_until
-from world import GENEROUS_S, PATIENCE
+from world import GENEROUS_S, NO_PID_NAMESPACES, PATIENCE, children, wait_for
 
 PATIENCE_S, GRACE_S = 0.5, 1
 SLACK_S = 5  # for a busy machine; a daemon that waits for the offender waits for ever
@@ -106,9 +107,9 @@ class Card:
     def gpu(self):
         return self.world.status()["gpus"][0]
 
-    def join(self, name, mib, kind=Client, waits=False, **habits):
+    def join(self, name, mib, kind=Client, waits=False, prefix=(), **habits):
         """Starts a client that allocates so much. Returns it once it has its turn; waits: at once."""
-        c = kind(self.world.dir, name, env=self.world.env)
+        c = kind(self.world.dir, name, env=self.world.env, prefix=prefix)
         self.clients.append(c)
         vars(c).update(habits)
         c.connect().hello()
@@ -257,3 +258,31 @@ def test_memory_that_idles_on_the_card_leaves_others_their_share(card, idle_rele
     passed, ran = time.monotonic() - began, gpu.shown(other)["gpu_time_s"] - ran
     assert ran >= 0.4 * passed, f"{ran} s of {passed} s"
     assert other.grants - grants >= 5 and resident.grants >= 5, "they take turns"
+
+
+# ---- many of one kind ----
+
+
+def test_root_of_a_container_gets_no_more_by_more_programs_or_namespaces(card):
+    """The roots of all containers are one user here, so time is divided between the containers."""
+    container = ["unshare", "--fork", "--pid", "--kill-child"]
+    if subprocess.run([*container, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip(NO_PID_NAMESPACES)
+    gpu = card()
+    first = gpu.join("first", 600, prefix=container)
+    wait_for(lambda: children(first.process.pid), GENEROUS_S, "the container's first process")
+    inside = ["nsenter", "--target", str(children(first.process.pid)[0]), "--pid", "--"]
+    gpu.join("second", 600, waits=True, prefix=inside)
+    gpu.join("nested", 600, waits=True, prefix=[*inside, *container])
+    alone = gpu.join("alone", 600, waits=True, prefix=container)
+
+    def times():
+        return {c["name"]: c["gpu_time_s"] for c in gpu.world.clients().values()}
+
+    gpu.until(lambda: alone.grants)
+    before, began = times(), time.monotonic()
+    gpu.until(lambda: time.monotonic() - began >= 8, 8)
+    passed, after = time.monotonic() - began, times()
+    got = {name: after[name] - before[name] for name in after}
+    assert got["alone"] >= 0.4 * passed, got
+    assert min(got.values()) >= 0.1 * passed, got

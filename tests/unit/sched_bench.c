@@ -111,7 +111,9 @@ struct tenant *join(struct bench *b, int priority)
 
         assert_in_range(b->tenants, 0, BENCH_CLIENTS - 1);
         b->tenants++;
-        assert_int_equal(sched_client_add(b->s, 1000, priority, b->now_ns, &t->id), 0);
+        assert_int_equal(sched_client_add(b->s, (struct sched_origin){.uid = 1000}, priority,
+                                          b->now_ns, &t->id),
+                         0);
         attach(b, t, 0, &a);
         usage(b, t);
         return t;

@@ -24,9 +24,11 @@ void connect_process(struct world *w, struct process *p)
 {
         bool open = is_open(p);
         sched_client id = 0;
-        const uint32_t uid = 1000 + number(w, p) / MAX(w->o.group, 1U) % 3;
+        const unsigned who = number(w, p) / MAX(w->o.group, 1U);
+        const struct sched_origin origin = {.uid = 1000 + who % 3,
+                                            .container = w->o.containers ? who / 3 % 3 : 0};
 
-        if (sched_client_add(w->s, uid, p->priority, w->now_ns, &id) < 0)
+        if (sched_client_add(w->s, origin, p->priority, w->now_ns, &id) < 0)
                 fail(w, "no room for a client", number(w, p));
         else if (p->id && sched_client_returned(w->s, id, p->id) < 0)
                 fail(w, "a process may not return", number(w, p));

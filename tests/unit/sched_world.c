@@ -712,6 +712,7 @@ void world_options_random(uint64_t seed, struct world_options *ret)
                 ret->accidents = ret->priorities = ret->foreigners = ret->modes = ret->hostile =
                         ret->slow_bus = false;
         }
+        ret->containers = seed % 4 == 1;
         if (seed % 4 == 2)
                 ret->group = 2 + (unsigned)(seed / 4 % 2);
         sched_config_default(&ret->config);

@@ -16,7 +16,8 @@
 struct world_options {
         uint64_t seed;
         unsigned clients, gpus;
-        unsigned group; /* so many processes run together; 0: each on its own */
+        unsigned group;  /* so many processes run together; 0: each on its own */
+        bool containers; /* some programs of each user run in containers */
         uint64_t total_bytes;
         bool accidents;  /* deaths, stops, lost connections, failed drains, daemon restarts */
         bool foreigners; /* foreign processes use the card */

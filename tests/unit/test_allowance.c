@@ -32,7 +32,9 @@ static void attach(struct client *c, unsigned gpu)
         const struct sched_attach at = {0};
 
         if (!c->id)
-                assert_int_equal(sched_client_add(server.sched, 1000, 0, NOW, &c->id), 0);
+                assert_int_equal(sched_client_add(server.sched, (struct sched_origin){.uid = 1000},
+                                                  0, NOW, &c->id),
+                                 0);
         assert_int_equal(sched_client_attach(server.sched, c->id, gpu, &at, NOW, &server.actions),
                          0);
         c->accounts[gpu].ordinal = (int)gpu;

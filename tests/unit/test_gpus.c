@@ -83,7 +83,8 @@ static sched_client use(unsigned gpu)
         sched_client id;
 
         out.n = 0;
-        assert_int_equal(sched_client_add(sched, 1, 0, START, &id), 0);
+        assert_int_equal(sched_client_add(sched, (struct sched_origin){.uid = 1}, 0, START, &id),
+                         0);
         assert_int_equal(sched_client_attach(sched, id, gpu, &a, START, &out), 0);
         return id;
 }

@@ -52,7 +52,8 @@ static int begin(void **state)
         new_client(&now);
         server.clients = &now;
         told = 0;
-        return sched_client_add(server.sched, 1000, 0, clock_now_ns(), &now.id);
+        return sched_client_add(server.sched, (struct sched_origin){.uid = 1000}, 0, clock_now_ns(),
+                                &now.id);
 }
 
 static int end(void **state)

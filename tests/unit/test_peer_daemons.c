@@ -201,7 +201,9 @@ static void join(void)
 
         client = (struct client){.server = &server};
         event_begin(&server);
-        assert_int_equal(sched_client_add(server.sched, 1, 0, now.ns, &client.id), 0);
+        assert_int_equal(sched_client_add(server.sched, (struct sched_origin){.uid = 1}, 0, now.ns,
+                                          &client.id),
+                         0);
         assert_int_equal(
                 sched_client_attach(server.sched, client.id, 0, &a, now.ns, &server.actions), 0);
         event_end(&server);

@@ -235,14 +235,16 @@ static void the_first_limit_is_sent_when_the_context_has_room(void **state)
         const struct sched_attach at = {.unevictable_requested = 90 * MIB, .sequence = 9};
 
         /* 900 + 90 > 970: the commit of the first client leaves no room. */
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &at);
         assert_int_equal(t->refused, -ENOSPC);
         assert_int_equal(t->refused_of, 9);
         gone(b, t);
 
         t = &b->t[b->tenants++];
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.unevictable_requested = 60 * MIB});
         assert_int_equal(t->sequence[0], 1);
         assert_int_equal(t->unevictable_allowed[0], 60 * MIB);
@@ -256,7 +258,8 @@ static void a_full_card_makes_room_for_a_context(void **state)
 
         pass(b, FIXED_QUANTUM_NS / 2);
         t = &b->t[b->tenants++];
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.unevictable_requested = 20 * MIB});
         assert_int_equal(t->sequence[0], 0);
         assert_int_equal(state_of(b, t), SCHED_WAITING);
@@ -582,7 +585,8 @@ static void a_process_that_returns_is_charged_once(void **state)
 
         lost(b, a);
         t = &b->t[b->tenants++];
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         assert_int_equal(sched_client_returned(b->s, t->id, t->id), -EINVAL);
         assert_int_equal(sched_client_returned(b->s, t->id, former), 0);
         assert_int_equal(charged(b), 600 * MIB);
@@ -605,7 +609,8 @@ static void former_records_end_with_their_client(void **state)
 
         lost(b, a);
         t = &b->t[b->tenants++];
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         assert_int_equal(sched_client_returned(b->s, t->id, a->id), 0);
         gone(b, t);
         assert_int_equal(charged(b), 0);
@@ -627,7 +632,8 @@ static void a_restarted_daemon_grants_nothing_before_clients_are_back(void **sta
         pass(b, NSEC_PER_SEC);
 
         a = &b->t[b->tenants++];
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &a->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &a->id), 0);
         attach(b, a, 0,
                &(struct sched_attach){
                        .usage = {.allocated = 700 * MIB, .backed = 700 * MIB},
@@ -649,7 +655,8 @@ static void a_client_of_a_restarted_daemon_is_shown_as_waiting(void **state)
         struct tenant *t = &b->t[b->tenants++];
         struct sched_client_view v;
 
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 700 * MIB}, .run = true});
         assert_int_equal(state_of(b, t), SCHED_WAITING);
         pass(b, NSEC_PER_SEC);
@@ -674,14 +681,20 @@ static void a_slot_is_free_again_when_its_client_has_gone(void **state)
         sched_client held[3], id, last = 0;
 
         for (unsigned i = 0; i < ARRAY_SIZE(held); i++)
-                assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &held[i]), 0);
+                assert_int_equal(sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0,
+                                                  b->now_ns, &held[i]),
+                                 0);
         for (unsigned i = 0; i < 2000; i++) {
                 struct sched_actions out = {0};
 
-                assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), 0);
+                assert_int_equal(
+                        sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &id),
+                        0);
                 assert_int_not_equal(id, last);
                 last = id;
-                assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), -ENOSPC);
+                assert_int_equal(
+                        sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &id),
+                        -ENOSPC);
                 sched_client_gone(b->s, last, b->now_ns, &out);
                 assert_null(sched_check(b->s, b->now_ns));
         }
@@ -751,7 +764,8 @@ static void a_client_refused_a_context_gets_its_limit_at_the_next_request(void *
         BENCH;
         struct tenant *t = &b->t[b->tenants++];
 
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.unevictable_requested = 5000 * MIB, .sequence = 7});
         assert_int_equal(t->refused, -ENOSPC);
         assert_int_equal(t->refused_of, 7);

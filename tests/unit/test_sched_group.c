@@ -17,7 +17,8 @@ static struct tenant *client_of(struct bench *b, uint32_t uid, const struct tena
 {
         struct tenant *t = &b->t[b->tenants++];
 
-        assert_int_equal(sched_client_add(b->s, uid, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = uid}, 0, b->now_ns, &t->id), 0);
         if (with)
                 assert_int_equal(sched_client_join(b->s, t->id, with->id), 0);
         attach(b, t, 0, &(struct sched_attach){.sequence = 1});
@@ -366,7 +367,8 @@ static void the_lowest_priority_counts(void **state)
         sched_client low;
 
         x = client_of(b, 1, NULL);
-        assert_int_equal(sched_client_add(b->s, 1, -3, b->now_ns, &low), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, -3, b->now_ns, &low), 0);
         assert_int_equal(sched_client_join(b->s, low, x->id), 0);
         assert_int_equal(sched_client_view(b->s, x->id, b->now_ns, &v), 0);
         assert_int_equal(v.priority, -3);
@@ -380,7 +382,9 @@ static void only_clients_of_one_user_run_together(void **state)
 
         x = client_of(b, 1, NULL);
         late = client_of(b, 1, NULL)->id;
-        assert_int_equal(sched_client_add(b->s, 2, 0, b->now_ns, &stranger), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 2}, 0, b->now_ns, &stranger),
+                0);
         assert_int_equal(sched_client_join(b->s, stranger, x->id), -EINVAL);
         assert_int_equal(sched_client_join(b->s, late, x->id), -EINVAL); /* it uses a GPU already */
         assert_int_equal(sched_client_join(b->s, x->id + 77, x->id), -ESTALE);

@@ -12,16 +12,23 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-/* Makes a client of this user that holds so many bytes, none of them resident, and asks to run. */
-static struct tenant *waiter_of(struct bench *b, uint32_t uid, uint64_t bytes)
+/* Makes a client of this user, in a container or in none (0), that holds so many bytes, none of
+ * them resident, and asks to run. */
+static struct tenant *waiter_in(struct bench *b, uint32_t uid, uint64_t container, uint64_t bytes)
 {
+        const struct sched_origin origin = {.uid = uid, .container = container};
         struct tenant *t = &b->t[b->tenants++];
 
-        assert_int_equal(sched_client_add(b->s, uid, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(sched_client_add(b->s, origin, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = bytes}, .run = true});
         usage(b, t);
         restore(b, t);
         return t;
+}
+
+static struct tenant *waiter_of(struct bench *b, uint32_t uid, uint64_t bytes)
+{
+        return waiter_in(b, uid, 0, bytes);
 }
 
 /* Ends the client's turn, and lets it ask for another. */
@@ -77,6 +84,51 @@ static void many_processes_get_a_user_no_more_turns_than_one(void **state)
         next_turn(b, c, a[0]);
 }
 
+/* The roots of all containers are one user here. */
+static void many_processes_get_a_container_no_more_turns_than_one(void **state)
+{
+        BENCH;
+        struct tenant *a[3], *c;
+
+        for (unsigned i = 0; i < 3; i++)
+                a[i] = waiter_in(b, 0, 1, WHOLE);
+        c = waiter_in(b, 0, 2, WHOLE);
+        next_turn(b, a[0], c);
+        next_turn(b, c, a[1]);
+        next_turn(b, a[1], c);
+        next_turn(b, c, a[2]);
+        next_turn(b, a[2], c);
+        next_turn(b, c, a[0]);
+}
+
+static void many_containers_get_a_user_no_more_turns_than_one(void **state)
+{
+        BENCH;
+        struct tenant *a[3], *c;
+
+        for (unsigned i = 0; i < 3; i++)
+                a[i] = waiter_in(b, 1, 1 + i, WHOLE);
+        c = waiter_in(b, 2, 1, WHOLE); /* a container of another user, with the same number */
+        for (unsigned i = 0; i < 6; i++) {
+                next_turn(b, a[i % 3], c);
+                next_turn(b, c, a[(i + 1) % 3]);
+        }
+}
+
+static void a_container_counts_as_one_program_of_its_user(void **state)
+{
+        BENCH;
+        struct tenant *a[2], *c;
+
+        for (unsigned i = 0; i < 2; i++)
+                a[i] = waiter_in(b, 1, 1, WHOLE);
+        c = waiter_of(b, 1, WHOLE);
+        next_turn(b, a[0], c);
+        next_turn(b, c, a[1]);
+        next_turn(b, a[1], c);
+        next_turn(b, c, a[0]);
+}
+
 /* Seven clients connect, request most of the card, and read nothing. */
 static void silent_clients_take_no_turns_from_another_user(void **state)
 {
@@ -86,7 +138,9 @@ static void silent_clients_take_no_turns_from_another_user(void **state)
         for (unsigned i = 0; i < 7; i++) {
                 struct tenant *t = &b->t[b->tenants++];
 
-                assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+                assert_int_equal(sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0,
+                                                  b->now_ns, &t->id),
+                                 0);
                 attach(b, t, 0, &(struct sched_attach){.sequence = 1});
                 want(b, t,
                      &(struct sched_request){.commit = 700 * MIB, .need = 700 * MIB, .run = true});
@@ -142,20 +196,50 @@ static void a_long_kernel_is_paid_for_in_full(void **state)
         assert_in_range(turns, 5, 7);
 }
 
-static void a_debt_outlives_the_users_last_process(void **state)
+static void few(struct sched_config *c)
 {
-        BENCH;
-        struct tenant *a = waiter_of(b, 1, WHOLE), *c = waiter_of(b, 2, WHOLE);
+        c->clients_max = 4;
+}
+
+/* A program ends after a long kernel. Then so many users and containers come and go. Returns for
+ * how many turns another one has the card when the next program of the first one's origin waits. */
+static unsigned turns_before_the_next(struct sched_origin first, struct sched_origin other,
+                                      unsigned passers)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(few);
+        struct tenant *a = waiter_in(b, first.uid, first.container, WHOLE);
+        struct tenant *c = waiter_in(b, other.uid, other.container, WHOLE);
         unsigned turns = 0;
 
         pass(b, FIXED_QUANTUM_NS + 6 * NSEC_PER_SEC); /* a long kernel */
         gone(b, a);
         restore(b, c);
         assert_int_not_equal(c->lease, 0);
-        (void)waiter_of(b, 1, WHOLE);
+        for (unsigned i = 0; i < passers; i++) {
+                const struct sched_origin origin = {.uid = 1000 + i, .container = 1};
+                struct tenant t = {0};
+
+                assert_int_equal(sched_client_add(b->s, origin, 0, b->now_ns, &t.id), 0);
+                gone(b, &t);
+        }
+        (void)waiter_in(b, first.uid, first.container, WHOLE);
         for (; !c->revoked && turns < 20; turns++)
                 pass(b, FIXED_QUANTUM_NS);
-        assert_in_range(turns, 5, 7);
+        return turns;
+}
+
+static void a_debt_outlives_the_last_process(void **state)
+{
+        const struct sched_origin user = {.uid = 1}, another = {.uid = 2};
+        const struct sched_origin container = {.uid = 1, .container = 1};
+        const struct sched_origin beside = {.uid = 1, .container = 2};
+
+        assert_in_range(turns_before_the_next(user, another, 0), 5, 7);
+        assert_in_range(turns_before_the_next(container, beside, 0), 5, 7);
+        assert_int_equal(turns_before_the_next(user, user, 0), 1); /* a program has none */
+        /* There are more users and containers than the scheduler remembers. */
+        assert_in_range(turns_before_the_next(user, another, 10), 5, 7);
+        assert_in_range(turns_before_the_next(container, beside, 10), 5, 7);
 }
 
 static void a_short_burst_interrupts_a_long_turn(void **state)
@@ -234,7 +318,8 @@ static uint64_t idle_after(const unsigned *gaps_ms, unsigned n)
         struct tenant *a = &b->t[b->tenants++];
         uint64_t from_ns;
 
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &a->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &a->id), 0);
         attach(b, a, 0, &(struct sched_attach){.usage = {.allocated = WHOLE}});
         usage(b, a);
         pass(b, NSEC_PER_SEC); /* this is no gap: the program starts */
@@ -321,7 +406,9 @@ static void a_wait_for_growth_does_not_prolong_a_turn(void **state)
         struct tenant *a, *t, *high;
 
         high = &b->t[b->tenants++];
-        assert_int_equal(sched_client_add(b->s, 1, 5, b->now_ns, &high->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 5, b->now_ns, &high->id),
+                0);
         attach(b, high, 1,
                &(struct sched_attach){.usage = {.allocated = 800 * MIB, .backed = 800 * MIB},
                                       .running = true});
@@ -346,7 +433,8 @@ static struct tenant *returner_of(struct bench *b, uint32_t uid, uint64_t alloca
 {
         struct tenant *t = &b->t[b->tenants++];
 
-        assert_int_equal(sched_client_add(b->s, uid, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = uid}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0,
                &(struct sched_attach){.usage = {.allocated = allocated, .backed = backed},
                                       .running = true});
@@ -375,7 +463,9 @@ static void a_turn_does_not_begin_anew_with_a_connection(void **state)
         pass(b, FIXED_QUANTUM_NS / 2);
         lost(b, a);
         again = &b->t[b->tenants++];
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &again->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &again->id),
+                0);
         assert_int_equal(sched_client_returned(b->s, again->id, a->id), 0);
         attach(b, again, 0,
                &(struct sched_attach){.usage = {.allocated = WHOLE, .backed = WHOLE},
@@ -592,12 +682,15 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(growth_past_the_end_of_a_turn_does_not_overtake_waiters),
                 cmocka_unit_test(many_processes_get_a_user_no_more_turns_than_one),
+                cmocka_unit_test(many_processes_get_a_container_no_more_turns_than_one),
+                cmocka_unit_test(many_containers_get_a_user_no_more_turns_than_one),
+                cmocka_unit_test(a_container_counts_as_one_program_of_its_user),
                 cmocka_unit_test(silent_clients_take_no_turns_from_another_user),
                 cmocka_unit_test(processes_of_one_user_take_turns_in_the_order_in_which_they_asked),
                 cmocka_unit_test(an_hour_alone_on_the_card_is_no_debt),
                 cmocka_unit_test(a_long_kernel_is_paid_for_in_full),
                 cmocka_unit_test(a_late_drain_gives_way),
-                cmocka_unit_test(a_debt_outlives_the_users_last_process),
+                cmocka_unit_test(a_debt_outlives_the_last_process),
                 cmocka_unit_test(a_short_burst_interrupts_a_long_turn),
                 cmocka_unit_test(a_burst_is_not_interrupted_before_it_is_longer_than_the_others),
                 cmocka_unit_test(unknown_bursts_interrupt_nobody),

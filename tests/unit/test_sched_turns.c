@@ -14,7 +14,9 @@ static struct tenant *waiter(struct bench *b, int priority, uint64_t bytes)
 {
         struct tenant *t = &b->t[b->tenants++];
 
-        assert_int_equal(sched_client_add(b->s, 1000, priority, b->now_ns, &t->id), 0);
+        assert_int_equal(sched_client_add(b->s, (struct sched_origin){.uid = 1000}, priority,
+                                          b->now_ns, &t->id),
+                         0);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = bytes}, .run = true});
         usage(b, t);
         restore(b, t);
@@ -787,7 +789,8 @@ static void a_client_that_moves_one_gpu_after_another_is_not_overdue(void **stat
         BENCH;
         struct tenant *t = &b->t[b->tenants++];
 
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 1, &(struct sched_attach){.usage = {.allocated = 500 * MIB}});
         usage_as_of(b, t, 1, t->sequence[1]);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 500 * MIB}, .run = true});
@@ -807,7 +810,8 @@ static void a_client_that_does_not_restore_holds_up_nobody(void **state)
         BENCH;
         struct tenant *t = &b->t[b->tenants++], *u;
 
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 400 * MIB}, .run = true});
         assert_int_equal(t->limit[0], 0);
         usage(b, t);
@@ -827,7 +831,8 @@ static void a_rising_limit_does_not_excuse_a_client_that_restores_nothing(void *
 
         pass(b, NSEC_PER_SEC);
         t = &b->t[b->tenants++];
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 900 * MIB}, .run = true});
         usage(b, t); /* t's process is stopped after this */
         assert_int_equal(t->limit[0], 70 * MIB);
@@ -1150,7 +1155,8 @@ static void a_lease_covers_all_gpus_of_a_process(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = &b->t[b->tenants++];
 
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
         attach(b, t, 1,
                &(struct sched_attach){.usage = {.allocated = 500 * MIB, .backed = 500 * MIB}});
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 300 * MIB}, .run = true});
@@ -1255,7 +1261,9 @@ static void more_actions_than_a_list_holds_are_returned_by_sched_pump(void **sta
         sched_client id;
 
         for (unsigned i = 0; i < 1500; i++) {
-                assert_int_equal(sched_client_add(b->s, i, 0, b->now_ns, &id), 0);
+                assert_int_equal(
+                        sched_client_add(b->s, (struct sched_origin){.uid = i}, 0, b->now_ns, &id),
+                        0);
                 out.n = 0;
                 assert_int_equal(sched_client_attach(b->s, id, 0, &none, b->now_ns, &out), 0);
         }
@@ -1269,7 +1277,8 @@ static void more_actions_than_a_list_holds_are_returned_by_sched_pump(void **sta
         out.n = 0;
         sched_gpu_foreign(b->s, 0, 100 * MIB, b->now_ns, &out);
         /* One waiting client makes GPU 0 contested for every client there. */
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), 0);
+        assert_int_equal(sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &id),
+                         0);
         out.n = 0;
         sched_gpu_foreign(b->s, 0, 0, b->now_ns, &out);
         assert_int_equal(
@@ -1279,7 +1288,8 @@ static void more_actions_than_a_list_holds_are_returned_by_sched_pump(void **sta
                                             .running = true},
                                     b->now_ns, &out),
                 0);
-        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), 0);
+        assert_int_equal(sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &id),
+                         0);
         out.n = 0;
         assert_int_equal(
                 sched_client_attach(

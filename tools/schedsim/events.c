@@ -148,7 +148,8 @@ int main(void)
                 struct tenant *t = &tenants[i];
                 struct sched_attach at = {.usage = {.allocated = BYTES}, .run = true};
 
-                (void)sched_client_add(s, 1000 + i % 50, 0, now_ns, &t->id);
+                (void)sched_client_add(s, (struct sched_origin){.uid = 1000 + i % 50}, 0, now_ns,
+                                       &t->id);
                 EVENT(sched_client_attach(s, t->id, card_of(t), &at, now_ns, &out));
                 while (work(t))
                         ;

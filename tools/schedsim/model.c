@@ -478,7 +478,8 @@ static void arrive(struct model *m, struct program *p)
 
         set_due(m, p, ARRIVE, NEVER);
         p->out->arrived_ns = m->now_ns;
-        if (sched_client_add(m->s, p->out->job->uid, p->out->job->priority, m->now_ns, &p->id) < 0)
+        if (sched_client_add(m->s, (struct sched_origin){.uid = p->out->job->uid},
+                             p->out->job->priority, m->now_ns, &p->id) < 0)
                 abort(); /* impossible: the scheduler takes as many clients as there are programs */
         p->here = true;
         m->by_slot[(uint32_t)p->id] = (unsigned)(p - m->programs);

@@ -130,9 +130,10 @@ static void join_group(struct client *c)
 
 static int register_client(struct client *c)
 {
+        const struct sched_origin origin = {.uid = c->peer.uid, .container = c->peer.container};
         struct server *s = c->server;
         uint32_t slot;
-        int r = sched_client_add(s->sched, c->peer.uid, c->priority, clock_now_ns(), &c->id);
+        int r = sched_client_add(s->sched, origin, c->priority, clock_now_ns(), &c->id);
 
         if (r < 0) {
                 client_refuse(c, WIRE_REFUSED_LIMIT, "too many clients");

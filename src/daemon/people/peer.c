@@ -3,9 +3,12 @@
 #include "daemon/people/peer.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/nsfs.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -31,6 +34,29 @@ static ino_t pid_namespace(pid_t pid)
 
         (void)snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
         return pid > 0 && stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+static ino_t container(pid_t pid)
+{
+        const ino_t ours = pid_namespace(getpid());
+        struct stat st;
+        ino_t below = 0;
+        char path[64];
+        int fd;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+        fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        while (fd >= 0 && fstat(fd, &st) == 0 && st.st_ino != ours) {
+                const int above = ioctl(fd, NS_GET_PARENT);
+
+                below = st.st_ino;
+                (void)close(fd);
+                fd = above;
+        }
+        if (fd < 0)
+                return 0; /* it is not below ours, or no descriptor is free */
+        (void)close(fd);
+        return below;
 }
 
 static bool is_shortage(int error)
@@ -152,7 +178,8 @@ int peer_identify(int fd, struct peer *ret)
                              .uid = cred.uid,
                              .gid = cred.gid,
                              .pidfd = pidfd,
-                             .pid_namespace = pid_namespace(cred.pid)};
+                             .pid_namespace = pid_namespace(cred.pid),
+                             .container = container(cred.pid)};
         r = find_trust(ret);
         if (r < 0)
                 cleanup_close(&pidfd);

@@ -11,6 +11,8 @@ struct peer {
         gid_t gid;
         int pidfd; /* -EBADF: the process cannot be seen; the owner of this structure closes it */
         ino_t pid_namespace; /* inode of the namespace; 0: unknown */
+        ino_t container; /* the outermost pid namespace below ours that the process is in, because
+                            root of a container can make others below it; 0: none, or unknown */
         bool trusted; /* may give orders: the daemon's own user, or root outside a container */
 };
 
