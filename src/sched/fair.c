@@ -105,9 +105,10 @@ static void catch_up(struct branch *b, unsigned gpu)
         const int64_t now_ns = b->parent->on[gpu].below.uncontested_ns;
         struct branch_on *on = &b->on[gpu];
 
-        if (on->seen_ns != now_ns)
+        if (on->seen_ns != now_ns) {
                 pass_uncontested(&on->below, now_ns - on->seen_ns);
-        on->seen_ns = now_ns;
+                on->seen_ns = now_ns;
+        }
 }
 
 static void catch_up_all(struct holder *h, unsigned gpu)
@@ -231,12 +232,10 @@ void fair_detach(struct holder *h, unsigned gpu)
 
 struct lag fair_lag(struct holder *h)
 {
-        struct lag r = {{INT64_MIN, INT64_MIN, INT64_MIN}};
+        struct lag r = {{INT64_MIN, h->above == h->user ? 0 : INT64_MIN, INT64_MIN}};
         struct level l;
         unsigned gpu;
 
-        if (h->above == h->user)
-                r.ns[LEVEL_CONTAINER] = 0;
         FOR_EACH_GPU_OF (h, gpu) {
                 unsigned i = LEVEL_HOLDER;
 

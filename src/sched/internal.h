@@ -272,8 +272,8 @@ struct entry {
         struct holder *h;
         struct client *c; /* it waits for unevictable bytes; NULL: h waits to run */
         int priority;
-        unsigned kind;       /* an enum wait_kind; within a priority the smallest goes first */
-        unsigned debtor;     /* then the highest level with a debt, plus one; 0: none */
+        uint16_t kind;       /* an enum wait_kind; within a priority the smallest goes first */
+        uint16_t debtor;     /* then the highest level with a debt, plus one; 0: none */
         int64_t debt_ns;     /* then the smallest of that level's debts */
         int64_t deadline_ns; /* then the earliest deadline, relative to the virtual time */
         uint64_t ticket;

@@ -94,7 +94,7 @@ static struct entry place(const struct sched *s, struct holder *h, const struct 
         e.deadline_ns = deadline(lag, turn_ns);
         for (unsigned i = 0; i < LEVELS; i++)
                 if (lag->ns[i] > (int64_t)longest) {
-                        e.debtor = i + 1;
+                        e.debtor = (uint16_t)(i + 1);
                         e.debt_ns = lag->ns[i];
                 }
         return e;

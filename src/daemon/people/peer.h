@@ -13,7 +13,7 @@ struct peer {
         ino_t pid_namespace; /* inode of the namespace; 0: unknown */
         ino_t container; /* the outermost pid namespace below ours that the process is in, because
                             root of a container can make others below it; 0: none, or unknown */
-        bool trusted; /* may give orders: the daemon's own user, or root outside a container */
+        bool trusted;    /* may give orders: the daemon's own user, or root outside a container */
 };
 
 /* Reads all fields, once, when the connection is accepted: later another process may have the
