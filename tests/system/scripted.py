@@ -48,7 +48,7 @@ class Scripted:
     def say_limit(self, **figures):
         self.sequence += 1
         self.limit |= figures
-        self.send("LIMIT", gpu=0, sequence=self.sequence, visible_bytes=30 * MIB, arena=2**64 - 1, **self.limit)
+        self.send("LIMIT", gpu=0, sequence=self.sequence, visible_bytes=30 * MIB, **self.limit)
 
     def send(self, name, gpu=NO_GPU, sequence=1, **fields):
         self.client.send(encode(name, gpu, sequence, **fields))

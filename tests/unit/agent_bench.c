@@ -222,6 +222,7 @@ void throttle_set(uint64_t bound_ns)
 
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 {
+        beside.steps++;
         steps_evict = may_evict;
         steps_restore = restore;
         if (may_evict && (core.running || core.lease))
@@ -249,9 +250,9 @@ bool swap_pin_ahead(struct gpu *g)
         return beside.pins > 0 && beside.pins-- > 1;
 }
 
-void swap_trim_arena(struct gpu *g)
+void swap_rest(struct gpu *g)
 {
-        beside.trims++;
+        beside.rests++;
 }
 
 uint64_t swap_arena_bytes(const struct gpu *g)
@@ -480,7 +481,6 @@ void limit(uint64_t commit, uint64_t backed, uint64_t unevictable, uint32_t sequ
         m->LIMIT.backed = backed;
         m->LIMIT.unevictable = unevictable;
         m->LIMIT.visible_bytes = 900 * MIB;
-        m->LIMIT.arena = UINT64_MAX;
         rounds(1);
 }
 

@@ -155,7 +155,6 @@ static void say_limit(uint64_t bytes)
         m->LIMIT.backed = bytes;
         m->LIMIT.unevictable = 700 * MIB;
         m->LIMIT.visible_bytes = 900 * MIB;
-        m->LIMIT.arena = UINT64_MAX;
 }
 
 static void say_welcome(void)

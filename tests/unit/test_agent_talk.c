@@ -548,23 +548,18 @@ static void a_lowered_commit_is_requested_again_only_for_a_waiting_thread(void *
         assert_int_equal(times_said(WIRE_REQUEST), 1);
         assert_int_equal(room_changes, 2);
         gpu->commit_askers = 0;
-        assert_int_equal(gpu->arena_limit, UINT64_MAX);
-        assert_false(gpu->arena_trims);
 }
 
-static void an_arena_above_its_limit_is_trimmed(void **state)
+static void a_limit_says_how_large_the_card_looks(void **state)
 {
-        begin_running();
-        for (unsigned i = 0; i < 2; i++) {
-                struct wire_message *m = tell(WIRE_LIMIT);
+        struct wire_message *m;
 
-                m->LIMIT.commit = m->LIMIT.backed = 64 * MIB;
-                m->LIMIT.arena = 5 * MIB - i;
-                m->LIMIT.visible_bytes = 700 * MIB;
-                rounds(1);
-                assert_int_equal(gpu->visible, 700 * MIB);
-                assert_int_equal(gpu->arena_trims, i);
-        }
+        begin_running();
+        m = tell(WIRE_LIMIT);
+        m->LIMIT.commit = m->LIMIT.backed = 64 * MIB;
+        m->LIMIT.visible_bytes = 700 * MIB;
+        rounds(1);
+        assert_int_equal(gpu->visible, 700 * MIB);
 }
 
 /* The daemon ignores a request that is already granted, and may take the grant back. */
@@ -716,7 +711,7 @@ int main(void)
                 AGENT_TEST(a_host_limit_answers_the_last_request),
                 AGENT_TEST(a_lower_limit_makes_the_program_ask_again),
                 AGENT_TEST(a_lowered_commit_is_requested_again_only_for_a_waiting_thread),
-                AGENT_TEST(an_arena_above_its_limit_is_trimmed),
+                AGENT_TEST(a_limit_says_how_large_the_card_looks),
                 AGENT_TEST(a_running_program_requests_missing_memory_every_second),
                 AGENT_TEST(exported_bytes_are_reported_after_the_usage_that_includes_them),
                 AGENT_TEST(only_large_unneeded_room_is_given_back),

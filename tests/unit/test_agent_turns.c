@@ -222,7 +222,7 @@ static void host_memory_is_pinned_ahead_while_others_may_wait(void **state)
         now_ns += 200 * NSEC_PER_MSEC;
         rounds(1);
         assert_in_range(beside.pins, 2, 999);
-        assert_int_equal(slept_ns, 0); /* there is more to pin */
+        assert_int_equal(slept_ns, 10 * NSEC_PER_MSEC); /* then there may be more to pin */
         drain();
         left = beside.pins;
         rounds(3);
@@ -280,12 +280,12 @@ static void an_eviction_waits_for_caches_and_a_restore_does_not(void **state)
 static void memory_of_a_gpu_that_is_not_shared_is_not_moved(void **state)
 {
         begin_attached();
-        beside.trims = 0;
+        beside.steps = 0;
         rounds(1);
-        assert_int_equal(beside.trims, 1);
+        assert_int_equal(beside.steps, 1);
         gpu->managed = false;
         rounds(1);
-        assert_int_equal(beside.trims, 1);
+        assert_int_equal(beside.steps, 1);
         gpu->managed = true;
 }
 

@@ -16,10 +16,44 @@
 
 #define UNIT (2 * MIB)
 
-static bool no_threads;
+static bool no_threads, refuses;
 static unsigned threads;
 static pthread_t started[64];
 static unsigned started_count;
+static _Atomic unsigned registered;
+static CUcontext const context = (CUcontext)(uintptr_t)7;
+
+/* Several threads call these, so they are not those of the fake driver. */
+static CUresult fake_register(void *p, size_t bytes, unsigned flags)
+{
+        if (refuses)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        registered++;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_unregister(void *p)
+{
+        registered--;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_get_current(CUcontext *ret)
+{
+        *ret = context;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_set_current(CUcontext c)
+{
+        assert_ptr_equal(c, context);
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_relax(CUstreamCaptureMode *mode)
+{
+        return CUDA_SUCCESS;
+}
 
 int compat_thread_start(void *(*start)(void *), void *argument)
 {
@@ -44,9 +78,13 @@ static struct arena *arena;
 
 static int begin(void **state)
 {
-        driver_reset(GIB);
+        real.cuMemHostRegister_v2 = fake_register;
+        real.cuMemHostUnregister = fake_unregister;
+        real.cuCtxGetCurrent = fake_get_current;
+        real.cuCtxSetCurrent = fake_set_current;
+        real.cuThreadExchangeStreamCaptureMode = fake_relax;
         host_room = UINT64_MAX;
-        no_host_figures = no_threads = false;
+        no_host_figures = no_threads = refuses = false;
         threads = 0;
         arena = arena_new(8 * MIB);
         assert_non_null(arena);
@@ -55,11 +93,11 @@ static int begin(void **state)
 
 static int end(void **state)
 {
+        arena_trim(arena, 0);
         while (started_count) /* a stack that goes later would disturb the next test */
                 assert_int_equal(pthread_join(started[--started_count], NULL), 0);
-        arena_trim(arena, 0);
         assert_int_equal(arena_bytes(arena), 0);
-        assert_int_equal(driver.registered, 0);
+        assert_int_equal(registered, 0);
         free(arena);
         return 0;
 }
@@ -107,7 +145,7 @@ static void each_page_exists_and_is_handed_out_once(void **state)
                 check_room(&rooms[i], (1 + i % 3) * UNIT, (unsigned char)(i + 1));
         }
         assert_int_equal(arena_bytes(arena), 48 * MIB); /* 24 units, four in a segment */
-        assert_int_equal(driver.registered, 6);
+        assert_int_equal(registered, 6);
         for (unsigned i = 0; i < ARRAY_SIZE(rooms); i++) {
                 assert_true(is_marked(&rooms[i], (unsigned char)(i + 1)));
                 arena_give(arena, &rooms[i]);
@@ -161,14 +199,13 @@ static void adjacent_units_form_one_piece(void **state)
         arena_give(arena, &a);
 }
 
-/* Such a segment has more units than a word has bits. */
-static void a_large_request_has_a_segment_of_its_own(void **state)
+static void a_large_request_takes_several_segments(void **state)
 {
         struct arena_room a, b;
 
         assert_int_equal(arena_take(arena, 65 * UNIT, &a), 0);
         assert_int_equal(arena_bytes(arena), 65 * UNIT);
-        assert_int_equal(a.count, 1);
+        assert_int_equal(a.count, 17);
         check_room(&a, 65 * UNIT, 7);
         arena_give(arena, &a);
         assert_int_equal(arena_take(arena, 64 * UNIT, &a), 0);
@@ -177,11 +214,29 @@ static void a_large_request_has_a_segment_of_its_own(void **state)
         check_room(&a, 64 * UNIT, 7);
         check_room(&b, UNIT, 8);
         assert_true(is_marked(&a, 7));
-        arena_give(arena, &b);
-        assert_int_equal(arena_take(arena, UNIT, &b), 0);
-        assert_int_equal(arena_bytes(arena), 65 * UNIT);
         arena_give(arena, &a);
         arena_give(arena, &b);
+}
+
+/* Such segments have more units than a word has bits. */
+static void large_segments_are_used_to_the_last_unit(void **state)
+{
+        struct arena *large = arena_new(130 * UNIT);
+        struct arena_room rooms[2];
+
+        assert_int_equal(arena_take(large, 10 * 130 * UNIT, &rooms[0]), 0);
+        assert_int_equal(rooms[0].count, 10);
+        arena_give(large, &rooms[0]);
+        assert_int_equal(arena_take(large, 65 * UNIT, &rooms[0]), 0);
+        assert_int_equal(arena_take(large, (10 * 130 - 65) * UNIT, &rooms[1]), 0);
+        check_room(&rooms[0], 65 * UNIT, 7);
+        check_room(&rooms[1], (10 * 130 - 65) * UNIT, 8);
+        assert_true(is_marked(&rooms[0], 7));
+        assert_int_equal(arena_bytes(large), 10 * 130 * UNIT);
+        arena_give(large, &rooms[0]);
+        arena_give(large, &rooms[1]);
+        arena_trim(large, 0);
+        free(large);
 }
 
 static void small_segments_are_whole_units(void **state)
@@ -216,23 +271,23 @@ static void an_arena_takes_no_more_than_the_host_has(void **state)
         arena_give(arena, &a);
 }
 
-static void new_memory_is_touched_by_several_threads_if_they_start(void **state)
+static void memory_is_made_by_several_threads_if_they_start(void **state)
 {
         struct arena_room r;
 
-        assert_int_equal(arena_take(arena, 7 * UNIT, &r), 0);
-        assert_int_equal(threads, 5);
-        check_room(&r, 7 * UNIT, 0);
+        assert_int_equal(arena_take(arena, 40 * UNIT, &r), 0);
+        assert_int_equal(threads, 5); /* one for each processor */
+        check_room(&r, 40 * UNIT, 0);
         arena_give(arena, &r);
         arena_trim(arena, 0);
         threads = 0;
-        assert_int_equal(arena_take(arena, UNIT, &r), 0);
-        assert_int_equal(threads, 4); /* a thread touches at least a unit */
+        assert_int_equal(arena_take(arena, 8 * UNIT, &r), 0);
+        assert_int_equal(threads, 2); /* one for each segment */
         arena_give(arena, &r);
         arena_trim(arena, 0);
         no_threads = true;
-        assert_int_equal(arena_take(arena, 7 * UNIT, &r), 0);
-        check_room(&r, 7 * UNIT, 0);
+        assert_int_equal(arena_take(arena, 9 * UNIT, &r), 0);
+        check_room(&r, 9 * UNIT, 0);
         arena_give(arena, &r);
 }
 
@@ -240,56 +295,61 @@ static void memory_that_cannot_be_pinned_serves_as_well(void **state)
 {
         struct arena_room r;
 
-        driver_fail(1, CUDA_ERROR_OUT_OF_MEMORY);
+        refuses = true;
         assert_int_equal(arena_take(arena, UNIT, &r), 0);
         check_room(&r, UNIT, 1);
-        assert_int_equal(driver.registered, 0);
+        assert_int_equal(registered, 0);
+        assert_false(arena_add(arena, 5 * UNIT));
         arena_give(arena, &r);
         arena_trim(arena, 0); /* the driver must not be asked to unpin it */
 }
 
-/* Each call adds a quarter of a segment, so the agent can listen to the daemon in between. */
+/* Each call makes only a little, so that the agent can listen to the daemon in between. */
 static void memory_pinned_ahead_is_taken_later(void **state)
 {
         struct arena_room r;
 
         assert_false(arena_add(arena, 0));
-        assert_true(arena_add(arena, 5 * UNIT));
-        assert_int_equal(arena_bytes(arena), 2 * UNIT); /* one of them is touched only */
-        assert_int_equal(driver.registered, 1);
-        assert_true(arena_add(arena, UNIT / 2));
-        assert_int_equal(arena_bytes(arena), 2 * UNIT);
+        assert_true(arena_add(arena, 100 * UNIT));
+        arena_rest(arena);
+        assert_in_range(arena_bytes(arena), 0, 2 * 8 * MIB);
+        no_threads = true;
+        while (arena_bytes(arena) < 100 * UNIT)
+                assert_true(arena_add(arena, 100 * UNIT - arena_bytes(arena)));
+        assert_int_equal(arena_bytes(arena), 100 * UNIT);
         host_room = 4 * UNIT - 1;
         assert_false(arena_add(arena, 3 * UNIT));
         host_room = 0;
-        assert_int_equal(arena_take(arena, 2 * UNIT, &r), 0);
-        check_room(&r, 2 * UNIT, 1);
-        assert_int_equal(driver.registered, 2);
+        assert_int_equal(arena_take(arena, 100 * UNIT, &r), 0);
+        check_room(&r, 100 * UNIT, 1);
         arena_give(arena, &r);
 }
 
-static void expected_memory_is_touched_ahead(void **state)
+static void expected_memory_is_made_ahead(void **state)
 {
         struct arena_room rooms[3];
 
+        no_threads = true;
         arena_expect(arena, 20 * MIB);
         assert_int_equal(arena_take(arena, 8 * MIB, &rooms[0]), 0);
-        assert_int_equal(arena_bytes(arena), 16 * MIB);
+        assert_int_equal(arena_bytes(arena), 20 * MIB);
         host_room = 0;
-        assert_int_equal(arena_take(arena, 8 * MIB, &rooms[1]), 0);
-        check_room(&rooms[1], 8 * MIB, 1);
+        assert_int_equal(arena_take(arena, 12 * MIB, &rooms[1]), 0);
+        check_room(&rooms[1], 12 * MIB, 1);
         assert_int_equal(arena_take(arena, 8 * MIB, &rooms[2]), -ENOMEM);
-        assert_int_equal(driver.registered, 2);
         arena_give(arena, &rooms[0]);
         arena_give(arena, &rooms[1]);
-        host_room = UINT64_MAX;
-        arena_trim(arena, 0);
-        arena_expect(arena, 12 * MIB);
-        assert_int_equal(arena_take(arena, 8 * MIB, &rooms[0]), 0);
-        arena_give(arena, &rooms[0]);
-        assert_int_equal(arena_bytes(arena), 12 * MIB);
-        arena_trim(arena, 0); /* the rest is not taken */
-        assert_int_equal(arena_bytes(arena), 0);
+}
+
+/* Several makers begin at once: together they take no more than the host has. */
+static void makers_share_what_the_host_has(void **state)
+{
+        struct arena_room r;
+
+        host_room = 3 * 8 * MIB;
+        assert_int_equal(arena_take(arena, 100 * UNIT, &r), -ENOMEM);
+        assert_in_range(arena_bytes(arena), 0, 100 * UNIT);
+        assert_int_equal(arena_bytes(arena) % (8 * MIB), 0);
 }
 
 static void a_trim_returns_free_segments_until_the_limit_is_met(void **state)
@@ -308,7 +368,7 @@ static void a_trim_returns_free_segments_until_the_limit_is_met(void **state)
         assert_int_equal(arena_bytes(arena), 24 * MIB);
         arena_trim(arena, 16 * MIB);
         assert_int_equal(arena_bytes(arena), 16 * MIB);
-        assert_int_equal(driver.registered, 2);
+        assert_int_equal(registered, 2);
         check_room(&rooms[1], 8 * MIB, 1);
         check_room(&rooms[3], 8 * MIB, 2);
         arena_give(arena, &rooms[1]);
@@ -378,12 +438,14 @@ int main(void)
                 ARENA_TEST(each_page_exists_and_is_handed_out_once),
                 ARENA_TEST(room_that_was_given_back_is_used_again),
                 ARENA_TEST(adjacent_units_form_one_piece),
-                ARENA_TEST(a_large_request_has_a_segment_of_its_own),
+                ARENA_TEST(a_large_request_takes_several_segments),
+                ARENA_TEST(large_segments_are_used_to_the_last_unit),
                 ARENA_TEST(small_segments_are_whole_units),
                 ARENA_TEST(an_arena_takes_no_more_than_the_host_has),
-                ARENA_TEST(new_memory_is_touched_by_several_threads_if_they_start),
+                ARENA_TEST(memory_is_made_by_several_threads_if_they_start),
                 ARENA_TEST(memory_that_cannot_be_pinned_serves_as_well),
-                ARENA_TEST(expected_memory_is_touched_ahead),
+                ARENA_TEST(expected_memory_is_made_ahead),
+                ARENA_TEST(makers_share_what_the_host_has),
                 ARENA_TEST(memory_pinned_ahead_is_taken_later),
                 ARENA_TEST(a_trim_returns_free_segments_until_the_limit_is_met),
                 ARENA_TEST(a_trim_leaves_no_addresses_behind),

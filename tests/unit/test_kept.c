@@ -3,7 +3,6 @@
 #include "unit.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "preload/move/kept.h"
 #include "preload/heap/slab.h"
@@ -16,42 +15,28 @@ struct core core;
 struct lock core_lock;
 
 /* A fake arena without memory: it only counts bytes. */
-static uint64_t arena_room, arena_taken, arena_held;
+static uint64_t arena_room, arena_taken;
 
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
 {
         if (arena_taken + bytes > arena_room)
                 return -ENOMEM;
         arena_taken += bytes;
-        arena_held = arena_held > arena_taken ? arena_held : arena_taken;
         *ret = (struct arena_room){.count = 1, .pieces = malloc(sizeof(struct arena_piece))};
         ret->pieces[0] = (struct arena_piece){.bytes = bytes};
         return 0;
 }
 
-/* The lock must be held when kept_trim() drops copies of extents that are not busy. */
-static bool trims;
+/* The lock must be held when copies of extents are dropped that are not busy. */
+static bool drops;
 
 void arena_give(struct arena *a, struct arena_room *room)
 {
-        assert_true(!trims || core_lock.word);
+        assert_true(!drops || core_lock.word);
         for (unsigned i = 0; i < room->count; i++)
                 arena_taken -= room->pieces[i].bytes;
         free(room->pieces);
         *room = (struct arena_room){0};
-}
-
-/* The lock must not be held here: unpinning memory may take long. */
-void arena_trim(struct arena *a, uint64_t bytes)
-{
-        assert_false(core_lock.word);
-        if (arena_held > bytes)
-                arena_held = arena_taken > bytes ? arena_taken : bytes;
-}
-
-uint64_t arena_bytes(const struct arena *a)
-{
-        return arena_held;
 }
 
 static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
@@ -78,7 +63,7 @@ static int eight_extents(void **state)
         gpu = &core.gpus[0];
         heap_init(&gpu->heap, 1024 * MIB);
         arena_room = 8 * EACH;
-        arena_taken = arena_held = 0;
+        arena_taken = 0;
         for (unsigned i = 0; i < 8; i++) {
                 struct heap_place p;
 
@@ -111,7 +96,9 @@ static void an_eviction_drops_host_copies_of_resident_extents(void **state)
 {
         struct extent new = {.bytes = 2 * EACH, .kept = 0xff, .busy = true};
 
+        drops = true;
         assert_int_equal(kept_take(gpu, NULL, &new), 0);
+        drops = false;
         assert_int_equal(new.host.count, 1);
         assert_int_equal(extents[0]->host.count + extents[2]->host.count + extents[3]->host.count,
                          1);
@@ -139,50 +126,6 @@ static void the_only_copy_of_an_extent_is_never_dropped(void **state)
         assert_int_equal(arena_taken, 5 * EACH);
 }
 
-static void host_memory_is_given_back_when_the_host_needs_it(void **state)
-{
-        trims = true;
-        kept_trim(gpu, NULL, 7 * EACH);
-        assert_int_equal(arena_held, 7 * EACH);
-        assert_false(extents[0]->known);
-        assert_true(extents[2]->known);
-        kept_trim(gpu, NULL, 0);
-        trims = false;
-        assert_int_equal(arena_held, 5 * EACH);
-        for (unsigned i = 4; i < 8; i++)
-                assert_int_equal(extents[i]->host.count, 1);
-}
-
-/* Each of many extents is looked at about twice, and not once for each copy that is dropped. */
-static void dropping_copies_takes_time_in_proportion_to_the_extents(void **state)
-{
-        enum { MANY = 40000 };
-        static struct extent *many[MANY];
-        CUdeviceptr at;
-        uint64_t cost;
-        clock_t began;
-
-        for (unsigned i = 0; i < MANY; i++) {
-                struct heap_place p;
-
-                assert_int_equal(heap_allocate(&gpu->heap, 2 * MIB, NULL, UINT64_MAX, &at, &cost),
-                                 0);
-                assert_true(heap_find(&gpu->heap, at, &p));
-                many[i] = &p.block->extents[0];
-                many[i]->state = EXTENT_RESIDENT;
-                many[i]->kept = many[i]->live;
-                arena_room += 2 * MIB;
-                assert_int_equal(arena_take(NULL, 2 * MIB, &many[i]->host), 0);
-        }
-        began = clock();
-        kept_trim(gpu, NULL, 0);
-        /* It took nine seconds when each sweep began with the first extent. */
-        assert_true(clock() - began < 2 * CLOCKS_PER_SEC);
-        for (unsigned i = 0; i < MANY; i++)
-                assert_int_equal(many[i]->host.count, 0);
-        assert_int_equal(arena_held, 5 * EACH);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, eight_extents, free_extents)
 
 int main(void)
@@ -191,8 +134,6 @@ int main(void)
                 TEST(an_eviction_drops_host_copies_of_resident_extents),
                 TEST(an_extent_with_a_host_copy_needs_no_more_room),
                 TEST(the_only_copy_of_an_extent_is_never_dropped),
-                TEST(host_memory_is_given_back_when_the_host_needs_it),
-                TEST(dropping_copies_takes_time_in_proportion_to_the_extents),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,9 +111,7 @@ static void act(struct block *pool, bool passes)
         case 10:
                 if (passes && draw(2))
                         passed_add(&gpu->passed, driver_foreign(EXTENT, UINT64_C(0xbad)));
-                gpu->arena_limit = draw(3) * 16 * MIB;
-                gpu->arena_trims = true;
-                swap_trim_arena(gpu);
+                swap_unpin(gpu, UINT64_MAX);
                 break;
         default:
                 restore_to(UINT64_MAX);

@@ -43,6 +43,10 @@ void arena_trim(struct arena *a, uint64_t bytes)
 {
 }
 
+void arena_rest(struct arena *a)
+{
+}
+
 void arena_expect(struct arena *a, uint64_t bytes)
 {
 }
@@ -95,10 +99,6 @@ void extent_unmap(const struct extent *e)
 }
 
 void kept_forget(struct arena *a, struct extent *e)
-{
-}
-
-void kept_trim(struct gpu *g, struct arena *a, uint64_t limit)
 {
 }
 

@@ -314,7 +314,7 @@ static enum swap_progress pin_ahead(struct gpu *g)
         lock_release(&core_lock);
         if (grows)
                 return SWAP_LATER;
-        return swap_pin_ahead(g) ? SWAP_MORE : SWAP_NOTHING;
+        return swap_pin_ahead(g) ? SWAP_LATER : SWAP_NOTHING;
 }
 
 static enum swap_progress agent_swap(void)
@@ -340,8 +340,6 @@ static enum swap_progress agent_swap(void)
                 if (!g->managed)
                         continue;
                 rm_make_for(g->mover ? CHANNELS_MOVER : CHANNELS_PROGRAM);
-                if (!stands) /* unregistering host memory waits for the program's work */
-                        swap_trim_arena(g);
                 p = swap_step(g, may_evict && !hold, restore);
                 if (p == SWAP_NOTHING && pins)
                         p = pin_ahead(g);
@@ -568,6 +566,8 @@ static void *agent_main(void *unused)
                 lock_release(&core_lock);
                 agent_sleep(timeout, daemon, others);
         }
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                swap_rest(&core.gpus[i]);
         lock_acquire(&core_lock);
         agent_let_go();
         agent_end();

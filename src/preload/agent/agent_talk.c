@@ -457,7 +457,6 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
         g->limit = m->LIMIT.backed;
         g->unevictable_allowed = m->LIMIT.unevictable;
         g->visible = m->LIMIT.visible_bytes;
-        g->arena_limit = m->LIMIT.arena;
         g->limit_sequence = m->header.sequence;
         if (g->commit > commit_before)
                 core_room_changed(g);
@@ -466,7 +465,6 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
         if (g->commit < commit_before && g->commit_askers > 0)
                 g->request_dirty = true;
         g->usage_dirty = true;
-        g->arena_trims = swap_arena_bytes(g) > g->arena_limit;
         while (came->count && m->LIMIT.pass_bytes == g->heap.extent_bytes)
                 passed_add(&g->passed, passed_take(came));
         bell_ring(&core.changed);

@@ -1,9 +1,9 @@
 /* arena.h: the pinned host memory that holds evicted contents; private to the process.
  *
- * The arena consists of segments of transparent huge pages. Several threads touch a new segment;
- * then it is registered with the driver and kept. The contents of one extent may lie in several
- * pieces. Only the agent's thread takes room, adds to the arena and trims it; any thread may give
- * room back. */
+ * The arena consists of segments of transparent huge pages. Several threads make segments: each of
+ * them touches its memory and registers it with the driver. Segments are kept. The contents of one
+ * extent may lie in several pieces. Only the agent's thread takes room, adds to the arena and trims
+ * it; any thread may give room back. */
 #pragma once
 
 #include <stdbool.h>
@@ -26,16 +26,18 @@ struct arena_room {
 /* segment_bytes: a multiple of 2 MiB. NULL: no memory. */
 struct arena *arena_new(uint64_t segment_bytes);
 
-/* Take room for this many bytes, a multiple of 2 MiB. New segments are added if needed. A context
- * of the GPU must be current. Returns 0; or -ENOMEM if host memory is short, and takes no room. */
+/* Take room for this many bytes, a multiple of 2 MiB. New segments are made if needed, and waited
+ * for. A context of the GPU must be current. Returns 0; or -ENOMEM if host memory is short, and
+ * takes no room. */
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret);
-/* Say how many bytes are about to be taken: memory for the next segment is then touched while the
- * driver pins the last one. */
+/* Say how many bytes are about to be taken: if any are missing, memory for all of them is made. */
 void arena_expect(struct arena *a, uint64_t bytes);
-/* Touch and pin some of the missing bytes ahead of an eviction, as arena_take() would. False: none
- * are missing, they are more than three quarters of what the host has free, or the driver does not
- * pin them. */
+/* Begin to make some of the missing bytes ahead of an eviction, unless that goes on already. A
+ * context of the GPU must be current. False: none are missing, they are more than three quarters of
+ * what the host has free, or the driver does not pin them. */
 bool arena_add(struct arena *a, uint64_t missing);
+/* Wait until no thread makes memory any more: the context ends, or the process does. Any thread. */
+void arena_rest(struct arena *a);
 /* Give room back and empty *room. The memory stays registered for the next eviction. */
 void arena_give(struct arena *a, struct arena_room *room);
 

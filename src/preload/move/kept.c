@@ -53,12 +53,3 @@ int kept_take(struct gpu *g, struct arena *a, struct extent *e)
                         return -ENOMEM;
         return 0;
 }
-
-void kept_trim(struct gpu *g, struct arena *a, uint64_t bytes)
-{
-        struct sweep s = {0};
-
-        do
-                arena_trim(a, bytes);
-        while (arena_bytes(a) > bytes && drop_some(g, a, &s, arena_bytes(a) - bytes));
-}

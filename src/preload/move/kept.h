@@ -13,6 +13,3 @@ void kept_forget(struct arena *a, struct extent *e);
 /* Takes host memory for an extent that is marked busy: the memory of its own kept copy, new memory,
  * or the memory of other kept copies. Returns 0, or -ENOMEM. core_lock not held. */
 int kept_take(struct gpu *g, struct arena *a, struct extent *e);
-/* Host memory is short: shrink the arena to so many bytes, as far as evicted memory allows. Takes
- * long; core_lock not held. */
-void kept_trim(struct gpu *g, struct arena *a, uint64_t bytes);

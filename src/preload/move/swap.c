@@ -31,7 +31,7 @@ void swap_learn(struct gpu *g)
         if (!s)
                 return;
         /* Small cards get small segments, so that little host memory is pinned without need. */
-        s->arena = arena_new(MIN(MAX(g->total / 256, 16 * MIB), 512 * MIB));
+        s->arena = arena_new(MIN(MAX(g->total / 512, 16 * MIB), 256 * MIB));
         if (!s->arena) {
                 free(s);
                 return;
@@ -47,7 +47,7 @@ uint64_t swap_arena_bytes(const struct gpu *g)
 
 bool swap_pin_ahead(struct gpu *g)
 {
-        bool more = false;
+        bool makes = false;
         uint64_t missing;
 
         lock_acquire(&core_lock);
@@ -58,30 +58,19 @@ bool swap_pin_ahead(struct gpu *g)
         }
         lock_release(&core_lock);
         if (transfer_prepare(g) == CUDA_SUCCESS)
-                more = arena_add(g->swap->arena, missing);
+                makes = arena_add(g->swap->arena, missing);
         lock_acquire(&core_lock);
         core_let_context(g);
-        if (more)
+        if (makes)
                 request_report(g);
         lock_release(&core_lock);
-        return more;
+        return makes;
 }
 
-void swap_trim_arena(struct gpu *g)
+void swap_rest(struct gpu *g)
 {
-        uint64_t most = UINT64_MAX;
-
-        lock_acquire(&core_lock);
-        if (g->swap && g->arena_trims)
-                most = g->arena_limit;
-        lock_release(&core_lock);
-        if (most == UINT64_MAX)
-                return;
-        kept_trim(g, g->swap->arena, most);
-        lock_acquire(&core_lock);
-        g->arena_trims = false;
-        request_report(g);
-        lock_release(&core_lock);
+        if (g->swap)
+                arena_rest(g->swap->arena);
 }
 
 /* ---- extents that are no longer busy ---- */
@@ -275,6 +264,12 @@ static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES
         return first;
 }
 
+/* Returns how many bytes the arena lacks if all of the program's memory had a copy in it. */
+static uint64_t host_missing(const struct gpu *g) REQUIRES(core_lock)
+{
+        return sub_sat(g->heap.allocated, g->heap.managed_bytes + arena_bytes(g->swap->arena));
+}
+
 /* Returns the next extent to evict, marked busy. NULL: enough bytes have left or are leaving. Lock
  * held. */
 static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
@@ -294,7 +289,7 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
         if (excess > 0 && (freeze_stands() || !hidden_library()))
                 e = choose_evict(g, excess);
         if (e) {
-                arena_expect(s->arena, excess);
+                arena_expect(s->arena, MIN(excess, host_missing(g)));
                 e->busy = true;
                 if (e->kept != e->live)
                         kept_forget(s->arena, e);

@@ -79,10 +79,10 @@ bool swap_is_still(const struct gpu *g); /* True if no transfer is in flight in 
  * agent, core_lock not held. */
 void swap_leave_mover(struct gpu *g, const struct mover *m);
 
-/* Pin some host memory for a later eviction: the first eviction of a process takes three times as
- * long without it. True: call again for more. For the agent, core_lock not held. */
+/* Begin to pin some host memory for a later eviction: the first eviction of a process takes half as
+ * long again without it. True: call again soon for more. For the agent, core_lock not held. */
 bool swap_pin_ahead(struct gpu *g);
+/* Wait until no thread pins host memory. The process ends. For the agent, core_lock not held. */
+void swap_rest(struct gpu *g);
 
 uint64_t swap_arena_bytes(const struct gpu *g);
-/* The limit on host memory fell: give back the excess. For the agent, core_lock not held. */
-void swap_trim_arena(struct gpu *g);

@@ -35,6 +35,7 @@ CUresult transfer_prepare(struct gpu *g)
                 return CUDA_ERROR_OUT_OF_MEMORY; /* there is no context to copy in: try again */
         /* Do not destroy the objects in the old context; they end with it. Calls that destroy them
          * do not return while the program is frozen (measured). */
+        arena_rest(s->arena);
         unchanged_leave(s->unchanged);
         s->context = NULL;
         r = real.cuCtxSetCurrent(context);
@@ -395,6 +396,7 @@ void transfer_end(struct gpu *g)
 {
         struct swap *s = g->swap;
 
+        arena_rest(s->arena);
         unchanged_settle(s->unchanged);
         (void)transfer_answers(g);
         (void)real.cuStreamSynchronize(s->out);
