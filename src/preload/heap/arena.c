@@ -92,6 +92,16 @@ static bool host_has(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes;
 }
 
+/* True if an eighth of the host's memory stays free besides: what is pinned ahead may not be
+ * needed.
+ */
+static bool host_has_to_spare(uint64_t bytes)
+{
+        struct host_memory m;
+
+        return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes + m.total_bytes / 8;
+}
+
 static struct segment *segment_new(uint64_t bytes)
 {
         const uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
@@ -288,7 +298,7 @@ bool arena_add(struct arena *a, uint64_t missing)
 {
         bool makes, refused;
 
-        if (missing == 0 || !host_has(missing + missing / 3))
+        if (missing == 0 || !host_has_to_spare(a->segment_bytes))
                 return false;
         lock_acquire(&a->lock);
         makes = a->makers > 0;
@@ -297,7 +307,7 @@ bool arena_add(struct arena *a, uint64_t missing)
         if (refused) /* memory that cannot be pinned is no use ahead */
                 return false;
         if (!makes) /* only a little at a time, because the program may need the processors soon */
-                begin(a, MIN(missing, MAKERS_AHEAD * a->segment_bytes / 2), MAKERS_AHEAD);
+                begin(a, MIN(missing, a->segment_bytes), MAKERS_AHEAD);
         return true;
 }
 

@@ -33,8 +33,8 @@ int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret);
 /* Say how many bytes are about to be taken: if any are missing, memory for all of them is made. */
 void arena_expect(struct arena *a, uint64_t bytes);
 /* Begin to make some of the missing bytes ahead of an eviction, unless that goes on already. A
- * context of the GPU must be current. False: none are missing, they are more than three quarters of
- * what the host has free, or the driver does not pin them. */
+ * context of the GPU must be current. False: none are missing, an eighth of the host's memory would
+ * not stay free, or the driver does not pin them. */
 bool arena_add(struct arena *a, uint64_t missing);
 /* Wait until no thread makes memory any more: the context ends, or the process does. Any thread. */
 void arena_rest(struct arena *a);

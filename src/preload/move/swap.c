@@ -264,10 +264,14 @@ static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES
         return first;
 }
 
-/* Returns how many bytes the arena lacks if all of the program's memory had a copy in it. */
-static uint64_t host_missing(const struct gpu *g) REQUIRES(core_lock)
+/* Returns how many bytes of host memory to make at once. While another program grows, each eviction
+ * is as large as all before it, so the arena doubles, too. But it never needs more bytes than the
+ * program has. */
+static uint64_t host_expected(const struct gpu *g, uint64_t excess) REQUIRES(core_lock)
 {
-        return sub_sat(g->heap.allocated, g->heap.managed_bytes + arena_bytes(g->swap->arena));
+        const uint64_t has = arena_bytes(g->swap->arena);
+
+        return MIN(MAX(excess, has), sub_sat(g->heap.allocated, g->heap.managed_bytes + has));
 }
 
 /* Returns the next extent to evict, marked busy. NULL: enough bytes have left or are leaving. Lock
@@ -289,7 +293,7 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
         if (excess > 0 && (freeze_stands() || !hidden_library()))
                 e = choose_evict(g, excess);
         if (e) {
-                arena_expect(s->arena, MIN(excess, host_missing(g)));
+                arena_expect(s->arena, host_expected(g, excess));
                 e->busy = true;
                 if (e->kept != e->live)
                         kept_forget(s->arena, e);
