@@ -351,6 +351,9 @@ static void an_idle_client_gives_way_when_that_would_have_cost_least(void **stat
                         cost + NSEC_PER_MSEC);
         assert_in_range(idle_after((unsigned[]){30, 30, 30, 900, 900}, 5), 30 * NSEC_PER_MSEC,
                         33 * NSEC_PER_MSEC);
+        /* So short are the gaps of a program that fills its memory. */
+        assert_in_range(idle_after((unsigned[]){0, 0, 0, 0, 0, 0, 0, 0, 900}, 9),
+                        cost / 2 - NSEC_PER_MSEC, cost / 2 + NSEC_PER_MSEC);
         /* To wait for the end of one short gap in ten is not worth its while. */
         assert_in_range(
                 idle_after((unsigned[]){30, 900, 900, 900, 900, 900, 900, 900, 900, 900}, 10), 0,

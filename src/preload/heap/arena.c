@@ -307,7 +307,7 @@ bool arena_add(struct arena *a, uint64_t missing)
         if (refused) /* memory that cannot be pinned is no use ahead */
                 return false;
         if (!makes) /* only a little at a time, because the program may need the processors soon */
-                begin(a, MIN(missing, a->segment_bytes), MAKERS_AHEAD);
+                begin(a, MIN(missing, MAKERS_AHEAD * a->segment_bytes), MAKERS_AHEAD);
         return true;
 }
 
