@@ -16,10 +16,9 @@
 #include "preload/rm/freeze_watch.h"
 #include "preload/driver/real.h"
 
-#define ARENA_UNIT   (UINT64_C(2) << 20)  /* a huge page */
-#define PART_MIN     (UINT64_C(16) << 20) /* smaller segments cost more than they save in time */
-#define MAKERS_MAX   16u
-#define MAKERS_AHEAD 4u /* ahead of need they leave most processors to the program */
+#define ARENA_UNIT (UINT64_C(2) << 20)  /* a huge page */
+#define PART_MIN   (UINT64_C(16) << 20) /* smaller segments cost more than they save in time */
+#define MAKERS_MAX 16u
 
 struct segment {
         struct segment *next;
@@ -32,6 +31,8 @@ struct segment {
 
 struct arena {
         struct lock lock;
+        struct lock
+                pinning;  /* one maker pins at a time: other processes' driver calls wait for it */
         struct bell made; /* rung when a maker has made a segment, and when it ends */
         struct segment *segments;
         uint64_t segment_bytes;
@@ -102,7 +103,7 @@ static bool host_has_to_spare(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes + m.total_bytes / 8;
 }
 
-static struct segment *segment_new(uint64_t bytes)
+static struct segment *segment_new(struct arena *a, uint64_t bytes)
 {
         const uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
         struct segment *s = calloc(1, sizeof(*s) + (units + 63) / 64 * sizeof(uint64_t));
@@ -117,7 +118,9 @@ static struct segment *segment_new(uint64_t bytes)
         }
         for (uint64_t i = 0; i < bytes; i += 4096)
                 ((volatile char *)s->memory)[i] = 0;
+        lock_acquire(&a->pinning);
         r = real.cuMemHostRegister_v2(s->memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+        lock_release(&a->pinning);
         s->registered = r == CUDA_SUCCESS;
         if (!s->registered)
                 log_warning("cannot pin %llu MiB of host memory (CUDA error %d): evictions will be "
@@ -144,8 +147,8 @@ static void segment_link(struct arena *a, struct segment *s)
 
 /* ---- makers: threads that make segments ---- */
 
-/* Returns the bytes of the maker's next segment; 0: no more are wanted. Lock held. */
-static uint64_t claim(struct arena *a)
+/* Returns the bytes of the maker's next segment; 0: no more are wanted. */
+static uint64_t claim(struct arena *a) REQUIRES(a->lock)
 {
         const uint64_t bytes = MIN(a->part, a->wanted);
 
@@ -155,8 +158,8 @@ static uint64_t claim(struct arena *a)
         return bytes;
 }
 
-/* One thread touches 3 GiB/s and pins 20 GiB/s, 16 threads do both at 30 to 40 GiB/s, as far as
- * there are processors (measured on an H100's host, docs/measurements). */
+/* One thread touches 3 GiB/s and pins 40 GiB/s. 16 threads touch 30 to 40 GiB/s, as far as there
+ * are processors (measured beside an H100). */
 static void make(struct arena *a)
 {
         uint64_t bytes;
@@ -167,7 +170,7 @@ static void make(struct arena *a)
                 struct segment *s;
 
                 lock_release(&a->lock);
-                s = host_has(untouched) ? segment_new(bytes) : NULL;
+                s = host_has(untouched) ? segment_new(a, bytes) : NULL;
                 lock_acquire(&a->lock);
                 a->begun -= bytes;
                 if (s) {
@@ -199,32 +202,33 @@ static void *maker_main(void *userdata)
         return NULL;
 }
 
-/* Has so many bytes made by at most so many makers. The caller's context becomes theirs. */
-static void begin(struct arena *a, uint64_t bytes, unsigned most)
+/* Has so many bytes made, by a maker for each processor, or fewer. The caller's context becomes
+ * theirs. */
+static void begin(struct arena *a, uint64_t bytes, unsigned processors_each)
 {
-        unsigned new;
+        unsigned most = MAKERS_MAX / processors_each, more;
         cpu_set_t cpus;
 
         bytes = align_up(MAX(bytes, MIN(PART_MIN, a->segment_bytes)), ARENA_UNIT);
         if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
-                most = MIN(most, MAX((unsigned)CPU_COUNT(&cpus), 1u));
+                most = MIN(most, MAX((unsigned)CPU_COUNT(&cpus) / processors_each, 1u));
         lock_acquire(&a->lock);
         a->full = false;
         a->wanted = sub_sat(bytes, a->begun);
         a->part = align_up(MIN(MAX(a->wanted / most, PART_MIN), a->segment_bytes), ARENA_UNIT);
         most = (unsigned)MIN(most, (a->wanted + a->part - 1) / a->part);
-        new = a->makers < most ? most - a->makers : 0;
-        a->makers += new;
-        if (new > 0 && real.cuCtxGetCurrent(&a->context) != CUDA_SUCCESS)
+        more = a->makers < most ? most - a->makers : 0;
+        a->makers += more;
+        if (more > 0 && real.cuCtxGetCurrent(&a->context) != CUDA_SUCCESS)
                 a->context = NULL; /* the driver will refuse to pin */
         lock_release(&a->lock);
-        while (new -- > 0)
+        while (more-- > 0)
                 if (compat_thread_start(maker_main, a) != 0)
                         make(a);
 }
 
-/* Waits until a maker rings, or has rung since it was listened to. Lock held. */
-static void await_maker(struct arena *a, uint32_t heard)
+/* Waits until a maker rings, or has rung since it was listened to. */
+static void await_maker(struct arena *a, uint32_t heard) REQUIRES(a->lock)
 {
         lock_release(&a->lock);
         freeze_watch_call("cuMemHostRegister");
@@ -307,7 +311,7 @@ bool arena_add(struct arena *a, uint64_t missing)
         if (refused) /* memory that cannot be pinned is no use ahead */
                 return false;
         if (!makes) /* only a little at a time, because the program may need the processors soon */
-                begin(a, MIN(missing, MAKERS_AHEAD * a->segment_bytes), MAKERS_AHEAD);
+                begin(a, MIN(missing, MAKERS_MAX * a->segment_bytes), 2);
         return true;
 }
 
@@ -336,7 +340,7 @@ int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
                         break;
                 }
                 lock_release(&a->lock);
-                begin(a, expected - (bytes - (uint64_t)left * ARENA_UNIT), MAKERS_MAX);
+                begin(a, expected - (bytes - (uint64_t)left * ARENA_UNIT), 1);
                 begun = true;
                 lock_acquire(&a->lock);
         }

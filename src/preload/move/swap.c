@@ -30,8 +30,8 @@ void swap_learn(struct gpu *g)
 
         if (!s)
                 return;
-        /* Small cards get small segments, so that little host memory is pinned without need. */
-        s->arena = arena_new(MIN(MAX(g->total / 512, 16 * MIB), 256 * MIB));
+        /* Other processes' driver calls wait while a segment is pinned or unpinned. */
+        s->arena = arena_new(MIN(MAX(g->total / 512, 16 * MIB), 64 * MIB));
         if (!s->arena) {
                 free(s);
                 return;

@@ -43,10 +43,11 @@ struct LOCK_ATTRIBUTE(capability("lock")) lock {
  *   1. Python's interpreter lock
  *   2. core_lock
  *   3. throttle_lock (throttle.c)
- *   4. the driver's own locks: some calls are made under 2 and 3
- *   5. watch.lock (freeze_watch.c)
- *   6. ledger_lock (rm.c), which the ioctl() wrapper takes under 4
- *   7. the locks under which no other lock is taken and no driver call made: that of the arena
+ *   4. the lock under which an arena's makers pin memory (arena.c)
+ *   5. the driver's own locks: some calls are made under 2, 3 and 4
+ *   6. watch.lock (freeze_watch.c)
+ *   7. ledger_lock (rm.c), which the ioctl() wrapper takes under 5
+ *   8. the locks under which no other lock is taken and no driver call made: that of the arena
  *      (arena.c), that of kind_check() (hooks_virtual.c), and publishing (real.c) */
 extern struct lock core_lock;
 
