@@ -274,7 +274,7 @@ int sched_client_join(struct sched *s, sched_client id, sched_client other)
 
         if (!c || !o)
                 return -ESTALE;
-        if (c->gpus || c->holder->user != o->holder->user)
+        if (c->gpus || c->holder->above != o->holder->above)
                 return -EINVAL;
         move_to(s, c, o->holder);
         return 0;

@@ -187,10 +187,10 @@ int sched_client_add(struct sched *s, struct sched_origin origin, int priority, 
  * unknown), -EINVAL (previous is not lost, or id uses a GPU). */
 int sched_client_returned(struct sched *s, sched_client id, sched_client previous);
 
-/* Makes client id, which uses no GPU yet, run together with `other`, a client of the same user, and
- * with all that run with it. Together they have one turn, one place in the queue, one share of the
- * time, and the lowest priority of any of them; and all their memory fits the cards at one time.
- * Returns 0, -ESTALE (a client is unknown), -EINVAL (id uses a GPU, or is another user's). */
+/* Makes client id, which uses no GPU yet, run together with `other`, of the same origin, and with
+ * all that run with it. Together they have one turn, one place in the queue, one share of the time,
+ * and the lowest priority of any of them; and all their memory fits the cards at one time. Returns
+ * 0, -ESTALE (a client is unknown), -EINVAL (id uses a GPU, or has another origin). */
 int sched_client_join(struct sched *s, sched_client id, sched_client other);
 
 struct sched_attach {

@@ -8,12 +8,12 @@
 
 #define WEAK __attribute__((weak))
 
-uint64_t host_room;
+uint64_t host_room, host_total;
 bool no_host_figures;
 
 WEAK int host_memory_read(struct host_memory *ret)
 {
-        *ret = (struct host_memory){0};
+        *ret = (struct host_memory){.total_bytes = host_total};
         return no_host_figures ? -ENOENT : 0;
 }
 

@@ -42,7 +42,7 @@ extern void (*fake_gate_owner)(uint64_t work);
 /* hooks.c: number of times that there is more room. */
 extern unsigned more_rooms;
 /* host.c: bytes that the host has free. */
-extern uint64_t host_room;
+extern uint64_t host_room, host_total;
 extern bool no_host_figures;
 /* ipc.c: no process can share memory with this one. */
 extern bool no_ipc;

@@ -84,6 +84,7 @@ static int begin(void **state)
         real.cuCtxSetCurrent = fake_set_current;
         real.cuThreadExchangeStreamCaptureMode = fake_relax;
         host_room = UINT64_MAX;
+        host_total = 0;
         no_host_figures = no_threads = refuses = false;
         threads = 0;
         arena = arena_new(8 * MIB);
@@ -255,10 +256,15 @@ static void an_arena_takes_no_more_than_the_host_has(void **state)
 {
         struct arena_room a, b;
 
-        host_room = 8 * MIB - 1;
-        assert_int_equal(arena_take(arena, UNIT, &a), -ENOMEM);
+        host_room = 3 * UNIT - 1;
+        assert_int_equal(arena_take(arena, 3 * UNIT, &a), -ENOMEM);
         assert_int_equal(arena_bytes(arena), 0);
+        host_room = 3 * UNIT; /* not a whole segment, which has four */
+        assert_int_equal(arena_take(arena, 3 * UNIT, &a), 0);
+        assert_int_equal(arena_bytes(arena), 3 * UNIT);
+        arena_give(arena, &a);
         host_room = 8 * MIB;
+        arena_trim(arena, 0);
         assert_int_equal(arena_take(arena, 3 * UNIT, &a), 0);
         host_room = 0;
         assert_int_equal(arena_take(arena, 2 * UNIT, &b), -ENOMEM); /* only one unit is free */
@@ -282,7 +288,7 @@ static void memory_is_made_by_several_threads_if_they_start(void **state)
         arena_trim(arena, 0);
         threads = 0;
         assert_int_equal(arena_take(arena, 8 * UNIT, &r), 0);
-        assert_int_equal(threads, 2); /* one for each segment */
+        assert_int_equal(threads, 1); /* one for at least 16 MiB */
         arena_give(arena, &r);
         arena_trim(arena, 0);
         no_threads = true;
@@ -317,7 +323,7 @@ static void memory_pinned_ahead_is_taken_later(void **state)
         while (arena_bytes(arena) < 100 * UNIT)
                 assert_true(arena_add(arena, 100 * UNIT - arena_bytes(arena)));
         assert_int_equal(arena_bytes(arena), 100 * UNIT);
-        host_room = 4 * UNIT - 1;
+        host_room = 3 * UNIT - 1;
         assert_false(arena_add(arena, 3 * UNIT));
         host_room = 0;
         assert_int_equal(arena_take(arena, 100 * UNIT, &r), 0);
@@ -330,7 +336,7 @@ static void expected_memory_is_made_ahead(void **state)
         struct arena_room rooms[3];
 
         no_threads = true;
-        arena_expect(arena, 20 * MIB);
+        arena_expect(arena, 12 * MIB, 8 * MIB);
         assert_int_equal(arena_take(arena, 8 * MIB, &rooms[0]), 0);
         assert_int_equal(arena_bytes(arena), 20 * MIB);
         host_room = 0;
@@ -342,14 +348,38 @@ static void expected_memory_is_made_ahead(void **state)
 }
 
 /* Several makers begin at once: together they take no more than the host has. */
-static void makers_share_what_the_host_has(void **state)
+static void nothing_is_made_if_the_host_lacks_room_for_all(void **state)
 {
         struct arena_room r;
 
-        host_room = 3 * 8 * MIB;
+        host_room = 100 * UNIT - 1;
         assert_int_equal(arena_take(arena, 100 * UNIT, &r), -ENOMEM);
-        assert_in_range(arena_bytes(arena), 0, 100 * UNIT);
-        assert_int_equal(arena_bytes(arena) % (8 * MIB), 0);
+        assert_int_equal(arena_bytes(arena), 0);
+        host_room++;
+        assert_int_equal(arena_take(arena, 100 * UNIT, &r), 0);
+        arena_give(arena, &r);
+}
+
+static void an_eighth_of_the_host_is_kept_free_of_what_may_not_be_needed(void **state)
+{
+        struct arena_room r;
+
+        host_total = GIB;
+        host_room = 128 * MIB + 24 * MIB - 1;
+        no_threads = true;
+        assert_false(arena_add(arena, 24 * MIB));
+        assert_true(arena_add(arena, 20 * MIB));
+        assert_int_equal(arena_bytes(arena), 20 * MIB);
+        arena_expect(arena, 30 * MIB, 16 * MIB);
+        assert_int_equal(arena_take(arena, 30 * MIB, &r), 0);
+        assert_int_equal(arena_bytes(arena), 50 * MIB); /* nothing ahead */
+        arena_give(arena, &r);
+        arena_trim(arena, 0);
+        host_room++;
+        arena_expect(arena, 12 * MIB, 12 * MIB);
+        assert_int_equal(arena_take(arena, 12 * MIB, &r), 0);
+        assert_int_equal(arena_bytes(arena), 24 * MIB);
+        arena_give(arena, &r);
 }
 
 static void a_trim_returns_free_segments_until_the_limit_is_met(void **state)
@@ -445,7 +475,8 @@ int main(void)
                 ARENA_TEST(memory_is_made_by_several_threads_if_they_start),
                 ARENA_TEST(memory_that_cannot_be_pinned_serves_as_well),
                 ARENA_TEST(expected_memory_is_made_ahead),
-                ARENA_TEST(makers_share_what_the_host_has),
+                ARENA_TEST(nothing_is_made_if_the_host_lacks_room_for_all),
+                ARENA_TEST(an_eighth_of_the_host_is_kept_free_of_what_may_not_be_needed),
                 ARENA_TEST(memory_pinned_ahead_is_taken_later),
                 ARENA_TEST(a_trim_returns_free_segments_until_the_limit_is_met),
                 ARENA_TEST(a_trim_leaves_no_addresses_behind),

@@ -374,11 +374,11 @@ static void the_lowest_priority_counts(void **state)
         assert_int_equal(v.priority, -3);
 }
 
-static void only_clients_of_one_user_run_together(void **state)
+static void only_clients_of_one_user_and_container_run_together(void **state)
 {
         BENCH;
         struct tenant *x;
-        sched_client stranger, late;
+        sched_client stranger, late, contained;
 
         x = client_of(b, 1, NULL);
         late = client_of(b, 1, NULL)->id;
@@ -386,6 +386,10 @@ static void only_clients_of_one_user_run_together(void **state)
                 sched_client_add(b->s, (struct sched_origin){.uid = 2}, 0, b->now_ns, &stranger),
                 0);
         assert_int_equal(sched_client_join(b->s, stranger, x->id), -EINVAL);
+        assert_int_equal(sched_client_add(b->s, (struct sched_origin){.uid = 1, .container = 1}, 0,
+                                          b->now_ns, &contained),
+                         0);
+        assert_int_equal(sched_client_join(b->s, contained, x->id), -EINVAL);
         assert_int_equal(sched_client_join(b->s, late, x->id), -EINVAL); /* it uses a GPU already */
         assert_int_equal(sched_client_join(b->s, x->id + 77, x->id), -ESTALE);
 }
@@ -409,7 +413,7 @@ int main(void)
                 cmocka_unit_test(one_that_restores_during_a_turn_is_no_gap),
                 cmocka_unit_test(a_lost_one_takes_no_room_from_its_successor),
                 cmocka_unit_test(the_lowest_priority_counts),
-                cmocka_unit_test(only_clients_of_one_user_run_together),
+                cmocka_unit_test(only_clients_of_one_user_and_container_run_together),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

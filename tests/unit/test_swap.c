@@ -47,7 +47,7 @@ void arena_rest(struct arena *a)
 {
 }
 
-void arena_expect(struct arena *a, uint64_t bytes)
+void arena_expect(struct arena *a, uint64_t bytes, uint64_t ahead)
 {
 }
 

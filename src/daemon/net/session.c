@@ -115,13 +115,14 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
         client_send(c, &m);
 }
 
-/* Makes a new client run together with those of its user that name the same group. The roots of all
- * containers have one uid, and are different users. */
+/* Makes a new client run together with those of its user and container that name the same group: it
+ * uses their share of the time. The roots of all containers have one uid, and are different users.
+ */
 static void join_group(struct client *c)
 {
         for (const struct client *o = c->server->clients; o && c->group[0]; o = o->next) {
                 if (o == c || !o->id || strcmp(o->group, c->group) != 0 ||
-                    !peer_same_user(&c->peer, &o->peer))
+                    !peer_same_user(&c->peer, &o->peer) || c->peer.container != o->peer.container)
                         continue;
                 (void)sched_client_join(c->server->sched, c->id, o->id);
                 return;

@@ -36,7 +36,13 @@ static ino_t pid_namespace(pid_t pid)
         return pid > 0 && stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-static ino_t container(pid_t pid)
+static bool is_shortage(int error)
+{
+        return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+/* Finds the container of a process. An error if no descriptor is free to find out. */
+static int find_container(pid_t pid, ino_t *ret)
 {
         const ino_t ours = pid_namespace(getpid());
         struct stat st;
@@ -53,15 +59,11 @@ static ino_t container(pid_t pid)
                 (void)close(fd);
                 fd = above;
         }
+        *ret = fd >= 0 ? below : 0; /* without one, it is not below ours */
         if (fd < 0)
-                return 0; /* it is not below ours, or no descriptor is free */
+                return pid > 0 && is_shortage(errno) ? -errno : 0;
         (void)close(fd);
-        return below;
-}
-
-static bool is_shortage(int error)
-{
-        return error == EMFILE || error == ENFILE || error == ENOMEM;
+        return 0;
 }
 
 /* Opens a pidfd of the peer; -EBADF if the kernel or a sandbox offers none: the connection's end
@@ -178,9 +180,10 @@ int peer_identify(int fd, struct peer *ret)
                              .uid = cred.uid,
                              .gid = cred.gid,
                              .pidfd = pidfd,
-                             .pid_namespace = pid_namespace(cred.pid),
-                             .container = container(cred.pid)};
-        r = find_trust(ret);
+                             .pid_namespace = pid_namespace(cred.pid)};
+        r = find_container(cred.pid, &ret->container);
+        if (r == 0)
+                r = find_trust(ret);
         if (r < 0)
                 cleanup_close(&pidfd);
         return r;

@@ -36,14 +36,15 @@ struct arena {
         struct bell made; /* rung when a maker has made a segment, and when it ends */
         struct segment *segments;
         uint64_t segment_bytes;
-        uint64_t expected; /* the agent's: bytes that it is about to take */
+        uint64_t expected,
+                ahead;     /* the agent's: bytes that it is about to take, and may take later */
         CUcontext context; /* the makers' */
         unsigned makers;
         uint64_t wanted;        /* bytes that no maker has begun to make */
         uint64_t begun;         /* bytes that makers make now */
         uint64_t part;          /* of them, in each segment */
         bool full;              /* the host had no room for a segment */
-        bool refused;           /* the driver did not pin a segment */
+        _Atomic bool refused;   /* the driver did not pin a segment */
         _Atomic uint64_t bytes; /* of all segments, and of those that makers make now */
 };
 
@@ -103,11 +104,10 @@ static bool host_has_to_spare(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes + m.total_bytes / 8;
 }
 
-static struct segment *segment_new(struct arena *a, uint64_t bytes)
+static struct segment *segment_new(uint64_t bytes)
 {
         const uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
         struct segment *s = calloc(1, sizeof(*s) + (units + 63) / 64 * sizeof(uint64_t));
-        CUresult r;
 
         if (!s)
                 return NULL;
@@ -118,16 +118,22 @@ static struct segment *segment_new(struct arena *a, uint64_t bytes)
         }
         for (uint64_t i = 0; i < bytes; i += 4096)
                 ((volatile char *)s->memory)[i] = 0;
+        return s;
+}
+
+static void segment_pin(struct arena *a, struct segment *s)
+{
+        CUresult r;
+
         lock_acquire(&a->pinning);
-        r = real.cuMemHostRegister_v2(s->memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+        r = real.cuMemHostRegister_v2(s->memory, s->bytes, CU_MEMHOSTREGISTER_PORTABLE);
         lock_release(&a->pinning);
         s->registered = r == CUDA_SUCCESS;
-        if (!s->registered)
+        if (!s->registered && !atomic_exchange(&a->refused, true))
                 log_warning("cannot pin %llu MiB of host memory (CUDA error %d): evictions will be "
                             "slow; raise the "
                             "locked-memory limit",
-                            (unsigned long long)(bytes >> 20), (int)r);
-        return s;
+                            (unsigned long long)(s->bytes >> 20), (int)r);
 }
 
 static void segment_delete(struct segment *s)
@@ -142,7 +148,6 @@ static void segment_link(struct arena *a, struct segment *s)
 {
         s->next = a->segments;
         a->segments = s;
-        a->refused = !s->registered;
 }
 
 /* ---- makers: threads that make segments ---- */
@@ -166,11 +171,12 @@ static void make(struct arena *a)
 
         lock_acquire(&a->lock);
         while ((bytes = claim(a)) > 0) {
-                const uint64_t untouched = a->begun; /* the host does not count these as used yet */
                 struct segment *s;
 
                 lock_release(&a->lock);
-                s = host_has(untouched) ? segment_new(a, bytes) : NULL;
+                s = host_has(bytes) ? segment_new(bytes) : NULL;
+                if (s)
+                        segment_pin(a, s);
                 lock_acquire(&a->lock);
                 a->begun -= bytes;
                 if (s) {
@@ -203,24 +209,31 @@ static void *maker_main(void *userdata)
 }
 
 /* Has so many bytes made, by a maker for each processor, or fewer. The caller's context becomes
- * theirs. */
+ * theirs. Nothing is made if the host has no room for all of it. */
 static void begin(struct arena *a, uint64_t bytes, unsigned processors_each)
 {
-        unsigned most = MAKERS_MAX / processors_each, more;
+        unsigned most = MAKERS_MAX / processors_each, more = 0;
+        const bool room = host_has(bytes);
+        CUcontext context;
         cpu_set_t cpus;
 
-        bytes = align_up(MAX(bytes, MIN(PART_MIN, a->segment_bytes)), ARENA_UNIT);
+        if (real.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+                context = NULL; /* the driver will refuse to pin */
         if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
                 most = MIN(most, MAX((unsigned)CPU_COUNT(&cpus) / processors_each, 1u));
         lock_acquire(&a->lock);
-        a->full = false;
-        a->wanted = sub_sat(bytes, a->begun);
-        a->part = align_up(MIN(MAX(a->wanted / most, PART_MIN), a->segment_bytes), ARENA_UNIT);
-        most = (unsigned)MIN(most, (a->wanted + a->part - 1) / a->part);
-        more = a->makers < most ? most - a->makers : 0;
-        a->makers += more;
-        if (more > 0 && real.cuCtxGetCurrent(&a->context) != CUDA_SUCCESS)
-                a->context = NULL; /* the driver will refuse to pin */
+        a->full = !room && a->makers == 0;
+        if (room) {
+                a->wanted = sub_sat(bytes, a->begun);
+                most = (unsigned)MAX(MIN(most, a->wanted / PART_MIN), UINT64_C(1));
+                a->part =
+                        align_up(MIN((a->wanted + most - 1) / most, a->segment_bytes), ARENA_UNIT);
+                most = (unsigned)MIN(most, (a->wanted + a->part - 1) / MAX(a->part, ARENA_UNIT));
+                more = a->makers < most ? most - a->makers : 0;
+                a->makers += more;
+        }
+        if (more > 0)
+                a->context = context;
         lock_release(&a->lock);
         while (more-- > 0)
                 if (compat_thread_start(maker_main, a) != 0)
@@ -293,32 +306,45 @@ static int64_t segment_take(struct segment *s, uint32_t units, struct arena_room
         return units;
 }
 
-void arena_expect(struct arena *a, uint64_t bytes)
+void arena_expect(struct arena *a, uint64_t bytes, uint64_t ahead)
 {
         a->expected = bytes;
+        a->ahead = ahead;
 }
 
 bool arena_add(struct arena *a, uint64_t missing)
 {
-        bool makes, refused;
+        /* Only a little at a time, because the program may need the processors soon. */
+        const uint64_t bytes = align_up(MIN(missing, MAKERS_MAX * a->segment_bytes), ARENA_UNIT);
+        bool makes;
 
-        if (missing == 0 || !host_has_to_spare(a->segment_bytes))
+        if (missing == 0 || atomic_load(&a->refused) || !host_has_to_spare(bytes))
                 return false;
         lock_acquire(&a->lock);
         makes = a->makers > 0;
-        refused = a->refused;
         lock_release(&a->lock);
-        if (refused) /* memory that cannot be pinned is no use ahead */
-                return false;
-        if (!makes) /* only a little at a time, because the program may need the processors soon */
-                begin(a, MIN(missing, MAKERS_MAX * a->segment_bytes), 2);
+        if (!makes)
+                begin(a, bytes, 2);
         return true;
+}
+
+/* Returns how much to make if so many bytes are missing: for all that is expected, if the host has
+ * it. */
+static uint64_t affordable(const struct arena *a, uint64_t missing)
+{
+        const uint64_t least = MAX(missing, MIN(PART_MIN, a->segment_bytes));
+        const uint64_t expected = align_up(MAX(least, a->expected), ARENA_UNIT);
+        const uint64_t all = align_up(MAX(least, a->expected + a->ahead), ARENA_UNIT);
+
+        return host_has_to_spare(all) ? all
+               : host_has(expected)   ? expected
+               : host_has(least)      ? least
+                                      : missing;
 }
 
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
 {
         int64_t left = (int64_t)(bytes / ARENA_UNIT);
-        const uint64_t expected = MAX(a->expected, bytes);
         struct arena_room room = {0};
         bool begun = false;
 
@@ -340,7 +366,7 @@ int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
                         break;
                 }
                 lock_release(&a->lock);
-                begin(a, expected - (bytes - (uint64_t)left * ARENA_UNIT), 1);
+                begin(a, affordable(a, (uint64_t)left * ARENA_UNIT), 1);
                 begun = true;
                 lock_acquire(&a->lock);
         }

@@ -51,6 +51,10 @@ bool swap_pin_ahead(struct gpu *g)
         uint64_t missing;
 
         lock_acquire(&core_lock);
+        if (g->swap && g->swap->arena_said != swap_arena_bytes(g)) {
+                g->swap->arena_said = swap_arena_bytes(g);
+                request_report(g);
+        }
         missing = sub_sat(g->heap.resident, g->heap.managed_bytes + swap_arena_bytes(g));
         if (missing == 0 || !g->swap || g->swap->no_host || !core_keep_context(g)) {
                 lock_release(&core_lock);
@@ -61,8 +65,6 @@ bool swap_pin_ahead(struct gpu *g)
                 makes = arena_add(g->swap->arena, missing);
         lock_acquire(&core_lock);
         core_let_context(g);
-        if (makes)
-                request_report(g);
         lock_release(&core_lock);
         return makes;
 }
@@ -264,14 +266,16 @@ static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES
         return first;
 }
 
-/* Returns how many bytes of host memory to make at once. While another program grows, each eviction
- * is as large as all before it, so the arena doubles, too. But it never needs more bytes than the
+/* Tells the arena what so large an eviction may need. While another program grows, each eviction is
+ * as large as all before it, so the arena doubles, too. But it never needs more bytes than the
  * program has. */
-static uint64_t host_expected(const struct gpu *g, uint64_t excess) REQUIRES(core_lock)
+static void expect(const struct gpu *g, uint64_t excess) REQUIRES(core_lock)
 {
         const uint64_t has = arena_bytes(g->swap->arena);
+        const uint64_t lacks = sub_sat(g->heap.allocated, g->heap.managed_bytes + has);
+        const uint64_t now = MIN(excess, lacks);
 
-        return MIN(MAX(excess, has), sub_sat(g->heap.allocated, g->heap.managed_bytes + has));
+        arena_expect(g->swap->arena, now, MIN(sub_sat(has, now), lacks - now));
 }
 
 /* Returns the next extent to evict, marked busy. NULL: enough bytes have left or are leaving. Lock
@@ -293,7 +297,7 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
         if (excess > 0 && (freeze_stands() || !hidden_library()))
                 e = choose_evict(g, excess);
         if (e) {
-                arena_expect(s->arena, host_expected(g, excess));
+                expect(g, excess);
                 e->busy = true;
                 if (e->kept != e->live)
                         kept_forget(s->arena, e);

@@ -38,6 +38,7 @@ struct swap {
         CUcontext context; /* the context of the streams and events; NULL: none */
         CUstream out, in;
         struct arena *arena;
+        uint64_t arena_said;         /* its bytes when they were last reported for having changed */
         struct unchanged *unchanged; /* NULL: everything is copied */
         struct transfer ring[TRANSFERS_MAX];
         unsigned first, count;
