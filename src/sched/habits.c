@@ -75,8 +75,8 @@ static void end_burst(const struct sched *s, struct holder *h)
         h->burst_run_ns = habits_run_ns(s, h);
 }
 
-/* A program that fills its memory has gaps of less than 1 ms, each between a piece of memory and its
- * use. They tell nothing of its later ones. */
+/* A program that fills its memory has gaps of less than 1 ms, each between a piece of memory and
+ * its use. They tell nothing of its later ones. */
 static void note_gap(struct gaps *g, uint64_t ns)
 {
         if (ns < NSEC_PER_MSEC)
