@@ -336,10 +336,7 @@ static uint64_t affordable(const struct arena *a, uint64_t missing)
         const uint64_t expected = align_up(MAX(least, a->expected), ARENA_UNIT);
         const uint64_t all = align_up(MAX(least, a->expected + a->ahead), ARENA_UNIT);
 
-        return host_has_to_spare(all) ? all
-               : host_has(expected)   ? expected
-               : host_has(least)      ? least
-                                      : missing;
+        return host_has_to_spare(all) ? all : host_has(expected) ? expected : least;
 }
 
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
