@@ -170,8 +170,9 @@ uint64_t sched_host_free(const struct sched *s);
 
 /* ---- clients ---- */
 
-/* Whose share of the time a client uses. Time is divided between users, then between a user's
- * containers and the clients outside of them, then between a container's clients. */
+/* The user and the container whose share of the time a client uses. The card's time is divided
+ * between users. A user's part is divided between his containers and the clients outside of them. A
+ * container's part is divided between its clients. */
 struct sched_origin {
         uint32_t uid;
         uint64_t container; /* number of the container that the client runs in; 0: none */

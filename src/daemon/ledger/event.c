@@ -25,13 +25,10 @@ static void do_limit(struct server *s, struct client *c, const struct sched_acti
 {
         struct wire_message m = {
                 .header = {WIRE_LIMIT, (uint16_t)c->accounts[a->gpu].ordinal, a->limit.sequence},
-                .LIMIT =
-                        {
-                                .commit = a->limit.commit,
-                                .backed = a->limit.backed,
-                                .unevictable = a->limit.unevictable,
-                                .visible_bytes = a->limit.visible,
-                        },
+                .LIMIT = {.commit = a->limit.commit,
+                          .backed = a->limit.backed,
+                          .unevictable = a->limit.unevictable,
+                          .visible_bytes = a->limit.visible},
         };
         const struct pass *p = &s->pass;
 
