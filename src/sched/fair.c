@@ -1,11 +1,11 @@
-/* fair.c: owns the division of each card's time: between users, then between a user's containers
- * and holders, then between a container's holders. Must never look at the time that a client claims
- * to have used.
+/* fair.c: owns the division of each card's time: between classes and the users without one, then
+ * between a class's users, a user's containers and holders, a container's holders. Must never look
+ * at the time that a client claims to have used.
  *
- * Earliest eligible virtual deadline first (Stoica, Abdel-Wahab, 1995). Each user, container and
- * holder has received some *service* of a card. The mean over all active ones of a division is its
- * virtual time. Who is above the mean has a debt, and is served after those who have none. A debt
- * outlives the last holder of a user or container; time spent away earns nothing. */
+ * Earliest eligible virtual deadline first (Stoica, Abdel-Wahab, 1995). Each class, user, container
+ * and holder has received some *service* of a card. The mean over all active ones of a division is
+ * its virtual time. Who is above the mean has a debt, and is served after those who have none. A
+ * debt outlives the last holder below it; time spent away earns nothing. */
 #include "sched/internal.h"
 
 /* Hand-offs that a card may save up, so that a quiet hour allows a few short bursts in a row. */
@@ -13,90 +13,11 @@
 #define HOUR_NS       (3600 * NSEC_PER_SEC)
 #define FLOOR_MAX_NS  ((int64_t)(120 * NSEC_PER_SEC))
 
-/* ---- one division ---- */
-
-/* Returns the mean service of the active shares. */
-static int64_t mean(const struct division *d)
-{
-        return d->base_ns + (d->active ? d->sum_ns / (int64_t)d->active : 0);
-}
-
-static void join(struct division *d, struct share *m)
-{
-        if (m->active)
-                return;
-        m->service_ns = MAX(m->service_ns, mean(d)) - d->base_ns;
-        m->active = true;
-        d->sum_ns += m->service_ns;
-        d->active++;
-}
-
-static void leave(struct division *d, struct share *m)
-{
-        if (!m->active)
-                return;
-        d->sum_ns -= m->service_ns;
-        d->active--;
-        m->service_ns += d->base_ns;
-        m->active = false;
-        if (!d->active)
-                d->base_ns = MAX(d->base_ns, m->service_ns);
-}
-
-static void charge(struct division *d, struct share *m, uint64_t ns)
-{
-        m->service_ns += (int64_t)ns;
-        if (m->active)
-                d->sum_ns += (int64_t)ns;
-}
-
-/* Returns by how much m is above the mean, times the number of active shares: exact, unlike a
- * quotient. */
-static int64_t excess(const struct division *d, const struct share *m)
-{
-        const int64_t service_ns =
-                m->active ? m->service_ns : MAX(m->service_ns, mean(d)) - d->base_ns;
-
-        return d->active ? service_ns * (int64_t)d->active - d->sum_ns : service_ns;
-}
-
-static int64_t lag(const struct division *d, const struct share *m)
-{
-        return excess(d, m) / (int64_t)MAX(d->active, 1U);
-}
-
 /* ---- a card ---- */
-
-/* One step on the way from a holder up to all users: a share, and the branch whose part of the time
- * it belongs to. */
-struct level {
-        struct share *share;
-        struct branch *above;
-};
-
-static struct level next_level(struct level l, unsigned gpu)
-{
-        return (struct level){&l.above->on[gpu].share, l.above->parent};
-}
 
 static struct division *among(struct level l, unsigned gpu)
 {
         return &l.above->on[gpu].below;
-}
-
-/* Iterates over the levels of holder h. The caller declares l, a struct level. */
-#define FOR_EACH_LEVEL_OF(h, gpu, l)                                           \
-        for ((l) = (struct level){&(h)->on[gpu].share, (h)->above}; (l).above; \
-             (l) = next_level(l, gpu))
-
-/* While nobody waits, all active shares of a division are served alike: their debts to each other
- * stay, and those of absent ones shrink. */
-static void pass_uncontested(struct division *d, int64_t ns)
-{
-        const int64_t each = ns / (int64_t)MAX(d->active, 1U);
-
-        d->base_ns += each;
-        d->uncontested_ns += each;
 }
 
 /* Brings the division below b up to date, with the uncontested time since its last use. */
@@ -106,14 +27,17 @@ static void catch_up(struct branch *b, unsigned gpu)
         struct branch_on *on = &b->on[gpu];
 
         if (on->seen_ns != now_ns) {
-                pass_uncontested(&on->below, now_ns - on->seen_ns);
+                (void)division_pass(&on->below,
+                                    (now_ns - on->seen_ns) * (int64_t)weight_of(&on->share) / 1000);
                 on->seen_ns = now_ns;
         }
 }
 
 static void catch_up_all(struct holder *h, unsigned gpu)
 {
-        catch_up(h->user, gpu);
+        catch_up(h->top, gpu);
+        if (h->user != h->top)
+                catch_up(h->user, gpu);
         if (h->above != h->user)
                 catch_up(h->above, gpu);
 }
@@ -147,6 +71,59 @@ static uint64_t time_for(int64_t part_ns, unsigned permille)
         return part_ns <= 0 ? 0 : (uint64_t)part_ns / permille * 1000 + 1000;
 }
 
+/* ---- the floor of lower priorities ---- */
+
+/* The time that a holder may claim before those of a higher priority: of its class's minimum, or of
+ * the floor that all lower priorities have together. */
+struct credit {
+        int64_t *ns;
+        unsigned permille;
+};
+
+static struct credit floor_of(struct sched *s, const struct holder *h, unsigned gpu)
+{
+        struct branch_on *top = &h->top->on[gpu];
+
+        if (top->share.minimum >= s->config.floor_permille && !PLANTED(NO_MINIMUM))
+                return (struct credit){&top->floor_ns, top->share.minimum};
+        return (struct credit){&s->gpu[gpu].floor_ns, s->config.floor_permille};
+}
+
+static void credit_floors(struct sched *s, unsigned gpu, uint64_t ns)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct share *m = s->branch->on[gpu].below.with_minimum;
+
+        if (!g->lower_waits)
+                return;
+        g->floor_ns = MIN(FLOOR_MAX_NS, g->floor_ns + part(ns, s->config.floor_permille));
+        for (; m; m = m->next) {
+                int64_t *floor_ns = &container_of(m, struct branch_on, share)->floor_ns;
+
+                *floor_ns = MIN(FLOOR_MAX_NS, *floor_ns + part(ns, m->minimum));
+        }
+}
+
+uint64_t fair_floor_wait(struct sched *s, const struct holder *h, uint64_t turn_ns)
+{
+        const int64_t turn = (int64_t)MIN(turn_ns, (uint64_t)FLOOR_MAX_NS);
+        uint64_t wait_ns = UINT64_MAX;
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu) {
+                const struct credit c = floor_of(s, h, gpu);
+                uint64_t ns;
+
+                if (h->priority >= s->gpu[gpu].top_priority)
+                        continue;
+                ns = time_for(turn - *c.ns, c.permille);
+                wait_ns = wait_ns == UINT64_MAX ? ns : MAX(wait_ns, ns);
+        }
+        return wait_ns;
+}
+
+/* ---- the bill ---- */
+
 /* Bills the time since the last event. */
 void fair_bill(struct sched *s, unsigned gpu)
 {
@@ -155,14 +132,10 @@ void fair_bill(struct sched *s, unsigned gpu)
 
         if (!ns)
                 return;
-        g->billed_ns = s->now_ns;
         g->credit_ns = MIN(CREDIT_MAX_NS, g->credit_ns + part(ns, s->config.handoff_permille));
-        if (g->lower_waits)
-                g->floor_ns = MIN(FLOOR_MAX_NS, g->floor_ns + part(ns, s->config.floor_permille));
-        if (!g->wanted) {
-                pass_uncontested(&s->branch->on[gpu].below, (int64_t)ns);
-                return;
-        }
+        credit_floors(s, gpu, ns);
+        if (!g->wanted)
+                (void)division_pass(&s->branch->on[gpu].below, (int64_t)ns);
         for (unsigned i = 0; i < g->n_payers; i++) {
                 struct client *c = g->payers[i];
                 const struct account *a = c->accounts[gpu];
@@ -171,13 +144,17 @@ void fair_bill(struct sched *s, unsigned gpu)
 
                 if (!a->weight)
                         continue; /* it has left since */
+                limits_use(s, c, gpu);
+                if (!g->wanted)
+                        continue;
                 bill = (uint64_t)((double)ns * (double)a->weight / (double)g->weights);
                 catch_up_all(c->holder, gpu);
                 if (c->holder->promoted)
-                        g->floor_ns -= (int64_t)bill;
+                        *floor_of(s, c->holder, gpu).ns -= (int64_t)bill;
                 FOR_EACH_LEVEL_OF (c->holder, gpu, l)
-                        charge(among(l, gpu), l.share, bill);
+                        division_charge(among(l, gpu), l.share, bill);
         }
+        g->billed_ns = s->now_ns;
 }
 
 void fair_weigh(struct sched *s, unsigned gpu)
@@ -199,14 +176,14 @@ void fair_weigh(struct sched *s, unsigned gpu)
         }
 }
 
-/* A user or container is active while a holder below it is. */
+/* A class, user or container is active while a holder below it is. */
 static void set_active(struct holder *h, unsigned gpu, bool active)
 {
         struct level l;
 
         catch_up_all(h, gpu);
         FOR_EACH_LEVEL_OF (h, gpu, l) {
-                (active ? join : leave)(among(l, gpu), l.share);
+                (active ? division_join : division_leave)(among(l, gpu), l.share);
                 active = among(l, gpu)->active > 0;
         }
 }
@@ -214,7 +191,7 @@ static void set_active(struct holder *h, unsigned gpu, bool active)
 /* A holder is active while it waits or one of its clients, even a lost one, has a lease. */
 void fair_update(struct holder *h)
 {
-        bool active = h->waiting;
+        bool active = h->waiting && !h->held;
         const struct client *c;
         unsigned gpu;
 
@@ -226,22 +203,36 @@ void fair_update(struct holder *h)
 
 void fair_detach(struct holder *h, unsigned gpu)
 {
+        const struct holder_on none = {
+                .share = {.weight = h->on[gpu].share.weight, .minimum = h->on[gpu].share.minimum},
+                .bucket = {.maximum = h->on[gpu].bucket.maximum},
+        };
+
         set_active(h, gpu, false);
-        h->on[gpu] = (struct holder_on){0};
+        h->on[gpu] = none;
 }
+
+static const unsigned level_of[] = {[BRANCH_CLASS] = LEVEL_CLASS,
+                                    [BRANCH_USER] = LEVEL_USER,
+                                    [BRANCH_CONTAINER] = LEVEL_CONTAINER};
 
 struct lag fair_lag(struct holder *h)
 {
-        struct lag r = {{INT64_MIN, h->above == h->user ? 0 : INT64_MIN, INT64_MIN}};
+        struct lag r = {.slowness = {1, 1, 1, 1}};
+        unsigned gpu, seen = 0;
         struct level l;
-        unsigned gpu;
 
         FOR_EACH_GPU_OF (h, gpu) {
                 unsigned i = LEVEL_HOLDER;
 
                 FOR_EACH_LEVEL_OF (h, gpu, l) {
-                        r.ns[i] = MAX(r.ns[i], lag(among(l, gpu), l.share));
-                        i = l.above == h->user ? LEVEL_USER : LEVEL_CONTAINER;
+                        const int64_t debt_ns = division_debt(among(l, gpu), l.share);
+                        const double slowness = division_slowness(among(l, gpu), l.share);
+
+                        r.ns[i] = seen & 1U << i ? MAX(r.ns[i], debt_ns) : debt_ns;
+                        r.slowness[i] = seen & 1U << i ? MAX(r.slowness[i], slowness) : slowness;
+                        seen |= 1U << i;
+                        i = level_of[l.above->kind];
                 }
         }
         return r;
@@ -256,28 +247,8 @@ uint64_t fair_wait(struct holder *h)
 
         FOR_EACH_GPU_OF (h, gpu)
                 FOR_EACH_LEVEL_OF (h, gpu, l)
-                        ns = MAX(ns, excess(among(l, gpu), l.share));
+                        ns = MAX(ns, division_wait(among(l, gpu), l.share));
         return (uint64_t)ns;
-}
-
-/* ---- the floor of lower priorities ---- */
-
-uint64_t fair_floor_wait(const struct sched *s, const struct holder *h, uint64_t turn_ns)
-{
-        const int64_t turn = (int64_t)MIN(turn_ns, (uint64_t)FLOOR_MAX_NS);
-        uint64_t wait_ns = UINT64_MAX;
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (h, gpu) {
-                const struct gpu *g = &s->gpu[gpu];
-                uint64_t ns;
-
-                if (h->priority >= g->top_priority)
-                        continue;
-                ns = time_for(turn - g->floor_ns, s->config.floor_permille);
-                wait_ns = wait_ns == UINT64_MAX ? ns : MAX(wait_ns, ns);
-        }
-        return wait_ns;
 }
 
 /* ---- the credit for hand-offs ---- */
@@ -295,63 +266,110 @@ void fair_spend(struct gpu *g, uint64_t cost_ns)
         g->credit_ns = MAX(-CREDIT_MAX_NS, g->credit_ns - (int64_t)MIN(cost_ns, HOUR_NS));
 }
 
-/* ---- users and containers ---- */
+/* ---- classes, users and containers ---- */
 
-/* Returns the greatest debt of a user or container without holders. */
+/* Returns the greatest debt of a record without holders. */
 static int64_t debt(const struct sched *s, const struct branch *b)
 {
         int64_t most = 0;
 
         for (unsigned gpu = 0; gpu < s->gpus; gpu++)
-                most = MAX(most, b->on[gpu].share.service_ns - mean(&b->parent->on[gpu].below));
+                most = MAX(most,
+                           b->on[gpu].share.service_ns - division_mean(&b->parent->on[gpu].below));
         return most;
 }
 
+/* Frees the record, and those below it: no holder is left in any of them. */
 static void forget(struct sched *s, struct branch *b)
 {
         for (unsigned i = 1; i < BRANCHES(s); i++)
-                if (s->branch[i].parent == b)
-                        s->branch[i] = (struct branch){0};
+                if (s->branch[i].parent == b && b->kind != BRANCH_CONTAINER)
+                        forget(s, &s->branch[i]);
         *b = (struct branch){0};
 }
 
-/* Returns the record of a user or container, for another holder. */
-static struct branch *branch_for(struct sched *s, struct branch *parent, uint64_t number)
+/* Returns the record of a class, user or container, for another holder. */
+static struct branch *branch_for(struct sched *s, struct branch *parent, enum branch_kind kind,
+                                 uint64_t number)
 {
         struct branch *best = s->branch + 1;
 
-        /* A free record exists: each holder has at most two, and this one lacks one yet. */
+        /* A free record exists: each holder has at most three, and this one lacks one yet. */
         for (unsigned i = 1; i < BRANCHES(s); i++) {
                 struct branch *b = &s->branch[i];
 
-                if (!b->parent || (b->number == number && b->parent == parent)) {
+                if (!b->parent || (b->number == number && b->kind == kind && b->parent == parent)) {
                         best = b;
                         break;
                 }
                 if (b->holders == 0 && (best->holders > 0 || debt(s, b) < debt(s, best)))
                         best = b;
         }
-        if (best->number != number || best->parent != parent) {
+        if (best->number != number || best->kind != kind || best->parent != parent) {
                 forget(s, best);
-                *best = (struct branch){.parent = parent, .number = number};
+                *best = (struct branch){.parent = parent, .kind = kind, .number = number};
         }
         best->holders++;
         return best;
 }
 
-void fair_join(struct sched *s, struct holder *h, struct sched_origin origin)
+static void set_share(struct division *d, struct share *m, struct bucket *b,
+                      const struct sched_share *share)
 {
-        h->user = h->above = branch_for(s, s->branch, origin.uid);
-        if (origin.container && !PLANTED(NO_CONTAINERS))
-                h->above = branch_for(s, h->user, origin.container);
+        const unsigned most = share->maximum >= 1000 ? 0 : share->maximum;
+
+        division_set(d, m, MIN(share->weight, WEIGHT_MAX), MIN(share->minimum, 999U));
+        if (b->maximum != most)
+                *b = (struct bucket){.maximum = most};
+}
+
+void fair_set_class(struct sched *s, struct holder *h, const struct sched_share *share)
+{
+        for (unsigned gpu = 0; gpu < SCHED_GPUS_MAX; gpu++) {
+                struct branch_on *top = &h->top->on[gpu];
+
+                set_share(&s->branch->on[gpu].below, &top->share, &top->bucket, share);
+        }
+}
+
+void fair_join(struct sched *s, struct holder *h, const struct sched_origin *origin)
+{
+        const uint32_t class = origin->class_number;
+
+        h->top = branch_for(s, s->branch, class ? BRANCH_CLASS : BRANCH_USER,
+                            class ? class : origin->uid);
+        h->user = h->above = class ? branch_for(s, h->top, BRANCH_USER, origin->uid) : h->top;
+        if (origin->container && !PLANTED(NO_CONTAINERS))
+                h->above = branch_for(s, h->user, BRANCH_CONTAINER, origin->container);
+        fair_set_class(s, h, &origin->share);
 }
 
 void fair_leave(struct sched *s, struct holder *h)
 {
-        for (struct branch *b = h->above; b != s->branch; b = b->parent) {
+        for (struct branch *b = h->above, *parent; b != s->branch; b = parent) {
+                parent = b->parent;
                 b->holders--;
                 if (PLANTED(DEBT_FORGOTTEN) && b->holders == 0)
                         forget(s, b);
         }
-        h->user = h->above = NULL;
+        h->top = h->user = h->above = NULL;
+}
+
+void fair_move(struct sched *s, struct holder *h, const struct sched_origin *origin)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu) {
+                set_active(h, gpu, false);
+                h->on[gpu].share.service_ns = 0; /* its debt was one to others */
+        }
+        fair_leave(s, h);
+        fair_join(s, h, origin);
+        fair_update(h);
+}
+
+void fair_set_share(struct holder *h, const struct sched_share *share)
+{
+        for (unsigned gpu = 0; gpu < SCHED_GPUS_MAX; gpu++)
+                set_share(&h->above->on[gpu].below, &h->on[gpu].share, &h->on[gpu].bucket, share);
 }

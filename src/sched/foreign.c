@@ -17,7 +17,7 @@ static uint64_t random_below(struct sched *s, uint64_t bound)
 
 bool foreign_blocks(const struct sched *s, const struct holder *h)
 {
-        return h->waiting && !h->overdue && s->config.mode != SCHED_MODE_OFF &&
+        return h->waiting && !h->held && !h->overdue && s->config.mode != SCHED_MODE_OFF &&
                !settle_fits(s, h, false) && settle_fits(s, h, true);
 }
 

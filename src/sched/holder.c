@@ -3,7 +3,7 @@
 #include "sched/internal.h"
 
 /* The record with the new client's number is usually free; otherwise any free one serves. */
-struct holder *holder_new(struct sched *s, unsigned slot, struct sched_origin origin)
+struct holder *holder_new(struct sched *s, unsigned slot, const struct sched_origin *origin)
 {
         struct holder *h = &s->holder[slot];
 

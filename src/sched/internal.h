@@ -27,6 +27,7 @@
 #define GIB_MIN_NS            NSEC_PER_MSEC
 #define GIB_MAX_NS            (10 * NSEC_PER_SEC)
 #define BURSTS_MIN            3U /* fewer tell nothing: a program's first one fills its memory */
+#define WEIGHT_MAX            100000U /* thousandths */
 #define RECENT_MAX            5U
 #define STARTS_NS             NSEC_PER_SEC /* a program that has run for less is still starting */
 #define GAP_BUCKETS           44U          /* 1 ms to 1 h, in half octaves */
@@ -41,17 +42,34 @@
 
 struct client;
 
-/* fair.c: the service that a user, a container or a holder has received of a card. */
+/* division.c: what a class, a user, a container or a holder is to get of a card, and has received.
+ */
 struct share {
         bool active;        /* it waits or runs */
-        int64_t service_ns; /* while active: above the base of the division */
+        bool raised;        /* its weight alone would give it less than its minimum */
+        unsigned weight;    /* thousandths; 0: 1000 */
+        unsigned minimum;   /* thousandths of the division's time; 0: none */
+        uint64_t parts;     /* while active: what its weight counts for, with its minimum */
+        int64_t service_ns; /* while active: real time above the base; else virtual time */
+        struct share *next; /* while active, with a minimum: another such share */
 };
 
-/* fair.c: those among whom a card's time is divided. */
+/* division.c: those among whom a card's time is divided. */
 struct division {
         unsigned active;
-        int64_t base_ns, sum_ns; /* sum of the active shares */
-        int64_t uncontested_ns;  /* time of each of them in which nobody waited */
+        uint64_t parts, weights;    /* sums over the active shares */
+        int64_t base_ns;            /* virtual time */
+        int64_t sum_ns;             /* sum over the active shares, in real time */
+        int64_t uncontested_ns;     /* virtual time in which nobody waited */
+        struct share *with_minimum; /* the active ones that have one */
+};
+
+/* limits.c: the time of a card that a class, a user or a holder may still use. */
+struct bucket {
+        unsigned maximum; /* thousandths of the card's time; 0: no limit */
+        bool empty;       /* nothing is left, so it waits until enough is saved for a turn */
+        int64_t left_ns;
+        uint64_t filled_ns, used_ns; /* when it was filled last, and up to when use is counted */
 };
 
 /* habits.c: how many gaps were so long, by bucket; all are halved now and then. */
@@ -110,17 +128,20 @@ struct account {
         uint64_t copied_before, backed_before, arena_before, moves_since_ns;
 };
 
-/* fair.c: a user, or a container with programs of a user. Its part of a card's time is divided
- * between the containers and holders right below it. */
+/* fair.c: a class, a user, or a container with programs of a user. Its part of a card's time is
+ * divided between those right below it. */
 struct branch {
-        struct branch *parent; /* of a user: the first record, below which all users are */
-        uint64_t number;       /* uid, or number of the container */
-        unsigned holders;      /* all those below it */
-        struct gaps gaps;      /* of all holders of a user */
+        struct branch *parent; /* of a class, and of a user without one: the first record */
+        enum branch_kind { BRANCH_CLASS, BRANCH_USER, BRANCH_CONTAINER } kind;
+        uint64_t number;  /* of the class, the uid, or the number of the container */
+        unsigned holders; /* all those below it */
+        struct gaps gaps; /* of all holders of a user */
         struct branch_on {
                 struct share share;
+                struct bucket bucket;
                 struct division below;
-                int64_t seen_ns; /* uncontested_ns of the division above, as of `below` */
+                int64_t seen_ns;  /* uncontested_ns of the division above, as of `below` */
+                int64_t floor_ns; /* with a minimum: time that it may claim before all priorities */
         } on[SCHED_GPUS_MAX];
 };
 
@@ -128,6 +149,7 @@ struct branch {
  * that run together. */
 struct holder {
         struct client *first; /* its clients, each linked by `next`; NULL: the record is free */
+        struct branch *top;   /* its class, or its user without a class */
         struct branch *user, *above; /* above: its container, or its user */
         int priority;
         uint32_t gpus; /* mask of the GPUs that its clients use */
@@ -145,6 +167,7 @@ struct holder {
         bool goes_on;  /* it gave its lease back unasked while others waited */
         bool promoted; /* the floor gives it a turn before all priorities */
         bool stuck;    /* it waits for bytes that no client can be made to give */
+        bool held;     /* it has used all the time that a maximum leaves it */
 
         bool counted_run; /* habits.c: the time since clock_ns will be added to run_ns */
 
@@ -169,9 +192,10 @@ struct holder {
         struct recent bursts, costs;
 
         struct holder_on {
-                struct share share; /* fair.c */
-                uint64_t grown;     /* bytes taken from others for growth in this turn */
-                uint64_t ahead;     /* those of them that the growth has not used yet */
+                struct share share;   /* fair.c */
+                struct bucket bucket; /* limits.c */
+                uint64_t grown;       /* bytes taken from others for growth in this turn */
+                uint64_t ahead;       /* those of them that the growth has not used yet */
         } on[SCHED_GPUS_MAX];
         struct gaps gaps;
 };
@@ -319,7 +343,7 @@ struct sched {
         struct sched_transitions transitions;
 };
 
-#define BRANCHES(s) (2 * (s)->config.clients_max + 1)
+#define BRANCHES(s) (3 * (s)->config.clients_max + 1)
 
 /* Iterates over every GPU that client c uses. The caller declares v, an unsigned. */
 #define FOR_EACH_GPU_OF(c, v)                                                                \
@@ -545,7 +569,7 @@ void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus);
 void touch_end(struct sched *s, struct sched_actions *out);
 
 /* ---- holder.c ---- */
-struct holder *holder_new(struct sched *s, unsigned slot, struct sched_origin origin);
+struct holder *holder_new(struct sched *s, unsigned slot, const struct sched_origin *origin);
 void holder_add(struct holder *h, struct client *c);
 /* Takes c out of its holder, which ends with its last client. */
 void holder_remove(struct sched *s, struct client *c);
@@ -565,7 +589,7 @@ void holder_update_waiting(struct sched *s, struct holder *h);
 uint64_t turns_quantum(const struct sched *s, const struct holder *h);
 void turns_begin(struct sched *s, struct holder *h);
 bool turns_over(const struct sched *s, const struct holder *h);
-uint64_t turns_floor_wait(const struct sched *s, const struct holder *h);
+uint64_t turns_floor_wait(struct sched *s, const struct holder *h);
 bool turns_before(const struct entry *a, const struct entry *b);
 /* Returns the place of a waiting holder in the queue. */
 struct entry turns_wanted(const struct sched *s, struct holder *h);
@@ -596,9 +620,66 @@ uint64_t policy_slack_floor(const struct sched *s, const struct client *c, const
 void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes);
 void policy_reclaim_lease(struct sched *s, unsigned gpu);
 
+/* ---- division.c ---- */
+static inline uint64_t weight_of(const struct share *m)
+{
+        return m->weight && !PLANTED(WEIGHTS_IGNORED) ? m->weight : 1000;
+}
+/* Returns the virtual time. */
+int64_t division_mean(const struct division *d);
+void division_join(struct division *d, struct share *m);
+void division_leave(struct division *d, struct share *m);
+/* Notes that m has received so much. */
+void division_charge(struct division *d, struct share *m, uint64_t ns);
+/* Notes so much time in which nobody waited. All active shares are served by their weights: their
+ * debts to each other stay, and those of absent ones shrink. Returns it as virtual time. */
+int64_t division_pass(struct division *d, int64_t ns);
+/* Returns what m has received beyond its part; below 0: what it lacks. */
+int64_t division_debt(const struct division *d, const struct share *m);
+/* Returns the time until m has no more debt, if the others are served alone until then. */
+int64_t division_wait(const struct division *d, const struct share *m);
+/* Returns how many times more slowly than the mean share m is served: 1 if all have one weight. */
+double division_slowness(const struct division *d, const struct share *m);
+void division_set(struct division *d, struct share *m, unsigned weight, unsigned minimum);
+
+/* ---- limits.c ---- */
+/* Counts the time since the last event as used by c, once for each maximum. */
+void limits_use(struct sched *s, const struct client *c, unsigned gpu);
+/* Finds out which holders have used all the time of their maximum, and asks those for their lease.
+ */
+void limits_check(struct sched *s);
+
 /* ---- fair.c ---- */
-void fair_join(struct sched *s, struct holder *h, struct sched_origin origin);
+/* One step on the way from a holder up to the whole card: a share, its maximum, and the branch
+ * whose part of the time it belongs to. */
+struct level {
+        struct share *share;
+        struct bucket *bucket;
+        struct branch *above;
+};
+
+static inline struct level level_first(struct holder *h, unsigned gpu)
+{
+        return (struct level){&h->on[gpu].share, &h->on[gpu].bucket, h->above};
+}
+
+static inline struct level level_next(struct level l, unsigned gpu)
+{
+        return (struct level){&l.above->on[gpu].share, &l.above->on[gpu].bucket, l.above->parent};
+}
+
+/* Iterates over the levels of holder h. The caller declares l, a struct level. */
+#define FOR_EACH_LEVEL_OF(h, gpu, l) \
+        for ((l) = level_first(h, gpu); (l).above; (l) = level_next(l, gpu))
+
+void fair_join(struct sched *s, struct holder *h, const struct sched_origin *origin);
 void fair_leave(struct sched *s, struct holder *h);
+/* Sets what the class of h gets, or its user without a class. */
+void fair_set_class(struct sched *s, struct holder *h, const struct sched_share *share);
+/* Moves h to another class, user or container. */
+void fair_move(struct sched *s, struct holder *h, const struct sched_origin *origin);
+/* Sets what h gets of the part of those right above it. */
+void fair_set_share(struct holder *h, const struct sched_share *share);
 /* Ends h's part in the division of a GPU's time. */
 void fair_detach(struct holder *h, unsigned gpu);
 /* Says that h began or ceased to wait or to have a lease. */
@@ -612,19 +693,21 @@ enum {
         LEVEL_HOLDER,
         LEVEL_CONTAINER,
         LEVEL_USER,
+        LEVEL_CLASS,
         LEVELS,
 };
 
-/* By how much h, its container and its user are above the mean of their divisions. The worst of h's
- * GPUs counts. */
+/* The debts of h, its container, its user and its class in their divisions, and how many times more
+ * slowly than the mean each is served. The worst of h's GPUs counts. */
 struct lag {
-        int64_t ns[LEVELS]; /* 0 without a container */
+        int64_t ns[LEVELS]; /* 0 without a container or class */
+        double slowness[LEVELS];
 };
 struct lag fair_lag(struct holder *h);
 uint64_t fair_wait(struct holder *h);
 /* Returns the time until the floor of h's GPUs has time for so long a turn. UINT64_MAX: nobody
  * there has a higher priority. */
-uint64_t fair_floor_wait(const struct sched *s, const struct holder *h, uint64_t turn_ns);
+uint64_t fair_floor_wait(struct sched *s, const struct holder *h, uint64_t turn_ns);
 uint64_t fair_credit_wait(const struct sched *s, const struct gpu *g, uint64_t cost_ns);
 void fair_spend(struct gpu *g, uint64_t cost_ns);
 

@@ -75,7 +75,7 @@ void policy_sort(struct sched *s)
 
                 if (c->unevictable_ticket)
                         o[n++] = unevictable_entry(c);
-                if (h->waiting && h->pass != s->passes)
+                if (h->waiting && !h->held && h->pass != s->passes)
                         o[n++] = turns_wanted(s, h);
                 h->pass = s->passes;
         }

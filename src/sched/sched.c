@@ -226,7 +226,7 @@ int sched_client_add(struct sched *s, struct sched_origin origin, int priority, 
                              .clock_ns = s->now_ns};
         for (unsigned gpu = 0; gpu < SCHED_GPUS_MAX; gpu++)
                 c->accounts[gpu] = &s->nothing;
-        holder_add(holder_new(s, slot, origin), c);
+        holder_add(holder_new(s, slot, &origin), c);
         s->transitions.state[SCHED_STATES][SCHED_IDLE]++;
         *ret_id = client_id(s, c);
         return 0;
@@ -277,6 +277,43 @@ int sched_client_join(struct sched *s, sched_client id, sched_client other)
         if (c->gpus || c->holder->above != o->holder->above)
                 return -EINVAL;
         move_to(s, c, o->holder);
+        return 0;
+}
+
+static bool same_place(const struct holder *h, const struct sched_origin *o)
+{
+        const bool in_class = h->top != h->user, in_container = h->above != h->user;
+
+        return (in_class ? h->top->number : 0) == o->class_number && h->user->number == o->uid &&
+               (in_container ? h->above->number : 0) == o->container;
+}
+
+int sched_client_origin(struct sched *s, sched_client id, const struct sched_origin *origin,
+                        uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+
+        touch_begin(s, now_ns, gpus_of(c));
+        if (!c)
+                return -ESTALE;
+        if (same_place(c->holder, origin))
+                fair_set_class(s, c->holder, &origin->share);
+        else
+                fair_move(s, c->holder, origin);
+        touch_end(s, out);
+        return 0;
+}
+
+int sched_client_share(struct sched *s, sched_client id, const struct sched_share *share,
+                       uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+
+        touch_begin(s, now_ns, gpus_of(c));
+        if (!c)
+                return -ESTALE;
+        fair_set_share(c->holder, share);
+        touch_end(s, out);
         return 0;
 }
 

@@ -170,12 +170,22 @@ uint64_t sched_host_free(const struct sched *s);
 
 /* ---- clients ---- */
 
-/* The user and the container whose share of the time a client uses. The card's time is divided
- * between users. A user's part is divided between his containers and the clients outside of them. A
- * container's part is divided between its clients. */
+/* What one of several gets of the time that they divide. All zero: the same as any other. */
+struct sched_share {
+        unsigned weight;  /* thousandths, 1 to 100,000; 0: 1000 */
+        unsigned minimum; /* thousandths of their time that it gets while it wants them */
+        unsigned maximum; /* thousandths of a card's time that it never passes; 0: no limit */
+};
+
+/* The class, the user and the container whose part of the time a client uses. The card's time is
+ * divided between classes and the users without one; a class's part between its users; a user's
+ * part between his containers and the clients outside of them; a container's part between its
+ * clients. */
 struct sched_origin {
         uint32_t uid;
-        uint64_t container; /* number of the container that the client runs in; 0: none */
+        uint64_t container;       /* number of the container that the client runs in; 0: none */
+        uint32_t class_number;    /* 0: none */
+        struct sched_share share; /* of the class, or of the user without one */
 };
 /* Returns 0, or -ENOSPC at clients_max. A higher priority goes first; 0 is normal. */
 int sched_client_add(struct sched *s, struct sched_origin origin, int priority, uint64_t now_ns,
@@ -193,6 +203,15 @@ int sched_client_returned(struct sched *s, sched_client id, sched_client previou
  * and the lowest priority of any of them; and all their memory fits the cards at one time. Returns
  * 0, -ESTALE (a client is unknown), -EINVAL (id uses a GPU, or has another origin). */
 int sched_client_join(struct sched *s, sched_client id, sched_client other);
+
+/* Gives a client, and all that run together with it, another class, or the class another share.
+ * Leases stay. Returns 0 or -ESTALE. */
+int sched_client_origin(struct sched *s, sched_client id, const struct sched_origin *origin,
+                        uint64_t now_ns, struct sched_actions *out);
+/* Sets what a client, and all that run together with it, gets of its class's, its user's or its
+ * container's time. Returns 0 or -ESTALE. */
+int sched_client_share(struct sched *s, sched_client id, const struct sched_share *share,
+                       uint64_t now_ns, struct sched_actions *out);
 
 struct sched_attach {
         struct sched_usage usage;
@@ -313,6 +332,7 @@ struct sched_client_view {
         uint64_t waited_ns;   /* total time waiting or restoring */
         sched_client blocker; /* the client that this one waits for; 0: none in particular */
         bool foreign;         /* the client waits because of foreign processes alone */
+        bool held;            /* the client waits because it has used the time of its maximum */
         int priority;         /* the lowest of those that run together with it */
 };
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,

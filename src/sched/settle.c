@@ -35,7 +35,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                         g->leases++;
                 g->top_priority = MAX(g->top_priority, h->priority);
         }
-        if (g->handoff_since_ns && !g->for_whom->waiting)
+        if (g->handoff_since_ns && (!g->for_whom->waiting || g->for_whom->held))
                 g->handoff_since_ns = 0;
 }
 
@@ -658,6 +658,7 @@ static void pass(struct sched *s)
         late_check(s);
         survey(s);
         answer_commits(s);
+        limits_check(s);
         policy_sort(s);
         for (unsigned i = 0; i < s->n_order; i++) {
                 if (s->order[i].kind == WAIT_UNEVICTABLE)

@@ -2,7 +2,8 @@
  * byte count. */
 #include "sched/internal.h"
 
-#define TURN_MAX_NS (24 * 3600 * NSEC_PER_SEC) /* keeps sums of times within 63 bits */
+#define TURN_MAX_NS  (24 * 3600 * NSEC_PER_SEC)
+#define DEADLINE_MAX 4e18 /* keeps deadlines within 63 bits */
 
 /* ---- how long ---- */
 
@@ -48,12 +49,17 @@ bool turns_over(const struct sched *s, const struct holder *h)
 }
 
 /* Returns the time until the floor has time for h's next turn. */
-uint64_t turns_floor_wait(const struct sched *s, const struct holder *h)
+uint64_t turns_floor_wait(struct sched *s, const struct holder *h)
 {
         return fair_floor_wait(s, h, add_sat(turns_quantum(s, h), habits_handoff_cost(s, h)));
 }
 
 /* ---- in which order ---- */
+
+static double clamp_double(double v, double low, double high)
+{
+        return v < low ? low : v > high ? high : v;
+}
 
 bool turns_before(const struct entry *a, const struct entry *b)
 {
@@ -70,13 +76,14 @@ bool turns_before(const struct entry *a, const struct entry *b)
         return a->ticket < b->ticket;
 }
 
+/* On each level, a share that is served more slowly than the mean has a later deadline. */
 static int64_t deadline(const struct lag *lag, uint64_t turn_ns)
 {
-        int64_t ns = (int64_t)MIN(turn_ns, TURN_MAX_NS);
+        double ns = (double)MIN(turn_ns, TURN_MAX_NS);
 
         for (unsigned i = 0; i < LEVELS; i++)
-                ns += lag->ns[i];
-        return ns;
+                ns = (ns + (double)lag->ns[i]) * lag->slowness[i];
+        return (int64_t)clamp_double(ns, -DEADLINE_MAX, DEADLINE_MAX);
 }
 
 /* Returns h's place in the queue for a turn of so many ns. A debt of up to the longest turn counts

@@ -150,7 +150,7 @@ static sched_client blocker(const struct sched *s, const struct client *c)
                 const struct account *a = c->accounts[gpu];
                 const struct client *b = NULL;
 
-                if ((c->holder->waiting && ledger_lacks(c->holder, gpu)) ||
+                if ((c->holder->waiting && !c->holder->held && ledger_lacks(c->holder, gpu)) ||
                     a->unevictable_requested || a->export_requested ||
                     s->gpu[gpu].lease_head == c->holder)
                         b = blocker_on(s, c, gpu);
@@ -181,6 +181,7 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                 .waited_ns = c->waited_ns + (c->counted_wait ? ns : 0),
                 .blocker = blocker(s, c),
                 .foreign = foreign_blocks(s, c->holder),
+                .held = c->holder->waiting && c->holder->held,
                 .priority = c->holder->priority,
         };
         return 0;

@@ -1,0 +1,186 @@
+/* division.c: owns the arithmetic of one division of a card's time among shares with weights and
+ * minima. Must never know whose shares they are.
+ *
+ * The virtual time is the weighted mean of what the active shares have received, each divided by
+ * its weight. A share's debt is what it has received beyond its weight's part, in real time. A
+ * share whose weight would give it less than its minimum counts for more, so that it gets just
+ * that: the others divide the rest by their weights. */
+#include "sched/internal.h"
+
+#define ONE UINT64_C(1000) /* a weight of 1 */
+
+static uint64_t parts(const struct share *m)
+{
+        return m->parts ? m->parts : weight_of(m);
+}
+
+/* Returns the virtual time above the base. */
+static int64_t mean_above(const struct division *d)
+{
+        return d->parts ? (int64_t)((__int128)d->sum_ns * (__int128)ONE / (__int128)d->parts) : 0;
+}
+
+int64_t division_mean(const struct division *d)
+{
+        return d->base_ns + mean_above(d);
+}
+
+/* Converts time above the base: virtual into real, and back. */
+static int64_t real(const struct share *m, int64_t virtual_ns)
+{
+        return (int64_t)((__int128)virtual_ns * (__int128)parts(m) / ONE);
+}
+
+static int64_t virtual(const struct share *m, int64_t real_ns)
+{
+        return (int64_t)((__int128)real_ns * ONE / (__int128)parts(m));
+}
+
+/* ---- minima ---- */
+
+/* Changes what an active share counts for. Neither its debt nor the virtual time changes. */
+static void set_parts(struct division *d, struct share *m, uint64_t new_parts)
+{
+        const __int128 more = (__int128)new_parts - (__int128)m->parts;
+        const int64_t ns = (int64_t)(more * d->sum_ns / (__int128)d->parts);
+
+        m->service_ns += ns;
+        d->sum_ns += ns;
+        d->parts = (uint64_t)((__int128)d->parts + more);
+        m->parts = new_parts;
+}
+
+/* Finds the shares whose weight gives them less than their minimum. Each of them leaves less to
+ * the others, so that more of them may lack. */
+static void raise_to_minima(struct division *d)
+{
+        uint64_t others = d->weights, left = ONE;
+        bool more = true;
+
+        for (struct share *m = d->with_minimum; m; m = m->next)
+                m->raised = false;
+        while (more) {
+                more = false;
+                for (struct share *m = d->with_minimum; m; m = m->next) {
+                        if (m->raised || m->minimum >= left || others <= weight_of(m) ||
+                            m->minimum * others <= weight_of(m) * left)
+                                continue;
+                        m->raised = more = true;
+                        others -= weight_of(m);
+                        left -= m->minimum;
+                }
+        }
+        for (struct share *m = d->with_minimum; m; m = m->next)
+                set_parts(d, m,
+                          m->raised ? MAX(m->minimum * others / left, UINT64_C(1)) : weight_of(m));
+}
+
+static void forget_minimum(struct division *d, struct share *m)
+{
+        struct share **link = &d->with_minimum;
+
+        while (*link && *link != m)
+                link = &(*link)->next;
+        if (*link)
+                *link = m->next;
+        m->next = NULL;
+}
+
+/* ---- who takes part ---- */
+
+void division_join(struct division *d, struct share *m)
+{
+        if (m->active)
+                return;
+        m->parts = weight_of(m);
+        m->service_ns = real(m, MAX(m->service_ns, division_mean(d)) - d->base_ns);
+        m->active = true;
+        d->sum_ns += m->service_ns;
+        d->parts += m->parts;
+        d->weights += weight_of(m);
+        d->active++;
+        if (m->minimum && !PLANTED(NO_MINIMUM)) {
+                m->next = d->with_minimum;
+                d->with_minimum = m;
+        }
+        if (d->with_minimum)
+                raise_to_minima(d);
+}
+
+void division_leave(struct division *d, struct share *m)
+{
+        if (!m->active)
+                return;
+        forget_minimum(d, m);
+        d->sum_ns -= m->service_ns;
+        d->parts -= m->parts;
+        d->weights -= weight_of(m);
+        d->active--;
+        m->service_ns = d->base_ns + virtual(m, m->service_ns);
+        m->active = false;
+        m->parts = 0;
+        if (!d->active)
+                d->base_ns = MAX(d->base_ns, m->service_ns);
+        if (d->with_minimum)
+                raise_to_minima(d);
+}
+
+void division_charge(struct division *d, struct share *m, uint64_t ns)
+{
+        if (!m->active) {
+                m->service_ns += virtual(m, (int64_t)ns);
+                return;
+        }
+        m->service_ns += (int64_t)ns;
+        d->sum_ns += (int64_t)ns;
+}
+
+int64_t division_pass(struct division *d, int64_t ns)
+{
+        const int64_t each = (int64_t)((__int128)ns * ONE / (__int128)MAX(d->parts, ONE));
+
+        d->base_ns += each;
+        d->uncontested_ns += each;
+        return each;
+}
+
+/* Returns m's debt times the parts of all active shares: exact, unlike a quotient. */
+static __int128 excess(const struct division *d, const struct share *m)
+{
+        const int64_t ns = m->active ? m->service_ns
+                                     : real(m, MAX(m->service_ns, division_mean(d)) - d->base_ns);
+
+        return d->active ? (__int128)ns * d->parts - (__int128)parts(m) * d->sum_ns : ns;
+}
+
+int64_t division_debt(const struct division *d, const struct share *m)
+{
+        return (int64_t)(excess(d, m) / (__int128)MAX(d->parts, UINT64_C(1)));
+}
+
+int64_t division_wait(const struct division *d, const struct share *m)
+{
+        return (int64_t)(excess(d, m) / (__int128)parts(m));
+}
+
+double division_slowness(const struct division *d, const struct share *m)
+{
+        const uint64_t all = d->parts + (m->active ? 0 : parts(m));
+        const unsigned n = d->active + !m->active;
+
+        return (double)all / ((double)n * (double)parts(m));
+}
+
+void division_set(struct division *d, struct share *m, unsigned weight, unsigned minimum)
+{
+        const bool active = m->active;
+
+        if (m->weight == weight && m->minimum == minimum)
+                return;
+        if (active)
+                division_leave(d, m);
+        m->weight = weight;
+        m->minimum = minimum;
+        if (active)
+                division_join(d, m);
+}

@@ -1,0 +1,111 @@
+/* limits.c: owns the maximum of a class, a user or a holder: a token bucket for each card, from
+ * which the time is taken that its clients occupy the card. Must never count a moment twice.
+ *
+ * A holder whose bucket is empty gives its lease back and waits, outside of the queue, until enough
+ * is saved for a turn. Its memory stays, unless others need the room. */
+#include "sched/internal.h"
+
+/* What a bucket holds. Where memory moves, a turn must be worth a hand-off. */
+#define BUCKET_NS       ((int64_t)NSEC_PER_SEC)
+#define BUCKET_MOVED_NS ((int64_t)(5 * NSEC_PER_SEC))
+
+static int64_t most(const struct gpu *g)
+{
+        return g->oversubscribed ? BUCKET_MOVED_NS : BUCKET_NS;
+}
+
+static void fill(const struct sched *s, struct bucket *b, const struct gpu *g)
+{
+        const uint64_t ns = b->filled_ns ? MIN(s->now_ns - b->filled_ns, 3600 * NSEC_PER_SEC)
+                                         : 3600 * NSEC_PER_SEC;
+
+        b->left_ns = MIN(most(g), b->left_ns + (int64_t)(ns * b->maximum / 1000));
+        b->filled_ns = s->now_ns;
+}
+
+void limits_use(struct sched *s, const struct client *c, unsigned gpu)
+{
+        const struct gpu *g = &s->gpu[gpu];
+        struct level l;
+
+        if (c->idle)
+                return;
+        FOR_EACH_LEVEL_OF (c->holder, gpu, l) {
+                if (!l.bucket->maximum || l.bucket->used_ns == s->now_ns)
+                        continue;
+                fill(s, l.bucket, g);
+                l.bucket->left_ns -= (int64_t)(s->now_ns - g->billed_ns);
+                l.bucket->used_ns = s->now_ns;
+        }
+}
+
+/* Returns what must be saved before h runs again. */
+static int64_t enough(const struct sched *s, const struct holder *h, unsigned gpu)
+{
+        uint64_t turn_ns = s->config.quantum_min_ns;
+
+        if (ledger_lacks(h, gpu))
+                turn_ns = add_sat(turns_quantum(s, h), habits_handoff_cost(s, h));
+        return (int64_t)MIN(turn_ns, (uint64_t)most(&s->gpu[gpu]));
+}
+
+/* True if b leaves h no time now. Sets when it will, or when nothing will be left. */
+static bool is_empty(struct sched *s, const struct holder *h, unsigned gpu, struct bucket *b)
+{
+        fill(s, b, &s->gpu[gpu]);
+        if (b->left_ns <= 0)
+                b->empty = true;
+        else if (b->left_ns >= enough(s, h, gpu))
+                b->empty = false;
+        if (b->empty)
+                wake_at(s, s->now_ns +
+                                   (uint64_t)(enough(s, h, gpu) - b->left_ns) * 1000 / b->maximum +
+                                   1);
+        else if (h->lease && !h->idle)
+                wake_at(s, s->now_ns + (uint64_t)b->left_ns * 1000 / (1000 - b->maximum) + 1);
+        return b->empty;
+}
+
+static bool is_held(struct sched *s, struct holder *h)
+{
+        bool held = false;
+        struct level l;
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu)
+                FOR_EACH_LEVEL_OF (h, gpu, l)
+                        if (l.bucket->maximum)
+                                held |= is_empty(s, h, gpu, l.bucket);
+        return held && s->config.mode != SCHED_MODE_OFF && !PLANTED(NO_MAXIMUM);
+}
+
+static void check(struct sched *s, struct holder *h)
+{
+        const bool held = is_held(s, h);
+        uint64_t when;
+
+        if (held != h->held) {
+                h->held = held;
+                fair_update(h);
+        }
+        if (!held)
+                return;
+        h->stuck = true;
+        if (!h->lease || !h->askable || h->awaited)
+                return;
+        when = MAX(h->retry_ns, h->unpreemptible_until_ns);
+        if (s->now_ns < when)
+                wake_at(s, when);
+        else
+                holder_revoke(s, h, (unsigned)__builtin_ctz(h->gpus));
+}
+
+void limits_check(struct sched *s)
+{
+        struct client *c;
+
+        FOR_EACH_TOUCHED_CLIENT (s, c) {
+                if (c == c->holder->first)
+                        check(s, c->holder);
+        }
+}
