@@ -14,10 +14,20 @@ static uint64_t parts(const struct share *m)
         return m->parts ? m->parts : weight_of(m);
 }
 
+/* Returns ns * by / of, which fits 64 bits; the product need not. */
+static int64_t scaled(int64_t ns, uint64_t by, uint64_t of)
+{
+        int64_t product;
+
+        if (!__builtin_mul_overflow(ns, (int64_t)by, &product))
+                return product / (int64_t)of;
+        return (int64_t)((__int128)ns * (__int128)by / (__int128)of);
+}
+
 /* Returns the virtual time above the base. */
 static int64_t mean_above(const struct division *d)
 {
-        return d->parts ? (int64_t)((__int128)d->sum_ns * (__int128)ONE / (__int128)d->parts) : 0;
+        return d->parts ? scaled(d->sum_ns, ONE, d->parts) : 0;
 }
 
 int64_t division_mean(const struct division *d)
@@ -28,22 +38,27 @@ int64_t division_mean(const struct division *d)
 /* Converts time above the base: virtual into real, and back. */
 static int64_t real(const struct share *m, int64_t virtual_ns)
 {
-        return (int64_t)((__int128)virtual_ns * (__int128)parts(m) / ONE);
+        return scaled(virtual_ns, parts(m), ONE);
 }
 
 static int64_t virtual(const struct share *m, int64_t real_ns)
 {
-        return (int64_t)((__int128)real_ns * ONE / (__int128)parts(m));
+        return scaled(real_ns, ONE, parts(m));
 }
 
 /* ---- minima ---- */
 
-/* Changes what an active share counts for. Neither its debt nor the virtual time changes. */
+/* Changes what a share counts for. Neither its debt nor the virtual time changes. */
 static void set_parts(struct division *d, struct share *m, uint64_t new_parts)
 {
         const __int128 more = (__int128)new_parts - (__int128)m->parts;
-        const int64_t ns = (int64_t)(more * d->sum_ns / (__int128)d->parts);
+        int64_t ns;
 
+        if (!m->active) { /* it is about to join */
+                m->parts = new_parts;
+                return;
+        }
+        ns = (int64_t)(more * d->sum_ns / (__int128)d->parts);
         m->service_ns += ns;
         d->sum_ns += ns;
         d->parts = (uint64_t)((__int128)d->parts + more);
@@ -93,18 +108,18 @@ void division_join(struct division *d, struct share *m)
         if (m->active)
                 return;
         m->parts = weight_of(m);
-        m->service_ns = real(m, MAX(m->service_ns, division_mean(d)) - d->base_ns);
-        m->active = true;
-        d->sum_ns += m->service_ns;
-        d->parts += m->parts;
         d->weights += weight_of(m);
-        d->active++;
         if (m->minimum && !PLANTED(NO_MINIMUM)) {
                 m->next = d->with_minimum;
                 d->with_minimum = m;
         }
         if (d->with_minimum)
                 raise_to_minima(d);
+        m->service_ns = real(m, MAX(m->service_ns, division_mean(d)) - d->base_ns);
+        m->active = true;
+        d->sum_ns += m->service_ns;
+        d->parts += m->parts;
+        d->active++;
 }
 
 void division_leave(struct division *d, struct share *m)
@@ -137,30 +152,39 @@ void division_charge(struct division *d, struct share *m, uint64_t ns)
 
 int64_t division_pass(struct division *d, int64_t ns)
 {
-        const int64_t each = (int64_t)((__int128)ns * ONE / (__int128)MAX(d->parts, ONE));
+        const int64_t each = scaled(ns, ONE, MAX(d->parts, ONE));
 
         d->base_ns += each;
         d->uncontested_ns += each;
         return each;
 }
 
-/* Returns m's debt times the parts of all active shares: exact, unlike a quotient. */
-static __int128 excess(const struct division *d, const struct share *m)
+/* Returns m's debt times the parts of all active shares, divided by so many parts. The product is
+ * exact, unlike a quotient. It fits 64 bits unless somebody was served for years. */
+static int64_t excess(const struct division *d, const struct share *m, uint64_t by_parts)
 {
         const int64_t ns = m->active ? m->service_ns
                                      : real(m, MAX(m->service_ns, division_mean(d)) - d->base_ns);
+        int64_t got, due, more;
 
-        return d->active ? (__int128)ns * d->parts - (__int128)parts(m) * d->sum_ns : ns;
+        if (!d->active)
+                return ns;
+        if (!__builtin_mul_overflow(ns, (int64_t)d->parts, &got) &&
+            !__builtin_mul_overflow(d->sum_ns, (int64_t)parts(m), &due) &&
+            !__builtin_sub_overflow(got, due, &more))
+                return more / (int64_t)by_parts;
+        return (int64_t)(((__int128)ns * d->parts - (__int128)parts(m) * d->sum_ns) /
+                         (__int128)by_parts);
 }
 
 int64_t division_debt(const struct division *d, const struct share *m)
 {
-        return (int64_t)(excess(d, m) / (__int128)MAX(d->parts, UINT64_C(1)));
+        return excess(d, m, MAX(d->parts, UINT64_C(1)));
 }
 
 int64_t division_wait(const struct division *d, const struct share *m)
 {
-        return (int64_t)(excess(d, m) / (__int128)parts(m));
+        return excess(d, m, parts(m));
 }
 
 double division_slowness(const struct division *d, const struct share *m)

@@ -94,7 +94,7 @@ static void credit_floors(struct sched *s, unsigned gpu, uint64_t ns)
         struct gpu *g = &s->gpu[gpu];
         struct share *m = s->branch->on[gpu].below.with_minimum;
 
-        if (!g->lower_waits)
+        if (!g->lower_waits && !g->promoted)
                 return;
         g->floor_ns = MIN(FLOOR_MAX_NS, g->floor_ns + part(ns, s->config.floor_permille));
         for (; m; m = m->next) {
@@ -163,6 +163,7 @@ void fair_weigh(struct sched *s, unsigned gpu)
         struct client *c;
 
         g->weights = g->n_payers = 0;
+        g->promoted = false;
         FOR_EACH_CLIENT_ON (s, gpu, c) {
                 struct account *a = c->accounts[gpu];
 
@@ -171,8 +172,10 @@ void fair_weigh(struct sched *s, unsigned gpu)
                             : PLANTED(BYTES_IGNORED) ? 1
                                                      : account_charge(a) / MIB + 1;
                 g->weights += a->weight;
-                if (a->weight)
-                        g->payers[g->n_payers++] = c;
+                if (!a->weight)
+                        continue;
+                g->payers[g->n_payers++] = c;
+                g->promoted |= c->holder->promoted;
         }
 }
 

@@ -282,6 +282,7 @@ struct gpu {
         uint64_t quantum_ns; /* the longest turn of the holder that was granted a lease last */
 
         /* fair.c */
+        bool promoted;          /* one that pays has its turn from the floor */
         bool drains;            /* a client drains, or is overdue with its eviction */
         struct client **payers; /* those whose account has a weight, as of the last event */
         unsigned n_payers;
@@ -648,6 +649,8 @@ void limits_use(struct sched *s, const struct client *c, unsigned gpu);
 /* Finds out which holders have used all the time of their maximum, and asks those for their lease.
  */
 void limits_check(struct sched *s);
+/* Sets when h will have used all its time, or have saved enough for a turn. */
+void limits_wake(struct sched *s, struct holder *h);
 
 /* ---- fair.c ---- */
 /* One step on the way from a holder up to the whole card: a share, its maximum, and the branch

@@ -49,24 +49,18 @@ static int64_t enough(const struct sched *s, const struct holder *h, unsigned gp
         return (int64_t)MIN(turn_ns, (uint64_t)most(&s->gpu[gpu]));
 }
 
-/* True if b leaves h no time now. Sets when it will, or when nothing will be left. */
-static bool is_empty(struct sched *s, const struct holder *h, unsigned gpu, struct bucket *b)
+/* True if b leaves h no time now. */
+static bool is_empty(const struct sched *s, const struct holder *h, unsigned gpu, struct bucket *b)
 {
         fill(s, b, &s->gpu[gpu]);
         if (b->left_ns <= 0)
                 b->empty = true;
         else if (b->left_ns >= enough(s, h, gpu))
                 b->empty = false;
-        if (b->empty)
-                wake_at(s, s->now_ns +
-                                   (uint64_t)(enough(s, h, gpu) - b->left_ns) * 1000 / b->maximum +
-                                   1);
-        else if (h->lease && !h->idle)
-                wake_at(s, s->now_ns + (uint64_t)b->left_ns * 1000 / (1000 - b->maximum) + 1);
         return b->empty;
 }
 
-static bool is_held(struct sched *s, struct holder *h)
+static bool is_held(const struct sched *s, struct holder *h)
 {
         bool held = false;
         struct level l;
@@ -108,4 +102,26 @@ void limits_check(struct sched *s)
                 if (c == c->holder->first)
                         check(s, c->holder);
         }
+}
+
+void limits_wake(struct sched *s, struct holder *h)
+{
+        struct level l;
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu)
+                FOR_EACH_LEVEL_OF (h, gpu, l) {
+                        const struct bucket *b = l.bucket;
+                        const int64_t lacks_ns = enough(s, h, gpu) - b->left_ns;
+
+                        if (!b->maximum)
+                                continue;
+                        if (b->empty && lacks_ns > 0)
+                                wake_at(s, s->now_ns + (uint64_t)lacks_ns * 1000 / b->maximum + 1);
+                        else if (h->lease && !h->idle && b->left_ns > 0)
+                                wake_at(s,
+                                        s->now_ns +
+                                                (uint64_t)b->left_ns * 1000 / (1000 - b->maximum) +
+                                                1);
+                }
 }

@@ -635,6 +635,8 @@ static void finish(struct sched *s)
                                 actions_mark(s, c);
                 }
                 late_set_deadlines(s, c);
+                if (c == c->holder->first)
+                        limits_wake(s, c->holder);
                 client_refresh(s, c);
         }
 }

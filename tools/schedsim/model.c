@@ -475,11 +475,13 @@ static void arrive(struct model *m, struct program *p)
         struct sched_actions *out = no_actions();
         const struct sched_attach a = {.unevictable_requested = m->w->context,
                                        .sequence = ++p->request_sequence};
+        const struct sched_origin origin = {.uid = p->out->job->uid,
+                                            .class_number = p->out->job->class_number,
+                                            .share = p->out->job->share};
 
         set_due(m, p, ARRIVE, NEVER);
         p->out->arrived_ns = m->now_ns;
-        if (sched_client_add(m->s, (struct sched_origin){.uid = p->out->job->uid},
-                             p->out->job->priority, m->now_ns, &p->id) < 0)
+        if (sched_client_add(m->s, origin, p->out->job->priority, m->now_ns, &p->id) < 0)
                 abort(); /* impossible: the scheduler takes as many clients as there are programs */
         p->here = true;
         m->by_slot[(uint32_t)p->id] = (unsigned)(p - m->programs);

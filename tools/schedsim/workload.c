@@ -302,6 +302,36 @@ static int on_priority(struct reader *r)
         return e;
 }
 
+/* The programs of a job with a share are a class of their own. */
+static struct sched_share *share_of(struct reader *r)
+{
+        struct job *j = last_job(r);
+
+        j->class_number = r->w->n_jobs;
+        return &j->share;
+}
+
+static int on_weight(struct reader *r)
+{
+        char *end;
+        const double v = strtod(r->words[1], &end);
+
+        if (*end || !(v >= 0.01 && v <= 100))
+                return wrong(r, "weight is a number from 0.01 to 100, not '%s'", r->words[1]);
+        share_of(r)->weight = (unsigned)(v * 1000 + 0.5);
+        return 0;
+}
+
+static int on_minimum(struct reader *r)
+{
+        return get_percent(r, &share_of(r)->minimum);
+}
+
+static int on_maximum(struct reader *r)
+{
+        return get_percent(r, &share_of(r)->maximum);
+}
+
 static int add_phase(struct reader *r, const struct phase *p)
 {
         struct job *j = last_job(r);
@@ -381,6 +411,9 @@ static const struct word {
         {"busy", on_busy, OF_JOB, 1},
         {"user", on_user, OF_JOB, 1},
         {"priority", on_priority, OF_JOB, 1},
+        {"weight", on_weight, OF_JOB, 1},
+        {"minimum", on_minimum, OF_JOB, 1},
+        {"maximum", on_maximum, OF_JOB, 1},
         {"gpu", on_gpu, OF_JOB, 3},
         {"think", on_think, OF_JOB, 3},
 };

@@ -45,7 +45,8 @@ struct job {
         uint64_t memory;              /* bytes at the start */
         uint64_t kernel_ns;
         unsigned busy_permille; /* the part of the GPU that it uses while it runs alone */
-        uint32_t uid;
+        uint32_t uid, class_number; /* class_number: 0, or the job's own class with this share */
+        struct sched_share share;
         int priority;
         struct phase *phases;
         unsigned n_phases;
