@@ -38,7 +38,8 @@ enum {
 const struct cli_option launch_options[] = {
         [OPTION_NAME] = {"name", CLI_REQUIRED, "NAME", "how status calls the program"},
         [OPTION_GROUP] = {"group", CLI_REQUIRED, "NAME",
-                          "run together with your other programs of this group, or not at all"},
+                          "run together with your other programs of this group, or not at all; "
+                          "none: in no group"},
         [OPTION_PRIORITY] =
                 {"priority", CLI_REQUIRED, "N",
                  "from -20 to 20, higher goes first; above 0 only for the daemon's user"},

@@ -30,6 +30,7 @@ import pages
 import pairs
 import parts
 import pools
+import ranks
 import report
 import report_survives
 import suite
@@ -57,6 +58,7 @@ PAGES = (
     ("h200-mapped", "Host memory mapped for the card, on one H200", mapped.PARTS, mapped),
     ("h200-interrupt", "Ctrl-C while a program waits, on one H200", interrupt.PARTS, interrupt),
     ("h200-pairs", "Pairs of jobs past memory, on one GPU", pairs.PARTS, pairs),
+    ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
     ("h200-devices", "Memory used by other GPUs and devices, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}

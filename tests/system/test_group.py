@@ -1,12 +1,27 @@
-"""Programs of one group (sublet run --group) run together or not at all."""
+"""Programs of one group (sublet run --group), and ranks of one job, run together or not at all."""
 
 import os
+import time
 
 import pytest
 
 from test_drain import start, together_until
 from test_oversubscription import check_contents, fill
-from world import wait_for
+from world import PATIENCE, wait_for
+
+
+# What launchers set in each rank; {rank} and {job} stand for the rank, and for a number that is the job's own.
+LAUNCHERS = {
+    "torchrun": {"RANK": "{rank}", "LOCAL_RANK": "{rank}", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                 "MASTER_PORT": "2950{job}", "TORCHELASTIC_RUN_ID": "none"},
+    "openmpi": {"OMPI_COMM_WORLD_RANK": "{rank}", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "{rank}",
+                "PMIX_NAMESPACE": "prterun-host-123{job}@1"},
+    "slurm": {"SLURM_PROCID": "{rank}", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": "42", "SLURM_STEP_ID": "{job}"},
+}
+
+
+def rank_of(launcher, job, rank):
+    return {name: value.format(job=job, rank=rank) for name, value in LAUNCHERS[launcher].items()}
 
 
 def pair_of(world, job, side, size, gpu=0, **env):
@@ -51,6 +66,55 @@ def test_two_jobs_on_two_gpus_do_not_each_hold_one(make_world, handoffs):
                    lambda: world.handoffs() >= handoffs and all(len(p.events("round")) >= 3 for p in programs),
                    "hand-offs, and rounds of all four", timeout=100)
     assert all(world.check_sums(p) >= 3 for p in programs)
+
+
+def two_jobs(world, launcher, in_order=False, **env):
+    """Starts two jobs with a rank on each of two GPUs. Each job is first on one GPU; in_order: and fills it first."""
+    programs = []
+    for job, side, gpu in ((1, 1, 0), (2, 2, 1), (2, 1, 0), (1, 2, 1)):
+        programs.append(pair_of(world, job, side, 40, gpu, **rank_of(launcher, job, side - 1), **env))
+        if in_order and len(programs) <= 2:
+            programs[-1].await_event("filled")
+    return programs
+
+
+@pytest.mark.freeze("off")
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_ranks_of_a_job_run_together_without_a_name(make_world, launcher):
+    """The launcher's variables tell which programs are one job. Without freezing, they are drained as above."""
+    world = start(make_world(memory="64MiB", gpus=2), unevictable_share="25%", grace="500ms")
+    programs = two_jobs(world, launcher)
+    together_until(world, programs,
+                   lambda: world.handoffs() >= 2 and all(len(p.events("round")) >= 3 for p in programs),
+                   "hand-offs, and rounds of all four", timeout=100)
+    assert all(world.check_sums(p) >= 3 for p in programs)
+
+
+@pytest.mark.freeze("off")
+def test_ranks_told_to_be_in_no_group_wait_for_each_other(make_world):
+    """Each job holds one GPU, and its rank there cannot be drained, because it waits for the other rank."""
+    world = start(make_world(memory="64MiB", gpus=2), unevictable_share="25%", grace="500ms")
+    programs = two_jobs(world, "torchrun", in_order=True, SUBLET_GROUP="none")
+    time.sleep(8 * PATIENCE)
+    assert [len(p.events("round")) for p in programs] == [0, 0, 0, 0], "\n".join(p.report() for p in programs)
+
+
+def test_status_shows_the_group_of_a_job(small):
+    world = start(small)
+    hold = ["hold", "--bytes", "4MiB"]
+    ranks = [world.program(*hold, stdin=-1, **rank_of("slurm", job, rank)) for job, rank in ((1, 0), (1, 1), (2, 0))]
+    named = world.program(*hold, stdin=-1, SUBLET_GROUP="mine", **rank_of("slurm", 1, 0))
+    alone = [world.program(*hold, stdin=-1, SUBLET_GROUP="none", **rank_of("slurm", 1, 0)),
+             world.program(*hold, stdin=-1, **{**rank_of("slurm", 1, 0), "SLURM_STEP_NUM_TASKS": "1"})]
+    for p in (*ranks, named, *alone):
+        p.await_event("filled")
+    wait_for(lambda: len(world.clients()) == 6, 20, "six clients")
+    rows = world.clients()
+    first, second, other = (rows[p.pid]["group"] for p in ranks)
+    assert first == second != other and first.startswith("slurm:") and other.startswith("slurm:"), rows
+    assert rows[named.pid]["group"] == "mine" and all(rows[p.pid]["group"] is None for p in alone), rows
+    for p in (*ranks, named, *alone):
+        p.finish()
 
 
 def test_a_group_may_allocate_what_fits_the_card_together(small):

@@ -84,6 +84,34 @@ static void a_group_is_requested_at_the_start(void **state)
         }
 }
 
+static void a_rank_is_in_the_group_of_its_job_unless_its_user_says_otherwise(void **state)
+{
+        static const struct {
+                const char *text, *prefix;
+        } cases[] = {{"", "slurm:"},
+                     {"none", ""},
+                     {"job 7", "job 7"},
+                     {"a name of more than 31 characters", "slurm:"}};
+        static const char *const rank[][2] = {{"SLURM_STEP_NUM_TASKS", "2"},
+                                              {"SLURM_PROCID", "1"},
+                                              {"SLURM_JOB_ID", "12"},
+                                              {"SLURM_STEP_ID", "0"}};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(rank); i++)
+                assert_int_equal(setenv(rank[i][0], rank[i][1], 1), 0);
+        for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+                const char *group;
+
+                assert_int_equal(setenv("SUBLET_GROUP", cases[i].text, 1), 0);
+                connect_anew();
+                group = said(WIRE_HELLO)->HELLO.group;
+                assert_int_equal(group[0] != '\0', cases[i].prefix[0] != '\0');
+                assert_memory_equal(group, cases[i].prefix, strlen(cases[i].prefix));
+        }
+        for (unsigned i = 0; i < ARRAY_SIZE(rank); i++)
+                assert_int_equal(unsetenv(rank[i][0]), 0);
+}
+
 /* Checks that the next attempt comes after 0.5 to 1.5 times this span. */
 static void assert_tries_after(uint64_t backoff_ns)
 {
@@ -517,6 +545,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 LINK_TEST(a_priority_is_requested_at_the_start),
                 LINK_TEST(a_group_is_requested_at_the_start),
+                LINK_TEST(a_rank_is_in_the_group_of_its_job_unless_its_user_says_otherwise),
                 LINK_TEST(a_lost_daemon_is_sought_at_most_every_second),
                 LINK_TEST(a_daemon_never_seen_is_sought_every_half_minute),
                 LINK_TEST(a_required_daemon_is_sought_every_second),

@@ -1,11 +1,13 @@
-/* agent_hello.c: owns HELLO: who the program is, and what its user asks for it by variables. Must
- * never decide what follows from that. */
+/* agent_hello.c: owns HELLO: who the program is, and what its user and its launcher say of it by
+ * variables. Must never decide what follows from that. */
 #include "preload/agent/agent_state.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/settings.h"
+#include "preload/process/launcher.h"
 #include "preload/process/name.h"
 #include "preload/state/daemon.h"
 
@@ -23,17 +25,21 @@ static int requested_priority(void)
         return 0;
 }
 
-/* Sets the group that the program asks for. An invalid one is ignored, with one warning. */
+/* Sets the group that the program is in: the one that its user names, or else its job. An invalid
+ * name is ignored, with one warning. */
 static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
 {
         const char *text = setting_text(SETTING_GROUP);
 
-        if (!text)
+        if (text && strcmp(text, LAUNCHER_NONE) == 0)
                 return;
-        if (wire_group_is_valid(text))
+        if (text && wire_group_is_valid(text)) {
                 (void)snprintf(ret, WIRE_GROUP_MAX + 1, "%s", text);
-        else
+                return;
+        }
+        if (text)
                 setting_refuse(SETTING_GROUP, text);
+        launcher_group(ret);
 }
 
 void agent_hello(void)
