@@ -18,6 +18,7 @@ endif()
 if(SUBLET_DAEMON)
   configure_file(deploy/subletd.service.in ${CMAKE_BINARY_DIR}/subletd.service @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/subletd.service DESTINATION lib/systemd/system)
+  # A sample, not /etc/sublet/subletd.conf itself: an installation must not overwrite the owner's settings.
 endif()
 # The manual pages are made from the programs' help, so the programs must run here, without a sanitizer's messages.
 if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANITIZE)
@@ -44,7 +45,7 @@ install(FILES python/sublet.py DESTINATION ${CMAKE_INSTALL_DATADIR}/sublet)
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.jsonl" PATTERN "*.svg")
 # Files of the repository that the installed documentation links to, with the same relative paths (tools/check_links.py).
-foreach(linked sim/README.md src/wire/wire_messages.def tests/fuzz/README.md)
+foreach(linked deploy/subletd.conf sim/README.md src/wire/wire_messages.def tests/fuzz/README.md)
   get_filename_component(folder ${linked} DIRECTORY)
   install(FILES ${linked} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

@@ -53,9 +53,22 @@ rows() { # HEADING
                 sed 's/^\(\.B \)--/\1\\-\\-/'
         printf '.SH SETTINGS\n'
         rows Settings
+        printf '.SH CLASSES\n'
+        rows Classes
         printf '.SH ENVIRONMENT\n'
         rows Variables
         printf '.SH EXIT STATUS\n'
         "$subletd" --help | sed -n 's/^Exit status: //p' | escape
-        printf '.SH SEE ALSO\n.BR sublet (1),\n.I %s/docs/operations.md\n' "$documentation"
+        cat <<-END
+		.SH FILES
+		.I /etc/sublet/subletd.conf
+		and
+		.IR /etc/sublet/subletd.conf.d/*.conf :
+		settings of the daemon in /run/sublet;
+		.I $documentation/deploy/subletd.conf
+		is a sample
+		.SH SEE ALSO
+		.BR sublet (1),
+		.I $documentation/docs/configuration.md
+	END
 } >"$folder/subletd.8"

@@ -13,17 +13,19 @@
 #include "base/settings.h"
 #include "daemon/setup/config.h"
 #include "daemon/setup/place.h"
+#include "daemon/setup/sources.h"
 #include "daemon/private.h"
 #include "daemon/state/server.h"
 #include "daemon/server.h"
 
-#define SYSTEM_CONFIG "/etc/sublet/subletd.conf"
-#define SYSTEM_DIR    "/run/sublet"
-#define EXIT_USAGE    2
+#define SYSTEM_DIR "/run/sublet"
+#define EXIT_USAGE 2
 
 struct options {
         struct config config;
+        struct sources sources;
         const char *config_path, *dir, *group, *linger;
+        char resource_config[CONFIG_PATH_MAX];
         bool private, shared, help, version;
         char error[CONFIG_ERROR_MAX];
 };
@@ -49,18 +51,25 @@ static int set_config(struct options *o, const char *value)
 
 static int set_capacity(struct options *o, const char *value)
 {
-        return config_set(&o->config, "capacity", value, o->error);
+        return sources_override(&o->sources, "capacity", value, o->error);
 }
 
 static int set_host_memory(struct options *o, const char *value)
 {
-        return config_set(&o->config, "host_memory", value, o->error);
+        return sources_override(&o->sources, "host_memory", value, o->error);
+}
+
+static int set_resource_config(struct options *o, const char *value)
+{
+        if (!value[0] || sources_absolute(value, o->resource_config) < 0)
+                return -EINVAL;
+        return sources_override(&o->sources, "resource_config", o->resource_config, o->error);
 }
 
 static int set_linger(struct options *o, const char *value)
 {
         o->linger = value;
-        return config_set(&o->config, "linger", value, o->error);
+        return sources_override(&o->sources, "linger", value, o->error);
 }
 
 static int set_private(struct options *o, const char *value)
@@ -99,9 +108,15 @@ static const struct option_row rows[] = {
          "else $XDG_RUNTIME_DIR/sublet or /tmp/sublet-UID)",
          set_dir},
         {"config", "FILE",
-         "settings (" SYSTEM_CONFIG " for the daemon\n"
-         "in " SYSTEM_DIR ", if it exists)",
+         "settings, with those in FILE.d/*.conf over them (else\n" SOURCES_SYSTEM_FILE
+         " for the daemon in " SYSTEM_DIR ";\n"
+         "$XDG_CONFIG_HOME/sublet/subletd.conf for a private one\n"
+         "and for one that is not root's)",
          set_config},
+        {"resource-config", "FILE",
+         "classes: a line with their number, then as many lines\n"
+         "\"ID REQUEST LIMIT GPU_MEM\"",
+         set_resource_config},
         {"capacity", "[GPU=]SIZE",
          "use this much of the card, such as 8GiB or 1=8GiB;\n"
          "GPU is an index or a UUID; may be repeated",
@@ -157,6 +172,10 @@ static void print_help(void)
         (void)printf("\nSettings, one \"key = value\" a line under [daemon] (and what they are "
                      "unless set):\n");
         config_print_help(stdout);
+        (void)printf(
+                "\nClasses, under [class NAME]; those from maximum on also under [default], for "
+                "programs in\nno class:\n");
+        classes_print_help(stdout);
         print_variables();
         (void)printf("\nExit status: 0 stopped, 1 failed or already served, 2 bad usage.\n");
 }
@@ -207,22 +226,17 @@ static int parse_options(struct options *o, int argc, char *argv[])
         return 0;
 }
 
-/* The command line overrides the file, so its options are read twice: first for --config, then over
- * the values of the file. */
-static int load_config(struct options *o, bool system, int argc, char *argv[])
+/* Reads the files, and the options of the command line over them. */
+static int load_config(struct options *o, bool system)
 {
-        int r;
+        enum sources_of whose = o->private || geteuid() != 0 ? SOURCES_USER : SOURCES_NONE;
 
-        config_default(&o->config);
-        if (o->config_path)
-                r = config_load(&o->config, o->config_path, o->error);
-        else if (system && access(SYSTEM_CONFIG, F_OK) == 0)
-                r = config_load(&o->config, SYSTEM_CONFIG, o->error);
-        else
-                r = 0;
-        if (r < 0)
+        o->sources.shared = o->shared;
+        if (sources_choose(&o->sources, o->config_path, system ? SOURCES_SYSTEM : whose, o->error) <
+                    0 ||
+            sources_read(&o->sources, &o->config, o->error) < 0)
                 return usage_error(o->error);
-        return parse_options(o, argc, argv);
+        return 0;
 }
 
 /* Parses a group's number, for groups that have no name on this machine. */
@@ -283,7 +297,7 @@ static int choose_dir(const struct options *o, char dir[static PATHS_DIR_MAX])
         return usage_error(text);
 }
 
-static int serve(const struct options *o, const struct place_options *where)
+static int serve(struct options *o, const struct place_options *where)
 {
         struct place place = PLACE_INIT;
         char error[PLACE_ERROR_MAX];
@@ -296,17 +310,17 @@ static int serve(const struct options *o, const struct place_options *where)
                 (void)fprintf(stderr, "subletd: %s\n", error);
                 return r == -EALREADY ? EXIT_FAILURE : EXIT_USAGE;
         }
-        r = server_run(&o->config, &place, false);
+        r = server_run(&o->config, &o->sources, &place, false);
         if (r >= 0)
                 place_keep(&place, "");
         place_close(&place, true);
         return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static int serve_private(const struct options *o, const struct place_options *where)
+static int serve_private(struct options *o, const struct place_options *where)
 {
         char error[PLACE_ERROR_MAX];
-        int r = private_start(&o->config, where, error);
+        int r = private_start(&o->config, &o->sources, where, error);
 
         if (r == 0)
                 return EXIT_SUCCESS;
@@ -319,10 +333,10 @@ int main(int argc, char *argv[])
         static struct options o;
         struct place_options where = {0};
         char dir[PATHS_DIR_MAX];
+        bool system;
         int r;
 
         log_open("subletd", LOG_LEVEL_WARNING);
-        config_default(&o.config);
         r = parse_options(&o, argc, argv);
         if (r)
                 return r;
@@ -338,12 +352,13 @@ int main(int argc, char *argv[])
         if (o.linger && !o.private)
                 return usage_error("--linger goes with --private");
         r = choose_dir(&o, dir);
-        if (!r)
-                r = load_config(&o, strcmp(dir, SYSTEM_DIR) == 0, argc, argv);
-        if (strcmp(dir, SYSTEM_DIR) == 0 && !o.private)
+        system = strcmp(dir, SYSTEM_DIR) == 0 && !o.private;
+        if (system)
                 o.shared = true;
         if (!r)
                 r = find_group(&o, &where.group);
+        if (!r)
+                r = load_config(&o, system);
         if (r)
                 return r;
         where.dir = dir;

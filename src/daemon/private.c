@@ -32,7 +32,8 @@
 
 /* ---- the worker ---- */
 
-static pid_t start_worker(const struct config *config, struct place *place)
+static pid_t start_worker(const struct config *config, const struct sources *sources,
+                          struct place *place)
 {
         pid_t parent = getpid(), pid = fork();
         int r;
@@ -43,7 +44,7 @@ static pid_t start_worker(const struct config *config, struct place *place)
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
                 _exit(SERVER_STOPPED);
-        r = server_run(config, place, true);
+        r = server_run(config, sources, place, true);
         exit(r < 0 ? EXIT_FAILURE : r);
 }
 
@@ -52,8 +53,8 @@ static bool is_order_to_leave(int sig)
         return sig == SIGTERM || sig == SIGINT || sig == SIGQUIT;
 }
 
-/* Waits for the worker's end. A signal to leave is passed on to the worker. Returns the wait
- * status. */
+/* Waits for the worker's end. A signal to leave, or to read the settings again, is passed on to the
+ * worker. Returns the wait status. */
 static int await_worker(pid_t worker, const sigset_t *signals)
 {
         int status = 0;
@@ -63,6 +64,8 @@ static int await_worker(pid_t worker, const sigset_t *signals)
 
                 if (is_order_to_leave(sig))
                         (void)kill(worker, SIGTERM);
+                else if (sig == SIGHUP)
+                        (void)kill(worker, SIGHUP);
                 if (waitpid(worker, &status, WNOHANG) == worker)
                         return status;
         }
@@ -85,7 +88,21 @@ static bool pause_for(uint64_t ns, const sigset_t *signals)
         return is_order_to_leave(sig);
 }
 
-static void supervise(const struct config *config, struct place *place)
+/* Reads the settings for the next worker. After an error the last good ones stay. */
+static void read_again(struct config *config, const struct sources *sources)
+{
+        char error[CONFIG_ERROR_MAX];
+        struct config next;
+
+        if (sources_read(sources, &next, error) < 0) {
+                log_error("%s; the next worker has the settings of the one before", error);
+                return;
+        }
+        config_free(config);
+        *config = next;
+}
+
+static void supervise(struct config *config, const struct sources *sources, struct place *place)
 {
         unsigned failures = 0;
         sigset_t signals;
@@ -93,7 +110,7 @@ static void supervise(const struct config *config, struct place *place)
         (void)sigprocmask(SIG_BLOCK, NULL, &signals); /* sigwaitinfo() takes only blocked signals */
         for (;;) {
                 uint64_t started = clock_now_ns(), wait_ns;
-                pid_t worker = start_worker(config, place);
+                pid_t worker = start_worker(config, sources, place);
                 int status;
 
                 if (worker < 0) {
@@ -106,6 +123,7 @@ static void supervise(const struct config *config, struct place *place)
                 if (WIFEXITED(status) && WEXITSTATUS(status) == SERVER_LONELY) {
                         if (!somebody_waits(place))
                                 return;
+                        read_again(config, sources);
                         continue;
                 }
                 if (WIFSIGNALED(status))
@@ -121,6 +139,7 @@ static void supervise(const struct config *config, struct place *place)
                 wait_ns = failures == 1 ? 0 : MIN(50 * NSEC_PER_MSEC << failures, BACKOFF_MAX_NS);
                 if (pause_for(wait_ns, &signals))
                         return;
+                read_again(config, sources);
         }
 }
 
@@ -203,8 +222,8 @@ static int open_or_find(const struct place_options *o, struct place *ret,
         }
 }
 
-int private_start(const struct config *config, const struct place_options *o,
-                  char error[static PLACE_ERROR_MAX])
+int private_start(struct config *config, const struct sources *sources,
+                  const struct place_options *o, char error[static PLACE_ERROR_MAX])
 {
         struct place place = PLACE_INIT;
         int ready[2];
@@ -241,7 +260,7 @@ int private_start(const struct config *config, const struct place_options *o,
                 (void)!chdir("/"); /* so that no mount stays busy; but a relative name must keep its
                                       meaning */
         log_open("subletd", LOG_LEVEL_INFO);
-        supervise(config, &place);
+        supervise(config, sources, &place);
         place_keep(&place, "");
         place_close(&place, true);
         exit(EXIT_SUCCESS);

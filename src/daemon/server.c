@@ -30,6 +30,7 @@
 #include "daemon/net/looks.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/orders/control.h"
+#include "daemon/orders/reload.h"
 #include "daemon/net/client.h"
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
@@ -215,10 +216,19 @@ static int on_leave(sd_event_source *src, const struct signalfd_siginfo *si, voi
         return 0;
 }
 
+static int on_reload(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
+{
+        char error[CONFIG_ERROR_MAX];
+        struct reload done;
+
+        if (server_reload(userdata, &done, error) < 0)
+                log_error("the settings stay as they are: %s", error);
+        return 0;
+}
+
 static int on_needless(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
 {
-        log_info("signal %u: nothing is read again; restart the daemon for new settings",
-                 si->ssi_signo);
+        log_info("signal %u: it means nothing; SIGHUP reads the settings again", si->ssi_signo);
         return 0;
 }
 
@@ -226,7 +236,7 @@ static const struct caught {
         int signal;
         sd_event_signal_handler_t handler;
 } caught[] = {
-        {SIGTERM, on_leave},    {SIGINT, on_leave},     {SIGQUIT, on_leave}, {SIGHUP, on_needless},
+        {SIGTERM, on_leave},    {SIGINT, on_leave},     {SIGQUIT, on_leave}, {SIGHUP, on_reload},
         {SIGUSR1, on_needless}, {SIGUSR2, on_needless}, {SIGCHLD, on_child},
 };
 
@@ -315,14 +325,19 @@ static void recall_settings(const struct server *s, struct sched_config *sc)
 {
         _cleanup_fclose_ FILE *file = place_kept(s->place);
         char error[CONFIG_ERROR_MAX];
-        struct config c = *s->config;
+        struct config c;
 
         if (!file)
                 return;
-        if (config_read(&c, file, "what an earlier daemon kept", error) < 0)
+        config_default(&c);
+        c.sched = *sc;
+        if (config_read(&c, file, "what an earlier daemon kept", error) < 0) {
                 log_info("%s", error);
-        sc->mode = c.sched.mode;
-        sc->quantum_ns = c.sched.quantum_ns;
+        } else {
+                sc->mode = c.sched.mode;
+                sc->quantum_ns = c.sched.quantum_ns;
+        }
+        config_free(&c);
         log_info("an earlier daemon's mode and quantum hold: %s, %llu ms",
                  sched_mode_name(sc->mode), (unsigned long long)(sc->quantum_ns / NSEC_PER_MSEC));
 }
@@ -392,16 +407,20 @@ static void server_close(struct server *s)
         users_free(s->users);
         free(s->by_slot);
         sched_free(s->sched);
+        config_free(&s->settings);
 }
 
-int server_run(const struct config *config, struct place *place, bool linger)
+int server_run(const struct config *config, const struct sources *sources, struct place *place,
+               bool linger)
 {
         struct server *s = calloc(1, sizeof(*s));
         int r;
 
         if (!s)
                 return -ENOMEM;
-        s->config = config;
+        s->settings = *config;
+        s->config = &s->settings;
+        s->sources = sources;
         s->place = place;
         s->linger = linger;
         r = server_open(s);

@@ -5,10 +5,13 @@
 
 struct config;
 struct place;
+struct sources;
 
-/* Serves until told to stop; place's sockets listen already. linger: end some time after the last
- * client. Returns an enum server_end, or -errno. */
-int server_run(const struct config *config, struct place *place, bool linger);
+/* Serves until told to stop; place's sockets listen already. Takes over what config owns; sources:
+ * where a reload reads it again. linger: end some time after the last client. Returns an enum
+ * server_end, or -errno. */
+int server_run(const struct config *config, const struct sources *sources, struct place *place,
+               bool linger);
 
 /* Blocks the signals that the loop handles: from here on none of them ends the process before its
  * sockets are removed. */

@@ -568,6 +568,8 @@ void ledger_set_unevictable_measured(struct sched *s, struct client *c, unsigned
 #define ALL_GPUS UINT32_MAX
 void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus);
 void touch_end(struct sched *s, struct sched_actions *out);
+/* Clamps settings to values for which the arithmetic is defined. */
+void config_clamp(struct sched_config *c);
 
 /* ---- holder.c ---- */
 struct holder *holder_new(struct sched *s, unsigned slot, const struct sched_origin *origin);

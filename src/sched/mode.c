@@ -1,5 +1,5 @@
-/* mode.c: owns the change of the mode, and what mode off demands of the memory. Must never make
- * anybody give way. */
+/* mode.c: owns the changes of settings while clients run, and what mode off demands of the memory.
+ * Must never make anybody give way. */
 #include <errno.h>
 
 #include "sched/internal.h"
@@ -62,4 +62,20 @@ int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
         s->config.mode = mode;
         touch_end(s, out);
         return 0;
+}
+
+void sched_set_config(struct sched *s, const struct sched_config *c, uint64_t now_ns,
+                      struct sched_actions *out)
+{
+        touch_begin(s, now_ns, ALL_GPUS);
+        s->config.quantum_ns = c->quantum_ns;
+        s->config.quantum_min_ns = c->quantum_min_ns;
+        s->config.quantum_max_ns = c->quantum_max_ns;
+        s->config.handoff_permille = c->handoff_permille;
+        s->config.floor_permille = c->floor_permille;
+        s->config.grace_ns = c->grace_ns;
+        s->config.patience_ns = c->patience_ns;
+        s->config.idle_release_ns = c->idle_release_ns;
+        config_clamp(&s->config);
+        touch_end(s, out);
 }

@@ -25,7 +25,7 @@ void sched_config_default(struct sched_config *c)
 }
 
 /* A person wrote the settings, so clamp them to values for which the arithmetic is defined. */
-static void config_clamp(struct sched_config *c)
+void config_clamp(struct sched_config *c)
 {
         const uint64_t day = 24 * 3600 * NSEC_PER_SEC;
 

@@ -308,6 +308,11 @@ int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
 void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
                        struct sched_actions *out);
 
+/* Sets what may change while clients run: the quanta, handoff_permille, floor_permille, grace_ns,
+ * patience_ns and idle_release_ns. */
+void sched_set_config(struct sched *s, const struct sched_config *c, uint64_t now_ns,
+                      struct sched_actions *out);
+
 /* ---- looking ---- */
 
 struct sched_gpu_view {

@@ -10,6 +10,7 @@ from world import ROOT
 
 MESSAGES = pathlib.Path(ROOT, "docs", "messages.md")
 SETTINGS = pathlib.Path(ROOT, "docs", "operations.md")
+CONFIGURATION = pathlib.Path(ROOT, "docs", "configuration.md")
 MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; test builds alone have the other two
 
 # The calls that print messages: folders, and the text from the call to its message.
@@ -19,6 +20,7 @@ SOURCES = (
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
+    ("src/daemon/orders/reload.c", r"snprintf\(error, CONFIG_ERROR_MAX,\s*"),
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
     ("src/cli", r"cli_fail\(CLI_(?:OK|FAILED|NO_\w+),\s*"),
@@ -80,11 +82,12 @@ def test_every_message_is_explained():
 def test_every_setting_is_explained():
     """Settings are keys of the configuration and variables of the environment."""
     page = SETTINGS.read_text()
-    keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/setup/config.c").read_text(), re.M)
+    keys = [key for name in ("config.c", "classes.c")
+            for key in re.findall(r'^        \{"(\w+)", \w+,', pathlib.Path(ROOT, "src/daemon/setup", name).read_text(), re.M)]
     table = pathlib.Path(ROOT, "src/base/settings.def").read_text()
     variables = {"SUBLET_" + name: readers for name, readers in re.findall(r'^SETTING\((\w+), "([^"]+)"', table, re.M)}
-    assert len(keys) > 10 and len(variables) > 5
-    assert not [k for k in keys if f"`{k}`" not in page]
+    assert len(keys) > 30 and len(variables) > 5
+    assert not [k for k in keys if f"`{k}`" not in CONFIGURATION.read_text()]
     assert not [v for v, readers in variables.items() if "test builds" not in readers and f"`{v}" not in page]
     assert not set(re.findall(r"`(SUBLET_\w+)", page)) - set(variables), "no such variable"
 

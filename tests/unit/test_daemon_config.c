@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/setup/config.h"
+#include "daemon/setup/sources.h"
 
 static void every_key_takes_what_its_help_says(void **state)
 {
@@ -119,6 +120,7 @@ static void the_last_capacity_that_matches_a_gpu_counts(void **state)
 static int load(const char *text, struct config *c, char error[static CONFIG_ERROR_MAX],
                 char ret_path[static 64])
 {
+        struct sources s = {0};
         int fd, r;
 
         (void)snprintf(ret_path, 64, "/tmp/sublet-config-XXXXXX");
@@ -126,7 +128,9 @@ static int load(const char *text, struct config *c, char error[static CONFIG_ERR
         assert_true(fd >= 0);
         assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
         assert_int_equal(close(fd), 0);
-        r = config_load(c, ret_path, error);
+        r = sources_choose(&s, ret_path, SOURCES_NONE, error);
+        if (r == 0)
+                r = sources_read(&s, c, error);
         assert_int_equal(unlink(ret_path), 0);
         return r;
 }
@@ -142,7 +146,9 @@ static void a_file_is_read_whole(void **state)
                          0);
         assert_int_equal(c.sched.quantum_ns, 3 * NSEC_PER_SEC);
         assert_int_equal(c.host_memory_bytes, GIB);
+        config_free(&c);
         assert_int_equal(load("", &c, error, path), 0);
+        config_free(&c);
 }
 
 static void an_empty_range_is_refused(void **state)
@@ -196,8 +202,10 @@ static void a_missing_file_is_an_error(void **state)
         char error[CONFIG_ERROR_MAX];
         struct config c;
 
-        config_default(&c);
-        assert_int_equal(config_load(&c, "/no/such/file", error), -ENOENT);
+        struct sources s = {0};
+
+        assert_int_equal(sources_choose(&s, "/no/such/file", SOURCES_NONE, error), 0);
+        assert_int_equal(sources_read(&s, &c, error), -ENOENT);
         assert_non_null(strstr(error, "/no/such/file"));
 }
 

@@ -148,13 +148,20 @@ static void tell_most(struct client *c)
         struct wire_message m = {.header = {WIRE_FREEZE, WIRE_NO_GPU, 0},
                                  .FREEZE.mode = c->server->config->freeze};
 
-        if (m.FREEZE.mode != WIRE_FREEZE_MOVE)
-                client_send(c, &m);
+        client_send(c, &m);
+}
+
+void pause_most_changed(struct server *s)
+{
+        for (struct client *c = s->clients; c; c = c->next)
+                if (is_connected(c))
+                        tell_most(c);
 }
 
 void pause_greeted(struct client *c)
 {
-        tell_most(c);
+        if (c->server->config->freeze != WIRE_FREEZE_MOVE)
+                tell_most(c);
         if (c->former)
                 c->pause = (struct client_pause){.ordered = c->former->pause.ordered,
                                                  .known = c->former->pause.known};

@@ -20,6 +20,9 @@ struct wire_message;
 int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
               struct client **ret_client);
 
+/* Tells all programs the strongest freeze mode that they may use now. */
+void pause_most_changed(struct server *s);
+
 /* ---- called by session.c ---- */
 int pause_frozen(struct client *c, const struct wire_message *m); /* after FROZEN */
 void pause_greeted(struct client *c);                             /* after HELLO */

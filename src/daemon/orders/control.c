@@ -26,6 +26,7 @@
 #include "daemon/ledger/pause.h"
 #include "daemon/people/peer.h"
 #include "daemon/ledger/event.h"
+#include "daemon/orders/reload.h"
 #include "daemon/orders/status.h"
 
 #define ORDER_MAX       4096
@@ -65,78 +66,37 @@ static json_t *order_status(struct server *s, json_t *order, const struct peer *
         return status_json(s, peer);
 }
 
-static int set_mode(struct server *s, const struct config *c)
-{
-        int r;
-
-        event_begin(s);
-        r = sched_set_mode(s->sched, c->sched.mode, clock_now_ns(), &s->actions);
-        event_end(s);
-        if (r == 0)
-                s->mode = c->sched.mode;
-        return r;
-}
-
-static int set_quantum(struct server *s, const struct config *c)
-{
-        event_begin(s);
-        sched_set_quantum(s->sched, c->sched.quantum_ns, clock_now_ns(), &s->actions);
-        event_end(s);
-        s->quantum_ns = c->sched.quantum_ns;
-        return 0;
-}
-
-static const struct setting {
-        const char *key; /* key of the configuration, whose parser reads the value */
-        int (*apply)(struct server *s, const struct config *c);
-} settings[] = {
-        {"mode", set_mode},
-        {"quantum", set_quantum},
-};
-
-/* Keeps the settings that differ from the configuration, for the next daemon should this one
- * crash. */
-static void keep_settings(const struct server *s)
-{
-        const struct sched_config *unless_set = &s->config->sched;
-        char mode[32] = "", quantum[48] = "", text[96] = "";
-
-        if (s->mode != unless_set->mode)
-                (void)snprintf(mode, sizeof(mode), "mode = %s\n", sched_mode_name(s->mode));
-        if (s->quantum_ns != unless_set->quantum_ns && s->quantum_ns)
-                (void)snprintf(quantum, sizeof(quantum), "quantum = %lluns\n",
-                               (unsigned long long)s->quantum_ns);
-        else if (s->quantum_ns != unless_set->quantum_ns)
-                (void)snprintf(quantum, sizeof(quantum), "quantum = auto\n");
-        if (mode[0] || quantum[0])
-                (void)snprintf(text, sizeof(text), "[daemon]\n%s%s", mode, quantum);
-        place_keep(s->place, text);
-}
-
 static json_t *order_set(struct server *s, json_t *order, const struct peer *peer)
 {
-        struct config c = *s->config;
+        static const char *const may_be_set[] = {"mode", "quantum"};
         char error[CONFIG_ERROR_MAX];
 
-        for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
-                json_t *value = json_object_get(order, settings[i].key);
-                int r;
+        for (size_t i = 0; i < ARRAY_SIZE(may_be_set); i++) {
+                json_t *value = json_object_get(order, may_be_set[i]);
 
                 if (!value)
                         continue;
                 if (!json_is_string(value))
                         return answer_error("the value of a setting is a text");
-                if (config_set(&c, settings[i].key, json_string_value(value), error) < 0)
+                if (reload_set(s, may_be_set[i], json_string_value(value), error) < 0)
                         return answer_error("%s", error);
-                r = settings[i].apply(s, &c);
-                if (r == -EBUSY)
-                        return answer_error("mode off has to wait: memory of a client is evicted");
-                if (r < 0)
-                        return answer_error("%s", strerror(-r));
-                keep_settings(s);
                 return json_object();
         }
         return answer_error("set what? mode and quantum can be set");
+}
+
+static json_t *order_reload(struct server *s, json_t *order, const struct peer *peer)
+{
+        char error[CONFIG_ERROR_MAX];
+        struct reload done;
+        json_t *restart;
+
+        if (server_reload(s, &done, error) < 0)
+                return answer_error("%s", error);
+        restart = json_array();
+        for (unsigned i = 0; i < done.n_at_start; i++)
+                (void)json_array_append_new(restart, json_string(done.at_start[i]));
+        return json_pack("{s:i, s:o}", "classes", (int)s->config->classes.n, "restart", restart);
 }
 
 static json_t *order_stop(struct server *s, json_t *order, const struct peer *peer)
@@ -194,9 +154,9 @@ static const struct order {
         json_t *(*carry_out)(struct server *s, json_t *order, const struct peer *peer);
         bool public; /* harms no other user, so everybody who can connect may give it */
 } orders[] = {
-        {"status", order_status, true}, {"pause", order_pause, true},
-        {"resume", order_resume, true}, {"set", order_set, false},
-        {"stop", order_stop, false},
+        {"status", order_status, true},  {"pause", order_pause, true},
+        {"resume", order_resume, true},  {"set", order_set, false},
+        {"reload", order_reload, false}, {"stop", order_stop, false},
 };
 
 /* Returns why the peer may not give this order; NULL: it may. */

@@ -1,160 +1,34 @@
-/* config.c: owns the table of settings, how each is read, and the defaults. Must never apply a
+/* config.c: owns the table of settings, the defaults, and how a file is read. Must never apply a
  * value that it does not fully understand: an unknown key or a malformed value is an error with
  * file and line. */
 #include "daemon/setup/config.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
 
 #include <ini.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
 
-#define QUANTUM_LEAST NSEC_PER_MSEC /* shorter than any drain */
-#define QUANTUM_MOST  (3600 * NSEC_PER_SEC)
+/* ---- the kinds of values that only [daemon] has ---- */
 
-struct key {
-        const char *name;
-        int (*parse)(struct config *c, size_t offset, const char *text);
-        size_t offset;
-        const char *kind;     /* the KIND in the message 'malformed KIND "text"' */
-        const char *example;  /* an example of a good value */
-        const char *fallback; /* the default, as text for people */
-        const char *help;
-};
-
-static void *field(struct config *c, size_t offset)
+static int parse_freeze(void *field, const char *text)
 {
-        return (char *)c + offset;
+        return wire_parse_freeze(text, field);
 }
 
-/* ---- the kinds of values ---- */
-
-static int parse_size(struct config *c, size_t offset, const char *text)
+static int parse_mode(void *field, const char *text)
 {
-        return units_parse_size(text, field(c, offset));
-}
-
-static int parse_duration(struct config *c, size_t offset, const char *text)
-{
-        return units_parse_duration(text, field(c, offset));
-}
-
-static int parse_quantum(struct config *c, size_t offset, const char *text)
-{
-        uint64_t ns;
-        int r = units_parse_duration(text, &ns);
-
-        if (r < 0 || ns < QUANTUM_LEAST || ns > QUANTUM_MOST)
-                return -EINVAL;
-        *(uint64_t *)field(c, offset) = ns;
-        return 0;
-}
-
-/* "auto" is 0 in sched_config. */
-static bool take_auto(struct config *c, size_t offset, const char *text)
-{
-        if (strcmp(text, "auto") != 0)
-                return false;
-        *(uint64_t *)field(c, offset) = 0;
-        return true;
-}
-
-static int parse_quantum_or_auto(struct config *c, size_t offset, const char *text)
-{
-        return take_auto(c, offset, text) ? 0 : parse_quantum(c, offset, text);
-}
-
-/* A duration of zero is an error: it would mean "auto". */
-static int parse_duration_or_auto(struct config *c, size_t offset, const char *text)
-{
-        uint64_t ns;
-        int r;
-
-        if (take_auto(c, offset, text))
-                return 0;
-        r = units_parse_duration(text, &ns);
-        if (r == 0 && ns == 0)
-                r = -EINVAL;
-        if (r == 0)
-                *(uint64_t *)field(c, offset) = ns;
-        return r;
-}
-
-static int parse_number(struct config *c, size_t offset, const char *text)
-{
-        char *end;
-        unsigned long v;
-
-        if (!isdigit((unsigned char)text[0]))
-                return -EINVAL;
-        errno = 0;
-        v = strtoul(text, &end, 10);
-        if (errno || *end || v == 0 || v > 1000000)
-                return -EINVAL;
-        *(unsigned *)field(c, offset) = (unsigned)v;
-        return 0;
-}
-
-/* Parses "5%" or "2.5%" into thousandths. */
-static int parse_percent_up_to(double most, struct config *c, size_t offset, const char *text)
-{
-        char *end;
-        double v;
-
-        if (!isdigit((unsigned char)text[0]))
-                return -EINVAL;
-        v = strtod(text, &end);
-        if (strcmp(end, "%") != 0 || !(v >= 0.1 && v <= most))
-                return -EINVAL;
-        *(unsigned *)field(c, offset) = (unsigned)(v * 10 + 0.5);
-        return 0;
-}
-
-/* Parses a share of at most 90 %: 100 % would leave nothing. */
-static int parse_percent(struct config *c, size_t offset, const char *text)
-{
-        return parse_percent_up_to(90, c, offset, text);
-}
-
-static int parse_half(struct config *c, size_t offset, const char *text)
-{
-        return parse_percent_up_to(50, c, offset, text);
-}
-
-static int parse_part(struct config *c, size_t offset, const char *text)
-{
-        return parse_percent_up_to(100, c, offset, text);
-}
-
-static int parse_bool(struct config *c, size_t offset, const char *text)
-{
-        bool yes = strcmp(text, "yes") == 0;
-
-        if (!yes && strcmp(text, "no") != 0)
-                return -EINVAL;
-        *(bool *)field(c, offset) = yes;
-        return 0;
-}
-
-static int parse_freeze(struct config *c, size_t offset, const char *text)
-{
-        return wire_parse_freeze(text, field(c, offset));
-}
-
-static int parse_mode(struct config *c, size_t offset, const char *text)
-{
-        return sched_mode_parse(text, field(c, offset));
+        return sched_mode_parse(text, field);
 }
 
 /* Parses SIZE or GPU=SIZE; the setting may be given several times. */
-static int parse_capacity(struct config *c, size_t offset, const char *text)
+static int parse_capacity(void *field, const char *text)
 {
+        struct config *c = (void *)((char *)field - offsetof(struct config, capacities));
         struct config_capacity *entry;
         const char *size = strchr(text, '=');
         uint64_t bytes;
@@ -176,53 +50,70 @@ static int parse_capacity(struct config *c, size_t offset, const char *text)
         return 0;
 }
 
-#define AT(member) offsetof(struct config, member)
-#define SIZES      "such as 512MiB or 1.5GiB"
-#define DURATIONS  "such as 250ms, 5s or 2min"
-#define QUANTA     DURATIONS ", from 1ms to 1h"
-#define MOST       "from 0.1% to 90%"
-#define HALF       "from 0.1% to 50%"
-#define ALL        "from 0.1% to 100%"
+/* An absolute path, because a private daemon changes its folder. */
+static int parse_path(void *field, const char *text)
+{
+        if (text[0] != '/' || strlen(text) >= CONFIG_PATH_MAX)
+                return -EINVAL;
+        (void)snprintf(field, CONFIG_PATH_MAX, "%s", text);
+        return 0;
+}
 
-static const struct key keys[] = {
+#define AT(member) offsetof(struct config, member), sizeof(((struct config *)0)->member)
+#define CAPACITIES                                                                   \
+        offsetof(struct config, capacities), offsetof(struct config, n_capacities) + \
+                                                     sizeof(unsigned) -              \
+                                                     offsetof(struct config, capacities)
+#define MOST "from 0.1% to 90%"
+#define HALF "from 0.1% to 50%"
+#define ALL  "from 0.1% to 100%"
+
+static const struct value_key keys[] = {
         {"mode", parse_mode, AT(sched.mode), "mode", "auto, exclusive or off", "auto",
-         "how the GPU is shared"},
-        {"quantum", parse_quantum_or_auto, AT(sched.quantum_ns), "quantum", "auto, or " QUANTA,
-         "auto", "how long a lease is safe from equals"},
-        {"quantum_min", parse_quantum, AT(sched.quantum_min_ns), "duration", QUANTA, "200ms",
-         "the shortest quantum that auto chooses"},
-        {"quantum_max", parse_quantum, AT(sched.quantum_max_ns), "duration", QUANTA, "60s",
-         "the longest quantum that auto chooses"},
-        {"handoff_share", parse_percent, AT(sched.handoff_permille), "share", MOST, "5%",
-         "auto: the share of the time that hand-offs may cost"},
-        {"priority_floor", parse_half, AT(sched.floor_permille), "share", HALF, "5%",
-         "the share of the time for clients of lower priorities"},
-        {"grace", parse_duration, AT(sched.grace_ns), "duration", DURATIONS, "5s",
-         "how long a client may take to give way before it is overdue"},
-        {"patience", parse_duration, AT(sched.patience_ns), "duration", DURATIONS, "2s",
-         "how long a drain may go without progress, the first time"},
-        {"idle_release", parse_duration_or_auto, AT(sched.idle_release_ns), "duration",
-         "auto, or " DURATIONS, "auto", "how long a client is idle before it gives way"},
-        {"unevictable_share", parse_percent, AT(sched.unevictable_permille), "share", MOST, "5%",
-         "the share of the card kept for contexts and the like"},
-        {"capacity", parse_capacity, 0, "size", SIZES ", or GPU=SIZE with an index or a UUID",
-         "what the driver says", "bytes of the card to use"},
-        {"host_memory", parse_size, AT(host_memory_bytes), "size", SIZES,
-         "half of the machine's memory", "host memory that may be promised to clients"},
-        {"clients_max", parse_number, AT(sched.clients_max), "number", "from 1 to 1000000", "1024",
-         "processes served at the same time"},
-        {"connections_per_user", parse_number, AT(connections_per_user), "number",
-         "from 1 to 1000000", "256", "connections of one user"},
-        {"unevictable_per_user", parse_part, AT(unevictable_per_user_permille), "share", ALL, "25%",
-         "the share of a card that one user may hold in contexts and the like"},
-        {"host_memory_per_user", parse_part, AT(host_per_user_permille), "share", ALL, "50%",
-         "the share of the host memory that one user may be promised"},
-        {"linger", parse_duration, AT(linger_ns), "duration", DURATIONS, "30s",
-         "a private daemon leaves this long after its last client"},
+         "how the GPU is shared", VALUE_AT_ONCE},
+        {"quantum", value_quantum_or_auto, AT(sched.quantum_ns), "quantum",
+         "auto, or " VALUE_QUANTA, "auto", "how long a lease is safe from equals", VALUE_AT_ONCE},
+        {"quantum_min", value_quantum, AT(sched.quantum_min_ns), "duration", VALUE_QUANTA, "200ms",
+         "the shortest quantum that auto chooses", VALUE_AT_ONCE},
+        {"quantum_max", value_quantum, AT(sched.quantum_max_ns), "duration", VALUE_QUANTA, "60s",
+         "the longest quantum that auto chooses", VALUE_AT_ONCE},
+        {"handoff_share", value_percent_90, AT(sched.handoff_permille), "share", MOST, "5%",
+         "auto: the share of the time that hand-offs may cost", VALUE_AT_ONCE},
+        {"priority_floor", value_percent_50, AT(sched.floor_permille), "share", HALF, "5%",
+         "the share of the time for clients of lower priorities", VALUE_AT_ONCE},
+        {"grace", value_duration, AT(sched.grace_ns), "duration", VALUE_DURATIONS, "5s",
+         "how long a client may take to give way before it is overdue", VALUE_AT_ONCE},
+        {"patience", value_duration, AT(sched.patience_ns), "duration", VALUE_DURATIONS, "2s",
+         "how long a drain may go without progress, the first time", VALUE_AT_ONCE},
+        {"idle_release", value_duration_or_auto, AT(sched.idle_release_ns), "duration",
+         "auto, or " VALUE_DURATIONS, "auto", "how long a client is idle before it gives way",
+         VALUE_AT_ONCE},
+        {"unevictable_share", value_percent_90, AT(sched.unevictable_permille), "share", MOST, "5%",
+         "the share of the card kept for contexts and the like", VALUE_AT_START},
+        {"capacity", parse_capacity, CAPACITIES, "size",
+         VALUE_SIZES ", or GPU=SIZE with an index or a UUID", "what the driver says",
+         "bytes of the card to use", VALUE_AT_START},
+        {"host_memory", value_size, AT(host_memory_bytes), "size", VALUE_SIZES,
+         "half of the machine's memory", "host memory that may be promised to clients",
+         VALUE_AT_START},
+        {"clients_max", value_number, AT(sched.clients_max), "number", "from 1 to 1000000", "1024",
+         "processes served at the same time", VALUE_AT_START},
+        {"connections_per_user", value_number, AT(connections_per_user), "number",
+         "from 1 to 1000000", "256", "connections of one user", VALUE_AT_START},
+        {"unevictable_per_user", value_percent_100, AT(unevictable_per_user_permille), "share", ALL,
+         "25%", "the share of a card that one user may hold in contexts and the like",
+         VALUE_AT_ONCE},
+        {"host_memory_per_user", value_percent_100, AT(host_per_user_permille), "share", ALL, "50%",
+         "the share of the host memory that one user may be promised", VALUE_AT_ONCE},
+        {"linger", value_duration, AT(linger_ns), "duration", VALUE_DURATIONS, "30s",
+         "a private daemon leaves this long after its last client", VALUE_AT_ONCE},
         {"freeze", parse_freeze, AT(freeze), "mode", "off, park or move", "move",
-         "the most that programs may be frozen for: park to be paused, move to give way, too"},
-        {"kill_overdue", parse_bool, AT(kill_overdue), "answer", "yes or no", "no",
-         "kill a client that does not give way within its grace"},
+         "the most that programs may be frozen for: park to be paused, move to give way, too",
+         VALUE_AT_ONCE},
+        {"kill_overdue", value_bool, AT(kill_overdue), "answer", "yes or no", "no",
+         "kill a client that does not give way within its grace", VALUE_AT_ONCE},
+        {"resource_config", parse_path, AT(resource_config), "path", "an absolute path", "none",
+         "a file with one line \"ID REQUEST LIMIT GPU_MEM\" a class", VALUE_AT_ONCE},
 };
 
 void config_default(struct config *c)
@@ -235,90 +126,144 @@ void config_default(struct config *c)
         c->host_per_user_permille = 500;
         c->linger_ns = 30 * NSEC_PER_SEC;
         c->freeze = WIRE_FREEZE_MOVE;
+        classes_init(&c->classes);
+}
+
+void config_free(struct config *c)
+{
+        classes_free(&c->classes);
 }
 
 int config_set(struct config *c, const char *key, const char *value,
                char error[static CONFIG_ERROR_MAX])
 {
-        for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-                const struct key *k = &keys[i];
-                int r;
-
-                if (strcmp(k->name, key) != 0)
-                        continue;
-                r = k->parse(c, k->offset, value);
-                if (r == -ERANGE)
-                        (void)snprintf(error, CONFIG_ERROR_MAX, "%s \"%.200s\" is too large",
-                                       k->kind, value);
-                else if (r == -E2BIG)
-                        (void)snprintf(error, CONFIG_ERROR_MAX, "%s is set more than %d times", key,
-                                       CONFIG_CAPACITIES);
-                else if (r < 0)
-                        (void)snprintf(error, CONFIG_ERROR_MAX, "malformed %s \"%.200s\": write %s",
-                                       k->kind, value, k->example);
-                return r < 0 ? -EINVAL : 0;
-        }
-        (void)snprintf(error, CONFIG_ERROR_MAX, "unknown key \"%.200s\"", key);
-        return -ENOENT;
+        return values_set(keys, ARRAY_SIZE(keys), c, key, value, false, error);
 }
 
-/* ---- the file ---- */
+void config_keep_at_start(struct config *to, const struct config *from,
+                          void (*differs)(const char *key, void *user), void *user)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+                char *mine = (char *)to + keys[i].offset;
+                const char *theirs = (const char *)from + keys[i].offset;
+
+                if (!keys[i].at_start || memcmp(mine, theirs, keys[i].size) == 0)
+                        continue;
+                differs(keys[i].name, user);
+                memcpy(mine, theirs, keys[i].size);
+        }
+}
+
+/* ---- the files ---- */
+
+#define CLASS_SECTION "class "
 
 struct reading {
         struct config *config;
         FILE *file;
+        const char *name;    /* of the file, as classes keep it */
+        struct class *class; /* the class whose section is being read, if `section` names it */
+        char section[64];
         int line;       /* the line that is being read */
+        bool continued; /* the line begins with a blank: it goes on with the key before it */
         int error_line; /* line of the first error; 0: there is none */
         char error[CONFIG_ERROR_MAX];
 };
 
-/* Counts the lines, because libinih as packaged does not tell its handler the line. */
+static int fail(struct reading *r)
+{
+        if (!r->error_line)
+                r->error_line = r->line;
+        return 0;
+}
+
+/* Counts the lines, because libinih as packaged does not tell its handler the line. It would also
+ * take the rest of a long line for a line of its own. */
 static char *read_line(char *buf, int size, void *stream)
 {
         struct reading *r = stream;
+        char *line = fgets(buf, size, r->file);
 
         r->line++;
-        return fgets(buf, size, r->file);
+        if (!line)
+                return NULL;
+        r->continued = line[0] == ' ' || line[0] == '\t';
+        if (strlen(line) == (size_t)size - 1 && line[size - 2] != '\n' && !r->error_line) {
+                (void)snprintf(r->error, sizeof(r->error),
+                               "the line has more than %d characters: a list may go on in the "
+                               "next line, behind a blank",
+                               size - 2);
+                (void)fail(r);
+        }
+        return line;
 }
 
-static int on_pair(void *user, const char *section, const char *name, const char *value)
+static int enter_section(struct reading *r, const char *section)
+{
+        const char *name = section + strlen(CLASS_SECTION);
+
+        if (strncmp(section, CLASS_SECTION, strlen(CLASS_SECTION)) != 0) {
+                (void)snprintf(r->error, sizeof(r->error),
+                               "unknown section \"%.100s\": settings belong under [daemon], "
+                               "[default] or [class NAME]",
+                               section);
+                return -EINVAL;
+        }
+        if (!classes_is_name(name)) {
+                (void)snprintf(r->error, sizeof(r->error),
+                               "malformed class \"%.100s\": its name is 1 to 31 letters, digits, "
+                               "'-', '_' or '.'",
+                               name);
+                return -EINVAL;
+        }
+        (void)snprintf(r->section, sizeof(r->section), "%s", section);
+        return classes_begin(&r->config->classes, name, &r->class, r->error);
+}
+
+static int on_class_pair(struct reading *r, const char *section, const char *key, const char *value)
+{
+        if ((!r->class || strcmp(section, r->section) != 0) && enter_section(r, section) < 0)
+                return fail(r);
+        r->class->file = r->name;
+        r->class->line = (unsigned)r->line;
+        return class_set(r->class, key, value, r->continued, r->error) == 0 ? 1 : fail(r);
+}
+
+static int on_pair(void *user, const char *section, const char *key, const char *value)
 {
         struct reading *r = user;
 
         if (r->error_line)
                 return 0;
-        if (strcmp(section, "daemon") != 0)
-                (void)snprintf(r->error, sizeof(r->error),
-                               "unknown section \"%.100s\": settings belong under [daemon]",
-                               section);
-        else if (config_set(r->config, name, value, r->error) == 0)
-                return 1;
-        r->error_line = r->line;
-        return 0;
+        if (strcmp(section, "daemon") == 0)
+                return config_set(r->config, key, value, r->error) == 0 ? 1 : fail(r);
+        if (strcmp(section, "default") == 0)
+                return class_set_unmatched(&r->config->classes.unmatched, key, value, r->error) == 0
+                               ? 1
+                               : fail(r);
+        return on_class_pair(r, section, key, value);
 }
 
 int config_read(struct config *c, FILE *file, const char *name, char error[static CONFIG_ERROR_MAX])
 {
-        struct config copy = *c;
-        struct reading r = {.config = &copy, .file = file};
-        /* &r is both the stream and the handler's data; ini_parse_stream passes it to each. */
-        int bad = ini_parse_stream(read_line, &r, on_pair, &r);
+        struct reading r = {.config = c, .file = file};
+        int bad;
 
+        r.name = classes_keep_file(&c->classes, name);
+        if (!r.name) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: no memory for it", name);
+                return -ENOMEM;
+        }
+        /* &r is both the stream and the handler's data; ini_parse_stream passes it to each. */
+        bad = ini_parse_stream(read_line, &r, on_pair, &r);
         /* A directory can be opened like a file; only reading from it fails. */
-        if (bad == 0 && ferror(file)) {
+        if (ferror(file)) {
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: cannot be read", name);
                 return -EIO;
         }
-        if (bad == 0 && copy.sched.quantum_min_ns <= copy.sched.quantum_max_ns) {
-                *c = copy;
+        if (bad == 0 && !r.error_line)
                 return 0;
-        }
-        if (bad == 0) {
-                (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s: quantum_min is above quantum_max",
-                               name);
-                return -EINVAL;
-        }
-        if (r.error_line && (bad < 0 || r.error_line <= bad))
+        if (r.error_line && (bad <= 0 || r.error_line <= bad))
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s:%d: %.280s", name, r.error_line,
                                r.error);
         else
@@ -327,16 +272,15 @@ int config_read(struct config *c, FILE *file, const char *name, char error[stati
         return -EINVAL;
 }
 
-int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX])
+int config_check(struct config *c, bool shared, const char *name,
+                 char error[static CONFIG_ERROR_MAX])
 {
-        _cleanup_fclose_ FILE *file = fopen(path, "re");
-        int r;
-
-        if (file)
-                return config_read(c, file, path, error);
-        r = -errno;
-        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", *path ? path : "''", strerror(-r));
-        return r;
+        if (c->sched.quantum_min_ns > c->sched.quantum_max_ns) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s: quantum_min is above quantum_max",
+                               name);
+                return -EINVAL;
+        }
+        return classes_check(&c->classes, 1000 - c->sched.handoff_permille, shared, error);
 }
 
 bool config_is_for(const struct config_capacity *e, unsigned index, const char *uuid_text)
@@ -359,7 +303,5 @@ uint64_t config_capacity(const struct config *c, unsigned index, const char *uui
 
 void config_print_help(FILE *out)
 {
-        for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-                (void)fprintf(out, "  %-21s %s (%s)\n", keys[i].name, keys[i].help,
-                              keys[i].fallback);
+        values_print_help(keys, ARRAY_SIZE(keys), out);
 }

@@ -1,19 +1,22 @@
-/* config.h: the settings; the configuration file and the command line share one table.
+/* config.h: the settings; the configuration files and the command line share one table.
  *
- * libinih reads the file: one section, [daemon], one key for each row of the table in config.c. All
- * functions leave one sentence in `error` when they fail. Nothing here is thread-safe. */
+ * libinih reads the files: [daemon], with one key for each row of the table in config.c, [default]
+ * and [class NAME] (classes.h). sources.h says which files there are. All functions leave one
+ * sentence in `error` when they fail. Nothing here is thread-safe. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
+#include "daemon/setup/classes.h"
+#include "daemon/setup/values.h"
 #include "sched/sched.h"
 #include "wire/wire.h"
 
-#define CONFIG_ERROR_MAX  512
 #define CONFIG_GPU_MAX    64
 #define CONFIG_CAPACITIES 32
+#define CONFIG_PATH_MAX   1024
 
 struct config_capacity {
         char gpu[CONFIG_GPU_MAX]; /* index or UUID in NVML's form; empty: every GPU */
@@ -24,26 +27,37 @@ struct config {
         struct sched_config sched;
         uint64_t host_memory_bytes; /* UINT64_MAX: computed from the machine's memory */
         struct config_capacity capacities[CONFIG_CAPACITIES]; /* the last match wins */
-        unsigned n_capacities;
+        unsigned n_capacities; /* stands behind capacities, because both are one key's value */
         unsigned connections_per_user;
         unsigned unevictable_per_user_permille, host_per_user_permille;
         uint64_t linger_ns;      /* time without clients after which a private daemon ends */
         enum wire_freeze freeze; /* the strongest freeze mode that programs may use */
         bool kill_overdue;
+        char resource_config[CONFIG_PATH_MAX]; /* a file of resource_file.h; empty: none */
+        struct classes classes;
 };
 
+/* Sets the defaults of a structure that owns nothing; config_free() goes with it. */
 void config_default(struct config *c);
+void config_free(struct config *c);
 
-/* Sets one key from text. 0; -ENOENT: no such key; -EINVAL: malformed value. */
+/* Sets one key of [daemon] from text. 0; -ENOENT: no such key; -EINVAL: malformed value. */
 int config_set(struct config *c, const char *key, const char *value,
                char error[static CONFIG_ERROR_MAX]);
 
-/* Reads a stream over the values of c, which an error leaves as they were. 0, -EINVAL (error says
- * name and line), or -EIO. */
+/* Reads a stream over the values of c. 0, -EINVAL (error says name and line), -ENOMEM, or -EIO;
+ * after an error c holds a part of the file, and may only be freed. */
 int config_read(struct config *c, FILE *file, const char *name,
                 char error[static CONFIG_ERROR_MAX]);
-/* As config_read(), for a file: also -errno of opening it. */
-int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX]);
+/* Checks what no key can check by itself, once everything is read. shared: other users connect.
+ * name: the file for a sentence about [daemon]. 0, -EINVAL. */
+int config_check(struct config *c, bool shared, const char *name,
+                 char error[static CONFIG_ERROR_MAX]);
+
+/* Calls back for each key that differs and that takes effect only at a start, and gives `to` the
+ * value of `from`. */
+void config_keep_at_start(struct config *to, const struct config *from,
+                          void (*differs)(const char *key, void *user), void *user);
 
 /* True if the capacity is set for this GPU, or for all GPUs. */
 bool config_is_for(const struct config_capacity *e, unsigned index, const char *uuid_text);

@@ -25,6 +25,7 @@
 struct client;
 struct control;
 struct peer_daemons;
+struct sources;
 
 enum server_end {
         SERVER_STOPPED = 0, /* by a signal or an order */
@@ -33,7 +34,10 @@ enum server_end {
 
 struct server {
         sd_event *event;
-        const struct config *config;
+        const struct config *config; /* the settings in force: `settings`, which only a reload
+                                        changes */
+        struct config settings;
+        const struct sources *sources; /* where a reload reads the settings */
         struct place *place;
         struct sched *sched;
         struct sched_actions actions; /* actions of the event that is being handled */

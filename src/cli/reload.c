@@ -1,0 +1,38 @@
+/* reload.c: sublet reload. Must never read a configuration itself: the daemon does. */
+#include <stdio.h>
+
+#include "cli/commands.h"
+#include "cli/control.h"
+
+static void print_restart(const json_t *keys)
+{
+        json_t *key;
+        size_t i;
+
+        json_array_foreach (keys, i, key)
+                (void)printf("%s%s", i ? ", " : "restart the daemon for: ", json_string_value(key));
+        if (json_array_size(keys) > 0)
+                (void)printf("\n");
+}
+
+int reload_main(const struct cli_command *self, int argc, char **argv)
+{
+        struct target target = {0};
+        json_t *answer;
+        json_int_t n;
+        int words, r;
+
+        r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
+        if (r != CLI_OK)
+                return cli_parsed(r);
+        if (words > 0)
+                return cli_fail(CLI_USAGE, "reload takes no argument, not '%s'", argv[0]);
+        r = control_order(&target, json_pack("{ss}", "order", "reload"), &answer);
+        if (r != CLI_OK)
+                return r;
+        n = json_integer_value(json_object_get(answer, "classes"));
+        (void)printf("reloaded: %lld class%s\n", (long long)n, n == 1 ? "" : "es");
+        print_restart(json_object_get(answer, "restart"));
+        json_decref(answer);
+        return CLI_OK;
+}

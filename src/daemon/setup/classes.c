@@ -1,0 +1,391 @@
+/* classes.c: owns the keys of a class, which programs it matches, and the checks over all classes.
+ * Must never let a program enter a class of a shared daemon by the name that it chose alone. */
+#include "daemon/setup/classes.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/units.h"
+
+#define SECTION_NAME_MAX 31
+#define PRIORITY_UNSET   INT_MIN /* until classes_check() */
+
+/* ---- the lists of a class ---- */
+
+/* Makes room for one more item of a list that grows by doubling. */
+static int grow(void *list_of_any, unsigned n, size_t size)
+{
+        void **list = list_of_any;
+        void *bigger;
+
+        if (n & (n - 1)) /* no power of two: there is room */
+                return 0;
+        bigger = realloc(*list, (n ? 2 * (size_t)n : 1) * size);
+        if (!bigger)
+                return -ENOMEM;
+        *list = bigger;
+        return 0;
+}
+
+static int parse_uid(const char *text, uid_t *ret)
+{
+        uint64_t n;
+
+        if (units_parse_count(text, &n) < 0 || n >= UINT32_MAX)
+                return -EINVAL;
+        *ret = (uid_t)n;
+        return 0;
+}
+
+/* Parses a name, a number or a range of numbers. */
+static int parse_uids(const char *text, struct class_uids *ret)
+{
+        const struct passwd *user;
+        const char *dash = strchr(text, '-');
+        char first[16];
+
+        if (!isdigit((unsigned char)text[0])) {
+                user = text[0] ? getpwnam(text) : NULL;
+                if (!user)
+                        return text[0] ? -ENXIO : -EINVAL;
+                *ret = (struct class_uids){user->pw_uid, user->pw_uid};
+                return 0;
+        }
+        if (!dash) {
+                if (parse_uid(text, &ret->first) < 0)
+                        return -EINVAL;
+                ret->last = ret->first;
+                return 0;
+        }
+        (void)snprintf(first, sizeof(first), "%.*s", (int)MIN(dash - text, 15), text);
+        if (parse_uid(first, &ret->first) < 0 || parse_uid(dash + 1, &ret->last) < 0)
+                return -EINVAL;
+        return ret->first <= ret->last ? 0 : -EINVAL;
+}
+
+static int add_users(void *field, const char *text)
+{
+        struct class_users *users = field;
+        struct class_uids uids;
+        int r = parse_uids(text, &uids);
+
+        if (r == 0)
+                r = grow(&users->list, users->n, sizeof(*users->list));
+        if (r == 0)
+                users->list[users->n++] = uids;
+        return r;
+}
+
+static void clear_users(void *field)
+{
+        struct class_users *users = field;
+
+        free(users->list);
+        *users = (struct class_users){0};
+}
+
+static int add_pattern(void *field, const char *text)
+{
+        struct class_patterns *patterns = field;
+        char *copy;
+
+        if (!text[0])
+                return -EINVAL;
+        if (grow(&patterns->list, patterns->n, sizeof(*patterns->list)) < 0)
+                return -ENOMEM;
+        copy = strdup(text);
+        if (!copy)
+                return -ENOMEM;
+        patterns->list[patterns->n++] = copy;
+        return 0;
+}
+
+/* Any other pattern would match no path. */
+static int add_path(void *field, const char *text)
+{
+        return text[0] == '/' ? add_pattern(field, text) : -EINVAL;
+}
+
+static void clear_patterns(void *field)
+{
+        struct class_patterns *patterns = field;
+
+        for (unsigned i = 0; i < patterns->n; i++)
+                free(patterns->list[i]);
+        free(patterns->list);
+        *patterns = (struct class_patterns){0};
+}
+
+/* ---- the keys ---- */
+
+#define OF_CLASS(member) offsetof(struct class, member), sizeof(((struct class *)0)->member)
+#define AT(member) \
+        offsetof(struct class_settings, member), sizeof(((struct class_settings *)0)->member)
+#define AS_DAEMON "as the daemon"
+
+static const struct value_key match_keys[] = {
+        {"user", add_users, OF_CLASS(users), "user",
+         "names, numbers or ranges such as 2000-2999, with commas", "any",
+         "which users' programs are of the class", .clear = clear_users},
+        {"name", add_pattern, OF_CLASS(names), "pattern", "patterns such as train*, with commas",
+         "any", "what the program itself is called", .clear = clear_patterns},
+        {"cgroup", add_path, OF_CLASS(cgroups), "path",
+         "patterns such as /system.slice/train*.service, with commas", "any",
+         "in which cgroup, or below which, the program runs", .clear = clear_patterns},
+};
+
+/* The first rows are for classes alone; the others are for [default], too. */
+#define CLASS_ALONE 2
+static const struct value_key settings_keys[] = {
+        {"minimum", value_percent_95, AT(minimum_permille), "share", "from 0.1% to 95%", "none",
+         "the share of the time that is kept for the class", VALUE_AT_ONCE},
+        {"group", value_bool, AT(group), "answer", "yes or no", "no",
+         "all programs of the class run together, as one", VALUE_AT_ONCE},
+        {"maximum", value_percent_from_1, AT(maximum_permille), "share", "from 1% to 100%", "100%",
+         "the most that it gets of the time, even if nobody else computes", VALUE_AT_ONCE},
+        {"weight", value_weight, AT(weight_permille), "weight", "from 0.01 to 100", "1",
+         "its part of the time, compared with others", VALUE_AT_ONCE},
+        {"memory_cap", value_size, AT(memory_cap), "size", VALUE_SIZES, "none",
+         "the most memory that its programs may allocate on a card", VALUE_AT_ONCE},
+        {"priority", value_priority, AT(priority), "priority", VALUE_PRIORITIES, "0",
+         "the priority of programs that ask for none", VALUE_AT_ONCE},
+        {"priority_max", value_priority, AT(priority_max), "priority", VALUE_PRIORITIES,
+         "0, or priority", "the highest priority that its programs may ask for", VALUE_AT_ONCE},
+        {"quantum", value_quantum_or_auto, AT(quantum_ns), "quantum", "auto, or " VALUE_QUANTA,
+         AS_DAEMON, "how long a lease is safe from equals", VALUE_AT_ONCE},
+        {"idle_release", value_duration_or_auto, AT(idle_release_ns), "duration",
+         "auto, or " VALUE_DURATIONS, AS_DAEMON, "how long a program is idle before it gives way",
+         VALUE_AT_ONCE},
+        {"grace", value_duration, AT(grace_ns), "duration", VALUE_DURATIONS, AS_DAEMON,
+         "how long a program may take to give way before it is overdue", VALUE_AT_ONCE},
+        {"kill_overdue", value_answer, AT(kill_overdue), "answer", "yes or no", AS_DAEMON,
+         "kill a program that does not give way within its grace", VALUE_AT_ONCE},
+};
+
+int class_set(struct class *class, const char *key, const char *text, bool more,
+              char error[static CONFIG_ERROR_MAX])
+{
+        int r = values_set(match_keys, ARRAY_SIZE(match_keys), class, key, text, more, error);
+
+        return r != -ENOENT ? r
+                            : values_set(settings_keys, ARRAY_SIZE(settings_keys), &class->settings,
+                                         key, text, more, error);
+}
+
+int class_set_unmatched(struct class_settings *s, const char *key, const char *text,
+                        char error[static CONFIG_ERROR_MAX])
+{
+        return values_set(settings_keys + CLASS_ALONE, ARRAY_SIZE(settings_keys) - CLASS_ALONE, s,
+                          key, text, false, error);
+}
+
+void classes_print_help(FILE *out)
+{
+        values_print_help(match_keys, ARRAY_SIZE(match_keys), out);
+        values_print_help(settings_keys, ARRAY_SIZE(settings_keys), out);
+}
+
+/* ---- the classes ---- */
+
+static const struct class_settings unless_set = {
+        .maximum_permille = 1000,
+        .weight_permille = 1000,
+        .priority_max = PRIORITY_UNSET,
+        .quantum_ns = CLASS_AS_DAEMON,
+        .idle_release_ns = CLASS_AS_DAEMON,
+        .grace_ns = CLASS_AS_DAEMON,
+        .kill_overdue = -1,
+};
+
+void classes_init(struct classes *c)
+{
+        *c = (struct classes){.unmatched = unless_set};
+}
+
+void classes_free(struct classes *c)
+{
+        for (unsigned i = 0; i < c->n; i++) {
+                clear_users(&c->list[i].users);
+                clear_patterns(&c->list[i].names);
+                clear_patterns(&c->list[i].cgroups);
+        }
+        for (unsigned i = 0; i < c->n_files; i++)
+                free(c->files[i]);
+        free(c->files);
+        free(c->list);
+        *c = (struct classes){0};
+}
+
+bool classes_is_name(const char *name)
+{
+        size_t n =
+                strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.");
+
+        return n > 0 && n <= SECTION_NAME_MAX && name[n] == '\0';
+}
+
+const char *classes_keep_file(struct classes *c, const char *file)
+{
+        char *copy;
+
+        if (grow(&c->files, c->n_files, sizeof(*c->files)) < 0)
+                return NULL;
+        copy = strdup(file);
+        if (copy)
+                c->files[c->n_files++] = copy;
+        return copy;
+}
+
+const struct class *classes_named(const struct classes *c, const char *name)
+{
+        for (unsigned i = 0; i < c->n; i++)
+                if (strcmp(c->list[i].name, name) == 0)
+                        return &c->list[i];
+        return NULL;
+}
+
+int classes_begin(struct classes *c, const char *name, struct class **ret,
+                  char error[static CONFIG_ERROR_MAX])
+{
+        const struct class *found = classes_named(c, name);
+        struct class *class;
+
+        if (found) {
+                *ret = &c->list[found - c->list];
+                return 0;
+        }
+        if (c->n == CLASSES_MAX) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "there may be %d classes: remove some",
+                               CLASSES_MAX);
+                return -E2BIG;
+        }
+        if (grow(&c->list, c->n, sizeof(*c->list)) < 0) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "no memory for one more class");
+                return -ENOMEM;
+        }
+        class = &c->list[c->n++];
+        *class = (struct class){.settings = unless_set};
+        (void)snprintf(class->name, sizeof(class->name), "%s", name);
+        *ret = class;
+        return 0;
+}
+
+/* ---- the checks over the whole ---- */
+
+/* Returns the sentence that is wrong about these settings; NULL: nothing is. */
+static const char *objection(struct class_settings *s)
+{
+        if (s->priority_max == PRIORITY_UNSET)
+                s->priority_max = MAX(s->priority, 0);
+        if (s->priority > s->priority_max)
+                return "priority is above priority_max";
+        return s->minimum_permille > s->maximum_permille ? "minimum is above maximum" : NULL;
+}
+
+static bool is_reached_by_name_alone(const struct class *class)
+{
+        return class->names.n && !class->users.n && !class->cgroups.n;
+}
+
+int classes_check(struct classes *c, unsigned room_permille, bool shared,
+                  char error[static CONFIG_ERROR_MAX])
+{
+        const char *wrong = objection(&c->unmatched);
+        unsigned sum = 0;
+
+        if (wrong) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s: [default]: %s",
+                               c->n_files ? c->files[c->n_files - 1] : "", wrong);
+                return -EINVAL;
+        }
+        for (unsigned i = 0; i < c->n; i++) {
+                struct class *class = &c->list[i];
+                char text[200];
+
+                wrong = objection(&class->settings);
+                sum += class->settings.minimum_permille;
+                if (!wrong && shared && is_reached_by_name_alone(class))
+                        wrong = "a program of any user can choose its name, so in a shared daemon "
+                                "a class needs user or cgroup besides name";
+                if (!wrong && sum > room_permille) {
+                        (void)snprintf(text, sizeof(text),
+                                       "with this one the minima of all classes are %u.%u%%, but "
+                                       "%u.%u%% can be kept (100%% less handoff_share)",
+                                       sum / 10, sum % 10, room_permille / 10, room_permille % 10);
+                        wrong = text;
+                }
+                if (!wrong)
+                        continue;
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%.160s:%u: class %.40s: %.280s",
+                               class->file, class->line, class->name, wrong);
+                return -EINVAL;
+        }
+        return 0;
+}
+
+/* ---- matching ---- */
+
+static bool has_user(const struct class_users *users, uid_t uid)
+{
+        for (unsigned i = 0; i < users->n; i++)
+                if (uid >= users->list[i].first && uid <= users->list[i].last)
+                        return true;
+        return users->n == 0;
+}
+
+static bool fits(const struct class_patterns *patterns, const char *text, int flags)
+{
+        for (unsigned i = 0; i < patterns->n; i++)
+                if (fnmatch(patterns->list[i], text, flags) == 0)
+                        return true;
+        return false;
+}
+
+static bool has_name(const struct class_patterns *patterns, const char *name)
+{
+        return patterns->n == 0 || (name && fits(patterns, name, 0));
+}
+
+/* Tries the path and each of its ancestors. No pattern's * spans two folders: a user may name the
+ * cgroups below his own, and could otherwise look like another one. */
+static bool has_cgroup(const struct class_patterns *patterns, const char *cgroup)
+{
+        char path[PATH_MAX], *slash;
+        int n;
+
+        if (patterns->n == 0)
+                return true;
+        n = cgroup ? snprintf(path, sizeof(path), "%s", cgroup) : -1;
+        if (n < 0 || n >= (int)sizeof(path))
+                return false;
+        for (;;) {
+                if (fits(patterns, *path ? path : "/", FNM_PATHNAME))
+                        return true;
+                slash = strrchr(path, '/');
+                if (!slash)
+                        return false;
+                *slash = '\0';
+        }
+}
+
+static bool is_reachable(const struct class *class)
+{
+        return class->users.n || class->names.n || class->cgroups.n;
+}
+
+const struct class *classes_find(const struct classes *c, const struct class_subject *who)
+{
+        for (unsigned i = 0; i < c->n; i++) {
+                const struct class *class = &c->list[i];
+
+                if (is_reachable(class) && has_user(&class->users, who->uid) &&
+                    has_name(&class->names, who->name) && has_cgroup(&class->cgroups, who->cgroup))
+                        return class;
+        }
+        return NULL;
+}

@@ -1,0 +1,96 @@
+/* classes.h: the classes of programs, and what each class gets.
+ *
+ * A program belongs to the first class that matches it, or to none. Pure, except that names of
+ * users are looked up when a file is read. Not thread-safe. */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "daemon/setup/values.h"
+
+#define CLASSES_MAX     4096
+#define CLASS_NAME_MAX  256 /* with the NUL: a namespace and a pod fit */
+#define CLASS_AS_DAEMON UINT64_MAX
+
+struct class_settings {
+        unsigned minimum_permille; /* 0: none */
+        unsigned maximum_permille; /* 1000: none */
+        unsigned weight_permille;  /* 1000: as everybody */
+        uint64_t memory_cap;       /* bytes; 0: none */
+        int priority, priority_max;
+        uint64_t quantum_ns, idle_release_ns; /* 0: automatic; CLASS_AS_DAEMON: as the daemon */
+        uint64_t grace_ns;                    /* CLASS_AS_DAEMON: as the daemon */
+        int kill_overdue;                     /* 1, 0; -1: as the daemon */
+        bool group;                           /* its programs run together */
+};
+
+struct class_users {
+        struct class_uids {
+                uid_t first, last;
+        } * list;
+        unsigned n;
+};
+
+struct class_patterns {
+        char **list;
+        unsigned n;
+};
+
+struct class
+{
+        char name[CLASS_NAME_MAX];
+        struct class_settings settings;
+        struct class_users users;
+        struct class_patterns names, cgroups;
+        const char *file; /* where its last key stands; classes.files has the text */
+        unsigned line;
+};
+
+struct classes {
+        struct class *list; /* in the order of the files */
+        unsigned n, room;
+        struct class_settings unmatched; /* [default]: for programs in no class */
+        char **files;                    /* the files that were read */
+        unsigned n_files;
+};
+
+/* A program, as the classes see it. */
+struct class_subject {
+        uid_t uid;
+        const char *name;   /* the program chooses it; NULL: unknown */
+        const char *cgroup; /* path in the cgroup v2 tree, such as /user.slice; NULL: unknown */
+};
+
+void classes_init(struct classes *c);
+void classes_free(struct classes *c);
+
+/* Finds the class of this name, or adds one at the end. 0, or with a sentence in error: -E2BIG,
+ * -ENOMEM. The pointer is valid until the next class is added. */
+int classes_begin(struct classes *c, const char *name, struct class **ret,
+                  char error[static CONFIG_ERROR_MAX]);
+/* True for the name of a section: 1 to 31 letters, digits, '-', '_' and '.'. */
+bool classes_is_name(const char *name);
+/* Keeps the name of a file. Returns the copy; NULL: no memory. */
+const char *classes_keep_file(struct classes *c, const char *file);
+
+/* Set a key of a class, or of [default]; as values_set(). */
+int class_set(struct class *class, const char *key, const char *text, bool more,
+              char error[static CONFIG_ERROR_MAX]);
+int class_set_unmatched(struct class_settings *s, const char *key, const char *text,
+                        char error[static CONFIG_ERROR_MAX]);
+
+/* Checks the whole, and sets what follows from it. room_permille: what all minima may take. shared:
+ * other users connect. 0, or -EINVAL with a sentence that names file and line. */
+int classes_check(struct classes *c, unsigned room_permille, bool shared,
+                  char error[static CONFIG_ERROR_MAX]);
+
+/* Returns the first class that matches; NULL: none does. */
+const struct class *classes_find(const struct classes *c, const struct class_subject *who);
+/* Returns the class of this name; NULL: there is none. */
+const struct class *classes_named(const struct classes *c, const char *name);
+
+void classes_print_help(FILE *out);

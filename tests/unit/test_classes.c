@@ -1,0 +1,390 @@
+/* test_classes.c: which program is in which class, the checks over all classes, the files in their
+ * order, and the resource file. */
+#include "unit.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/setup/resource_file.h"
+#include "daemon/setup/sources.h"
+
+static char error[CONFIG_ERROR_MAX];
+
+static int read_text(struct config *c, const char *text, bool shared)
+{
+        _cleanup_fclose_ FILE *file = fmemopen((void *)text, strlen(text), "r");
+        int r;
+
+        assert_non_null(file);
+        config_default(c);
+        r = config_read(c, file, "x.conf", error);
+        if (r == 0)
+                r = config_check(c, shared, "x.conf", error);
+        if (r < 0)
+                config_free(c);
+        return r;
+}
+
+static const char *class_of(const struct config *c, uid_t uid, const char *name, const char *cgroup)
+{
+        const struct class_subject who = {.uid = uid, .name = name, .cgroup = cgroup};
+        const struct class *class = classes_find(&c->classes, &who);
+
+        return class ? class->name : "none";
+}
+
+static void the_first_class_whose_every_kind_matches_wins(void **state)
+{
+        struct config c;
+
+        assert_int_equal(read_text(&c,
+                                   "[class ids]\nweight = 2\n"
+                                   "[class both]\nuser = 7, 2000-2999\nname = train*, eval\n"
+                                   "[class service]\ncgroup = /system.slice/*.service\n"
+                                   "[class rest]\nuser = 2000-2999,\n  root\n",
+                                   true),
+                         0);
+        assert_string_equal(class_of(&c, 2500, "train.py", "/"), "both");
+        assert_string_equal(class_of(&c, 7, "eval", NULL), "both");
+        assert_string_equal(class_of(&c, 2500, "other", "/"), "rest");
+        assert_string_equal(class_of(&c, 0, "other", "/"), "rest");
+        assert_string_equal(class_of(&c, 8, "eval", "/"), "none");
+        assert_string_equal(class_of(&c, 8, "x", "/system.slice/a.service"), "service");
+        assert_string_equal(class_of(&c, 8, "x", "/system.slice/a.service/b/c"), "service");
+        assert_string_equal(class_of(&c, 8, "x", "/user.slice/system.slice/a.service"), "none");
+        assert_string_equal(class_of(&c, 8, "x", "/system.slice/b/a.service"), "none");
+        assert_string_equal(class_of(&c, 8, NULL, NULL), "none");
+        assert_int_equal(classes_named(&c.classes, "ids")->settings.weight_permille, 2000);
+        assert_null(classes_named(&c.classes, "id"));
+        config_free(&c);
+}
+
+static void what_a_class_does_not_say_is_as_for_everybody(void **state)
+{
+        const struct class_settings *s;
+        struct config c;
+
+        assert_int_equal(
+                read_text(&c,
+                          "[default]\nmaximum = 40%\npriority = -3\n"
+                          "[class a]\nuser = 1\n"
+                          "[class b]\nminimum = 2.5%\nmaximum = 30%\nweight = 0.25\n"
+                          "memory_cap = 1GiB\npriority = 4\nquantum = auto\n"
+                          "idle_release = 2s\ngrace = 1s\nkill_overdue = no\ngroup = yes\n",
+                          false),
+                0);
+        assert_int_equal(c.classes.unmatched.maximum_permille, 400);
+        assert_int_equal(c.classes.unmatched.priority, -3);
+        assert_int_equal(c.classes.unmatched.priority_max, 0);
+        s = &classes_named(&c.classes, "a")->settings;
+        assert_int_equal(s->minimum_permille, 0);
+        assert_int_equal(s->maximum_permille, 1000);
+        assert_int_equal(s->weight_permille, 1000);
+        assert_int_equal(s->memory_cap, 0);
+        assert_int_equal(s->priority_max, 0);
+        assert_true(s->quantum_ns == CLASS_AS_DAEMON && s->grace_ns == CLASS_AS_DAEMON);
+        assert_int_equal(s->kill_overdue, -1);
+        s = &classes_named(&c.classes, "b")->settings;
+        assert_int_equal(s->minimum_permille, 25);
+        assert_int_equal(s->weight_permille, 250);
+        assert_int_equal(s->memory_cap, GIB);
+        assert_int_equal(s->priority_max, 4);
+        assert_int_equal(s->quantum_ns, 0);
+        assert_int_equal(s->idle_release_ns, 2 * NSEC_PER_SEC);
+        assert_int_equal(s->kill_overdue, 0);
+        assert_true(s->group);
+        config_free(&c);
+}
+
+static void a_later_section_of_the_same_name_overrides_key_by_key(void **state)
+{
+        struct config c;
+
+        assert_int_equal(read_text(&c,
+                                   "[class a]\nuser = 1\nweight = 2\n[class b]\nuser = 3\n"
+                                   "[class a]\nuser = 2\nminimum = 10%\n",
+                                   false),
+                         0);
+        assert_int_equal(c.classes.n, 2);
+        assert_int_equal(c.classes.list[0].settings.weight_permille, 2000);
+        assert_int_equal(c.classes.list[0].settings.minimum_permille, 100);
+        assert_string_equal(class_of(&c, 1, "x", "/"), "none");
+        assert_string_equal(class_of(&c, 2, "x", "/"), "a");
+        config_free(&c);
+}
+
+static void a_wrong_class_is_named_with_file_and_line(void **state)
+{
+        static const struct {
+                const char *text, *says;
+        } bad[] = {
+                {"[class a]\nminimum = 0.01%\n", "x.conf:2: malformed share"},
+                {"[class a]\nminimum = 96%\n", "x.conf:2: malformed share"},
+                {"[class a]\nmaximum = 0.5%\n", "x.conf:2: malformed share"},
+                {"[class a]\nweight = 0\n", "x.conf:2: malformed weight"},
+                {"[class a]\nweight = 0x1p3\n", "x.conf:2: malformed weight"},
+                {"[class a]\npriority = 21\n", "x.conf:2: malformed priority"},
+                {"[class a]\npriority = --1\n", "x.conf:2: malformed priority"},
+                {"[class a]\nuser = no-such-user\n", "x.conf:2: unknown user \"no-such-user\""},
+                {"[class a]\nuser = 5-3\n", "x.conf:2: malformed user \"5-3\""},
+                {"[class a]\nuser = 1,,2\n", "x.conf:2: malformed user \"\""},
+                {"[class a]\nuser =\n", "x.conf:2: malformed user \"\""},
+                {"[class a]\nuser = 1\n   2x\n", "x.conf:3: malformed user \"2x\""},
+                {"[class a]\ncgroup = *.slice\n", "x.conf:2: malformed path"},
+                {"[class a]\ncolour = red\n", "x.conf:2: unknown key \"colour\""},
+                {"[class a/b]\nuser = 1\n", "x.conf:2: malformed class \"a/b\""},
+                {"[class 12345678901234567890123456789012]\nuser = 1\n",
+                 "x.conf:2: malformed class"},
+                {"[klass a]\nuser = 1\n", "x.conf:2: unknown section \"klass a\""},
+                {"[default]\nminimum = 5%\n", "x.conf:2: unknown key \"minimum\""},
+                {"[default]\nuser = 5\n", "x.conf:2: unknown key \"user\""},
+                {"[class a]\nminimum = 50%\nmaximum = 40%\n",
+                 "x.conf:3: class a: minimum is above"},
+                {"[class a]\npriority = 5\npriority_max = 4\n", "x.conf:3: class a: priority is"},
+                {"[class a]\nuser=1\nname = x\n[class b]\nname = y\n",
+                 "x.conf:5: class b: a program"},
+                {"[class a]\nminimum = 50%\n[class b]\nminimum = 46%\n", "x.conf:4: class b: with "
+                                                                         "this one the minima of "
+                                                                         "all classes are 96.0%, "
+                                                                         "but 95.0%"},
+        };
+        struct config c;
+
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+                assert_int_equal(read_text(&c, bad[i].text, true), -EINVAL);
+                if (strncmp(error, bad[i].says, strlen(bad[i].says)) != 0)
+                        fail_msg("case %zu: %s", i, error);
+        }
+        assert_int_equal(read_text(&c, "[class b]\nname = y\n", false), 0);
+        config_free(&c);
+}
+
+static void a_long_line_is_refused_and_not_cut(void **state)
+{
+        char text[512] = "[class a]\nname = ";
+        struct config c;
+
+        memset(text + strlen(text), 'x', 300);
+        assert_int_equal(read_text(&c, text, false), -EINVAL);
+        assert_non_null(strstr(error, "x.conf:2: the line has more than 198 characters"));
+}
+
+static void there_is_a_limit_on_classes(void **state)
+{
+        static char text[CLASSES_MAX * 32 + 64];
+        size_t n = 0;
+        struct config c;
+
+        for (unsigned i = 0; i < CLASSES_MAX; i++)
+                n += (size_t)sprintf(text + n, "[class c%u]\nuser = %u\n", i, i);
+        assert_int_equal(read_text(&c, text, true), 0);
+        assert_string_equal(class_of(&c, 4095, "x", "/"), "c4095");
+        config_free(&c);
+        (void)strcpy(text + n, "[class more]\nuser = 1\n");
+        assert_int_equal(read_text(&c, text, true), -EINVAL);
+        assert_non_null(strstr(error, "there may be 4096 classes"));
+}
+
+/* ---- the resource file ---- */
+
+static int read_resources(struct classes *c, const char *text)
+{
+        _cleanup_fclose_ FILE *file = fmemopen((void *)text, strlen(text), "r");
+
+        assert_non_null(file);
+        return resource_file_read(c, file, "r.txt", error);
+}
+
+static void each_line_of_a_resource_file_makes_a_class(void **state)
+{
+        const struct class *class;
+        struct classes c;
+
+        classes_init(&c);
+        assert_int_equal(read_resources(&c, "2\nspace/pod-1 0.3 1.0 0\npod2\t.25 0.5 1073741824\n"),
+                         0);
+        assert_int_equal(c.n, 2);
+        class = classes_named(&c, "space/pod-1");
+        assert_non_null(class);
+        assert_int_equal(class->settings.minimum_permille, 300);
+        assert_int_equal(class->settings.maximum_permille, 1000);
+        assert_int_equal(class->settings.memory_cap, 0);
+        assert_true(class->settings.group);
+        assert_int_equal(classes_named(&c, "pod2")->settings.memory_cap, GIB);
+        classes_free(&c);
+        classes_init(&c);
+        assert_int_equal(read_resources(&c, "0\n"), 0);
+        assert_int_equal(c.n, 0);
+        classes_free(&c);
+}
+
+static void a_wrong_resource_file_is_named_with_its_line(void **state)
+{
+        static const struct {
+                const char *text, *says;
+        } bad[] = {
+                {" ", "r.txt:1: the first line"},
+                {"two\na 0.1 0.2 0\n", "r.txt:1: the first line"},
+                {"1\n", "r.txt:1: there are fewer"},
+                {"2\na 0.1 0.2 0\n", "r.txt:2: there are fewer"},
+                {"1\na 0.1 0.2 0\nb 0.1 0.2 0\n", "r.txt:3: there are more"},
+                {"1\na 0.1 0.2\n", "r.txt:2: not a line"},
+                {"1\na 0.1 0.2 0 0\n", "r.txt:2: not a line"},
+                {"1\na 1.5 1 0\n", "r.txt:2: the REQUEST"},
+                {"1\na x 1 0\n", "r.txt:2: the REQUEST"},
+                {"1\na 0.1 0 0\n", "r.txt:2: the LIMIT"},
+                {"1\na 0.1 nan 0\n", "r.txt:2: the LIMIT"},
+                {"1\na 0.1 1 1GiB\n", "r.txt:2: the GPU_MEM"},
+                {"1\na 0.1 1 -1\n", "r.txt:2: the GPU_MEM"},
+                {"2\na 0.1 1 0\na 0.1 1 0\n", "r.txt:3: another line"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+                struct classes c;
+
+                classes_init(&c);
+                assert_int_equal(read_resources(&c, bad[i].text), -EINVAL);
+                if (strncmp(error, bad[i].says, strlen(bad[i].says)) != 0)
+                        fail_msg("case %zu: %s", i, error);
+                classes_free(&c);
+        }
+}
+
+/* ---- the files and their order ---- */
+
+static char dir[] = "/tmp/sublet-classes-XXXXXX";
+
+static void put(const char *name, const char *text)
+{
+        _cleanup_free_ char *path = NULL;
+        FILE *file;
+
+        assert_true(asprintf(&path, "%s/%s", dir, name) > 0);
+        file = fopen(path, "w");
+        assert_non_null(file);
+        assert_true(fputs(text, file) >= 0);
+        assert_int_equal(fclose(file), 0);
+}
+
+static void drop_ins_override_by_name_and_the_command_line_overrides_them(void **state)
+{
+        char path[64], folder[64], link_path[80];
+        struct sources s = {0};
+        struct config c;
+
+        assert_non_null(mkdtemp(dir));
+        (void)snprintf(path, sizeof(path), "%s/s.conf", dir);
+        (void)snprintf(folder, sizeof(folder), "%s/s.conf.d", dir);
+        assert_int_equal(mkdir(folder, 0700), 0);
+        put("s.conf", "[daemon]\ngrace = 1s\npatience = 1s\nlinger = 1s\nquantum_min = 90s\n");
+        put("s.conf.d/10-a.conf", "[daemon]\npatience = 2s\nlinger = 2s\nquantum_max = 2min\n");
+        put("s.conf.d/20-b.conf", "[daemon]\nlinger = 3s\n");
+        put("s.conf.d/30-c.conf~", "not read");
+        put("s.conf.d/.40.conf", "not read");
+        put("s.conf.d/50-d", "not read");
+        (void)snprintf(link_path, sizeof(link_path), "%s/60.conf", folder);
+        assert_int_equal(mkdir(link_path, 0700), 0);
+
+        assert_int_equal(sources_choose(&s, path, SOURCES_NONE, error), 0);
+        assert_int_equal(sources_override(&s, "quantum", "soon", error), -EINVAL);
+        assert_int_equal(sources_override(&s, "host_memory", "5GiB", error), 0);
+        if (sources_read(&s, &c, error) < 0)
+                fail_msg("%s", error);
+        assert_int_equal(c.sched.grace_ns, NSEC_PER_SEC);
+        assert_int_equal(c.sched.patience_ns, 2 * NSEC_PER_SEC);
+        assert_int_equal(c.linger_ns, 3 * NSEC_PER_SEC);
+        assert_int_equal(c.host_memory_bytes, 5 * GIB);
+        config_free(&c);
+
+        s.shared = true;
+        assert_int_equal(chmod(path, 0666), 0);
+        assert_int_equal(sources_read(&s, &c, error), -EPERM);
+        assert_non_null(strstr(error, "chmod o-w"));
+        free(s.overrides);
+}
+
+static int remove_dir(void **state)
+{
+        char command[96];
+
+        (void)snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+        return system(command);
+}
+
+static void the_users_own_file_is_read_only_from_the_users_own_folder(void **state)
+{
+        struct sources s = {0};
+
+        assert_int_equal(setenv("XDG_CONFIG_HOME", "/tmp/no-such-folder", 1), 0);
+        assert_int_equal(sources_choose(&s, NULL, SOURCES_USER, error), 0);
+        assert_string_equal(s.file, "");
+        assert_int_equal(unsetenv("XDG_CONFIG_HOME"), 0);
+        assert_int_equal(sources_choose(&s, NULL, SOURCES_SYSTEM, error), 0);
+        assert_string_equal(s.file, SOURCES_SYSTEM_FILE);
+}
+
+/* ---- the sample ---- */
+
+/* Reads deploy/subletd.conf with the comments of its keys and sections taken away. */
+static void the_sample_has_every_key_with_a_good_value(void **state)
+{
+        _cleanup_free_ char *path = NULL, *text = NULL, *help = NULL, *keys = NULL;
+        _cleanup_fclose_ FILE *sample = NULL;
+        size_t room = 0, used = 0, size = 0;
+        char line[256], *save = NULL;
+        FILE *out = open_memstream(&help, &size);
+        struct config c;
+
+        assert_true(asprintf(&path, "%s/deploy/subletd.conf", getenv("SUBLET_SOURCE")) > 0);
+        sample = fopen(path, "r");
+        assert_non_null(sample);
+        while (fgets(line, sizeof(line), sample)) {
+                const char *from = line[0] == '#' && line[1] != ' ' ? line + 1 : line;
+
+                if (used + sizeof(line) > room)
+                        text = realloc(text, room += 8192);
+                assert_non_null(text);
+                (void)strcpy(text + used, from);
+                used += strlen(from);
+        }
+        if (read_text(&c, text, true) < 0)
+                fail_msg("%s", error);
+        assert_true(c.classes.n > 0);
+        config_free(&c);
+
+        config_print_help(out);
+        classes_print_help(out);
+        assert_int_equal(fclose(out), 0);
+        for (char *row = strtok_r(help, "\n", &save); row; row = strtok_r(NULL, "\n", &save)) {
+                char key[32], wanted[40];
+
+                assert_int_equal(sscanf(row, " %31s", key), 1);
+                (void)snprintf(wanted, sizeof(wanted), "\n%s =", key);
+                if (!strstr(text, wanted))
+                        fail_msg("deploy/subletd.conf lacks %s", key);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(the_first_class_whose_every_kind_matches_wins),
+                cmocka_unit_test(what_a_class_does_not_say_is_as_for_everybody),
+                cmocka_unit_test(a_later_section_of_the_same_name_overrides_key_by_key),
+                cmocka_unit_test(a_wrong_class_is_named_with_file_and_line),
+                cmocka_unit_test(a_long_line_is_refused_and_not_cut),
+                cmocka_unit_test(there_is_a_limit_on_classes),
+                cmocka_unit_test(each_line_of_a_resource_file_makes_a_class),
+                cmocka_unit_test(a_wrong_resource_file_is_named_with_its_line),
+                cmocka_unit_test_teardown(
+                        drop_ins_override_by_name_and_the_command_line_overrides_them, remove_dir),
+                cmocka_unit_test(the_users_own_file_is_read_only_from_the_users_own_folder),
+                cmocka_unit_test(the_sample_has_every_key_with_a_good_value),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
