@@ -18,8 +18,8 @@ const struct setting_row settings[SETTING_COUNT] = {
 #undef SETTING
 };
 
-static atomic_uint_fast32_t refused; /* bit 1 << setting: the warning was given */
-_Static_assert(SETTING_COUNT <= 32, "one bit a setting");
+static atomic_uint_fast64_t refused; /* bit 1 << setting: the warning was given */
+_Static_assert(SETTING_COUNT <= 64, "one bit a setting");
 
 const char *setting_text(enum setting s)
 {
@@ -71,7 +71,7 @@ const char *setting_form(enum setting s, char ret[static SETTING_FORM_MAX])
 
 void setting_refuse(enum setting s, const char *text)
 {
-        const uint32_t bit = UINT32_C(1) << s;
+        const uint64_t bit = UINT64_C(1) << s;
         char form[SETTING_FORM_MAX];
 
         if (atomic_fetch_or(&refused, bit) & bit)

@@ -25,6 +25,9 @@ enum {
         OPTION_NAME,
         OPTION_GROUP,
         OPTION_PRIORITY,
+        OPTION_SHARE,
+        OPTION_WEIGHT,
+        OPTION_MEMORY_CAP,
         OPTION_MEMORY,
         OPTION_KEEP,
         OPTION_PROFILE,
@@ -43,6 +46,15 @@ const struct cli_option launch_options[] = {
         [OPTION_PRIORITY] =
                 {"priority", CLI_REQUIRED, "N",
                  "from -20 to 20, higher goes first; above 0 only for the daemon's user"},
+        [OPTION_SHARE] = {"share", CLI_REQUIRED, "MIN:MAX",
+                          "of the GPU's time, such as 0.2:0.8; the owner limits the first, the "
+                          "second is never passed"},
+        [OPTION_WEIGHT] = {"weight", CLI_REQUIRED, "N",
+                           "from 0.01 to 100: its part of the time, relative to your other "
+                           "programs"},
+        [OPTION_MEMORY_CAP] = {"memory-cap", CLI_REQUIRED, "SIZE",
+                               "the most memory to allocate on a GPU; the program sees a GPU of "
+                               "this size"},
         [OPTION_MEMORY] =
                 {"memory", CLI_REQUIRED, "swap|overflow|managed",
                  "swap: moved as a whole; overflow: may be more than the card; managed: comes "
@@ -203,6 +215,7 @@ static int set_setting(struct launch *l, const char *option, enum setting s, con
 int launch_take(int option, const char *argument, void *launch)
 {
         struct launch *l = launch;
+        unsigned minimum, maximum, weight;
         int priority;
 
         switch (option) {
@@ -223,6 +236,15 @@ int launch_take(int option, const char *argument, void *launch)
         case OPTION_PRIORITY:
                 return set_setting(l, "--priority", SETTING_PRIORITY, argument,
                                    wire_parse_priority(argument, &priority) == 0);
+        case OPTION_SHARE:
+                return set_setting(l, "--share", SETTING_SHARE, argument,
+                                   wire_parse_share(argument, &minimum, &maximum) == 0);
+        case OPTION_WEIGHT:
+                return set_setting(l, "--weight", SETTING_WEIGHT, argument,
+                                   wire_parse_weight(argument, &weight) == 0);
+        case OPTION_MEMORY_CAP:
+                return set_setting(l, "--memory-cap", SETTING_MEMORY_CAP, argument,
+                                   check_size(argument));
         case OPTION_MEMORY:
                 return set_setting(l, "--memory", SETTING_MEMORY, argument,
                                    setting_place(SETTING_MEMORY, argument) >= 0);

@@ -26,6 +26,7 @@
 #include "daemon/private.h"
 #include "daemon/net/turns.h"
 #include "daemon/net/session.h"
+#include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
 #include "daemon/net/looks.h"
 #include "daemon/ledger/measure.h"
@@ -420,6 +421,7 @@ int server_run(const struct config *config, const struct sources *sources, struc
                 return -ENOMEM;
         s->settings = *config;
         s->config = &s->settings;
+        entitlement_number(s, NULL);
         s->sources = sources;
         s->place = place;
         s->linger = linger;

@@ -326,12 +326,13 @@ static void set_share(struct division *d, struct share *m, struct bucket *b,
                 *b = (struct bucket){.maximum = most};
 }
 
-void fair_set_class(struct sched *s, struct holder *h, const struct sched_share *share)
+void fair_set_class(struct sched *s, struct holder *h, const struct sched_origin *origin)
 {
+        h->top->terms = origin->terms;
         for (unsigned gpu = 0; gpu < SCHED_GPUS_MAX; gpu++) {
                 struct branch_on *top = &h->top->on[gpu];
 
-                set_share(&s->branch->on[gpu].below, &top->share, &top->bucket, share);
+                set_share(&s->branch->on[gpu].below, &top->share, &top->bucket, &origin->share);
         }
 }
 
@@ -344,7 +345,7 @@ void fair_join(struct sched *s, struct holder *h, const struct sched_origin *ori
         h->user = h->above = class ? branch_for(s, h->top, BRANCH_USER, origin->uid) : h->top;
         if (origin->container && !PLANTED(NO_CONTAINERS))
                 h->above = branch_for(s, h->user, BRANCH_CONTAINER, origin->container);
-        fair_set_class(s, h, &origin->share);
+        fair_set_class(s, h, origin);
 }
 
 void fair_leave(struct sched *s, struct holder *h)

@@ -119,7 +119,7 @@ void holder_revoke(struct sched *s, struct holder *h, unsigned gpu)
 {
         const unsigned doublings = MIN(h->drain_failures, DOUBLINGS_MAX);
         const uint64_t patience_ns = s->config.patience_ns << doublings;
-        const uint64_t due_ns = add_sat(s->now_ns, add_sat(patience_ns, s->config.grace_ns));
+        const uint64_t due_ns = add_sat(s->now_ns, add_sat(patience_ns, holder_grace(s, h)));
         struct client *c;
         unsigned other;
 

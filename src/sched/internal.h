@@ -133,9 +133,10 @@ struct account {
 struct branch {
         struct branch *parent; /* of a class, and of a user without one: the first record */
         enum branch_kind { BRANCH_CLASS, BRANCH_USER, BRANCH_CONTAINER } kind;
-        uint64_t number;  /* of the class, the uid, or the number of the container */
-        unsigned holders; /* all those below it */
-        struct gaps gaps; /* of all holders of a user */
+        uint64_t number;          /* of the class, the uid, or the number of the container */
+        unsigned holders;         /* all those below it */
+        struct gaps gaps;         /* of all holders of a user */
+        struct sched_terms terms; /* of a class, or of a user without one */
         struct branch_on {
                 struct share share;
                 struct bucket bucket;
@@ -467,6 +468,29 @@ static inline unsigned client_flags(const struct sched *s, const struct client *
                (client_unpreemptible(s, c) ? SCHED_UNPREEMPTIBLE : 0);
 }
 
+/* ---- the terms of a holder's class ---- */
+
+static inline uint64_t term(uint64_t of_class, uint64_t usual)
+{
+        return of_class == UINT64_MAX ? 0 : of_class ? of_class : usual;
+}
+
+/* Returns the fixed length of h's turns; 0: automatic. */
+static inline uint64_t holder_quantum(const struct sched *s, const struct holder *h)
+{
+        return term(h->top->terms.quantum_ns, s->config.quantum_ns);
+}
+
+static inline uint64_t holder_idle_release(const struct sched *s, const struct holder *h)
+{
+        return term(h->top->terms.idle_release_ns, s->config.idle_release_ns);
+}
+
+static inline uint64_t holder_grace(const struct sched *s, const struct holder *h)
+{
+        return term(h->top->terms.grace_ns, s->config.grace_ns);
+}
+
 /* ---- the bytes of an account ---- */
 
 /* Returns the movable plus the exported bytes that count as c's. */
@@ -680,7 +704,7 @@ static inline struct level level_next(struct level l, unsigned gpu)
 void fair_join(struct sched *s, struct holder *h, const struct sched_origin *origin);
 void fair_leave(struct sched *s, struct holder *h);
 /* Sets what the class of h gets, or its user without a class. */
-void fair_set_class(struct sched *s, struct holder *h, const struct sched_share *share);
+void fair_set_class(struct sched *s, struct holder *h, const struct sched_origin *origin);
 /* Moves h to another class, user or container. */
 void fair_move(struct sched *s, struct holder *h, const struct sched_origin *origin);
 /* Sets what h gets of the part of those right above it. */

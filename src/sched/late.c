@@ -85,7 +85,7 @@ static void take_room_back(struct sched *s, struct client *c)
                 return;
         h->promoted = false;
         h->last_until_ns =
-                add_sat(s->now_ns, s->config.grace_ns << MIN(h->slow_restores, DOUBLINGS_MAX));
+                add_sat(s->now_ns, holder_grace(s, h) << MIN(h->slow_restores, DOUBLINGS_MAX));
         h->slow_restores++;
 }
 
@@ -140,7 +140,7 @@ void late_set_deadlines(struct sched *s, struct client *c)
                 if (!outstanding(c, a, &s->gpu[gpu]))
                         continue;
                 if (!a->due_ns)
-                        a->due_ns = s->now_ns + s->config.grace_ns;
+                        a->due_ns = s->now_ns + holder_grace(s, h);
                 if (s->now_ns < a->due_ns)
                         wake_at(s, a->due_ns);
         }

@@ -390,7 +390,7 @@ static void buy_time(struct sched *s, const struct gpu *g, struct client *c, uin
                 uint64_t *due_ns = &c->accounts[gpu]->due_ns;
 
                 if (*due_ns && from <= to)
-                        *due_ns = MIN(add_sat(*due_ns, ns), s->now_ns + s->config.grace_ns);
+                        *due_ns = MIN(add_sat(*due_ns, ns), s->now_ns + holder_grace(s, c->holder));
                 else if (*due_ns)
                         *due_ns = MAX(sub_sat(*due_ns, ns), UINT64_C(1));
         }

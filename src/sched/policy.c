@@ -156,8 +156,8 @@ static uint64_t compute_idle_end(const struct sched *s, const struct holder *v,
         uint64_t cost = 2 * gpu_move_ns(&s->gpu[d->gpu], at_stake(s, v, d));
         uint64_t wait = cost; /* the longest time that habits_release() returns */
 
-        if (cost && s->config.idle_release_ns)
-                wait = s->config.idle_release_ns;
+        if (cost && holder_idle_release(s, v))
+                wait = holder_idle_release(s, v);
         else if (s->now_ns < add_sat(v->last_active_ns, cost))
                 wait = habits_release(v, cost);
         /* A holder of a higher priority keeps its memory between two bursts of work. */
@@ -207,7 +207,7 @@ static bool is_interrupted(struct sched *s, struct victim *r, const struct deman
         struct holder *v = r->c->holder;
         const uint64_t at_ns = MAX(v->granted_ns + s->config.quantum_min_ns, d->credit_ns);
 
-        if (!d->interrupts || (v->idle && s->config.idle_release_ns))
+        if (!d->interrupts || (v->idle && holder_idle_release(s, v)))
                 return false;
         r->entry = turns_held(s, v, d->head);
         if (d->entry.deadline_ns + (int64_t)habits_handoff_cost(s, v) >= r->entry.deadline_ns) {

@@ -297,7 +297,7 @@ int sched_client_origin(struct sched *s, sched_client id, const struct sched_ori
         if (!c)
                 return -ESTALE;
         if (same_place(c->holder, origin))
-                fair_set_class(s, c->holder, &origin->share);
+                fair_set_class(s, c->holder, origin);
         else
                 fair_move(s, c->holder, origin);
         touch_end(s, out);

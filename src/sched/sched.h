@@ -177,6 +177,12 @@ struct sched_share {
         unsigned maximum; /* thousandths of a card's time that it never passes; 0: no limit */
 };
 
+/* How a class's turns differ from those of others. 0: as the configuration says. */
+struct sched_terms {
+        uint64_t quantum_ns, idle_release_ns; /* UINT64_MAX: automatic */
+        uint64_t grace_ns;
+};
+
 /* The class, the user and the container whose part of the time a client uses. The card's time is
  * divided between classes and the users without one; a class's part between its users; a user's
  * part between his containers and the clients outside of them; a container's part between its
@@ -186,6 +192,7 @@ struct sched_origin {
         uint64_t container;       /* number of the container that the client runs in; 0: none */
         uint32_t class_number;    /* 0: none */
         struct sched_share share; /* of the class, or of the user without one */
+        struct sched_terms terms; /* the same */
 };
 /* Returns 0, or -ENOSPC at clients_max. A higher priority goes first; 0 is normal. */
 int sched_client_add(struct sched *s, struct sched_origin origin, int priority, uint64_t now_ns,

@@ -15,8 +15,8 @@ uint64_t turns_quantum(const struct sched *s, const struct holder *h)
         const uint64_t p = config->handoff_permille;
         uint64_t cost_ns;
 
-        if (config->quantum_ns)
-                return config->quantum_ns;
+        if (holder_quantum(s, h))
+                return holder_quantum(s, h);
         /* Limiting the cost first keeps the product small; the clamp would limit it anyway. */
         cost_ns = MIN(habits_handoff_cost(s, h), config->quantum_max_ns);
         return clamp_u64(cost_ns / p * (1000 - p), config->quantum_min_ns, config->quantum_max_ns);

@@ -102,6 +102,11 @@ enum wire_freeze {
         WIRE_FREEZE_PARK, /* it may be paused */
         WIRE_FREEZE_MOVE, /* it may also be frozen to give way, in place of a drain */
 };
+/* Parses a share of the time, "MIN:MAX", "MIN" or ":MAX", each from 0 to 1, into thousandths. 0 or
+ * -EINVAL. */
+int wire_parse_share(const char *text, unsigned *ret_minimum, unsigned *ret_maximum);
+/* Parses a weight from 0.01 to 100 into thousandths. 0 or -EINVAL. */
+int wire_parse_weight(const char *text, unsigned *ret_weight);
 /* Parses a freeze mode: "off", "park", "move". 0 or -EINVAL. */
 int wire_parse_freeze(const char *text, enum wire_freeze *ret_mode);
 /* The word for a freeze mode; NULL: there is no such mode. */

@@ -69,6 +69,10 @@ static struct wire_message sample(unsigned type)
                 memset(m.FROZEN.off, 'z', sizeof(m.FROZEN.off) - 1);
                 m.FROZEN.off[sizeof(m.FROZEN.off) - 1] = '\0';
                 break;
+        case WIRE_NOTICE:
+                memset(m.NOTICE.text, 'n', sizeof(m.NOTICE.text) - 1);
+                m.NOTICE.text[sizeof(m.NOTICE.text) - 1] = '\0';
+                break;
         case WIRE_FREEZE:
                 m.FREEZE.mode = WIRE_FREEZE_PARK;
                 break;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/ledger/entitlement.h"
 
 void event_begin(struct server *s)
 {
@@ -28,7 +29,7 @@ static void do_limit(struct server *s, struct client *c, const struct sched_acti
                 .LIMIT = {.commit = a->limit.commit,
                           .backed = a->limit.backed,
                           .unevictable = a->limit.unevictable,
-                          .visible_bytes = a->limit.visible},
+                          .visible_bytes = MIN(a->limit.visible, entitlement_cap(c))},
         };
         const struct pass *p = &s->pass;
 
@@ -125,7 +126,7 @@ static void do_overdue(struct server *s, struct client *c, const struct sched_ac
 
         log_warning("process %d (%s) does not give way: others go on without its memory",
                     (int)c->peer.pid, c->name);
-        if (!s->config->kill_overdue || c->peer.pidfd < 0)
+        if (!entitlement_kills(c) || c->peer.pidfd < 0)
                 return;
         r = peer_kill(c->peer.pidfd, SIGKILL);
         if (r < 0)

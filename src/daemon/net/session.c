@@ -16,6 +16,7 @@
 #include "daemon/setup/kill_point.h"
 #include "daemon/net/meet.h"
 #include "daemon/ledger/pause.h"
+#include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/ledger/allowance.h"
@@ -60,18 +61,6 @@ static void release_former(struct client *c)
         }
 }
 
-/* Any client may lower its priority; only clients that may give orders may rise above 0. */
-static int allowed_priority(const struct client *c, int32_t requested)
-{
-        int most = c->peer.trusted ? WIRE_PRIORITY_MAX : 0;
-        int allowed = requested > most ? most : MAX(requested, -WIRE_PRIORITY_MAX);
-
-        if (allowed != requested)
-                log_info("client %d (%s) asked for priority %d and gets %d", (int)c->peer.pid,
-                         c->name, (int)requested, allowed);
-        return allowed;
-}
-
 static int on_hello(struct client *c, const struct wire_message *m)
 {
         struct wire_message welcome = {.header = {WIRE_WELCOME, WIRE_NO_GPU, 0}};
@@ -89,7 +78,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
                 return -EPROTONOSUPPORT;
         }
         c->greeted = true;
-        c->priority = allowed_priority(c, (int32_t)m->HELLO.priority);
+        entitlement_greeted(c, (int32_t)m->HELLO.priority);
         log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
                  (unsigned)c->peer.uid, c->version);
         welcome.WELCOME.magic = WIRE_MAGIC;
@@ -108,21 +97,28 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
         struct sched_gpu_view v = {0};
 
         (void)sched_gpu_view(c->server->sched, gpu, &v);
-        m.ATTACHED.visible_bytes = v.visible;
+        m.ATTACHED.visible_bytes = MIN(v.visible, entitlement_cap(c));
+        m.ATTACHED.cap_bytes = entitlement_cap(c) < UINT64_MAX ? entitlement_cap(c) : 0;
         m.ATTACHED.context_bytes = gpus_context_bytes(c->server->gpus.list[gpu].driver_bytes);
         m.ATTACHED.block_bytes = gpus_block_bytes(v.capacity);
         m.ATTACHED.bound_ns = BOUND_NS;
         client_send(c, &m);
 }
 
-/* Makes a new client run together with those of its user and container that name the same group: it
- * uses their share of the time. The roots of all containers have one uid, and are different users.
- */
+/* The roots of all containers have one uid, and are different users. */
+static bool run_together(const struct client *a, const struct client *b)
+{
+        if (entitlement_groups(a, b))
+                return true;
+        return a->group[0] && strcmp(a->group, b->group) == 0 &&
+               peer_same_user(&a->peer, &b->peer) && a->peer.container == b->peer.container;
+}
+
+/* Makes a new client run together with those of its group: it uses their share of the time. */
 static void join_group(struct client *c)
 {
-        for (const struct client *o = c->server->clients; o && c->group[0]; o = o->next) {
-                if (o == c || !o->id || strcmp(o->group, c->group) != 0 ||
-                    !peer_same_user(&c->peer, &o->peer) || c->peer.container != o->peer.container)
+        for (const struct client *o = c->server->clients; o; o = o->next) {
+                if (o == c || !o->id || !run_together(c, o))
                         continue;
                 (void)sched_client_join(c->server->sched, c->id, o->id);
                 return;
@@ -131,7 +127,8 @@ static void join_group(struct client *c)
 
 static int register_client(struct client *c)
 {
-        const struct sched_origin origin = {.uid = c->peer.uid, .container = c->peer.container};
+        const struct sched_origin origin = entitlement_origin(c);
+        const struct sched_share share = entitlement_share(c);
         struct server *s = c->server;
         uint32_t slot;
         int r = sched_client_add(s->sched, origin, c->priority, clock_now_ns(), &c->id);
@@ -145,6 +142,7 @@ static int register_client(struct client *c)
                 return -EINVAL;
         s->by_slot[slot] = c;
         s->n_attached++;
+        (void)sched_client_share(s->sched, c->id, &share, clock_now_ns(), &s->actions);
         join_group(c);
         /* Set the marker before the client can hold anything, so that no crash comes in between. */
         place_mark(s->place, true);
@@ -304,9 +302,15 @@ static int on_request(struct client *c, const struct wire_message *m)
         unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
         struct sched_account_view v;
         int r = sched_account_view(c->server->sched, c->id, gpu, &v);
+        char why[160];
 
         if (r < 0)
                 return r;
+        if (w.commit > v.commit && !entitlement_fits(c, gpu, w.commit, why)) {
+                w.commit = 0;
+                entitlement_tell_cap(c, why);
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence, why);
+        }
         /* A refused part counts as not requested; the rest of the message holds. */
         if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
                 w.commit = 0;
@@ -568,7 +572,7 @@ static const struct handler {
         [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
         [WIRE_MANAGED] = {on_managed, ON_GPU},   [WIRE_HOST] = {on_host, ATTACHED},
         [WIRE_SPARED] = {on_spared, ON_GPU},     [WIRE_SELF] = {on_self, ON_GPU},
-        [WIRE_FROZEN] = {pause_frozen, GREETED},
+        [WIRE_FROZEN] = {pause_frozen, GREETED}, [WIRE_CLAIM] = {entitlement_claim, GREETED},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/pause.h"
 #include "daemon/setup/sources.h"
@@ -95,6 +96,8 @@ static void apply_config(struct server *s, const struct config *before)
                 pause_most_changed(s);
         if (s->config->linger_ns != before->linger_ns)
                 server_arm_once(s->linger_timer, false, 0); /* the next batch arms it again */
+        entitlement_number(s, &before->classes);
+        entitlement_renew(s);
         keep_settings(s);
 }
 

@@ -1,6 +1,7 @@
 /* status.c: owns the daemon's state as people see it: plain figures in bytes and seconds. Must
  * never change the state, nor show a figure that is not known (those are null). */
 #include "daemon/orders/status.h"
+#include "daemon/ledger/entitlement.h"
 #include "daemon/state/client.h"
 
 #include <string.h>
@@ -101,6 +102,27 @@ static void add_frozen(json_t *one, const struct client *c, uint64_t now, bool k
                                                             : json_null());
 }
 
+static json_t *permille(unsigned v)
+{
+        return v ? json_real(v / 1000.0) : json_null();
+}
+
+/* What it gets of the time among those with whom it divides its class's, and its own maximum. */
+static void add_share(json_t *one, const struct client *c, bool held, bool known)
+{
+        const struct sched_share share = entitlement_share(c);
+        const uint64_t cap = entitlement_cap(c);
+
+        (void)json_object_set_new(one, "class",
+                                  known && c->class ? json_string(c->class->name) : json_null());
+        (void)json_object_set_new(one, "weight",
+                                  json_real(share.weight ? share.weight / 1000.0 : 1.0));
+        (void)json_object_set_new(one, "minimum", permille(share.minimum));
+        (void)json_object_set_new(one, "maximum", permille(share.maximum));
+        (void)json_object_set_new(one, "memory_cap", cap < UINT64_MAX ? bytes(cap) : json_null());
+        (void)json_object_set_new(one, "held", json_boolean(held));
+}
+
 static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uint64_t now,
                            const struct peer *viewer)
 {
@@ -132,8 +154,10 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 bytes(a.usage.moved_in), "spared_out", bytes(acc->spared_out), "spared_in",
                 bytes(acc->spared_in), "last_drain_s", seconds(a.usage.drain_ns), "waiting_for",
                 v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
-        if (one)
+        if (one) {
                 add_frozen(one, c, now, known);
+                add_share(one, c, v.held, known);
+        }
         return one;
 }
 

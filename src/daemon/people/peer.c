@@ -189,6 +189,29 @@ int peer_identify(int fd, struct peer *ret)
         return r;
 }
 
+/* A line of /proc/PID/cgroup is "NUMBER:CONTROLLERS:PATH"; that of version 2 begins with "0::". */
+int peer_cgroup(const struct peer *p, char ret[static PEER_CGROUP_MAX])
+{
+        char path[64], line[PEER_CGROUP_MAX + 8];
+        _cleanup_fclose_ FILE *f = NULL;
+        size_t length;
+        int r = -ENOENT;
+
+        if (p->pid <= 0)
+                return -ESRCH;
+        (void)snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)p->pid);
+        f = fopen(path, "re");
+        while (f && r == -ENOENT && fgets(line, sizeof(line), f)) {
+                if (strncmp(line, "0::", 3) != 0)
+                        continue;
+                length = strcspn(line + 3, "\n");
+                r = line[3 + length] && length < PEER_CGROUP_MAX ? 0 : -ENAMETOOLONG;
+                if (r == 0)
+                        (void)snprintf(ret, PEER_CGROUP_MAX, "%.*s", (int)length, line + 3);
+        }
+        return !f || peer_ended(p->pidfd) ? -ESRCH : r;
+}
+
 void peer_pass_descriptors(int fd, bool pass)
 {
         int value = pass;

@@ -20,6 +20,10 @@ struct peer {
  * number. 0; -ESRCH: the process has ended already; -EMFILE, -ENFILE: no free descriptor; or
  * another -errno. */
 int peer_identify(int fd, struct peer *ret);
+/* Reads the process's cgroup, a path in the cgroup v2 tree. 0; -ESRCH: it has ended, or cannot be
+ * seen; -ENOENT: it is in none; -ENAMETOOLONG. */
+#define PEER_CGROUP_MAX 1024
+int peer_cgroup(const struct peer *p, char ret[static PEER_CGROUP_MAX]);
 /* True if the process of this pidfd has ended. False for -EBADF: unknown. */
 bool peer_ended(int pidfd);
 /* True for the same user and the same container: as far as the kernel can tell, each could read the

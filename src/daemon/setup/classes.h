@@ -46,6 +46,7 @@ struct class
         struct class_settings settings;
         struct class_users users;
         struct class_patterns names, cgroups;
+        uint32_t number;  /* from 1 on; kept over a reload */
         const char *file; /* where its last key stands; classes.files has the text */
         unsigned line;
 };

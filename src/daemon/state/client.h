@@ -69,6 +69,14 @@ struct client {
         uint8_t meet_name[16]; /* the name by which other processes of its user may ask for it */
         bool may_be_met;       /* meet_name is set */
         int priority;
+        const struct class *class; /* by the configuration; NULL: none */
+
+        /* What it asks for itself, as in CLAIM. */
+        struct client_claim {
+                uint64_t memory_cap;
+                unsigned weight, minimum, maximum;
+        } claim;
+        bool cap_told; /* its user was told which cap it has reached */
 
         /* The order to pause on the GPU (pause.c). */
         struct client_pause {

@@ -70,8 +70,9 @@ struct server {
         bool linger;
         bool open; /* connections are accepted */
 
-        enum sched_mode mode; /* the mode as set now */
-        uint64_t quantum_ns;  /* the quantum as set now; 0: auto */
+        uint32_t class_numbers; /* the last number that a class was given */
+        enum sched_mode mode;   /* the mode as set now */
+        uint64_t quantum_ns;    /* the quantum as set now; 0: auto */
 };
 
 /* Call it if no descriptor is free: stops accepting for a moment. */

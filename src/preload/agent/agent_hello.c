@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/settings.h"
+#include "base/units.h"
 #include "preload/process/launcher.h"
 #include "preload/process/name.h"
 #include "preload/state/daemon.h"
@@ -40,6 +41,24 @@ static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
         if (text)
                 setting_refuse(SETTING_GROUP, text);
         launcher_group(ret);
+}
+
+/* Asks for what the user wants for this program itself. */
+void agent_claim(void)
+{
+        const char *share = setting_text(SETTING_SHARE), *weight = setting_text(SETTING_WEIGHT);
+        const char *cap = setting_text(SETTING_MEMORY_CAP);
+        struct wire_message m = {0};
+        __typeof__(m.CLAIM) *c = &m.CLAIM;
+
+        if (share && wire_parse_share(share, &c->minimum, &c->maximum) < 0)
+                setting_refuse(SETTING_SHARE, share);
+        if (weight && wire_parse_weight(weight, &c->weight) < 0)
+                setting_refuse(SETTING_WEIGHT, weight);
+        if (cap && (units_parse_size(cap, &c->memory_cap) < 0 || !c->memory_cap))
+                setting_refuse(SETTING_MEMORY_CAP, cap);
+        if (c->minimum || c->maximum || c->weight || c->memory_cap)
+                daemon_send(&m, WIRE_CLAIM, WIRE_NO_GPU);
 }
 
 void agent_hello(void)

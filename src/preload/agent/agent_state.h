@@ -78,6 +78,8 @@ int agent_start(void);
 
 /* agent_hello.c */
 void agent_hello(void);
+/* Asks for what the user wants for this program itself, before the first ATTACH. */
+void agent_claim(void);
 
 /* agent_self.c */
 void agent_self_count(uint64_t now) REQUIRES(core_lock); /* counts the time since the last call */

@@ -326,6 +326,7 @@ static void on_welcome(const struct wire_message *m) REQUIRES(core_lock)
         core.lease = 0;
         agent.freeze_most = WIRE_FREEZE_MOVE;
         agent.frozen_said = 0;
+        agent_claim();
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
                         agent_send_attach(&core.gpus[i]);
@@ -420,6 +421,7 @@ static void on_attached(const struct wire_message *m) REQUIRES(core_lock)
 
         freeze_allow(agent.freeze_most);
         g->visible = m->ATTACHED.visible_bytes;
+        g->cap = m->ATTACHED.cap_bytes;
         g->context_bytes = m->ATTACHED.context_bytes;
         g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
         agent.bound_ns = m->ATTACHED.bound_ns;
@@ -579,6 +581,9 @@ static void agent_handle(const struct wire_message *m, struct passed *came) REQU
                 break;
         case WIRE_FREEZE:
                 on_freeze(m);
+                break;
+        case WIRE_NOTICE:
+                log_warning("%s", m->NOTICE.text);
                 break;
         case WIRE_SPARE:
                 if (gpu_known(m))

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/log.h"
 #include "base/macros.h"
 #include "preload/move/swap.h"
 #include "preload/pool/pool.h"
@@ -26,7 +27,7 @@ uint64_t room_allowed(const struct gpu *g)
         return MIN(g->commit, sub_sat(g->visible, core_own_unevictable(g)));
 }
 
-bool room_grow(struct gpu *g, uint64_t more)
+static bool find_room(struct gpu *g, uint64_t more)
 {
         struct block *adopted;
 
@@ -46,6 +47,29 @@ bool room_grow(struct gpu *g, uint64_t more)
                 return false; /* managed memory that has to stay on the card makes no room */
         swap_disown(g, adopted);
         return true;
+}
+
+/* On a card of this size the driver would say no more. But the card is larger, so say why once. */
+static void tell_cap(const struct gpu *g, uint64_t more)
+{
+        static bool told;
+
+        if (told || !g->cap ||
+            g->heap.allocated + more + core_own_unevictable(g) <= MIN(g->cap, g->visible))
+                return;
+        told = true;
+        log_warning("out of memory: this program may use %llu MiB of GPU %u (memory cap), and asks "
+                    "for %llu MiB beside %llu MiB",
+                    (unsigned long long)(g->cap / MIB), g->index, (unsigned long long)(more / MIB),
+                    (unsigned long long)(g->heap.allocated / MIB));
+}
+
+bool room_grow(struct gpu *g, uint64_t more)
+{
+        if (find_room(g, more))
+                return true;
+        tell_cap(g, more);
+        return false;
 }
 
 void room_taken(struct gpu *g)

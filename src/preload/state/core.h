@@ -62,6 +62,7 @@ struct gpu {
         /* The daemon's grants, in bytes. UINT64_MAX in commit, limit, unevictable_allowed: there is
          * no daemon. */
         uint64_t visible, context_bytes, block_bytes;
+        uint64_t cap; /* the owner or the user allows no more; 0: no cap */
         uint64_t commit LOCKED, limit LOCKED, unevictable_allowed LOCKED;
         uint32_t limit_sequence LOCKED;
         /* A limit that the library sets itself; below the card's size only for torture, or while

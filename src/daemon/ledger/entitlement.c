@@ -1,0 +1,238 @@
+/* entitlement.c: owns what a client is entitled to: its class by the owner's configuration, and the
+ * part of its own request that the owner allows. Must never let a request widen what the
+ * configuration gives. */
+#include "daemon/ledger/entitlement.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "daemon/ledger/event.h"
+#include "daemon/state/client.h"
+
+/* All programs of a class that run together are one user's, for the scheduler. */
+#define ONE_USER UINT32_MAX
+
+/* A class of the resource file has no keys that match: a program names it as its group. */
+static const struct class *find_class(const struct client *c)
+{
+        const struct classes *all = &c->server->config->classes;
+        char cgroup[PEER_CGROUP_MAX];
+        const struct class_subject who = {
+                .uid = c->peer.uid,
+                .name = c->name,
+                .cgroup = peer_cgroup(&c->peer, cgroup) == 0 ? cgroup : NULL,
+        };
+        const struct class *class = classes_find(all, &who), *named;
+
+        if (class || !c->group[0])
+                return class;
+        named = classes_named(all, c->group);
+        return named && named->settings.group ? named : NULL;
+}
+
+static const struct class_settings *settings_of(const struct client *c)
+{
+        return c->class ? &c->class->settings : &c->server->config->classes.unmatched;
+}
+
+/* ---- priorities ---- */
+
+/* Any client may lower its priority. Above what its class allows rise only clients that may give
+ * orders. */
+static int allowed_priority(const struct client *c, int32_t requested)
+{
+        const struct class_settings *t = settings_of(c);
+        const int most = c->peer.trusted ? WIRE_PRIORITY_MAX : t->priority_max;
+        const int wanted = requested ? requested : t->priority;
+        const int allowed = wanted > most ? most : MAX(wanted, -WIRE_PRIORITY_MAX);
+
+        if (allowed != wanted)
+                log_info("client %d (%s) asked for priority %d and gets %d", (int)c->peer.pid,
+                         c->name, wanted, allowed);
+        return allowed;
+}
+
+void entitlement_greeted(struct client *c, int32_t priority)
+{
+        c->class = find_class(c);
+        c->priority = allowed_priority(c, priority);
+}
+
+/* ---- shares ---- */
+
+/* Returns what of a minimum the owner allows, in thousandths of the card: all of it to those who
+ * may give orders, up to its class's minimum to any other. */
+static unsigned allowed_minimum(const struct client *c)
+{
+        return c->peer.trusted ? c->claim.minimum
+                               : MIN(c->claim.minimum, settings_of(c)->minimum_permille);
+}
+
+static void tell(struct client *c, const char *text)
+{
+        struct wire_message m = {.header = {WIRE_NOTICE, WIRE_NO_GPU, 0}};
+
+        (void)snprintf(m.NOTICE.text, sizeof(m.NOTICE.text), "%s", text);
+        client_send(c, &m);
+}
+
+int entitlement_claim(struct client *c, const struct wire_message *m)
+{
+        const __typeof__(m->CLAIM) *in = &m->CLAIM;
+        unsigned allowed;
+        char text[160];
+
+        if (in->minimum > 1000 || in->maximum > 1000 || in->weight > 100000 || c->id)
+                return -EINVAL;
+        c->claim = (struct client_claim){in->memory_cap, in->weight, in->minimum, in->maximum};
+        allowed = allowed_minimum(c);
+        if (allowed < in->minimum) {
+                (void)snprintf(text, sizeof(text),
+                               "this program asked for at least %u.%u %% of the GPU and gets %u.%u "
+                               "%%: its owner promises no more",
+                               in->minimum / 10, in->minimum % 10, allowed / 10, allowed % 10);
+                tell(c, text);
+        }
+        return 0;
+}
+
+struct sched_origin entitlement_origin(const struct client *c)
+{
+        const struct class_settings *t = settings_of(c);
+        const bool together = c->class && t->group;
+
+        return (struct sched_origin){
+                .uid = together ? ONE_USER : c->peer.uid,
+                .container = together ? 0 : c->peer.container,
+                .class_number = c->class ? c->class->number : 0,
+                .share = {t->weight_permille, t->minimum_permille, t->maximum_permille},
+                .terms = {t->quantum_ns == CLASS_AS_DAEMON ? 0
+                          : t->quantum_ns                  ? t->quantum_ns
+                                                           : UINT64_MAX,
+                          t->idle_release_ns == CLASS_AS_DAEMON ? 0
+                          : t->idle_release_ns                  ? t->idle_release_ns
+                                                                : UINT64_MAX,
+                          t->grace_ns == CLASS_AS_DAEMON ? 0 : MAX(t->grace_ns, NSEC_PER_MSEC)},
+        };
+}
+
+/* A program's minimum is one of the card; the scheduler divides the minimum of its class. */
+struct sched_share entitlement_share(const struct client *c)
+{
+        const unsigned promised = settings_of(c)->minimum_permille;
+        const unsigned minimum = allowed_minimum(c);
+
+        return (struct sched_share){
+                .weight = c->claim.weight,
+                .minimum = promised ? MIN(minimum * 1000 / promised, 1000U) : minimum,
+                .maximum = c->claim.maximum,
+        };
+}
+
+bool entitlement_groups(const struct client *a, const struct client *b)
+{
+        return a->class && a->class == b->class && a->class->settings.group;
+}
+
+/* ---- memory ---- */
+
+uint64_t entitlement_cap(const struct client *c)
+{
+        const uint64_t class = settings_of(c)->memory_cap, own = c->claim.memory_cap;
+
+        return MIN(class ? class : UINT64_MAX, own ? own : UINT64_MAX);
+}
+
+/* True if the cap is one for both: they are of one class, or of one user without a class. */
+static bool same_cap(const struct client *a, const struct client *b)
+{
+        return a->class == b->class && (a->class || peer_same_user(&a->peer, &b->peer));
+}
+
+/* Requests count, too, because one that waits is granted later without another check. */
+static uint64_t held_by_others(const struct client *c, unsigned gpu)
+{
+        uint64_t sum = 0;
+
+        for (const struct client *o = c->server->clients; o; o = o->next) {
+                struct sched_account_view v;
+
+                if (o != c && o->id && same_cap(o, c) &&
+                    sched_account_view(c->server->sched, o->id, gpu, &v) == 0)
+                        sum += MAX(v.commit_asked, o->request.kept && o->request.gpu == gpu
+                                                           ? o->request.commit
+                                                           : 0);
+        }
+        return sum;
+}
+
+bool entitlement_fits(const struct client *c, unsigned gpu, uint64_t bytes, char why[static 160])
+{
+        const uint64_t own = c->claim.memory_cap, cap = settings_of(c)->memory_cap;
+        const uint64_t others = cap ? held_by_others(c, gpu) : 0;
+        const char *whose = own && bytes > own ? "this program"
+                            : c->class         ? "its class"
+                                               : "its user";
+        const uint64_t most = own && bytes > own ? own : sub_sat(cap, others);
+
+        if ((!own || bytes <= own) && (!cap || bytes <= most))
+                return true;
+        (void)snprintf(why, 160,
+                       "out of memory: this program wants %llu MiB, and the memory cap of %s "
+                       "leaves it %llu MiB",
+                       (unsigned long long)(bytes / MIB), whose, (unsigned long long)(most / MIB));
+        return false;
+}
+
+void entitlement_tell_cap(struct client *c, const char *why)
+{
+        if (!c->cap_told)
+                tell(c, why);
+        c->cap_told = true;
+}
+
+bool entitlement_kills(const struct client *c)
+{
+        const int answer = settings_of(c)->kill_overdue;
+
+        return answer < 0 ? c->server->config->kill_overdue : answer == 1;
+}
+
+/* ---- the configuration ---- */
+
+void entitlement_number(struct server *s, const struct classes *before)
+{
+        struct classes *all = &s->settings.classes;
+
+        for (unsigned i = 0; i < all->n; i++) {
+                const struct class *old = before ? classes_named(before, all->list[i].name) : NULL;
+
+                all->list[i].number = old ? old->number : ++s->class_numbers;
+        }
+}
+
+void entitlement_renew(struct server *s)
+{
+        for (struct client *c = s->clients; c; c = c->next) {
+                struct sched_origin origin;
+                struct sched_share share;
+
+                if (!c->greeted)
+                        continue;
+                c->class = find_class(c);
+                if (!c->id)
+                        continue;
+                origin = entitlement_origin(c);
+                share = entitlement_share(c);
+                event_begin(s);
+                (void)sched_client_origin(s->sched, c->id, &origin, clock_now_ns(), &s->actions);
+                event_end(s);
+                event_begin(s);
+                (void)sched_client_share(s->sched, c->id, &share, clock_now_ns(), &s->actions);
+                event_end(s);
+        }
+}

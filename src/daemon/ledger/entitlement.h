@@ -1,0 +1,41 @@
+/* entitlement.h: what the owner's configuration gives a client, and what the client asks for
+ * itself. Used by the loop's thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/setup/classes.h"
+#include "sched/sched.h"
+#include "wire/wire.h"
+
+struct client;
+struct server;
+
+/* Finds the client's class, once it has said its name. Sets its priority from what it requests. */
+void entitlement_greeted(struct client *c, int32_t priority);
+/* Notes what the client asks for itself. What the owner does not allow is lowered, and the client
+ * is told so. */
+int entitlement_claim(struct client *c, const struct wire_message *m);
+
+/* Where the scheduler divides the time for this client. */
+struct sched_origin entitlement_origin(const struct client *c);
+/* What the client gets among those. */
+struct sched_share entitlement_share(const struct client *c);
+/* True if both clients are of a class whose programs run together. */
+bool entitlement_groups(const struct client *a, const struct client *b);
+
+/* Returns the most bytes that the client may see of a card; UINT64_MAX: no cap. */
+uint64_t entitlement_cap(const struct client *c);
+/* True if the client may allocate so many bytes in all on this GPU. If not, why says which cap
+ * stands. */
+bool entitlement_fits(const struct client *c, unsigned gpu, uint64_t bytes, char why[static 160]);
+/* Tells the program's user why, once: programs often try again with less. */
+void entitlement_tell_cap(struct client *c, const char *why);
+/* True if a client that does not give way is to be killed. */
+bool entitlement_kills(const struct client *c);
+
+/* Numbers the classes: a class keeps its number over a reload. before: NULL at the start. */
+void entitlement_number(struct server *s, const struct classes *before);
+/* Gives every client what the configuration says now. Leases stay. */
+void entitlement_renew(struct server *s);
