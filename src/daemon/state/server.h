@@ -25,6 +25,7 @@
 struct client;
 struct control;
 struct peer_daemons;
+struct reservations;
 
 enum server_end {
         SERVER_STOPPED = 0, /* by a signal or an order */
@@ -45,6 +46,7 @@ struct server {
         unsigned blind;               /* consecutive looks without a readable card */
         struct gpus gpus;
         struct users *users;
+        struct reservations *reservations; /* NULL: none yet (reserve.c) */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;
