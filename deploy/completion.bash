@@ -18,7 +18,7 @@ _sublet_program() {
                         i=$((i + 1))
                         break
                         ;;
-                = | --name | --priority | --memory | --keep | --freeze | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # bash makes = a word of its own
+                = | --name | --group | --priority | --gpu | --memory | --keep | --freeze | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # bash makes = a word of its own
                 -*) ;;
                 *) break ;;
                 esac

@@ -73,6 +73,11 @@ static void init(void)
                 return;
         }
         sim.devices = session_device_count(sim.session);
+        if (!sim.devices) { /* CUDA_VISIBLE_DEVICES shows none */
+                session_leave(sim.session);
+                init_result = CUDA_ERROR_NO_DEVICE;
+                return;
+        }
         /* The trace gets a line with 0 bytes, because this process may have been another program
          * before exec(). */
         for (unsigned d = 0; d < sim.devices; d++)

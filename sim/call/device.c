@@ -75,6 +75,12 @@ static const struct attribute attributes[] = {
         {CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 4},
 };
 
+static unsigned pci_bus(CUdevice device)
+{
+        return IDENTITY_PCI_BUS +
+               session_card(sim.session, (unsigned)device) / MAX(session_mig(sim.session), 1u);
+}
+
 CUresult device_check(CUdevice device)
 {
         return device >= 0 && (unsigned)device < sim.devices ? CUDA_SUCCESS
@@ -170,7 +176,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *ret_value, CUdevice_attribute attribut
         if (!ret_value || attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
                 return CUDA_ERROR_INVALID_VALUE;
         if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) {
-                *ret_value = IDENTITY_PCI_BUS + device;
+                *ret_value = (int)pci_bus(device);
                 return CUDA_SUCCESS;
         }
         *ret_value = 0;
@@ -199,7 +205,7 @@ EXPORT CUresult cuDeviceGetPCIBusId(char *pci_bus_id, int len, CUdevice device)
                 return r;
         if (!pci_bus_id || len < 13)
                 return CUDA_ERROR_INVALID_VALUE;
-        (void)snprintf(pci_bus_id, (size_t)len, "0000:%02X:00.0", IDENTITY_PCI_BUS + device);
+        (void)snprintf(pci_bus_id, (size_t)len, "0000:%02X:00.0", pci_bus(device));
         return CUDA_SUCCESS;
 }
 
@@ -214,11 +220,12 @@ EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *pci_bus_id)
             (sscanf(pci_bus_id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4 &&
              sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &slot) != 3))
                 return CUDA_ERROR_INVALID_VALUE;
-        if (domain || slot || function || bus < IDENTITY_PCI_BUS ||
-            bus - IDENTITY_PCI_BUS >= sim.devices)
-                return CUDA_ERROR_INVALID_DEVICE;
-        *device = (CUdevice)(bus - IDENTITY_PCI_BUS);
-        return CUDA_SUCCESS;
+        for (CUdevice d = 0; !domain && !slot && !function && d < (CUdevice)sim.devices; d++)
+                if (pci_bus(d) == bus) {
+                        *device = d;
+                        return CUDA_SUCCESS;
+                }
+        return CUDA_ERROR_INVALID_DEVICE;
 }
 
 /* The simulator has no profiler, but starting one succeeds. */

@@ -87,6 +87,10 @@ typedef struct {
         X(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t * pci))             \
         X(nvmlDeviceGetMaxPcieLinkGeneration, (nvmlDevice_t device, unsigned *generation)) \
         X(nvmlDeviceGetMaxPcieLinkWidth, (nvmlDevice_t device, unsigned *width))           \
+        X(nvmlDeviceGetMigMode, (nvmlDevice_t device, unsigned *now, unsigned *pending))   \
+        X(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t device, unsigned *count))          \
+        X(nvmlDeviceGetMigDeviceHandleByIndex,                                             \
+          (nvmlDevice_t device, unsigned index, nvmlDevice_t *ret))                        \
         X(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t * rates)) \
         X(nvmlSystemGetDriverVersion, (char *version, unsigned length))                    \
         X(nvmlSystemGetNVMLVersion, (char *version, unsigned length))                      \
@@ -115,7 +119,21 @@ static struct session *nvml_enter(void)
         return s;
 }
 
-/* Checks a handle, which is the index of the card plus one. */
+/* Handles are numbers: 1, 2, ... for GPUs, and INSTANCE + 1, ... for the MIG instances of all. */
+#define INSTANCE 0x100u
+
+static unsigned gpu_count(const struct session *s)
+{
+        return session_device_count(s) / MAX(session_mig(s), 1u);
+}
+
+/* Returns the number of the session's devices that are behind the handle. */
+static unsigned device_parts(const struct session *s, nvmlDevice_t device)
+{
+        return (uintptr_t)device > INSTANCE ? 1 : MAX(session_mig(s), 1u);
+}
+
+/* Checks a handle. *ret_index: the session's number of the device, or of its first instance. */
 static nvmlReturn_t device_enter(nvmlDevice_t device, struct session **ret_session,
                                  unsigned *ret_index)
 {
@@ -124,6 +142,12 @@ static nvmlReturn_t device_enter(nvmlDevice_t device, struct session **ret_sessi
 
         if (!s)
                 return NVML_ERROR_UNINITIALIZED;
+        if (n > INSTANCE && session_mig(s))
+                n -= INSTANCE;
+        else if (n > gpu_count(s))
+                return NVML_ERROR_INVALID_ARGUMENT;
+        else if (n)
+                n = (n - 1) * MAX(session_mig(s), 1u) + 1;
         if (n == 0 || n > session_device_count(s))
                 return NVML_ERROR_INVALID_ARGUMENT;
         if (session_device(s, (unsigned)(n - 1))->lost)
@@ -254,7 +278,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
                 return NVML_ERROR_UNINITIALIZED;
         if (!count)
                 return NVML_ERROR_INVALID_ARGUMENT;
-        *count = session_device_count(s);
+        *count = gpu_count(s);
         return (nvmlReturn_t)fault_check(__func__);
 }
 
@@ -271,7 +295,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
 
         if (!s)
                 return NVML_ERROR_UNINITIALIZED;
-        if (!device || index >= session_device_count(s))
+        if (!device || index >= gpu_count(s))
                 return NVML_ERROR_INVALID_ARGUMENT;
         *device = (nvmlDevice_t)(uintptr_t)(index + 1);
         return (nvmlReturn_t)fault_check(__func__);
@@ -280,16 +304,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device)
 {
         return nvmlDeviceGetHandleByIndex_v2(index, device);
-}
-
-static void uuid_text(struct session *s, unsigned index, char text[static 48])
-{
-        const uint8_t *u = session_device(s, index)->uuid;
-
-        (void)snprintf(text, 48,
-                       "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-                       u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11],
-                       u[12], u[13], u[14], u[15]);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length)
@@ -301,7 +315,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned 
 
         if (r != NVML_SUCCESS)
                 return r;
-        uuid_text(s, index, text);
+        if ((uintptr_t)device > INSTANCE)
+                session_uuid_text("MIG", session_device(s, index)->uuid, text);
+        else
+                session_uuid_text("GPU", session_gpu_uuid(s, index / MAX(session_mig(s), 1u)),
+                                  text);
         return text_out(text, uuid, length);
 }
 
@@ -313,14 +331,67 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *de
                 return NVML_ERROR_UNINITIALIZED;
         if (!uuid || !device)
                 return NVML_ERROR_INVALID_ARGUMENT;
-        for (unsigned i = 0; i < session_device_count(s); i++) {
+        for (unsigned i = 0; i < gpu_count(s); i++) {
                 char text[48];
 
-                uuid_text(s, i, text);
+                session_uuid_text("GPU", session_gpu_uuid(s, i), text);
                 if (strcmp(text, uuid) == 0)
                         return nvmlDeviceGetHandleByIndex_v2(i, device);
         }
+        for (unsigned i = 0; session_mig(s) && i < session_device_count(s); i++) {
+                char text[48];
+
+                session_uuid_text("MIG", session_device(s, i)->uuid, text);
+                if (strcmp(text, uuid) == 0) {
+                        *device = (nvmlDevice_t)(uintptr_t)(INSTANCE + i + 1);
+                        return NVML_SUCCESS;
+                }
+        }
         return NVML_ERROR_NOT_FOUND;
+}
+
+/* ---- MIG ---- */
+
+EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *now, unsigned *pending)
+{
+        struct session *s;
+        unsigned index;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        if (r != NVML_SUCCESS)
+                return r;
+        if (!now || !pending || (uintptr_t)device > INSTANCE)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        *now = *pending = session_mig(s) > 0;
+        return NVML_SUCCESS;
+}
+
+/* As on a real card, the greatest possible number, not the number that exists. */
+EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count)
+{
+        unsigned index;
+        nvmlReturn_t r = nvmlDeviceGetIndex(device, &index);
+
+        if (r == NVML_SUCCESS && count)
+                *count = 7;
+        return r != NVML_SUCCESS || count ? r : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index,
+                                                        nvmlDevice_t *ret)
+{
+        struct session *s;
+        unsigned first;
+        nvmlReturn_t r = device_enter(device, &s, &first);
+
+        if (r != NVML_SUCCESS)
+                return r;
+        if (!ret || index >= 7 || (uintptr_t)device > INSTANCE)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        if (index >= session_mig(s))
+                return NVML_ERROR_NOT_FOUND;
+        *ret = (nvmlDevice_t)(uintptr_t)(INSTANCE + first + index + 1);
+        return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
@@ -332,8 +403,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_
                 return NVML_ERROR_UNINITIALIZED;
         if (!id || !device || sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3)
                 return NVML_ERROR_INVALID_ARGUMENT;
-        if (domain || slot || bus < IDENTITY_PCI_BUS ||
-            bus - IDENTITY_PCI_BUS >= session_device_count(s))
+        if (domain || slot || bus < IDENTITY_PCI_BUS || bus - IDENTITY_PCI_BUS >= gpu_count(s))
                 return NVML_ERROR_NOT_FOUND;
         return nvmlDeviceGetHandleByIndex_v2(bus - IDENTITY_PCI_BUS, device);
 }
@@ -362,7 +432,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
                 return r;
         if (!index)
                 return NVML_ERROR_INVALID_ARGUMENT;
-        *index = i;
+        *index = i / MAX(session_mig(s), 1u);
         return NVML_SUCCESS;
 }
 
@@ -422,7 +492,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
                 return r;
         if (!pci)
                 return NVML_ERROR_INVALID_ARGUMENT;
-        *pci = (nvmlPciInfo_t){.bus = IDENTITY_PCI_BUS + index};
+        *pci = (nvmlPciInfo_t){.bus = IDENTITY_PCI_BUS + index / MAX(session_mig(s), 1u)};
         (void)snprintf(pci->busId, sizeof(pci->busId), "00000000:%02X:00.0", pci->bus);
         (void)snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "0000:%02X:00.0", pci->bus);
         return NVML_SUCCESS;
@@ -438,8 +508,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
                 return r;
         if (!memory)
                 return NVML_ERROR_INVALID_ARGUMENT;
-        memory->total = session_device(s, index)->total;
-        memory->used = session_used(s, index);
+        memory->total = memory->used = 0;
+        for (unsigned i = index; i < index + device_parts(s, device); i++) {
+                memory->total += session_device(s, i)->total;
+                memory->used += session_used(s, i);
+        }
         memory->free = sub_sat(memory->total, memory->used);
         return (nvmlReturn_t)fault_check(__func__);
 }
@@ -471,6 +544,30 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
         return r != NVML_SUCCESS ? r : NVML_ERROR_NOT_SUPPORTED;
 }
 
+static void list_processes(struct session *s, unsigned index, unsigned room, unsigned *found,
+                           nvmlProcessInfo_v2_t *ret)
+{
+        unsigned mig = session_mig(s);
+
+        for (unsigned i = 0; i < SESSION_SLOTS; i++) {
+                const struct session_slot *slot = session_slot(s, i);
+                const struct session_use *use = &slot->device[index];
+
+                if (atomic_load(&slot->state) != SLOT_LIVE || !atomic_load(&slot->cuda) ||
+                    !atomic_load(&use->contexts))
+                        continue;
+                if (*found < room)
+                        ret[*found] = (nvmlProcessInfo_v2_t){
+                                .pid = (unsigned)slot->pid,
+                                /* NVML counts managed memory for the card, not for a process. */
+                                .usedGpuMemory = sub_sat(atomic_load(&use->used),
+                                                         atomic_load(&use->managed)),
+                                .gpuInstanceId = mig ? index % mig + 1 : UINT32_MAX,
+                                .computeInstanceId = mig ? 0 : UINT32_MAX};
+                (*found)++;
+        }
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                             nvmlProcessInfo_v2_t *infos)
 {
@@ -486,23 +583,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
                 return NVML_ERROR_INVALID_ARGUMENT;
         room = *count;
         session_reap(s);
-        for (unsigned i = 0; i < SESSION_SLOTS; i++) {
-                const struct session_slot *slot = session_slot(s, i);
-                const struct session_use *use = &slot->device[index];
-
-                if (atomic_load(&slot->state) != SLOT_LIVE || !atomic_load(&slot->cuda) ||
-                    !atomic_load(&use->contexts))
-                        continue;
-                if (found < room)
-                        infos[found] = (nvmlProcessInfo_v2_t){
-                                .pid = (unsigned)slot->pid,
-                                /* NVML counts managed memory for the card, not for a process. */
-                                .usedGpuMemory = sub_sat(atomic_load(&use->used),
-                                                         atomic_load(&use->managed)),
-                                .gpuInstanceId = UINT32_MAX,
-                                .computeInstanceId = UINT32_MAX};
-                found++;
-        }
+        for (unsigned i = index; i < index + device_parts(s, device); i++)
+                list_processes(s, i, room, &found, infos);
         *count = found;
         return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
@@ -517,7 +599,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, un
                                                          nvmlProcessInfo_v1_t *infos)
 {
         nvmlProcessInfo_v2_t wide[SESSION_SLOTS];
-        unsigned found = SESSION_SLOTS, room;
+        unsigned found = ARRAY_SIZE(wide), room;
         nvmlReturn_t r;
 
         if (!count || (*count && !infos))

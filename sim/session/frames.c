@@ -42,7 +42,7 @@ static struct segment_frame *frame_at(struct session_segment *g, unsigned device
 /* Returns the caller's frame; NULL: it no longer belongs to the caller. */
 static struct segment_frame *frame_of(struct session *s, const struct frames_place *p)
 {
-        struct segment_frame *f = frame_at(s->segment, p->device, p->frame);
+        struct segment_frame *f = frame_at(s->segment, s->card[p->device], p->frame);
 
         return own_valid(s) && f->owner == own_number(s) && f->block == p->block ? f : NULL;
 }
@@ -97,24 +97,25 @@ int frames_take(struct session *s, unsigned device, uint64_t block, uint64_t byt
                 struct frames_place *ret_place)
 {
         struct session_segment *g = s->segment;
+        unsigned card = s->card[device];
         struct segment_frame *f;
         int r;
 
         segment_lock(g);
         r = own_valid(s) ? segment_charge(s, device, bytes) : -ESHUTDOWN;
         if (r == 0) {
-                f = frame_unused(g, device);
+                f = frame_unused(g, card);
                 if (f) {
-                        atomic_fetch_add(&s->own->device[device].managed, bytes);
+                        atomic_fetch_add(&s->own->device[card].managed, bytes);
                         *f = (struct segment_frame){.owner = own_number(s),
                                                     .pins = 1,
                                                     .bytes = (uint32_t)bytes,
                                                     .block = block,
                                                     .last_use = ++g->uses};
                         *ret_place = (struct frames_place){
-                                device, (unsigned)(f - g->frames[device].frame), block};
+                                device, (unsigned)(f - g->frames[card].frame), block};
                 } else {
-                        atomic_fetch_sub(&s->own->device[device].used, bytes);
+                        atomic_fetch_sub(&s->own->device[card].used, bytes);
                         r = -ENOMEM;
                 }
         }
@@ -190,7 +191,7 @@ int frames_claim(struct session *s, const struct frames_place *p, uint32_t *ret_
         if (f && (f->mover || f->pins > 0)) {
                 r = -EBUSY;
                 if (!f->mover)
-                        atomic_fetch_add(&s->segment->frames[p->device].hunger, 1);
+                        atomic_fetch_add(&s->segment->frames[s->card[p->device]].hunger, 1);
         } else if (f) {
                 f->mover = own_number(s);
                 *ret_regions = f->regions;
@@ -210,7 +211,7 @@ void frames_remove(struct session *s, const struct frames_place *p, uint32_t reg
                 f->regions &= ~regions;
                 f->mover = 0;
                 if (!f->regions)
-                        frame_let_go(s->segment, p->device, f);
+                        frame_let_go(s->segment, s->card[p->device], f);
                 wake_all(s->segment);
         }
         segment_unlock(s->segment);
@@ -223,7 +224,7 @@ void frames_forget(struct session *s, const struct frames_place *p)
         segment_lock(s->segment);
         f = frame_of(s, p);
         if (f) {
-                frame_let_go(s->segment, p->device, f);
+                frame_let_go(s->segment, s->card[p->device], f);
                 wake_all(s->segment);
         }
         segment_unlock(s->segment);
@@ -240,13 +241,14 @@ static bool may_move(const struct session_segment *g, const struct segment_frame
 int frames_victim(struct session *s, unsigned device, struct frames_victim *ret_victim)
 {
         struct session_segment *g = s->segment;
+        unsigned card = s->card[device];
         struct segment_frame *best = NULL;
         uid_t user = geteuid();
         bool any = false;
 
         segment_lock(g);
-        for (uint32_t i = 0; i < g->frames[device].high; i++) {
-                struct segment_frame *f = frame_at(g, device, i);
+        for (uint32_t i = 0; i < g->frames[card].high; i++) {
+                struct segment_frame *f = frame_at(g, card, i);
 
                 if (!f->owner || !may_move(g, f, user))
                         continue;
@@ -261,7 +263,7 @@ int frames_victim(struct session *s, unsigned device, struct frames_victim *ret_
                 best->copied = false;
                 *ret_victim = (struct frames_victim){
                         .device = device,
-                        .frame = (unsigned)(best - g->frames[device].frame),
+                        .frame = (unsigned)(best - g->frames[card].frame),
                         .slot = best->owner - 1,
                         .pid = slot->pid,
                         .host = slot->host,
@@ -270,7 +272,7 @@ int frames_victim(struct session *s, unsigned device, struct frames_victim *ret_
                         .regions = best->regions,
                 };
         } else if (any) {
-                atomic_fetch_add(&g->frames[device].hunger, 1);
+                atomic_fetch_add(&g->frames[card].hunger, 1);
         }
         segment_unlock(g);
         return best ? 0 : any ? -EBUSY : -ENOENT;
@@ -278,7 +280,7 @@ int frames_victim(struct session *s, unsigned device, struct frames_victim *ret_
 
 static struct segment_frame *frame_of_victim(struct session *s, const struct frames_victim *v)
 {
-        struct segment_frame *f = frame_at(s->segment, v->device, v->frame);
+        struct segment_frame *f = frame_at(s->segment, s->card[v->device], v->frame);
 
         return own_valid(s) && f->mover == own_number(s) && f->block == v->block ? f : NULL;
 }
@@ -292,7 +294,8 @@ bool frames_copied(struct session *s, const struct frames_victim *v, uint64_t co
         f = frame_of_victim(s, v);
         ours = f && f->owner == v->slot + 1;
         if (ours) {
-                struct session_counters *n = &s->segment->slot[v->slot].device[v->device].counters;
+                struct session_counters *n =
+                        &s->segment->slot[v->slot].device[s->card[v->device]].counters;
 
                 f->copied = true;
                 /* Like nvprof, count the eviction for the process that loses the frame, not for the
@@ -315,7 +318,7 @@ void frames_victim_end(struct session *s, const struct frames_victim *v, bool ev
         f = frame_of_victim(s, v);
         if (f) {
                 if (evicted && f->owner)
-                        frame_let_go(s->segment, v->device, f);
+                        frame_let_go(s->segment, s->card[v->device], f);
                 f->mover = 0;
                 f->copied = false;
                 wake_all(s->segment);
@@ -340,7 +343,8 @@ void frames_victim_gone(struct session *s, const struct frames_victim *v)
 
 uint32_t frames_hunger(struct session *s, unsigned device)
 {
-        return atomic_load_explicit(&s->segment->frames[device].hunger, memory_order_relaxed);
+        return atomic_load_explicit(&s->segment->frames[s->card[device]].hunger,
+                                    memory_order_relaxed);
 }
 
 uint32_t frames_changes(struct session *s)

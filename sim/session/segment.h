@@ -28,12 +28,14 @@ struct segment_frame {
 struct session_segment {
         uint64_t magic;
         uint32_t devices;
+        uint32_t mig; /* MIG instances of each GPU; 0: MIG is off */
         char name[SESSION_NAME_MAX];
         pthread_mutex_t lock; /* a robust mutex, shared between processes */
         uint64_t endings;
         uint64_t uses;            /* number of uses of frames, for `last_use` */
         _Atomic uint32_t changes; /* number of changes of frames; a futex */
         _Atomic uint32_t waiters; /* number of processes that wait for `changes` */
+        uint8_t gpu_uuid[SESSION_DEVICES][16];
         struct session_device device[SESSION_DEVICES];
         struct session_slot slot[SESSION_SLOTS];
         struct {
@@ -45,11 +47,18 @@ struct session_segment {
 
 struct session {
         struct session_segment *segment;
-        struct session_slot *own; /* slot of this process; NULL: the process only looks */
+        struct session_slot *own;      /* slot of this process; NULL: the process only looks */
+        bool all;                      /* an observer, which sees all devices */
+        unsigned visible;              /* number of devices that another process sees */
+        uint8_t card[SESSION_DEVICES]; /* the session's number of each device */
 };
 
 void segment_lock(struct session_segment *g);
 void segment_unlock(struct session_segment *g);
+/* Finds the cards that a CUDA process sees with this value of CUDA_VISIBLE_DEVICES (NULL: unset).
+ * Returns their number. */
+unsigned visible_cards(const struct session_segment *g, const char *list,
+                       uint8_t ret_card[static SESSION_DEVICES]);
 /* Both functions need the lock. */
 uint64_t segment_used(struct session_segment *g, unsigned device);
 int segment_charge(struct session *s, unsigned device, uint64_t bytes); /* -ENOMEM */

@@ -27,11 +27,13 @@
 #define DEFAULT_MEMORY  GIB
 #define DEFAULT_BUS     UINT64_C(12000000000)
 #define CONTEXT_DIVISOR 256
+#define MIG_FIRST       64 /* numbers from which the UUIDs of MIG instances are made */
 
 struct settings {
-        unsigned devices;
+        unsigned devices; /* cards, or MIG instances of all cards */
+        unsigned mig;     /* MIG instances of each card; 0: MIG is off */
         uint64_t memory, bus, context;
-        bool given[4]; /* whether the environment names each setting, in the order above */
+        bool given[4]; /* whether the environment names devices, memory, bus, context */
 };
 
 /* True for "+NAME": a session of all users of the machine, so that two users can share a card. */
@@ -71,6 +73,7 @@ static int settings_read(struct settings *ret)
         struct settings s = {.devices = 1, .memory = DEFAULT_MEMORY, .bus = DEFAULT_BUS};
         const char *gpus = getenv("SIMCUDA_GPUS"), *memory = getenv("SIMCUDA_MEMORY");
         const char *bus = getenv("SIMCUDA_BUS"), *context = getenv("SIMCUDA_CONTEXT");
+        const char *mig = getenv("SIMCUDA_MIG");
 
         if (gpus && *gpus) {
                 char *end;
@@ -90,6 +93,18 @@ static int settings_read(struct settings *ret)
                 if (units_parse_rate(bus, &s.bus) < 0 || s.bus == 0)
                         return setting_error("SIMCUDA_BUS", "a rate such as 12GB/s", bus);
                 s.given[2] = true;
+        }
+        if (mig && *mig) {
+                char *end;
+                unsigned long n = strtoul(mig, &end, 10);
+
+                if (*end || n < 1 || n * s.devices > SESSION_DEVICES)
+                        return setting_error("SIMCUDA_MIG",
+                                             "a number that makes up to 8 instances of all GPUs",
+                                             mig);
+                s.mig = (unsigned)n;
+                s.devices *= s.mig;
+                s.memory = s.memory / s.mig / (2 * MIB) * (2 * MIB);
         }
         s.context = s.memory / CONTEXT_DIVISOR;
         if (context && *context) {
@@ -254,6 +269,7 @@ static void uuid_make(const char *name, unsigned ordinal, uint8_t ret_uuid[stati
 static void segment_configure(struct session_segment *g, const struct settings *s)
 {
         g->devices = s->devices;
+        g->mig = s->mig;
         for (unsigned d = 0; d < SESSION_DEVICES; d++) {
                 struct session_device *dev = &g->device[d];
 
@@ -261,7 +277,8 @@ static void segment_configure(struct session_segment *g, const struct settings *
                 dev->context_bytes = s->context;
                 dev->bus_bytes_per_s = s->bus;
                 atomic_store(&dev->lost, false);
-                uuid_make(g->name, d, dev->uuid);
+                uuid_make(g->name, d, g->gpu_uuid[d]);
+                uuid_make(g->name, s->mig ? MIG_FIRST + d : d, dev->uuid);
         }
 }
 
@@ -406,6 +423,14 @@ static void own_name(char ret_name[static 16])
         ret_name[n > 0 ? n - 1 : 0] = 0;
 }
 
+/* An observer sees all cards, in NVML's order. */
+static void session_all(struct session *s)
+{
+        s->all = true;
+        for (unsigned i = 0; i < SESSION_DEVICES; i++)
+                s->card[i] = (uint8_t)i;
+}
+
 int session_join(bool cuda, struct session **ret_session)
 {
         _cleanup_free_ struct session *s = calloc(1, sizeof(*s));
@@ -462,6 +487,10 @@ int session_join(bool cuda, struct session **ret_session)
 
         s->segment = g;
         s->own = slot;
+        if (cuda)
+                s->visible = visible_cards(g, getenv("CUDA_VISIBLE_DEVICES"), s->card);
+        else
+                session_all(s);
         *ret_session = TAKE_PTR(s);
         return 0;
 
@@ -489,6 +518,7 @@ int session_attach(const char *name, struct session **ret_session)
                 return -ENOENT;
         }
         segment_opened(fd);
+        session_all(s);
         *ret_session = TAKE_PTR(s);
         return 0;
 }
@@ -537,17 +567,40 @@ int session_remove(const char *name, bool force)
 
 unsigned session_device_count(const struct session *s)
 {
-        return s->segment->devices;
+        return s->all ? s->segment->devices : s->visible;
+}
+
+unsigned session_card(const struct session *s, unsigned device)
+{
+        return s->card[device];
+}
+
+unsigned session_device_of(const struct session *s, unsigned card)
+{
+        for (unsigned i = 0; i < session_device_count(s); i++)
+                if (s->card[i] == card)
+                        return i;
+        return 0;
+}
+
+unsigned session_mig(const struct session *s)
+{
+        return s->segment->mig;
+}
+
+const uint8_t *session_gpu_uuid(const struct session *s, unsigned gpu)
+{
+        return s->segment->gpu_uuid[gpu];
 }
 
 struct session_device *session_device(struct session *s, unsigned device)
 {
-        return &s->segment->device[device];
+        return &s->segment->device[s->card[device]];
 }
 
 struct session_use *session_own(struct session *s, unsigned device)
 {
-        return &s->own->device[device];
+        return &s->own->device[s->card[device]];
 }
 
 uint64_t segment_used(struct session_segment *g, unsigned device)
@@ -563,13 +616,14 @@ uint64_t segment_used(struct session_segment *g, unsigned device)
 int segment_charge(struct session *s, unsigned device, uint64_t bytes)
 {
         struct session_segment *g = s->segment;
-        struct session_device *dev = &g->device[device];
-        struct session_use *own = &s->own->device[device];
-        uint64_t sum = segment_used(g, device), used;
+        unsigned card = s->card[device];
+        struct session_device *dev = &g->device[card];
+        struct session_use *own = &s->own->device[card];
+        uint64_t sum = segment_used(g, card), used;
 
         if (bytes > sub_sat(dev->total, sum)) {
                 (void)segment_reap(g);
-                sum = segment_used(g, device);
+                sum = segment_used(g, card);
         }
         if (bytes > sub_sat(dev->total, sum))
                 return -ENOMEM;
@@ -596,13 +650,13 @@ void session_uncharge(struct session *s, unsigned device, uint64_t bytes)
         segment_lock(s->segment);
         /* After session_leave() the slot may belong to another process. */
         if (slot_live(s->own) && s->own->pid == getpid())
-                atomic_fetch_sub(&s->own->device[device].used, bytes);
+                atomic_fetch_sub(&s->own->device[s->card[device]].used, bytes);
         segment_unlock(s->segment);
 }
 
 uint64_t session_charged(struct session *s, unsigned device)
 {
-        const struct session_use *use = &s->own->device[device];
+        const struct session_use *use = &s->own->device[s->card[device]];
         uint64_t bytes;
 
         segment_lock(s->segment);
@@ -617,7 +671,7 @@ uint64_t session_used(struct session *s, unsigned device)
 
         segment_lock(s->segment);
         (void)segment_reap(s->segment);
-        sum = segment_used(s->segment, device);
+        sum = segment_used(s->segment, s->card[device]);
         segment_unlock(s->segment);
         return sum;
 }
@@ -651,7 +705,7 @@ static uint64_t bus_rate(const struct session_device *dev, enum session_directio
 uint64_t session_bus_claim(struct session *s, unsigned device, enum session_direction direction,
                            uint64_t ready_ns, uint64_t bytes)
 {
-        struct session_device *dev = &s->segment->device[device];
+        struct session_device *dev = session_device(s, device);
         _Atomic uint64_t *busy = &dev->busy_until_ns[direction];
         uint64_t ns = (uint64_t)((double)bytes * 1e9 / (double)bus_rate(dev, direction));
         uint64_t was = atomic_load(busy), end;

@@ -118,9 +118,9 @@ struct session;
 int session_name(char ret_name[static SESSION_NAME_MAX]);
 
 /* Joins the session, and creates it if there is none. The environment describes the cards of a new
- * or unused session (SIMCUDA_GPUS, SIMCUDA_MEMORY, SIMCUDA_BUS, SIMCUDA_CONTEXT). A session in use
- * keeps its cards. cuda: false for a process that only observes (NVML). Returns 0, -EINVAL
- * (malformed environment), -EPERM (a segment of another user), -EUSERS (no free slot). */
+ * or unused session (SIMCUDA_GPUS, SIMCUDA_MEMORY, SIMCUDA_BUS, SIMCUDA_CONTEXT, SIMCUDA_MIG). A
+ * session in use keeps its cards. cuda: false for a process that only observes (NVML). Returns 0,
+ * -EINVAL (malformed environment), -EPERM (a segment of another user), -EUSERS (no free slot). */
 int session_join(bool cuda, struct session **ret_session);
 /* Opens a session only to look at it, until session_detach(). -ENOENT: there is no session. */
 int session_attach(const char *name, struct session **ret_session);
@@ -130,7 +130,19 @@ void session_leave(struct session *s);
 /* Removes a session. Returns 0, or -EBUSY if a process is in it and force is false. */
 int session_remove(const char *name, bool force);
 
+/* Devices have this process's numbers: those of CUDA_VISIBLE_DEVICES for a CUDA process, NVML's for
+ * an observer. With MIG, each instance is a device, and a CUDA process sees one of them. */
 unsigned session_device_count(const struct session *s);
+/* Converts between this process's numbers and the session's, which are NVML's. A card that this
+ * process does not see is its device 0. */
+unsigned session_card(const struct session *s, unsigned device);
+unsigned session_device_of(const struct session *s, unsigned card);
+/* Returns the number of MIG instances of each GPU; 0: MIG is off. */
+unsigned session_mig(const struct session *s);
+/* Returns the UUID of a GPU; with MIG it is not the UUID of any device. */
+const uint8_t *session_gpu_uuid(const struct session *s, unsigned gpu);
+/* Converts a UUID to text after "GPU-" or "MIG-". */
+void session_uuid_text(const char *kind, const uint8_t uuid[static 16], char ret[static 48]);
 struct session_device *session_device(struct session *s, unsigned device);
 struct session_use *session_own(struct session *s, unsigned device);
 

@@ -324,7 +324,7 @@ CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct ph
         if (shareable) {
                 char name[sizeof(SHARED_NAME) + 10];
 
-                (void)snprintf(name, sizeof(name), SHARED_NAME, device);
+                (void)snprintf(name, sizeof(name), SHARED_NAME, session_card(sim.session, device));
                 p->fd = memfd_create(name, MFD_CLOEXEC);
                 if (p->fd < 0 || ftruncate(p->fd, (off_t)bytes) < 0 || flock(p->fd, LOCK_EX) < 0)
                         goto uncharge;
@@ -366,7 +366,7 @@ int physical_share(struct physical *p)
 
         if (p->fd >= 0)
                 return 0;
-        (void)snprintf(name, sizeof(name), SHARED_NAME, p->device);
+        (void)snprintf(name, sizeof(name), SHARED_NAME, session_card(sim.session, p->device));
         fd = memfd_create(name, MFD_CLOEXEC);
         aside = fd < 0 || ftruncate(fd, (off_t)p->bytes) < 0
                         ? MAP_FAILED
@@ -433,9 +433,9 @@ static unsigned device_of_file(int fd, bool *ret_host)
         (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         if (readlink(path, name, sizeof(name) - 1) < 0 ||
             sscanf(name, "/memfd:" SHARED_NAME, &device) != 1 || device >= SESSION_DEVICES)
-                device = 0;
+                device = session_card(sim.session, 0);
         *ret_host = strncmp(name, "/memfd:" HOST_NAME, strlen("/memfd:" HOST_NAME)) == 0;
-        return device;
+        return session_device_of(sim.session, device);
 }
 
 int physical_export(const struct physical *p)

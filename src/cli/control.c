@@ -145,7 +145,8 @@ static bool is_question(json_t *order)
 /* True for orders that every user may give a shared daemon, for the user's own programs. */
 static bool is_public(json_t *order)
 {
-        return is_question(order) || is_order(order, "pause") || is_order(order, "resume");
+        return is_question(order) || is_order(order, "pause") || is_order(order, "resume") ||
+               is_order(order, "reserve");
 }
 
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
@@ -176,7 +177,7 @@ int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **r
         return 0;
 }
 
-static int explain(int r, const char *dir, bool public)
+int control_explain(int r, const char *dir, bool public)
 {
         if (r == -EACCES && public)
                 return cli_fail(CLI_FAILED,
@@ -236,7 +237,7 @@ int control_order(const struct target *target, json_t *order, json_t **ret_answe
         r = control_ask(dir, kind, order, &answer);
         json_decref(order);
         if (r < 0)
-                return explain(r, dir, public);
+                return control_explain(r, dir, public);
         error = json_string_value(json_object_get(answer, "error"));
         if (error) {
                 r = cli_fail(CLI_FAILED, "the subletd at %s refuses: %s", dir, error);

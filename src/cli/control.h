@@ -1,6 +1,8 @@
 /* control.h: sends one order to a daemon and reads the answer (docs/protocol.md, "Orders"). */
 #pragma once
 
+#include <stdbool.h>
+
 #include <jansson.h>
 
 #include "base/paths.h"
@@ -27,6 +29,10 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
  * -ENOENT or -ECONNREFUSED: no daemon is there; -EACCES: not allowed; -EPERM: others own or can
  * enter the directory; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON object. */
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer);
+
+/* Prints a message for an error of control_ask(). public: the order was one that every user may
+ * give. Returns CLI_FAILED. */
+int control_explain(int r, const char *dir, bool public);
 
 /* As control_ask(), but prints a message for every failure and for an answer that is an error.
  * Takes over the reference to order. CLI_OK or CLI_FAILED. */

@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "base/settings.h"
 #include "cli/commands.h"
+#include "cli/gpu.h"
 #include "cli/parts.h"
 #include "wire/wire.h"
 
@@ -34,6 +35,7 @@ enum {
         OPTION_PROFILE_FILE,
         OPTION_POOLS,
         OPTION_FREEZE,
+        OPTION_GPU,
         OPTION_DAEMON,
         OPTION_SIM
 };
@@ -72,6 +74,9 @@ const struct cli_option launch_options[] = {
         [OPTION_FREEZE] =
                 {"freeze", CLI_REQUIRED, "off|park|move",
                  "whether it can be paused (park), and gives way by standing still at once (move)"},
+        [OPTION_GPU] = {"gpu", CLI_REQUIRED, "auto|N|UUID[,...]",
+                        "on the GPU that has most room, or on these GPUs; N as in status and "
+                        "nvidia-smi"},
         [OPTION_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",
                            "use the daemon whose sockets are in DIR"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
@@ -143,8 +148,7 @@ void launch_clear(struct launch *l)
         l->n_variables = 0;
 }
 
-/* Sets a variable, or replaces its value. Takes over the value, which is NULL if memory ran out. */
-static int set_owned(struct launch *l, const char *name, char *value)
+int launch_set(struct launch *l, const char *name, char *value)
 {
         struct launch_variable *v = l->variables;
 
@@ -164,7 +168,7 @@ static int set_owned(struct launch *l, const char *name, char *value)
 
 static int set(struct launch *l, const char *name, const char *value)
 {
-        return set_owned(l, name, strdup(value));
+        return launch_set(l, name, strdup(value));
 }
 
 static int take_sim_setting(struct launch *l, const char *setting)
@@ -262,6 +266,11 @@ int launch_take(int option, const char *argument, void *launch)
         case OPTION_FREEZE:
                 return set_setting(l, "--freeze", SETTING_FREEZE, argument,
                                    setting_place(SETTING_FREEZE, argument) >= 0);
+        case OPTION_GPU:
+                if (!argument[0])
+                        return cli_fail(CLI_USAGE, "--gpu takes auto, a number or a UUID, not ''");
+                l->gpu = argument;
+                return CLI_OK;
         case OPTION_DAEMON:
                 l->daemon = argument;
                 return CLI_OK;
@@ -312,7 +321,7 @@ static int set_daemon_dir(struct launch *l, const char *dir)
                 return cli_fail(CLI_USAGE, "--daemon: '%s' is too long for a socket (at most %d)",
                                 dir, PATHS_DIR_MAX - 1);
         }
-        return set_owned(l, "SUBLET_DIR", path);
+        return launch_set(l, "SUBLET_DIR", path);
 }
 
 /* Puts `first` before the items of the variable, and drops the items for which dropped(item) is
@@ -339,7 +348,7 @@ static int set_list(struct launch *l, const char *variable, const char *separato
                 if (item[0] && !dropped(item, first))
                         (void)snprintf(value + used, n - used, ":%s", item);
         }
-        return set_owned(l, variable, value);
+        return launch_set(l, variable, value);
 }
 
 /* True for a libsublet.so, of this or another installation: only one may be loaded. */
@@ -437,7 +446,7 @@ static int set_profile(struct launch *l)
                 free(path);
                 return cli_fail(CLI_FAILED, "cannot read the profile %s: %m", file);
         }
-        r = set_owned(l, l->profile ? "SUBLET_PROFILE" : "SUBLET_PROFILE_FILE", path);
+        r = launch_set(l, l->profile ? "SUBLET_PROFILE" : "SUBLET_PROFILE_FILE", path);
         return r == CLI_OK ? set(l, "SUBLET_MEMORY", "overflow") : r;
 }
 
@@ -498,5 +507,7 @@ int launch_complete(struct launch *l)
                 r = set_framework(l, framework_settings, ARRAY_SIZE(framework_settings));
         if (r == CLI_OK && l->pools)
                 r = set_framework(l, pool_settings, ARRAY_SIZE(pool_settings));
+        if (r == CLI_OK && l->gpu)
+                r = gpu_choose(l, l->gpu);
         return r;
 }

@@ -12,6 +12,7 @@
 struct launch {
         const char *name;                   /* --name */
         const char *daemon;                 /* --daemon, as given */
+        const char *gpu;                    /* --gpu, as given */
         const char *profile, *profile_file; /* --profile, --profile-file, as given */
         int simulated;                      /* --sim */
         int pools;                          /* --pools */
@@ -31,6 +32,10 @@ int launch_complete(struct launch *l);
 
 /* Returns the value that the program gets; NULL: the variable stays as it is. */
 const char *launch_value(const struct launch *l, const char *variable);
+
+/* Sets a variable, or replaces its value. Takes over the value, which is NULL if memory ran out.
+ * CLI_OK, or an exit status after a message. */
+int launch_set(struct launch *l, const char *name, char *value);
 
 void launch_clear(struct launch *l);
 

@@ -30,6 +30,7 @@
 #include "daemon/ledger/event.h"
 #include "daemon/net/looks.h"
 #include "daemon/ledger/measure.h"
+#include "daemon/ledger/reserve.h"
 #include "daemon/orders/control.h"
 #include "daemon/orders/reload.h"
 #include "daemon/net/client.h"
@@ -394,6 +395,7 @@ static void server_close(struct server *s)
                 client_free(s->clients);
         control_close_all(s);
         peer_daemons_close(s);
+        reserve_free(s);
         turns_close(s);
         (void)sd_event_source_disable_unref(s->client_source);
         (void)sd_event_source_disable_unref(s->control_source);

@@ -47,9 +47,13 @@ struct nvml {
         int (*processes)(device_handle, unsigned *, struct process_info *);
         int (*link_generation)(device_handle, unsigned *);
         int (*link_width)(device_handle, unsigned *);
+        int (*mig_mode)(device_handle, unsigned *, unsigned *);
+        int (*mig_most)(device_handle, unsigned *);
+        int (*mig_handle)(device_handle, unsigned, device_handle *);
         unsigned n;
         struct device {
                 device_handle handle;
+                device_handle gpu; /* of a MIG instance, the GPU that it is a part of */
                 uint8_t uuid[16];
                 char uuid_text[NVML_UUID_TEXT_MAX], name[NVML_NAME_MAX];
         } devices[SCHED_GPUS_MAX];
@@ -73,22 +77,59 @@ static int nvml_resolve(struct nvml *n)
                         n->library, "nvmlDeviceGetComputeRunningProcesses_v2");
         n->link_generation = (__typeof__(n->link_generation))dlsym(
                 n->library, "nvmlDeviceGetMaxPcieLinkGeneration");
+        n->mig_mode = (__typeof__(n->mig_mode))dlsym(n->library, "nvmlDeviceGetMigMode");
+        n->mig_most = (__typeof__(n->mig_most))dlsym(n->library, "nvmlDeviceGetMaxMigDeviceCount");
+        n->mig_handle =
+                (__typeof__(n->mig_handle))dlsym(n->library, "nvmlDeviceGetMigDeviceHandleByIndex");
         n->link_width =
                 (__typeof__(n->link_width))dlsym(n->library, "nvmlDeviceGetMaxPcieLinkWidth");
         return 0;
 }
 
-/* Describes a card. False: the card does not answer, for instance because it has fallen off the
- * bus. */
+/* Describes the card of ret->handle. False: the card does not answer, for instance because it has
+ * fallen off the bus. */
 static bool nvml_describe(const struct nvml *n, unsigned index, struct device *ret)
 {
-        if (n->handle(index, &ret->handle) != RESULT_SUCCESS ||
-            n->uuid(ret->handle, ret->uuid_text, sizeof(ret->uuid_text)) != RESULT_SUCCESS ||
+        if (n->uuid(ret->handle, ret->uuid_text, sizeof(ret->uuid_text)) != RESULT_SUCCESS ||
             nvml_parse_uuid(ret->uuid_text, ret->uuid) < 0)
                 return false;
         if (n->name(ret->handle, ret->name, sizeof(ret->name)) != RESULT_SUCCESS)
                 (void)snprintf(ret->name, sizeof(ret->name), "GPU %u", index);
         return true;
+}
+
+static void add_device(struct nvml *n, unsigned index, device_handle handle, device_handle gpu)
+{
+        struct device *d = &n->devices[n->n];
+
+        *d = (struct device){.handle = handle, .gpu = gpu};
+        if (nvml_describe(n, index, d))
+                n->n++;
+        else
+                log_warning("NVML does not describe GPU %u: left out", index);
+}
+
+/* True if MIG is on. Programs then see the GPU's instances only. */
+static bool has_mig(const struct nvml *n, device_handle gpu)
+{
+        unsigned now = 0, pending;
+
+        return n->mig_mode && n->mig_most && n->mig_handle &&
+               n->mig_mode(gpu, &now, &pending) == RESULT_SUCCESS && now == 1;
+}
+
+static void add_instances(struct nvml *n, unsigned index, device_handle gpu)
+{
+        unsigned most = 0;
+
+        if (n->mig_most(gpu, &most) != RESULT_SUCCESS)
+                log_warning("NVML does not list the MIG instances of GPU %u: left out", index);
+        for (unsigned i = 0; i < most && n->n < ARRAY_SIZE(n->devices); i++) {
+                device_handle instance;
+
+                if (n->mig_handle(gpu, i, &instance) == RESULT_SUCCESS)
+                        add_device(n, index, instance, gpu);
+        }
 }
 
 static int nvml_start(struct nvml *n)
@@ -103,10 +144,14 @@ static int nvml_start(struct nvml *n)
         if (n->count(&count) != RESULT_SUCCESS)
                 return -EIO;
         for (unsigned i = 0; i < count && n->n < ARRAY_SIZE(n->devices); i++) {
-                if (nvml_describe(n, i, &n->devices[n->n]))
-                        n->n++;
-                else
+                device_handle gpu;
+
+                if (n->handle(i, &gpu) != RESULT_SUCCESS)
                         log_warning("NVML does not describe GPU %u: left out", i);
+                else if (has_mig(n, gpu))
+                        add_instances(n, i, gpu);
+                else
+                        add_device(n, i, gpu, gpu);
         }
         if (count > ARRAY_SIZE(n->devices))
                 log_warning("only the first %zu GPUs are shared", ARRAY_SIZE(n->devices));
@@ -152,8 +197,8 @@ static void read_bus(const struct nvml *n, const struct device *d, struct nvml_c
 
         ret->bus_bytes_s = 0;
         if (!n->link_generation || !n->link_width ||
-            n->link_generation(d->handle, &generation) != RESULT_SUCCESS ||
-            n->link_width(d->handle, &width) != RESULT_SUCCESS ||
+            n->link_generation(d->gpu, &generation) != RESULT_SUCCESS ||
+            n->link_width(d->gpu, &width) != RESULT_SUCCESS ||
             generation >= ARRAY_SIZE(lane_mb_s) || width > 32)
                 return;
         ret->bus_bytes_s = lane_mb_s[generation] * width * 800000;

@@ -6,6 +6,7 @@
 #include "daemon/net/session.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/measure.h"
+#include "daemon/ledger/reserve.h"
 #include "daemon/net/client.h"
 
 #include "base/clock.h"
@@ -57,6 +58,7 @@ static void end_period(struct server *s)
                 client_check_left(c);
         peer_daemons_tick(s);
         session_resume(s);
+        reserve_prune(s);
         gpus_forget(&s->gpus, s->sched, clock_now_ns());
 }
 

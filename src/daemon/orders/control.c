@@ -1,7 +1,7 @@
 /* control.c: owns control.sock, where people give orders: one JSON object a line, one answer a
  * line; and status.sock, where every user may give one order for each connection: ask for the
- * status, or pause or resume a program of the same user. Must never take another order from anybody
- * but the daemon's own user and root outside a container. */
+ * status, pause or resume a program of the same user, or reserve a GPU. Must never take another
+ * order from anybody but the daemon's own user and root outside a container. */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 
@@ -24,6 +24,7 @@
 #include "daemon/state/client.h"
 #include "daemon/people/hangup.h"
 #include "daemon/ledger/pause.h"
+#include "daemon/ledger/reserve.h"
 #include "daemon/people/peer.h"
 #include "daemon/ledger/event.h"
 #include "daemon/orders/reload.h"
@@ -149,14 +150,56 @@ static json_t *order_resume(struct server *s, json_t *order, const struct peer *
         return order_pause_or_resume(s, order, peer, false);
 }
 
+/* Adds the cards that a UUID names to the mask. */
+static void add_named(const struct server *s, const char *uuid, uint32_t *mask)
+{
+        for (unsigned i = 0; i < s->gpus.n; i++)
+                if (s->gpus.list[i].present && strcmp(s->gpus.list[i].uuid_text, uuid) == 0)
+                        *mask |= UINT32_C(1) << i;
+}
+
+static json_t *order_reserve(struct server *s, json_t *order, const struct peer *peer)
+{
+        const json_t *among = json_object_get(order, "among");
+        uint32_t mask = among ? 0 : UINT32_MAX;
+        const struct gpu *g;
+        unsigned gpu;
+        int r;
+
+        if (among && !json_is_array(among))
+                return answer_error("reserve takes a list of UUIDs, \"among\"");
+        for (size_t i = 0; i < json_array_size(among); i++) {
+                const char *uuid = json_string_value(json_array_get(among, i));
+
+                if (!uuid)
+                        return answer_error("reserve takes a list of UUIDs, \"among\"");
+                add_named(s, uuid, &mask);
+        }
+        r = reserve_take(s, peer, mask, &gpu);
+        if (r == -ENODEV && among)
+                return answer_error("this machine has none of these GPUs");
+        if (r == -ENODEV)
+                return answer_error("no GPU is known here: is NVIDIA's driver loaded?");
+        if (r == -EUSERS)
+                return answer_error("too many programs that start have reserved a GPU: try again "
+                                    "in a minute");
+        if (r < 0)
+                return answer_error("%s", strerror(-r));
+        g = &s->gpus.list[gpu];
+        return json_pack("{s:i, s:s, s:s}", "index", (int)gpu, "uuid", g->uuid_text, "name",
+                         g->name);
+}
+
 static const struct order {
         const char *name;
         json_t *(*carry_out)(struct server *s, json_t *order, const struct peer *peer);
-        bool public; /* harms no other user, so everybody who can connect may give it */
+        bool public;  /* harms no other user, so everybody who can connect may give it */
+        bool process; /* needs the pidfd of the process that gives the order */
 } orders[] = {
-        {"status", order_status, true},  {"pause", order_pause, true},
-        {"resume", order_resume, true},  {"set", order_set, false},
-        {"reload", order_reload, false}, {"stop", order_stop, false},
+        {"status", order_status, true, false}, {"pause", order_pause, true, false},
+        {"resume", order_resume, true, false}, {"reserve", order_reserve, true, true},
+        {"set", order_set, false, false},      {"reload", order_reload, false, false},
+        {"stop", order_stop, false, false},
 };
 
 /* Returns why the peer may not give this order; NULL: it may. */
@@ -166,7 +209,7 @@ static const char *objection(const struct control *k, const struct order *o)
         struct user *user;
 
         if (k->viewer && !o->public)
-                return "this socket takes no order but status, pause and resume";
+                return "this socket takes no order but status, pause, resume and reserve";
         if (k->peer.trusted)
                 return NULL;
         if (!o->public)
@@ -174,6 +217,21 @@ static const char *objection(const struct control *k, const struct order *o)
                        "container";
         user = users_find(k->server->users, k->peer.uid, now);
         return user && users_credit(user, now) >= 0 ? NULL : "too many questions a second";
+}
+
+static json_t *give(const struct control *k, const struct order *o, json_t *order)
+{
+        struct peer peer = k->peer;
+        const char *why = objection(k, o);
+        json_t *answer;
+
+        if (why)
+                return answer_error("%s", why);
+        if (o->process && peer_identify(k->fd, &peer) < 0)
+                return answer_error("the process that gives the order cannot be seen");
+        answer = o->carry_out(k->server, order, &peer);
+        cleanup_close(&peer.pidfd);
+        return answer;
 }
 
 static json_t *carry_out(struct control *k, const char *line)
@@ -184,15 +242,9 @@ static json_t *carry_out(struct control *k, const char *line)
         if (!name) {
                 answer = answer_error("an order is one JSON object with \"order\" on one line");
         } else {
-                for (size_t i = 0; i < ARRAY_SIZE(orders) && !answer; i++) {
-                        const char *why;
-
-                        if (strcmp(orders[i].name, name) != 0)
-                                continue;
-                        why = objection(k, &orders[i]);
-                        answer = why ? answer_error("%s", why)
-                                     : orders[i].carry_out(k->server, order, &k->peer);
-                }
+                for (size_t i = 0; i < ARRAY_SIZE(orders) && !answer; i++)
+                        if (strcmp(orders[i].name, name) == 0)
+                                answer = give(k, &orders[i], order);
                 if (!answer)
                         answer = answer_error("unknown order \"%.100s\"", name);
         }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/ledger/reserve.h"
 
 static const struct flag {
         unsigned bit;
@@ -184,18 +185,20 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
         const struct gpu *g = &s->gpus.list[gpu];
 
         return json_pack(
-                "{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, "
-                "s:I, s:b, s:i, s:i, s:o}",
-                "index", (int)gpu, "uuid", g->uuid_text, "name", g->name, "total", bytes(v->total),
-                "foreign", bytes(v->foreign), "measured_s_ago",
+                "{s:i, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, "
+                "s:I, s:b, s:i, s:i, s:i, s:o}",
+                "index", (int)gpu, "nvml_index",
+                g->nvml_index >= 0 ? json_integer(g->nvml_index) : json_null(), "uuid",
+                g->uuid_text, "name", g->name, "total", bytes(v->total), "foreign",
+                bytes(v->foreign), "measured_s_ago",
                 g->measured_ns ? json_real(seconds(sub_sat(now, g->measured_ns))) : json_null(),
                 "capacity", bytes(v->capacity), "headroom", bytes(v->headroom),
                 "unevictable_budget", bytes(v->unevictable_budget), "visible", bytes(v->visible),
                 "charged", bytes(v->charged), "unevictable", bytes(v->unevictable), "committed",
                 bytes(v->committed), "quantum_s", seconds(v->quantum_ns), "move_s_per_gib",
                 seconds(v->gib_ns), "handoffs", (json_int_t)v->handoffs, "contested", v->contested,
-                "waiting", (int)v->waiting, "running", (int)v->running, "clients",
-                clients_json(s, gpu, now, viewer));
+                "waiting", (int)v->waiting, "running", (int)v->running, "reserved",
+                (int)reserve_count(s, gpu), "clients", clients_json(s, gpu, now, viewer));
 }
 
 json_t *status_json(struct server *s, const struct peer *viewer)

@@ -25,6 +25,7 @@
 struct client;
 struct control;
 struct peer_daemons;
+struct reservations;
 struct sources;
 
 enum server_end {
@@ -49,6 +50,7 @@ struct server {
         unsigned blind;               /* consecutive looks without a readable card */
         struct gpus gpus;
         struct users *users;
+        struct reservations *reservations; /* NULL: none yet (reserve.c) */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;

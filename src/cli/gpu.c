@@ -1,0 +1,276 @@
+/* gpu.c: owns the choice of GPUs: it asks the daemon, which knows NVML's numbers and UUIDs. Must
+ * never pass a number on to the program: CUDA may count the GPUs in another order than NVML. */
+#include "cli/gpu.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "cli/control.h"
+#include "cli/launch.h"
+
+#define NAPS   600
+#define NAP_NS (5 * NSEC_PER_MSEC)
+
+/* ---- the daemon ---- */
+
+struct daemon {
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+};
+
+static int find_daemon(const struct launch *l, struct daemon *ret)
+{
+        const struct target target = {.daemon = launch_value(l, "SUBLET_DIR")};
+
+        return target_dir(&target, ret->dir, &ret->kind);
+}
+
+static _Noreturn void become_daemon(const struct launch *l, const char *path, const char *dir)
+{
+        for (unsigned i = 0; i < l->n_variables; i++)
+                (void)setenv(l->variables[i].name, l->variables[i].value, 1);
+        (void)unsetenv("LD_PRELOAD");
+        (void)execl(path, "subletd", "--private", "--dir", dir, (char *)NULL);
+        _exit(127);
+}
+
+/* Starts a private daemon, as the library does: where only this user can enter. False: none may be
+ * started here. */
+static bool start_daemon(const struct launch *l, const struct daemon *d)
+{
+        const char *path = launch_value(l, "SUBLET_DAEMON");
+        int may, status = 0;
+        pid_t pid;
+
+        if (!path || d->kind == PATHS_SYSTEM)
+                return false;
+        may = d->kind == PATHS_PRIVATE ? paths_make_private(d->dir, getuid())
+                                       : paths_check_private(d->dir, getuid());
+        if (may < 0 && may != -ENOENT)
+                return false;
+        /* A grandchild, so that the program that follows has no child that it does not know. */
+        pid = fork();
+        if (pid == 0) {
+                pid = fork();
+                if (pid == 0)
+                        become_daemon(l, path, d->dir);
+                _exit(pid < 0);
+        }
+        return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static bool may_come(int r)
+{
+        /* ECONNRESET: a shared daemon ends a user's oldest connection when too many come at once.
+         */
+        return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE;
+}
+
+/* Gives the daemon an order, and starts a daemon if there is none. Takes over the order. */
+static int ask(const struct launch *l, const struct daemon *d, json_t *order, json_t **ret)
+{
+        const struct timespec nap = {.tv_nsec = NAP_NS};
+        const char *error;
+        int r = control_ask(d->dir, d->kind, order, ret);
+        bool wait = r == -ENOENT || r == -ECONNREFUSED ? start_daemon(l, d) : may_come(r);
+
+        for (unsigned n = 0; wait && n < NAPS && may_come(r); n++) {
+                (void)nanosleep(&nap, NULL);
+                r = control_ask(d->dir, d->kind, order, ret);
+        }
+        json_decref(order);
+        if (r < 0)
+                return control_explain(r, d->dir, true);
+        error = json_string_value(json_object_get(*ret, "error"));
+        if (error) {
+                r = cli_fail(CLI_FAILED, "the subletd at %s refuses: %s", d->dir, error);
+                json_decref(*ret);
+                return r;
+        }
+        return CLI_OK;
+}
+
+/* ---- names of GPUs ---- */
+
+static const char *text_of(const json_t *gpu, const char *key)
+{
+        const char *text = json_string_value(json_object_get(gpu, key));
+
+        return text ? text : "";
+}
+
+static long long number_of(const json_t *gpu)
+{
+        const json_t *nvml = json_object_get(gpu, "nvml_index");
+
+        return json_integer_value(json_is_integer(nvml) ? nvml : json_object_get(gpu, "index"));
+}
+
+/* Returns the one GPU that the name means: by NVML's number, or by the beginning of its UUID. NULL:
+ * none, or several. */
+static const json_t *find(const json_t *gpus, const char *name, unsigned *ret_matches)
+{
+        const json_t *found = NULL, *gpu;
+        char *end;
+        long number = strtol(name, &end, 10);
+        bool is_number = name[0] >= '0' && name[0] <= '9' && !*end;
+        bool is_uuid = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
+        size_t i;
+
+        *ret_matches = 0;
+        json_array_foreach (gpus, i, gpu) {
+                if (!(is_number && number_of(gpu) == number) &&
+                    !(is_uuid && strncasecmp(text_of(gpu, "uuid"), name, strlen(name)) == 0))
+                        continue;
+                found = gpu;
+                (*ret_matches)++;
+        }
+        return *ret_matches == 1 ? found : NULL;
+}
+
+/* Says which GPUs there are: "GPU 0 (GPU-0123...), ...". */
+static int fail_missing(const json_t *gpus, const char *name, unsigned matches)
+{
+        char list[2048] = "";
+        const json_t *gpu;
+        size_t i, used = 0;
+
+        if (json_array_size(gpus) == 0)
+                return cli_fail(CLI_FAILED, "--gpu: subletd knows no GPU here: is NVIDIA's driver "
+                                            "loaded?");
+        json_array_foreach (gpus, i, gpu) {
+                used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%lld (%s)",
+                                         i ? ", " : "", number_of(gpu), text_of(gpu, "uuid"));
+                if (used >= sizeof(list))
+                        break;
+        }
+        return cli_fail(CLI_USAGE, "--gpu: '%s' names %s GPU; this machine has %s", name,
+                        matches > 1 ? "more than one" : "no", list);
+}
+
+/* Appends the UUID to the list, unless it is there already. */
+static int append(char **list, const char *uuid)
+{
+        char *longer;
+
+        if (*list && strstr(*list, uuid))
+                return CLI_OK;
+        if (asprintf(&longer, "%s%s%s", *list ? *list : "", *list ? "," : "", uuid) < 0)
+                return cli_fail(CLI_FAILED, "out of memory");
+        free(*list);
+        *list = longer;
+        return CLI_OK;
+}
+
+static int choose_named(struct launch *l, const json_t *gpus, const char *text)
+{
+        _cleanup_free_ char *copy = strdup(text), *list = NULL;
+        char *rest = copy, *name;
+        int r = copy ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+
+        while (r == CLI_OK && (name = strsep(&rest, ","))) {
+                unsigned matches;
+                const json_t *gpu = find(gpus, name, &matches);
+
+                r = gpu ? append(&list, text_of(gpu, "uuid")) : fail_missing(gpus, name, matches);
+        }
+        return r == CLI_OK ? launch_set(l, "CUDA_VISIBLE_DEVICES", TAKE_PTR(list)) : r;
+}
+
+/* ---- auto ---- */
+
+/* True if CUDA's numbers are ours: by order of the user, or because the GPUs are alike. With MIG
+ * CUDA counts the GPUs, and we their instances. */
+static bool is_numbered_alike(const json_t *gpus)
+{
+        const char *order = getenv("CUDA_DEVICE_ORDER");
+        bool by_bus = order && strcmp(order, "PCI_BUS_ID") == 0;
+        const json_t *gpu, *first = json_array_get(gpus, 0);
+        size_t i;
+
+        json_array_foreach (gpus, i, gpu)
+                if (strncmp(text_of(gpu, "uuid"), "MIG-", 4) == 0 ||
+                    (!by_bus && strcmp(text_of(gpu, "name"), text_of(first, "name")) != 0))
+                        return false;
+        return true;
+}
+
+/* Finds the GPUs that CUDA_VISIBLE_DEVICES shows: as for the driver, the first entry that names
+ * none ends the list. */
+static int find_visible(const json_t *gpus, const char *visible, json_t *ret_among)
+{
+        _cleanup_free_ char *copy = strdup(visible);
+        char *rest = copy, *name;
+
+        while (copy && (name = strsep(&rest, ","))) {
+                unsigned matches;
+                const json_t *gpu = find(gpus, name + strspn(name, " "), &matches);
+
+                if (!gpu)
+                        break;
+                if (strncmp(name + strspn(name, " "), text_of(gpu, "uuid"), 4) != 0 &&
+                    !is_numbered_alike(gpus))
+                        return cli_fail(
+                                CLI_USAGE,
+                                "--gpu auto: CUDA_VISIBLE_DEVICES=%s counts in CUDA's order, "
+                                "which may differ from NVML's: set "
+                                "CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the GPUs by UUID",
+                                visible);
+                (void)json_array_append_new(ret_among, json_string(text_of(gpu, "uuid")));
+        }
+        if (json_array_size(ret_among) == 0)
+                return cli_fail(CLI_USAGE, "--gpu auto: CUDA_VISIBLE_DEVICES='%s' shows no GPU",
+                                visible);
+        return CLI_OK;
+}
+
+/* among: the GPUs to choose from, whose reference is taken over; NULL: all. */
+static int choose_auto(struct launch *l, const struct daemon *d, json_t *among)
+{
+        json_t *order = json_pack("{s:s, s:o*}", "order", "reserve", "among", among);
+        json_t *answer;
+        int r = ask(l, d, order, &answer);
+
+        if (r != CLI_OK)
+                return r;
+        r = launch_set(l, "CUDA_VISIBLE_DEVICES", strdup(text_of(answer, "uuid")));
+        json_decref(answer);
+        return r;
+}
+
+int gpu_choose(struct launch *l, const char *text)
+{
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        bool automatic = strcmp(text, "auto") == 0;
+        json_t *status, *gpus, *among;
+        struct daemon d;
+        int r = find_daemon(l, &d);
+
+        if (r == CLI_OK && automatic && !visible)
+                return choose_auto(l, &d, NULL);
+        if (r == CLI_OK)
+                r = ask(l, &d, json_pack("{s:s}", "order", "status"), &status);
+        if (r != CLI_OK)
+                return r;
+        gpus = json_object_get(status, "gpus");
+        if (automatic) {
+                among = json_array();
+                r = find_visible(gpus, visible, among);
+                if (r == CLI_OK)
+                        r = choose_auto(l, &d, among);
+                else
+                        json_decref(among);
+        } else {
+                r = choose_named(l, gpus, text);
+        }
+        json_decref(status);
+        return r;
+}
