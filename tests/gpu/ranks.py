@@ -11,9 +11,9 @@ import parts
 import suite
 from suite import Failure
 
-EACH_GIB = 4          # memory of a rank, less its context, NCCL's buffers and what PyTorch keeps
-CAPACITY_GIB = 10     # of both cards: room for one rank, and not for two
-UNEVICTABLE = "45%"   # of that, for two contexts of each rank, and for NCCL's buffers, which other processes have open
+EACH_GIB = 5          # memory of a rank, less its context, NCCL's buffers and what PyTorch keeps
+CAPACITY_GIB = 12     # of both cards: room for one rank, and not for two
+UNEVICTABLE = "35%"   # of that, for two contexts of each rank, and for NCCL's buffers, which other processes have open
 STEPS, STEP_MS = 1400, 20
 RANKS = 2
 GOAL_RATIO, GOAL_HANDOFFS = 1.1, 50

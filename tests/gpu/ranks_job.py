@@ -80,7 +80,7 @@ def main():
             torch.cuda.synchronize()
             say("step", step=step)
     torch.cuda.synchronize()
-    wrong = sum(int(piece.ne((rank * 1000 + i + want) % WRAP).sum().item()) for i, piece in enumerate(pieces))
+    wrong = sum(int(some.ne((rank * 1000 + i + want) % WRAP).sum().item()) for i, piece in enumerate(pieces) for some in piece.split(1 << 24))
     dist.barrier(device_ids=[local])
     say("end", wrong=wrong, steps=o.steps, words=o.gib * WORDS)
     dist.destroy_process_group()

@@ -1,13 +1,14 @@
 """Programs of one group (sublet run --group), and ranks of one job, run together or not at all."""
 
 import os
+import subprocess
 import time
 
 import pytest
 
 from test_drain import start, together_until
 from test_oversubscription import check_contents, fill
-from world import PATIENCE, wait_for
+from world import GENEROUS_S, PATIENCE, wait_for
 
 
 # What launchers set in each rank; {rank} and {job} stand for the rank, and for a number that is the job's own.
@@ -51,6 +52,19 @@ def test_a_group_takes_turns_with_a_third_program(small, mode):
     together_until(world, [*ranks, other], enough, "hand-offs, and rounds of all three")
     check_contents(world, [other])
     assert all(world.check_sums(p) >= 3 for p in ranks)
+
+
+def test_an_idle_program_of_a_group_comes_back_for_the_others(small):
+    """It waits for something else than the GPU, as a rank does before it meets its peers. Its memory has left."""
+    world = start(small, unevictable_share="25%", grace="500ms")
+    idle = world.program("hold", "--bytes", "20MiB", "--block", "4MiB", SUBLET_GROUP="a", stdin=subprocess.PIPE)
+    idle.await_event("filled")
+    other = fill(world, 40, "9")
+    wait_for(lambda: world.clients()[idle.pid]["evicted"] > 0, GENEROUS_S, "the idle program to leave", report=world.status_text)
+    peer = world.program("fill", "--bytes", "16MiB", "--block", "4MiB", "--seed", 8, "--until", world.path("end"), SUBLET_GROUP="a")
+    together_until(world, [peer, other], lambda: len(peer.events("round")) >= 3, "rounds of the group")
+    assert idle.order("verify")["event"] == "done"
+    idle.finish()
 
 
 @pytest.mark.parametrize("handoffs", [pytest.param(2, marks=pytest.mark.freeze("off"), id="drained"),

@@ -284,6 +284,19 @@ static void give_way(void) REQUIRES(core_lock)
                         core.giveway.out ? core.gpus[i].export_granted : UINT64_MAX;
 }
 
+/* True if the daemon gives an idle program room for its evicted memory: others of its group want to
+ * run, and may once the memory of all is there. */
+static bool is_given_room(void) REQUIRES(core_lock)
+{
+        for (unsigned i = 0; i < core.gpu_count && !agent.paused; i++) {
+                const struct gpu *g = &core.gpus[i];
+
+                if (heap_missing(&g->heap) > 0 && g->heap.backed < g->limit)
+                        return true;
+        }
+        return false;
+}
+
 /* The direction in which memory moves now. */
 static void choose_direction(bool *ret_may_evict, bool *ret_restore) REQUIRES(core_lock)
 {
@@ -298,7 +311,7 @@ static void choose_direction(bool *ret_may_evict, bool *ret_restore) REQUIRES(co
                 *ret_restore = own != OWN_EVICTS;
         } else if (!core.running) {
                 *ret_may_evict = !core.lease && !agent.in_use && (up || out);
-                *ret_restore = (agent_wants_to_run() || core.lease) &&
+                *ret_restore = (agent_wants_to_run() || core.lease || is_given_room()) &&
                                (up || daemon_line.link == LINK_REFUSED) && !out;
         }
 }
