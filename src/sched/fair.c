@@ -134,8 +134,11 @@ void fair_bill(struct sched *s, unsigned gpu)
                 return;
         g->credit_ns = MIN(CREDIT_MAX_NS, g->credit_ns + part(ns, s->config.handoff_permille));
         credit_floors(s, gpu, ns);
-        if (!g->wanted)
+        g->billed_ns = s->now_ns;
+        if (!g->wanted) {
                 (void)division_pass(&s->branch->on[gpu].below, (int64_t)ns);
+                return;
+        }
         for (unsigned i = 0; i < g->n_payers; i++) {
                 struct client *c = g->payers[i];
                 const struct account *a = c->accounts[gpu];
@@ -144,9 +147,6 @@ void fair_bill(struct sched *s, unsigned gpu)
 
                 if (!a->weight)
                         continue; /* it has left since */
-                limits_use(s, c, gpu);
-                if (!g->wanted)
-                        continue;
                 bill = (uint64_t)((double)ns * (double)a->weight / (double)g->weights);
                 catch_up_all(c->holder, gpu);
                 if (c->holder->promoted)
@@ -154,7 +154,6 @@ void fair_bill(struct sched *s, unsigned gpu)
                 FOR_EACH_LEVEL_OF (c->holder, gpu, l)
                         division_charge(among(l, gpu), l.share, bill);
         }
-        g->billed_ns = s->now_ns;
 }
 
 void fair_weigh(struct sched *s, unsigned gpu)

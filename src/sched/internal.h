@@ -670,8 +670,8 @@ double division_slowness(const struct division *d, const struct share *m);
 void division_set(struct division *d, struct share *m, unsigned weight, unsigned minimum);
 
 /* ---- limits.c ---- */
-/* Counts the time since the last event as used by c, once for each maximum. */
-void limits_use(struct sched *s, const struct client *c, unsigned gpu);
+/* Counts the time since the last bill as used, once for each maximum. */
+void limits_use(struct sched *s, unsigned gpu);
 /* Finds out which holders have used all the time of their maximum, and asks those for their lease.
  */
 void limits_check(struct sched *s);

@@ -23,19 +23,29 @@ static void fill(const struct sched *s, struct bucket *b, const struct gpu *g)
         b->filled_ns = s->now_ns;
 }
 
-void limits_use(struct sched *s, const struct client *c, unsigned gpu)
+static void use(struct sched *s, const struct client *c, unsigned gpu)
 {
         const struct gpu *g = &s->gpu[gpu];
         struct level l;
 
-        if (c->idle)
-                return;
         FOR_EACH_LEVEL_OF (c->holder, gpu, l) {
                 if (!l.bucket->maximum || l.bucket->used_ns == s->now_ns)
                         continue;
                 fill(s, l.bucket, g);
                 l.bucket->left_ns -= (int64_t)(s->now_ns - g->billed_ns);
                 l.bucket->used_ns = s->now_ns;
+        }
+}
+
+void limits_use(struct sched *s, unsigned gpu)
+{
+        const struct gpu *g = &s->gpu[gpu];
+
+        for (unsigned i = 0; i < g->n_payers && s->now_ns > g->billed_ns; i++) {
+                const struct client *c = g->payers[i];
+
+                if (c->accounts[gpu]->weight && !c->idle)
+                        use(s, c, gpu);
         }
 }
 

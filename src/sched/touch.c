@@ -41,8 +41,10 @@ void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus)
                 if (s->gpu[gpu].present)
                         s->touched |= UINT32_C(1) << gpu;
         }
-        FOR_EACH_TOUCHED_GPU (s, gpu)
+        FOR_EACH_TOUCHED_GPU (s, gpu) {
+                limits_use(s, gpu);
                 fair_bill(s, gpu);
+        }
 }
 
 void touch_end(struct sched *s, struct sched_actions *out)

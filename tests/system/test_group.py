@@ -54,6 +54,7 @@ def test_a_group_takes_turns_with_a_third_program(small, mode):
     assert all(world.check_sums(p) >= 3 for p in ranks)
 
 
+@pytest.mark.freeze("off")
 def test_an_idle_program_of_a_group_comes_back_for_the_others(small):
     """It waits for something else than the GPU, as a rank does before it meets its peers. Its memory has left."""
     world = start(small, unevictable_share="25%", grace="500ms")

@@ -28,7 +28,8 @@ def setting(name):
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze here")
 def test_systemd_accepts_the_unit_and_its_confinement(tmp_path):
     unit = tmp_path / "subletd.service"
-    unit.write_text(re.sub(r"^ExecStart=.*$", f"ExecStart={BUILD}/subletd", UNIT.read_text(), flags=re.M))
+    unit.write_text(re.sub(r"^ExecStart=.*$", f"ExecStart={BUILD}/subletd",
+                           UNIT.read_text().replace("ExecReload=/usr/local/bin/", f"ExecReload={BUILD}/"), flags=re.M))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=60)
     assert "subletd" not in done.stdout, done.stdout

@@ -197,6 +197,58 @@ static void unfair_clients_leave_others_their_share(void **state)
         }
 }
 
+/* Two to four jobs that always have work, and what each must get of the card, in hundredths. */
+static void shares_hold(const char *head, const char *size, unsigned off)
+{
+        static const struct {
+                const char *jobs[4];
+                unsigned of_100[4];
+        } rows[] = {
+                {{"weight 5", "weight 95"}, {5, 95}},
+                {{"weight 1", "weight 1", "weight 1", "weight 1"}, {25, 25, 25, 25}},
+                {{"weight 1", "weight 2", "weight 5"}, {13, 25, 62}},
+                {{"minimum 50%", "user 1", "user 2", "user 3"}, {50, 17, 17, 17}},
+                {{"minimum 30%", "user 1\n priority 5"}, {30, 70}},
+                {{"maximum 30%", "user 1"}, {30, 70}},
+                {{"maximum 20%"}, {20}},
+        };
+
+        for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct day d __attribute__((cleanup(end_day))) = {0};
+                _cleanup_free_ char *text = NULL;
+                size_t length;
+                FILE *f = open_memstream(&text, &length);
+
+                assert_non_null(f);
+                (void)fprintf(f, "card 80GiB\n bus 50GB/s\n %s\n", head);
+                for (unsigned j = 0; j < 4 && rows[i].jobs[j]; j++)
+                        (void)fprintf(f, "job j%u\n memory %s\n %s\n repeat forever\n gpu 1h\n", j,
+                                      size, rows[i].jobs[j]);
+                (void)fclose(f);
+                run_day(&d, text);
+                for (unsigned j = 0; j < 4 && rows[i].jobs[j]; j++) {
+                        const double got =
+                                100.0 * (double)d.r.clients[j].gpu_ns /
+                                (double)(d.r.end_ns - (rows[i].jobs[1] ? d.r.lost_ns : 0));
+
+                        if (fabs(got - rows[i].of_100[j]) > off)
+                                fail_msg("row %u, job %u got %.1f %% of %u %%", i, j, got,
+                                         rows[i].of_100[j]);
+                }
+        }
+}
+
+static void shares_hold_within_two_points_a_minute_where_memory_fits(void **state)
+{
+        shares_hold("until 62s\n mode exclusive", "10GiB", 2);
+}
+
+/* A turn of 5 s is one sixtieth of the time, and a fifth of each is its hand-off. */
+static void shares_hold_within_five_points_in_five_minutes_past_memory(void **state)
+{
+        shares_hold("until 5min\n quantum 5s", "60GiB", 5);
+}
+
 /* Between two bursts the job is idle for less time than a hand-off costs. */
 /* Runs so many jobs, which start 0.3 s one after the other and fill 46 GiB of 51 GiB. Returns the
  * seconds until the last one ends. */
@@ -585,6 +637,8 @@ int main(void)
                 cmocka_unit_test(turns_are_shared_between_users_first),
                 cmocka_unit_test(clients_that_run_together_pay_by_their_bytes),
                 cmocka_unit_test(unfair_clients_leave_others_their_share),
+                cmocka_unit_test(shares_hold_within_two_points_a_minute_where_memory_fits),
+                cmocka_unit_test(shares_hold_within_five_points_in_five_minutes_past_memory),
                 cmocka_unit_test(two_jobs_past_memory_end_sooner_together),
                 cmocka_unit_test(bursts_of_a_higher_priority_do_not_ping_pong),
                 cmocka_unit_test(an_idle_higher_priority_gives_way_and_comes_back_at_once),

@@ -27,7 +27,7 @@ uint64_t room_allowed(const struct gpu *g)
         return MIN(g->commit, sub_sat(g->visible, core_own_unevictable(g)));
 }
 
-static bool find_room(struct gpu *g, uint64_t more)
+static bool find_room(struct gpu *g, uint64_t more) UNLOCKS(core_lock)
 {
         struct block *adopted;
 
@@ -50,7 +50,7 @@ static bool find_room(struct gpu *g, uint64_t more)
 }
 
 /* On a card of this size the driver would say no more. But the card is larger, so say why once. */
-static void tell_cap(const struct gpu *g, uint64_t more)
+static void tell_cap(const struct gpu *g, uint64_t more) REQUIRES(core_lock)
 {
         static bool told;
 
