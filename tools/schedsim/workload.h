@@ -44,7 +44,7 @@ struct job {
         struct duration every;        /* from one arrival to the next; 0: all at once */
         uint64_t memory;              /* bytes at the start */
         uint64_t kernel_ns;
-        unsigned busy_permille; /* the part of the GPU that it uses while it runs alone */
+        unsigned busy_permille;     /* the part of the GPU that it uses while it runs alone */
         uint32_t uid, class_number; /* class_number: 0, or the job's own class with this share */
         struct sched_share share;
         int priority;
