@@ -177,7 +177,7 @@ int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **r
         return 0;
 }
 
-int control_explain(int r, const char *dir, bool public)
+static int explain(int r, const char *dir, bool public)
 {
         if (r == -EACCES && public)
                 return cli_fail(CLI_FAILED,
@@ -220,12 +220,27 @@ int control_explain(int r, const char *dir, bool public)
         }
 }
 
+int control_answered(int r, const char *dir, bool public, json_t *answer, json_t **ret_answer)
+{
+        const char *error;
+
+        if (r < 0)
+                return explain(r, dir, public);
+        error = json_string_value(json_object_get(answer, "error"));
+        if (error) {
+                r = cli_fail(CLI_FAILED, "the subletd at %s refuses: %s", dir, error);
+                json_decref(answer);
+                return r;
+        }
+        *ret_answer = answer;
+        return CLI_OK;
+}
+
 int control_order(const struct target *target, json_t *order, json_t **ret_answer)
 {
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
         json_t *answer = NULL;
-        const char *error;
         bool public = is_public(order);
         int r;
 
@@ -236,14 +251,5 @@ int control_order(const struct target *target, json_t *order, json_t **ret_answe
         }
         r = control_ask(dir, kind, order, &answer);
         json_decref(order);
-        if (r < 0)
-                return control_explain(r, dir, public);
-        error = json_string_value(json_object_get(answer, "error"));
-        if (error) {
-                r = cli_fail(CLI_FAILED, "the subletd at %s refuses: %s", dir, error);
-                json_decref(answer);
-                return r;
-        }
-        *ret_answer = answer;
-        return CLI_OK;
+        return control_answered(r, dir, public, answer, ret_answer);
 }

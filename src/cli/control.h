@@ -30,9 +30,9 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
  * enter the directory; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON object. */
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer);
 
-/* Prints a message for an error of control_ask(). public: the order was one that every user may
- * give. Returns CLI_FAILED. */
-int control_explain(int r, const char *dir, bool public);
+/* Takes the result of control_ask() and its answer. Prints a message for an error, and for an
+ * answer that is one. public: the order was one that every user may give. CLI_OK or CLI_FAILED. */
+int control_answered(int r, const char *dir, bool public, json_t *answer, json_t **ret_answer);
 
 /* As control_ask(), but prints a message for every failure and for an answer that is an error.
  * Takes over the reference to order. CLI_OK or CLI_FAILED. */

@@ -78,24 +78,16 @@ static bool may_come(int r)
 static int ask(const struct launch *l, const struct daemon *d, json_t *order, json_t **ret)
 {
         const struct timespec nap = {.tv_nsec = NAP_NS};
-        const char *error;
-        int r = control_ask(d->dir, d->kind, order, ret);
+        json_t *answer = NULL;
+        int r = control_ask(d->dir, d->kind, order, &answer);
         bool wait = r == -ENOENT || r == -ECONNREFUSED ? start_daemon(l, d) : may_come(r);
 
         for (unsigned n = 0; wait && n < NAPS && may_come(r); n++) {
                 (void)nanosleep(&nap, NULL);
-                r = control_ask(d->dir, d->kind, order, ret);
+                r = control_ask(d->dir, d->kind, order, &answer);
         }
         json_decref(order);
-        if (r < 0)
-                return control_explain(r, d->dir, true);
-        error = json_string_value(json_object_get(*ret, "error"));
-        if (error) {
-                r = cli_fail(CLI_FAILED, "the subletd at %s refuses: %s", d->dir, error);
-                json_decref(*ret);
-                return r;
-        }
-        return CLI_OK;
+        return control_answered(r, d->dir, true, answer, ret);
 }
 
 /* ---- names of GPUs ---- */

@@ -24,15 +24,9 @@ static int64_t scaled(int64_t ns, uint64_t by, uint64_t of)
         return (int64_t)((__int128)ns * (__int128)by / (__int128)of);
 }
 
-/* Returns the virtual time above the base. */
-static int64_t mean_above(const struct division *d)
-{
-        return d->parts ? scaled(d->sum_ns, ONE, d->parts) : 0;
-}
-
 int64_t division_mean(const struct division *d)
 {
-        return d->base_ns + mean_above(d);
+        return d->base_ns + (d->parts ? scaled(d->sum_ns, ONE, d->parts) : 0);
 }
 
 /* Converts time above the base: virtual into real, and back. */
@@ -150,13 +144,12 @@ void division_charge(struct division *d, struct share *m, uint64_t ns)
         d->sum_ns += (int64_t)ns;
 }
 
-int64_t division_pass(struct division *d, int64_t ns)
+void division_pass(struct division *d, int64_t ns)
 {
         const int64_t each = scaled(ns, ONE, MAX(d->parts, ONE));
 
         d->base_ns += each;
         d->uncontested_ns += each;
-        return each;
 }
 
 /* Returns m's debt times the parts of all active shares, divided by so many parts. The product is

@@ -27,8 +27,8 @@ static void catch_up(struct branch *b, unsigned gpu)
         struct branch_on *on = &b->on[gpu];
 
         if (on->seen_ns != now_ns) {
-                (void)division_pass(&on->below,
-                                    (now_ns - on->seen_ns) * (int64_t)weight_of(&on->share) / 1000);
+                division_pass(&on->below,
+                              (now_ns - on->seen_ns) * (int64_t)weight_of(&on->share) / 1000);
                 on->seen_ns = now_ns;
         }
 }
@@ -136,7 +136,7 @@ void fair_bill(struct sched *s, unsigned gpu)
         credit_floors(s, gpu, ns);
         g->billed_ns = s->now_ns;
         if (!g->wanted) {
-                (void)division_pass(&s->branch->on[gpu].below, (int64_t)ns);
+                division_pass(&s->branch->on[gpu].below, (int64_t)ns);
                 return;
         }
         for (unsigned i = 0; i < g->n_payers; i++) {

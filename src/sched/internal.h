@@ -659,8 +659,8 @@ void division_leave(struct division *d, struct share *m);
 /* Notes that m has received so much. */
 void division_charge(struct division *d, struct share *m, uint64_t ns);
 /* Notes so much time in which nobody waited. All active shares are served by their weights: their
- * debts to each other stay, and those of absent ones shrink. Returns it as virtual time. */
-int64_t division_pass(struct division *d, int64_t ns);
+ * debts to each other stay, and those of absent ones shrink. */
+void division_pass(struct division *d, int64_t ns);
 /* Returns what m has received beyond its part; below 0: what it lacks. */
 int64_t division_debt(const struct division *d, const struct share *m);
 /* Returns the time until m has no more debt, if the others are served alone until then. */

@@ -114,24 +114,23 @@ void limits_check(struct sched *s)
         }
 }
 
+static void wake_for(struct sched *s, const struct holder *h, unsigned gpu, const struct bucket *b)
+{
+        const int64_t lacks_ns = enough(s, h, gpu) - b->left_ns;
+
+        if (b->empty && lacks_ns > 0)
+                wake_at(s, s->now_ns + (uint64_t)lacks_ns * 1000 / b->maximum + 1);
+        else if (h->lease && !h->idle && b->left_ns > 0)
+                wake_at(s, s->now_ns + (uint64_t)b->left_ns * 1000 / (1000 - b->maximum) + 1);
+}
+
 void limits_wake(struct sched *s, struct holder *h)
 {
         struct level l;
         unsigned gpu;
 
         FOR_EACH_GPU_OF (h, gpu)
-                FOR_EACH_LEVEL_OF (h, gpu, l) {
-                        const struct bucket *b = l.bucket;
-                        const int64_t lacks_ns = enough(s, h, gpu) - b->left_ns;
-
-                        if (!b->maximum)
-                                continue;
-                        if (b->empty && lacks_ns > 0)
-                                wake_at(s, s->now_ns + (uint64_t)lacks_ns * 1000 / b->maximum + 1);
-                        else if (h->lease && !h->idle && b->left_ns > 0)
-                                wake_at(s,
-                                        s->now_ns +
-                                                (uint64_t)b->left_ns * 1000 / (1000 - b->maximum) +
-                                                1);
-                }
+                FOR_EACH_LEVEL_OF (h, gpu, l)
+                        if (l.bucket->maximum)
+                                wake_for(s, h, gpu, l.bucket);
 }

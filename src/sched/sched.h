@@ -170,10 +170,11 @@ uint64_t sched_host_free(const struct sched *s);
 
 /* ---- clients ---- */
 
-/* What one of several gets of the time that they divide. All zero: the same as any other. */
+/* The part of the time that a class, a user or a client gets. All zero: a weight of 1, no bounds.
+ */
 struct sched_share {
         unsigned weight;  /* thousandths, 1 to 100,000; 0: 1000 */
-        unsigned minimum; /* thousandths of their time that it gets while it wants them */
+        unsigned minimum; /* thousandths of the divided time that it gets while it wants them */
         unsigned maximum; /* thousandths of a card's time that it never passes; 0: no limit */
 };
 

@@ -11,7 +11,7 @@ from test_oversubscription import check_contents, fill
 from world import GENEROUS_S, PATIENCE, wait_for
 
 
-# What launchers set in each rank; {rank} and {job} stand for the rank, and for a number that is the job's own.
+# The variables that launchers set in each rank. {rank} is the number of the rank, {job} the number of its job.
 LAUNCHERS = {
     "torchrun": {"RANK": "{rank}", "LOCAL_RANK": "{rank}", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                  "MASTER_PORT": "2950{job}", "TORCHELASTIC_RUN_ID": "none"},

@@ -13,8 +13,7 @@ bool allowance_applies(const struct client *c)
         return !c->peer.trusted;
 }
 
-/* Adds up what the other clients of c's user hold on a GPU or have requested. Requests count too,
- * because a request that waits is granted later without another check. */
+/* Adds up what the other clients of c's user hold on a GPU or have requested. */
 static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_unevictable,
                            uint64_t *ret_commit)
 {
@@ -23,13 +22,10 @@ static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_unevict
         for (struct client *o = c->server->clients; o; o = o->next) {
                 struct sched_account_view v;
 
-                if (o == c || o->user != c->user || !o->id ||
-                    sched_account_view(c->server->sched, o->id, gpu, &v) < 0)
+                if (o == c || o->user != c->user || !client_asked(o, gpu, &v))
                         continue;
                 unevictable += v.unevictable_asked + v.exported_asked;
-                commit += o->request.kept && o->request.gpu == gpu
-                                  ? MAX(v.commit_asked, o->request.commit)
-                                  : v.commit_asked;
+                commit += v.commit_asked;
         }
         *ret_unevictable = unevictable;
         *ret_commit = commit;

@@ -100,6 +100,12 @@ int entitlement_claim(struct client *c, const struct wire_message *m)
         return 0;
 }
 
+/* Converts a setting of a class into one of the scheduler, for which 0 means: as the daemon. */
+static uint64_t term_of(uint64_t ns, uint64_t instead_of_0)
+{
+        return ns == CLASS_AS_DAEMON ? 0 : ns ? ns : instead_of_0;
+}
+
 struct sched_origin entitlement_origin(const struct client *c)
 {
         const struct class_settings *t = settings_of(c);
@@ -110,13 +116,9 @@ struct sched_origin entitlement_origin(const struct client *c)
                 .container = together ? 0 : c->peer.container,
                 .class_number = c->class ? c->class->number : 0,
                 .share = {t->weight_permille, t->minimum_permille, t->maximum_permille},
-                .terms = {t->quantum_ns == CLASS_AS_DAEMON ? 0
-                          : t->quantum_ns                  ? t->quantum_ns
-                                                           : UINT64_MAX,
-                          t->idle_release_ns == CLASS_AS_DAEMON ? 0
-                          : t->idle_release_ns                  ? t->idle_release_ns
-                                                                : UINT64_MAX,
-                          t->grace_ns == CLASS_AS_DAEMON ? 0 : MAX(t->grace_ns, NSEC_PER_MSEC)},
+                .terms = {term_of(t->quantum_ns, UINT64_MAX),
+                          term_of(t->idle_release_ns, UINT64_MAX),
+                          term_of(MAX(t->grace_ns, NSEC_PER_MSEC), 0)},
         };
 }
 
@@ -153,7 +155,6 @@ static bool same_cap(const struct client *a, const struct client *b)
         return a->class == b->class && (a->class || peer_same_user(&a->peer, &b->peer));
 }
 
-/* Requests count, too, because one that waits is granted later without another check. */
 static uint64_t held_by_others(const struct client *c, unsigned gpu)
 {
         uint64_t sum = 0;
@@ -161,11 +162,8 @@ static uint64_t held_by_others(const struct client *c, unsigned gpu)
         for (const struct client *o = c->server->clients; o; o = o->next) {
                 struct sched_account_view v;
 
-                if (o != c && o->id && same_cap(o, c) &&
-                    sched_account_view(c->server->sched, o->id, gpu, &v) == 0)
-                        sum += MAX(v.commit_asked, o->request.kept && o->request.gpu == gpu
-                                                           ? o->request.commit
-                                                           : 0);
+                if (o != c && same_cap(o, c) && client_asked(o, gpu, &v))
+                        sum += v.commit_asked;
         }
         return sum;
 }

@@ -18,9 +18,9 @@ void entitlement_greeted(struct client *c, int32_t priority);
  * is told so. */
 int entitlement_claim(struct client *c, const struct wire_message *m);
 
-/* Where the scheduler divides the time for this client. */
+/* Returns the class, the user and the container of the client, for the scheduler. */
 struct sched_origin entitlement_origin(const struct client *c);
-/* What the client gets among those. */
+/* Returns the part that the client gets of their time. */
 struct sched_share entitlement_share(const struct client *c);
 /* True if both clients are of a class whose programs run together. */
 bool entitlement_groups(const struct client *a, const struct client *b);

@@ -5,6 +5,7 @@
  * only until the connection ends. Only server.c's sweep frees a record. */
 #pragma once
 
+#include "base/macros.h"
 #include "daemon/people/peer.h"
 #include "daemon/state/server.h"
 
@@ -106,6 +107,18 @@ struct client {
         struct client_packet *queue; /* a ring buffer, allocated when first needed */
         unsigned queue_first, queue_used;
 };
+
+/* Returns what the client holds on the GPU or has requested: a request that waits, or is kept back,
+ * is granted later without another check. False: it does not use the GPU. */
+static inline bool client_asked(const struct client *c, unsigned gpu,
+                                struct sched_account_view *ret)
+{
+        if (!c->id || sched_account_view(c->server->sched, c->id, gpu, ret) < 0)
+                return false;
+        if (c->request.kept && c->request.gpu == gpu)
+                ret->commit_asked = MAX(ret->commit_asked, c->request.commit);
+        return true;
+}
 
 /* Sends the message, or queues it; a client that does not read is dropped. The message's gpu is the
  * client's own number. */
