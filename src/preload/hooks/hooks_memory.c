@@ -131,10 +131,14 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
 
 /* Returns the GPU of an address that we handle: one of the heap, or one opened from another
  * process. The driver handles the program's managed memory. Lock held. */
-static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret)
+static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret) UNLOCKS(core_lock)
 {
         struct gpu *g = core_find(address, ret);
 
+        if (g && late_is(ret)) {
+                late_settle();
+                g = core_find(address, ret);
+        }
         if (!g && !core_passive() && ipc_find(address, ret, &g))
                 return g;
         return g && ret->block->kind != BLOCK_ADOPTED ? g : NULL;
@@ -331,6 +335,7 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute which, const s
 
 /* Answers an attribute of any address. CUDA_ERROR_NOT_SUPPORTED: ask the driver. Lock held. */
 static CUresult known_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+        UNLOCKS(core_lock)
 {
         struct heap_place p;
         struct gpu *g = find_ours(ptr, &p);

@@ -3,6 +3,9 @@
 #include "preload/pool/late.h"
 
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -14,7 +17,11 @@
 #include "preload/stream/quiesce.h"
 
 #define LATER_NS (10 * NSEC_PER_MSEC)
+/* A question about freed memory waits so long for the mark behind the last work to be reached. */
+#define SETTLE_NS    NSEC_PER_MSEC
+#define SETTLE_POLLS 20
 
+static bool late_tending; /* a thread is in late_tend(), which may give up the lock */
 static bool late_waiting;
 static struct quiesce_wait late_wait;
 static struct late {
@@ -131,7 +138,7 @@ static bool any_late(void) REQUIRES(core_lock)
         return late_count > 0;
 }
 
-uint64_t late_tend(uint64_t now_ns)
+static uint64_t tend(void) UNLOCKS(core_lock)
 {
         enum quiescence now;
 
@@ -150,4 +157,30 @@ uint64_t late_tend(uint64_t now_ns)
         for (unsigned i = 0; i < core.gpu_count; i++)
                 reap_gpu(&core.gpus[i]);
         return any_late() ? LATER_NS : UINT64_MAX;
+}
+
+uint64_t late_tend(uint64_t now_ns)
+{
+        uint64_t again_ns;
+
+        if (late_tending)
+                return LATER_NS;
+        late_tending = true;
+        again_ns = tend();
+        late_tending = false;
+        return again_ns;
+}
+
+void late_settle(void)
+{
+        const struct timespec nap = {.tv_nsec = SETTLE_NS / SETTLE_POLLS};
+
+        for (unsigned polls = 0; polls < SETTLE_POLLS; polls++) {
+                (void)late_tend(0);
+                if (late_count == 0)
+                        return;
+                lock_release(&core_lock);
+                (void)syscall(SYS_nanosleep, &nap, NULL);
+                lock_acquire(&core_lock);
+        }
 }
