@@ -33,6 +33,7 @@ import pools
 import ranks
 import report
 import report_survives
+import shares
 import suite
 import survives
 import torture
@@ -59,6 +60,7 @@ PAGES = (
     ("h200-interrupt", "Ctrl-C while a program waits, on one H200", interrupt.PARTS, interrupt),
     ("h200-pairs", "Pairs of jobs past memory, on one GPU", pairs.PARTS, pairs),
     ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
+    ("h200-shares", "Shares of classes past memory, on one GPU", shares.PARTS, shares),
     ("h200-devices", "Memory used by other GPUs and devices, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}

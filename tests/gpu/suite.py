@@ -191,11 +191,18 @@ class Part:
     def trainer(self, *args, name, shared=True):
         return self.start([sys.executable, os.path.join(HERE, "trainer.py"), *map(str, args)], name, shared)
 
-    def daemon(self, **settings):
+    def configure(self, classes=None, **settings):
+        """Writes the daemon's configuration. classes: {name: {key: value}}. Returns the file's path."""
+        path = os.path.join(self.root, "subletd.conf")
+        sections = {"daemon": settings, **{f"class {name}": keys for name, keys in (classes or {}).items()}}
+        with open(path, "w", encoding="utf-8") as f:
+            for name, keys in sections.items():
+                f.write(f"[{name}]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items()))
+        return path
+
+    def daemon(self, classes=None, **settings):
         os.mkdir(self.dir, 0o700)
-        config = os.path.join(self.root, "subletd.conf")
-        with open(config, "w", encoding="utf-8") as f:
-            f.write("[daemon]\n" + "".join(f"{k} = {v}\n" for k, v in settings.items()))
+        config = self.configure(classes, **settings)
         p = self.start([os.path.join(self.build, "subletd"), "--dir", self.dir, "--config", config], "subletd", False,
                        SUBLET_LOG="info")
         while not os.path.exists(os.path.join(self.dir, "control.sock")):
@@ -204,12 +211,22 @@ class Part:
             time.sleep(0.02)
         return p
 
+    def reload(self, classes=None, **settings):
+        """Has the daemon read a new configuration, as `sublet reload` does."""
+        self.configure(classes, **settings)
+        answer = self.ask("reload")
+        if "error" in answer:
+            raise Failure(f"reload: {answer['error']}")
+
     def status(self):
         """Returns the same as `sublet status --json`, without starting a process."""
+        return self.ask("status")
+
+    def ask(self, order):
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(5)
             s.connect(os.path.join(self.dir, "control.sock"))
-            s.sendall(b'{"order":"status"}\n')
+            s.sendall(json.dumps({"order": order}).encode() + b"\n")
             data = b""
             while not data.endswith(b"\n"):
                 piece = s.recv(1 << 16)

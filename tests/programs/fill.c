@@ -17,8 +17,9 @@ int main(int argc, char **argv)
         program_say("filled", "\"at\":%llu", (unsigned long long)program_now_ns());
         while (program_more(round + 1)) {
                 sum = blocks_step(&b, round);
-                program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"",
-                            (unsigned long long)round, (unsigned long long)sum);
+                program_say("round", "\"round\":%llu,\"sum\":\"%016llx\",\"at\":%llu",
+                            (unsigned long long)round, (unsigned long long)sum,
+                            (unsigned long long)program_now_ns());
                 round++;
                 if (options.ms > 0)
                         (void)usleep((useconds_t)(options.ms * 1000));

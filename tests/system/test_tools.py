@@ -303,6 +303,16 @@ def test_a_page_says_how_far_close_results_are_apart(tmp_path):
     assert "In brackets: how far." in said
 
 
+@pytest.mark.parametrize("points, mark", (({"time": 1.0, "steps": 2.9}, "met"), ({"time": 1.0, "steps": 3.1}, "**short**"),
+                                          ({"time": 1.0, "steps": None}, "**short**")))
+def test_a_share_is_judged_by_the_larger_of_its_errors(tmp_path, points, mark):
+    window = {"seconds": 60.0, "turn_s": 2.0, "asked_percent": [5, 95], "time_percent": [6.0, 94.0], "steps_percent": [8.0, None],
+              "speed_percent_of_alone": [7.5, 86.0], "handoffs": 4, "lost_s": 1.2, "error_points": points}
+    said = pages_of(tmp_path, {"shares": {"two": {"2s": window}}})
+    assert f"points of the time, {points['steps']} of the steps | at most 3 points | {mark} |" in said
+    assert "| 5, 95 | 2s | 2 s, 3.3 points | 6, 94 | 8, none | 7.5, 86 | 4 | 1.2 |" in said
+
+
 RAN = {"result": "equal", "times": 1, "gib": 1.0}
 
 
