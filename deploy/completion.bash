@@ -18,7 +18,7 @@ _sublet_program() {
                         i=$((i + 1))
                         break
                         ;;
-                = | --name | --group | --priority | --gpu | --memory | --keep | --freeze | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # bash makes = a word of its own
+                = | --name | --group | --priority | --gpu | --share | --weight | --memory-cap | --memory | --keep | --freeze | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # bash makes = a word of its own
                 -*) ;;
                 *) break ;;
                 esac
@@ -42,7 +42,10 @@ _sublet() {
         elif [[ $before == --profile* ]]; then
                 return # bash completes file names
         elif [ "$before" = set ]; then
-                words="mode quantum"
+                words=$(sublet set 2>/dev/null | cut -d" " -f1)
+                [ -n "$words" ] || words="mode quantum"
+        elif [ "$command" = set ] && [ "$before" = mode ]; then
+                words="auto exclusive off"
         elif [ "$command" = pause ] || [ "$command" = resume ]; then
                 words=$(sublet status 2>/dev/null | sed -n 's/^ *\([0-9]\{1,\}\)  .*/\1/p')
         else

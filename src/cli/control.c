@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/macros.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
 
@@ -130,23 +131,17 @@ static int read_line(int fd, char **ret)
         }
 }
 
-static bool is_order(json_t *order, const char *name)
-{
-        const char *given = json_string_value(json_object_get(order, "order"));
-
-        return given && strcmp(given, name) == 0;
-}
-
-static bool is_question(json_t *order)
-{
-        return is_order(order, "status");
-}
-
 /* True for orders that every user may give a shared daemon, for the user's own programs. */
 static bool is_public(json_t *order)
 {
-        return is_question(order) || is_order(order, "pause") || is_order(order, "resume") ||
-               is_order(order, "reserve");
+        static const char *const names[] = {"status",  "pause", "resume",
+                                            "reserve", "get",   "set_program"};
+        const char *given = json_string_value(json_object_get(order, "order"));
+
+        for (size_t i = 0; given && i < ARRAY_SIZE(names); i++)
+                if (strcmp(given, names[i]) == 0)
+                        return true;
+        return false;
 }
 
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)

@@ -1,4 +1,4 @@
-/* set.c: sublet set. Checks a setting before it is sent. Must never know what a setting does. */
+/* set.c: sublet set. Must never know which settings there are: the daemon tells. */
 #include <string.h>
 
 #include "base/macros.h"
@@ -6,56 +6,107 @@
 #include "cli/commands.h"
 #include "cli/control.h"
 
-static int check_mode(const char *text)
-{
-        return strcmp(text, "auto") == 0 || strcmp(text, "exclusive") == 0 ||
-               strcmp(text, "off") == 0;
-}
+enum { OPTION_PID = TARGET_OPTIONS };
 
-static int check_quantum(const char *text)
-{
-        uint64_t ns;
-
-        return strcmp(text, "auto") == 0 || (units_parse_duration(text, &ns) == 0 && ns > 0);
-}
-
-static const struct {
-        const char *name;
-        int (*check)(const char *text);
-        const char *wanted;
-} settings[] = {
-        {"mode", check_mode, "auto, exclusive or off"},
-        {"quantum", check_quantum, "auto or a duration such as 2s"},
+const struct cli_option set_options[] = {
+        TARGET_OPTION_ROWS,
+        [OPTION_PID] = {"pid", CLI_REQUIRED, "PID", "of this program, not of the daemon"},
+        {0},
 };
+
+struct request {
+        struct target target;
+        uint64_t pid; /* 0: the daemon's settings */
+};
+
+static int take(int option, const char *argument, void *request)
+{
+        struct request *q = request;
+
+        if (option < TARGET_OPTIONS)
+                return target_take(option, argument, &q->target);
+        if (units_parse_count(argument, &q->pid) < 0 || q->pid == 0 || q->pid > INT32_MAX)
+                return cli_fail(CLI_USAGE, "--pid takes the number of a process, not '%s'",
+                                argument);
+        return CLI_OK;
+}
+
+static json_t *order(const struct request *q, const char *name)
+{
+        json_t *made = json_pack("{ss}", "order", name);
+
+        if (q->pid)
+                (void)json_object_set_new(made, "pid", json_integer((json_int_t)q->pid));
+        return made;
+}
+
+static const char *text_of(const json_t *object, const char *field)
+{
+        const char *text = json_string_value(json_object_get(object, field));
+
+        return text ? text : "";
+}
+
+/* Prints all settings, or the value of one. */
+static int show(const struct request *q, const char *key)
+{
+        json_t *answer, *one;
+        bool found = false;
+        size_t i;
+        int r = control_order(&q->target, order(q, "get"), &answer);
+
+        if (r != CLI_OK)
+                return r;
+        json_array_foreach (json_object_get(answer, "settings"), i, one) {
+                const char *files = json_string_value(json_object_get(one, "files"));
+
+                if (key && strcmp(text_of(one, "key"), key) != 0)
+                        continue;
+                found = true;
+                if (key)
+                        (void)printf("%s\n", text_of(one, "value"));
+                else if (files)
+                        (void)printf("%-21s %s   (the files say %s)\n", text_of(one, "key"),
+                                     text_of(one, "value"), files);
+                else
+                        (void)printf("%-21s %s\n", text_of(one, "key"), text_of(one, "value"));
+        }
+        json_decref(answer);
+        if (key && !found)
+                return cli_fail(CLI_FAILED, "there is no setting '%s': sublet set shows all", key);
+        return CLI_OK;
+}
+
+static int change(const struct request *q, const char *key, const char *value)
+{
+        json_t *made = order(q, q->pid ? "set_program" : "set"), *answer;
+        int r;
+
+        (void)json_object_set_new(made, key, json_string(value));
+        r = control_order(&q->target, made, &answer);
+        if (r != CLI_OK)
+                return r;
+        (void)printf("%s is %s%s\n", key, text_of(answer, "value"),
+                     json_is_true(json_object_get(answer, "lowered"))
+                             ? ": the daemon's owner allows no more"
+                             : "");
+        json_decref(answer);
+        return CLI_OK;
+}
 
 int set_main(const struct cli_command *self, int argc, char **argv)
 {
-        struct target target = {0};
-        json_t *answer;
+        struct request q = {0};
         int words, r;
 
-        r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
+        r = cli_parse(self, argc, argv, 0, take, &q, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
         if (words > 2)
                 return cli_fail(CLI_USAGE, "set takes one setting and its value, not also '%s'",
                                 argv[2]);
-        if (words == 0)
-                return cli_fail(CLI_USAGE, "set what? There are mode and quantum");
-        for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
-                if (strcmp(settings[i].name, argv[0]) != 0)
-                        continue;
-                if (words == 1)
-                        return cli_fail(CLI_USAGE, "set %s to what? It is %s", argv[0],
-                                        settings[i].wanted);
-                if (!settings[i].check(argv[1]))
-                        return cli_fail(CLI_USAGE, "%s is %s, not '%s'", argv[0],
-                                        settings[i].wanted, argv[1]);
-                r = control_order(&target, json_pack("{ssss}", "order", "set", argv[0], argv[1]),
-                                  &answer);
-                if (r == CLI_OK)
-                        json_decref(answer);
-                return r;
-        }
-        return cli_fail(CLI_USAGE, "there is no setting '%s'; there are mode and quantum", argv[0]);
+        if (words == 2 && (strcmp(argv[0], "order") == 0 || strcmp(argv[0], "pid") == 0))
+                return cli_fail(CLI_USAGE, "there is no setting '%s': sublet set shows all",
+                                argv[0]);
+        return words == 2 ? change(&q, argv[0], argv[1]) : show(&q, words ? argv[0] : NULL);
 }

@@ -29,6 +29,7 @@ static const struct column {
         {"PID", "pid", COUNT, 0, 0, false},
         {"USER", "user", TEXT, 5, 5, false},
         {"NAME", "name", TEXT, 10, 0, false},
+        {"CLASS", "class", TEXT, 5, 13, true},
         {"GROUP", "group", TEXT, 5, 12, true},
         {"PRI", "priority", COUNT, 0, 11, true},
         {"STATE", "state", TEXT, 0, 0, false},
@@ -44,7 +45,7 @@ static const struct column {
         {"HAND-OFFS", "handoffs", COUNT, 0, 2, false},
 };
 
-enum { RANKS = 12 };
+enum { RANKS = 13 };
 
 typedef char row_cells[ARRAY_SIZE(columns)][CELL_MAX];
 
@@ -282,8 +283,38 @@ static void note_memory(struct notes *n, const json_t *client)
         }
 }
 
-/* Prints the notes: flags, freezing, the client that this one waits for, the memory mode, and the
- * bytes that did not have to be copied. Most clients have no notes. */
+static void note_number(struct notes *n, const json_t *client, const char *field, double usual,
+                        const char *before, double unit, const char *after)
+{
+        const json_t *value = json_object_get(client, field);
+        char text[2 * CELL_MAX];
+
+        if (!json_is_number(value) || json_number_value(value) == usual)
+                return;
+        (void)snprintf(text, sizeof(text), "%s %g%s", before, json_number_value(value) * unit,
+                       after);
+        add_note(n, text);
+}
+
+/* Adds notes about what the program has of its own, and its memory cap. */
+static void note_share(struct notes *n, const json_t *client)
+{
+        char cell[CELL_MAX], text[2 * CELL_MAX];
+
+        note_number(n, client, "weight", 1, "weight", 1, "");
+        note_number(n, client, "minimum", 0, "minimum", 100, "%");
+        note_number(n, client, "maximum", 0, "maximum", 100, "%");
+        if (json_is_integer(json_object_get(client, "memory_cap"))) {
+                put_short_size(bytes_of(client, "memory_cap"), cell);
+                (void)snprintf(text, sizeof(text), "memory cap %s", cell);
+                add_note(n, text);
+        }
+        if (json_is_true(json_object_get(client, "held")))
+                add_note(n, "waits because it has used its maximum");
+}
+
+/* Prints the notes: flags, freezing, the client that this one waits for, the memory mode, shares
+ * and caps, and the bytes that did not have to be copied. Most clients have no notes. */
 static void print_notes(const json_t *client, int width, FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
@@ -300,6 +331,7 @@ static void print_notes(const json_t *client, int width, FILE *out)
                 add_note(&n, text);
         }
         note_memory(&n, client);
+        note_share(&n, client);
         if (spared > 0) {
                 put_short_size(spared, cell);
                 put_short_size(spared + moved, all);

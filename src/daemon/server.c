@@ -322,31 +322,30 @@ static uint64_t host_budget(const struct config *c, uint64_t before)
         return host_memory_budget(&m, before);
 }
 
-/* Restores the settings that were made at run time in a daemon that crashed. */
-static void recall_settings(const struct server *s, struct sched_config *sc)
+/* Restores the settings that orders made in a daemon that crashed. */
+static void recall_settings(struct server *s)
 {
         _cleanup_fclose_ FILE *file = place_kept(s->place);
+        struct config c = s->settings;
         char error[CONFIG_ERROR_MAX];
-        struct config c;
 
         if (!file)
                 return;
-        config_default(&c);
-        c.sched = *sc;
+        classes_init(&c.classes);
         if (config_read(&c, file, "what an earlier daemon kept", error) < 0) {
                 log_info("%s", error);
-        } else {
-                sc->mode = c.sched.mode;
-                sc->quantum_ns = c.sched.quantum_ns;
+                config_free(&c);
+                return;
         }
         config_free(&c);
-        log_info("an earlier daemon's mode and quantum hold: %s, %llu ms",
-                 sched_mode_name(sc->mode), (unsigned long long)(sc->quantum_ns / NSEC_PER_MSEC));
+        c.classes = s->settings.classes;
+        s->settings = c;
+        log_info("what was set for an earlier daemon holds");
 }
 
 static int server_open(struct server *s)
 {
-        struct sched_config sc = s->config->sched;
+        struct sched_config sc;
         uint64_t promised;
         bool was_busy = place_was_busy(s->place, &promised);
         int r;
@@ -357,9 +356,8 @@ static int server_open(struct server *s)
                         return -EIO;
         } while (s->instance == 0);
         s->started_ns = clock_now_ns();
-        recall_settings(s, &sc);
-        s->mode = sc.mode;
-        s->quantum_ns = sc.quantum_ns;
+        recall_settings(s);
+        sc = s->config->sched;
         sc.host_budget_bytes = host_budget(s->config, promised);
         s->host_budget_bytes = s->place->promised_bytes = sc.host_budget_bytes;
         if (was_busy) {
@@ -424,6 +422,7 @@ int server_run(const struct config *config, const struct sources *sources, struc
         s->settings = *config;
         s->config = &s->settings;
         entitlement_number(s, NULL);
+        s->files = s->settings;
         s->sources = sources;
         s->place = place;
         s->linger = linger;

@@ -15,8 +15,7 @@ struct holder *holder_new(struct sched *s, unsigned slot, const struct sched_ori
         return h;
 }
 
-/* Nobody raises his programs' priority by a group. */
-static void lowest_priority(struct holder *h)
+void holder_prioritize(struct holder *h)
 {
         const struct client *c;
 
@@ -34,7 +33,7 @@ void holder_add(struct holder *h, struct client *c)
         *end = c;
         c->next = NULL;
         c->holder = h;
-        lowest_priority(h);
+        holder_prioritize(h);
 }
 
 void holder_remove(struct sched *s, struct client *c)
@@ -47,7 +46,7 @@ void holder_remove(struct sched *s, struct client *c)
         *link = c->next;
         c->holder = NULL;
         if (h->first) {
-                lowest_priority(h);
+                holder_prioritize(h);
                 holder_update(s, h);
                 holder_update_waiting(s, h);
                 return;

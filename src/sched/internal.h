@@ -598,6 +598,8 @@ void config_clamp(struct sched_config *c);
 /* ---- holder.c ---- */
 struct holder *holder_new(struct sched *s, unsigned slot, const struct sched_origin *origin);
 void holder_add(struct holder *h, struct client *c);
+/* Takes the lowest priority of its clients: nobody raises his programs' priority by a group. */
+void holder_prioritize(struct holder *h);
 /* Takes c out of its holder, which ends with its last client. */
 void holder_remove(struct sched *s, struct client *c);
 /* Draws the consequences of what one of its clients did, except for waiting. */

@@ -317,6 +317,20 @@ int sched_client_share(struct sched *s, sched_client id, const struct sched_shar
         return 0;
 }
 
+int sched_client_priority(struct sched *s, sched_client id, int priority, uint64_t now_ns,
+                          struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+
+        touch_begin(s, now_ns, gpus_of(c));
+        if (!c)
+                return -ESTALE;
+        c->priority = priority;
+        holder_prioritize(c->holder);
+        touch_end(s, out);
+        return 0;
+}
+
 static void drop_account(struct sched *s, struct client *c, unsigned gpu)
 {
         struct holder *h = c->holder;
@@ -780,13 +794,4 @@ void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)
 {
         touch_begin(s, now_ns, 0);
         actions_emit(s, out);
-}
-
-void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
-                       struct sched_actions *out)
-{
-        touch_begin(s, now_ns, ALL_GPUS);
-        s->config.quantum_ns = quantum_ns;
-        config_clamp(&s->config);
-        touch_end(s, out);
 }

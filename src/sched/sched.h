@@ -221,6 +221,10 @@ int sched_client_origin(struct sched *s, sched_client id, const struct sched_ori
 int sched_client_share(struct sched *s, sched_client id, const struct sched_share *share,
                        uint64_t now_ns, struct sched_actions *out);
 
+/* Gives a client another priority. Returns 0 or -ESTALE. */
+int sched_client_priority(struct sched *s, sched_client id, int priority, uint64_t now_ns,
+                          struct sched_actions *out);
+
 struct sched_attach {
         struct sched_usage usage;
         uint64_t unevictable_requested; /* room for the context that is about to be created */
@@ -313,8 +317,6 @@ void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out);
 /* Returns 0, or -EBUSY for SCHED_MODE_OFF while anything is evicted. */
 int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
                    struct sched_actions *out);
-void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
-                       struct sched_actions *out);
 
 /* Sets what may change while clients run: the quanta, handoff_permille, floor_permille, grace_ns,
  * patience_ns and idle_release_ns. */

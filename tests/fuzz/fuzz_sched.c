@@ -234,8 +234,7 @@ static void event(struct stage *g)
                 break;
         case 16:
                 if (what & 128)
-                        sched_set_quantum(g->s, (uint64_t)who * NSEC_PER_MSEC * 20, g->now_ns,
-                                          &g->out);
+                        (void)sched_client_priority(g->s, a->id, who % 5 - 2, g->now_ns, &g->out);
                 else
                         (void)sched_set_mode(g->s, (enum sched_mode)(who % 3), g->now_ns, &g->out);
                 break;

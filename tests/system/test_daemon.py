@@ -250,7 +250,7 @@ def test_two_clients_that_fit_run_together(daemon, client):
 
 def test_two_clients_that_do_not_fit_hand_the_gpu_over(daemon, client):
     d = daemon(*CARD)
-    assert order(d.dir, order="set", quantum="50ms") == {}
+    assert order(d.dir, order="set", quantum="50ms") == {"value": "50ms"}
     a, b = client("a").start(), client("b").start()
     assert a.allocate(700 * MIB)
     obey_until([a], lambda: a.lease)
@@ -318,7 +318,7 @@ NOW, MAY = 1, 2  # enum wire_contested
 
 def test_clients_learn_whether_others_wait_or_may_wait(daemon, client):
     d = daemon(*CARD)
-    assert order(d.dir, order="set", quantum="50ms") == {}  # short, because chance decides whose turn it is
+    assert order(d.dir, order="set", quantum="50ms") == {"value": "50ms"}  # short, because chance decides whose turn it is
     a, b = client("a").start(), client("b").start()
     a.allocate(700 * MIB)
     obey_until([a], lambda: a.lease)
@@ -749,17 +749,21 @@ def test_orders_are_answered_with_one_sentence_when_they_are_wrong(daemon, place
     assert 'malformed quantum "5"' in order(place, order="set", quantum="5")["error"]
     assert "error" in order(place, order="set", colour="red")
     assert "error" in order(place, order="set", quantum=5)
+    assert "one setting" in order(place, order="set", quantum="5s", mode="off")["error"]
+    assert "one setting" in order(place, order="set")["error"]
+    assert "integer" in order(place, order="set_program", pid="5", weight="2")["error"]
+    assert "integer" in order(place, order="get", pid=-5)["error"]
 
 
 def test_settings_show_in_the_status(daemon, place):
     d = daemon(*CARD)
     assert d.status()["quantum"] == "auto" and d.status()["mode"] == "auto"
-    assert order(place, order="set", quantum="1500ms") == {}
-    assert order(place, order="set", mode="exclusive") == {}
+    assert order(place, order="set", quantum="1500ms") == {"value": "1500ms"}
+    assert order(place, order="set", mode="exclusive") == {"value": "exclusive"}
     status = d.status()
     assert status["quantum"] == 1.5 and status["mode"] == "exclusive"
     assert status["host_memory"]["budget"] == 4 * GIB
-    assert order(place, order="set", quantum="auto") == {}
+    assert order(place, order="set", quantum="auto") == {"value": "auto"}
     assert d.status()["quantum"] == "auto"
 
 
@@ -959,13 +963,13 @@ def test_settings_outlive_a_crash_but_not_an_orderly_end(daemon, place, tmp_path
     d = daemon(*options)
     for setting, value, then in (("mode", "exclusive", ("exclusive", 7)), ("quantum", "1500us", ("exclusive", 0.0015)),
                                  ("mode", "auto", ("auto", 0.0015)), ("quantum", "auto", ("auto", "auto"))):
-        assert order(place, order="set", **{setting: value}) == {}
+        assert order(place, order="set", **{setting: value}) == {"value": value}
         d.end(signal.SIGKILL)
         d = daemon(*options)
         assert settings(d) == then
-    assert order(place, order="set", quantum="7s") == {}
+    assert order(place, order="set", quantum="7s") == {"value": "7s"}
     assert not os.path.exists(f"{place}/settings"), "the configuration says the same, so no file is needed"
-    assert order(place, order="set", mode="off") == {}
+    assert order(place, order="set", mode="off") == {"value": "off"}
     assert d.end()[0] == 0
     d = daemon(*options)
     assert settings(d) == ("auto", 7)

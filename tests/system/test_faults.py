@@ -126,7 +126,7 @@ def test_the_daemon_is_replaced_by_another_release_under_evicted_memory(faults):
     for p in programs:
         p.await_event("round")
     wait_for(lambda: world.look()["handoffs"] >= 3, 60, "three hand-offs")
-    assert order(world.dir, order="set", quantum="60s") == {}
+    assert order(world.dir, order="set", quantum="60s") == {"value": "60s"}
     with replaced_by_another_release(world, programs, lambda: any(
             c["state"] == "running" and c["since_s"] > 1 for c in clients(world)), "a long turn", "runs without sharing"):
         end_well(world, programs)

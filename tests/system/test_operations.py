@@ -83,7 +83,7 @@ def test_every_setting_is_explained():
     """Settings are keys of the configuration and variables of the environment."""
     page = SETTINGS.read_text()
     keys = [key for name in ("config.c", "classes.c")
-            for key in re.findall(r'^        \{"(\w+)", \w+,', pathlib.Path(ROOT, "src/daemon/setup", name).read_text(), re.M)]
+            for key in re.findall(r'^        \{"(\w+)", &\w+,', pathlib.Path(ROOT, "src/daemon/setup", name).read_text(), re.M)]
     table = pathlib.Path(ROOT, "src/base/settings.def").read_text()
     variables = {"SUBLET_" + name: readers for name, readers in re.findall(r'^SETTING\((\w+), "([^"]+)"', table, re.M)}
     assert len(keys) > 30 and len(variables) > 5

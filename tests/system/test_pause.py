@@ -302,7 +302,7 @@ def test_a_client_that_refuses_without_a_pause_is_asked_again(quick, pausable, p
 
 def test_in_exclusive_mode_nobody_waits_for_the_lease_of_a_paused_program(quick, pausable, place):
     d = quick()
-    assert order(place, order="set", mode="exclusive") == {}
+    assert order(place, order="set", mode="exclusive") == {"value": "exclusive"}
     a, b = pausable("a").start().grown(100 * MIB), pausable("b").start()
     pause(place, a)
     obey_until([a], lambda: a.paused)

@@ -351,6 +351,40 @@ raise SystemExit(0 if refused else 1)
     assert machine.status_of(directory)["mode"] == "auto"
 
 
+def test_a_user_sets_his_own_programs_within_what_the_owner_allows(machine, shared_daemon):
+    conf = machine.path("owner.conf")
+    with open(conf, "w", encoding="utf-8") as f:
+        f.write("[class bob]\nuser = %d\nminimum = 20%%\npriority_max = 3\n" % BOB)
+    os.chown(conf, ALICE, ALICE)
+    directory = shared_daemon("--config", conf, "--capacity", "1GiB", "--host-memory", "1GiB")
+    clients = {uid: wireclient.Client(directory, f"of-{uid}", prefix=as_user(uid, groups=[GROUP])) for uid in (ALICE, BOB)}
+    try:
+        for c in clients.values():
+            c.connect()
+            c.hello()
+            c.attach()
+        pids = {row["uid"]: row["pid"] for gpu in machine.status_of(directory)["gpus"] for row in gpu["clients"]}
+
+        def ordered(by, whose, **setting):
+            path = os.path.join(directory, "status.sock" if by == BOB else "control.sock")
+            what = {"order": "set_program" if setting else "get", "pid": pids[whose], **setting}
+            return json.loads(ask(machine, by, path, what).stdout)
+
+        assert "is another user's" in ordered(BOB, ALICE, weight="2")["error"]
+        assert ordered(BOB, BOB, weight="2") == {"value": "2", "lowered": False}
+        assert ordered(BOB, BOB, priority="9") == {"value": "3", "lowered": True}
+        assert ordered(BOB, BOB, minimum="50%") == {"value": "20%", "lowered": True}
+        assert ordered(BOB, BOB, minimum="none") == {"value": "none", "lowered": False}
+        assert ordered(ALICE, BOB, priority="9") == {"value": "9", "lowered": False}
+        assert ordered(ALICE, BOB, maximum="40%") == {"value": "40%", "lowered": False}
+        assert "owner has set" in ordered(BOB, BOB, maximum="100%")["error"]
+        assert {s["key"]: s["value"] for s in ordered(BOB, BOB)["settings"]} == {
+            "minimum": "none", "maximum": "40%", "weight": "2", "memory_cap": "none", "priority": "9"}
+    finally:
+        for c in clients.values():
+            c.end()
+
+
 def test_a_user_pauses_his_own_programs_and_the_daemons_user_all(machine, shared_daemon):
     directory = shared_daemon("--capacity", "1GiB", "--host-memory", "1GiB")
     clients = {uid: wireclient.Client(directory, f"of-{uid}", prefix=as_user(uid, groups=[GROUP])) for uid in (ALICE, BOB)}

@@ -51,6 +51,59 @@ static void every_key_takes_what_its_help_says(void **state)
         assert_int_equal(c.freeze, WIRE_FREEZE_PARK);
 }
 
+static const char *text_of(const struct config *c, const char *key, char text[VALUE_TEXT_MAX])
+{
+        size_t n;
+        const struct value_key *keys = config_keys(&n), *k = values_find(keys, n, key);
+
+        assert_non_null(k);
+        return values_text(k, c, text);
+}
+
+static void a_value_is_shown_as_it_can_be_written(void **state)
+{
+        static const char *const same[][2] = {
+                {"mode", "exclusive"},       {"quantum", "2500ms"},       {"quantum", "auto"},
+                {"quantum_max", "120s"},     {"grace", "1500us"},         {"handoff_share", "2.5%"},
+                {"priority_floor", "20%"},   {"host_memory", "1536MiB"},  {"host_memory", "0GiB"},
+                {"clients_max", "16"},       {"kill_overdue", "yes"},     {"freeze", "park"},
+                {"resource_config", "/a/b"}, {"resource_config", "none"},
+        };
+        char error[CONFIG_ERROR_MAX], text[VALUE_TEXT_MAX];
+        const struct value_key *keys;
+        struct config c;
+        size_t n;
+
+        config_default(&c);
+        keys = config_keys(&n);
+        for (size_t i = 0; i < n; i++)
+                assert_string_equal(values_text(&keys[i], &c, text), keys[i].fallback);
+        for (size_t i = 0; i < ARRAY_SIZE(same); i++) {
+                assert_int_equal(config_set(&c, same[i][0], same[i][1], error), 0);
+                assert_string_equal(text_of(&c, same[i][0], text), same[i][1]);
+        }
+        assert_int_equal(config_set(&c, "quantum", "2min", error), 0);
+        assert_string_equal(text_of(&c, "quantum", text), "120s");
+        assert_int_equal(config_set(&c, "capacity", "8GiB", error), 0);
+        assert_int_equal(config_set(&c, "capacity", "1=512MiB", error), 0);
+        assert_string_equal(text_of(&c, "capacity", text), "8GiB, 1=512MiB");
+}
+
+static void an_order_holds_until_the_files_change_the_same_key(void **state)
+{
+        char error[CONFIG_ERROR_MAX];
+        struct config files, now, next;
+
+        config_default(&files);
+        now = next = files;
+        assert_int_equal(config_set(&now, "quantum", "7s", error), 0);
+        assert_int_equal(config_set(&now, "grace", "7s", error), 0);
+        assert_int_equal(config_set(&next, "grace", "9s", error), 0);
+        config_keep_orders(&next, &now, &files);
+        assert_int_equal(next.sched.quantum_ns, 7 * NSEC_PER_SEC);
+        assert_int_equal(next.sched.grace_ns, 9 * NSEC_PER_SEC);
+}
+
 static void a_malformed_value_changes_nothing_and_is_quoted(void **state)
 {
         static const char *const bad[][2] = {
@@ -214,6 +267,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(an_empty_range_is_refused),
                 cmocka_unit_test(every_key_takes_what_its_help_says),
+                cmocka_unit_test(a_value_is_shown_as_it_can_be_written),
+                cmocka_unit_test(an_order_holds_until_the_files_change_the_same_key),
                 cmocka_unit_test(a_malformed_value_changes_nothing_and_is_quoted),
                 cmocka_unit_test(the_last_capacity_that_matches_a_gpu_counts),
                 cmocka_unit_test(a_file_is_read_whole),

@@ -996,6 +996,21 @@ static void the_higher_priority_is_served_at_once(void **state)
         assert_int_equal(first->lease, 0);
 }
 
+static void a_priority_that_is_raised_counts_at_once(void **state)
+{
+        BENCH;
+        struct tenant *low = runner(b, 0, 900 * MIB), *other = waiter(b, 0, 900 * MIB);
+        struct sched_actions out = {0};
+
+        assert_false(low->revoked);
+        assert_int_equal(sched_client_priority(b->s, other->id, 5, b->now_ns, &out), 0);
+        assert_int_equal(out.n, 1);
+        assert_int_equal(out.list[0].type, SCHED_DO_REVOKE); /* even within its quantum */
+        assert_true(out.list[0].client == low->id);
+        assert_int_equal(sched_client_priority(b->s, other->id + 1000, 5, b->now_ns, &out),
+                         -ESTALE);
+}
+
 static void a_lower_priority_never_ends_a_higher_ones_turn(void **state)
 {
         BENCH;
@@ -1108,7 +1123,9 @@ static void the_quantum_follows_the_cost_of_hand_offs(void **state)
         struct bench *b __attribute__((cleanup(done))) = bench_new(auto_quantum);
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
         struct sched_actions out = {0};
+        struct sched_config config;
 
+        sched_config_default(&config);
         /* The first guess is 19 times the time for half a card at 20 GB/s. */
         assert_in_range(quantum_of(b), 400 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC);
         pass(b, NSEC_PER_SEC);
@@ -1122,7 +1139,8 @@ static void the_quantum_follows_the_cost_of_hand_offs(void **state)
         assert_int_not_equal(t->lease, 0);
         assert_true(quantum_of(b) > 19 * 100 * NSEC_PER_MSEC);
         assert_true(quantum_of(b) < 19 * 700 * NSEC_PER_MSEC);
-        sched_set_quantum(b->s, 3 * NSEC_PER_SEC, b->now_ns, &out);
+        config.quantum_ns = 3 * NSEC_PER_SEC;
+        sched_set_config(b->s, &config, b->now_ns, &out);
         assert_int_equal(quantum_of(b), 3 * NSEC_PER_SEC);
 }
 
@@ -1390,6 +1408,7 @@ int main(void)
                 cmocka_unit_test(a_client_that_drained_in_vain_keeps_its_memory),
                 cmocka_unit_test(a_client_that_lost_its_turn_queues_behind_waiters),
                 cmocka_unit_test(the_higher_priority_is_served_at_once),
+                cmocka_unit_test(a_priority_that_is_raised_counts_at_once),
                 cmocka_unit_test(a_lower_priority_never_ends_a_higher_ones_turn),
                 cmocka_unit_test(a_lower_priority_gets_one_turn_in_twenty),
                 cmocka_unit_test(a_contested_card_is_reported_until_2_seconds_after_the_contest),

@@ -74,6 +74,29 @@ static void priorities_have_a_column_if_there_are_any(void **state)
 }
 
 /* The note gives the share of all moved bytes, in both directions, that needed no copy. */
+static void classes_and_what_a_program_has_of_its_own_are_shown(void **state)
+{
+        char *text = render(GPU(
+                "{\"pid\":7,\"name\":\"x\",\"state\":\"waiting\",\"flags\":[],\"class\":\"night\","
+                "\"weight\":2.5,\"minimum\":0.2,\"maximum\":0.8,\"memory_cap\":21474836480,"
+                "\"held\":true}"));
+
+        assert_non_null(strstr(text, "CLASS"));
+        assert_non_null(strstr(text, "night"));
+        assert_non_null(strstr(text, "weight 2.5, minimum 20%, maximum 80%, memory cap 20.0G,\n"
+                                     "        waits because it has used its maximum"));
+        free(text);
+        text = render(
+                GPU("{\"pid\":7,\"name\":\"x\",\"state\":\"waiting\",\"flags\":[],\"class\":null,"
+                    "\"weight\":1.0,\"minimum\":null,\"maximum\":null,\"memory_cap\":null,"
+                    "\"held\":false}"));
+        assert_null(strstr(text, "CLASS"));
+        assert_null(strstr(text, "weight"));
+        assert_null(strstr(text, "m cap"));
+        assert_null(strstr(text, "maximum"));
+        free(text);
+}
+
 static void bytes_not_copied_are_noted_if_there_are_any(void **state)
 {
         char *text = render(
@@ -299,6 +322,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_client_is_a_row_in_human_units),
                 cmocka_unit_test(priorities_have_a_column_if_there_are_any),
+                cmocka_unit_test(classes_and_what_a_program_has_of_its_own_are_shown),
                 cmocka_unit_test(bytes_not_copied_are_noted_if_there_are_any),
                 cmocka_unit_test(unknown_values_are_never_shown_as_zero),
                 cmocka_unit_test(columns_line_up),

@@ -43,11 +43,9 @@ static const struct class_settings *settings_of(const struct client *c)
 
 /* Any client may lower its priority. Above what its class allows rise only clients that may give
  * orders. */
-static int allowed_priority(const struct client *c, int32_t requested)
+static int allowed_priority(const struct client *c, int32_t wanted)
 {
-        const struct class_settings *t = settings_of(c);
-        const int most = c->peer.trusted ? WIRE_PRIORITY_MAX : t->priority_max;
-        const int wanted = requested ? requested : t->priority;
+        const int most = c->peer.trusted ? WIRE_PRIORITY_MAX : settings_of(c)->priority_max;
         const int allowed = wanted > most ? most : MAX(wanted, -WIRE_PRIORITY_MAX);
 
         if (allowed != wanted)
@@ -58,18 +56,25 @@ static int allowed_priority(const struct client *c, int32_t requested)
 
 void entitlement_greeted(struct client *c, int32_t priority)
 {
+        const struct client *former = c->former;
+
         c->class = find_class(c);
-        c->priority = allowed_priority(c, priority);
+        c->priority = allowed_priority(c, priority ? priority : settings_of(c)->priority);
+        if (former && former->claim.by_owner) {
+                c->claim = former->claim;
+                c->priority = former->priority;
+        }
 }
 
 /* ---- shares ---- */
 
-/* Returns what of a minimum the owner allows, in thousandths of the card: all of it to those who
- * may give orders, up to its class's minimum to any other. */
+/* Returns what of its minimum the owner allows, in thousandths of the card: all of it if somebody
+ * who may give orders wants it, else up to its class's minimum. */
 static unsigned allowed_minimum(const struct client *c)
 {
-        return c->peer.trusted ? c->claim.minimum
-                               : MIN(c->claim.minimum, settings_of(c)->minimum_permille);
+        return c->peer.trusted || c->claim.by_owner
+                       ? c->claim.minimum
+                       : MIN(c->claim.minimum, settings_of(c)->minimum_permille);
 }
 
 static void tell(struct client *c, const char *text)
@@ -88,7 +93,10 @@ int entitlement_claim(struct client *c, const struct wire_message *m)
 
         if (in->minimum > 1000 || in->maximum > 1000 || in->weight > 100000 || c->id)
                 return -EINVAL;
-        c->claim = (struct client_claim){in->memory_cap, in->weight, in->minimum, in->maximum};
+        if (c->claim.by_owner)
+                return 0; /* an order on an earlier connection holds */
+        c->claim =
+                (struct client_claim){in->memory_cap, in->weight, in->minimum, in->maximum, false};
         allowed = allowed_minimum(c);
         if (allowed < in->minimum) {
                 (void)snprintf(text, sizeof(text),
@@ -198,6 +206,45 @@ bool entitlement_kills(const struct client *c)
         const int answer = settings_of(c)->kill_overdue;
 
         return answer < 0 ? c->server->config->kill_overdue : answer == 1;
+}
+
+/* ---- orders ---- */
+
+void entitlement_own(const struct client *c, struct class_settings *ret)
+{
+        *ret = (struct class_settings){
+                .minimum_permille = allowed_minimum(c),
+                .maximum_permille = c->claim.maximum ? c->claim.maximum : 1000,
+                .weight_permille = c->claim.weight ? c->claim.weight : 1000,
+                .memory_cap = c->claim.memory_cap,
+                .priority = c->priority,
+        };
+}
+
+int entitlement_order(struct client *c, const struct class_settings *own, const struct peer *by)
+{
+        struct server *s = c->server;
+        struct sched_share share;
+
+        if (c->claim.by_owner && !by->trusted)
+                return -EPERM;
+        c->claim = (struct client_claim){
+                .memory_cap = own->memory_cap,
+                .weight = own->weight_permille,
+                .minimum = own->minimum_permille,
+                .maximum = own->maximum_permille % 1000,
+                .by_owner = by->trusted,
+        };
+        c->priority = by->trusted ? own->priority : allowed_priority(c, own->priority);
+        c->claim.minimum = allowed_minimum(c);
+        share = entitlement_share(c);
+        event_begin(s);
+        (void)sched_client_share(s->sched, c->id, &share, clock_now_ns(), &s->actions);
+        event_end(s);
+        event_begin(s);
+        (void)sched_client_priority(s->sched, c->id, c->priority, clock_now_ns(), &s->actions);
+        event_end(s);
+        return 0;
 }
 
 /* ---- the configuration ---- */

@@ -10,6 +10,7 @@
 #include "wire/wire.h"
 
 struct client;
+struct peer;
 struct server;
 
 /* Finds the client's class, once it has said its name. Sets its priority from what it requests. */
@@ -34,6 +35,12 @@ bool entitlement_fits(const struct client *c, unsigned gpu, uint64_t bytes, char
 void entitlement_tell_cap(struct client *c, const char *why);
 /* True if a client that does not give way is to be killed. */
 bool entitlement_kills(const struct client *c);
+
+/* Returns what the client has of its own, in the fields of class_own_keys(). */
+void entitlement_own(const struct client *c, struct class_settings *ret);
+/* Gives an attached client that, as far as the owner allows it to `by`, who may pause the client.
+ * 0; -EPERM: the owner has set it. */
+int entitlement_order(struct client *c, const struct class_settings *own, const struct peer *by);
 
 /* Numbers the classes: a class keeps its number over a reload. before: NULL at the start. */
 void entitlement_number(struct server *s, const struct classes *before);

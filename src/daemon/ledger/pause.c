@@ -36,21 +36,6 @@ static void set_stands(struct client *c, bool stands)
 
 /* ---- orders ---- */
 
-static bool is_process(const struct client *c, pid_t pid)
-{
-        return c->peer.pid == pid && !c->exited && !c->ended;
-}
-
-/* Returns the newest record of the process, the one that status shows: the list begins with the
- * newest. */
-static struct client *find(struct server *s, pid_t pid)
-{
-        for (struct client *c = s->clients; c; c = c->next)
-                if (is_process(c, pid) && c->id)
-                        return c;
-        return NULL;
-}
-
 static int objection(const struct client *c, bool paused, const struct peer *by)
 {
         if (!peer_may_pause(by, &c->peer))
@@ -79,7 +64,7 @@ static void order(struct client *c, bool paused)
 int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
               struct client **ret_client)
 {
-        struct client *c = find(s, pid);
+        struct client *c = client_of_process(s, pid);
         bool already;
         int r;
 
@@ -93,7 +78,7 @@ int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
         log_info("process %d (%s) is told to %s", (int)pid, c->name,
                  paused ? "stand still" : "go on");
         for (struct client *o = s->clients; o; o = o->next)
-                if (is_process(o, pid))
+                if (client_is_process(o, pid))
                         order(o, paused);
         return already;
 }

@@ -1,13 +1,12 @@
 /* control.c: owns control.sock, where people give orders: one JSON object a line, one answer a
  * line; and status.sock, where every user may give one order for each connection: ask for the
- * status, pause or resume a program of the same user, or reserve a GPU. Must never take another
- * order from anybody but the daemon's own user and root outside a container. */
+ * status or the settings, pause, resume or set a program of the same user, or reserve a GPU. Must
+ * never take another order from anybody but the daemon's own user and root outside a container. */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +26,9 @@
 #include "daemon/ledger/reserve.h"
 #include "daemon/people/peer.h"
 #include "daemon/ledger/event.h"
+#include "daemon/orders/answer.h"
 #include "daemon/orders/reload.h"
+#include "daemon/orders/settings.h"
 #include "daemon/orders/status.h"
 
 #define ORDER_MAX       4096
@@ -51,39 +52,9 @@ struct control {
 
 /* ---- orders ---- */
 
-__attribute__((format(printf, 1, 2))) static json_t *answer_error(const char *format, ...)
-{
-        char sentence[512];
-        va_list args;
-
-        va_start(args, format);
-        (void)vsnprintf(sentence, sizeof(sentence), format, args);
-        va_end(args);
-        return json_pack("{s:s}", "error", sentence);
-}
-
 static json_t *order_status(struct server *s, json_t *order, const struct peer *peer)
 {
         return status_json(s, peer);
-}
-
-static json_t *order_set(struct server *s, json_t *order, const struct peer *peer)
-{
-        static const char *const may_be_set[] = {"mode", "quantum"};
-        char error[CONFIG_ERROR_MAX];
-
-        for (size_t i = 0; i < ARRAY_SIZE(may_be_set); i++) {
-                json_t *value = json_object_get(order, may_be_set[i]);
-
-                if (!value)
-                        continue;
-                if (!json_is_string(value))
-                        return answer_error("the value of a setting is a text");
-                if (reload_set(s, may_be_set[i], json_string_value(value), error) < 0)
-                        return answer_error("%s", error);
-                return json_object();
-        }
-        return answer_error("set what? mode and quantum can be set");
 }
 
 static json_t *order_reload(struct server *s, json_t *order, const struct peer *peer)
@@ -198,7 +169,8 @@ static const struct order {
 } orders[] = {
         {"status", order_status, true, false}, {"pause", order_pause, true, false},
         {"resume", order_resume, true, false}, {"reserve", order_reserve, true, true},
-        {"set", order_set, false, false},      {"reload", order_reload, false, false},
+        {"get", settings_get, true, false},    {"set_program", settings_set_program, true, false},
+        {"set", settings_set, false, false},   {"reload", order_reload, false, false},
         {"stop", order_stop, false, false},
 };
 
@@ -209,7 +181,8 @@ static const char *objection(const struct control *k, const struct order *o)
         struct user *user;
 
         if (k->viewer && !o->public)
-                return "this socket takes no order but status, pause, resume and reserve";
+                return "this socket takes no order but status, pause, resume, reserve, get and "
+                       "set_program";
         if (k->peer.trusted)
                 return NULL;
         if (!o->public)

@@ -13,7 +13,9 @@
 #include "daemon/setup/sources.h"
 #include "daemon/state/server.h"
 
-/* ---- settings by an order ---- */
+#define KEPT_MAX 8192 /* every key with its longest value */
+
+/* ---- a change of settings ---- */
 
 static int set_mode(struct server *s, enum sched_mode mode, char error[static CONFIG_ERROR_MAX])
 {
@@ -22,84 +24,80 @@ static int set_mode(struct server *s, enum sched_mode mode, char error[static CO
         event_begin(s);
         r = sched_set_mode(s->sched, mode, clock_now_ns(), &s->actions);
         event_end(s);
-        if (r == 0)
-                s->mode = mode;
-        else if (r == -EBUSY)
+        if (r == -EBUSY)
                 (void)snprintf(error, CONFIG_ERROR_MAX,
                                "mode off has to wait: memory of a client is evicted");
-        else
+        else if (r < 0)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%s", strerror(-r));
         return r;
 }
 
-static void set_quantum(struct server *s, uint64_t quantum_ns)
+static void add_line(const char *key, const char *value, void *user)
 {
-        event_begin(s);
-        sched_set_quantum(s->sched, quantum_ns, clock_now_ns(), &s->actions);
-        event_end(s);
-        s->quantum_ns = quantum_ns;
+        char *text = user;
+        size_t n = strlen(text);
+
+        (void)snprintf(text + n, KEPT_MAX - n, "%s%s = %s\n", n ? "" : "[daemon]\n", key, value);
 }
 
-/* Keeps the settings that differ from the configuration, for the next daemon should this one
- * crash. */
+/* Keeps what orders changed, for the next daemon should this one crash. */
 static void keep_settings(const struct server *s)
 {
-        const struct sched_config *unless_set = &s->config->sched;
-        char mode[32] = "", quantum[48] = "", text[96] = "";
+        char text[KEPT_MAX] = "";
 
-        if (s->mode != unless_set->mode)
-                (void)snprintf(mode, sizeof(mode), "mode = %s\n", sched_mode_name(s->mode));
-        if (s->quantum_ns != unless_set->quantum_ns && s->quantum_ns)
-                (void)snprintf(quantum, sizeof(quantum), "quantum = %lluns\n",
-                               (unsigned long long)s->quantum_ns);
-        else if (s->quantum_ns != unless_set->quantum_ns)
-                (void)snprintf(quantum, sizeof(quantum), "quantum = auto\n");
-        if (mode[0] || quantum[0])
-                (void)snprintf(text, sizeof(text), "[daemon]\n%s%s", mode, quantum);
+        config_orders(s->config, &s->files, add_line, text);
         place_keep(s->place, text);
+}
+
+/* Puts settings in force: with everything that keeps a copy of them, or follows from them. Only the
+ * mode can be refused, and then nothing has changed. */
+static int apply(struct server *s, const struct config *next, char error[static CONFIG_ERROR_MAX])
+{
+        const struct config before = s->settings;
+        int r = 0;
+
+        if (next->sched.mode != before.sched.mode)
+                r = set_mode(s, next->sched.mode, error);
+        if (r < 0)
+                return r;
+        s->settings = *next;
+        event_begin(s);
+        sched_set_config(s->sched, &s->config->sched, clock_now_ns(), &s->actions);
+        event_end(s);
+        if (s->config->freeze != before.freeze)
+                pause_most_changed(s);
+        if (s->config->linger_ns != before.linger_ns)
+                server_arm_once(s->linger_timer, false, 0); /* the next batch arms it again */
+        return 0;
 }
 
 int reload_set(struct server *s, const char *key, const char *value,
                char error[static CONFIG_ERROR_MAX])
 {
-        struct config c;
+        struct config next = s->settings; /* its classes are those in force */
+        const struct value_key *k;
+        size_t n;
         int r;
 
-        config_default(&c);
-        r = config_set(&c, key, value, error);
-        if (r == 0 && strcmp(key, "mode") == 0)
-                r = set_mode(s, c.sched.mode, error);
-        else if (r == 0)
-                set_quantum(s, c.sched.quantum_ns);
-        config_free(&c);
+        k = config_keys(&n);
+        k = values_find(k, n, key);
+        if (k && k->when != VALUE_AT_ONCE) {
+                (void)snprintf(error, CONFIG_ERROR_MAX,
+                               "%s is read from the files: write it there, then %s", key,
+                               k->when == VALUE_AT_START ? "restart the daemon" : "sublet reload");
+                return -EINVAL;
+        }
+        r = config_set(&next, key, value, error);
+        if (r == 0)
+                r = config_check(&next, s->sources->shared, "sublet set", error);
+        if (r == 0)
+                r = apply(s, &next, error);
         if (r == 0)
                 keep_settings(s);
         return r;
 }
 
 /* ---- the reload ---- */
-
-/* Applies the settings in force now to everything that keeps a copy or follows from them. This
- * cannot fail. before: the settings until now; its classes are freed after this, so pointers into
- * them must be renewed here. */
-static void apply_config(struct server *s, const struct config *before)
-{
-        struct sched_config sched = s->config->sched;
-
-        if (s->config->sched.quantum_ns != before->sched.quantum_ns)
-                s->quantum_ns = s->config->sched.quantum_ns;
-        sched.quantum_ns = s->quantum_ns;
-        event_begin(s);
-        sched_set_config(s->sched, &sched, clock_now_ns(), &s->actions);
-        event_end(s);
-        if (s->config->freeze != before->freeze)
-                pause_most_changed(s);
-        if (s->config->linger_ns != before->linger_ns)
-                server_arm_once(s->linger_timer, false, 0); /* the next batch arms it again */
-        entitlement_number(s, &before->classes);
-        entitlement_renew(s);
-        keep_settings(s);
-}
 
 static void note_at_start(const char *key, void *user)
 {
@@ -124,22 +122,28 @@ static void log_done(const struct server *s, const struct reload *done)
 
 int server_reload(struct server *s, struct reload *ret, char error[static CONFIG_ERROR_MAX])
 {
-        struct config next, before = s->settings;
+        struct classes old = s->settings.classes;
+        struct config next, files;
         int r = sources_read(s->sources, &next, error);
 
         if (r < 0)
                 return r;
-        if (next.sched.mode != before.sched.mode)
-                r = set_mode(s, next.sched.mode, error);
+        *ret = (struct reload){0};
+        config_keep_at_start(&next, &s->settings, note_at_start, ret);
+        files = next;
+        config_keep_orders(&next, s->config, &s->files);
+        r = config_check(&next, s->sources->shared, "sublet set", error);
+        if (r == 0)
+                r = apply(s, &next, error);
         if (r < 0) {
                 config_free(&next);
                 return r;
         }
-        *ret = (struct reload){0};
-        config_keep_at_start(&next, &before, note_at_start, ret);
-        s->settings = next;
-        apply_config(s, &before);
-        config_free(&before);
+        s->files = files;
+        entitlement_number(s, &old);
+        entitlement_renew(s); /* the clients' pointers into the old classes end here */
+        classes_free(&old);
+        keep_settings(s);
         log_done(s, ret);
         return 0;
 }

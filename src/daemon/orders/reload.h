@@ -21,7 +21,7 @@ struct reload {
  * sentence that names file, line and reason. */
 int server_reload(struct server *s, struct reload *ret, char error[static CONFIG_ERROR_MAX]);
 
-/* Sets `mode` or `quantum`, and keeps it for the next daemon should this one crash. 0, or -errno
- * with a sentence. */
+/* Sets a key of [daemon] that takes effect at once, and keeps it for the next daemon should this
+ * one crash. 0, or -errno with a sentence. */
 int reload_set(struct server *s, const char *key, const char *value,
                char error[static CONFIG_ERROR_MAX]);

@@ -218,11 +218,13 @@ json_t *status_json(struct server *s, const struct peer *viewer)
         }
         /* As text, because many readers of JSON cannot hold a random 64-bit number. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
-        return json_pack("{s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o}, s:o}", "version",
-                         SUBLET_VERSION, "instance", instance, "uptime_s",
-                         seconds(now - s->started_ns), "mode", sched_mode_name(s->mode), "quantum",
-                         s->quantum_ns ? json_real(seconds(s->quantum_ns)) : json_string("auto"),
-                         "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
-                         bytes(s->host_budget_bytes), "committed",
-                         bytes(sub_sat(committed, capacity) + s->host_mapped), "gpus", list);
+        return json_pack(
+                "{s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o}, s:o}", "version", SUBLET_VERSION,
+                "instance", instance, "uptime_s", seconds(now - s->started_ns), "mode",
+                sched_mode_name(s->config->sched.mode), "quantum",
+                s->config->sched.quantum_ns ? json_real(seconds(s->config->sched.quantum_ns))
+                                            : json_string("auto"),
+                "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
+                bytes(s->host_budget_bytes), "committed",
+                bytes(sub_sat(committed, capacity) + s->host_mapped), "gpus", list);
 }

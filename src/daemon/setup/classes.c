@@ -128,43 +128,52 @@ static void clear_patterns(void *field)
         offsetof(struct class_settings, member), sizeof(((struct class_settings *)0)->member)
 #define AS_DAEMON "as the daemon"
 
+static const struct value_kind user_list = {
+        add_users, NULL, "user", "names, numbers or ranges such as 2000-2999, with commas",
+        clear_users};
+static const struct value_kind name_list = {add_pattern, NULL, "pattern",
+                                            "patterns such as train*, with commas", clear_patterns};
+static const struct value_kind cgroup_list = {
+        add_path, NULL, "path", "patterns such as /system.slice/train*.service, with commas",
+        clear_patterns};
+
 static const struct value_key match_keys[] = {
-        {"user", add_users, OF_CLASS(users), "user",
-         "names, numbers or ranges such as 2000-2999, with commas", "any",
-         "which users' programs are of the class", .clear = clear_users},
-        {"name", add_pattern, OF_CLASS(names), "pattern", "patterns such as train*, with commas",
-         "any", "what the program itself is called", .clear = clear_patterns},
-        {"cgroup", add_path, OF_CLASS(cgroups), "path",
-         "patterns such as /system.slice/train*.service, with commas", "any",
-         "in which cgroup, or below which, the program runs", .clear = clear_patterns},
+        {"user", &user_list, OF_CLASS(users), "any", "which users' programs are of the class",
+         VALUE_AT_RELOAD},
+        {"name", &name_list, OF_CLASS(names), "any", "what the program itself is called",
+         VALUE_AT_RELOAD},
+        {"cgroup", &cgroup_list, OF_CLASS(cgroups), "any",
+         "in which cgroup, or below which, the program runs", VALUE_AT_RELOAD},
 };
 
-/* The first rows are for classes alone; the others are for [default], too. */
+/* The first rows are for classes alone; the others are for [default], too. From OWN_FIRST on follow
+ * those that a program has of its own. */
 #define CLASS_ALONE 2
+#define OWN_FIRST   1
+#define OWN_KEYS    5
 static const struct value_key settings_keys[] = {
-        {"minimum", value_percent_95, AT(minimum_permille), "share", "from 0.1% to 95%", "none",
-         "the share of the time that is kept for the class", VALUE_AT_ONCE},
-        {"group", value_bool, AT(group), "answer", "yes or no", "no",
-         "all programs of the class run together, as one", VALUE_AT_ONCE},
-        {"maximum", value_percent_from_1, AT(maximum_permille), "share", "from 1% to 100%", "100%",
-         "the most that it gets of the time, even if nobody else computes", VALUE_AT_ONCE},
-        {"weight", value_weight, AT(weight_permille), "weight", "from 0.01 to 100", "1",
-         "its part of the time, compared with others", VALUE_AT_ONCE},
-        {"memory_cap", value_size, AT(memory_cap), "size", VALUE_SIZES, "none",
-         "the most memory that its programs may allocate on a card", VALUE_AT_ONCE},
-        {"priority", value_priority, AT(priority), "priority", VALUE_PRIORITIES, "0",
-         "the priority of programs that ask for none", VALUE_AT_ONCE},
-        {"priority_max", value_priority, AT(priority_max), "priority", VALUE_PRIORITIES,
-         "0, or priority", "the highest priority that its programs may ask for", VALUE_AT_ONCE},
-        {"quantum", value_quantum_or_auto, AT(quantum_ns), "quantum", "auto, or " VALUE_QUANTA,
-         AS_DAEMON, "how long a lease is safe from equals", VALUE_AT_ONCE},
-        {"idle_release", value_duration_or_auto, AT(idle_release_ns), "duration",
-         "auto, or " VALUE_DURATIONS, AS_DAEMON, "how long a program is idle before it gives way",
-         VALUE_AT_ONCE},
-        {"grace", value_duration, AT(grace_ns), "duration", VALUE_DURATIONS, AS_DAEMON,
-         "how long a program may take to give way before it is overdue", VALUE_AT_ONCE},
-        {"kill_overdue", value_answer, AT(kill_overdue), "answer", "yes or no", AS_DAEMON,
-         "kill a program that does not give way within its grace", VALUE_AT_ONCE},
+        {"group", &value_bool, AT(group), "no", "all programs of the class run together, as one",
+         VALUE_AT_RELOAD},
+        {"minimum", &value_percent_95, AT(minimum_permille), "none",
+         "the share of the time that is kept for the class", VALUE_AT_RELOAD},
+        {"maximum", &value_percent_from_1, AT(maximum_permille), "100%",
+         "the most that it gets of the time, even if nobody else computes", VALUE_AT_RELOAD},
+        {"weight", &value_weight, AT(weight_permille), "1",
+         "its part of the time, compared with others", VALUE_AT_RELOAD},
+        {"memory_cap", &value_size, AT(memory_cap), "none",
+         "the most memory that its programs may allocate on a card", VALUE_AT_RELOAD},
+        {"priority", &value_priority, AT(priority), "0",
+         "the priority of programs that ask for none", VALUE_AT_RELOAD},
+        {"priority_max", &value_priority, AT(priority_max), "0, or priority",
+         "the highest priority that its programs may ask for", VALUE_AT_RELOAD},
+        {"quantum", &value_quantum_or_auto, AT(quantum_ns), AS_DAEMON,
+         "how long a lease is safe from equals", VALUE_AT_RELOAD},
+        {"idle_release", &value_duration_or_auto, AT(idle_release_ns), AS_DAEMON,
+         "how long a program is idle before it gives way", VALUE_AT_RELOAD},
+        {"grace", &value_duration, AT(grace_ns), AS_DAEMON,
+         "how long a program may take to give way before it is overdue", VALUE_AT_RELOAD},
+        {"kill_overdue", &value_answer, AT(kill_overdue), AS_DAEMON,
+         "kill a program that does not give way within its grace", VALUE_AT_RELOAD},
 };
 
 int class_set(struct class *class, const char *key, const char *text, bool more,
@@ -182,6 +191,12 @@ int class_set_unmatched(struct class_settings *s, const char *key, const char *t
 {
         return values_set(settings_keys + CLASS_ALONE, ARRAY_SIZE(settings_keys) - CLASS_ALONE, s,
                           key, text, false, error);
+}
+
+const struct value_key *class_own_keys(size_t *ret_n)
+{
+        *ret_n = OWN_KEYS;
+        return settings_keys + OWN_FIRST;
 }
 
 void classes_print_help(FILE *out)

@@ -84,6 +84,10 @@ int class_set(struct class *class, const char *key, const char *text, bool more,
 int class_set_unmatched(struct class_settings *s, const char *key, const char *text,
                         char error[static CONFIG_ERROR_MAX]);
 
+/* Returns the rows of what a program may have of its own, whose fields are in class_settings:
+ * minimum, maximum, weight, memory_cap and priority. */
+const struct value_key *class_own_keys(size_t *ret_n);
+
 /* Checks the whole, and sets what follows from it. room_permille: what all minima may take. shared:
  * other users connect. 0, or -EINVAL with a sentence that names file and line. */
 int classes_check(struct classes *c, unsigned room_permille, bool shared,

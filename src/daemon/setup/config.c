@@ -20,10 +20,30 @@ static int parse_freeze(void *field, const char *text)
         return wire_parse_freeze(text, field);
 }
 
+static bool format_freeze(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        (void)snprintf(text, VALUE_TEXT_MAX, "%s",
+                       wire_freeze_name(*(const enum wire_freeze *)field));
+        return true;
+}
+
+static const struct value_kind freeze = {parse_freeze, format_freeze, "mode", "off, park or move",
+                                         NULL};
+
 static int parse_mode(void *field, const char *text)
 {
         return sched_mode_parse(text, field);
 }
+
+static bool format_mode(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        (void)snprintf(text, VALUE_TEXT_MAX, "%s",
+                       sched_mode_name(*(const enum sched_mode *)field));
+        return true;
+}
+
+static const struct value_kind mode = {parse_mode, format_mode, "mode", "auto, exclusive or off",
+                                       NULL};
 
 /* Parses SIZE or GPU=SIZE; the setting may be given several times. */
 static int parse_capacity(void *field, const char *text)
@@ -50,6 +70,28 @@ static int parse_capacity(void *field, const char *text)
         return 0;
 }
 
+/* Writes one line of the file behind another, with commas: for people, parse() takes one. */
+static bool format_capacity(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        const struct config *c =
+                (const void *)((const char *)field - offsetof(struct config, capacities));
+        size_t used = 0;
+
+        for (unsigned i = 0; i < c->n_capacities && used < VALUE_TEXT_MAX; i++) {
+                const struct config_capacity *e = &c->capacities[i];
+                char size[VALUE_TEXT_MAX];
+
+                (void)value_size.format(&e->bytes, size);
+                used += (size_t)snprintf(text + used, VALUE_TEXT_MAX - used, "%s%s%s%s",
+                                         i ? ", " : "", e->gpu, e->gpu[0] ? "=" : "", size);
+        }
+        return c->n_capacities > 0;
+}
+
+static const struct value_kind capacity = {parse_capacity, format_capacity, "size",
+                                           VALUE_SIZES ", or GPU=SIZE with an index or a UUID",
+                                           NULL};
+
 /* An absolute path, because a private daemon changes its folder. */
 static int parse_path(void *field, const char *text)
 {
@@ -59,61 +101,61 @@ static int parse_path(void *field, const char *text)
         return 0;
 }
 
+static bool format_path(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        (void)snprintf(text, VALUE_TEXT_MAX, "%s", (const char *)field);
+        return true;
+}
+
+static const struct value_kind path = {parse_path, format_path, "path", "an absolute path", NULL};
+
 #define AT(member) offsetof(struct config, member), sizeof(((struct config *)0)->member)
 #define CAPACITIES                                                                   \
         offsetof(struct config, capacities), offsetof(struct config, n_capacities) + \
                                                      sizeof(unsigned) -              \
                                                      offsetof(struct config, capacities)
-#define MOST "from 0.1% to 90%"
-#define HALF "from 0.1% to 50%"
-#define ALL  "from 0.1% to 100%"
 
 static const struct value_key keys[] = {
-        {"mode", parse_mode, AT(sched.mode), "mode", "auto, exclusive or off", "auto",
-         "how the GPU is shared", VALUE_AT_ONCE},
-        {"quantum", value_quantum_or_auto, AT(sched.quantum_ns), "quantum",
-         "auto, or " VALUE_QUANTA, "auto", "how long a lease is safe from equals", VALUE_AT_ONCE},
-        {"quantum_min", value_quantum, AT(sched.quantum_min_ns), "duration", VALUE_QUANTA, "200ms",
+        {"mode", &mode, AT(sched.mode), "auto", "how the GPU is shared", VALUE_AT_ONCE},
+        {"quantum", &value_quantum_or_auto, AT(sched.quantum_ns), "auto",
+         "how long a lease is safe from equals", VALUE_AT_ONCE},
+        {"quantum_min", &value_quantum, AT(sched.quantum_min_ns), "200ms",
          "the shortest quantum that auto chooses", VALUE_AT_ONCE},
-        {"quantum_max", value_quantum, AT(sched.quantum_max_ns), "duration", VALUE_QUANTA, "60s",
+        {"quantum_max", &value_quantum, AT(sched.quantum_max_ns), "60s",
          "the longest quantum that auto chooses", VALUE_AT_ONCE},
-        {"handoff_share", value_percent_90, AT(sched.handoff_permille), "share", MOST, "5%",
+        {"handoff_share", &value_percent_90, AT(sched.handoff_permille), "5%",
          "auto: the share of the time that hand-offs may cost", VALUE_AT_ONCE},
-        {"priority_floor", value_percent_50, AT(sched.floor_permille), "share", HALF, "5%",
+        {"priority_floor", &value_percent_50, AT(sched.floor_permille), "5%",
          "the share of the time for clients of lower priorities", VALUE_AT_ONCE},
-        {"grace", value_duration, AT(sched.grace_ns), "duration", VALUE_DURATIONS, "5s",
+        {"grace", &value_duration, AT(sched.grace_ns), "5s",
          "how long a client may take to give way before it is overdue", VALUE_AT_ONCE},
-        {"patience", value_duration, AT(sched.patience_ns), "duration", VALUE_DURATIONS, "2s",
+        {"patience", &value_duration, AT(sched.patience_ns), "2s",
          "how long a drain may go without progress, the first time", VALUE_AT_ONCE},
-        {"idle_release", value_duration_or_auto, AT(sched.idle_release_ns), "duration",
-         "auto, or " VALUE_DURATIONS, "auto", "how long a client is idle before it gives way",
-         VALUE_AT_ONCE},
-        {"unevictable_share", value_percent_90, AT(sched.unevictable_permille), "share", MOST, "5%",
+        {"idle_release", &value_duration_or_auto, AT(sched.idle_release_ns), "auto",
+         "how long a client is idle before it gives way", VALUE_AT_ONCE},
+        {"unevictable_share", &value_percent_90, AT(sched.unevictable_permille), "5%",
          "the share of the card kept for contexts and the like", VALUE_AT_START},
-        {"capacity", parse_capacity, CAPACITIES, "size",
-         VALUE_SIZES ", or GPU=SIZE with an index or a UUID", "what the driver says",
-         "bytes of the card to use", VALUE_AT_START},
-        {"host_memory", value_size, AT(host_memory_bytes), "size", VALUE_SIZES,
-         "half of the machine's memory", "host memory that may be promised to clients",
+        {"capacity", &capacity, CAPACITIES, "what the driver says", "bytes of the card to use",
          VALUE_AT_START},
-        {"clients_max", value_number, AT(sched.clients_max), "number", "from 1 to 1000000", "1024",
+        {"host_memory", &value_size, AT(host_memory_bytes), "half of the machine's memory",
+         "host memory that may be promised to clients", VALUE_AT_START},
+        {"clients_max", &value_number, AT(sched.clients_max), "1024",
          "processes served at the same time", VALUE_AT_START},
-        {"connections_per_user", value_number, AT(connections_per_user), "number",
-         "from 1 to 1000000", "256", "connections of one user", VALUE_AT_START},
-        {"unevictable_per_user", value_percent_100, AT(unevictable_per_user_permille), "share", ALL,
-         "25%", "the share of a card that one user may hold in contexts and the like",
-         VALUE_AT_ONCE},
-        {"host_memory_per_user", value_percent_100, AT(host_per_user_permille), "share", ALL, "50%",
+        {"connections_per_user", &value_number, AT(connections_per_user), "256",
+         "connections of one user", VALUE_AT_START},
+        {"unevictable_per_user", &value_percent_100, AT(unevictable_per_user_permille), "25%",
+         "the share of a card that one user may hold in contexts and the like", VALUE_AT_ONCE},
+        {"host_memory_per_user", &value_percent_100, AT(host_per_user_permille), "50%",
          "the share of the host memory that one user may be promised", VALUE_AT_ONCE},
-        {"linger", value_duration, AT(linger_ns), "duration", VALUE_DURATIONS, "30s",
+        {"linger", &value_duration, AT(linger_ns), "30s",
          "a private daemon leaves this long after its last client", VALUE_AT_ONCE},
-        {"freeze", parse_freeze, AT(freeze), "mode", "off, park or move", "move",
+        {"freeze", &freeze, AT(freeze), "move",
          "the most that programs may be frozen for: park to be paused, move to give way, too",
          VALUE_AT_ONCE},
-        {"kill_overdue", value_bool, AT(kill_overdue), "answer", "yes or no", "no",
+        {"kill_overdue", &value_bool, AT(kill_overdue), "no",
          "kill a client that does not give way within its grace", VALUE_AT_ONCE},
-        {"resource_config", parse_path, AT(resource_config), "path", "an absolute path", "none",
-         "a file with one line \"ID REQUEST LIMIT GPU_MEM\" a class", VALUE_AT_ONCE},
+        {"resource_config", &path, AT(resource_config), "none",
+         "a file with one line \"ID REQUEST LIMIT GPU_MEM\" a class", VALUE_AT_RELOAD},
 };
 
 void config_default(struct config *c)
@@ -147,11 +189,42 @@ void config_keep_at_start(struct config *to, const struct config *from,
                 char *mine = (char *)to + keys[i].offset;
                 const char *theirs = (const char *)from + keys[i].offset;
 
-                if (!keys[i].at_start || memcmp(mine, theirs, keys[i].size) == 0)
+                if (keys[i].when != VALUE_AT_START || memcmp(mine, theirs, keys[i].size) == 0)
                         continue;
                 differs(keys[i].name, user);
                 memcpy(mine, theirs, keys[i].size);
         }
+}
+
+static bool is_ordered(const struct value_key *k, const struct config *now,
+                       const struct config *files)
+{
+        return k->when == VALUE_AT_ONCE &&
+               memcmp((const char *)now + k->offset, (const char *)files + k->offset, k->size) != 0;
+}
+
+void config_keep_orders(struct config *next, const struct config *now, const struct config *files)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+                if (is_ordered(&keys[i], now, files) && !is_ordered(&keys[i], next, files))
+                        memcpy((char *)next + keys[i].offset, (const char *)now + keys[i].offset,
+                               keys[i].size);
+}
+
+void config_orders(const struct config *now, const struct config *files,
+                   void (*ordered)(const char *key, const char *value, void *user), void *user)
+{
+        char text[VALUE_TEXT_MAX];
+
+        for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+                if (is_ordered(&keys[i], now, files))
+                        ordered(keys[i].name, values_text(&keys[i], now, text), user);
+}
+
+const struct value_key *config_keys(size_t *ret_n)
+{
+        *ret_n = ARRAY_SIZE(keys);
+        return keys;
 }
 
 /* ---- the files ---- */

@@ -58,6 +58,14 @@ int config_check(struct config *c, bool shared, const char *name,
  * value of `from`. */
 void config_keep_at_start(struct config *to, const struct config *from,
                           void (*differs)(const char *key, void *user), void *user);
+/* Gives `next` what `now` has by an order, except for keys that the files have changed since. */
+void config_keep_orders(struct config *next, const struct config *now, const struct config *files);
+/* Calls back for each key that `now` has by an order. */
+void config_orders(const struct config *now, const struct config *files,
+                   void (*ordered)(const char *key, const char *value, void *user), void *user);
+
+/* Returns the rows of [daemon], whose fields are in struct config. */
+const struct value_key *config_keys(size_t *ret_n);
 
 /* True if the capacity is set for this GPU, or for all GPUs. */
 bool config_is_for(const struct config_capacity *e, unsigned index, const char *uuid_text);

@@ -22,18 +22,18 @@ static int explain(const struct value_key *k, const char *text, int r,
                    char error[static CONFIG_ERROR_MAX])
 {
         if (r == -ERANGE)
-                (void)snprintf(error, CONFIG_ERROR_MAX, "%s \"%.200s\" is too large", k->kind,
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%s \"%.200s\" is too large", k->kind->name,
                                text);
         else if (r == -E2BIG)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%s is set too many times", k->name);
         else if (r == -ENXIO)
-                (void)snprintf(error, CONFIG_ERROR_MAX, "unknown %s \"%.200s\": write %s", k->kind,
-                               text, k->example);
+                (void)snprintf(error, CONFIG_ERROR_MAX, "unknown %s \"%.200s\": write %s",
+                               k->kind->name, text, k->kind->example);
         else if (r == -ENOMEM)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "no memory for %s", k->name);
         else if (r < 0)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "malformed %s \"%.200s\": write %s",
-                               k->kind, text, k->example);
+                               k->kind->name, text, k->kind->example);
         return r < 0 && r != -ENOMEM ? -EINVAL : r;
 }
 
@@ -53,7 +53,7 @@ static int set_list(const struct value_key *k, void *field, const char *text,
                 while (n > 0 && isspace((unsigned char)at[n - 1]))
                         n--;
                 item = strndup(at, n);
-                r = item ? k->parse(field, item) : -ENOMEM;
+                r = item ? k->kind->parse(field, item) : -ENOMEM;
                 if (r < 0)
                         return explain(k, item ? item : text, r, error);
                 at += last;
@@ -62,23 +62,55 @@ static int set_list(const struct value_key *k, void *field, const char *text,
         return 0;
 }
 
+/* Then a field of zeroes means "none". */
+static bool may_be_none(const struct value_key *k)
+{
+        return strcmp(k->fallback, "none") == 0;
+}
+
+static bool is_zero(const char *field, size_t size)
+{
+        return field[0] == 0 && memcmp(field, field + 1, size - 1) == 0;
+}
+
+const struct value_key *values_find(const struct value_key *keys, size_t n, const char *key)
+{
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(keys[i].name, key) == 0)
+                        return &keys[i];
+        return NULL;
+}
+
 int values_set(const struct value_key *keys, size_t n, void *base, const char *key,
                const char *text, bool more, char error[static CONFIG_ERROR_MAX])
 {
-        for (size_t i = 0; i < n; i++) {
-                const struct value_key *k = &keys[i];
-                void *field = (char *)base + k->offset;
+        const struct value_key *k = values_find(keys, n, key);
+        void *field;
 
-                if (strcmp(k->name, key) != 0)
-                        continue;
-                if (!k->clear)
-                        return explain(k, text, k->parse(field, text), error);
-                if (!more)
-                        k->clear(field);
-                return set_list(k, field, text, error);
+        if (!k) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "unknown key \"%.200s\"", key);
+                return -ENOENT;
         }
-        (void)snprintf(error, CONFIG_ERROR_MAX, "unknown key \"%.200s\"", key);
-        return -ENOENT;
+        field = (char *)base + k->offset;
+        if (may_be_none(k) && strcmp(text, "none") == 0) {
+                memset(field, 0, k->size);
+                return 0;
+        }
+        if (!k->kind->clear)
+                return explain(k, text, k->kind->parse(field, text), error);
+        if (!more)
+                k->kind->clear(field);
+        return set_list(k, field, text, error);
+}
+
+const char *values_text(const struct value_key *k, const void *base,
+                        char text[static VALUE_TEXT_MAX])
+{
+        const char *field = (const char *)base + k->offset;
+
+        if ((may_be_none(k) && is_zero(field, k->size)) || !k->kind->format(field, text))
+                (void)snprintf(text, VALUE_TEXT_MAX, "%s", k->fallback);
+        return text;
 }
 
 void values_print_help(const struct value_key *keys, size_t n, FILE *out)
@@ -88,19 +120,71 @@ void values_print_help(const struct value_key *keys, size_t n, FILE *out)
                               keys[i].fallback);
 }
 
-/* ---- the kinds of values ---- */
+#define DURATIONS "such as 250ms, 5s or 2min"
+#define QUANTA    DURATIONS ", from 1ms to 1h"
 
-int value_size(void *field, const char *text)
+/* ---- sizes ---- */
+
+static int parse_size(void *field, const char *text)
 {
         return units_parse_size(text, field);
 }
 
-int value_duration(void *field, const char *text)
+/* Writes the number in the largest unit that it is a multiple of. */
+static void put_multiple(uint64_t v, const uint64_t *units, const char *const *names,
+                         char text[static VALUE_TEXT_MAX])
+{
+        size_t i = 0;
+
+        while (units[i] > 1 && v % units[i] != 0)
+                i++;
+        (void)snprintf(text, VALUE_TEXT_MAX, "%llu%s", (unsigned long long)(v / units[i]),
+                       names[i]);
+}
+
+static bool format_size(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        static const uint64_t units[] = {UINT64_C(1) << 30, UINT64_C(1) << 20, UINT64_C(1) << 10,
+                                         1};
+        static const char *const names[] = {"GiB", "MiB", "KiB", ""};
+        uint64_t bytes = *(const uint64_t *)field;
+
+        if (bytes == UINT64_MAX)
+                return false;
+        put_multiple(bytes, units, names, text);
+        return true;
+}
+
+const struct value_kind value_size = {parse_size, format_size, "size", VALUE_SIZES, NULL};
+
+/* ---- durations ---- */
+
+static int parse_duration(void *field, const char *text)
 {
         return units_parse_duration(text, field);
 }
 
-int value_quantum(void *field, const char *text)
+static bool format_duration(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        static const uint64_t units[] = {NSEC_PER_SEC, NSEC_PER_MSEC, NSEC_PER_USEC, 1};
+        static const char *const names[] = {"s", "ms", "us", "ns"};
+        uint64_t ns = *(const uint64_t *)field;
+
+        if (ns == UINT64_MAX)
+                return false;
+        put_multiple(ns, units, names, text);
+        return true;
+}
+
+static bool format_or_auto(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        if (*(const uint64_t *)field != 0)
+                return format_duration(field, text);
+        (void)strcpy(text, "auto");
+        return true;
+}
+
+static int parse_quantum(void *field, const char *text)
 {
         uint64_t ns;
         int r = units_parse_duration(text, &ns);
@@ -111,6 +195,8 @@ int value_quantum(void *field, const char *text)
         return 0;
 }
 
+const struct value_kind value_quantum = {parse_quantum, format_duration, "duration", QUANTA, NULL};
+
 /* "auto" is 0 for the scheduler. */
 static bool take_auto(void *field, const char *text)
 {
@@ -120,13 +206,16 @@ static bool take_auto(void *field, const char *text)
         return true;
 }
 
-int value_quantum_or_auto(void *field, const char *text)
+static int parse_quantum_or_auto(void *field, const char *text)
 {
-        return take_auto(field, text) ? 0 : value_quantum(field, text);
+        return take_auto(field, text) ? 0 : parse_quantum(field, text);
 }
 
+const struct value_kind value_quantum_or_auto = {parse_quantum_or_auto, format_or_auto, "quantum",
+                                                 "auto, or " QUANTA, NULL};
+
 /* A duration of zero is an error: it would mean "auto". */
-int value_duration_or_auto(void *field, const char *text)
+static int parse_duration_or_auto(void *field, const char *text)
 {
         uint64_t ns;
         int r;
@@ -141,7 +230,14 @@ int value_duration_or_auto(void *field, const char *text)
         return r;
 }
 
-int value_number(void *field, const char *text)
+const struct value_kind value_duration_or_auto = {parse_duration_or_auto, format_or_auto,
+                                                  "duration", "auto, or " DURATIONS, NULL};
+const struct value_kind value_duration = {parse_duration, format_duration, "duration", DURATIONS,
+                                          NULL};
+
+/* ---- numbers ---- */
+
+static int parse_number(void *field, const char *text)
 {
         char *end;
         unsigned long v;
@@ -155,6 +251,15 @@ int value_number(void *field, const char *text)
         *(unsigned *)field = (unsigned)v;
         return 0;
 }
+
+static bool format_number(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        (void)snprintf(text, VALUE_TEXT_MAX, "%u", *(const unsigned *)field);
+        return true;
+}
+
+const struct value_kind value_number = {parse_number, format_number, "number", "from 1 to 1000000",
+                                        NULL};
 
 /* Parses a decimal number that ends with `unit`. */
 static int decimal(const char *text, const char *unit, double least, double most, double *ret)
@@ -181,32 +286,53 @@ static int percent(void *field, const char *text, double least, double most)
         return 0;
 }
 
-int value_percent_50(void *field, const char *text)
+static int parse_percent_50(void *field, const char *text)
 {
         return percent(field, text, 0.1, 50);
 }
 
-int value_percent_90(void *field, const char *text)
+static int parse_percent_90(void *field, const char *text)
 {
         return percent(field, text, 0.1, 90);
 }
 
-int value_percent_95(void *field, const char *text)
+static int parse_percent_95(void *field, const char *text)
 {
         return percent(field, text, 0.1, 95);
 }
 
-int value_percent_100(void *field, const char *text)
+static int parse_percent_100(void *field, const char *text)
 {
         return percent(field, text, 0.1, 100);
 }
 
-int value_percent_from_1(void *field, const char *text)
+static int parse_percent_from_1(void *field, const char *text)
 {
         return percent(field, text, 1, 100);
 }
 
-int value_weight(void *field, const char *text)
+static bool format_percent(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        const unsigned permille = *(const unsigned *)field;
+
+        if (permille % 10)
+                (void)snprintf(text, VALUE_TEXT_MAX, "%u.%u%%", permille / 10, permille % 10);
+        else
+                (void)snprintf(text, VALUE_TEXT_MAX, "%u%%", permille / 10);
+        return true;
+}
+
+#define PERCENT(name, range)                                                                  \
+        const struct value_kind value_percent_##name = {parse_percent_##name, format_percent, \
+                                                        "share", range, NULL}
+
+PERCENT(50, "from 0.1% to 50%");
+PERCENT(90, "from 0.1% to 90%");
+PERCENT(95, "from 0.1% to 95%");
+PERCENT(100, "from 0.1% to 100%");
+PERCENT(from_1, "from 1% to 100%");
+
+static int parse_weight(void *field, const char *text)
 {
         double v;
 
@@ -216,7 +342,16 @@ int value_weight(void *field, const char *text)
         return 0;
 }
 
-int value_priority(void *field, const char *text)
+static bool format_weight(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        (void)snprintf(text, VALUE_TEXT_MAX, "%g", *(const unsigned *)field / 1000.0);
+        return true;
+}
+
+const struct value_kind value_weight = {parse_weight, format_weight, "weight", "from 0.01 to 100",
+                                        NULL};
+
+static int parse_priority(void *field, const char *text)
 {
         const char *digits = text + (text[0] == '-');
         uint64_t n;
@@ -227,7 +362,18 @@ int value_priority(void *field, const char *text)
         return 0;
 }
 
-int value_answer(void *field, const char *text)
+static bool format_priority(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        (void)snprintf(text, VALUE_TEXT_MAX, "%d", *(const int *)field);
+        return true;
+}
+
+const struct value_kind value_priority = {parse_priority, format_priority, "priority",
+                                          "from -20 to 20", NULL};
+
+/* ---- answers ---- */
+
+static int parse_answer(void *field, const char *text)
 {
         bool yes = strcmp(text, "yes") == 0;
 
@@ -237,11 +383,29 @@ int value_answer(void *field, const char *text)
         return 0;
 }
 
-int value_bool(void *field, const char *text)
+static bool format_answer(const void *field, char text[static VALUE_TEXT_MAX])
 {
-        int answer, r = value_answer(&answer, text);
+        const int answer = *(const int *)field;
+
+        (void)strcpy(text, answer == 1 ? "yes" : "no");
+        return answer >= 0;
+}
+
+const struct value_kind value_answer = {parse_answer, format_answer, "answer", "yes or no", NULL};
+
+static int parse_bool(void *field, const char *text)
+{
+        int answer, r = parse_answer(&answer, text);
 
         if (r == 0)
                 *(bool *)field = answer;
         return r;
 }
+
+static bool format_bool(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        (void)strcpy(text, *(const bool *)field ? "yes" : "no");
+        return true;
+}
+
+const struct value_kind value_bool = {parse_bool, format_bool, "answer", "yes or no", NULL};

@@ -72,10 +72,11 @@ struct client {
         int priority;
         const struct class *class; /* by the configuration; NULL: none */
 
-        /* What it asks for itself, as in CLAIM. */
+        /* What it has of its own: what it asked for in CLAIM, or what an order gave it. */
         struct client_claim {
                 uint64_t memory_cap;
                 unsigned weight, minimum, maximum;
+                bool by_owner; /* the daemon's owner gave it, so the program does not change it */
         } claim;
         bool cap_told; /* its user was told which cap it has reached */
 
@@ -107,6 +108,21 @@ struct client {
         struct client_packet *queue; /* a ring buffer, allocated when first needed */
         unsigned queue_first, queue_used;
 };
+
+static inline bool client_is_process(const struct client *c, pid_t pid)
+{
+        return c->peer.pid == pid && !c->exited && !c->ended;
+}
+
+/* Returns the newest record of the process that has attached a GPU, the one that status shows;
+ * NULL: there is none. The list begins with the newest. */
+static inline struct client *client_of_process(const struct server *s, pid_t pid)
+{
+        for (struct client *c = s->clients; c; c = c->next)
+                if (c->id && client_is_process(c, pid))
+                        return c;
+        return NULL;
+}
 
 /* Returns what the client holds on the GPU or has requested: a request that waits, or is kept back,
  * is granted later without another check. False: it does not use the GPU. */

@@ -35,9 +35,10 @@ enum server_end {
 
 struct server {
         sd_event *event;
-        const struct config *config; /* the settings in force: `settings`, which only a reload
+        const struct config *config; /* the settings in force: `settings`, which only reload.c
                                         changes */
         struct config settings;
+        struct config files; /* the same, without what orders changed; shares its classes */
         const struct sources *sources; /* where a reload reads the settings */
         struct place *place;
         struct sched *sched;
@@ -73,8 +74,6 @@ struct server {
         bool open; /* connections are accepted */
 
         uint32_t class_numbers; /* the last number that a class was given */
-        enum sched_mode mode;   /* the mode as set now */
-        uint64_t quantum_ns;    /* the quantum as set now; 0: auto */
 };
 
 /* Call it if no descriptor is free: stops accepting for a moment. */

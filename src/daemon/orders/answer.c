@@ -1,0 +1,16 @@
+/* answer.c: owns the form of an answer that is an error. */
+#include "daemon/orders/answer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+json_t *answer_error(const char *format, ...)
+{
+        char sentence[512];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(sentence, sizeof(sentence), format, args);
+        va_end(args);
+        return json_pack("{s:s}", "error", sentence);
+}

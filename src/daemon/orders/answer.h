@@ -1,0 +1,7 @@
+/* answer.h: the answers to orders. */
+#pragma once
+
+#include <jansson.h>
+
+/* Makes the answer to an order that is not carried out: one sentence. */
+__attribute__((format(printf, 1, 2))) json_t *answer_error(const char *format, ...);
