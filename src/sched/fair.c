@@ -141,13 +141,14 @@ void fair_bill(struct sched *s, unsigned gpu)
         }
         for (unsigned i = 0; i < g->n_payers; i++) {
                 struct client *c = g->payers[i];
-                const struct account *a = c->accounts[gpu];
+                struct account *a = c->accounts[gpu];
                 struct level l;
                 uint64_t bill;
 
                 if (!a->weight)
                         continue; /* it has left since */
                 bill = (uint64_t)((double)ns * (double)a->weight / (double)g->weights);
+                a->paid_ns += bill;
                 catch_up_all(c->holder, gpu);
                 if (c->holder->promoted)
                         *floor_of(s, c->holder, gpu).ns -= (int64_t)bill;

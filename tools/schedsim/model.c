@@ -384,7 +384,7 @@ static void go_on(struct model *m, struct program *p)
 static void leave(struct model *m, struct program *p)
 {
         struct sched_actions *out = no_actions();
-        struct sched_client_view v;
+        struct sched_account_view v;
 
         stop_computing(m, p);
         bring_up_to_date(m);
@@ -396,8 +396,8 @@ static void leave(struct model *m, struct program *p)
                 p->due_ns[i] = NEVER;
         heap_move(m, p);
         p->out->ended_ns = m->now_ns;
-        if (sched_client_view(m->s, p->id, m->now_ns, &v) == 0)
-                p->out->run_ns = v.run_ns;
+        if (sched_account_view(m->s, p->id, 0, &v) == 0)
+                p->out->paid_ns = v.paid_ns;
         sched_client_gone(m->s, p->id, m->now_ns, out);
         p->here = false;
         take_actions(m, out);
@@ -665,7 +665,7 @@ static void place_programs(struct model *m, const struct plan *plans)
 static void finish(struct model *m)
 {
         struct sched_gpu_view g;
-        struct sched_client_view v;
+        struct sched_account_view v;
 
         bring_up_to_date(m);
         m->result->end_ns = m->now_ns;
@@ -675,8 +675,8 @@ static void finish(struct model *m)
                 struct program *p = &m->programs[i];
 
                 stop_computing(m, p);
-                if (p->here && sched_client_view(m->s, p->id, m->now_ns, &v) == 0)
-                        p->out->run_ns = v.run_ns;
+                if (p->here && sched_account_view(m->s, p->id, 0, &v) == 0)
+                        p->out->paid_ns = v.paid_ns;
                 m->result->in_bytes += p->out->in_bytes;
                 m->result->out_bytes += p->out->out_bytes;
         }

@@ -23,8 +23,8 @@ struct model_client {
         const struct job *job;
         uint64_t arrived_ns, ended_ns; /* ended_ns 0: it has not ended */
         bool refused;                  /* there was no room for its context or its memory */
-        uint64_t gpu_ns; /* GPU phases that are done, each as long as it takes alone */
-        uint64_t run_ns; /* run time as the scheduler counts it: with a lease, not idle */
+        uint64_t gpu_ns;  /* GPU phases that are done, each as long as it takes alone */
+        uint64_t paid_ns; /* the time that it was billed for, hand-offs included */
         uint64_t in_bytes, out_bytes, handoffs;
         uint64_t *waits; /* in ns: each time that it had work and no lease */
         unsigned n_waits, size_waits;

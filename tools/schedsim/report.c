@@ -39,7 +39,7 @@ static double gb(uint64_t bytes)
 /* The figures of all clients of a job together. */
 struct sum {
         unsigned clients, ended, refused, n_waits;
-        uint64_t turnaround_ns, gpu_ns, handoffs, in_bytes, out_bytes;
+        uint64_t turnaround_ns, gpu_ns, paid_ns, handoffs, in_bytes, out_bytes;
         uint64_t *waits;
 };
 
@@ -66,6 +66,7 @@ static struct sum sum_of(const struct job *j, struct model_result *r)
                         t.turnaround_ns += c->ended_ns - c->arrived_ns;
                 }
                 t.gpu_ns += c->gpu_ns;
+                t.paid_ns += c->paid_ns;
                 t.handoffs += c->handoffs;
                 t.in_bytes += c->in_bytes;
                 t.out_bytes += c->out_bytes;
@@ -168,9 +169,9 @@ void report_jobs(FILE *f, const struct workload *w, struct model_result *r)
         fprintf(f, "events         %12llu\n", (unsigned long long)r->events);
         report_bursts_and_shares(f, w, r);
         fprintf(f, "\n");
-        fprintf(f, "%-20s %8s %8s %8s %12s %12s %7s %9s %10s %10s %10s %10s\n", "job", "clients",
-                "ended", "refused", "mean time s", "gpu time s", "gpu %", "hand-offs", "waits",
-                "p50 s", "p99 s", "max s");
+        fprintf(f, "%-20s %8s %8s %8s %12s %12s %7s %8s %9s %10s %10s %10s %10s\n", "job",
+                "clients", "ended", "refused", "mean time s", "gpu time s", "gpu %", "billed %",
+                "hand-offs", "waits", "p50 s", "p99 s", "max s");
         for (unsigned i = 0; i < w->n_jobs; i++) {
                 struct sum t = sum_of(&w->jobs[i], r);
 
@@ -179,8 +180,9 @@ void report_jobs(FILE *f, const struct workload *w, struct model_result *r)
                         fprintf(f, "%12.1f ", s(t.turnaround_ns) / t.ended);
                 else
                         fprintf(f, "%12s ", "-");
-                fprintf(f, "%12.1f %7.1f %9llu %10u %10.3f %10.3f %10.3f\n", s(t.gpu_ns),
+                fprintf(f, "%12.1f %7.1f %8.1f %9llu %10u %10.3f %10.3f %10.3f\n", s(t.gpu_ns),
                         r->end_ns ? 100.0 * s(t.gpu_ns) / s(r->end_ns) : 0,
+                        r->end_ns ? 100.0 * s(t.paid_ns) / s(r->end_ns) : 0,
                         (unsigned long long)t.handoffs, t.n_waits,
                         s(share_of(t.waits, t.n_waits, 500)), s(share_of(t.waits, t.n_waits, 990)),
                         s(share_of(t.waits, t.n_waits, 1000)));

@@ -109,7 +109,7 @@ static json_t *permille(unsigned v)
 }
 
 /* What it gets of the time among those with whom it divides its class's, and its own maximum. */
-static void add_share(json_t *one, const struct client *c, bool held, bool known)
+static void add_share(json_t *one, const struct client *c, bool held, uint64_t paid_ns, bool known)
 {
         const struct sched_share share = entitlement_share(c);
         const uint64_t cap = entitlement_cap(c);
@@ -122,6 +122,7 @@ static void add_share(json_t *one, const struct client *c, bool held, bool known
         (void)json_object_set_new(one, "maximum", permille(share.maximum));
         (void)json_object_set_new(one, "memory_cap", cap < UINT64_MAX ? bytes(cap) : json_null());
         (void)json_object_set_new(one, "held", json_boolean(held));
+        (void)json_object_set_new(one, "billed_s", json_real(seconds(paid_ns)));
 }
 
 static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uint64_t now,
@@ -157,7 +158,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
         if (one) {
                 add_frozen(one, c, now, known);
-                add_share(one, c, v.held, known);
+                add_share(one, c, v.held, a.paid_ns, known);
         }
         return one;
 }
