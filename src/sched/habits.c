@@ -175,10 +175,10 @@ static uint64_t allocated(const struct holder *h, unsigned gpu)
         return sum;
 }
 
-/* True if only the lease changes hands: exclusive mode, and all memory fits. */
-static bool moves_nothing(const struct sched *s, const struct gpu *g)
+/* True if only the lease changes hands: the card is exclusive, and all memory fits. */
+static bool moves_nothing(const struct gpu *g)
 {
-        return s->config.mode == SCHED_MODE_EXCLUSIVE && !g->oversubscribed;
+        return g->exclusive && !g->oversubscribed;
 }
 
 /* Returns what a hand-off to h costs. Before one is measured, it is the time to move half a card.
@@ -191,7 +191,7 @@ uint64_t habits_handoff_cost(const struct sched *s, const struct holder *h)
         FOR_EACH_GPU_OF (h, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
 
-                if (moves_nothing(s, g))
+                if (moves_nothing(g))
                         continue;
                 cost = MAX(cost, gpu_move_ns(g, h->costs.n ? allocated(h, gpu) : g->total / 2));
         }

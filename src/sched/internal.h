@@ -268,8 +268,9 @@ struct gpu {
         bool lower_waits;                /* a client of a lower priority waits */
         uint64_t ahead;            /* bytes that were freed ahead of growth, and are not used yet */
         bool wanted;               /* a client waits for bytes or the lease, even if in vain */
-        bool claimed;              /* exclusive mode: a client waits to run here */
-        struct holder *lease_head; /* exclusive mode: the first one that lacks only the lease */
+        bool exclusive;            /* one lease at a time: by the mode, or for somebody's terms */
+        bool claimed;              /* exclusive: a client waits to run here */
+        struct holder *lease_head; /* exclusive: the first one that lacks only the lease */
         bool contested;            /* a client waits, or did a moment ago */
         bool oversubscribed;       /* not all allocated memory fits, or did not a moment ago */
         /* When the flag of that name ends; 0: its condition still holds. */

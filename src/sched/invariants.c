@@ -105,6 +105,17 @@ static bool ready(const struct sched *s, const struct holder *h)
         return true;
 }
 
+static bool takes_turns(const struct sched *s, const struct holder *h)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu) {
+                if (s->gpu[gpu].exclusive)
+                        return true;
+        }
+        return false;
+}
+
 static const char *check_holder(const struct sched *s, const struct holder *h)
 {
         const struct client *c;
@@ -121,8 +132,8 @@ static const char *check_holder(const struct sched *s, const struct holder *h)
         }
         if (h->lease && !leased)
                 return "a holder has a lease that none of its clients has";
-        if (s->config.mode == SCHED_MODE_AUTO && h->waiting && !h->lease && !h->stuck &&
-            ready(s, h))
+        if (s->config.mode == SCHED_MODE_AUTO && !takes_turns(s, h) && h->waiting && !h->lease &&
+            !h->stuck && ready(s, h))
                 return "invariant 4: a holder that has all it needs was not granted a lease";
         return NULL;
 }
@@ -165,7 +176,7 @@ static bool may_keep(const struct sched *s, const struct holder *o, const struct
                 return true;
         if (!o->waiting || o->lease || o->stuck)
                 return false;
-        return s->config.mode == SCHED_MODE_EXCLUSIVE || lacks(o); /* or only the lease */
+        return takes_turns(s, o) || lacks(o); /* or only the lease */
 }
 
 /* Checks that the head of a GPU's queue can hope: bytes are being returned, or a time is set at

@@ -559,8 +559,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         }
 }
 
-/* Returns the latest of several leases. All but the oldest give way when the mode has changed or
- * several clients came back running. */
+/* Returns the latest of several leases. All but the oldest give way when the card has become
+ * exclusive or several clients came back running. */
 static struct holder *surplus_lease(struct sched *s, unsigned gpu)
 {
         struct holder *latest = NULL, *h;
@@ -576,7 +576,7 @@ static struct holder *surplus_lease(struct sched *s, unsigned gpu)
         return latest;
 }
 
-/* Exclusive mode allows one lease per GPU, so a resident client may lack only the lease. */
+/* An exclusive card has one lease at a time, so a resident client may lack only the lease. */
 void policy_reclaim_lease(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -585,7 +585,7 @@ void policy_reclaim_lease(struct sched *s, unsigned gpu)
         struct holder *h;
         bool busy;
 
-        if (s->config.mode != SCHED_MODE_EXCLUSIVE || (g->leases < 2 && !d.head))
+        if (!g->exclusive || (g->leases < 2 && !d.head))
                 return;
         (void)pending(s, gpu, &busy);
         if (busy)

@@ -182,6 +182,8 @@ struct sched_share {
 struct sched_terms {
         uint64_t quantum_ns, idle_release_ns; /* UINT64_MAX: automatic */
         uint64_t grace_ns;
+        bool exclusive; /* nobody else has a lease of a card while one of these wants to run on it
+                         */
 };
 
 /* The class, the user and the container whose part of the time a client uses. The card's time is

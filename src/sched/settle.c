@@ -4,6 +4,12 @@
 
 /* ---- the state before anything is given ---- */
 
+static bool wants_alone(const struct sched *s, const struct holder *h)
+{
+        return h->top->terms.exclusive && s->config.mode != SCHED_MODE_OFF &&
+               (h->lease || (h->waiting && !h->held));
+}
+
 static void survey_gpu(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -14,6 +20,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         g->drains = false;
         g->allocated = g->ahead = 0;
         g->leases = 0;
+        g->exclusive = s->config.mode == SCHED_MODE_EXCLUSIVE;
         g->wanted = g->lower_waits = g->claimed = false;
         g->top_priority = INT32_MIN;
         g->head = g->lease_head = NULL;
@@ -34,6 +41,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 if (h->askable && !(PLANTED(DRAINING_IS_GONE) && h->draining))
                         g->leases++;
                 g->top_priority = MAX(g->top_priority, h->priority);
+                g->exclusive |= wants_alone(s, h);
         }
         if (g->handoff_since_ns && (!g->for_whom->waiting || g->for_whom->held))
                 g->handoff_since_ns = 0;
@@ -212,18 +220,18 @@ static void grant(struct sched *s, struct holder *h)
         holder_update_waiting(s, h);
 }
 
-/* Exclusive mode grants leases strictly in queue order. Otherwise resident clients could overtake
- * another client for ever. */
+/* An exclusive card grants leases strictly in queue order. Otherwise resident clients could
+ * overtake another client for ever. */
 static bool lease_is_free(struct sched *s, struct holder *h)
 {
         bool is_free = true;
         unsigned gpu;
 
-        if (s->config.mode != SCHED_MODE_EXCLUSIVE)
-                return true;
         FOR_EACH_GPU_OF (h, gpu) {
                 struct gpu *g = &s->gpu[gpu];
 
+                if (!g->exclusive)
+                        continue;
                 if (g->claimed)
                         is_free = false;
                 else if (g->leases) {
@@ -387,8 +395,8 @@ static bool is_resident(const struct client *c)
 }
 
 /* True if more clients of h may take part in its turn: not while the others drain, nor past the
- * time in which all had to. In exclusive mode another holder may have a lease, too, because the
- * mode has changed or because it came back running. */
+ * time in which all had to. On an exclusive card another holder may have a lease, too, because the
+ * card has become exclusive or because it came back running. */
 static bool may_take_part(const struct sched *s, const struct holder *h)
 {
         unsigned gpu;
@@ -396,7 +404,7 @@ static bool may_take_part(const struct sched *s, const struct holder *h)
         if (h->awaited || (h->revoke_due_ns && s->now_ns >= h->revoke_due_ns))
                 return false;
         FOR_EACH_GPU_OF (h, gpu) {
-                if (s->config.mode == SCHED_MODE_EXCLUSIVE && s->gpu[gpu].leases > 1)
+                if (s->gpu[gpu].exclusive && s->gpu[gpu].leases > 1)
                         return false;
         }
         return true;

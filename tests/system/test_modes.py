@@ -96,6 +96,30 @@ def one_runs(world):
     return states.count("running") == 1 and "draining" not in states
 
 
+def test_a_program_of_an_exclusive_class_runs_alone_and_the_others_together(make_world):
+    """All three fit. While the one of the class computes, one program at a time has the card; when it ends, the others
+    run beside each other again."""
+    world = make_world(memory="64MiB")
+    with open(world.path("classes.conf"), "w", encoding="utf-8") as f:
+        f.write("[daemon]\nquantum = 200ms\n[class bench]\nname = alone\nmode = exclusive\n")
+    world.start_daemon("--config", world.path("classes.conf"))
+    pair = [world.program("turns", "--bytes", "8MiB", "--seed", seed, "--until", world.path("end")) for seed in ("1", "2")]
+    for p in pair:
+        p.await_event("filled")
+    both_compute(world, pair)
+    alone = world.program("turns", "--bytes", "8MiB", "--seed", "3", "--until", world.path("over"), SUBLET_NAME="alone")
+    alone.await_event("filled")
+    handoffs = world.handoffs()
+    wait_for(lambda: world.handoffs() >= handoffs + 12, 60, "twelve hand-offs")
+    for _ in range(20):
+        assert [c["state"] for c in world.clients().values()].count("running") <= 1
+    touch(world.path("over"))
+    alone.ok()
+    wait_for(lambda: [c["state"] for c in world.clients().values()] == ["running"] * 2, 20, "both to run again")
+    both_compute(world, pair)
+    finish(world, *pair)
+
+
 @pytest.mark.freeze("off")  # a frozen program may not notice a short pause
 def test_mode_exclusive_runs_one_program_at_a_time(quick):
     """Both programs fit, so in mode auto they run at the same time; the mode changes while they run."""

@@ -74,7 +74,7 @@ static void what_a_class_does_not_say_is_as_for_everybody(void **state)
                           "[class a]\nuser = 1\n"
                           "[class b]\nminimum = 2.5%\nmaximum = 30%\nweight = 0.25\n"
                           "memory_cap = 1GiB\npriority = 4\nquantum = auto\n"
-                          "idle_release = 2s\ngrace = 1s\nkill_overdue = no\ngroup = yes\n",
+                          "idle_release = 2s\ngrace = 1s\nkill_overdue = no\ngroup = yes\nmode = exclusive\n",
                           false),
                 0);
         assert_int_equal(c.classes.unmatched.maximum_permille, 400);
@@ -89,6 +89,7 @@ static void what_a_class_does_not_say_is_as_for_everybody(void **state)
         assert_true(s->quantum_ns == CLASS_AS_DAEMON && s->grace_ns == CLASS_AS_DAEMON);
         assert_int_equal(s->kill_overdue, -1);
         s = &classes_named(&c.classes, "b")->settings;
+        assert_true(s->exclusive);
         assert_int_equal(s->minimum_permille, 25);
         assert_int_equal(s->weight_permille, 250);
         assert_int_equal(s->memory_cap, GIB);

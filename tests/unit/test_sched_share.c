@@ -306,6 +306,39 @@ static void unknown_bursts_interrupt_nobody(void **state)
         assert_true(batch->revoked);
 }
 
+static void a_card_is_exclusive_while_an_exclusive_class_wants_it(void **state)
+{
+        BENCH;
+        struct tenant *one = waiter_of(b, 1, 200 * MIB), *two = waiter_of(b, 2, 200 * MIB);
+        struct tenant *alone = &b->t[b->tenants++];
+        const struct sched_origin origin = {
+                .uid = 3, .class_number = 7, .terms = {.exclusive = true}};
+
+        assert_int_not_equal(one->lease, 0);
+        assert_int_not_equal(two->lease, 0);
+        assert_int_equal(sched_client_add(b->s, origin, 0, b->now_ns, &alone->id), 0);
+        attach(b, alone, 0, &(struct sched_attach){.usage = {.allocated = 200 * MIB}});
+        usage(b, alone);
+        restore(b, alone);
+        pass(b, 10 * NSEC_PER_SEC);
+        assert_false(one->revoked || two->revoked); /* the exclusive one does not compute */
+        want_run(b, alone, 200 * MIB);
+        restore(b, alone);
+        assert_true(two->revoked);
+        drained(b, two);
+        await_revoke(b, one);
+        drained(b, one);
+        assert_int_not_equal(alone->lease, 0);
+        want_run(b, one, 200 * MIB);
+        want_run(b, two, 200 * MIB);
+        assert_int_equal(one->lease | two->lease, 0);
+        idle(b, alone, true);
+        assert_true(alone->revoked);
+        drained(b, alone);
+        assert_int_not_equal(one->lease, 0);
+        assert_int_not_equal(two->lease, 0);
+}
+
 /* Returns how long a client that had such gaps may be idle while another one waits. A hand-off of
  * its memory costs 2 x 51 ms. */
 static uint64_t idle_after(const unsigned *gaps_ms, unsigned n)
@@ -693,6 +726,7 @@ int main(void)
                 cmocka_unit_test(a_short_burst_interrupts_a_long_turn),
                 cmocka_unit_test(a_burst_is_not_interrupted_before_it_is_longer_than_the_others),
                 cmocka_unit_test(unknown_bursts_interrupt_nobody),
+                cmocka_unit_test(a_card_is_exclusive_while_an_exclusive_class_wants_it),
                 cmocka_unit_test(an_idle_client_gives_way_when_that_would_have_cost_least),
                 cmocka_unit_test(memory_that_idles_on_the_card_is_paid_for),
                 cmocka_unit_test(a_client_that_lacks_only_the_lease_pays_nothing),

@@ -126,7 +126,7 @@ struct sched_origin entitlement_origin(const struct client *c)
                 .share = {t->weight_permille, t->minimum_permille, t->maximum_permille},
                 .terms = {term_of(t->quantum_ns, UINT64_MAX),
                           term_of(t->idle_release_ns, UINT64_MAX),
-                          term_of(MAX(t->grace_ns, NSEC_PER_MSEC), 0)},
+                          term_of(MAX(t->grace_ns, NSEC_PER_MSEC), 0), t->exclusive},
         };
 }
 

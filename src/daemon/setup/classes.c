@@ -137,6 +137,18 @@ static const struct value_kind cgroup_list = {
         add_path, NULL, "path", "patterns such as /system.slice/train*.service, with commas",
         clear_patterns};
 
+static int parse_mode(void *field, const char *text)
+{
+        const bool exclusive = strcmp(text, "exclusive") == 0;
+
+        if (!exclusive && strcmp(text, "auto") != 0)
+                return -EINVAL;
+        *(bool *)field = exclusive;
+        return 0;
+}
+
+static const struct value_kind mode = {parse_mode, NULL, "mode", "auto or exclusive", NULL};
+
 static const struct value_key match_keys[] = {
         {"user", &user_list, OF_CLASS(users), "any", "which users' programs are of the class",
          VALUE_AT_RELOAD},
@@ -166,6 +178,8 @@ static const struct value_key settings_keys[] = {
          "the priority of programs that ask for none", VALUE_AT_RELOAD},
         {"priority_max", &value_priority, AT(priority_max), "0, or priority",
          "the highest priority that its programs may ask for", VALUE_AT_RELOAD},
+        {"mode", &mode, AT(exclusive), AS_DAEMON,
+         "exclusive: its programs run alone on a card, and others wait meanwhile", VALUE_AT_RELOAD},
         {"quantum", &value_quantum_or_auto, AT(quantum_ns), AS_DAEMON,
          "how long a lease is safe from equals", VALUE_AT_RELOAD},
         {"idle_release", &value_duration_or_auto, AT(idle_release_ns), AS_DAEMON,
