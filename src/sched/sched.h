@@ -356,6 +356,7 @@ struct sched_account_view {
         uint64_t commit, limit, charge, need;
         uint64_t unevictable; /* unevictable bytes without the exported ones */
         uint64_t exported;    /* the part of the allocated bytes that is exported */
+        bool spare;           /* the client holds or requests spare unevictable bytes */
         uint64_t commit_held; /* the highest commit that the client has not given back yet */
         /* Commit, unevictable and exported bytes if all pending requests were granted. */
         uint64_t commit_asked, unevictable_asked, exported_asked;
