@@ -184,6 +184,25 @@ def test_a_cap_outlives_the_daemon(world, start):
     p.finish()
 
 
+def test_evicted_memory_above_a_cap_that_a_new_daemon_brings_is_kept(world, start):
+    """An earlier daemon allowed it, and nobody can lose memory that he has."""
+    daemon = start(CAPPED.replace("40MiB", "200MiB"))
+    programs = [world.program("hold", "--bytes", "80MiB", stdin=subprocess.PIPE) for _ in range(2)]
+    for p in programs:
+        p.await_event("filled")
+    programs[0].order("touch")  # so the other's memory is evicted
+    daemon.send(signal.SIGTERM)
+    daemon.wait()
+    start(CAPPED)
+    wait_for(lambda: len(world.clients()) == 2, GENEROUS_S, "both to be back", report=world.status_text)
+    for p in reversed(programs):
+        p.order("touch")
+        p.order("verify")
+    assert all(c["allocated"] >= 80 * MIB for c in world.clients().values()), world.status_text()
+    for p in programs:
+        p.finish()
+
+
 def test_a_program_gets_no_more_while_its_daemon_is_dead(world, start):
     daemon = start(CAPPED)
     p = greedy(world, "--bytes", "100MiB")
