@@ -261,6 +261,7 @@ def client(world):
 def attach(world):
     """Connects a client on the simulated card, so that NVML's figures count."""
     def attached(c, **fields):
+        wait_for(lambda: world.status()["gpus"][0]["measured_s_ago"] is not None, GENEROUS_S, "NVML's figures")
         card = bytes.fromhex(world.status()["gpus"][0]["uuid"].removeprefix("GPU-").replace("-", ""))
         c.connect()
         c.hello()
@@ -283,7 +284,8 @@ def test_a_new_connection_brings_no_second_cap(world, start, client, attach):
         if n % 2:
             c.send("BYE")
         c.disconnect()
-        c.allocated = c.backed = 0
+        left = {other.process.pid, *([c.process.pid] if n % 2 else [])}
+        wait_for(lambda: not left & set(world.clients()), GENEROUS_S, "the daemon to read BYE", report=world.status_text)
 
 
 @pytest.mark.parametrize("claim", ({"allocated": 100 * MIB}, {"allocated": 100 * MIB, "backed": 100 * MIB}))
