@@ -271,6 +271,15 @@ def attach(world):
     return attached
 
 
+def leave(c, bye):
+    """Ends the connection: the daemon does after BYE."""
+    if bye:
+        c.send("BYE")
+        c.expect("closed")
+    else:
+        c.disconnect()
+
+
 def test_a_new_connection_brings_no_second_cap(world, start, client, attach):
     start(CAPPED)
     c, other = client("again"), client("other")
@@ -279,11 +288,8 @@ def test_a_new_connection_brings_no_second_cap(world, start, client, attach):
         assert c.ask(36 * MIB) and not c.ask(44 * MIB)
         attach(other)
         assert other.ask(4 * MIB) and not other.ask(8 * MIB)
-        other.send("BYE")
-        other.disconnect()
-        if n % 2:
-            c.send("BYE")
-        c.disconnect()
+        leave(other, True)
+        leave(c, n % 2)
         left = {other.process.pid, *([c.process.pid] if n % 2 else [])}
         wait_for(lambda: not left & set(world.clients()), GENEROUS_S, "the daemon to read BYE", report=world.status_text)
 
@@ -387,9 +393,7 @@ def test_a_new_connection_fills_no_bucket(world, start, client, attach, bye):
             # It leaves when it is asked for its lease, and also on its own after half a second.
             if had and (not c.lease or time.time_ns() - since > 0.5e9):
                 leases.append((since, time.time_ns()))
-                if bye:
-                    c.send("BYE")
-                c.disconnect()
+                leave(c, bye)
                 connect()
 
     connect()

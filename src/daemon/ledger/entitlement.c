@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -219,10 +220,13 @@ bool entitlement_fits_unevictable(const struct client *c, unsigned gpu, uint64_t
         return !more || fits(c, gpu, add_sat(v.usage.allocated, more), why);
 }
 
-/* True if an earlier daemon may have allowed the process what this one does not. */
+/* True if an earlier daemon may have allowed the process what this one does not. The kernel counts
+ * both ages in ticks, so a process of the daemon's own tick is not older. */
 static bool is_older_than_daemon(const struct client *c)
 {
-        return peer_age_ns(c->peer.pid) > clock_now_ns() - c->server->started_ns;
+        const uint64_t age_ns = peer_age_ns(c->peer.pid);
+
+        return age_ns > peer_age_ns(getpid());
 }
 
 void entitlement_attach(struct client *c, unsigned gpu, struct sched_usage *u)
