@@ -42,3 +42,8 @@ static inline uint64_t sub_sat(uint64_t a, uint64_t b)
 {
         return a > b ? a - b : 0;
 }
+
+static inline uint64_t add_sat(uint64_t a, uint64_t b)
+{
+        return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}

@@ -421,11 +421,6 @@ static inline bool holder_comes_last(const struct sched *s, const struct holder 
         return s->now_ns < h->last_until_ns;
 }
 
-static inline uint64_t add_sat(uint64_t a, uint64_t b)
-{
-        return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 static inline uint64_t clamp_u64(uint64_t v, uint64_t low, uint64_t high)
 {
         return v < low ? low : v > high ? high : v;

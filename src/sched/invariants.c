@@ -223,6 +223,77 @@ static const char *check_order(const struct sched *s, unsigned gpu)
         return NULL;
 }
 
+/* ---- the division of the time ---- */
+
+/* The sums of divisions, less the shares that they are sums of. */
+struct rest {
+        unsigned active;
+        uint64_t parts, weights;
+        int64_t sum_ns;
+};
+
+static void add_division(struct rest *r, const struct division *d)
+{
+        r->active += d->active;
+        r->parts += d->parts;
+        r->weights += d->weights;
+        r->sum_ns += d->sum_ns;
+}
+
+/* Returns what of the division's time is promised, in thousandths. */
+static uint64_t promised(const struct division *d)
+{
+        uint64_t minima = 0;
+
+        for (const struct share *m = d->with_minimum; m; m = m->next)
+                minima += m->minimum;
+        return minima;
+}
+
+/* True if m counts for its minimum. Its parts are rounded down. */
+static bool keeps_minimum(const struct division *d, const struct share *m)
+{
+        return promised(d) >= 1000 || (m->parts + 1) * 1000 >= m->minimum * d->parts;
+}
+
+static const char *take_share(struct rest *r, const struct division *d, const struct share *m)
+{
+        if (!m->active)
+                return NULL;
+        r->active--;
+        r->parts -= m->parts;
+        r->weights -= weight_of(m);
+        r->sum_ns -= m->service_ns;
+        return m->minimum && !keeps_minimum(d, m)
+                       ? "invariant 5: a minimum is not kept beside the others' weights"
+                       : NULL;
+}
+
+static const char *check_divisions(const struct sched *s, unsigned gpu)
+{
+        struct rest r = {0};
+        const char *broken = NULL;
+
+        add_division(&r, &s->branch->on[gpu].below);
+        for (unsigned i = 1; i < BRANCHES(s) && !broken; i++) {
+                const struct branch *b = &s->branch[i];
+
+                if (!b->parent)
+                        continue;
+                add_division(&r, &b->on[gpu].below);
+                broken = take_share(&r, &b->parent->on[gpu].below, &b->on[gpu].share);
+        }
+        for (unsigned i = 0; i < s->config.clients_max && !broken; i++) {
+                const struct holder *h = &s->holder[i];
+
+                if (h->first)
+                        broken = take_share(&r, &h->above->on[gpu].below, &h->on[gpu].share);
+        }
+        if (!broken && (r.active || r.parts || r.weights || r.sum_ns))
+                return "invariant 5: the sums of the divisions are not the sums of their shares";
+        return broken;
+}
+
 const char *sched_check(const struct sched *s, uint64_t now_ns)
 {
         const char *broken;
@@ -237,6 +308,8 @@ const char *sched_check(const struct sched *s, uint64_t now_ns)
                         broken = check_progress(s, gpu);
                 if (!broken && !restarting)
                         broken = check_order(s, gpu);
+                if (!broken)
+                        broken = check_divisions(s, gpu);
                 if (broken)
                         return broken;
         }

@@ -54,8 +54,9 @@ uint64_t gpu_visible(const struct sched *s, const struct gpu *g)
 
 bool account_resident(const struct client *c, const struct account *a)
 {
-        return !a->evicting && !a->unsure &&
-               (PLANTED(GRANT_TOO_EARLY) || a->usage.backed >= account_need(c, a));
+        /* A lost client needs nothing, and what it has not answered must not stop its group. */
+        return c->lost || (!a->evicting && !a->unsure &&
+                           (PLANTED(GRANT_TOO_EARLY) || a->usage.backed >= account_need(c, a)));
 }
 
 uint64_t account_missing(const struct client *c, const struct account *a)

@@ -44,7 +44,8 @@ void limits_use(struct sched *s, unsigned gpu)
         for (unsigned i = 0; i < g->n_payers && s->now_ns > g->billed_ns; i++) {
                 const struct client *c = g->payers[i];
 
-                if (c->accounts[gpu]->weight && !c->idle)
+                /* Memory of a held holder may come back while it waits: that is no use. */
+                if (c->accounts[gpu]->weight && !c->idle && (c->lease || !c->holder->held))
                         use(s, c, gpu);
         }
 }

@@ -360,6 +360,7 @@ struct sched_account_view {
         uint64_t commit, limit, charge, need;
         uint64_t unevictable; /* unevictable bytes without the exported ones */
         uint64_t exported;    /* the part of the allocated bytes that is exported */
+        bool spare;           /* the client holds or requests spare unevictable bytes */
         uint64_t commit_held; /* the highest commit that the client has not given back yet */
         uint64_t paid_ns;     /* the card's time that it was billed for, hand-offs included */
         /* Commit, unevictable and exported bytes if all pending requests were granted. */

@@ -63,8 +63,9 @@ def decode(packet):
     return message
 
 
-def uuid(number):
-    return bytes([0xF0 + number] * 16)
+def uuid(card):
+    """Returns the UUID of a card that only clients know, by its number. A UUID stays what it is."""
+    return card if isinstance(card, bytes) else bytes([0xF0 + card] * 16)
 
 
 class Client:

@@ -126,7 +126,7 @@ void check_stalls(struct world *w, int highest, uint64_t passed_ns)
                         enough = MAX(enough, MIN(sub_sat(g->allocated, g->backed), extent(w)));
                 }
                 if (!p->alive || p->lie || p->hostile || !p->wants_run || runs(p) ||
-                    p->priority < highest || w->grants_seen != w->counts.grants ||
+                    p->priority < highest || is_held(w, p) || w->grants_seen != w->counts.grants ||
                     moved - p->moved_seen >= enough || is_excused(w, p)) {
                         p->stalled_ns = 0;
                         p->moved_seen = moved;

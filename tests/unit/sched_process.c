@@ -24,15 +24,16 @@ void connect_process(struct world *w, struct process *p)
 {
         bool open = is_open(p);
         sched_client id = 0;
-        const unsigned who = number(w, p) / MAX(w->o.group, 1U);
-        const struct sched_origin origin = {.uid = 1000 + who % 3,
-                                            .container = w->o.containers ? who / 3 % 3 : 0};
+        struct sched_actions out = {0};
 
-        if (sched_client_add(w->s, origin, p->priority, w->now_ns, &id) < 0)
+        if (sched_client_add(w->s, portions_origin(w, p), p->priority, w->now_ns, &id) < 0)
                 fail(w, "no room for a client", number(w, p));
+        else if (w->o.shares && sched_client_share(w->s, id, &p->share, w->now_ns, &out) < 0)
+                fail(w, "a process may not have a share", number(w, p));
         else if (p->id && sched_client_returned(w->s, id, p->id) < 0)
                 fail(w, "a process may not return", number(w, p));
         join(w, p, id);
+        perform(w, &out);
         p->id = id;
         p->connected = p->attached = true;
         p->reconnect_ns = NEVER;
@@ -134,6 +135,7 @@ void start_process(struct world *w, struct process *p)
                 .size = below(w, w->o.total_bytes * 9 / 10),
         };
         liar_draw(w, p);
+        portions_ask(w, p);
         p->gpu[below(w, w->o.gpus)].used = true;
         if (chance(w, 600))
                 p->gpu[below(w, w->o.gpus)].used = true;

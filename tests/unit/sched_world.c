@@ -331,6 +331,8 @@ static void fate(struct world *w)
                 change_foreign(w);
         if (w->o.modes && chance(w, 300))
                 change_mode(w);
+        if (w->o.shares && chance(w, 50))
+                portions_reload(w);
         if (p->alive && chance(w, 50))
                 end_process(w, p);
         if (!w->o.accidents || !p->alive)
@@ -446,7 +448,7 @@ static void check_waits(struct world *w, uint64_t passed_ns)
         if (!calm(w))
                 passed_ns = 0;
         for (unsigned i = 0; i < w->o.clients; i++)
-                if (w->p[i].alive && w->p[i].wants_run)
+                if (w->p[i].alive && w->p[i].wants_run && !is_held(w, &w->p[i]))
                         highest = MAX(highest, w->p[i].priority);
         for (unsigned i = 0; i < w->o.clients; i++) {
                 struct process *p = &w->p[i];
@@ -455,7 +457,7 @@ static void check_waits(struct world *w, uint64_t passed_ns)
                 for (unsigned g = 0; g < w->o.gpus; g++)
                         waits |= p->gpu[g].commit_asked || p->gpu[g].unevictable_asked ||
                                  p->gpu[g].export_asked;
-                if (!p->alive || !waits || p->priority < highest ||
+                if (!p->alive || !waits || p->priority < highest || is_held(w, p) ||
                     (w->o.liars && is_excused(w, p))) {
                         p->waited_ns = 0;
                         continue;
@@ -684,6 +686,7 @@ const char *world_step(struct world *w)
         check_cards(w);
         check_leases(w);
         check_waits(w, w->now_ns - before);
+        check_maxima(w, w->now_ns - before);
         return w->broken;
 }
 
@@ -712,6 +715,7 @@ void world_options_random(uint64_t seed, struct world_options *ret)
                 ret->accidents = ret->priorities = ret->foreigners = ret->modes = ret->hostile =
                         ret->slow_bus = false;
         }
+        ret->shares = seed >= WORLD_SHARES_FROM;
         ret->containers = seed % 4 == 1;
         if (seed % 4 == 2)
                 ret->group = 2 + (unsigned)(seed / 4 % 2);
@@ -737,6 +741,7 @@ struct world *world_new(const struct world_options *o)
         w->traced = getenv("SCHED_TRACE") != NULL;
         w->now_ns = w->fate_ns = NSEC_PER_SEC;
         w->daemon_random = mix(o->seed, 1000);
+        portions_draw(w);
         new_daemon(w, false);
         for (unsigned i = 0; i < o->clients; i++) {
                 struct process *p = &w->p[i];

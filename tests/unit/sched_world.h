@@ -22,6 +22,7 @@ struct world_options {
         bool accidents;  /* deaths, stops, lost connections, failed drains, daemon restarts */
         bool foreigners; /* foreign processes use the card */
         bool priorities;
+        bool shares;      /* classes and processes have weights, minima and maxima */
         bool modes;       /* the mode changes now and then */
         bool slow_bus;    /* moving half a card takes longer than the grace period */
         bool slow_socket; /* every second message is late */
@@ -35,7 +36,7 @@ struct world;
 struct world_counts {
         uint64_t steps, grants, revokes, restores, refusals, deaths, restarts, overdue, shorts,
                 returns, drain_failures, unevictable_growth, spares, exports, stale, given_back,
-                ends, pauses, stood, modes[3];
+                ends, pauses, stood, held, reloads, modes[3];
         uint64_t longest_wait_ns;  /* longest wait without an excuse */
         uint64_t longest_stall_ns; /* longest time in which somebody waited and nothing moved */
         struct sched_transitions transitions;
@@ -49,7 +50,8 @@ struct world_choice {
         unsigned process;
 };
 
-/* Draws options that depend on the seed alone. */
+/* Draws options that depend on the seed alone. From this seed on the worlds have shares. */
+#define WORLD_SHARES_FROM 1000000
 void world_options_random(uint64_t seed, struct world_options *ret);
 struct world *world_new(const struct world_options *o);
 void world_free(struct world *w);

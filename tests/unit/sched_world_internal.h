@@ -72,6 +72,13 @@ enum lie {
         LIES
 };
 
+/* What a maximum has let pass: the time in use beyond the maximum's part of the time, never less
+ * than 0. */
+struct meter {
+        bool busy; /* since the last event, one of its processes had a lease and work */
+        uint64_t above_ns;
+};
+
 struct process {
         enum lie lie;
         bool deaf; /* LIE_SILENT, from its first lease on */
@@ -95,6 +102,10 @@ struct process {
         uint64_t size; /* bytes that the process intends to allocate */
 
         uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
+        struct sched_share share; /* what it asks for itself */
+        struct meter meter[WORLD_GPUS_MAX];
+        uint64_t held_ns; /* how long it has been held while nobody uses up its time */
+
         uint64_t waited_ns;
         bool stalls;
         uint64_t stalled_ns, moved_seen;
@@ -102,8 +113,17 @@ struct process {
         uint64_t random;
 };
 
+#define WORLD_USERS 3
+
+/* A class, or a user without one. */
+struct portion {
+        struct sched_share share;
+        struct meter meter[WORLD_GPUS_MAX];
+};
+
 struct world {
         struct world_options o;
+        struct portion portions[WORLD_USERS];
         uint64_t random; /* random state of the chooser that acts now */
         uint64_t daemon_random, now_ns;
         struct sched *s;
@@ -165,6 +185,20 @@ uint64_t liar_move_ns(const struct process *p, uint64_t ns);
 bool liar_ignores(struct process *p);
 bool is_excused(const struct world *w, const struct process *p);
 void check_stalls(struct world *w, int highest, uint64_t passed_ns);
+
+/* ---- sched_portions.c ---- */
+/* Draws what each class, and each user without one, gets. */
+void portions_draw(struct world *w);
+/* Draws what a process asks for itself. */
+void portions_ask(struct world *w, struct process *p);
+/* Returns the class, user and container of a process. */
+struct sched_origin portions_origin(const struct world *w, const struct process *p);
+/* The owner changes what they get, and the daemon reads it. */
+void portions_reload(struct world *w);
+/* True if a maximum leaves the process no time now. */
+bool is_held(const struct world *w, const struct process *p);
+/* Checks after each event that no maximum is passed, and that nobody is held for too long. */
+void check_maxima(struct world *w, uint64_t passed_ns);
 
 /* ---- sched_process.c ---- */
 void connect_process(struct world *w, struct process *p);

@@ -68,15 +68,15 @@ static void what_a_class_does_not_say_is_as_for_everybody(void **state)
         const struct class_settings *s;
         struct config c;
 
-        assert_int_equal(
-                read_text(&c,
-                          "[default]\nmaximum = 40%\npriority = -3\n"
-                          "[class a]\nuser = 1\n"
-                          "[class b]\nminimum = 2.5%\nmaximum = 30%\nweight = 0.25\n"
-                          "memory_cap = 1GiB\npriority = 4\nquantum = auto\n"
-                          "idle_release = 2s\ngrace = 1s\nkill_overdue = no\ngroup = yes\nmode = exclusive\n",
-                          false),
-                0);
+        assert_int_equal(read_text(&c,
+                                   "[default]\nmaximum = 40%\npriority = -3\n"
+                                   "[class a]\nuser = 1\n"
+                                   "[class b]\nminimum = 2.5%\nmaximum = 30%\nweight = 0.25\n"
+                                   "memory_cap = 1GiB\npriority = 4\nquantum = auto\n"
+                                   "idle_release = 2s\ngrace = 1s\nkill_overdue = no\ngroup = "
+                                   "yes\nmode = exclusive\n",
+                                   false),
+                         0);
         assert_int_equal(c.classes.unmatched.maximum_permille, 400);
         assert_int_equal(c.classes.unmatched.priority, -3);
         assert_int_equal(c.classes.unmatched.priority_max, 0);

@@ -359,6 +359,24 @@ static void a_lost_one_takes_no_room_from_its_successor(void **state)
         assert_int_equal(successor->refused, 0);
 }
 
+static void a_lost_one_that_owes_an_answer_does_not_stop_the_others(void **state)
+{
+        BENCH;
+        struct tenant *x, *y, *other;
+
+        two_that_run(b, &x, 300 * MIB, &y, 300 * MIB);
+        other = waiter(b, 500 * MIB);
+        await_revoke(b, x);
+        drained(b, x);
+        drained(b, y);
+        assert_true(x->limit[0] < 300 * MIB);
+        lost(b, x); /* before it has acknowledged the lower limit */
+        gone(b, other);
+        want_run(b, y, 300 * MIB);
+        restore(b, y);
+        assert_int_not_equal(y->lease, 0);
+}
+
 static void the_lowest_priority_counts(void **state)
 {
         BENCH;
@@ -412,6 +430,7 @@ int main(void)
                 cmocka_unit_test(leases_given_back_in_turn_do_not_keep_the_card),
                 cmocka_unit_test(one_that_restores_during_a_turn_is_no_gap),
                 cmocka_unit_test(a_lost_one_takes_no_room_from_its_successor),
+                cmocka_unit_test(a_lost_one_that_owes_an_answer_does_not_stop_the_others),
                 cmocka_unit_test(the_lowest_priority_counts),
                 cmocka_unit_test(only_clients_of_one_user_and_container_run_together),
         };

@@ -1,7 +1,7 @@
 /* test_sched_random.c: random worlds, with every invariant checked after every event. Owns the
  * choice of seeds and the report of a failure: the seed and the shortest sequence with the same
- * fault. SCHED_SEED=N runs one seed, SCHED_WORLDS and SCHED_STEPS run longer, SCHED_RARE=N fails
- * where a legal transition was seen less often. */
+ * fault. SCHED_SEED=N runs one seed, SCHED_WORLDS, SCHED_SHARES and SCHED_STEPS run longer,
+ * SCHED_RARE=N fails where a legal transition was seen less often. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -10,6 +10,7 @@
 #include "sched_world.h"
 
 #define WORLDS 1500
+#define SHARES 500 /* as many more worlds have shares */
 #define STEPS  2000
 
 /* Legal changes of a client's state; NONE is the state before it joins and after it leaves.
@@ -86,6 +87,8 @@ static void add_counts(struct world_counts *sum, const struct world_counts *c)
         ADD(ends);
         ADD(pauses);
         ADD(stood);
+        ADD(held);
+        ADD(reloads);
         for (unsigned i = 0; i < 3; i++)
                 ADD(modes[i]);
         for (unsigned i = 0; i <= NONE; i++)
@@ -224,10 +227,31 @@ static void every_invariant_holds_after_every_event(void **state)
         check_transitions(&sum.transitions, number_from("SCHED_RARE", 1));
 }
 
+static void every_invariant_holds_with_weights_minima_and_maxima(void **state)
+{
+        const unsigned worlds = number_from("SCHED_SHARES", SHARES);
+        const unsigned steps = number_from("SCHED_STEPS", STEPS);
+        struct world_counts sum = {0};
+
+        (void)state;
+        if (getenv("SCHED_SEED"))
+                return;
+        for (uint64_t i = 0; i < worlds; i++)
+                run_world(WORLD_SHARES_FROM + i, steps, &sum);
+        print_counts(&sum);
+        print_message("  %12llu held\n  %12llu reloads\n", (unsigned long long)sum.held,
+                      (unsigned long long)sum.reloads);
+        if (worlds) {
+                assert_true(sum.held > 0);
+                assert_true(sum.reloads > 0);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_invariant_holds_after_every_event),
+                cmocka_unit_test(every_invariant_holds_with_weights_minima_and_maxima),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

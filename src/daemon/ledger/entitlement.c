@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/ledger/event.h"
+#include "daemon/ledger/measure.h"
 #include "daemon/state/client.h"
 
 /* All programs of a class that run together are one user's, for the scheduler. */
@@ -163,6 +165,16 @@ static bool same_cap(const struct client *a, const struct client *b)
         return a->class == b->class && (a->class || peer_same_user(&a->peer, &b->peer));
 }
 
+/* Returns what counts toward a cap beside the commit: unevictable bytes, without the context that
+ * every program has. spare: some of them are for a second context, which only sublet needs. */
+static uint64_t beside_commit(const struct client *c, unsigned gpu, uint64_t unevictable,
+                              bool spare)
+{
+        const uint64_t context = gpus_context_bytes(c->server->gpus.list[gpu].driver_bytes);
+
+        return sub_sat(unevictable, spare ? 2 * context : context);
+}
+
 static uint64_t held_by_others(const struct client *c, unsigned gpu)
 {
         uint64_t sum = 0;
@@ -171,12 +183,14 @@ static uint64_t held_by_others(const struct client *c, unsigned gpu)
                 struct sched_account_view v;
 
                 if (o != c && same_cap(o, c) && client_asked(o, gpu, &v))
-                        sum += v.commit_asked;
+                        sum += add_sat(v.commit_asked,
+                                       beside_commit(o, gpu, v.unevictable_asked, v.spare));
         }
         return sum;
 }
 
-bool entitlement_fits(const struct client *c, unsigned gpu, uint64_t bytes, char why[static 160])
+/* True if c may have so many bytes of the GPU in all. */
+static bool fits(const struct client *c, unsigned gpu, uint64_t bytes, char why[static 160])
 {
         const uint64_t own = c->claim.memory_cap, cap = settings_of(c)->memory_cap;
         const uint64_t others = cap ? held_by_others(c, gpu) : 0;
@@ -192,6 +206,53 @@ bool entitlement_fits(const struct client *c, unsigned gpu, uint64_t bytes, char
                        "leaves it %llu MiB",
                        (unsigned long long)(bytes / MIB), whose, (unsigned long long)(most / MIB));
         return false;
+}
+
+bool entitlement_fits(const struct client *c, unsigned gpu, uint64_t commit, char why[static 160])
+{
+        struct sched_account_view v = {0};
+
+        (void)client_asked(c, gpu, &v);
+        return fits(c, gpu, add_sat(commit, beside_commit(c, gpu, v.unevictable, v.spare)), why);
+}
+
+/* The library does not use more of its commit than its unevictable bytes leave of the cap. So what
+ * it has allocated counts here, not its commit. */
+bool entitlement_fits_unevictable(const struct client *c, unsigned gpu, uint64_t unevictable,
+                                  bool spare, char why[static 160])
+{
+        const uint64_t more = beside_commit(c, gpu, unevictable, spare);
+        struct sched_account_view v = {0};
+
+        (void)client_asked(c, gpu, &v);
+        return !more || fits(c, gpu, add_sat(v.usage.allocated, more), why);
+}
+
+/* True if an earlier daemon may have allowed the process what this one does not. The kernel counts
+ * both ages in ticks, so a process of the daemon's own tick is not older. */
+static bool is_older_than_daemon(const struct client *c)
+{
+        const uint64_t age_ns = peer_age_ns(c->peer.pid);
+
+        return age_ns > peer_age_ns(getpid());
+}
+
+void entitlement_attach(struct client *c, unsigned gpu, struct sched_usage *u)
+{
+        const uint64_t cap = entitlement_cap(c);
+        uint64_t most;
+
+        if (cap == UINT64_MAX || is_older_than_daemon(c))
+                return;
+        u->backed = MIN(u->backed, measure_most(c->server, c, gpu));
+        most = MAX(sub_sat(cap, held_by_others(c, gpu)), u->backed);
+        for (const struct client *f = c->former; f; f = f->former) {
+                struct sched_account_view v;
+
+                if (client_asked(f, gpu, &v))
+                        most = MAX(most, v.commit_held);
+        }
+        u->allocated = MIN(u->allocated, most);
 }
 
 void entitlement_tell_cap(struct client *c, const char *why)

@@ -159,12 +159,22 @@ static void refuse_gpu(struct client *c, const struct wire_message *m, int error
                                         : "no GPU has this much memory");
 }
 
+/* True if a cap allows the unevictable bytes. If not, the program's user is told why. */
+static bool cap_allows(struct client *c, unsigned gpu, uint64_t unevictable, bool spare)
+{
+        char why[160];
+
+        if (entitlement_fits_unevictable(c, gpu, unevictable, spare, why))
+                return true;
+        entitlement_tell_cap(c, why);
+        return false;
+}
+
 /* code: of unevictable bytes, or of exported bytes, which count for the same share of a user. */
 static void refuse_share(struct client *c, const struct wire_message *m, enum wire_refusal code)
 {
-        event_refuse(
-                c, m->header.gpu, code, m->header.sequence,
-                "this user's programs hold as much memory that cannot be moved as one user may");
+        event_refuse(c, m->header.gpu, code, m->header.sequence,
+                     "this user's programs hold as much memory that cannot be moved as they may");
 }
 
 static int on_attach(struct client *c, const struct wire_message *m)
@@ -202,10 +212,12 @@ static int on_attach(struct client *c, const struct wire_message *m)
                         return r;
         }
         allowance_claim(c, gpu, &a.usage);
+        entitlement_attach(c, gpu, &a.usage);
         if (a.usage.backed < in->backed || a.usage.unevictable < in->unevictable)
                 log_info("client %d (%s) says that it holds more than it can", (int)c->peer.pid,
                          c->name);
-        unevictable_refused = a.unevictable_requested > allowance_unevictable(c, gpu);
+        unevictable_refused = a.unevictable_requested > allowance_unevictable(c, gpu) ||
+                              !cap_allows(c, gpu, a.unevictable_requested, false);
         if (unevictable_refused)
                 a.unevictable_requested = 0;
         r = sched_client_attach(s->sched, c->id, gpu, &a, clock_now_ns(), &s->actions);
@@ -319,7 +331,9 @@ static int on_request(struct client *c, const struct wire_message *m)
                         "out of memory: this user's programs were promised as much host memory as "
                         "one user may be");
         }
-        if (w.unevictable > v.unevictable && w.unevictable > allowance_unevictable(c, gpu)) {
+        if (w.unevictable > v.unevictable &&
+            (w.unevictable > allowance_unevictable(c, gpu) ||
+             !cap_allows(c, gpu, w.unevictable, w.spare || w.spare_requested))) {
                 w.unevictable = 0;
                 refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
         }

@@ -1,5 +1,5 @@
 /* managed.c: owns the treatment of managed memory. Must never fail an allocation that the driver
- * has granted: memory that cannot be counted is left to the driver. */
+ * has granted, unless a memory cap stands: memory that cannot be counted is left to the driver. */
 #include "preload/hooks/managed.h"
 
 #include <errno.h>
@@ -95,8 +95,9 @@ void managed_freed(CUdeviceptr address)
 }
 
 /* Count managed memory like memory of ours, if the daemon can promise the room. Otherwise the
- * driver handles it as without sublet, and the daemon measures the part that is on the GPU. */
-static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext owner)
+ * driver handles it as without sublet, and the daemon measures the part that is on the GPU. False:
+ * it passes the program's cap. */
+static bool adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext owner)
 {
         uint64_t cost;
         int r;
@@ -116,10 +117,13 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
                 gate_shut(GATE_UNBACKED);
                 request_report(g);
                 g->commit_used_ns = clock_now_ns();
-        } else {
+        } else if (!g->cap) {
                 leave(g, address, bytes);
+        } else {
+                room_tell_cap(g, bytes);
         }
         lock_release(&core_lock);
+        return r == 0 || !g->cap;
 }
 
 CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
@@ -130,14 +134,36 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 
         (void)core_setup();
         r = HOOKS_RETRY(real.cuMemAllocManaged(dptr, bytesize, flags));
-        /* Small allocations are not worth an account; the daemon measures them on the GPU. */
-        if (r != CUDA_SUCCESS || bytesize <= HEAP_SMALL_MAX)
+        g = r == CUDA_SUCCESS ? core_current_gpu() : NULL;
+        /* Small allocations are not worth an account without a cap; the daemon measures them on the
+         * GPU. */
+        if (!g || !g->attached || (bytesize <= HEAP_SMALL_MAX && !g->cap))
                 return r;
-        g = core_current_gpu();
-        if (g && g->attached && can_send_home((CUdevice)g->index) &&
-            real.cuCtxGetCurrent(&owner) == CUDA_SUCCESS)
-                adopt(g, *dptr, bytesize, owner);
-        return r;
+        if (!can_send_home((CUdevice)g->index) || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS ||
+            adopt(g, *dptr, bytesize, owner))
+                return r;
+        (void)real.cuMemFree_v2(*dptr);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* True if a cap counts managed memory at these addresses. */
+static bool is_capped(CUdeviceptr address, uint64_t bytes)
+{
+        bool found = false;
+
+        lock_acquire(&core_lock);
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                found |= core.gpus[i].cap && heap_adopted(&core.gpus[i].heap, address, bytes);
+        lock_release(&core_lock);
+        return found;
+}
+
+/* True if the driver must not hear of the advice. It is a mere hint, and with it the memory would
+ * have to be left to the driver, where no cap counts it. */
+static bool is_withheld(CUdeviceptr address, uint64_t bytes, CUmem_advise advice)
+{
+        return advice == CU_MEM_ADVISE_SET_READ_MOSTLY && !core_passive() &&
+               is_capped(address, bytes);
 }
 
 /* Memory that is read mostly is left to the driver, because moving it frees nothing: a prefetch
@@ -159,6 +185,8 @@ static CUresult advised(CUresult r, CUdeviceptr address, uint64_t bytes, CUmem_a
 CUresult hook_cuMemAdvise(CUdeviceptr ptr, size_t count, CUmem_advise advice, CUdevice device)
 {
         (void)core_setup();
+        if (is_withheld(ptr, count, advice))
+                return CUDA_SUCCESS;
         return advised(real.cuMemAdvise(ptr, count, advice, device), ptr, count, advice);
 }
 
@@ -166,5 +194,7 @@ CUresult hook_cuMemAdvise_v2(CUdeviceptr ptr, size_t count, CUmem_advise advice,
                              CUmemLocation location)
 {
         (void)core_setup();
+        if (is_withheld(ptr, count, advice))
+                return CUDA_SUCCESS;
         return advised(real.cuMemAdvise_v2(ptr, count, advice, location), ptr, count, advice);
 }

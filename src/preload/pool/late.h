@@ -16,7 +16,8 @@ struct heap_place;
 CUresult late_free(struct gpu *g, const struct heap_place *p) UNLOCKS(core_lock);
 /* True if the program has already freed the allocation. */
 bool late_is(const struct heap_place *p);
-/* Release what can be released now, so that a question about freed memory gets the driver's answer. */
+/* Release what can be released now, so that a question about freed memory gets the driver's answer.
+ */
 void late_settle(void) UNLOCKS(core_lock);
 /* Release freed memory that no work uses any more, unless a capture is in progress. Returns in how
  * many ns to call again; UINT64_MAX: when the agent is woken next. For the agent. */

@@ -37,8 +37,8 @@ static bool find_room(struct gpu *g, uint64_t more) UNLOCKS(core_lock)
                 return true;
         if (pool_reclaim(g, more))
                 return true;
-        if (!heap_adopted(&g->heap, 0, UINT64_MAX))
-                return false;
+        if (g->cap || !heap_adopted(&g->heap, 0, UINT64_MAX))
+                return false; /* memory left to the driver makes no room in a cap */
         lock_release(&core_lock);
         home_find_out(g);
         lock_acquire(&core_lock);
@@ -50,7 +50,7 @@ static bool find_room(struct gpu *g, uint64_t more) UNLOCKS(core_lock)
 }
 
 /* On a card of this size the driver would say no more. But the card is larger, so say why once. */
-static void tell_cap(const struct gpu *g, uint64_t more) REQUIRES(core_lock)
+void room_tell_cap(const struct gpu *g, uint64_t more)
 {
         static bool told;
 
@@ -61,14 +61,14 @@ static void tell_cap(const struct gpu *g, uint64_t more) REQUIRES(core_lock)
         log_warning("out of memory: this program may use %llu MiB of GPU %u (memory cap), and asks "
                     "for %llu MiB beside %llu MiB",
                     (unsigned long long)(g->cap / MIB), g->index, (unsigned long long)(more / MIB),
-                    (unsigned long long)(g->heap.allocated / MIB));
+                    (unsigned long long)((g->heap.allocated + core_own_unevictable(g)) / MIB));
 }
 
 bool room_grow(struct gpu *g, uint64_t more)
 {
         if (find_room(g, more))
                 return true;
-        tell_cap(g, more);
+        room_tell_cap(g, more);
         return false;
 }
 
