@@ -108,10 +108,11 @@ struct account {
         uint64_t commit_held; /* the highest commit that the client has not given back yet */
         struct sched_usage usage;
         uint64_t need;
-        uint64_t due_ns;   /* when the client is overdue without progress; 0: it owes nothing */
-        uint64_t weight;   /* fair.c: share of the card's bill; 0: the client pays nothing */
-        uint64_t paid_ns;  /* fair.c: what it was billed for the card in all */
-        uint64_t exported; /* allocated bytes that count as unevictable, within the limit */
+        uint64_t due_ns; /* when the client is overdue without progress; 0: it owes nothing */
+        uint64_t former_due_ns; /* the same on an earlier connection, for what it owes until then */
+        uint64_t weight;        /* fair.c: share of the card's bill; 0: the client pays nothing */
+        uint64_t paid_ns;       /* fair.c: what it was billed for the card in all */
+        uint64_t exported;      /* allocated bytes that count as unevictable, within the limit */
         uint64_t unevictable_allowed, unevictable_measured;
 
         uint64_t mark;        /* high-water mark of the allocated bytes */

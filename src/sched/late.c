@@ -139,8 +139,11 @@ void late_set_deadlines(struct sched *s, struct client *c)
 
                 if (!outstanding(c, a, &s->gpu[gpu]))
                         continue;
-                if (!a->due_ns)
+                if (!a->due_ns) {
                         a->due_ns = s->now_ns + holder_grace(s, h);
+                        if (a->former_due_ns > s->now_ns)
+                                a->due_ns = MIN(a->due_ns, a->former_due_ns);
+                }
                 if (s->now_ns < a->due_ns)
                         wake_at(s, a->due_ns);
         }

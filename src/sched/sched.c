@@ -357,15 +357,31 @@ static void forget(struct sched *s, struct client *c)
         s->free = MIN(s->free, (unsigned)(c - s->client));
 }
 
-/* Makes earlier records of a returning process give up their charge on this GPU. */
-static void take_over(struct sched *s, struct client *c, unsigned gpu)
+/* What the earlier records of a returning process owe. */
+struct debts {
+        bool had_lease;
+        uint64_t revoke_due_ns, due_ns; /* 0: none */
+};
+
+static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
+{
+        return !a_ns ? b_ns : !b_ns ? a_ns : MIN(a_ns, b_ns);
+}
+
+/* Makes earlier records of a returning process give up their charge on this GPU. A new connection
+ * renews no grace. */
+static void take_over(struct sched *s, struct client *c, unsigned gpu, struct debts *d)
 {
         sched_client *link = &c->previous;
         struct client *p;
 
         while (*link && (p = find(s, *link))) {
-                if (p->accounts[gpu]->attached)
+                if (p->lease)
+                        d->revoke_due_ns = earlier(d->revoke_due_ns, p->revoke_due_ns);
+                if (p->accounts[gpu]->attached) {
+                        d->due_ns = earlier(d->due_ns, p->accounts[gpu]->due_ns);
                         drop_account(s, p, gpu);
+                }
                 if (p->gpus) {
                         link = &p->previous;
                 } else {
@@ -389,17 +405,19 @@ static bool evicts(const struct client *c)
 /* A client that returns running has its gate open already; the grant only numbers its lease. If it
  * had one before its connection was lost, its turn continues. Otherwise its turn is over at once,
  * or a client could jump the queue, or get a new turn, by connecting anew. */
-static void come_back_running(struct sched *s, struct client *c, bool had_lease)
+static void come_back_running(struct sched *s, struct client *c, const struct debts *d)
 {
         struct holder *h = c->holder;
         const uint64_t granted_ns = h->granted_ns, turn_end_ns = h->turn_end_ns;
 
         if (!h->lease) {
                 holder_begin(s, h);
-                h->granted_ns = had_lease ? granted_ns : s->now_ns;
-                h->turn_end_ns = had_lease ? turn_end_ns : s->now_ns;
+                h->granted_ns = d->had_lease ? granted_ns : s->now_ns;
+                h->turn_end_ns = d->had_lease ? turn_end_ns : s->now_ns;
         }
         holder_grant(s, c);
+        c->revoke_due_ns = d->revoke_due_ns;
+        h->revoke_due_ns = earlier(h->revoke_due_ns, d->revoke_due_ns);
 }
 
 /* True if a lost client of h has had a lease. */
@@ -418,8 +436,8 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                         const struct sched_attach *at, uint64_t now_ns, struct sched_actions *out)
 {
         struct client *c = find(s, id);
+        struct debts d = {0};
         struct account *a;
-        bool had_lease;
 
         touch_begin(s, now_ns, gpus_of(c) | one_gpu(gpu));
         if (!c || c->lost)
@@ -428,10 +446,11 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                 return -EINVAL;
         if (c->accounts[gpu]->attached)
                 return -EEXIST;
-        had_lease = lost_a_lease(c->holder);
-        take_over(s, c, gpu);
+        d.had_lease = lost_a_lease(c->holder);
+        take_over(s, c, gpu, &d);
         ledger_attach(s, c, gpu, &at->usage);
         a = c->accounts[gpu];
+        a->former_due_ns = d.due_ns;
         c->detached |= at->detached;
         a->limit_dirty = true;
         a->spare = at->spare;
@@ -441,7 +460,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                 a->silent = a->usage.allocated == 0;
         }
         if (at->running && !c->lease && !evicts(c)) {
-                come_back_running(s, c, had_lease);
+                come_back_running(s, c, &d);
                 c->idle = at->idle;
                 holder_update(s, c->holder);
         } else if (at->run || (at->running && !c->lease)) {

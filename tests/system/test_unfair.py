@@ -8,7 +8,7 @@ import time
 import pytest
 
 from test_daemon import nvml_uuid
-from wireclient import GIB, MIB, Client, obey_until
+from wireclient import GIB, MIB, RUN, RUNNING, Client, obey_until
 from world import GENEROUS_S, NO_PID_NAMESPACES, PATIENCE, children, wait_for
 
 PATIENCE_S, GRACE_S = 0.5, 1
@@ -72,6 +72,31 @@ class Refuser(Client):
             self.send("DRAIN_FAILED", lease=message["lease"], reason=NO_PROGRESS)
         else:
             super().react(message)
+
+
+class Returner(Client):
+    """Keeps its memory, and its lease too unless it drains. Connects again now and then, and says each time that it
+    has the memory, and computes."""
+
+    PAUSE_S = 0.4
+    next_s, drains = 0.0, False
+
+    def react(self, message):
+        if not self.revokes:
+            super().react(message)
+        elif message["type"] == "REVOKE" and self.drains:
+            self.lease = 0
+            self.send("DRAINED", lease=message["lease"])
+
+    def obey(self, timeout=0.0):
+        any_message = super().obey(timeout)
+        if self.revokes and time.monotonic() >= self.next_s:
+            self.next_s = time.monotonic() + self.PAUSE_S
+            self.disconnect()
+            self.connect().hello()
+            self.send("ATTACH", 0, total_bytes=GIB, uuid=self.uuid, allocated=self.allocated, backed=self.backed,
+                      flags=0 if self.drains else RUN | RUNNING)
+        return any_message
 
 
 class Resident(Client):
@@ -240,6 +265,18 @@ def test_a_client_that_refuses_every_drain_is_killed_if_the_daemon_is_told_to(ca
     gpu.until(lambda: waiter.lease, 0)
     assert waiter.process.poll() is None
     assert f"process {refuser.process.pid} (refuser) does not give way" in gpu.world.daemon.err()
+
+
+@pytest.mark.parametrize("drains", [False, True], ids=["keeps its lease", "keeps its memory"])
+def test_a_client_that_connects_again_and_again_does_not_escape_its_grace(card, drains):
+    gpu = card(kill_overdue="yes")
+    returner = gpu.join("returner", 600, Returner, uuid=gpu.uuid, drains=drains)
+    waiter = gpu.join("waiter", 600, waits=True)
+    gpu.until(lambda: returner.process.poll() is not None, PATIENCE_S + GRACE_S)
+    assert returner.process.returncode == -signal.SIGKILL
+    gpu.clients.remove(returner)
+    returner.end()
+    gpu.until(lambda: waiter.lease, 0)
 
 
 # ---- memory that stays, and hardly computes ----
