@@ -29,11 +29,14 @@ static bool asked(const struct sched *s, const struct client *c)
 /* Once nobody has waited for a while, the next REVOKE is a first one again. */
 static void forget_old_revoke(const struct sched *s, struct client *c)
 {
-        const struct gpu *g = &s->gpu[c->holder->revoke_gpu];
+        struct holder *h = c->holder;
+        const struct gpu *g = &s->gpu[h->revoke_gpu];
 
         if (c->revoke_due_ns && !c->draining && !c->overdue && !g->contested && !g->wanted &&
-            s->now_ns >= c->revoke_due_ns)
-                c->revoke_due_ns = c->holder->revoke_due_ns = 0;
+            s->now_ns >= c->revoke_due_ns) {
+                c->revoke_due_ns = h->revoke_due_ns = h->retry_ns = 0;
+                h->drain_failures = 0;
+        }
 }
 
 /* Nobody waits for an overdue client whose drains fail, so no head asks it. */

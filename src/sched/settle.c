@@ -4,10 +4,27 @@
 
 /* ---- the state before anything is given ---- */
 
+/* Keeps *held true for a moment after is_so has become false, because the condition comes and goes
+ * with every allocation. */
+static void hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
+{
+        if (is_so) {
+                *held = true;
+                *until_ns = 0;
+        } else if (*held) {
+                if (!*until_ns)
+                        *until_ns = s->now_ns + CONTESTED_HOLD_NS;
+                if (s->now_ns >= *until_ns)
+                        *held = false;
+                else
+                        wake_at(s, *until_ns);
+        }
+}
+
 static bool wants_alone(const struct sched *s, const struct holder *h)
 {
         return h->top->terms.exclusive && s->config.mode != SCHED_MODE_OFF &&
-               (h->lease || (h->waiting && !h->held));
+               (h->lease || h->waiting);
 }
 
 static void survey_gpu(struct sched *s, unsigned gpu)
@@ -43,6 +60,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 g->top_priority = MAX(g->top_priority, h->priority);
                 g->exclusive |= wants_alone(s, h);
         }
+        hold(s, g->allocated + g->unevictable > gpu_usable(g), &g->oversubscribed,
+             &g->oversubscribed_until_ns);
         if (g->handoff_since_ns && (!g->for_whom->waiting || g->for_whom->held))
                 g->handoff_since_ns = 0;
 }
@@ -504,23 +523,6 @@ static void top_up(struct sched *s, struct client *c, unsigned gpu)
                                  a->limit + MIN(a->commit - a->limit, ledger_available(g, a)));
 }
 
-/* Keeps *held true for a moment after is_so has become false, because the condition comes and goes
- * with every allocation. */
-static void hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
-{
-        if (is_so) {
-                *held = true;
-                *until_ns = 0;
-        } else if (*held) {
-                if (!*until_ns)
-                        *until_ns = s->now_ns + CONTESTED_HOLD_NS;
-                if (s->now_ns >= *until_ns)
-                        *held = false;
-                else
-                        wake_at(s, *until_ns);
-        }
-}
-
 static void set_contested(struct sched *s)
 {
         unsigned gpu;
@@ -529,8 +531,6 @@ static void set_contested(struct sched *s)
                 struct gpu *g = &s->gpu[gpu];
 
                 hold(s, g->head || g->lease_head, &g->contested, &g->contested_until_ns);
-                hold(s, g->allocated + g->unevictable > gpu_usable(g), &g->oversubscribed,
-                     &g->oversubscribed_until_ns);
         }
 }
 

@@ -49,15 +49,22 @@ void portions_ask(struct world *w, struct process *p)
                 p->share = draw(w, 900 / WORLD_CLIENTS_MAX);
 }
 
+/* In a third of the worlds the first class, or user, has its cards alone. */
+static bool is_exclusive(const struct world *w, unsigned portion)
+{
+        return w->o.shares && mix(w->o.seed, 6100) % 3 == 0 && portion == 0;
+}
+
 struct sched_origin portions_origin(const struct world *w, const struct process *p)
 {
         const unsigned who = number(w, p) / MAX(w->o.group, 1U), user = user_of(w, p);
-        const unsigned class = class_of(w, user);
+        const unsigned class = class_of(w, user), portion = class ? class - 1 : user;
 
         return (struct sched_origin){.uid = 1000 + user,
                                      .container = w->o.containers ? who / 3 % 3 : 0,
                                      .class_number = class,
-                                     .share = w->portions[class ? class - 1 : user].share};
+                                     .share = w->portions[portion].share,
+                                     .terms = {.exclusive = is_exclusive(w, portion)}};
 }
 
 void portions_reload(struct world *w)
