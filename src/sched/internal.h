@@ -615,6 +615,8 @@ void holder_update_waiting(struct sched *s, struct holder *h);
 /* Returns the length of h's longest turn. */
 uint64_t turns_quantum(const struct sched *s, const struct holder *h);
 void turns_begin(struct sched *s, struct holder *h);
+/* Call it when quanta may have become shorter: a turn that has begun is shortened, too. */
+void turns_shorten(const struct sched *s, struct holder *h);
 bool turns_over(const struct sched *s, const struct holder *h);
 uint64_t turns_floor_wait(struct sched *s, const struct holder *h);
 bool turns_before(const struct entry *a, const struct entry *b);

@@ -77,5 +77,8 @@ void sched_set_config(struct sched *s, const struct sched_config *c, uint64_t no
         s->config.patience_ns = c->patience_ns;
         s->config.idle_release_ns = c->idle_release_ns;
         config_clamp(&s->config);
+        for (unsigned i = 0; i < s->clients; i++)
+                if (s->client[i].used)
+                        turns_shorten(s, s->client[i].holder);
         touch_end(s, out);
 }

@@ -30,7 +30,8 @@ static bool wants_alone(const struct sched *s, const struct holder *h)
 static void survey_gpu(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
-        const struct holder *h = NULL;
+        const bool was_exclusive = g->exclusive;
+        struct holder *h = NULL;
         const struct client *c;
 
         g->immovable = 0;
@@ -62,6 +63,9 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         }
         hold(s, g->allocated + g->unevictable > gpu_usable(g), &g->oversubscribed,
              &g->oversubscribed_until_ns);
+        if (g->exclusive && !was_exclusive)
+                FOR_EACH_HOLDER_ON (s, gpu, h)
+                        turns_shorten(s, h);
         if (g->handoff_since_ns && (!g->for_whom->waiting || g->for_whom->held))
                 g->handoff_since_ns = 0;
 }

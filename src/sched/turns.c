@@ -43,6 +43,12 @@ void turns_begin(struct sched *s, struct holder *h)
         }
 }
 
+void turns_shorten(const struct sched *s, struct holder *h)
+{
+        if (h->lease)
+                h->turn_end_ns = MIN(h->turn_end_ns, add_sat(h->granted_ns, turns_quantum(s, h)));
+}
+
 bool turns_over(const struct sched *s, const struct holder *h)
 {
         return s->now_ns >= h->turn_end_ns;

@@ -1143,6 +1143,52 @@ static void the_quantum_follows_the_cost_of_hand_offs(void **state)
         assert_int_equal(quantum_of(b), 3 * NSEC_PER_SEC);
 }
 
+static void long_quantum(struct sched_config *c)
+{
+        c->quantum_ns = 20 * NSEC_PER_SEC;
+}
+
+static void a_shorter_quantum_shortens_the_turn_that_has_begun(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(long_quantum);
+        struct tenant *a = runner(b, 0, 900 * MIB);
+        struct sched_actions out = {0};
+        struct sched_config config;
+
+        sched_config_default(&config);
+        config.quantum_ns = 5 * NSEC_PER_SEC;
+        (void)waiter(b, 0, 900 * MIB);
+        pass(b, 2 * NSEC_PER_SEC);
+        sched_set_config(b->s, &config, b->now_ns, &out);
+        pass(b, 3 * NSEC_PER_SEC - 1);
+        assert_false(a->revoked);
+        pass(b, 1);
+        assert_true(a->revoked);
+}
+
+static void automatic(struct sched_config *c)
+{
+        c->quantum_ns = 0;
+        c->quantum_min_ns = NSEC_PER_SEC;
+        c->handoff_permille = 1; /* turns are as long as allowed */
+}
+
+static void turns_are_short_once_the_card_is_exclusive_and_nothing_moves(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(automatic);
+        struct tenant *a = runner(b, 0, 300 * MIB), *c = runner(b, 0, 300 * MIB);
+        struct sched_actions out = {0};
+
+        assert_int_equal(sched_set_mode(b->s, SCHED_MODE_EXCLUSIVE, b->now_ns, &out), 0);
+        assert_int_equal(out.n, 1);
+        drained(b, c);
+        want_run(b, c, 300 * MIB);
+        pass(b, NSEC_PER_SEC - 1);
+        assert_false(a->revoked);
+        pass(b, 1);
+        assert_true(a->revoked);
+}
+
 static void next_turn_in(struct bench *b, uint64_t move_ns, struct tenant *from, struct tenant *to)
 {
         await_revoke(b, from);
@@ -1413,6 +1459,8 @@ int main(void)
                 cmocka_unit_test(a_contested_card_is_reported_until_2_seconds_after_the_contest),
                 cmocka_unit_test(work_is_throttled_if_not_all_memory_fits_though_nobody_waits),
                 cmocka_unit_test(work_beside_a_higher_priority_is_throttled_before_it_asks),
+                cmocka_unit_test(a_shorter_quantum_shortens_the_turn_that_has_begun),
+                cmocka_unit_test(turns_are_short_once_the_card_is_exclusive_and_nothing_moves),
                 cmocka_unit_test(the_quantum_follows_the_cost_of_hand_offs),
                 cmocka_unit_test(one_slow_hand_off_changes_no_turn),
                 cmocka_unit_test(a_lease_covers_all_gpus_of_a_process),
