@@ -17,23 +17,46 @@ static bool outstanding(const struct client *c, const struct account *a, const s
         return a->limit >= need || a->limit - a->usage.backed >= gpu_extent(g);
 }
 
+/* True if somebody waits on a GPU of h. It need not be the one for which h was asked: a holder that
+ * has used its maximum is asked for its lease of all. */
+static bool in_the_way(const struct sched *s, const struct holder *h)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu) {
+                if (s->gpu[gpu].wanted)
+                        return true;
+        }
+        return false;
+}
+
+static bool contested(const struct sched *s, const struct holder *h)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu) {
+                if (s->gpu[gpu].contested)
+                        return true;
+        }
+        return false;
+}
+
 /* True if c was asked to drain and has not drained yet, although somebody still needs that. Once
  * overdue, c stays so until it drains: otherwise it would bar others again as soon as one of them
  * runs. A frozen client need not answer. */
 static bool asked(const struct sched *s, const struct client *c)
 {
         return c->lease && c->revoke_due_ns && !c->stands &&
-               (c->draining || c->overdue || s->gpu[c->holder->revoke_gpu].wanted);
+               (c->draining || c->overdue || in_the_way(s, c->holder));
 }
 
 /* Once nobody has waited for a while, the next REVOKE is a first one again. */
 static void forget_old_revoke(const struct sched *s, struct client *c)
 {
         struct holder *h = c->holder;
-        const struct gpu *g = &s->gpu[h->revoke_gpu];
 
-        if (c->revoke_due_ns && !c->draining && !c->overdue && !g->contested && !g->wanted &&
-            s->now_ns >= c->revoke_due_ns) {
+        if (c->revoke_due_ns && !c->draining && !c->overdue && s->now_ns >= c->revoke_due_ns &&
+            !contested(s, h) && !in_the_way(s, h)) {
                 c->revoke_due_ns = h->revoke_due_ns = h->retry_ns = 0;
                 h->drain_failures = 0;
         }
@@ -135,7 +158,7 @@ void late_set_deadlines(struct sched *s, struct client *c)
                 return;
         if (is_asked && s->now_ns < c->revoke_due_ns)
                 wake_at(s, c->revoke_due_ns);
-        else if (is_asked && !c->draining && s->gpu[h->revoke_gpu].wanted)
+        else if (is_asked && !c->draining && in_the_way(s, h))
                 ask_again(s, h);
         FOR_EACH_GPU_OF (c, gpu) {
                 struct account *a = c->accounts[gpu];
