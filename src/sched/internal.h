@@ -410,6 +410,24 @@ static inline sched_client client_id(const struct sched *s, const struct client 
         return (uint64_t)c->generation << 32 | (uint64_t)(c - s->client);
 }
 
+/* Returns the client with this id; NULL: it is gone. */
+static inline struct client *client_find(const struct sched *s, sched_client id)
+{
+        const uint32_t slot = (uint32_t)id;
+        struct client *c;
+
+        if (slot >= s->clients)
+                return NULL;
+        c = &s->client[slot];
+        return c->used && client_id(s, c) == id ? c : NULL;
+}
+
+/* Returns the GPUs that an event of the client is about; c may be NULL. */
+static inline uint32_t client_gpus(const struct client *c)
+{
+        return c ? c->holder->gpus : 0;
+}
+
 /* True if memory of this GPU is being handed over to h. */
 static inline bool gpu_hands_to(const struct gpu *g, const struct holder *h)
 {

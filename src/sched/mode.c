@@ -1,5 +1,5 @@
-/* mode.c: owns the changes of settings while clients run, and what mode off demands of the memory.
- * Must never make anybody give way. */
+/* mode.c: owns the changes of settings while clients run: of the daemon, and of one client. Must
+ * never move a byte. */
 #include <errno.h>
 
 #include "sched/internal.h"
@@ -81,4 +81,57 @@ void sched_set_config(struct sched *s, const struct sched_config *c, uint64_t no
                 if (s->client[i].used)
                         turns_shorten(s, s->client[i].holder);
         touch_end(s, out);
+}
+
+/* ---- of one client ---- */
+
+static bool same_place(const struct holder *h, const struct sched_origin *o)
+{
+        const bool in_class = h->top != h->user, in_container = h->above != h->user;
+
+        return (in_class ? h->top->number : 0) == o->class_number && h->user->number == o->uid &&
+               (in_container ? h->above->number : 0) == o->container;
+}
+
+int sched_client_origin(struct sched *s, sched_client id, const struct sched_origin *origin,
+                        uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = client_find(s, id);
+
+        touch_begin(s, now_ns, client_gpus(c));
+        if (!c)
+                return -ESTALE;
+        if (same_place(c->holder, origin))
+                fair_set_class(s, c->holder, origin);
+        else
+                fair_move(s, c->holder, origin);
+        touch_end(s, out);
+        return 0;
+}
+
+int sched_client_share(struct sched *s, sched_client id, const struct sched_share *share,
+                       uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = client_find(s, id);
+
+        touch_begin(s, now_ns, client_gpus(c));
+        if (!c)
+                return -ESTALE;
+        fair_set_share(c->holder, share);
+        touch_end(s, out);
+        return 0;
+}
+
+int sched_client_priority(struct sched *s, sched_client id, int priority, uint64_t now_ns,
+                          struct sched_actions *out)
+{
+        struct client *c = client_find(s, id);
+
+        touch_begin(s, now_ns, client_gpus(c));
+        if (!c)
+                return -ESTALE;
+        c->priority = priority;
+        holder_prioritize(c->holder);
+        touch_end(s, out);
+        return 0;
 }

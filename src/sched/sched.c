@@ -90,22 +90,6 @@ static uint32_t one_gpu(unsigned gpu)
         return gpu < SCHED_GPUS_MAX ? UINT32_C(1) << gpu : 0;
 }
 
-static uint32_t gpus_of(const struct client *c)
-{
-        return c ? c->holder->gpus : 0;
-}
-
-static struct client *find(const struct sched *s, sched_client id)
-{
-        uint32_t slot = (uint32_t)id;
-        struct client *c;
-
-        if (slot >= s->clients)
-                return NULL;
-        c = &s->client[slot];
-        return c->used && client_id(s, c) == id ? c : NULL;
-}
-
 static struct account *find_account(struct client *c, unsigned gpu)
 {
         return gpu < SCHED_GPUS_MAX && c->accounts[gpu]->attached ? c->accounts[gpu] : NULL;
@@ -257,7 +241,7 @@ static void move_to(struct sched *s, struct client *c, struct holder *h)
 
 int sched_client_returned(struct sched *s, sched_client id, sched_client previous)
 {
-        struct client *c = find(s, id), *p = find(s, previous);
+        struct client *c = client_find(s, id), *p = client_find(s, previous);
 
         if (!c || !p)
                 return -ESTALE;
@@ -270,64 +254,13 @@ int sched_client_returned(struct sched *s, sched_client id, sched_client previou
 
 int sched_client_join(struct sched *s, sched_client id, sched_client other)
 {
-        struct client *c = find(s, id), *o = find(s, other);
+        struct client *c = client_find(s, id), *o = client_find(s, other);
 
         if (!c || !o)
                 return -ESTALE;
         if (c->gpus || c->holder->above != o->holder->above)
                 return -EINVAL;
         move_to(s, c, o->holder);
-        return 0;
-}
-
-static bool same_place(const struct holder *h, const struct sched_origin *o)
-{
-        const bool in_class = h->top != h->user, in_container = h->above != h->user;
-
-        return (in_class ? h->top->number : 0) == o->class_number && h->user->number == o->uid &&
-               (in_container ? h->above->number : 0) == o->container;
-}
-
-int sched_client_origin(struct sched *s, sched_client id, const struct sched_origin *origin,
-                        uint64_t now_ns, struct sched_actions *out)
-{
-        struct client *c = find(s, id);
-
-        touch_begin(s, now_ns, gpus_of(c));
-        if (!c)
-                return -ESTALE;
-        if (same_place(c->holder, origin))
-                fair_set_class(s, c->holder, origin);
-        else
-                fair_move(s, c->holder, origin);
-        touch_end(s, out);
-        return 0;
-}
-
-int sched_client_share(struct sched *s, sched_client id, const struct sched_share *share,
-                       uint64_t now_ns, struct sched_actions *out)
-{
-        struct client *c = find(s, id);
-
-        touch_begin(s, now_ns, gpus_of(c));
-        if (!c)
-                return -ESTALE;
-        fair_set_share(c->holder, share);
-        touch_end(s, out);
-        return 0;
-}
-
-int sched_client_priority(struct sched *s, sched_client id, int priority, uint64_t now_ns,
-                          struct sched_actions *out)
-{
-        struct client *c = find(s, id);
-
-        touch_begin(s, now_ns, gpus_of(c));
-        if (!c)
-                return -ESTALE;
-        c->priority = priority;
-        holder_prioritize(c->holder);
-        touch_end(s, out);
         return 0;
 }
 
@@ -375,7 +308,7 @@ static void take_over(struct sched *s, struct client *c, unsigned gpu, struct de
         sched_client *link = &c->previous;
         struct client *p;
 
-        while (*link && (p = find(s, *link))) {
+        while (*link && (p = client_find(s, *link))) {
                 if (p->lease)
                         d->revoke_due_ns = earlier(d->revoke_due_ns, p->revoke_due_ns);
                 if (p->accounts[gpu]->attached) {
@@ -435,11 +368,11 @@ static bool lost_a_lease(const struct holder *h)
 int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                         const struct sched_attach *at, uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
         struct debts d = {0};
         struct account *a;
 
-        touch_begin(s, now_ns, gpus_of(c) | one_gpu(gpu));
+        touch_begin(s, now_ns, client_gpus(c) | one_gpu(gpu));
         if (!c || c->lost)
                 return -ESTALE;
         if (gpu >= s->gpus || !s->gpu[gpu].present || at->usage.backed > at->usage.allocated)
@@ -476,10 +409,10 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
                        uint32_t limit_sequence, unsigned flags, uint64_t now_ns,
                        struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
         struct account *a;
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -500,9 +433,9 @@ void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
                               uint64_t unevictable_bytes, uint64_t now_ns,
                               struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (c && find_account(c, gpu))
                 ledger_set_unevictable_measured(s, c, gpu, unevictable_bytes);
         touch_end(s, out);
@@ -521,10 +454,10 @@ static void request_commit_of(struct sched *s, struct client *c, unsigned gpu, u
 int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
                          const struct sched_request *w, uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
         struct account *a;
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -569,10 +502,10 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
 int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
                         const struct sched_export *p, uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
         struct account *a;
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -597,9 +530,9 @@ int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
 int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t commit,
                         uint32_t sequence, uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (!find_account(c, gpu))
@@ -612,9 +545,9 @@ int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t
 int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idle, uint64_t now_ns,
                       struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && c->lease == lease) {
@@ -639,9 +572,9 @@ static bool others_wait(const struct sched *s, const struct holder *h)
 int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint64_t now_ns,
                          struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && (c->lease == lease || PLANTED(STALE_LEASE))) {
@@ -663,10 +596,10 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
 int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, uint64_t after_ns,
                               uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
 
         (void)after_ns; /* the scheduler knows the patience that it gave the client */
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->lease && c->lease == lease && c->draining) {
@@ -690,9 +623,9 @@ static void forgive(struct client *c)
 int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
                         struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (!c || c->lost)
                 return -ESTALE;
         if (c->stands && !stands)
@@ -706,11 +639,11 @@ int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t 
 int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t bytes,
                        uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
         struct account *a;
         struct gpu *g;
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (!c || c->lost)
                 return -ESTALE;
         a = find_account(c, gpu);
@@ -733,10 +666,10 @@ int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t 
 
 void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = find(s, id);
+        struct client *c = client_find(s, id);
         unsigned gpu;
 
-        touch_begin(s, now_ns, gpus_of(c));
+        touch_begin(s, now_ns, client_gpus(c));
         if (c) {
                 if (PLANTED(LOST_NOT_CHARGED))
                         drop_accounts(s, c);
@@ -761,8 +694,8 @@ void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct
 {
         struct client *c;
 
-        touch_begin(s, now_ns, gpus_of(find(s, id)));
-        for (; (c = find(s, id)); id = c->previous) {
+        touch_begin(s, now_ns, client_gpus(client_find(s, id)));
+        for (; (c = client_find(s, id)); id = c->previous) {
                 drop_accounts(s, c);
                 forget(s, c);
         }

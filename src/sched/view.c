@@ -36,17 +36,6 @@ int sched_mode_parse(const char *text, enum sched_mode *ret_mode)
         return -EINVAL;
 }
 
-static const struct client *find(const struct sched *s, sched_client id)
-{
-        uint32_t slot = (uint32_t)id;
-        const struct client *c;
-
-        if (slot >= s->clients)
-                return NULL;
-        c = &s->client[slot];
-        return c->used && client_id(s, c) == id ? c : NULL;
-}
-
 int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *ret)
 {
         const struct client *c;
@@ -163,7 +152,7 @@ static sched_client blocker(const struct sched *s, const struct client *c)
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                       struct sched_client_view *ret)
 {
-        const struct client *c = find(s, id);
+        const struct client *c = client_find(s, id);
         uint64_t ns;
 
         if (!c)
@@ -190,7 +179,7 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret)
 {
-        const struct client *c = find(s, id);
+        const struct client *c = client_find(s, id);
         const struct account *a;
 
         if (!c)
