@@ -24,6 +24,49 @@ static const struct cli_command *find_command(const char *name)
         return NULL;
 }
 
+/* Returns how many letters are to be changed, added, left out or swapped with the next, to make one
+ * word of the other; WORD_MAX for long words. */
+#define WORD_MAX 24
+static unsigned distance(const char *a, const char *b)
+{
+        unsigned d[WORD_MAX + 1][WORD_MAX + 1];
+        const size_t m = strlen(a), n = strlen(b);
+
+        if (m > WORD_MAX || n > WORD_MAX)
+                return WORD_MAX;
+        for (unsigned i = 0; i <= m; i++)
+                for (unsigned k = 0; k <= n; k++) {
+                        if (i == 0 || k == 0) {
+                                d[i][k] = i + k;
+                                continue;
+                        }
+                        d[i][k] = MIN(MIN(d[i - 1][k], d[i][k - 1]) + 1,
+                                      d[i - 1][k - 1] + (a[i - 1] != b[k - 1]));
+                        if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
+                                d[i][k] = MIN(d[i][k], d[i - 2][k - 2] + 1);
+                }
+        return d[m][n];
+}
+
+static int no_command(const char *name)
+{
+        const struct cli_command *nearest = NULL;
+        unsigned least = name[0] && name[1] && name[2] ? 3 : 2; /* of a short word all is near */
+
+        for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+                const unsigned far = distance(name, commands[i].name);
+
+                if (far < least) {
+                        least = far;
+                        nearest = &commands[i];
+                }
+        }
+        if (nearest)
+                return cli_fail(CLI_USAGE, "there is no command '%s'; did you mean %s?", name,
+                                nearest->name);
+        return cli_fail(CLI_USAGE, "there is no command '%s'; sublet help lists them", name);
+}
+
 static void print_commands(FILE *out)
 {
         (void)fprintf(out, "usage: sublet COMMAND [ARGUMENT...]\n\n");
@@ -66,8 +109,7 @@ int help_main(const struct cli_command *self, int argc, char **argv)
         }
         command = find_command(argv[0]);
         if (!command)
-                return cli_fail(CLI_USAGE, "there is no command '%s'; sublet help lists them",
-                                argv[0]);
+                return no_command(argv[0]);
         cli_print_help(command);
         return CLI_OK;
 }
@@ -94,9 +136,11 @@ static int dispatch(int argc, char **argv)
                 return CLI_OK;
         }
         command = find_command(argv[1]);
+        if (!command && argv[1][0] == '-')
+                return cli_fail(CLI_USAGE,
+                                "there is no option '%s'; sublet help lists the commands", argv[1]);
         if (!command)
-                return cli_fail(CLI_USAGE, "there is no %s '%s'; sublet help lists the commands",
-                                argv[1][0] == '-' ? "option" : "command", argv[1]);
+                return no_command(argv[1]);
         return command->run(command, argc - 1, argv + 1);
 }
 

@@ -1,4 +1,5 @@
-/* set.c: sublet set. Must never know which settings there are: the daemon tells. */
+/* set.c: sublet set, and sublet priority. Must never know which settings there are: the daemon
+ * tells. */
 #include <string.h>
 
 #include "base/macros.h"
@@ -19,16 +20,20 @@ struct request {
         uint64_t pid; /* 0: the daemon's settings */
 };
 
+static int take_pid(const char *text, const char *who, uint64_t *ret)
+{
+        if (units_parse_count(text, ret) < 0 || *ret == 0 || *ret > INT32_MAX)
+                return cli_fail(CLI_USAGE, "%s takes the number of a process, not '%s'", who, text);
+        return CLI_OK;
+}
+
 static int take(int option, const char *argument, void *request)
 {
         struct request *q = request;
 
         if (option < TARGET_OPTIONS)
                 return target_take(option, argument, &q->target);
-        if (units_parse_count(argument, &q->pid) < 0 || q->pid == 0 || q->pid > INT32_MAX)
-                return cli_fail(CLI_USAGE, "--pid takes the number of a process, not '%s'",
-                                argument);
-        return CLI_OK;
+        return take_pid(argument, "--pid", &q->pid);
 }
 
 static json_t *order(const struct request *q, const char *name)
@@ -109,4 +114,18 @@ int set_main(const struct cli_command *self, int argc, char **argv)
                 return cli_fail(CLI_USAGE, "there is no setting '%s': sublet set shows all",
                                 argv[0]);
         return words == 2 ? change(&q, argv[0], argv[1]) : show(&q, words ? argv[0] : NULL);
+}
+
+int priority_main(const struct cli_command *self, int argc, char **argv)
+{
+        struct request q = {0};
+        int words, r;
+
+        r = cli_parse(self, argc, argv, 0, target_take, &q.target, &words);
+        if (r != CLI_OK)
+                return cli_parsed(r);
+        if (words != 2)
+                return cli_fail(CLI_USAGE, "priority takes a pid and a number from -20 to 20");
+        r = take_pid(argv[0], "priority", &q.pid);
+        return r == CLI_OK ? change(&q, "priority", argv[1]) : r;
 }

@@ -1,25 +1,34 @@
 /* status.c: sublet status. Must never change anything. */
+#include <limits.h>
 #include <pwd.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/control.h"
 #include "cli/status_view.h"
 
-enum { OPTION_JSON = TARGET_OPTIONS };
+#define WATCH_NS (1 * NSEC_PER_SEC) /* between two tables of --watch */
+
+enum { OPTION_JSON = TARGET_OPTIONS, OPTION_WATCH };
 
 const struct cli_option status_options[] = {
         TARGET_OPTION_ROWS,
         [OPTION_JSON] = {"json", CLI_NONE, NULL, "print the daemon's state, in JSON"},
+        [OPTION_WATCH] = {"watch", CLI_NONE, NULL, "show it again every second, until Ctrl-C"},
         {0},
 };
 
 struct request {
         struct target target;
-        int json;
+        bool json, watch;
+        uint64_t pid; /* 0: all programs */
 };
 
 static int take(int option, const char *argument, void *request)
@@ -28,7 +37,8 @@ static int take(int option, const char *argument, void *request)
 
         if (option < TARGET_OPTIONS)
                 return target_take(option, argument, &q->target);
-        q->json = 1;
+        q->json |= option == OPTION_JSON;
+        q->watch |= option == OPTION_WATCH;
         return CLI_OK;
 }
 
@@ -74,6 +84,55 @@ static void name_users(json_t *answer)
                                                   name_of(json_object_get(client, "uid")));
 }
 
+/* Returns the daemon's age, by which two answers are apart. */
+static double seconds_of(const json_t *status)
+{
+        return json_number_value(json_object_get(status, "uptime_s"));
+}
+
+static int ask(const struct request *q, json_t **ret)
+{
+        int r = control_order(&q->target, json_pack("{ss}", "order", "status"), ret);
+
+        if (r == CLI_OK)
+                name_users(*ret);
+        return r;
+}
+
+/* Returns CLI_OK, or CLI_FAILED after a message: the program is not there. */
+static int show(const struct request *q, const json_t *status, const json_t *before)
+{
+        const struct status_view view = {.width = width_of_stdout(),
+                                         .pid = (int)q->pid,
+                                         .before = before,
+                                         .passed_s = seconds_of(status) - seconds_of(before)};
+
+        if (q->watch && isatty(STDOUT_FILENO))
+                (void)printf("\033[H\033[2J");
+        if (status_view_print(status, &view, stdout) > 0 || !q->pid)
+                return CLI_OK;
+        return cli_fail(CLI_FAILED, "no program with pid %d shares a GPU under this daemon",
+                        (int)q->pid);
+}
+
+static int watch(const struct request *q)
+{
+        const struct timespec nap = {.tv_sec = WATCH_NS / NSEC_PER_SEC};
+        json_t *before = NULL, *now;
+        int r;
+
+        while ((r = ask(q, &now)) == CLI_OK) {
+                r = show(q, now, before);
+                json_decref(before);
+                before = now;
+                if (r != CLI_OK || fflush(stdout) != 0)
+                        break;
+                (void)nanosleep(&nap, NULL);
+        }
+        json_decref(before);
+        return r;
+}
+
 int status_main(const struct cli_command *self, int argc, char **argv)
 {
         struct request q = {0};
@@ -83,18 +142,24 @@ int status_main(const struct cli_command *self, int argc, char **argv)
         r = cli_parse(self, argc, argv, 0, take, &q, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
-        if (words > 0)
-                return cli_fail(CLI_USAGE, "status takes no argument, not '%s'", argv[0]);
-        r = control_order(&q.target, json_pack("{ss}", "order", "status"), &answer);
+        if (words > 1)
+                return cli_fail(CLI_USAGE, "status takes one pid, not also '%s'", argv[1]);
+        if (words == 1 && (units_parse_count(argv[0], &q.pid) < 0 || !q.pid || q.pid > INT_MAX))
+                return cli_fail(CLI_USAGE, "status takes the number of a process, not '%s'",
+                                argv[0]);
+        if (q.json && (q.watch || q.pid))
+                return cli_fail(CLI_USAGE, "--json prints the whole state, once");
+        if (q.watch)
+                return watch(&q);
+        r = ask(&q, &answer);
         if (r != CLI_OK)
                 return r;
-        name_users(answer);
         if (q.json) {
                 (void)json_dumpf(answer, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
                 (void)putchar('\n');
         } else {
-                status_view_print(answer, width_of_stdout(), stdout);
+                r = show(&q, answer, NULL);
         }
         json_decref(answer);
-        return CLI_OK;
+        return r;
 }

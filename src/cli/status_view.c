@@ -205,10 +205,10 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
                       json_is_true(json_object_get(gpu, "contested")) ? ", contested" : "");
 }
 
-/* Returns a number of the client; 0: not known. */
-static double bytes_of(const json_t *client, const char *field)
+/* Returns a number; 0: not known. */
+static double number_of(const json_t *object, const char *field)
 {
-        return json_number_value(json_object_get(client, field));
+        return json_number_value(json_object_get(object, field));
 }
 
 /* The notes below a client's row. width: the most columns in a line, or 0: all notes in one line.
@@ -268,7 +268,7 @@ static void note_frozen(struct notes *n, const json_t *client)
 static void note_memory(struct notes *n, const json_t *client)
 {
         const char *mode = json_string_value(json_object_get(client, "memory"));
-        double keep = bytes_of(client, "keep");
+        double keep = number_of(client, "keep");
         char cell[CELL_MAX], text[2 * CELL_MAX];
 
         if (!mode || strcmp(mode, "swap") == 0)
@@ -305,7 +305,7 @@ static void note_share(struct notes *n, const json_t *client)
         note_number(n, client, "minimum", 0, "minimum", 100, "%");
         note_number(n, client, "maximum", 0, "maximum", 100, "%");
         if (json_is_integer(json_object_get(client, "memory_cap"))) {
-                put_short_size(bytes_of(client, "memory_cap"), cell);
+                put_short_size(number_of(client, "memory_cap"), cell);
                 (void)snprintf(text, sizeof(text), "memory cap %s", cell);
                 add_note(n, text);
         }
@@ -318,8 +318,8 @@ static void note_share(struct notes *n, const json_t *client)
 static void print_notes(const json_t *client, int width, FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
-        double spared = bytes_of(client, "spared_out") + bytes_of(client, "spared_in");
-        double moved = bytes_of(client, "moved_out") + bytes_of(client, "moved_in");
+        double spared = number_of(client, "spared_out") + number_of(client, "spared_in");
+        double moved = number_of(client, "moved_out") + number_of(client, "moved_in");
         char cell[CELL_MAX], all[CELL_MAX], text[3 * CELL_MAX];
         struct notes n = {.out = out, .width = width};
 
@@ -390,13 +390,10 @@ static int fit_columns(int widths[static ARRAY_SIZE(columns)], int limit)
         return 1;
 }
 
-static bool is_shown(const struct column *column, const json_t *clients)
+static bool is_shown(const struct column *column, json_t *const *clients, size_t n)
 {
-        const json_t *client;
-        size_t i;
-
-        json_array_foreach (clients, i, client) {
-                const json_t *value = json_object_get(client, column->field);
+        for (size_t i = 0; i < n; i++) {
+                const json_t *value = json_object_get(clients[i], column->field);
 
                 if (json_integer_value(value) != 0 || json_string_value(value))
                         return true;
@@ -404,9 +401,56 @@ static bool is_shown(const struct column *column, const json_t *clients)
         return !column->seldom;
 }
 
-static void print_clients(const json_t *clients, int width, FILE *out)
+/* ---- which clients, in which order ---- */
+
+/* In the order in which the rows stand; the summary has their words. */
+static const struct {
+        const char *state, *verb; /* "" : as the one before */
+} states[] = {{"running", "run"},    {"draining", ""}, {"evicting", ""},
+              {"restoring", "wait"}, {"waiting", ""},  {"idle", "idle"}};
+
+static size_t rank_of(const json_t *client)
 {
-        size_t n = MIN(json_array_size(clients), (size_t)CLIENTS_MAX);
+        const char *state = text_of(client, "state");
+        size_t i = 0;
+
+        while (i < ARRAY_SIZE(states) && strcmp(states[i].state, state) != 0)
+                i++;
+        return i;
+}
+
+static int compare_clients(const void *a, const void *b)
+{
+        const json_t *one = *(json_t *const *)a, *two = *(json_t *const *)b;
+        const size_t ranks[] = {rank_of(one), rank_of(two)};
+        const double since[] = {number_of(one, "since_s"), number_of(two, "since_s")};
+
+        if (ranks[0] != ranks[1])
+                return ranks[0] < ranks[1] ? -1 : 1;
+        if (since[0] != since[1])
+                return since[0] > since[1] ? -1 : 1;
+        return number_of(one, "pid") < number_of(two, "pid") ? -1 : 1;
+}
+
+/* Returns the clients of a GPU that are to be shown, sorted; the caller frees the list. */
+static json_t **chosen(const json_t *gpu, int pid, size_t *ret_n)
+{
+        const json_t *all = json_object_get(gpu, "clients");
+        json_t **list = calloc(json_array_size(all) + 1, sizeof(json_t *)), *client;
+        size_t i, n = 0;
+
+        json_array_foreach (all, i, client)
+                if (list && (!pid || number_of(client, "pid") == pid))
+                        list[n++] = client;
+        if (n)
+                qsort(list, n, sizeof(json_t *), compare_clients);
+        *ret_n = n;
+        return list;
+}
+
+static void print_clients(json_t *const *clients, size_t count, int width, FILE *out)
+{
+        size_t n = MIN(count, (size_t)CLIENTS_MAX);
         int widths[ARRAY_SIZE(columns)], gap;
         row_cells *rows;
 
@@ -419,13 +463,11 @@ static void print_clients(const json_t *clients, int width, FILE *out)
                 return;
         for (size_t i = 0; i < ARRAY_SIZE(columns); i++) {
                 widths[i] = 0;
-                if (!is_shown(&columns[i], clients))
+                if (!is_shown(&columns[i], clients, n))
                         continue;
                 widths[i] = (int)strlen(columns[i].title);
                 for (size_t k = 0; k < n; k++) {
-                        const json_t *client = json_array_get(clients, k);
-
-                        put_field(client, &columns[i], rows[k][i]);
+                        put_field(clients[k], &columns[i], rows[k][i]);
                         widths[i] = MAX(widths[i], (int)strlen(rows[k][i]));
                 }
         }
@@ -437,26 +479,112 @@ static void print_clients(const json_t *clients, int width, FILE *out)
                 for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
                         print_cell(rows[k][i], columns[i].kind, widths[i], gap, out);
                 (void)fputc('\n', out);
-                print_notes(json_array_get(clients, k), width, out);
+                print_notes(clients[k], width, out);
         }
         free(rows);
 }
 
-void status_view_print(const json_t *status, int width, FILE *out)
+/* ---- the summary of a GPU ---- */
+
+static double moved_by(const json_t *client)
+{
+        return number_of(client, "moved_in") + number_of(client, "moved_out");
+}
+
+/* Returns the bytes that the GPU's clients have moved since `before`. */
+static double moved_since(const json_t *gpu, const json_t *before)
+{
+        const json_t *client, *old, *gpus = json_object_get(before, "gpus"), *same;
+        double sum = 0;
+        size_t i, k, g;
+
+        json_array_foreach (gpus, g, same) {
+                if (strcmp(text_of(same, "uuid"), text_of(gpu, "uuid")) != 0)
+                        continue;
+                json_array_foreach (json_object_get(gpu, "clients"), i, client)
+                        json_array_foreach (json_object_get(same, "clients"), k, old)
+                                if (number_of(client, "pid") == number_of(old, "pid"))
+                                        sum += MAX(moved_by(client) - moved_by(old), 0.0);
+        }
+        return sum;
+}
+
+/* Prints how many clients are in which kind of state, such as "3 run, 8 wait, 5.1G/s moved". */
+static void print_summary(const json_t *gpu, json_t *const *clients, size_t n,
+                          const struct status_view *v, FILE *out)
+{
+        unsigned counts[ARRAY_SIZE(states)] = {0};
+        const char *separator = "  ";
+        char cell[CELL_MAX];
+        size_t kind = 0;
+
+        for (size_t i = 0; i < n; i++) {
+                const size_t rank = rank_of(clients[i]);
+
+                if (rank < ARRAY_SIZE(states))
+                        counts[rank]++;
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+                kind = *states[i].verb ? i : kind;
+                if (kind != i)
+                        counts[kind] += counts[i];
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+                if (!*states[i].verb || !counts[i])
+                        continue;
+                (void)fprintf(out, "%s%u %s", separator, counts[i], states[i].verb);
+                separator = ", ";
+        }
+        if (v->before && v->passed_s > 0) {
+                put_short_size(moved_since(gpu, v->before) / v->passed_s, cell);
+                (void)fprintf(out, "%s%s/s moved", separator, cell);
+                separator = ", ";
+        }
+        if (*separator == ',')
+                (void)fputc('\n', out);
+}
+
+static bool is_there(const json_t *gpus, int pid)
+{
+        const json_t *gpu;
+        size_t i, n = 0;
+
+        json_array_foreach (gpus, i, gpu) {
+                free(chosen(gpu, pid, &n));
+                if (n)
+                        return true;
+        }
+        return false;
+}
+
+unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out)
 {
         const json_t *gpus = json_object_get(status, "gpus"), *gpu;
         const json_t *host = json_object_get(status, "host_memory");
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX];
+        unsigned rows = 0;
         size_t i;
 
+        if (view->pid && !is_there(gpus, view->pid))
+                return 0;
         (void)fprintf(out, "subletd %s, up %s, host memory %s committed of %s\n",
                       text_of(status, "version"), duration_of(status, "uptime_s", a),
                       size_of(host, "committed", b), size_of(host, "budget", c));
         json_array_foreach (gpus, i, gpu) {
-                (void)fputc('\n', out);
-                print_gpu(status, gpu, out);
-                print_clients(json_object_get(gpu, "clients"), width, out);
+                size_t n;
+                json_t **clients = chosen(gpu, view->pid, &n);
+
+                if (n > 0 || !view->pid) {
+                        (void)fputc('\n', out);
+                        print_gpu(status, gpu, out);
+                        print_clients(clients, n, view->width, out);
+                        if (n > 1)
+                                print_summary(gpu, clients, n, view, out);
+                }
+                rows += (unsigned)n;
+                free(clients);
         }
         if (json_array_size(gpus) == 0)
                 (void)fprintf(out, "\nno GPU is in use yet\n");
+        return rows;
 }

@@ -12,5 +12,13 @@
 /* True if a field of the object, a list of texts, contains this text. */
 bool status_lists(const json_t *object, const char *field, const char *text);
 
-/* Prints the table. width: the most characters in a row, if possible; 0: unlimited. */
-void status_view_print(const json_t *status, int width, FILE *out);
+struct status_view {
+        int width;            /* the most characters in a row, if possible; 0: unlimited */
+        int pid;              /* only this program, and its GPUs; 0: all */
+        const json_t *before; /* the status `passed_s` ago, from which rates follow; NULL: none */
+        double passed_s;
+};
+
+/* Prints the table. Those that run come first, and those that have waited longest before others
+ * that wait. Returns how many rows of programs there are. */
+unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out);

@@ -1,4 +1,6 @@
 /* stop.c: sublet stop. Must never send a signal to a process: it asks the daemon to end. */
+#include <stdio.h>
+
 #include "cli/commands.h"
 #include "cli/control.h"
 
@@ -14,7 +16,9 @@ int stop_main(const struct cli_command *self, int argc, char **argv)
         if (words > 0)
                 return cli_fail(CLI_USAGE, "stop takes no argument, not '%s'", argv[0]);
         r = control_order(&target, json_pack("{ss}", "order", "stop"), &answer);
-        if (r == CLI_OK)
-                json_decref(answer);
-        return r;
+        if (r != CLI_OK)
+                return r;
+        json_decref(answer);
+        (void)printf("subletd stops; running programs go on\n");
+        return CLI_OK;
 }

@@ -32,7 +32,11 @@ def one_sentence(done, status, *names):
 
 
 SUBLET_LINES = [
-    (["frobnicate"], ["frobnicate"]),
+    (["frobnicate"], ["frobnicate", "sublet help"]),
+    (["statsu"], ["statsu", "did you mean status?"]),
+    (["help", "resmue"], ["did you mean resume?"]),
+    (["x"], ["'x'", "sublet help"]),
+    (["a" * 300], ["sublet help"]),
     (["run"], ["command"]),
     (["run", "--frobnicate", "true"], ["--frobnicate"]),
     (["run", "--name"], ["--name"]),

@@ -97,7 +97,7 @@ def test_the_manual_pages_list_the_programs_options(prefix):
     (["run", "true", "--na"], set()),  # an option of the program itself
     (["set", ""], {"mode", "quantum"}),
     (["set", "mode", "e"], {"exclusive"}),
-    (["status", "--"], {"--daemon", "--sim", "--json"}),
+    (["status", "--"], {"--daemon", "--sim", "--json", "--watch"}),
     (["help", "do"], {"doctor"}),
 ])
 def test_bash_completes_the_words_of_sublet(words, wanted):

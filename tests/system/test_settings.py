@@ -164,3 +164,18 @@ def test_a_daemon_that_starts_again_has_what_the_program_asked_for(world, conf):
     world.start_daemon("--config", conf)
     wait_for(lambda: world.clients().get(p.pid, {}).get("weight") == 3, GENEROUS_S, "the program", report=world.status_text)
     p.finish()
+
+
+def test_priority_is_a_command_of_its_own(world, program):
+    said = world.sublet("priority", str(program.pid), "-4")
+    assert (said.returncode, said.stdout, said.stderr) == (0, "priority is -4\n", "")
+    assert world.clients()[program.pid]["priority"] == -4
+    for words in ((), ("1",), ("x", "1"), (str(program.pid), "1", "2")):
+        said = world.sublet("priority", *words)
+        assert said.returncode == 2 and len(said.stderr.splitlines()) == 1, said
+    assert "malformed" in world.sublet("priority", str(program.pid), "high").stderr
+
+
+def test_stop_says_that_it_did(world, conf):
+    said = world.sublet("stop")
+    assert (said.returncode, said.stdout) == (0, "subletd stops; running programs go on\n")

@@ -12,7 +12,7 @@ static char *render_in(const char *json, int width)
 
         assert_non_null(status);
         assert_non_null(out);
-        status_view_print(status, width, out);
+        (void)status_view_print(status, &(struct status_view){.width = width}, out);
         (void)fclose(out);
         json_decref(status);
         return text;
@@ -95,6 +95,42 @@ static void classes_and_what_a_program_has_of_its_own_are_shown(void **state)
         assert_null(strstr(text, "m cap"));
         assert_null(strstr(text, "maximum"));
         free(text);
+}
+
+static void rows_are_sorted_and_summed_up(void **state)
+{
+#define ROW(pid, state, since) \
+        "{\"pid\":" pid ",\"state\":\"" state "\",\"since_s\":" since ",\"moved_in\":" pid "000}"
+        static const char rows[] = GPU(ROW("1", "idle", "9") "," ROW("2", "waiting", "3") "," ROW(
+                "3", "running", "1") "," ROW("4", "waiting", "8") "," ROW("5", "restoring", "1"));
+        json_t *status = json_loads(rows, 0, NULL), *before = json_loads(rows, 0, NULL);
+        static const char *const order[] = {"\n    3", "\n    5", "\n    4", "\n    2", "\n    1"};
+        const struct status_view views[] = {
+                {.before = before, .passed_s = 2}, {.pid = 4}, {.pid = 6}};
+        json_t *gpu = json_array_get(json_object_get(before, "gpus"), 0);
+        const unsigned counts[] = {5, 1, 0};
+        char *text = NULL, *at;
+        size_t n;
+        FILE *out;
+
+        (void)json_object_set_new(json_array_get(json_object_get(gpu, "clients"), 4), "moved_in",
+                                  json_integer(3000));
+        for (unsigned i = 0; i < 3; i++) {
+                out = open_memstream(&text, &n);
+                assert_int_equal(status_view_print(status, &views[i], out), counts[i]);
+                (void)fclose(out);
+                at = text;
+                for (unsigned k = 0; k < 5 && i == 0; k++) {
+                        at = strstr(at, order[k]);
+                        assert_non_null(at);
+                }
+                assert_true((strstr(text, "\n  1 run, 3 wait, 1 idle, 1000B/s moved\n") != NULL) ==
+                            (i == 0));
+                assert_true(i != 2 || *text == '\0');
+                free(text);
+        }
+        json_decref(status);
+        json_decref(before);
 }
 
 static void bytes_not_copied_are_noted_if_there_are_any(void **state)
@@ -323,6 +359,7 @@ int main(void)
                 cmocka_unit_test(a_client_is_a_row_in_human_units),
                 cmocka_unit_test(priorities_have_a_column_if_there_are_any),
                 cmocka_unit_test(classes_and_what_a_program_has_of_its_own_are_shown),
+                cmocka_unit_test(rows_are_sorted_and_summed_up),
                 cmocka_unit_test(bytes_not_copied_are_noted_if_there_are_any),
                 cmocka_unit_test(unknown_values_are_never_shown_as_zero),
                 cmocka_unit_test(columns_line_up),

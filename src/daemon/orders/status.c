@@ -5,12 +5,16 @@
 #include "daemon/state/client.h"
 
 #include <string.h>
+#include <time.h>
 
 #include <jansson.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/ledger/reserve.h"
+
+/* Of the answer: it grows when a field is renamed, removed, or changes its meaning. */
+#define STATUS_SCHEMA 1
 
 static const struct flag {
         unsigned bit;
@@ -202,11 +206,21 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
                 (int)reserve_count(s, gpu), "clients", clients_json(s, gpu, now, viewer));
 }
 
+/* Writes the time as ISO 8601 has it, such as 2026-11-27T10:26:15Z. */
+static const char *utc_now(char text[static 32])
+{
+        const time_t now = time(NULL);
+        struct tm parts;
+
+        (void)strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
+        return text;
+}
+
 json_t *status_json(struct server *s, const struct peer *viewer)
 {
         uint64_t now = clock_now_ns(), committed = 0, capacity = 0;
         json_t *list = json_array();
-        char instance[24];
+        char instance[24], utc[32];
 
         for (unsigned g = 0; g < s->gpus.n; g++) {
                 struct sched_gpu_view v;
@@ -219,13 +233,14 @@ json_t *status_json(struct server *s, const struct peer *viewer)
         }
         /* As text, because many readers of JSON cannot hold a random 64-bit number. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
-        return json_pack(
-                "{s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o}, s:o}", "version", SUBLET_VERSION,
-                "instance", instance, "uptime_s", seconds(now - s->started_ns), "mode",
-                sched_mode_name(s->config->sched.mode), "quantum",
-                s->config->sched.quantum_ns ? json_real(seconds(s->config->sched.quantum_ns))
-                                            : json_string("auto"),
-                "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
-                bytes(s->host_budget_bytes), "committed",
-                bytes(sub_sat(committed, capacity) + s->host_mapped), "gpus", list);
+        return json_pack("{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o}, s:o}", "schema",
+                         STATUS_SCHEMA, "time", utc_now(utc), "version", SUBLET_VERSION, "instance",
+                         instance, "uptime_s", seconds(now - s->started_ns), "mode",
+                         sched_mode_name(s->config->sched.mode), "quantum",
+                         s->config->sched.quantum_ns
+                                 ? json_real(seconds(s->config->sched.quantum_ns))
+                                 : json_string("auto"),
+                         "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
+                         bytes(s->host_budget_bytes), "committed",
+                         bytes(sub_sat(committed, capacity) + s->host_mapped), "gpus", list);
 }
