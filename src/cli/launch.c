@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -310,6 +311,7 @@ static char *absolute(const char *path)
 static int set_daemon_dir(struct launch *l, const char *dir)
 {
         char *path, checked[PATHS_DIR_MAX];
+        struct stat st;
 
         if (!dir[0])
                 return cli_fail(CLI_USAGE, "--daemon takes a directory, not ''");
@@ -320,6 +322,11 @@ static int set_daemon_dir(struct launch *l, const char *dir)
                 free(path);
                 return cli_fail(CLI_USAGE, "--daemon: '%s' is too long for a socket (at most %d)",
                                 dir, PATHS_DIR_MAX - 1);
+        }
+        /* A program would start a daemon there, so a mistyped name would go unnoticed. */
+        if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
+                free(path);
+                return cli_fail(CLI_USAGE, "--daemon: there is no directory '%s'", dir);
         }
         return launch_set(l, "SUBLET_DIR", path);
 }

@@ -48,6 +48,8 @@ SUBLET_LINES = [
     (["run", "--sim=bus=12", "true"], ["bus", "12"]),
     (["run", "--daemon", "", "true"], ["--daemon"]),
     (["run", "--daemon", "/tmp/" + "d" * 200, "true"], ["ddd"]),
+    (["run", "--daemon", "/no/such/dir", "true"], ["no directory", "/no/such/dir"]),
+    (["env", "--daemon", "no-such-dir"], ["no directory", "no-such-dir"]),
     (["status", "--frobnicate"], ["--frobnicate"]),
     (["status", "surplus"], ["surplus"]),
     (["stop", "now"], ["now"]),

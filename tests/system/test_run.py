@@ -110,8 +110,8 @@ def test_sim_starts_a_daemon_of_its_own_and_leaves_none_behind(world):
 
 def test_a_daemon_that_cannot_start_says_why_once(world):
     """The message appears once, however often the program tries again."""
-    p = world.start([os.path.join(BUILD, "sublet"), "run", "--sim", "--daemon", "/no/such/dir", "--", os.path.join(BUILD, "programs", "fill"), "--bytes",
-                     "4MiB", "--block", "1MiB", "--rounds", "1000000"], SUBLET_LOG="debug")
+    p = world.program("fill", "--bytes", "4MiB", "--block", "1MiB", "--rounds", "1000000", SUBLET_LOG="debug",
+                      SUBLET_DIR="/no/such/dir", SUBLET_DAEMON=os.path.join(BUILD, "subletd"))
     wait_for(lambda: p.err().count("starting a private daemon in /no/such/dir: ok") >= 3, 60, "the third try")
     p.send(signal.SIGKILL)
     assert p.err().count("cannot create directory /no/such/dir") == 1, p.err()

@@ -238,9 +238,11 @@ static void relative_paths_begin_at_the_current_folder(void **state)
 
         assert_non_null(getcwd(here, sizeof(here)));
         assert_int_equal(chdir(folder), 0);
+        assert_int_equal(mkdir("d", 0700), 0);
         takes("daemon", "d");
         takes("profile-file", "profile");
         assert_int_equal(complete(), CLI_OK);
+        assert_int_equal(rmdir("d"), 0);
         assert_int_equal(chdir(here), 0);
         (void)snprintf(path, sizeof(path), "%s/d", folder);
         assert_string_equal(value("SUBLET_DIR"), path);
@@ -256,7 +258,11 @@ static void a_daemons_directory_has_room_for_its_sockets(void **state)
         dir[PATHS_DIR_MAX] = 0;
         takes("daemon", dir);
         assert_int_equal(complete(), CLI_USAGE);
+        assert_non_null(strstr(cli_bench.said, "too long"));
         dir[PATHS_DIR_MAX - 1] = 0;
+        assert_int_equal(complete(), CLI_USAGE);
+        assert_non_null(strstr(cli_bench.said, "no directory"));
+        memset(dir, '/', PATHS_DIR_MAX - 1);
         assert_int_equal(complete(), CLI_OK);
         assert_string_equal(value("SUBLET_DIR"), dir);
         takes("daemon", "");
@@ -297,9 +303,9 @@ static void the_simulator_is_loaded_first_and_has_a_daemon_of_its_own(void **sta
         assert_string_equal(value("SUBLET_DIR"), dir);
         assert_null(launch_value(&launch, "SIMCUDA_SESSION"));
         launch_clear(&launch);
-        takes("daemon", "/d");
+        takes("daemon", "/tmp");
         assert_int_equal(complete(), CLI_OK);
-        assert_string_equal(value("SUBLET_DIR"), "/d");
+        assert_string_equal(value("SUBLET_DIR"), "/tmp");
         cli_bench.parts[PART_SIMULATOR][0] = 0;
         assert_int_equal(complete(), CLI_NO_LAUNCH);
         (void)strcpy(cli_bench.parts[PART_SIMULATOR], "/a;b");
