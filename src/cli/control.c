@@ -182,7 +182,10 @@ static int explain(int r, const char *dir, bool public)
         switch (r) {
         case -ENOENT:
         case -ENOTDIR:
-                return cli_fail(CLI_FAILED, "no subletd is running at %s", dir);
+                return cli_fail(CLI_FAILED,
+                                "no subletd is running at %s; the first program under sublet run "
+                                "starts one",
+                                dir);
         case -ECONNREFUSED:
                 return cli_fail(CLI_FAILED, "no subletd is running at %s: nobody listens on its %s",
                                 dir, PATHS_CONTROL_SOCKET);

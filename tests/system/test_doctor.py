@@ -19,6 +19,7 @@ def test_doctor_finds_everything_of_the_simulator(shared):
     assert "FAIL" not in done.stdout
     for words in ("simulated driver", "GPU 0", "NVML answers", "can be preloaded", "a daemon of this release"):
         assert words in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("Programs can share the GPU here")
 
 
 def test_doctor_gives_a_remedy_for_a_missing_driver(world):
@@ -27,6 +28,7 @@ def test_doctor_gives_a_remedy_for_a_missing_driver(world):
     missing = [i for i, line in enumerate(lines) if line.startswith("FAIL") and "libcuda.so.1" in line]
     assert done.returncode == 1 and len(missing) == 1
     assert lines[missing[0] + 1].strip().startswith("->")
+    assert lines[-1].startswith("Programs cannot share a GPU here")
 
 
 @pytest.mark.parametrize("fault, found, remedy", [

@@ -676,6 +676,16 @@ static void look_at_variables(void)
         }
 }
 
+static const char *verdict(void)
+{
+        if (worst == FAIL)
+                return "\nPrograms cannot share a GPU here until the lines with FAIL are mended.";
+        return worst == OK
+                       ? "\nPrograms can share the GPU here: start them with sublet run."
+                       : "\nPrograms can share the GPU here; the lines with warn say what could "
+                         "be better.";
+}
+
 int doctor_main(const struct cli_command *self, int argc, char **argv)
 {
         char folder[PATH_MAX], library[PATH_MAX];
@@ -701,5 +711,6 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         look_at_daemon(&target);
         programs_hidden(judge_hidden);
         look_at_host_memory();
+        (void)puts(verdict());
         return worst == FAIL ? CLI_FAILED : CLI_OK;
 }

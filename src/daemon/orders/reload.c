@@ -25,8 +25,10 @@ static int set_mode(struct server *s, enum sched_mode mode, char error[static CO
         r = sched_set_mode(s->sched, mode, clock_now_ns(), &s->actions);
         event_end(s);
         if (r == -EBUSY)
-                (void)snprintf(error, CONFIG_ERROR_MAX,
-                               "mode off has to wait: memory of a client is evicted");
+                (void)snprintf(
+                        error, CONFIG_ERROR_MAX,
+                        "mode off has to wait: memory of a program is evicted; try again when "
+                        "all programs fit the card");
         else if (r < 0)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%s", strerror(-r));
         return r;
