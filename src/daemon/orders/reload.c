@@ -27,8 +27,7 @@ static int set_mode(struct server *s, enum sched_mode mode, char error[static CO
         if (r == -EBUSY)
                 (void)snprintf(
                         error, CONFIG_ERROR_MAX,
-                        "mode off has to wait: memory of a program is evicted; try again when "
-                        "all programs fit the card");
+                        "mode off has to wait until the memory of all programs fits the card");
         else if (r < 0)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%s", strerror(-r));
         return r;
