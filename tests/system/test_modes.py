@@ -222,7 +222,7 @@ def test_mode_off_is_refused_while_memory_is_evicted(quick):
     assert any(c["evicted"] for c in quick.clients().values())
     done = quick.sublet("set", "mode", "off")
     assert done.returncode == 1
-    assert "refuses: mode off has to wait until the memory of all programs fits the card" in done.stderr
+    assert "refuses: mode off has to wait until all memory fits the card" in done.stderr
     assert quick.status()["mode"] == "auto"
     first.order("touch")  # hand-offs go on
     second.finish()
