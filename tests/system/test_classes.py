@@ -151,3 +151,11 @@ def test_bad_values_are_one_sentence(world):
                                  ("--weight", "x", "0.01 to 100"), ("--memory-cap", "0", "size"), ("--memory-cap", "9 apples", "size")):
         done = world.sublet("run", option, value, "true")
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and words in done.stderr, done
+
+
+def test_a_group_of_the_same_name_is_no_way_into_a_class_of_others(world, start):
+    start("[class a]\nuser = 1\ngroup = yes\n")
+    p = hold(world, 8, SUBLET_GROUP="a")
+    p.await_event("filled")
+    assert only(world)["class"] is None and only(world)["group"] == "a"
+    p.finish()

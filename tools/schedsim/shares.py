@@ -91,10 +91,12 @@ def main():
         "## Past memory", "",
         f"Five minutes. Programs have {LARGE_GIB} GiB of {CARD_GIB}, so one runs at a time, and a hand-off takes a second. The share is",
         "the time that the class is billed for: its turns, and the hand-offs that bring its memory. That is what the scheduler",
-        "divides. What a class gets may be wrong by about one turn, and automatic turns are long here: 19 s.", "",
+        "divides. What a class gets may be wrong by one or two turns, and automatic turns are long here: 19 s. Programs that live",
+        "for less than a turn lose more, because each fills its memory first. For shares that hold within minutes, set `quantum`.", "",
         table(schedsim, CASES, "5 min, turns of 5 s", LARGE_GIB, "5min", True, "quantum 5s"),
         table(schedsim, CASES, "5 min, automatic turns", LARGE_GIB, "5min", True),
-        "Hand-offs count towards a maximum, too, so the class computes less here.", "",
+        "A maximum may be passed by what its class has saved: 1 s, or 5 s past memory. Hand-offs count towards it, so a class may",
+        "compute less. Here *got* is the time in which it computed, with turns of 5 s.", "",
         maxima(schedsim, LARGE_GIB, "5min", "quantum 5s"),
     ]
     with open(os.path.join(folder, "shares.md"), "w", encoding="utf-8") as f:

@@ -435,13 +435,13 @@ static int prepare(struct watch *w)
         int r;
 
         (void)snprintf(w->dir, sizeof(w->dir), "%.80s/%u", w->stage->folder, ++number);
+        if (paths_make_private(w->dir, getuid()) < 0)
+                return cli_fail(CLI_FAILED, "cannot use %s", w->dir);
         w->launch.daemon = w->dir;
         w->launch.simulated = w->stage->simulated;
         r = launch_complete(&w->launch);
         if (r != CLI_OK || !w->row->shared)
                 return r;
-        if (paths_make_private(w->dir, getuid()) < 0)
-                return cli_fail(CLI_FAILED, "cannot use %s", w->dir);
         r = start_daemon(w);
         if (r != CLI_OK)
                 return r;

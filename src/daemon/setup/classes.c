@@ -359,6 +359,11 @@ int classes_check(struct classes *c, unsigned room_permille, bool shared,
 
 /* ---- matching ---- */
 
+bool classes_matches_by_key(const struct class *class)
+{
+        return class->users.n || class->names.n || class->cgroups.n;
+}
+
 static bool has_user(const struct class_users *users, uid_t uid)
 {
         for (unsigned i = 0; i < users->n; i++)
@@ -402,17 +407,12 @@ static bool has_cgroup(const struct class_patterns *patterns, const char *cgroup
         }
 }
 
-static bool is_reachable(const struct class *class)
-{
-        return class->users.n || class->names.n || class->cgroups.n;
-}
-
 const struct class *classes_find(const struct classes *c, const struct class_subject *who)
 {
         for (unsigned i = 0; i < c->n; i++) {
                 const struct class *class = &c->list[i];
 
-                if (is_reachable(class) && has_user(&class->users, who->uid) &&
+                if (classes_matches_by_key(class) && has_user(&class->users, who->uid) &&
                     has_name(&class->names, who->name) && has_cgroup(&class->cgroups, who->cgroup))
                         return class;
         }

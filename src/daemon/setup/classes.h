@@ -96,6 +96,8 @@ int classes_check(struct classes *c, unsigned room_permille, bool shared,
 
 /* Returns the first class that matches; NULL: none does. */
 const struct class *classes_find(const struct classes *c, const struct class_subject *who);
+/* False for a class of the resource file alone: no key says which programs are in it. */
+bool classes_matches_by_key(const struct class *class);
 /* Returns the class of this name; NULL: there is none. */
 const struct class *classes_named(const struct classes *c, const char *name);
 
