@@ -113,11 +113,15 @@ int sched_client_share(struct sched *s, sched_client id, const struct sched_shar
                        uint64_t now_ns, struct sched_actions *out)
 {
         struct client *c = client_find(s, id);
+        unsigned gpu;
 
         touch_begin(s, now_ns, client_gpus(c));
         if (!c)
                 return -ESTALE;
         fair_set_share(c->holder, share);
+        FOR_EACH_GPU_OF (c, gpu)
+                c->accounts[gpu]->limit_dirty = true;
+        actions_mark(s, c);
         touch_end(s, out);
         return 0;
 }

@@ -219,7 +219,8 @@ int sched_client_join(struct sched *s, sched_client id, sched_client other);
 int sched_client_origin(struct sched *s, sched_client id, const struct sched_origin *origin,
                         uint64_t now_ns, struct sched_actions *out);
 /* Sets what a client, and all that run together with it, gets of its class's, its user's or its
- * container's time. Returns 0 or -ESTALE. */
+ * container's time. Its limits follow once more, because a caller may add a cap of memory that
+ * changes with the share. Returns 0 or -ESTALE. */
 int sched_client_share(struct sched *s, sched_client id, const struct sched_share *share,
                        uint64_t now_ns, struct sched_actions *out);
 

@@ -143,6 +143,17 @@ def test_a_lower_cap_of_a_program_counts_for_new_memory_on_each_connection(daemo
     assert c.ask(16 * MIB)
 
 
+def test_a_program_sees_another_cap_at_once(world, conf):
+    p = world.program("hold", "--bytes", "8MiB", "--block", "4MiB", stdin=subprocess.PIPE, SUBLET_MEMORY_CAP="30MiB")
+    p.await_event("filled")
+    assert p.order("info")["free"] <= 22 * MIB
+    told(world, "--pid", str(p.pid), "memory_cap", "none")
+    wait_for(lambda: p.order("info")["free"] > 40 * MIB, GENEROUS_S, "the whole card")
+    told(world, "--pid", str(p.pid), "memory_cap", "20MiB")
+    wait_for(lambda: p.order("info")["free"] <= 12 * MIB, GENEROUS_S, "the smaller cap")
+    p.finish()
+
+
 def test_a_maximum_that_is_set_holds_a_program_that_computes_alone(world, conf):
     p = world.program("fill", "--bytes", "8MiB", "--block", "4MiB", "--until", world.path("end"))
     p.await_event("filled")
