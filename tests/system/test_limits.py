@@ -355,7 +355,7 @@ def test_a_maximum_holds_whatever_the_program_does(world, start, how, copies):
         p.await_event("ran")
     wait_for(lambda: any(c["held"] for c in world.clients().values()), GENEROUS_S, "the maximum", report=world.status_text)
     share = share_of_kernels(programs, 8)
-    assert 0.01 <= share <= 0.22, (share, world.status_text())  # starting takes most of the time on a busy machine
+    assert 0.05 <= share <= 0.22, (share, world.status_text())
     write(world.path("end"), "")
     for p in programs:
         p.ok()
@@ -369,7 +369,7 @@ def test_a_maximum_holds_for_programs_that_start_again_and_again(world, start):
     loop.await_event("ran")
     wait_for(lambda: any(c["held"] for c in world.clients().values()), GENEROUS_S, "the maximum", report=world.status_text)
     share = share_of_kernels([loop], 8)
-    assert 0.01 <= share <= 0.22, (share, world.status_text())  # starting takes most of the time on a busy machine
+    assert 0.05 <= share <= 0.22, (share, world.status_text())
     write(end, "")
     loop.ok()
 
