@@ -46,6 +46,9 @@ static inline int cli_parsed(int r)
         return r < 0 ? CLI_OK : r;
 }
 
+/* Reads the number of a process. 0; -EINVAL without a message. */
+int cli_read_pid(const char *text, int *ret);
+
 /* Prints "sublet: " and one sentence to stderr; returns status. */
 int cli_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

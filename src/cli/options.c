@@ -2,8 +2,11 @@
  * option. */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/units.h"
 
 static int find_option(const struct cli_option *options, const char *name, size_t length)
 {
@@ -107,4 +110,14 @@ void cli_print_help(const struct cli_command *command)
                 else
                         (void)printf("  %-16s  %s\n", left, o->help);
         }
+}
+
+int cli_read_pid(const char *text, int *ret)
+{
+        uint64_t n;
+
+        if (units_parse_count(text, &n) < 0 || n == 0 || n > INT32_MAX)
+                return -EINVAL;
+        *ret = (int)n;
+        return 0;
 }

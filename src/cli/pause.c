@@ -30,20 +30,6 @@ struct program {
 
 /* ---- one program, as status shows it ---- */
 
-static json_t *find_client(const json_t *status, int pid)
-{
-        json_t *gpu, *client, *found = NULL;
-        size_t i, k;
-
-        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
-                json_array_foreach (json_object_get(gpu, "clients"), k, client)
-                        if (json_integer_value(json_object_get(client, "pid")) == pid &&
-                            (!found || json_is_object(json_object_get(client, "frozen"))))
-                                found = client; /* of two entries prefer the one with "frozen":
-                                                   the other has lost its connection */
-        return found;
-}
-
 static bool has_why(const json_t *frozen, const char *name)
 {
         return status_lists(frozen, "why", name);
@@ -116,7 +102,7 @@ static void look_at_resumed(struct program *p, const json_t *client)
 
 static void look(struct program *p, const json_t *status, bool paused)
 {
-        const json_t *client = find_client(status, p->pid);
+        const json_t *client = status_client(status, p->pid);
 
         if (!client) {
                 p->outcome = FAILED;
@@ -218,12 +204,9 @@ static int carry_out(const struct target *target, struct program *p, size_t n, b
 
 static int read_pid(const char *command, const char *text, int *ret_pid)
 {
-        uint64_t n;
-
-        if (units_parse_count(text, &n) < 0 || n == 0 || n > INT32_MAX)
+        if (cli_read_pid(text, ret_pid) < 0)
                 return cli_fail(CLI_USAGE, "%s takes the pids that sublet status shows, not '%s'",
                                 command, text);
-        *ret_pid = (int)n;
         return CLI_OK;
 }
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/control.h"
 
@@ -17,12 +16,12 @@ const struct cli_option set_options[] = {
 
 struct request {
         struct target target;
-        uint64_t pid; /* 0: the daemon's settings */
+        int pid; /* 0: the daemon's settings */
 };
 
-static int take_pid(const char *text, const char *who, uint64_t *ret)
+static int take_pid(const char *text, const char *who, int *ret)
 {
-        if (units_parse_count(text, ret) < 0 || *ret == 0 || *ret > INT32_MAX)
+        if (cli_read_pid(text, ret) < 0)
                 return cli_fail(CLI_USAGE, "%s takes the number of a process, not '%s'", who, text);
         return CLI_OK;
 }
@@ -41,7 +40,7 @@ static json_t *order(const struct request *q, const char *name)
         json_t *made = json_pack("{ss}", "order", name);
 
         if (q->pid)
-                (void)json_object_set_new(made, "pid", json_integer((json_int_t)q->pid));
+                (void)json_object_set_new(made, "pid", json_integer(q->pid));
         return made;
 }
 

@@ -1,5 +1,4 @@
 /* status.c: sublet status. Must never change anything. */
-#include <limits.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/control.h"
 #include "cli/status_view.h"
@@ -28,7 +26,7 @@ const struct cli_option status_options[] = {
 struct request {
         struct target target;
         bool json, watch;
-        uint64_t pid; /* 0: all programs */
+        int pid; /* 0: all programs */
 };
 
 static int take(int option, const char *argument, void *request)
@@ -103,7 +101,7 @@ static int ask(const struct request *q, json_t **ret)
 static int show(const struct request *q, const json_t *status, const json_t *before)
 {
         const struct status_view view = {.width = width_of_stdout(),
-                                         .pid = (int)q->pid,
+                                         .pid = q->pid,
                                          .before = before,
                                          .passed_s = seconds_of(status) - seconds_of(before)};
 
@@ -112,7 +110,7 @@ static int show(const struct request *q, const json_t *status, const json_t *bef
         if (status_view_print(status, &view, stdout) > 0 || !q->pid)
                 return CLI_OK;
         return cli_fail(CLI_FAILED, "no program with pid %d shares a GPU under this daemon",
-                        (int)q->pid);
+                        q->pid);
 }
 
 static int watch(const struct request *q)
@@ -144,7 +142,7 @@ int status_main(const struct cli_command *self, int argc, char **argv)
                 return cli_parsed(r);
         if (words > 1)
                 return cli_fail(CLI_USAGE, "status takes one pid, not also '%s'", argv[1]);
-        if (words == 1 && (units_parse_count(argv[0], &q.pid) < 0 || !q.pid || q.pid > INT_MAX))
+        if (words == 1 && cli_read_pid(argv[0], &q.pid) < 0)
                 return cli_fail(CLI_USAGE, "status takes the number of a process, not '%s'",
                                 argv[0]);
         if (q.json && (q.watch || q.pid))

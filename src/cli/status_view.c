@@ -120,6 +120,20 @@ bool status_lists(const json_t *object, const char *field, const char *text)
         return false;
 }
 
+const json_t *status_client(const json_t *status, int pid)
+{
+        json_t *gpu, *client, *found = NULL;
+        size_t i, k;
+
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
+                json_array_foreach (json_object_get(gpu, "clients"), k, client)
+                        if (json_integer_value(json_object_get(client, "pid")) == pid &&
+                            (!found || json_is_object(json_object_get(client, "frozen"))))
+                                found = client; /* of two entries prefer the one with "frozen":
+                                                   the other has lost its connection */
+        return found;
+}
+
 static bool is_frozen_for(const json_t *client, const char *reason)
 {
         return status_lists(frozen_of(client), "why", reason);
@@ -544,19 +558,6 @@ static void print_summary(const json_t *gpu, json_t *const *clients, size_t n,
                 (void)fputc('\n', out);
 }
 
-static bool is_there(const json_t *gpus, int pid)
-{
-        const json_t *gpu;
-        size_t i, n = 0;
-
-        json_array_foreach (gpus, i, gpu) {
-                free(chosen(gpu, pid, &n));
-                if (n)
-                        return true;
-        }
-        return false;
-}
-
 unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out)
 {
         const json_t *gpus = json_object_get(status, "gpus"), *gpu;
@@ -565,7 +566,7 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
         unsigned rows = 0;
         size_t i;
 
-        if (view->pid && !is_there(gpus, view->pid))
+        if (view->pid && !status_client(status, view->pid))
                 return 0;
         (void)fprintf(out, "subletd %s, up %s, host memory %s committed of %s\n",
                       text_of(status, "version"), duration_of(status, "uptime_s", a),

@@ -440,6 +440,18 @@ static inline bool holder_comes_last(const struct sched *s, const struct holder 
         return s->now_ns < h->last_until_ns;
 }
 
+/* True if somebody waits on any GPU of h, as of the last event. */
+static inline bool holder_is_waited_for(const struct sched *s, const struct holder *h)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (h, gpu) {
+                if (s->gpu[gpu].wanted)
+                        return true;
+        }
+        return false;
+}
+
 static inline uint64_t clamp_u64(uint64_t v, uint64_t low, uint64_t high)
 {
         return v < low ? low : v > high ? high : v;

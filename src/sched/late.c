@@ -17,19 +17,6 @@ static bool outstanding(const struct client *c, const struct account *a, const s
         return a->limit >= need || a->limit - a->usage.backed >= gpu_extent(g);
 }
 
-/* True if somebody waits on a GPU of h. It need not be the one for which h was asked: a holder that
- * has used its maximum is asked for its lease of all. */
-static bool in_the_way(const struct sched *s, const struct holder *h)
-{
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (h, gpu) {
-                if (s->gpu[gpu].wanted)
-                        return true;
-        }
-        return false;
-}
-
 static bool contested(const struct sched *s, const struct holder *h)
 {
         unsigned gpu;
@@ -47,7 +34,7 @@ static bool contested(const struct sched *s, const struct holder *h)
 static bool asked(const struct sched *s, const struct client *c)
 {
         return c->lease && c->revoke_due_ns && !c->stands &&
-               (c->draining || c->overdue || in_the_way(s, c->holder));
+               (c->draining || c->overdue || holder_is_waited_for(s, c->holder));
 }
 
 /* Once nobody has waited for a while, the next REVOKE is a first one again. */
@@ -56,7 +43,7 @@ static void forget_old_revoke(const struct sched *s, struct client *c)
         struct holder *h = c->holder;
 
         if (c->revoke_due_ns && !c->draining && !c->overdue && s->now_ns >= c->revoke_due_ns &&
-            !contested(s, h) && !in_the_way(s, h)) {
+            !contested(s, h) && !holder_is_waited_for(s, h)) {
                 c->revoke_due_ns = h->revoke_due_ns = h->retry_ns = 0;
                 h->drain_failures = 0;
         }
@@ -158,7 +145,7 @@ void late_set_deadlines(struct sched *s, struct client *c)
                 return;
         if (is_asked && s->now_ns < c->revoke_due_ns)
                 wake_at(s, c->revoke_due_ns);
-        else if (is_asked && !c->draining && in_the_way(s, h))
+        else if (is_asked && !c->draining && holder_is_waited_for(s, h))
                 ask_again(s, h);
         FOR_EACH_GPU_OF (c, gpu) {
                 struct account *a = c->accounts[gpu];

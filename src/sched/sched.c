@@ -290,7 +290,7 @@ static void forget(struct sched *s, struct client *c)
         s->free = MIN(s->free, (unsigned)(c - s->client));
 }
 
-/* What the earlier records of a returning process owe. */
+/* Deadlines of the earlier records of a returning process. */
 struct debts {
         bool had_lease;
         uint64_t revoke_due_ns, due_ns; /* 0: none */
@@ -558,17 +558,6 @@ int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idl
         return 0;
 }
 
-static bool others_wait(const struct sched *s, const struct holder *h)
-{
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (h, gpu) {
-                if (s->gpu[gpu].wanted)
-                        return true;
-        }
-        return false;
-}
-
 int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint64_t now_ns,
                          struct sched_actions *out)
 {
@@ -586,7 +575,7 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                 c->handoffs += asked;
                 holder_update(s, h);
                 h->yielding |= asked;
-                h->goes_on = !asked && !h->lease && others_wait(s, h);
+                h->goes_on = !asked && !h->lease && holder_is_waited_for(s, h);
                 s->gpu[h->revoke_gpu].handoffs += asked && !h->lease;
         }
         touch_end(s, out);

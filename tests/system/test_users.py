@@ -1,6 +1,7 @@
 """Several users on one machine: two private daemons that share one card, one daemon that several users share, directories
 that another user has planted, and users with a false identity."""
 
+import contextlib
 import json
 import os
 import random
@@ -351,18 +352,28 @@ raise SystemExit(0 if refused else 1)
     assert machine.status_of(directory)["mode"] == "auto"
 
 
-def test_a_user_sets_his_own_programs_within_what_the_owner_allows(machine, shared_daemon):
-    conf = machine.path("owner.conf")
-    with open(conf, "w", encoding="utf-8") as f:
-        f.write("[class bob]\nuser = %d\nminimum = 20%%\npriority_max = 3\n" % BOB)
-    os.chown(conf, ALICE, ALICE)
-    directory = shared_daemon("--config", conf, "--capacity", "1GiB", "--host-memory", "1GiB")
+@contextlib.contextmanager
+def a_client_of_each(directory):
+    """Clients of Alice and of Bob that have attached the GPU, by uid."""
     clients = {uid: wireclient.Client(directory, f"of-{uid}", prefix=as_user(uid, groups=[GROUP])) for uid in (ALICE, BOB)}
     try:
         for c in clients.values():
             c.connect()
             c.hello()
             c.attach()
+        yield clients
+    finally:
+        for c in clients.values():
+            c.end()
+
+
+def test_a_user_sets_his_own_programs_within_what_the_owner_allows(machine, shared_daemon):
+    conf = machine.path("owner.conf")
+    with open(conf, "w", encoding="utf-8") as f:
+        f.write("[class bob]\nuser = %d\nminimum = 20%%\npriority_max = 3\n" % BOB)
+    os.chown(conf, ALICE, ALICE)
+    directory = shared_daemon("--config", conf, "--capacity", "1GiB", "--host-memory", "1GiB")
+    with a_client_of_each(directory) as clients:
         pids = {row["uid"]: row["pid"] for gpu in machine.status_of(directory)["gpus"] for row in gpu["clients"]}
 
         def ordered(by, whose, **setting):
@@ -380,20 +391,11 @@ def test_a_user_sets_his_own_programs_within_what_the_owner_allows(machine, shar
         assert "owner has set" in ordered(BOB, BOB, maximum="100%")["error"]
         assert {s["key"]: s["value"] for s in ordered(BOB, BOB)["settings"]} == {
             "minimum": "none", "maximum": "40%", "weight": "2", "memory_cap": "none", "priority": "9"}
-    finally:
-        for c in clients.values():
-            c.end()
 
 
 def test_a_user_pauses_his_own_programs_and_the_daemons_user_all(machine, shared_daemon):
     directory = shared_daemon("--capacity", "1GiB", "--host-memory", "1GiB")
-    clients = {uid: wireclient.Client(directory, f"of-{uid}", prefix=as_user(uid, groups=[GROUP])) for uid in (ALICE, BOB)}
-    try:
-        for c in clients.values():
-            c.connect()
-            c.hello()
-            c.attach()
-
+    with a_client_of_each(directory) as clients:
         def rows(status):
             return [row for gpu in status["gpus"] for row in gpu["clients"]]
 
@@ -422,9 +424,6 @@ def test_a_user_pauses_his_own_programs_and_the_daemons_user_all(machine, shared
         seen = json.loads(ask(machine, BOB, os.path.join(directory, "status.sock"), {"order": "status"}).stdout)
         row = next(r for r in rows(seen) if r["pid"] == pids[ALICE])
         assert row["freeze_off"] is None and row["freeze"] == "park"
-    finally:
-        for c in clients.values():
-            c.end()
 
 
 # ---- limits of one user ----

@@ -72,8 +72,8 @@ enum lie {
         LIES
 };
 
-/* What a maximum has let pass: the time in use beyond the maximum's part of the time, never less
- * than 0. */
+/* How far a maximum is passed: the time in use, less the part that the maximum allows; at least
+ * 0. */
 struct meter {
         bool busy; /* since the last event, one of its processes had a lease and work */
         uint64_t above_ns;

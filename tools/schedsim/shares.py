@@ -18,7 +18,7 @@ def weights(*of):
     return [{"weight": w} for w in of]
 
 
-# What is asked, the classes, and the shares in percent that follow. "body": the phases of a class's programs.
+# Each case has a name, its classes, and the percent that each class should get. "body" is what a program does.
 CASES = [
     ("weights 5 and 95", weights(5, 95), [5, 95]),
     ("2 equal", weights(1, 1), [50] * 2),

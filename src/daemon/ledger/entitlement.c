@@ -269,6 +269,17 @@ bool entitlement_kills(const struct client *c)
         return answer < 0 ? c->server->config->kill_overdue : answer == 1;
 }
 
+/* Tells the scheduler what the client gets now, and so the program which cap it has. */
+static void give_share(struct client *c)
+{
+        const struct sched_share share = entitlement_share(c);
+        struct server *s = c->server;
+
+        event_begin(s);
+        (void)sched_client_share(s->sched, c->id, &share, clock_now_ns(), &s->actions);
+        event_end(s);
+}
+
 /* ---- orders ---- */
 
 void entitlement_own(const struct client *c, struct class_settings *ret)
@@ -285,7 +296,6 @@ void entitlement_own(const struct client *c, struct class_settings *ret)
 int entitlement_order(struct client *c, const struct class_settings *own, const struct peer *by)
 {
         struct server *s = c->server;
-        struct sched_share share;
 
         if (c->claim.by_owner && !by->trusted)
                 return -EPERM;
@@ -298,10 +308,7 @@ int entitlement_order(struct client *c, const struct class_settings *own, const 
         };
         c->priority = by->trusted ? own->priority : allowed_priority(c, own->priority);
         c->claim.minimum = allowed_minimum(c);
-        share = entitlement_share(c);
-        event_begin(s);
-        (void)sched_client_share(s->sched, c->id, &share, clock_now_ns(), &s->actions);
-        event_end(s);
+        give_share(c);
         event_begin(s);
         (void)sched_client_priority(s->sched, c->id, c->priority, clock_now_ns(), &s->actions);
         event_end(s);
@@ -325,7 +332,6 @@ void entitlement_renew(struct server *s)
 {
         for (struct client *c = s->clients; c; c = c->next) {
                 struct sched_origin origin;
-                struct sched_share share;
 
                 if (!c->greeted)
                         continue;
@@ -333,12 +339,9 @@ void entitlement_renew(struct server *s)
                 if (!c->id)
                         continue;
                 origin = entitlement_origin(c);
-                share = entitlement_share(c);
                 event_begin(s);
                 (void)sched_client_origin(s->sched, c->id, &origin, clock_now_ns(), &s->actions);
                 event_end(s);
-                event_begin(s);
-                (void)sched_client_share(s->sched, c->id, &share, clock_now_ns(), &s->actions);
-                event_end(s);
+                give_share(c);
         }
 }

@@ -13,7 +13,7 @@
 #include "base/macros.h"
 #include "daemon/ledger/reserve.h"
 
-/* Of the answer: it grows when a field is renamed, removed, or changes its meaning. */
+/* Version of the answer. Raise it when a field is renamed, is removed, or gets another meaning. */
 #define STATUS_SCHEMA 1
 
 static const struct flag {

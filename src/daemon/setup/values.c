@@ -286,31 +286,6 @@ static int percent(void *field, const char *text, double least, double most)
         return 0;
 }
 
-static int parse_percent_50(void *field, const char *text)
-{
-        return percent(field, text, 0.1, 50);
-}
-
-static int parse_percent_90(void *field, const char *text)
-{
-        return percent(field, text, 0.1, 90);
-}
-
-static int parse_percent_95(void *field, const char *text)
-{
-        return percent(field, text, 0.1, 95);
-}
-
-static int parse_percent_100(void *field, const char *text)
-{
-        return percent(field, text, 0.1, 100);
-}
-
-static int parse_percent_from_1(void *field, const char *text)
-{
-        return percent(field, text, 1, 100);
-}
-
 static bool format_percent(const void *field, char text[static VALUE_TEXT_MAX])
 {
         const unsigned permille = *(const unsigned *)field;
@@ -322,15 +297,20 @@ static bool format_percent(const void *field, char text[static VALUE_TEXT_MAX])
         return true;
 }
 
-#define PERCENT(name, range)                                                                  \
-        const struct value_kind value_percent_##name = {parse_percent_##name, format_percent, \
-                                                        "share", range, NULL}
+#define PERCENT(suffix, least, most)                                                              \
+        static int parse_percent_##suffix(void *field, const char *text)                          \
+        {                                                                                         \
+                return percent(field, text, least, most);                                         \
+        }                                                                                         \
+        const struct value_kind value_percent_##suffix = {parse_percent_##suffix, format_percent, \
+                                                          "share",                                \
+                                                          "from " #least "% to " #most "%", NULL}
 
-PERCENT(50, "from 0.1% to 50%");
-PERCENT(90, "from 0.1% to 90%");
-PERCENT(95, "from 0.1% to 95%");
-PERCENT(100, "from 0.1% to 100%");
-PERCENT(from_1, "from 1% to 100%");
+PERCENT(50, 0.1, 50);
+PERCENT(90, 0.1, 90);
+PERCENT(95, 0.1, 95);
+PERCENT(100, 0.1, 100);
+PERCENT(from_1, 1, 100);
 
 static int parse_weight(void *field, const char *text)
 {

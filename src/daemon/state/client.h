@@ -72,7 +72,7 @@ struct client {
         int priority;
         const struct class *class; /* by the configuration; NULL: none */
 
-        /* What it has of its own: what it asked for in CLAIM, or what an order gave it. */
+        /* Its own limits: those of its CLAIM, or of an order. */
         struct client_claim {
                 uint64_t memory_cap;
                 unsigned weight, minimum, maximum;
