@@ -249,6 +249,7 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_e
 
                 if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
                         gate_set_waiting(t, false);
+                        request_kick(); /* the wait that the agent may tell of is over */
                         lock_release(&core_lock);
                         return &gate_interrupted;
                 }
