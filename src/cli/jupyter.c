@@ -148,7 +148,7 @@ static int begin_run(struct jupyter *j)
 
         j->run = json_array();
         if (n < 0)
-                return cli_fail(CLI_FAILED, "/proc/self/exe: %m");
+                return cli_fail(CLI_FAILED, "%s: %m", "/proc/self/exe");
         self[n] = 0;
         r = add_word(j, self);
         return r == CLI_OK ? add_word(j, "run") : r;
