@@ -179,6 +179,7 @@ static int read_arguments(struct jupyter *j, const struct cli_command *self, int
 /* Prints Jupyter's folders, and the spec of ipykernel or of the kernel argv[1] with its folder. */
 static const char question[] =
         "import json, os, sys\n"
+        "sys.path = [p for p in sys.path if p]  # without the working directory\n"
         "os.environ['PYDEVD_DISABLE_FILE_VALIDATION'] = '1'  # ipykernel looks for a debugger\n"
         "answer = {'prefix': sys.prefix}\n"
         "try:\n"
@@ -284,6 +285,7 @@ static int change_spec(const struct jupyter *j, json_t *spec)
 
 /* ---- writing ---- */
 
+/* 0 or -errno; then path ends with the folder that could not be made. */
 static int make_folders(char *path)
 {
         for (char *slash = path;;) {

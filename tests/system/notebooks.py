@@ -23,13 +23,14 @@ def connect(path):
 
 
 class Cell:
-    """A cell that was run. reply: the content of the kernel's answer, or None until it comes."""
+    """A cell that was run. reply: the content of the kernel's answer, or None until it comes. The answer may come before
+    the last output, but `over` comes after both."""
 
     def __init__(self):
-        self.reply, self.stdout, self.stderr = None, "", ""
+        self.reply, self.over, self.stdout, self.stderr = None, False, "", ""
 
     def done(self, timeout=60):
-        wait_for(lambda: self.reply, timeout, "the cell to end", report=lambda: self.stdout + self.stderr)
+        wait_for(lambda: self.reply and self.over, timeout, "the cell to end", report=lambda: self.stdout + self.stderr)
         return self
 
     def ok(self):
@@ -60,6 +61,8 @@ class Notebook:
         cell = self.cells.get(message["parent_header"].get("msg_id"))
         if cell and message["msg_type"] == "execute_reply":
             cell.reply = message["content"]
+        elif cell and message["msg_type"] == "status":
+            cell.over = message["content"]["execution_state"] == "idle"
         elif cell and message["msg_type"] == "stream":
             name = message["content"]["name"]
             setattr(cell, name, getattr(cell, name) + message["content"]["text"])

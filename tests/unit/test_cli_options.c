@@ -66,7 +66,7 @@ static void options_are_taken_in_order_and_words_are_left(void **state)
         assert_null(taken.argument[1]);
         assert_string_equal(taken.argument[2], "b=c");
         assert_int_equal(taken.option[3], 3); /* counted on from the first table */
-        assert_null(taken.argument[3]); /* an optional argument comes only after '=' */
+        assert_null(taken.argument[3]);       /* an optional argument comes only after '=' */
         assert_string_equal(taken.argument[4], "x");
         assert_int_equal(words, 3);
         assert_string_equal(line[0], "one");
