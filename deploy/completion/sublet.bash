@@ -32,6 +32,8 @@ _sublet() {
         COMPREPLY=()
         if [ "$COMP_CWORD" -eq 1 ] || [ "$command" = help ]; then
                 words=$(_sublet_names "" "")
+        elif [ "$command" = jupyter ] && [ "$COMP_CWORD" -eq 2 ]; then
+                words=install
         elif [ "$command" = run ] && _sublet_program; then
                 declare -F _command_offset >/dev/null && _command_offset "$i" # a function of bash-completion
                 return

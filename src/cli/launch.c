@@ -295,9 +295,7 @@ int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
         return CLI_OK;
 }
 
-/* Makes a path absolute and keeps its symbolic links: the file may not exist yet. NULL: see
- * errno. */
-static char *absolute(const char *path)
+char *launch_absolute(const char *path)
 {
         _cleanup_free_ char *here = NULL;
         char *whole;
@@ -315,7 +313,7 @@ static int set_daemon_dir(struct launch *l, const char *dir)
 
         if (!dir[0])
                 return cli_fail(CLI_USAGE, "--daemon takes a directory, not ''");
-        path = absolute(dir);
+        path = launch_absolute(dir);
         if (!path)
                 return cli_fail(CLI_FAILED, "--daemon %s: %m", dir);
         if (path && paths_daemon_dir(path, checked, sizeof(checked), NULL) < 0) {
@@ -444,7 +442,7 @@ static int set_profile(struct launch *l)
                 return cli_fail(CLI_USAGE, "--%s goes with --memory overflow, not %s", name, mode);
         if (!file[0])
                 return cli_fail(CLI_USAGE, "--%s takes a file, not ''", name);
-        path = absolute(file);
+        path = launch_absolute(file);
         if (!path || (l->profile && !may_write(path))) {
                 free(path);
                 return cli_fail(CLI_FAILED, "cannot write the profile %s: %m", file);
