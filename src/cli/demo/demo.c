@@ -66,7 +66,7 @@ static uint64_t size_jobs(uint64_t free_bytes, uint64_t host_bytes)
 {
         uint64_t rest = free_bytes / 100 * (2 * JOB_PERCENT - 90);
 
-        return host_bytes / 2 >= rest ? free_bytes / 100 * JOB_PERCENT & ~(8 * MIB - 1) : 0;
+        return host_bytes / 2 >= rest ? free_bytes / 100 * JOB_PERCENT & ~(MIB - 1) : 0;
 }
 
 /* Sets *ret_why to NULL if the demo can use this GPU; otherwise to the reason why not. */
@@ -95,7 +95,7 @@ static void choose_gpu(const struct choice *c, struct demo_stage *stage, const c
         if (!stage->job_bytes)
                 return;
         stage->phases = c->fast ? 3 : 4;
-        stage->seconds = c->fast ? 1 : 1.5;
+        stage->seconds = c->fast ? 1 : 2;
         (void)snprintf(stage->card, sizeof(stage->card), "%s", gpu->name);
         (void)demo_nvml_open(NULL, gpu->pci_bus_id, &stage->nvml);
         *ret_why = NULL;
@@ -112,7 +112,7 @@ static int choose_simulator(const struct choice *c, struct demo_stage *stage)
         stage->card_bytes = c->fast ? 128 * MIB : 256 * MIB;
         stage->job_bytes = size_jobs(stage->card_bytes, UINT64_MAX);
         stage->phases = c->fast ? 3 : 4;
-        stage->seconds = c->fast ? 0.3 : 0.8;
+        stage->seconds = c->fast ? 0.4 : 1;
         (void)snprintf(stage->session, sizeof(stage->session), "demo-%d", (int)getpid());
         /* These variables are for every process of the demo; the first driver call makes the
          * simulated card. */
@@ -138,10 +138,10 @@ static void print_headline(const struct demo_stage *stage, const char *why)
         units_format_size(stage->job_bytes, job);
         (void)printf(
                 "Two programs that need %s each, on one card of %s (%s).\n"
-                "As a notebook or a training loop, each pauses and computes in turn, %u times\n"
-                "%.1f s and about %.1f s. In each round it checks all of its memory and writes\n"
+                "Each pauses and computes in turn, as notebooks and training loops do: %u times\n"
+                "%.1f s and about %.1f s. It checks all of its memory in each round, and writes\n"
                 "it anew. sublet has its default settings.\n",
-                job, card, stage->card, stage->phases, stage->seconds, stage->seconds);
+                job, card, stage->card, stage->phases, stage->seconds, stage->seconds / 2);
         if (stage->simulated)
                 (void)printf(
                         "\nThe card is simulated: %s.\n"
@@ -149,39 +149,39 @@ static void print_headline(const struct demo_stage *stage, const char *why)
                         why);
 }
 
-static const char *own_name(char path[static PATH_MAX])
+/* Returns how a shell in the working directory can call the program; changes path. */
+static const char *callable(char path[static PATH_MAX])
 {
         _cleanup_free_ char *here = get_current_dir_name();
-        ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
         size_t length = here ? strlen(here) : 0;
+        char *below = path + length + 1;
 
-        if (n < 0)
-                return "sublet";
-        path[n] = 0;
-        if (length > 1 && strncmp(path, here, length) == 0 && path[length] == '/') {
-                char *below = path + length + 1;
-
-                if (strchr(below, '/'))
-                        return below;
-                memmove(path + 2, below, strlen(below) + 1);
-                return memcpy(path, "./", 2);
-        }
-        return path;
+        if (length <= 1 || strncmp(path, here, length) != 0 || path[length] != '/')
+                return path;
+        if (strchr(below, '/'))
+                return below;
+        memmove(path + 2, below, strlen(below) + 1);
+        return memcpy(path, "./", 2);
 }
 
 /* Suggests commands that work on this machine. */
 static void print_next(const struct demo_stage *stage)
 {
-        char path[PATH_MAX], job[PATH_MAX];
-        const char *name = own_name(path), *sim = stage->simulated ? " --sim" : "";
+        char own[PATH_MAX] = "sublet", job[PATH_MAX];
+        ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
+        const char *name, *sim = stage->simulated ? " --sim" : "";
 
-        (void)printf("\nNext, in two terminals, and in a third:\n");
+        if (n > 0)
+                own[n] = 0;
+        name = callable(own);
+        (void)printf("\nNext, in two terminals:\n");
         if (stage->simulated && parts_find(PART_DEMO_JOB, job) == 0)
-                (void)printf("  %s run --sim -- %s 600MiB\n", name, job);
+                (void)printf("  %s run --sim -- %s 600MiB\n", name, callable(job));
         else
                 (void)printf("  %s run -- python3 your-program.py\n", name);
-        (void)printf("  %s status%s --watch\n"
-                     "What this machine has and lacks:\n"
+        (void)printf("in a third:\n"
+                     "  %s status%s --watch\n"
+                     "and to see what this machine has and lacks:\n"
                      "  %s doctor%s\n",
                      name, sim, name, sim);
 }

@@ -19,9 +19,9 @@ struct demo_stage {
         int simulated;
         char card[96]; /* name of the card */
         uint64_t card_bytes;
-        uint64_t job_bytes;         /* size of each of the two programs */
-        unsigned phases;            /* times that a program pauses and computes */
-        double seconds;             /* length of a pause; a program alone computes about as long */
+        uint64_t job_bytes; /* size of each of the two programs */
+        unsigned phases;    /* times that a program pauses and computes */
+        double seconds;     /* length of a pause; a program alone computes about half as long */
         char folder[PATHS_DIR_MAX]; /* contains the daemons' directories; removed at the end */
         char sim_folder[PATH_MAX];
         char session[32];       /* names the simulated card */
@@ -45,7 +45,7 @@ enum demo_outcome { DEMO_RUNNING, DEMO_COMPLETED, DEMO_NO_MEMORY, DEMO_FAILED };
 struct demo_row {
         const char *title;
         uint64_t rounds; /* of each program in each phase; 0: the first program finds out how many
-                            fit stage->seconds, and the second one repeats that number */
+                            fit half of stage->seconds, and the second one repeats that number */
         int one_after_the_other;
         int shared;      /* the programs run under sublet */
         int kill_daemon; /* kill -9 the daemon's worker half-way */

@@ -7,7 +7,8 @@
  *     sublet-demo-job SIZE [KEY [PHASES [SECONDS [ROUNDS]]]]
  *
  * SECONDS is the length of a pause. ROUNDS is the number of rounds in a phase; without it, or if it
- * is 0, the first phase runs the rounds that begin within SECONDS, and the others run as many.
+ * is 0, the first phase runs the rounds that begin within half of SECONDS, and the others run as
+ * many.
  *
  * Prints one line a step to stdout: "allocated BYTES", "pause", "compute", "round N", "done ROUNDS
  * MISMATCHES DIGEST", or "memory BYTES" (BYTES were allocated when memory ran out), "failed CALL
@@ -245,7 +246,7 @@ static void run(struct job *job, uint64_t phases, double seconds, uint64_t round
                 pause_for(seconds);
                 (void)printf("compute\n");
                 if (!rounds)
-                        rounds = run_seconds(job, seconds);
+                        rounds = run_seconds(job, seconds / 2);
                 else
                         for (uint64_t i = 0; i < rounds; i++)
                                 run_round(job);

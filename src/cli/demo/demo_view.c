@@ -202,13 +202,13 @@ void demo_print_table(const struct demo_row *rows, const struct demo_result *res
 {
         bool by_clients = false;
 
-        (void)printf("\n%-23s %-13s %-13s %7s %11s  %s\n", "", "A", "B", "time", "moved",
+        (void)printf("\n%-22s %-10s %-13s %7s %11s  %s\n", "", "A", "B", "time", "moved",
                      "results");
         for (unsigned i = 0; i < n; i++) {
                 char moved[32];
 
                 moved_text(&rows[i], &results[i], moved, sizeof(moved));
-                (void)printf("%-23s %-13s %-13s %5.1f s %11s  %s\n", rows[i].title,
+                (void)printf("%-22s %-10s %-13s %5.1f s %11s  %s\n", rows[i].title,
                              ends[results[i].jobs[0].outcome], ends[results[i].jobs[1].outcome],
                              results[i].seconds, moved, results_text(results, i));
                 by_clients |= results[i].counted_by_clients;
