@@ -142,7 +142,7 @@ void demo_screen_draw(struct demo_screen *screen, const struct demo_stage *stage
                 (void)snprintf(turns, sizeof(turns), ", %llu hand-offs%s",
                                (unsigned long long)now->handoffs,
                                now->daemon_killed ? ", daemon killed and back" : "");
-        if (stage->simulated && now->to_card != DEMO_UNKNOWN)
+        if (row->shared && stage->simulated && now->to_card != DEMO_UNKNOWN)
                 (void)snprintf(moved, sizeof(moved), ", %s out, %s in",
                                units_format_size(now->to_host, used),
                                units_format_size(now->to_card, all));
