@@ -237,7 +237,10 @@ static int check_row(const struct demo_row *row, const struct demo_result *resul
         for (unsigned k = 0; k < DEMO_JOBS; k++)
                 if (result->jobs[k].outcome != DEMO_COMPLETED)
                         return cli_fail(CLI_FAILED, "'%s': program %c did not complete: %s",
-                                        row->title, (int)('A' + k), result->jobs[k].trouble);
+                                        row->title, (int)('A' + k),
+                                        result->jobs[k].outcome == DEMO_NO_MEMORY
+                                                ? "out of memory"
+                                                : result->jobs[k].trouble);
         if (!demo_same_results(result, reference))
                 return cli_fail(CLI_FAILED, "'%s': other results than '%s'", row->title,
                                 "one after the other");

@@ -87,7 +87,6 @@ struct demo_screen {
         int terminal; /* printed lines may be overwritten */
         int drawn;    /* printed lines above the cursor that belong to the picture */
         double said;  /* time of the last line, for output that is no terminal */
-        const char *title;
 };
 
 void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row);
