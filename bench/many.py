@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures what a daemon needs that serves many programs at rest: its memory, its processor time, how long `sublet
-status --json` takes, and how long a scrape of the metrics. The goal is below 20 MiB and 1 % of a core with 1,000 programs. The programs run on the simulated
-GPU. Each has a context and holds a little memory. Prints readable lines and a JSON line.
+status --json` takes, and how long a scrape of the metrics. The goal is below 20 MiB and 1 % of a core with 1,000
+programs, and 100 ms for a scrape. The programs run on the simulated GPU. Each has a context and holds a little memory.
+Prints readable lines and a JSON line.
 
     many.py BUILD [--programs N] [--wire N] [--seconds S]
 

@@ -355,7 +355,7 @@ static void serve_metrics(struct server *s)
         if (endpoint_open(s, s->config->metrics, &e, error) == 0)
                 endpoint_use(s, e);
         else
-                log_warning("%s: sublet reload tries again", error);
+                log_warning("%s; sublet reload tries again", error);
 }
 
 static int server_open(struct server *s)

@@ -21,6 +21,7 @@ from world import MIB, ROOT, wait_for
 DEPLOY = pathlib.Path(ROOT, "deploy")
 RULES = DEPLOY / "prometheus" / "sublet.rules.yml"
 CLASSES = "[class night]\nname = night*\n"
+WINDOW = "1m"  # of rates: all that the test's Prometheus has seen
 HOSTILE = 'a "b" \\n {c="d"} 100%'  # what a program may call itself
 
 
@@ -115,9 +116,9 @@ def expressions():
     dashboard = json.loads((DEPLOY / "grafana" / "sublet.json").read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"].replace("$gpu", ".*").replace("$__rate_interval", "10s")
+            yield panel["title"], target["expr"].replace("$gpu", ".*").replace("$__rate_interval", WINDOW)
     for expression in re.findall(r"^ +expr: (.+)$", RULES.read_text(), re.M):
-        yield "alert", re.sub(r" > ([\d.]+)", r" > bool \1", re.sub(r"\[\d+m\]", "[10s]", expression))
+        yield "alert", re.sub(r" > ([\d.]+)", r" > bool \1", re.sub(r"\[\d+m\]", f"[{WINDOW}]", expression))
 
 
 def test_a_real_prometheus_answers_every_panel_and_every_alert(world):
@@ -125,15 +126,15 @@ def test_a_real_prometheus_answers_every_panel_and_every_alert(world):
     write(world.path("s.conf"), f"[daemon]\nquantum = 200ms\ngrace = 1s\nhost_memory = 64MiB\nmetrics = 127.0.0.1:{port}\nmetrics_names = yes\n" + CLASSES)
     world.start_daemon("--config", world.path("s.conf"))
     prometheus = Prometheus(world, port, str(RULES))
-    for name in (HOSTILE, "night"):
-        world.program("fill", "--bytes", "80MiB", "--rounds", 10**6, SUBLET_NAME=name)
-    greedy = world.program("fill", "--bytes", "80MiB", "--rounds", 1)
-    assert greedy.wait() != 0
-    wait_for(lambda: prometheus.query("sublet_gpu_handoff_seconds_count > 3"), 60, "hand-offs to be scraped")
-    wait_for(lambda: prometheus.query("rate(sublet_gpu_restore_bytes_count[10s]) > 0"), 60, "restores to be scraped")
-    (waiting,) = {l["pid"] for l, _ in prometheus.query(f"sublet_client_state_seconds{{name={json.dumps(HOSTILE)}}}")}
-    # One does not give way any more, so that the alert for such programs has an answer, too.
-    os.kill(int(waiting), signal.SIGSTOP)
+    stopped, other = (world.program("fill", "--bytes", "80MiB", "--rounds", 10**6, SUBLET_NAME=n) for n in (HOSTILE, "night"))
+    for p in (stopped, other):
+        p.await_event("filled")
+    assert world.program("fill", "--bytes", "80MiB", "--rounds", 1).wait() != 0, "there is host memory for two"
+    for what in ("handoff_seconds", "drain_seconds", "wait_seconds", "eviction_bytes", "restore_bytes"):
+        wait_for(lambda: prometheus.query(f"increase(sublet_gpu_{what}_count[{WINDOW}]) > 1"), 60, f"{what} to be scraped")
+    named = prometheus.query(f"sublet_client_state_seconds{{name={json.dumps(HOSTILE)}}}")
+    assert {labels["pid"] for labels, _ in named} == {str(stopped.pid)}
+    stopped.send(signal.SIGSTOP)  # it does not give way any more, so the alert for such programs has an answer, too
     wait_for(lambda: prometheus.query('ALERTS{alertname="SubletClientStuck"}'), 60, "the alert to see that program")
     empty = {}
     asked = list(expressions())
@@ -144,13 +145,12 @@ def test_a_real_prometheus_answers_every_panel_and_every_alert(world):
         if not answer or any(v != v or v < 0 for _, v in answer):  # v != v: not a number
             empty[expression] = title, answer
     assert not empty and len(asked) > 35, empty
-    shares = prometheus.query("rate(sublet_client_lease_seconds_total[10s])")
+    shares = prometheus.query(f"rate(sublet_client_lease_seconds_total[{WINDOW}])")
     assert len(shares) == 2 and all(0 <= v <= 1.05 for _, v in shares), shares
     assert prometheus.query("sum(sublet_gpu_refused_total)")[0][1] >= 1
     (target,) = prometheus.get("targets")["activeTargets"]
     assert target["health"] == "up", target["lastError"]
     assert 'level=warn' not in prometheus.program.err() and 'level=error' not in prometheus.program.err()
-    os.kill(int(waiting), signal.SIGCONT)
 
 
 def test_the_alert_rules_fire_when_they_should():
@@ -222,7 +222,7 @@ def test_a_daemon_whose_address_is_taken_serves_programs_and_a_reload_tries_agai
     path = world.path("m.sock")
     write(path, "no socket")
     world.start_daemon(config={"metrics": path})
-    assert f"cannot serve metrics at {path}: File exists: sublet reload tries again" in world.daemon.err()
+    assert f"cannot serve metrics at {path}: File exists; sublet reload tries again" in world.daemon.err()
     hold(world, 8).finish()
     assert world.sublet("reload").returncode == 1
     os.unlink(path)
