@@ -161,36 +161,19 @@ void labels_add(struct labels *l, const char *name, const char *value)
 
 /* ---- samples ---- */
 
-static size_t print_count(uint64_t v, char ret[static FIGURE_MAX])
+static const char *print_figure(enum unit unit, uint64_t v, char ret[static FIGURE_MAX])
 {
-        char digits[FIGURE_MAX];
-        size_t n = 0;
-
-        do {
-                digits[n++] = (char)('0' + v % 10);
-                v /= 10;
-        } while (v);
-        for (size_t i = 0; i < n; i++)
-                ret[i] = digits[n - 1 - i];
-        return n;
-}
-
-static size_t print_figure(enum unit unit, uint64_t v, char ret[static FIGURE_MAX])
-{
-        size_t n;
-
-        if (unit != seconds)
-                return print_count(v, ret);
-        n = print_count(v / NSEC_PER_SEC, ret);
-        ret[n++] = '.';
-        v %= NSEC_PER_SEC;
-        for (uint64_t place = NSEC_PER_SEC / 10; place; place /= 10)
-                ret[n++] = (char)('0' + v / place % 10);
-        return n;
+        if (unit == seconds)
+                (void)snprintf(ret, FIGURE_MAX, "%llu.%09llu",
+                               (unsigned long long)(v / NSEC_PER_SEC),
+                               (unsigned long long)(v % NSEC_PER_SEC));
+        else
+                (void)snprintf(ret, FIGURE_MAX, "%llu", (unsigned long long)v);
+        return ret;
 }
 
 static void put_sample(struct text *t, const char *name, const char *suffix, const struct labels *l,
-                       const char *figure, size_t n)
+                       const char *figure)
 {
         put_text(t, name);
         put_text(t, suffix);
@@ -200,7 +183,7 @@ static void put_sample(struct text *t, const char *name, const char *suffix, con
                 put(t, "}", 1);
         }
         put(t, " ", 1);
-        put(t, figure, n);
+        put_text(t, figure);
         put(t, "\n", 1);
 }
 
@@ -209,7 +192,7 @@ void exposition_add(struct exposition *e, enum metric m, const struct labels *l,
         const struct family *f = &families[m];
         char figure[FIGURE_MAX];
 
-        put_sample(&e->samples[m], f->name, suffixes[f->type], l, figure,
+        put_sample(&e->samples[m], f->name, suffixes[f->type], l,
                    print_figure(f->unit, value, figure));
 }
 
@@ -217,8 +200,8 @@ void exposition_add_signed(struct exposition *e, enum metric m, const struct lab
 {
         char figure[FIGURE_MAX];
 
-        put_sample(&e->samples[m], families[m].name, suffixes[families[m].type], l, figure,
-                   (size_t)snprintf(figure, sizeof(figure), "%d", value));
+        (void)snprintf(figure, sizeof(figure), "%d", value);
+        put_sample(&e->samples[m], families[m].name, suffixes[families[m].type], l, figure);
 }
 
 void exposition_add_with(struct exposition *e, enum metric m, struct labels *l, const char *name,
@@ -257,12 +240,11 @@ void exposition_add_histogram(struct exposition *e, enum metric m, const struct 
                 with.used = l->used;
                 labels_add(&with, "le",
                            i < HISTOGRAM_BUCKETS - 1 ? bounds[f->unit][i].text : "+Inf");
-                put_sample(&e->samples[m], f->name, "_bucket", &with, figure,
-                           print_count(n, figure));
+                put_sample(&e->samples[m], f->name, "_bucket", &with,
+                           print_figure(none, n, figure));
         }
-        put_sample(&e->samples[m], f->name, "_sum", l, figure,
-                   print_figure(f->unit, h->sum, figure));
-        put_sample(&e->samples[m], f->name, "_count", l, figure, print_count(n, figure));
+        put_sample(&e->samples[m], f->name, "_sum", l, print_figure(f->unit, h->sum, figure));
+        put_sample(&e->samples[m], f->name, "_count", l, print_figure(none, n, figure));
 }
 
 /* ---- the whole ---- */
