@@ -308,7 +308,7 @@ static int start_http(struct endpoint *e)
         if (!info)
                 return -ENOMEM;
         if ((r = sd_event_add_io(event, &e->io, info->epoll_fd, EPOLLIN, on_ready, e)) < 0 ||
-            (r = sd_event_add_time_relative(event, &e->timer, CLOCK_MONOTONIC, 0, 0, on_timer, e)) <
+            (r = sd_event_add_time_relative(event, &e->timer, CLOCK_MONOTONIC, 0, 1, on_timer, e)) <
                     0 ||
             (r = sd_event_add_io(event, &e->listen, e->fd, EPOLLIN, on_connect, e)) < 0)
                 return r;

@@ -147,6 +147,8 @@ void tally_usage(struct client *c, unsigned gpu, uint64_t moved_out, uint64_t mo
 
         if (seen->begun)
                 return;
+        if (!c->counted.settled_ns)
+                c->counted.settled_ns = clock_now_ns();
         *seen = (struct client_account_counted){.begun = true,
                                                 .billed_ns = seen->billed_ns,
                                                 .moved_out = moved_out,
