@@ -33,6 +33,8 @@
 #include "daemon/ledger/reserve.h"
 #include "daemon/orders/control.h"
 #include "daemon/orders/reload.h"
+#include "daemon/metrics/endpoint.h"
+#include "daemon/metrics/tally.h"
 #include "daemon/net/client.h"
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
@@ -70,6 +72,7 @@ static void end_client(struct client *c)
         struct server *s = c->server;
 
         if (c->id) {
+                tally_ended(c);
                 kill_point("gone");
                 event_begin(s);
                 sched_client_gone(s->sched, c->id, clock_now_ns(), &s->actions);
@@ -344,6 +347,18 @@ static void recall_settings(struct server *s)
         log_info("what was set for an earlier daemon holds");
 }
 
+/* Programs matter more than metrics: without them, the daemon goes on. */
+static void serve_metrics(struct server *s)
+{
+        char error[CONFIG_ERROR_MAX];
+        struct endpoint *e;
+
+        if (endpoint_open(s, s->config->metrics, &e, error) == 0)
+                endpoint_use(s, e);
+        else
+                log_warning("%s; sublet reload tries again", error);
+}
+
 static int server_open(struct server *s)
 {
         struct sched_config sc;
@@ -371,7 +386,8 @@ static int server_open(struct server *s)
         s->sched = sched_new(&sc);
         s->by_slot = calloc(sc.clients_max + 1ul, sizeof(struct client *));
         s->users = users_new(s->config->connections_per_user);
-        if (!s->sched || !s->by_slot || !s->users)
+        s->tally = tally_new();
+        if (!s->sched || !s->by_slot || !s->users || !s->tally)
                 return -ENOMEM;
         r = add_sources(s);
         s->gpus.config = s->config;
@@ -383,6 +399,8 @@ static int server_open(struct server *s)
         if (r == 0 && peer_daemons_open(s) < 0)
                 log_info("no socket for other daemons on these cards: they are not told what "
                          "programs wait for");
+        if (r == 0 && s->config->metrics[0])
+                serve_metrics(s);
         return r;
 }
 
@@ -393,6 +411,7 @@ static void server_close(struct server *s)
         while (s->clients)
                 client_free(s->clients);
         control_close_all(s);
+        endpoint_use(s, NULL);
         peer_daemons_close(s);
         reserve_free(s);
         turns_close(s);
@@ -407,6 +426,7 @@ static void server_close(struct server *s)
         reader_free(s->reader);
         (void)sd_event_unref(s->event);
         users_free(s->users);
+        tally_free(s->tally);
         free(s->by_slot);
         sched_free(s->sched);
         config_free(&s->settings);
