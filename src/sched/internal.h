@@ -228,6 +228,9 @@ struct client {
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
         uint64_t since_ns;
+        bool changed;                /* in the list of sched_take_changed() */
+        unsigned look;               /* view.c: as of the last event */
+        struct client *changed_next; /* in that list */
         /* Counters to which the time since clock_ns will be added. Overdue time also counts as run
          * time. */
         bool counted_run, counted_overdue, counted_wait;
@@ -345,6 +348,7 @@ struct sched {
         unsigned n_order;
         uint32_t *dirty; /* slots of the clients that need a message */
         unsigned n_dirty, first_dirty;
+        struct client *changed; /* a list: their look has changed */
         struct sched_transitions transitions;
 };
 
@@ -794,6 +798,10 @@ bool settle_fits(const struct sched *s, const struct holder *h, bool without_for
 uint64_t settle_needs(const struct sched *s, const struct holder *h, unsigned gpu, bool *ret_lacks);
 /* Updates c's state, flags and times. */
 void client_refresh(struct sched *s, struct client *c);
+
+/* ---- view.c ---- */
+/* Puts c into the list of sched_take_changed() if its look has changed. */
+void client_note_look(struct sched *s, struct client *c);
 
 /* ---- foreign.c ---- */
 /* True if h waits and would have room without foreign processes. */

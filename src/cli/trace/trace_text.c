@@ -1,0 +1,89 @@
+/* trace_text.c: owns the table of what happened. */
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/trace/trace_view.h"
+
+#define NOTES_MAX 128
+
+/* Writes the local time of day, as 14:03:07.125. */
+static void put_time(const struct trace_view *v, uint64_t time_ns, char ret[static 32])
+{
+        const uint64_t now = (uint64_t)json_integer_value(json_object_get(v->answer, "time_ns")),
+                       at = sub_sat(now, sub_sat(v->in->now_ns, time_ns));
+        const time_t seconds = (time_t)(at / NSEC_PER_SEC);
+        struct tm parts;
+        char text[16];
+
+        (void)strftime(text, sizeof(text), "%H:%M:%S", localtime_r(&seconds, &parts));
+        (void)snprintf(ret, 32, "%s.%03u", text, (unsigned)(at % NSEC_PER_SEC / NSEC_PER_MSEC));
+}
+
+static const char *mode_name(uint8_t mode)
+{
+        static const char *const names[] = {"auto", "exclusive", "off"}; /* enum sched_mode */
+
+        return mode < ARRAY_SIZE(names) ? names[mode] : "unknown";
+}
+
+static void add_note(char notes[static NOTES_MAX], bool wanted, const char *text)
+{
+        const size_t used = strlen(notes);
+
+        if (wanted)
+                (void)snprintf(notes + used, NOTES_MAX - used, "%s%s", used ? ", " : "", text);
+}
+
+static void add_size(char notes[static NOTES_MAX], uint64_t bytes, const char *text)
+{
+        char size[UNITS_TEXT_MAX], note[UNITS_TEXT_MAX + 16];
+
+        (void)snprintf(note, sizeof(note), "%s %s", units_format_size(bytes, size), text);
+        add_note(notes, bytes > 0, note);
+}
+
+static void put_notes(const struct trace_event *e, char ret[static NOTES_MAX])
+{
+        char quantum[UNITS_TEXT_MAX], note[96];
+
+        ret[0] = 0;
+        add_size(ret, e->out, "out");
+        add_size(ret, e->in, "in");
+        add_size(ret, e->what == TRACE_RESTORES ? 0 : e->lacks, "to come");
+        add_note(ret, e->what == TRACE_GIVES_WAY && e->marks & HISTORY_FROZEN, "frozen");
+        add_note(ret, e->marks & HISTORY_OVERDUE, "overdue");
+        add_note(ret, e->marks & HISTORY_LOST, "no connection");
+        add_note(ret, e->what == TRACE_REFUSED, trace_refusal_text(e->detail));
+        (void)snprintf(note, sizeof(note), "mode %s, quantum %s", mode_name(e->detail),
+                       e->value ? units_format_duration(e->value, quantum) : "auto");
+        add_note(ret, e->what == TRACE_STARTS || e->what == TRACE_SETTINGS, note);
+}
+
+static void print_event(const struct trace_view *v, const struct trace_event *e, FILE *out)
+{
+        const bool daemon = e->track == TRACE_NO_TRACK;
+        char time[32], gpu[8] = "", label[TRACE_LABEL_MAX] = "", length[UNITS_TEXT_MAX] = "",
+                       notes[NOTES_MAX];
+
+        put_time(v, e->begin_ns, time);
+        if (!daemon) {
+                (void)snprintf(gpu, sizeof(gpu), "%u", e->gpu);
+                trace_label(v->in, e->track, label);
+        }
+        if (e->what < TRACE_SPANS)
+                (void)units_format_duration(e->end_ns - e->begin_ns, length);
+        put_notes(e, notes);
+        (void)fprintf(out, "%s %3s %-20s %-14s %9s%s%s\n", time, gpu, label,
+                      trace_what_text(e->what), length, notes[0] ? "  " : "", notes);
+}
+
+void trace_print(const struct trace_view *v, FILE *out)
+{
+        (void)fprintf(out, "%-12s %3s %-20s %-14s %9s\n", "TIME", "GPU", "PROGRAM", "WHAT", "FOR");
+        for (size_t i = 0; i < v->trace->n; i++)
+                if (v->trace->events[i].what != TRACE_MEMORY)
+                        print_event(v, &v->trace->events[i], out);
+}
