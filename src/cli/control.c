@@ -178,9 +178,9 @@ static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **re
 {
         _cleanup_close_ int fd = -EBADF;
         _cleanup_free_ char *line = NULL;
-        const char *rest;
+        const char *rest = NULL;
         json_t *answer;
-        size_t n;
+        size_t n = 0;
         int r;
 
         r = control_connect(dir, kind, PATHS_CONTROL_SOCKET, &fd);

@@ -7,8 +7,9 @@
 #include "base/macros.h"
 #include "cli/trace/trace_view.h"
 
-#define DAEMON_PID 1 /* the daemon's own line; GPU N is process N + 2, because 0 is the idle task \
-                      */
+#define DAEMON_PID                                                                     \
+        1 /* the daemon's own line; GPU N is process N + 2, because 0 is the idle task \
+           */
 
 static int pid_of(const struct trace_event *e)
 {
@@ -102,7 +103,7 @@ static json_t *span_args(const struct trace_event *e)
                 const char *name;
                 uint64_t bytes;
         } sizes[] = {
-                {"evicted bytes", e->out}, {"restored bytes", e->in}, {"lacks bytes", e->lacks}};
+                {"evicted_bytes", e->out}, {"restored_bytes", e->in}, {"missing_bytes", e->lacks}};
         const struct {
                 const char *name;
                 uint8_t mark;
@@ -117,7 +118,7 @@ static json_t *span_args(const struct trace_event *e)
                 if (e->marks & marks[i].mark)
                         (void)json_object_set_new(args, marks[i].name, json_true());
         if (e->going_on)
-                (void)json_object_set_new(args, "goes on", json_true());
+                (void)json_object_set_new(args, "goes_on", json_true());
         return args;
 }
 

@@ -14,9 +14,10 @@
 /* A program on a GPU. */
 struct cell {
         bool here;
-        uint16_t row;    /* its last connection */
-        size_t open;     /* the event that goes on, plus one; 0: none */
-        uint64_t memory; /* bytes on the GPU */
+        uint16_t row;     /* its last connection */
+        size_t open;      /* the event that goes on, plus one; 0: none */
+        uint64_t free_ns; /* no earlier time may be given to another event */
+        uint64_t memory;  /* bytes on the GPU */
 };
 
 /* A record, or the end of a row, in the order of time. */
@@ -38,7 +39,7 @@ static const char *const words[] = {
         [TRACE_WAITS_UNEVICTABLE] = "waits for room",
         [TRACE_RESTORES] = "restores",
         [TRACE_RUNS] = "runs",
-        [TRACE_GROWS] = "runs, grows",
+        [TRACE_GROWS] = "needs room",
         [TRACE_UNUSED] = "runs, idle",
         [TRACE_PAUSED] = "paused",
         [TRACE_GIVES_WAY] = "gives way",
@@ -107,8 +108,10 @@ static struct trace_event *open_event(struct reader *d, const struct cell *cell)
 
 static void close_span(struct reader *d, struct cell *cell, uint64_t time_ns)
 {
-        if (cell->open)
+        if (cell->open) {
                 open_event(d, cell)->end_ns = time_ns;
+                cell->free_ns = time_ns;
+        }
         cell->open = 0;
 }
 
@@ -123,6 +126,7 @@ static void set_memory(struct reader *d, struct cell *cell, uint16_t track, uint
 /* Returns what a program in this state does; TRACE_SPANS: nothing. */
 static enum trace_what what_of(uint8_t state, uint8_t marks)
 {
+        const uint8_t needs_room = HISTORY_GROWS | HISTORY_UNEVICTABLE;
         const bool stands = marks & HISTORY_PAUSED && marks & HISTORY_FROZEN;
 
         switch (state) {
@@ -132,7 +136,7 @@ static enum trace_what what_of(uint8_t state, uint8_t marks)
                 return TRACE_RESTORES;
         case HISTORY_RUNNING:
                 return stands                   ? TRACE_PAUSED
-                       : marks & HISTORY_GROWS  ? TRACE_GROWS
+                       : marks & needs_room     ? TRACE_GROWS
                        : marks & HISTORY_UNUSED ? TRACE_UNUSED
                                                 : TRACE_RUNS;
         case HISTORY_DRAINING:
@@ -173,6 +177,11 @@ static void leave(struct reader *d, struct cell *cell, uint16_t track, uint8_t g
 
 /* ---- records ---- */
 
+static bool lacks_room(enum trace_what what)
+{
+        return what == TRACE_WAITS || what == TRACE_WAITS_UNEVICTABLE || what == TRACE_GROWS;
+}
+
 static void take_state(struct reader *d, const struct history_record *r, struct cell *cell,
                        uint16_t track)
 {
@@ -187,12 +196,12 @@ static void take_state(struct reader *d, const struct history_record *r, struct 
                 (void)add(d, TRACE_COMES, track, r->gpu, r->time_ns);
         else if (!cell->here) /* older records are overwritten */
                 enter_state(d, cell, track, r->gpu, r->before, r->before_marks,
-                            MAX(d->first_ns, d->in->programs[r->program].began_ns));
+                            MAX(d->first_ns, cell->free_ns));
         cell->here = true;
         cell->row = r->program;
         enter_state(d, cell, track, r->gpu, r->state, r->marks, r->time_ns);
         e = open_event(d, cell);
-        if (e)
+        if (e && lacks_room(e->what))
                 e->lacks = MAX(e->lacks, r->more);
         set_memory(d, cell, track, r->gpu, r->value, r->time_ns);
 }
@@ -295,9 +304,10 @@ static struct item *items_of(const struct trace_input *in, size_t *ret_n)
         if (!items)
                 return NULL;
         for (size_t i = 0; i < in->n_records; i++)
-                items[n++] = (struct item){in->records[i].time_ns, i};
+                if (in->records[i].time_ns <= in->now_ns)
+                        items[n++] = (struct item){in->records[i].time_ns, i};
         for (size_t i = 0; i < in->n_programs; i++)
-                if (in->programs[i].ended_ns)
+                if (in->programs[i].ended_ns && in->programs[i].ended_ns <= in->now_ns)
                         items[n++] = (struct item){in->programs[i].ended_ns, in->n_records + i};
         qsort(items, n, sizeof(*items), by_time);
         *ret_n = n;
@@ -341,7 +351,7 @@ static void finish(struct reader *d)
 
                         if (e)
                                 e->going_on = true;
-                        close_span(d, &d->cells[i][g], MAX(d->in->now_ns, e ? e->begin_ns : 0));
+                        close_span(d, &d->cells[i][g], d->in->now_ns);
                 }
         for (size_t i = 0; i < t->n; i++) {
                 struct trace_event e = t->events[i];
@@ -415,7 +425,7 @@ int trace_read(const struct trace_input *in, struct trace *ret)
                 return -ENOMEM;
         }
         find_tracks(in, tracks);
-        d.first_ns = in->n_records ? in->records[0].time_ns : in->now_ns;
+        d.first_ns = n ? items[0].time_ns : 0;
         for (size_t i = 0; i < n; i++) {
                 if (items[i].index < in->n_records)
                         take_record(&d, &in->records[items[i].index]);

@@ -8,17 +8,21 @@
 #include "cli/trace/trace_view.h"
 
 #define NOTES_MAX 128
+#define LINE      "%-12s %3s %-20s %-15s %9s  %s"
 
-/* Writes the local time of day, as 14:03:07.125. */
-static void put_time(const struct trace_view *v, uint64_t time_ns, char ret[static 32])
+/* Writes the local time of day, as 14:03:07.125, and the day. */
+static void put_time(const struct trace_view *v, uint64_t time_ns, char ret[static 32],
+                     char ret_day[static 16])
 {
         const uint64_t now = (uint64_t)json_integer_value(json_object_get(v->answer, "time_ns")),
                        at = sub_sat(now, sub_sat(v->in->now_ns, time_ns));
         const time_t seconds = (time_t)(at / NSEC_PER_SEC);
-        struct tm parts;
         char text[16];
+        struct tm parts;
 
-        (void)strftime(text, sizeof(text), "%H:%M:%S", localtime_r(&seconds, &parts));
+        (void)localtime_r(&seconds, &parts);
+        (void)strftime(text, sizeof(text), "%H:%M:%S", &parts);
+        (void)strftime(ret_day, 16, "%F", &parts);
         (void)snprintf(ret, 32, "%s.%03u", text, (unsigned)(at % NSEC_PER_SEC / NSEC_PER_MSEC));
 }
 
@@ -47,13 +51,14 @@ static void add_size(char notes[static NOTES_MAX], uint64_t bytes, const char *t
 
 static void put_notes(const struct trace_event *e, char ret[static NOTES_MAX])
 {
+        const bool gives = e->what == TRACE_GIVES_WAY || e->what == TRACE_EVICTS;
         char quantum[UNITS_TEXT_MAX], note[96];
 
         ret[0] = 0;
         add_size(ret, e->out, "out");
         add_size(ret, e->in, "in");
-        add_size(ret, e->what == TRACE_RESTORES ? 0 : e->lacks, "to come");
-        add_note(ret, e->what == TRACE_GIVES_WAY && e->marks & HISTORY_FROZEN, "frozen");
+        add_size(ret, e->lacks, "missing");
+        add_note(ret, gives && e->marks & HISTORY_FROZEN, "frozen");
         add_note(ret, e->marks & HISTORY_OVERDUE, "overdue");
         add_note(ret, e->marks & HISTORY_LOST, "no connection");
         add_note(ret, e->what == TRACE_REFUSED, trace_refusal_text(e->detail));
@@ -62,28 +67,45 @@ static void put_notes(const struct trace_event *e, char ret[static NOTES_MAX])
         add_note(ret, e->what == TRACE_STARTS || e->what == TRACE_SETTINGS, note);
 }
 
-static void print_event(const struct trace_view *v, const struct trace_event *e, FILE *out)
+/* Prints a line without blanks at its end. */
+static void print_line(const char *line, FILE *out)
 {
-        const bool daemon = e->track == TRACE_NO_TRACK;
-        char time[32], gpu[8] = "", label[TRACE_LABEL_MAX] = "", length[UNITS_TEXT_MAX] = "",
-                       notes[NOTES_MAX];
+        size_t n = strlen(line);
 
-        put_time(v, e->begin_ns, time);
-        if (!daemon) {
+        while (n > 0 && line[n - 1] == ' ')
+                n--;
+        (void)fprintf(out, "%.*s\n", (int)n, line);
+}
+
+/* day: the day of the event before, which is printed when it changes. */
+static void print_event(const struct trace_view *v, const struct trace_event *e,
+                        char day[static 16], FILE *out)
+{
+        char time[32], today[16], gpu[8] = "", label[TRACE_LABEL_MAX] = "",
+                                  length[UNITS_TEXT_MAX] = "", notes[NOTES_MAX], line[512];
+
+        put_time(v, e->begin_ns, time, today);
+        if (strcmp(day, today) != 0)
+                (void)fprintf(out, "%s\n", strcpy(day, today));
+        if (e->track != TRACE_NO_TRACK) {
                 (void)snprintf(gpu, sizeof(gpu), "%u", e->gpu);
                 trace_label(v->in, e->track, label);
         }
         if (e->what < TRACE_SPANS)
                 (void)units_format_duration(e->end_ns - e->begin_ns, length);
         put_notes(e, notes);
-        (void)fprintf(out, "%s %3s %-20s %-14s %9s%s%s\n", time, gpu, label,
-                      trace_what_text(e->what), length, notes[0] ? "  " : "", notes);
+        (void)snprintf(line, sizeof(line), LINE, time, gpu, label, trace_what_text(e->what), length,
+                       notes);
+        print_line(line, out);
 }
 
 void trace_print(const struct trace_view *v, FILE *out)
 {
-        (void)fprintf(out, "%-12s %3s %-20s %-14s %9s\n", "TIME", "GPU", "PROGRAM", "WHAT", "FOR");
+        char line[512], day[16] = "";
+
+        (void)snprintf(line, sizeof(line), LINE, "TIME", "GPU", "PROGRAM", "WHAT", "FOR", "");
+        print_line(line, out);
         for (size_t i = 0; i < v->trace->n; i++)
                 if (v->trace->events[i].what != TRACE_MEMORY)
-                        print_event(v, &v->trace->events[i], out);
+                        print_event(v, &v->trace->events[i], day, out);
 }
