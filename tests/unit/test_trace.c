@@ -233,11 +233,25 @@ static void a_line_tells_when_who_what_and_how_much(void **state)
         (void)setenv("TZ", "UTC", 1);
         text = printed();
         assert_non_null(strstr(text, "1970-01-01\n"));
-        assert_non_null(strstr(text, "00:00:00.310   0 a (10)               evicts              "
-                                     "90 ms  5 B out\n"));
-        assert_non_null(strstr(text, "00:00:00.600   0 a (10)               is refused"
-                                     "                 out of memory\n"));
+        assert_non_null(strstr(text, "00:00:00.310   0 a (10)              evicts            0.090"
+                                     "  5 B out\n"));
+        assert_non_null(strstr(text, "00:00:00.600   0 a (10)              is refused: out of "
+                                     "memory\n"));
+        assert_non_null(strstr(text, " 0.500  goes on\n"));
         assert_null(strstr(text, " \n"));
+        free(text);
+}
+
+static void a_long_name_is_cut_and_its_number_is_not(void **state)
+{
+        char *text;
+
+        (void)strcpy(programs[0].name, "a-name-of-\xc3\xa4\xc3\xb6\xc3\xbc\xc3\xa4\x1b[31m");
+        hand_off();
+        read_all();
+        text = printed();
+        assert_non_null(strstr(text, " a-name-of-\xc3\xa4\xc3\xb6 (10) "));
+        assert_null(strchr(text, 0x1b));
         free(text);
 }
 
@@ -249,7 +263,7 @@ static void an_unknown_name_is_not_shown(void **state)
         hand_off();
         read_all();
         text = printed();
-        assert_non_null(strstr(text, "another user's (11)"));
+        assert_non_null(strstr(text, "other user (11)"));
         free(text);
 }
 
@@ -345,6 +359,7 @@ int main(void)
                 TEST(records_of_an_earlier_program_of_the_row_are_left_out),
                 TEST(an_allocation_that_waits_and_an_unused_turn_are_told),
                 TEST(a_line_tells_when_who_what_and_how_much),
+                TEST(a_long_name_is_cut_and_its_number_is_not),
                 TEST(an_unknown_name_is_not_shown),
                 TEST(the_json_is_what_perfetto_reads),
                 TEST(a_daemon_that_crashed_may_have_written_anything),

@@ -49,8 +49,8 @@ static const char *const words[] = {
         [TRACE_MOVES] = "moves memory",
         [TRACE_MEMORY] = "memory on the GPU",
         [TRACE_REFUSED] = "is refused",
-        [TRACE_STARTS] = "subletd starts",
-        [TRACE_SETTINGS] = "settings change",
+        [TRACE_STARTS] = "starts",
+        [TRACE_SETTINGS] = "has new settings",
 };
 
 const char *trace_what_text(enum trace_what what)
@@ -75,14 +75,17 @@ const char *trace_refusal_text(uint8_t code)
 void trace_label(const struct trace_input *in, uint16_t track, char ret[static TRACE_LABEL_MAX])
 {
         const struct history_program *p = &in->programs[track];
-        const int length = (int)strnlen(p->name, sizeof(p->name));
+        size_t n = strnlen(p->name, sizeof(p->name));
 
-        if (length && p->pid)
-                (void)snprintf(ret, TRACE_LABEL_MAX, "%.*s (%d)", length, p->name, (int)p->pid);
-        else if (length)
-                (void)snprintf(ret, TRACE_LABEL_MAX, "%.*s", length, p->name);
-        else
-                (void)snprintf(ret, TRACE_LABEL_MAX, "another user's (%d)", (int)p->pid);
+        memcpy(ret, p->name, n);
+        for (size_t i = 0; i < n; i++)
+                if ((unsigned char)ret[i] < 0x20 || ret[i] == 0x7f)
+                        ret[i] = '?';
+        ret[n] = 0;
+        if (!n)
+                n = (size_t)snprintf(ret, TRACE_LABEL_MAX, "other user");
+        if (p->pid)
+                (void)snprintf(ret + n, TRACE_LABEL_MAX - n, " (%d)", (int)p->pid);
 }
 
 /* ---- events ---- */
