@@ -152,6 +152,8 @@ static void what_ended_before_the_last_minutes_is_left_out(void **state)
         read_all();
         assert_int_equal(count(TRACE_GIVES_WAY), 0);
         is_at(event(TRACE_EVICTS, 0, 0), 350, 400);
+        is_at(event(TRACE_MEMORY, 0, 0), 350, 350); /* what it had, and has then */
+        is_at(event(TRACE_MEMORY, 0, 1), 350, 400);
         is_at(event(TRACE_WAITS, 1, 0), 350, 360);
 }
 

@@ -18,6 +18,7 @@ struct cell {
         size_t open;      /* the event that goes on, plus one; 0: none */
         uint64_t free_ns; /* no earlier time may be given to another event */
         uint64_t memory;  /* bytes on the GPU */
+        size_t measured;  /* the event that says so, plus one; 0: none does */
 };
 
 /* A record, or the end of a row, in the order of time. */
@@ -121,8 +122,12 @@ static void close_span(struct reader *d, struct cell *cell, uint64_t time_ns)
 static void set_memory(struct reader *d, struct cell *cell, uint16_t track, uint8_t gpu,
                        uint64_t bytes, uint64_t time_ns)
 {
-        if (cell->memory != bytes)
-                add(d, TRACE_MEMORY, track, gpu, time_ns)->value = bytes;
+        if (cell->memory == bytes)
+                return;
+        if (cell->measured)
+                d->out->events[cell->measured - 1].end_ns = time_ns;
+        add(d, TRACE_MEMORY, track, gpu, time_ns)->value = bytes;
+        cell->measured = d->out->n;
         cell->memory = bytes;
 }
 
@@ -228,8 +233,12 @@ static void take_start(struct reader *d, uint64_t time_ns)
 {
         for (size_t i = 0; i < d->in->n_programs; i++)
                 for (unsigned g = 0; g < TRACE_GPUS_MAX; g++) {
-                        close_span(d, &d->cells[i][g], time_ns);
-                        d->cells[i][g].here = false;
+                        struct cell *cell = &d->cells[i][g];
+
+                        close_span(d, cell, time_ns);
+                        if (cell->here)
+                                set_memory(d, cell, (uint16_t)i, (uint8_t)g, 0, time_ns);
+                        cell->here = false;
                 }
 }
 
@@ -350,11 +359,13 @@ static void finish(struct reader *d)
 
         for (size_t i = 0; i < d->in->n_programs; i++)
                 for (unsigned g = 0; g < TRACE_GPUS_MAX; g++) {
-                        struct trace_event *e = open_event(d, &d->cells[i][g]);
+                        struct cell *cell = &d->cells[i][g];
 
-                        if (e)
-                                e->going_on = true;
-                        close_span(d, &d->cells[i][g], d->in->now_ns);
+                        if (cell->open)
+                                open_event(d, cell)->going_on = true;
+                        if (cell->measured)
+                                t->events[cell->measured - 1].end_ns = d->in->now_ns;
+                        close_span(d, cell, d->in->now_ns);
                 }
         for (size_t i = 0; i < t->n; i++) {
                 struct trace_event e = t->events[i];
