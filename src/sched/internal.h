@@ -5,7 +5,8 @@
  * totals of a GPU change nowhere else), holder.c the leases, unevictable.c the answers to requests
  * for such bytes, fair.c the division of time, habits.c what is known of each holder, turns.c the
  * length and order of turns, policy.c the victims, late.c the overdue clients, settle.c the
- * consequences of an event, sched.c the events, actions.c the messages. */
+ * consequences of an event, look.c what each client does now, sched.c the events, actions.c the
+ * messages. */
 #pragma once
 
 #include <limits.h>
@@ -229,7 +230,7 @@ struct client {
         unsigned flags; /* enum sched_flags, as of the last event */
         uint64_t since_ns;
         bool changed;                /* in the list of sched_take_changed() */
-        unsigned look;               /* view.c: as of the last event */
+        unsigned look;               /* look.c: as of the last event */
         struct client *changed_next; /* in that list */
         /* Counters to which the time since clock_ns will be added. Overdue time also counts as run
          * time. */
@@ -799,7 +800,7 @@ uint64_t settle_needs(const struct sched *s, const struct holder *h, unsigned gp
 /* Updates c's state, flags and times. */
 void client_refresh(struct sched *s, struct client *c);
 
-/* ---- view.c ---- */
+/* ---- look.c ---- */
 /* Puts c into the list of sched_take_changed() if its look has changed. */
 void client_note_look(struct sched *s, struct client *c);
 

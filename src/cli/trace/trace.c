@@ -80,7 +80,7 @@ static int write_json(const struct trace_view *v, const char *path)
                 return CLI_OK;
         if (fclose(out) != 0 || r < 0)
                 return cli_fail(CLI_FAILED, "cannot write %s: %s", path, strerror(errno));
-        (void)printf("%s: open it in https://ui.perfetto.dev or chrome://tracing\n", path);
+        (void)printf("%s: open it in https://ui.perfetto.dev\n", path);
         return CLI_OK;
 }
 
@@ -92,14 +92,14 @@ static int show(const struct request *q, const json_t *answer, const void *bytes
         int r = CLI_OK;
 
         if (!find_arrays(answer, bytes, &in))
-                return cli_fail(CLI_FAILED, "subletd is of another release (%s) than this one (%s)",
+                return cli_fail(CLI_FAILED, "subletd is of another release (%s) than this (%s): restart it",
                                 json_string_value(json_object_get(answer, "version")),
                                 SUBLET_VERSION);
         in.from_ns = q->last_ns ? sub_sat(in.now_ns, q->last_ns) : 0;
         if (trace_read(&in, &trace) < 0)
-                return cli_fail(CLI_FAILED, "no memory for the trace");
+                return cli_fail(CLI_FAILED, "out of memory");
         if (trace.n == 0)
-                r = cli_fail(CLI_FAILED, "nothing has happened in this time");
+                r = cli_fail(CLI_FAILED, "no program has used a GPU in this time");
         else if (path)
                 r = write_json(&view, path);
         else

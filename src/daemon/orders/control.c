@@ -218,7 +218,7 @@ static json_t *give(struct control *k, const struct order *o, json_t *order)
                 k->bytes = o->bytes(k->server, &peer, answer, &k->n_bytes);
                 if (!k->bytes) {
                         json_decref(answer);
-                        answer = answer_error("the daemon had no memory to keep records in");
+                        answer = answer_error("this daemon keeps no records: it had no memory for them");
                 }
         }
         cleanup_close(&peer.pidfd);
