@@ -162,8 +162,8 @@ static int read_bytes(int fd, const char *rest, size_t n, size_t size, void **re
 /* True for orders that every user may give a shared daemon, for the user's own programs. */
 static bool is_public(json_t *order)
 {
-        static const char *const names[] = {"status", "pause", "resume",     "reserve",
-                                            "trace",  "get",   "set_program"};
+        static const char *const names[] = {"status",  "pause", "resume", "evict",
+                                            "reserve", "trace", "get",    "set_program"};
         const char *given = json_string_value(json_object_get(order, "order"));
 
         for (size_t i = 0; given && i < ARRAY_SIZE(names); i++)

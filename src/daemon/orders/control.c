@@ -1,8 +1,8 @@
 /* control.c: owns control.sock, where people give orders: one JSON object a line, one answer a
  * line, which bytes may follow; and status.sock, where every user may give one order for each
- * connection: ask for the status, the trace or the settings, pause, resume or set a program of the
- * same user, or reserve a GPU. Must never take another order from anybody but the daemon's own user
- * and root outside a container. */
+ * connection: ask for the status, the trace or the settings, pause, resume, evict or set a program
+ * of the same user, or reserve a GPU. Must never take another order from anybody but the daemon's
+ * own user and root outside a container. */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 
@@ -28,6 +28,7 @@
 #include "daemon/people/peer.h"
 #include "daemon/ledger/event.h"
 #include "daemon/orders/answer.h"
+#include "daemon/orders/evict.h"
 #include "daemon/orders/reload.h"
 #include "daemon/orders/settings.h"
 #include "daemon/orders/status.h"
@@ -176,6 +177,7 @@ static const struct order {
         {"status", order_status, true, false, NULL},
         {"pause", order_pause, true, false, NULL},
         {"resume", order_resume, true, false, NULL},
+        {"evict", evict_order, true, false, NULL},
         {"reserve", order_reserve, true, true, NULL},
         {"trace", trace_answer, true, false, trace_bytes},
         {"get", settings_get, true, false, NULL},
@@ -192,8 +194,8 @@ static const char *objection(const struct control *k, const struct order *o)
         struct user *user;
 
         if (k->viewer && !o->public)
-                return "this socket takes no order but status, pause, resume, reserve, trace, get "
-                       "and set_program";
+                return "this socket takes no order but status, pause, resume, evict, reserve, "
+                       "trace, get and set_program";
         if (k->peer.trusted)
                 return NULL;
         if (!o->public)
@@ -218,7 +220,8 @@ static json_t *give(struct control *k, const struct order *o, json_t *order)
                 k->bytes = o->bytes(k->server, &peer, answer, &k->n_bytes);
                 if (!k->bytes) {
                         json_decref(answer);
-                        answer = answer_error("this daemon keeps no records: it had no memory for them");
+                        answer = answer_error(
+                                "this daemon keeps no records: it had no memory for them");
                 }
         }
         cleanup_close(&peer.pidfd);
