@@ -92,9 +92,9 @@ static int show(const struct request *q, const json_t *answer, const void *bytes
         int r = CLI_OK;
 
         if (!find_arrays(answer, bytes, &in))
-                return cli_fail(CLI_FAILED, "subletd is of another release (%s) than this (%s): restart it",
-                                json_string_value(json_object_get(answer, "version")),
-                                SUBLET_VERSION);
+                return cli_fail(
+                        CLI_FAILED, "subletd is of another release (%s) than this (%s): restart it",
+                        json_string_value(json_object_get(answer, "version")), SUBLET_VERSION);
         in.from_ns = q->last_ns ? sub_sat(in.now_ns, q->last_ns) : 0;
         if (trace_read(&in, &trace) < 0)
                 return cli_fail(CLI_FAILED, "out of memory");

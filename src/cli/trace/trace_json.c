@@ -1,15 +1,15 @@
 /* trace_json.c: owns the form that Perfetto and chrome://tracing read (the Trace Event Format).
  * GPUs are processes, programs are threads. Must never let two times of a thread overlap. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "cli/trace/trace_view.h"
 
-#define DAEMON_PID                                                                     \
-        1 /* the daemon's own line; GPU N is process N + 2, because 0 is the idle task \
-           */
+/* The daemon has a line of its own. GPU N is process N + 2, because 0 stands for no process. */
+#define DAEMON_PID 1
 
 static int pid_of(const struct trace_event *e)
 {
@@ -172,9 +172,21 @@ static void add_moment(const struct trace_view *v, json_t *list, const struct tr
         (void)json_array_append_new(list, one);
 }
 
+/* Writes the time of day of the first event, to which all times are relative. */
+static void put_begin(const struct trace_view *v, char ret[static 32])
+{
+        const uint64_t now = (uint64_t)json_integer_value(json_object_get(v->answer, "time_ns")),
+                       ago = v->in->now_ns - v->trace->events[0].begin_ns;
+        const time_t seconds = (time_t)(sub_sat(now, ago) / NSEC_PER_SEC);
+        struct tm parts;
+
+        (void)strftime(ret, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
+}
+
 json_t *trace_json(const struct trace_view *v)
 {
         json_t *list = json_array();
+        char began[32];
 
         if (add_names(v, list) < 0) {
                 json_decref(list);
@@ -192,6 +204,8 @@ json_t *trace_json(const struct trace_view *v)
                 if (e->made_way)
                         add_arrow(v, list, e, i + 1);
         }
-        return json_pack("{s:s, s:{s:O*}, s:o}", "displayTimeUnit", "ms", "otherData", "version",
-                         json_object_get(v->answer, "version"), "traceEvents", list);
+        put_begin(v, began);
+        return json_pack("{s:s, s:{s:O*, s:s}, s:o}", "displayTimeUnit", "ms", "otherData",
+                         "version", json_object_get(v->answer, "version"), "began", began,
+                         "traceEvents", list);
 }

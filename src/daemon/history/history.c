@@ -9,9 +9,10 @@
 #include "daemon/history/ring.h"
 #include "daemon/state/client.h"
 
-#define UNUSED_NS (NSEC_PER_SEC / 10) /* a lease unused for less is no news: most gaps are short \
-                                       */
-#define PART_OF_CARD 64               /* changes of memory below this part of a card, too */
+#define UNUSED_NS                                                                      \
+        (NSEC_PER_SEC / 10) /* a lease unused for less is no news: most gaps are short \
+                             */
+#define PART_OF_CARD 64     /* changes of memory below this part of a card, too */
 
 _Static_assert((int)SCHED_IDLE == HISTORY_IDLE && (int)SCHED_WAITING == HISTORY_WAITING &&
                        (int)SCHED_RESTORING == HISTORY_RESTORING &&

@@ -2,9 +2,6 @@
  * daemon has no ring. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "wire/history.h"
 
 struct client;

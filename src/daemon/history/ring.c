@@ -1,5 +1,5 @@
-/* ring.c: owns the memory of the records. Must never allocate, block, or use a number in it as an
- * index without a bound: an earlier worker that crashed may have written anything. */
+/* ring.c: owns the memory of the records. Must never block, nor use a number in it as an index
+ * without a bound: an earlier worker that crashed may have written anything. */
 #include "daemon/history/ring.h"
 
 #include <stdio.h>
