@@ -89,12 +89,15 @@ static int show(const struct request *q, const json_t *answer, const void *bytes
         struct trace_input in = {0};
         struct trace trace;
         const struct trace_view view = {&in, &trace, answer};
+        const char *release;
         int r = CLI_OK;
 
-        if (!find_arrays(answer, bytes, &in))
-                return cli_fail(
-                        CLI_FAILED, "subletd is of another release (%s) than this (%s): restart it",
-                        json_string_value(json_object_get(answer, "version")), SUBLET_VERSION);
+        if (!find_arrays(answer, bytes, &in)) {
+                release = json_string_value(json_object_get(answer, "version"));
+                return cli_fail(CLI_FAILED,
+                                "subletd is of another release (%s), not %s: restart it",
+                                release ? release : "unknown", SUBLET_VERSION);
+        }
         in.from_ns = q->last_ns ? sub_sat(in.now_ns, q->last_ns) : 0;
         if (trace_read(&in, &trace) < 0)
                 return cli_fail(CLI_FAILED, "out of memory");
