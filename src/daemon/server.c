@@ -279,13 +279,14 @@ static int add_sources(struct server *s)
         int r;
 
         if ((r = sd_event_new(&s->event)) < 0 ||
-            (r = sd_event_add_io(s->event, &s->client_source, s->place->client_fd, EPOLLIN,
-                                 client_accept, s)) < 0 ||
-            (r = sd_event_add_io(s->event, &s->control_source, s->place->control_fd, EPOLLIN,
-                                 control_accept, s)) < 0 ||
-            (s->place->status_fd >= 0 &&
-             (r = sd_event_add_io(s->event, &s->status_source, s->place->status_fd, EPOLLIN,
-                                  control_accept_viewer, s)) < 0) ||
+            (r = sd_event_set_watchdog(s->event, true)) < 0 || /* if the unit has WatchdogSec= */
+            (r = sd_event_add_io(s->event, &s->client_source, s->place->listening[PLACE_CLIENT],
+                                 EPOLLIN, client_accept, s)) < 0 ||
+            (r = sd_event_add_io(s->event, &s->control_source, s->place->listening[PLACE_CONTROL],
+                                 EPOLLIN, control_accept, s)) < 0 ||
+            (s->place->listening[PLACE_STATUS] >= 0 &&
+             (r = sd_event_add_io(s->event, &s->status_source, s->place->listening[PLACE_STATUS],
+                                  EPOLLIN, control_accept_viewer, s)) < 0) ||
             (r = catch_signals(s)) < 0 || (r = turns_open(s)) < 0 ||
             (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
             (r = sd_event_source_set_priority(s->sched_timer, SD_EVENT_PRIORITY_IMPORTANT)) < 0 ||
