@@ -199,8 +199,8 @@ uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const stru
         return sum;
 }
 
-bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,
-                        uint64_t commit)
+bool ledger_commit_fits_card(const struct sched *s, unsigned gpu, const struct client *c,
+                             uint64_t commit)
 {
         const struct gpu *g = &s->gpu[gpu];
         const struct account *a = c->accounts[gpu];
@@ -208,18 +208,31 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client
                 PLANTED(COMMITS_APART)
                         ? 0
                         : ledger_sum(c->holder, gpu, account_commit) - account_commit(a);
-        uint64_t unevictable = unevictable_promised(s, gpu), committed, spill;
+        const uint64_t unevictable = unevictable_promised(s, gpu);
 
         if (add_sat(commit, beside) > gpu_visible(s, g) ||
             beside + sub_sat(commit,
                              MAX(a->exported, a->export_requested ? a->export_request : 0)) >
                     sub_sat(gpu_usable(g), unevictable))
                 return false;
+        return s->config.mode != SCHED_MODE_OFF ||
+               sub_sat(commit, a->limit) <= ledger_available(g, a);
+}
+
+bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,
+                        uint64_t commit)
+{
+        const struct gpu *g = &s->gpu[gpu];
+        const struct account *a = c->accounts[gpu];
+        uint64_t committed, spill;
+
+        if (!ledger_commit_fits_card(s, gpu, c, commit))
+                return false;
         if (s->config.mode == SCHED_MODE_OFF)
-                return sub_sat(commit, a->limit) <= ledger_available(g, a);
+                return true;
         committed = g->committed - account_commit(a) +
                     sub_sat(MAX(commit, a->commit_held), a->exported);
-        spill = ledger_host_spill(s, g, committed, unevictable);
+        spill = ledger_host_spill(s, g, committed, unevictable_promised(s, gpu));
         if (!PLANTED(HOST_ROOM_TWICE))
                 spill += spill ? spill_elsewhere(s, gpu) : 0;
         return spill <= ledger_host_budget(s) || spill == 0;

@@ -121,7 +121,8 @@ struct sched_action {
                 } lease;
                 struct {
                         uint32_t of;
-                        int code; /* -ENOMEM: a commit; -ENOSPC: unevictable; -EBUSY: an export */
+                        int code;  /* -ENOMEM: a commit; -ENOSPC: unevictable; -EBUSY: an export */
+                        bool host; /* of a commit: the host is full, not the card */
                 } refuse;
                 uint64_t exported;
                 enum sched_throttle throttle;

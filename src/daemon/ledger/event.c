@@ -77,16 +77,20 @@ static void do_refuse(struct server *s, struct client *c, const struct sched_act
         switch (a->refuse.code) {
         case -ENOMEM:
                 event_refuse(c, gpu, WIRE_REFUSED_COMMIT, a->refuse.of,
-                             "out of memory: neither the GPU nor the host has this much left "
-                             "to promise");
+                             a->refuse.host ? "the daemon may promise no more host memory: end "
+                                              "idle programs, or raise its key host_memory"
+                                            : "the GPU has no room for it beside memory that "
+                                              "cannot give way: end other programs");
                 break;
         case -EBUSY:
                 event_refuse(c, gpu, WIRE_REFUSED_EXPORT, a->refuse.of,
                              "with this much memory kept on the GPU others could not run");
                 break;
         default:
-                event_refuse(c, gpu, WIRE_REFUSED_UNEVICTABLE, a->refuse.of,
-                             "no room for this much memory that cannot be moved");
+                event_refuse(
+                        c, gpu, WIRE_REFUSED_UNEVICTABLE, a->refuse.of,
+                        "the GPU has no room for so much memory that cannot be moved beside its "
+                        "programs: end some of them, or use less");
                 break;
         }
 }

@@ -159,22 +159,36 @@ static void refuse_gpu(struct client *c, const struct wire_message *m, int error
                                         : "no GPU has this much memory");
 }
 
-/* True if a cap allows the unevictable bytes. If not, the program's user is told why. */
-static bool cap_allows(struct client *c, unsigned gpu, uint64_t unevictable, bool spare)
-{
-        char why[160];
-
-        if (entitlement_fits_unevictable(c, gpu, unevictable, spare, why))
-                return true;
-        entitlement_tell_cap(c, why);
-        return false;
-}
-
 /* code: of unevictable bytes, or of exported bytes, which count for the same share of a user. */
 static void refuse_share(struct client *c, const struct wire_message *m, enum wire_refusal code)
 {
         event_refuse(c, m->header.gpu, code, m->header.sequence,
-                     "this user's programs hold as much memory that cannot be moved as they may");
+                     "its user's programs hold as much memory that cannot be moved as they may: "
+                     "end some, or ask for a larger unevictable_per_user");
+}
+
+enum barrier { BARRIER_NONE, BARRIER_SHARE, BARRIER_CAP };
+
+/* Returns what stands against so many unevictable bytes. Of a cap, the program's user is told. */
+static enum barrier barrier(struct client *c, unsigned gpu, uint64_t unevictable, bool spare)
+{
+        char why[160];
+
+        if (unevictable > allowance_unevictable(c, gpu))
+                return BARRIER_SHARE;
+        if (entitlement_fits_unevictable(c, gpu, unevictable, spare, why))
+                return BARRIER_NONE;
+        entitlement_tell_cap(c, why);
+        return BARRIER_CAP;
+}
+
+static void refuse_unevictable(struct client *c, const struct wire_message *m, enum barrier b)
+{
+        if (b == BARRIER_SHARE)
+                refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
+        else
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_UNEVICTABLE, m->header.sequence,
+                             ""); /* the NOTICE has told why */
 }
 
 static int on_attach(struct client *c, const struct wire_message *m)
@@ -194,7 +208,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
                 .spare = in->flags & WIRE_FLAG_SPARE,
                 .sequence = m->header.sequence,
         };
-        bool unevictable_refused;
+        enum barrier against;
         unsigned gpu;
         int r;
 
@@ -216,9 +230,8 @@ static int on_attach(struct client *c, const struct wire_message *m)
         if (a.usage.backed < in->backed || a.usage.unevictable < in->unevictable)
                 log_info("client %d (%s) says that it holds more than it can", (int)c->peer.pid,
                          c->name);
-        unevictable_refused = a.unevictable_requested > allowance_unevictable(c, gpu) ||
-                              !cap_allows(c, gpu, a.unevictable_requested, false);
-        if (unevictable_refused)
+        against = barrier(c, gpu, a.unevictable_requested, false);
+        if (against)
                 a.unevictable_requested = 0;
         r = sched_client_attach(s->sched, c->id, gpu, &a, clock_now_ns(), &s->actions);
         if (r < 0)
@@ -229,8 +242,8 @@ static int on_attach(struct client *c, const struct wire_message *m)
         send_attached(c, gpu, m->header.gpu);
         pause_attached(c);
         event_end(s);
-        if (unevictable_refused)
-                refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
+        if (against)
+                refuse_unevictable(c, m, against);
         release_former(c);
         /* Until now this client's memory may have counted as foreign. */
         if (in->backed + in->unevictable > 0)
@@ -312,6 +325,7 @@ static int on_request(struct client *c, const struct wire_message *m)
         };
 
         unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        enum barrier against = BARRIER_NONE;
         struct sched_account_view v;
         int r = sched_account_view(c->server->sched, c->id, gpu, &v);
         char why[160];
@@ -321,21 +335,22 @@ static int on_request(struct client *c, const struct wire_message *m)
         if (w.commit > v.commit && !entitlement_fits(c, gpu, w.commit, why)) {
                 w.commit = 0;
                 entitlement_tell_cap(c, why);
-                event_refuse(c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence, why);
+                /* The NOTICE has told why. */
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence, "");
         }
         /* A refused part counts as not requested; the rest of the message holds. */
         if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
                 w.commit = 0;
                 event_refuse(
                         c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence,
-                        "out of memory: this user's programs were promised as much host memory as "
-                        "one user may be");
+                        "its user's programs were promised as much host memory as one user may be: "
+                        "end idle ones, or ask for a larger host_memory_per_user");
         }
-        if (w.unevictable > v.unevictable &&
-            (w.unevictable > allowance_unevictable(c, gpu) ||
-             !cap_allows(c, gpu, w.unevictable, w.spare || w.spare_requested))) {
+        if (w.unevictable > v.unevictable)
+                against = barrier(c, gpu, w.unevictable, w.spare || w.spare_requested);
+        if (against) {
                 w.unevictable = 0;
-                refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
+                refuse_unevictable(c, m, against);
         }
         if (w.commit)
                 c->request.kept = false; /* this request replaces the kept one */

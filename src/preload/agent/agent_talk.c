@@ -333,8 +333,9 @@ static void on_welcome(const struct wire_message *m) REQUIRES(core_lock)
         ipc_connected();
 }
 
-static void count_refusal(struct refusals *r, uint64_t bytes)
+static void count_refusal(struct refusals *r, uint64_t bytes, const char *why)
 {
+        (void)snprintf(r->why, sizeof(r->why), "%s", why);
         r->bytes = bytes;
         r->count++;
 }
@@ -372,7 +373,7 @@ static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
                 if (!last)
                         break;
                 g->commit_requested = g->commit;
-                count_refusal(&g->refused_commit, g->commit_said);
+                count_refusal(&g->refused_commit, g->commit_said, m->REFUSED.text);
                 break;
         case WIRE_REFUSED_UNEVICTABLE:
                 if (!last)
@@ -382,7 +383,8 @@ static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
                         request_no_mover(
                                 g); /* other threads' requests may be smaller, and be granted */
                 else
-                        count_refusal(&g->refused_unevictable, g->unevictable_said);
+                        count_refusal(&g->refused_unevictable, g->unevictable_said,
+                                      m->REFUSED.text);
                 break;
         case WIRE_REFUSED_EXPORT:
                 if (g)
@@ -482,7 +484,7 @@ static void on_host_limit(const struct wire_message *m) REQUIRES(core_lock)
          * sent. */
         if (m->HOST_LIMIT.of == agent.host_sequence &&
             core.host.allowed < agent.host_requested_said) {
-                count_refusal(&core.host.refused, agent.host_requested_said);
+                count_refusal(&core.host.refused, agent.host_requested_said, "");
                 core.host.wanted = core.host.allowed;
                 agent.host_requested_said = core.host.wanted;
         }
