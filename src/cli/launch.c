@@ -14,8 +14,9 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
-#include "base/units.h"
 #include "base/settings.h"
+#include "base/text.h"
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/parts.h"
@@ -221,18 +222,19 @@ int launch_take(int option, const char *argument, void *launch)
 {
         struct launch *l = launch;
         unsigned minimum, maximum, weight;
+        char shown[NAME_MAX_LENGTH + 1];
         int priority;
 
         switch (option) {
         case OPTION_NAME:
                 if (!argument[0] || strlen(argument) > NAME_MAX_LENGTH)
-                        return cli_fail(CLI_USAGE, "--name takes 1 to %d characters, not '%s'",
-                                        NAME_MAX_LENGTH, argument);
-                for (const char *p = argument; *p; p++)
-                        if (!isprint((unsigned char)*p))
-                                return cli_fail(CLI_USAGE,
-                                                "--name takes printable ASCII, which '%s' is not",
-                                                argument);
+                        return cli_fail(CLI_USAGE,
+                                        "--name takes 1 to %d bytes of text, not the %zu of '%s'",
+                                        NAME_MAX_LENGTH, strlen(argument), argument);
+                if (!text_is_clean(argument))
+                        return cli_fail(CLI_USAGE,
+                                        "--name takes UTF-8 without control characters, not '%s'",
+                                        text_copy(shown, sizeof(shown), argument));
                 l->name = argument;
                 return CLI_OK;
         case OPTION_GROUP:

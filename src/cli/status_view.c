@@ -9,7 +9,9 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/text.h"
 #include "base/units.h"
+#include "cli/columns.h"
 
 #define CELL_MAX    80
 #define CLIENTS_MAX 4096
@@ -80,14 +82,10 @@ static void put_short_seconds(double s, char cell[CELL_MAX])
                 (void)snprintf(cell, CELL_MAX, "%lud%02luh", whole / 86400, whole % 86400 / 3600);
 }
 
-/* Copies a text without control characters: another user's program may have any name. */
+/* Another user's program may have any name. */
 static void put_text(const char *text, char cell[CELL_MAX])
 {
-        size_t i = 0;
-
-        for (; text[i] && i + 1 < CELL_MAX; i++)
-                cell[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-        cell[i] = 0;
+        (void)text_copy(cell, CELL_MAX, text);
 }
 
 static void put_cell(const json_t *value, enum kind kind, char cell[CELL_MAX])
@@ -237,13 +235,13 @@ static void add_note(struct notes *n, const char *text)
         static const char indent[] = "        ";
         const char *separator = n->used ? ", " : indent;
 
-        if (n->used && n->width && n->used + (int)strlen(", ,") + (int)strlen(text) > n->width) {
+        if (n->used && n->width && n->used + (int)strlen(", ,") + columns_of(text) > n->width) {
                 (void)fputs(",\n", n->out);
                 separator = indent;
                 n->used = 0;
         }
         (void)fprintf(n->out, "%s%s", separator, text);
-        n->used += (int)(strlen(separator) + strlen(text));
+        n->used += (int)strlen(separator) + columns_of(text);
 }
 
 static void note_flags(struct notes *n, const json_t *client)
@@ -359,12 +357,21 @@ static void print_notes(const json_t *client, int width, FILE *out)
 /* Prints a cell. A text that is cut ends in "+", as in ps and top. */
 static void print_cell(const char *cell, enum kind kind, int width, int gap, FILE *out)
 {
+        const char *end = "";
+        int used = columns_of(cell), fits = (int)strlen(cell), rest;
+
         if (width == 0)
                 return;
-        if (kind == TEXT && (int)strlen(cell) > width)
-                (void)fprintf(out, "%*s%.*s+", gap, "", width - 1, cell);
+        if (kind == TEXT && used > width) {
+                fits = (int)columns_fit(cell, width - 1, &used);
+                used++;
+                end = "+";
+        }
+        rest = MAX(width - used, 0);
+        if (kind == TEXT)
+                (void)fprintf(out, "%*s%.*s%s%*s", gap, "", fits, cell, end, rest, "");
         else
-                (void)fprintf(out, "%*s%*s", gap, "", kind == TEXT ? -width : width, cell);
+                (void)fprintf(out, "%*s%s", gap + rest, "", cell);
 }
 
 /* Returns the width of the shown columns. least: counts a column that has a floor as cut to it. */
@@ -482,7 +489,7 @@ static void print_clients(json_t *const *clients, size_t count, int width, FILE 
                 widths[i] = (int)strlen(columns[i].title);
                 for (size_t k = 0; k < n; k++) {
                         put_field(clients[k], &columns[i], rows[k][i]);
-                        widths[i] = MAX(widths[i], (int)strlen(rows[k][i]));
+                        widths[i] = MAX(widths[i], columns_of(rows[k][i]));
                 }
         }
         gap = fit_columns(widths, width);

@@ -160,6 +160,6 @@ int wire_encode(const struct wire_message *m, uint8_t buf[static WIRE_SIZE_MAX])
 
 /* Decodes and checks one packet that came in this direction. On error *ret is unspecified. 0, or
  * -EBADMSG  unknown type, wrong size for its type, or wrong direction
- * -EINVAL   a bad gpu, flag or magic, or a text without its NUL or with unprintable characters */
+ * -EINVAL   a bad gpu, flag or magic, or a text without its NUL, or not clean (base/text.h) */
 int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
                 struct wire_message *ret);
