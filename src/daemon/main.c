@@ -12,6 +12,7 @@
 #include "base/paths.h"
 #include "base/settings.h"
 #include "daemon/setup/config.h"
+#include "daemon/setup/log_form.h"
 #include "daemon/setup/place.h"
 #include "daemon/setup/sources.h"
 #include "daemon/private.h"
@@ -310,6 +311,7 @@ static int serve(struct options *o, const struct place_options *where)
                 (void)fprintf(stderr, "subletd: %s\n", error);
                 return r == -EALREADY ? EXIT_FAILURE : EXIT_USAGE;
         }
+        log_form_open();
         r = server_run(&o->config, &o->sources, &place, false);
         if (r >= 0)
                 place_keep(&place, "");

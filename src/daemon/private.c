@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/setup/log_form.h"
 #include "daemon/state/server.h"
 #include "daemon/server.h"
 
@@ -259,7 +260,7 @@ int private_start(struct config *config, const struct sources *sources,
         if (place.dir[0] == '/')
                 (void)!chdir("/"); /* so that no mount stays busy; but a relative name must keep its
                                       meaning */
-        log_open("subletd", LOG_LEVEL_INFO);
+        log_form_open();
         supervise(config, sources, &place);
         place_keep(&place, "");
         place_close(&place, true);

@@ -111,7 +111,7 @@ static bool receive(struct client *c)
         } else if (r == -EUSERS) {
                 client_refuse(c, WIRE_REFUSED_LIMIT, "too many descriptors");
         } else if (r < 0) {
-                client_drop(c, r == -ENOTCONN ? "it closed the connection" : strerror(-r));
+                client_drop_after(c, r);
         } else {
                 log_debug("from %d: %s gpu %u sequence %u", (int)c->peer.pid,
                           wire_name(m.header.type), m.header.gpu, m.header.sequence);
@@ -132,7 +132,7 @@ bool client_turn(struct client *c)
         if (c->exited) {
                 if (more && c->last_words++ < LAST_WORDS_MAX)
                         return true;
-                client_drop(c, "the process ended");
+                client_drop(c, NULL);
                 client_check_gone(c);
                 return false;
         }

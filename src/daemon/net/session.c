@@ -532,7 +532,7 @@ static int on_host(struct client *c, const struct wire_message *m)
 static int on_bye(struct client *c, const struct wire_message *m)
 {
         c->said_bye = true;
-        client_drop(c, "it said BYE");
+        client_drop(c, NULL);
         return 0;
 }
 
