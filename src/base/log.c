@@ -63,8 +63,8 @@ static bool can_write(int fd)
         return syscall(SYS_ppoll, &p, 1, &now, NULL, 0) == 1 && p.revents & POLLOUT;
 }
 
-static __attribute__((format(printf, 2, 0))) void write_line(enum log_kind kind,
-                                                             const char *format, va_list args)
+static __attribute__((format(printf, 2, 0))) void write_line(enum log_kind kind, const char *format,
+                                                             va_list args)
 {
         char line[1024];
         int saved = errno, used, more;

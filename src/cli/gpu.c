@@ -1,5 +1,6 @@
-/* gpu.c: owns the choice of GPUs: it asks the daemon, which knows NVML's numbers and UUIDs. Must
- * never pass a number on to the program: CUDA may count the GPUs in another order than NVML. */
+/* gpu.c: owns the choice of GPUs, and the line about them at the start: it asks the daemon, which
+ * knows NVML's numbers and UUIDs. Must never pass a number on to the program: CUDA may count the
+ * GPUs in another order than NVML. */
 #include "cli/gpu.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "cli/control.h"
 #include "cli/launch.h"
 
@@ -265,4 +267,67 @@ int gpu_choose(struct launch *l, const char *text)
         }
         json_decref(status);
         return r;
+}
+
+/* ---- the line about the start ---- */
+
+static double bytes_of(const json_t *gpu, const char *key)
+{
+        return json_number_value(json_object_get(gpu, key));
+}
+
+static void add_gpu(const json_t *gpu, char *line, size_t n)
+{
+        const size_t others = json_array_size(json_object_get(gpu, "clients")), used = strlen(line);
+        const double visible = bytes_of(gpu, "visible");
+        const double left =
+                bytes_of(gpu, "capacity") - bytes_of(gpu, "headroom") - bytes_of(gpu, "charged");
+        const bool large = visible >= 10.0 * GIB;
+        const double unit = large ? GIB : MIB;
+        char with[48] = "nobody";
+
+        if (others)
+                (void)snprintf(with, sizeof(with), "%zu other%s", others, others == 1 ? "" : "s");
+        (void)snprintf(line + used, n - used,
+                       "%sGPU %lld, shared with %s, %.0f of %.0f %s free now", used ? "; " : "",
+                       number_of(gpu), with, MIN(MAX(left, 0.0), visible) / unit, visible / unit,
+                       large ? "GiB" : "MiB");
+}
+
+void gpu_line(const json_t *status, const char *visible, char *line, size_t n)
+{
+        const json_t *gpus = json_object_get(status, "gpus"), *gpu;
+        _cleanup_free_ char *copy = visible ? strdup(visible) : NULL;
+        char *rest = copy, *name;
+        size_t i;
+
+        line[0] = '\0';
+        json_array_foreach (gpus, i, gpu)
+                if (!copy)
+                        add_gpu(gpu, line, n);
+        while (copy && (name = strsep(&rest, ","))) {
+                unsigned matches;
+
+                gpu = find(gpus, name + strspn(name, " "), &matches);
+                if (!gpu)
+                        break; /* as for the driver, this ends the list */
+                add_gpu(gpu, line, n);
+        }
+        if (!line[0])
+                (void)snprintf(line, n, "no GPU is known here, or visible");
+}
+
+void gpu_tell(const struct launch *l)
+{
+        const char *visible = launch_value(l, "CUDA_VISIBLE_DEVICES");
+        struct daemon d;
+        json_t *status;
+        char line[1024];
+
+        if (find_daemon(l, &d) != CLI_OK ||
+            ask(l, &d, json_pack("{s:s}", "order", "status"), &status) != CLI_OK)
+                return;
+        gpu_line(status, visible ? visible : getenv("CUDA_VISIBLE_DEVICES"), line, sizeof(line));
+        json_decref(status);
+        (void)fprintf(stderr, "sublet: %s\n", line);
 }

@@ -39,7 +39,8 @@ enum {
         OPTION_FREEZE,
         OPTION_GPU,
         OPTION_DAEMON,
-        OPTION_SIM
+        OPTION_SIM,
+        OPTION_VERBOSE
 };
 
 const struct cli_option launch_options[] = {
@@ -83,6 +84,9 @@ const struct cli_option launch_options[] = {
                            "use the daemon whose sockets are in DIR"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
                         "on the simulated driver instead of a GPU"},
+        [OPTION_VERBOSE] = {"verbose", CLI_NONE, NULL,
+                            "say which GPUs it may use, with how many others, and what is free",
+                            'v'},
         {0},
 };
 
@@ -276,6 +280,9 @@ int launch_take(int option, const char *argument, void *launch)
                 return CLI_OK;
         case OPTION_DAEMON:
                 l->daemon = argument;
+                return CLI_OK;
+        case OPTION_VERBOSE:
+                l->verbose = 1;
                 return CLI_OK;
         default:
                 return take_sim(l, argument);
@@ -518,5 +525,7 @@ int launch_complete(struct launch *l)
                 r = set_framework(l, pool_settings, ARRAY_SIZE(pool_settings));
         if (r == CLI_OK && l->gpu)
                 r = gpu_choose(l, l->gpu);
+        if (r == CLI_OK && l->verbose)
+                gpu_tell(l);
         return r;
 }

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,13 +18,23 @@ static int find_option(const struct cli_option *options, const char *name, size_
         return -1;
 }
 
+static int find_letter(const struct cli_option *options, const char *word)
+{
+        for (int i = 0; options && options[i].name; i++)
+                if (word[0] && !word[1] && options[i].letter == word[0])
+                        return i;
+        return -1;
+}
+
 /* Reads the option at argv[i]. Returns how many words it took, or 0 after a message. */
 static int read_option(const struct cli_command *self, char **argv, int i, int argc,
                        int *ret_option, const char **ret_argument)
 {
-        const char *name = argv[i] + 2, *value = strchr(name, '=');
+        const bool is_long = strncmp(argv[i], "--", 2) == 0;
+        const char *name = argv[i] + (is_long ? 2 : 1), *value = is_long ? strchr(name, '=') : NULL;
         size_t length = value ? (size_t)(value - name) : strlen(name);
-        int option = strncmp(argv[i], "--", 2) == 0 ? find_option(self->options, name, length) : -1;
+        int option = is_long ? find_option(self->options, name, length)
+                             : find_letter(self->options, name);
 
         if (option < 0) {
                 (void)cli_fail(0, "%s has no option '%s'; sublet help %s lists them", self->name,
@@ -95,9 +106,11 @@ void cli_print_help(const struct cli_command *command)
 {
         (void)printf("usage: sublet %s %s\n%s\n", command->name, command->arguments, command->help);
         for (const struct cli_option *o = command->options; o && o->name; o++) {
-                char left[64];
+                char left[64], letter[8] = "";
 
-                (void)snprintf(left, sizeof(left), "--%s%s%s%s", o->name,
+                if (o->letter)
+                        (void)snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+                (void)snprintf(left, sizeof(left), "%s--%s%s%s%s", letter, o->name,
                                o->argument == CLI_OPTIONAL   ? "[="
                                : o->argument == CLI_REQUIRED ? " "
                                                              : "",

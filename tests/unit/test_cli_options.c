@@ -5,9 +5,9 @@
 #include "cli_bench.h"
 
 static const struct cli_option options[] = {
-        {"plain", CLI_NONE, NULL, "takes nothing"},
-        {"name", CLI_REQUIRED, "NAME", "takes a name"},
-        {"sim", CLI_OPTIONAL, "a=1,b=2,c=3", "may take settings"},
+        {"plain", CLI_NONE, NULL, "takes nothing", 'p'},
+        {"name", CLI_REQUIRED, "NAME", "takes a name", 0},
+        {"sim", CLI_OPTIONAL, "a=1,b=2,c=3", "may take settings", 0},
         {0},
 };
 static const struct cli_command command = {"try", NULL, "[options]", "tries", options};
@@ -200,8 +200,8 @@ static void a_command_without_options_knows_none(void **state)
 static void long_options_have_a_line_of_their_own(void **state)
 {
         static const struct cli_option edge[] = {
-                {"twelve-ch", CLI_REQUIRED, "DIR5", "fits"},
-                {"twelve-ch", CLI_REQUIRED, "DIR56", "does not"},
+                {"twelve-ch", CLI_REQUIRED, "DIR5", "fits", 0},
+                {"twelve-ch", CLI_REQUIRED, "DIR56", "does not", 0},
                 {0},
         };
         static const struct cli_command edges = {"edge", NULL, "X", "Y", edge};

@@ -20,10 +20,11 @@
 
 static int before_in_journal(char *line, size_t n, enum log_kind kind)
 {
-        static const char *const priorities[] = {
-                [LOG_KIND_ERROR] = SD_ERR, [LOG_KIND_WARNING] = SD_WARNING,
-                [LOG_KIND_NOTICE] = SD_NOTICE, [LOG_KIND_INFO] = SD_INFO,
-                [LOG_KIND_DEBUG] = SD_DEBUG};
+        static const char *const priorities[] = {[LOG_KIND_ERROR] = SD_ERR,
+                                                 [LOG_KIND_WARNING] = SD_WARNING,
+                                                 [LOG_KIND_NOTICE] = SD_NOTICE,
+                                                 [LOG_KIND_INFO] = SD_INFO,
+                                                 [LOG_KIND_DEBUG] = SD_DEBUG};
 
         return snprintf(line, n, "%s", priorities[kind]);
 }
@@ -44,7 +45,8 @@ static int before_elsewhere(char *line, size_t n, enum log_kind kind)
                         log_kind_names[kind]);
 }
 
-/* systemd.exec(5), $JOURNAL_STREAM: a program that inherits the variable may have another stderr. */
+/* systemd.exec(5), $JOURNAL_STREAM: a program that inherits the variable may have another stderr.
+ */
 static bool is_journal(int fd)
 {
         const char *stream = getenv("JOURNAL_STREAM");

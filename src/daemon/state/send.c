@@ -20,12 +20,12 @@ void client_drop(struct client *c, const char *why)
         c->dropped = true;
         c->server->marked = true;
         if (c->greeted && !why)
-                log_info("client %d (%s) has ended", (int)c->peer.pid, c->name);
+                log_info("client %d (%s) has left", (int)c->peer.pid, c->name);
         else if (c->greeted)
                 log_info("client %d (%s) disconnected: %s", (int)c->peer.pid, c->name, why);
         else
-                log_debug("connection of process %d has ended: %s", (int)c->peer.pid,
-                          why ? why : "the process ended");
+                log_debug("process %d ended its connection before it said HELLO: %s",
+                          (int)c->peer.pid, why ? why : "it has left");
 }
 
 /* A peer that closes its end with messages unread resets the connection, which is no trouble. */
@@ -33,7 +33,7 @@ void client_drop_after(struct client *c, int error)
 {
         const bool closed = error == -ENOTCONN || error == -ECONNRESET || error == -EPIPE;
 
-        client_drop(c, closed ? "it closed the connection" : strerror(-error));
+        client_drop(c, closed ? NULL : strerror(-error));
 }
 
 void client_mark_gone(struct client *c)
