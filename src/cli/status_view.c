@@ -325,9 +325,19 @@ static void note_share(struct notes *n, const json_t *client)
                 add_note(n, "waits because it has used its maximum");
 }
 
+/* True if this program has not begun its turn yet: its memory comes back. */
+static bool is_on_its_way(json_t *const *clients, size_t count, const json_t *pid)
+{
+        for (size_t i = 0; i < count; i++)
+                if (json_equal(json_object_get(clients[i], "pid"), pid))
+                        return strcmp(text_of(clients[i], "state"), "restoring") == 0;
+        return false;
+}
+
 /* Prints the notes: flags, freezing, the client that this one waits for, the memory mode, shares
  * and caps, and the bytes that did not have to be copied. Most clients have no notes. */
-static void print_notes(const json_t *client, int width, FILE *out)
+static void print_notes(const json_t *client, json_t *const *clients, size_t count, int width,
+                        FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
         double spared = number_of(client, "spared_out") + number_of(client, "spared_in");
@@ -337,8 +347,11 @@ static void print_notes(const json_t *client, int width, FILE *out)
 
         note_flags(&n, client);
         note_frozen(&n, client);
-        if (json_is_integer(waiting_for)) {
-                (void)snprintf(text, sizeof(text), "waits for pid %" JSON_INTEGER_FORMAT,
+        if (json_is_true(json_object_get(client, "waits_for_foreign"))) {
+                add_note(&n, "waits for memory held outside this daemon");
+        } else if (json_is_integer(waiting_for)) {
+                (void)snprintf(text, sizeof(text), "waits %s pid %" JSON_INTEGER_FORMAT,
+                               is_on_its_way(clients, count, waiting_for) ? "behind" : "for",
                                json_integer_value(waiting_for));
                 add_note(&n, text);
         }
@@ -500,7 +513,7 @@ static void print_clients(json_t *const *clients, size_t count, int width, FILE 
                 for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
                         print_cell(rows[k][i], columns[i].kind, widths[i], gap, out);
                 (void)fputc('\n', out);
-                print_notes(clients[k], width, out);
+                print_notes(clients[k], clients, n, width, out);
         }
         free(rows);
 }

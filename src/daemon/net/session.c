@@ -536,9 +536,8 @@ static int on_bye(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-/* Returns the client that holds what c waits for. Clients before c in the queue may be waiting too,
- * so this follows the chain to its end. */
-static const struct client *holder_of(const struct client *c, struct sched_client_view *ret_view)
+/* Clients before c in the queue may be waiting too, so this follows the chain to its end. */
+const struct client *session_holder(const struct client *c, struct sched_client_view *ret_view)
 {
         struct server *s = c->server;
         const struct client *holder = NULL, *next = c;
@@ -560,26 +559,59 @@ static const struct client *holder_of(const struct client *c, struct sched_clien
         return holder;
 }
 
+bool session_waits_for_foreign(const struct client *c, const struct sched_client_view *view)
+{
+        return c->request.kept || view->foreign;
+}
+
+/* Returns the foreign bytes on the client's GPUs, on the GPU where there are most. */
+static uint64_t most_foreign(const struct client *c)
+{
+        uint64_t most = 0;
+
+        for (unsigned i = 0; i < WIRE_GPUS_MAX; i++) {
+                struct sched_gpu_view g;
+
+                if (c->gpu_of[i] >= 0 &&
+                    sched_gpu_view(c->server->sched, (unsigned)c->gpu_of[i], &g) == 0)
+                        most = MAX(most, sub_sat(g.total, g.capacity));
+        }
+        return most;
+}
+
+static void name_holder(struct wire_message *m, const struct client *c, const struct client *holder,
+                        unsigned flags)
+{
+        __typeof__(m->HOLDER) *out = &m->HOLDER;
+        const bool may_know = peer_may_know(&c->peer, &holder->peer);
+
+        out->pid = (uint32_t)holder->peer.pid;
+        if (may_know)
+                (void)snprintf(out->name, sizeof(out->name), "%s", holder->name);
+        if (!peer_same_user(&holder->peer, &c->peer)) {
+                out->flags |= WIRE_HOLDER_OTHER_USER;
+                out->uid = may_know ? holder->peer.uid : UINT32_MAX;
+        }
+        if (flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
+                out->flags |= WIRE_HOLDER_STUCK;
+}
+
 static int on_who(struct client *c, const struct wire_message *m)
 {
         struct wire_message answer = {.header = {WIRE_HOLDER, WIRE_NO_GPU, 0}};
-        struct sched_client_view v = {0};
-        const struct client *holder = holder_of(c, &v);
-        struct sched_client_view own;
+        struct sched_client_view own = {0}, v = {0};
+        const struct client *holder = session_holder(c, &v);
 
-        if (c->request.kept ||
-            (sched_client_view(c->server->sched, c->id, clock_now_ns(), &own) == 0 &&
-             own.foreign)) {
+        (void)sched_client_view(c->server->sched, c->id, clock_now_ns(), &own);
+        answer.HOLDER.foreign = most_foreign(c);
+        if (session_waits_for_foreign(c, &own)) {
                 answer.HOLDER.flags = WIRE_HOLDER_FOREIGN;
+                if (peer_daemons_exist(c->server))
+                        answer.HOLDER.flags |= WIRE_HOLDER_PEERS;
+        } else if (own.held) {
+                answer.HOLDER.flags = WIRE_HOLDER_MAXIMUM;
         } else if (holder) {
-                answer.HOLDER.pid = (uint32_t)holder->peer.pid;
-                if (holder->peer.uid == c->peer.uid || c->peer.trusted)
-                        (void)snprintf(answer.HOLDER.name, sizeof(answer.HOLDER.name), "%s",
-                                       holder->name);
-                else
-                        answer.HOLDER.flags |= WIRE_HOLDER_OTHER_USER;
-                if (v.flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
-                        answer.HOLDER.flags |= WIRE_HOLDER_STUCK;
+                name_holder(&answer, c, holder, v.flags);
         }
         client_send(c, &answer);
         return 0;

@@ -142,7 +142,7 @@ struct core {
         struct {
                 bool asked,     /* a thread waits to learn which process is in the way */
                         known;  /* the daemon's answer is in `text` */
-                char text[160]; /* a sentence about that process */
+                char text[256]; /* a sentence about that process */
         } holder LOCKED;
         bool submits LOCKED; /* a thread submits, while the daemon thinks us idle */
         struct giveway giveway LOCKED;
