@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "cli/explain.h"
 
 static int find_option(const struct cli_option *options, const char *name, size_t length)
 {
@@ -109,8 +110,8 @@ void cli_print_help(const struct cli_command *command)
                 char left[64], letter[8] = "";
 
                 if (o->letter)
-                        (void)snprintf(letter, sizeof(letter), "-%c, ", o->letter);
-                (void)snprintf(left, sizeof(left), "%s--%s%s%s%s", letter, o->name,
+                        (void)snprintf(letter, sizeof(letter), ", -%c", o->letter);
+                (void)snprintf(left, sizeof(left), "--%s%s%s%s%s", o->name, letter,
                                o->argument == CLI_OPTIONAL   ? "[="
                                : o->argument == CLI_REQUIRED ? " "
                                                              : "",
@@ -123,6 +124,7 @@ void cli_print_help(const struct cli_command *command)
                 else
                         (void)printf("  %-16s  %s\n", left, o->help);
         }
+        explain(command->name, stdout);
 }
 
 int cli_read_pid(const char *text, int *ret)

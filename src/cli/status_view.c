@@ -27,24 +27,28 @@ static const struct column {
         enum kind kind;
         int floor, rank;
         bool seldom;
+        const char *help;
 } columns[] = {
-        {"PID", "pid", COUNT, 0, 0, false},
-        {"USER", "user", TEXT, 5, 5, false},
-        {"NAME", "name", TEXT, 10, 0, false},
-        {"CLASS", "class", TEXT, 5, 13, true},
-        {"GROUP", "group", TEXT, 5, 12, true},
-        {"PRI", "priority", COUNT, 0, 11, true},
-        {"STATE", "state", TEXT, 0, 0, false},
-        {"FOR", "since_s", SECONDS, 0, 6, false},
-        {"ALLOCATED", "allocated", SIZE, 0, 7, false},
-        {"BACKED", "backed", SIZE, 0, 0, false},
-        {"EVICTED", "evicted", SIZE, 0, 10, false},
-        {"OVERFLOW", "overflow", SIZE, 0, 9, true},
-        {"MANAGED", "managed", SIZE, 0, 8, true},
-        {"UNEVICT", "unevictable", SIZE, 0, 3, false},
-        {"ARENA", "arena", SIZE, 0, 1, false},
-        {"GPU TIME", "gpu_time_s", SECONDS, 0, 4, false},
-        {"HAND-OFFS", "handoffs", COUNT, 0, 2, false},
+        {"PID", "pid", COUNT, 0, 0, false, "number of the process"},
+        {"USER", "user", TEXT, 5, 5, false, "who runs it"},
+        {"NAME", "name", TEXT, 10, 0, false,
+         "its file, its script or its notebook; or what --name says"},
+        {"CLASS", "class", TEXT, 5, 13, true, "its class in the daemon's configuration"},
+        {"GROUP", "group", TEXT, 5, 12, true, "programs of one group run together"},
+        {"PRI", "priority", COUNT, 0, 11, true, "its priority; higher goes first"},
+        {"STATE", "state", TEXT, 0, 0, false, "what it does: see below"},
+        {"FOR", "since_s", SECONDS, 0, 6, false, "since when"},
+        {"ALLOCATED", "allocated", SIZE, 0, 7, false, "memory that it has allocated"},
+        {"BACKED", "backed", SIZE, 0, 0, false, "of that, what is on the GPU now"},
+        {"EVICTED", "evicted", SIZE, 0, 10, false, "of that, what is in host memory"},
+        {"OVERFLOW", "overflow", SIZE, 0, 9, true,
+         "memory that it uses in host memory (--memory overflow)"},
+        {"MANAGED", "managed", SIZE, 0, 8, true, "managed memory (--memory managed)"},
+        {"UNEVICT", "unevictable", SIZE, 0, 3, false,
+         "GPU memory that cannot move: contexts, arrays, shared memory"},
+        {"ARENA", "arena", SIZE, 0, 1, false, "pinned host memory for what is evicted"},
+        {"GPU TIME", "gpu_time_s", SECONDS, 0, 4, false, "how long it had a turn and was busy"},
+        {"HAND-OFFS", "handoffs", COUNT, 0, 2, false, "its turns that ended for another program"},
 };
 
 enum { RANKS = 13 };
@@ -440,8 +444,15 @@ static bool is_shown(const struct column *column, json_t *const *clients, size_t
 /* In the order in which the rows stand; the summary has their words. */
 static const struct {
         const char *state, *verb; /* "" : as the one before */
-} states[] = {{"running", "run"},    {"draining", ""}, {"evicting", ""},
-              {"restoring", "wait"}, {"waiting", ""},  {"idle", "idle"}};
+        const char *help;
+} states[] = {
+        {"running", "run", "it may compute: all of its memory is on the GPU"},
+        {"draining", "", "its turn ends: its work in flight is awaited"},
+        {"evicting", "", "its memory leaves the GPU"},
+        {"restoring", "wait", "its memory comes back for its turn"},
+        {"waiting", "", "it has work, and waits for its turn or for memory"},
+        {"idle", "idle", "it has no work, and needs no turn"},
+};
 
 static size_t rank_of(const json_t *client)
 {
@@ -576,6 +587,18 @@ static void print_summary(const json_t *gpu, json_t *const *clients, size_t n,
         }
         if (*separator == ',')
                 (void)fputc('\n', out);
+}
+
+void status_view_explain(FILE *out)
+{
+        (void)fprintf(out,
+                      "\nColumns; some are left out in a narrow terminal, or if they are empty:\n");
+        for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+                (void)fprintf(out, "  %-9s  %s\n", columns[i].title, columns[i].help);
+        (void)fprintf(out, "\nStates:\n");
+        for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+                (void)fprintf(out, "  %-9s  %s\n", states[i].state, states[i].help);
+        (void)fprintf(out, "  %-9s  %s\n", "paused", "it stands still until sublet resume");
 }
 
 unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out)

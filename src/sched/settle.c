@@ -116,7 +116,7 @@ static void refuse_commit(struct sched *s, struct client *c, unsigned gpu)
         struct account *a = c->accounts[gpu];
 
         a->refuse_commit = true;
-        a->refuse_commit_host = ledger_commit_fits_card(s, gpu, c, a->commit_request);
+        a->refuse_commit_lacks = ledger_commit_lacks(s, gpu, c, a->commit_request);
         a->refuse_commit_of = a->commit_of;
         actions_mark(s, c);
 }

@@ -172,8 +172,8 @@ static void help_is_printed_and_is_no_failure(void **state)
         static const char expected[] = "usage: sublet try [options]\n"
                                        "tries\n"
                                        "\n"
-                                       "  -p, --plain       takes nothing\n"
-                                       "  -n, --name NAME   takes a name\n"
+                                       "  --plain, -p       takes nothing\n"
+                                       "  --name, -n NAME   takes a name\n"
                                        "  --sim[=a=1,b=2,c=3]\n"
                                        "                    may take settings\n";
         static const char *const asked[] = {"--help", "-h"};

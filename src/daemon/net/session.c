@@ -134,7 +134,9 @@ static int register_client(struct client *c)
         int r = sched_client_add(s->sched, origin, c->priority, clock_now_ns(), &c->id);
 
         if (r < 0) {
-                client_refuse(c, WIRE_REFUSED_LIMIT, "too many clients");
+                client_refuse(c, WIRE_REFUSED_LIMIT,
+                              "the daemon serves as many programs as it may: end some, or raise "
+                              "its key clients_max");
                 return r;
         }
         slot = (uint32_t)c->id;
