@@ -87,6 +87,8 @@ static int on_hello(struct client *c, const struct wire_message *m)
         (void)snprintf(welcome.WELCOME.version, sizeof(welcome.WELCOME.version), "%s",
                        SUBLET_VERSION);
         client_send(c, &welcome);
+        if (!m->HELLO.previous_instance) /* not again when it comes back */
+                entitlement_tell_priority(c, (int32_t)m->HELLO.priority);
         pause_greeted(c);
         return 0;
 }
