@@ -20,11 +20,11 @@ SOURCES = (
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
-    ("src/daemon/orders/reload.c", r"snprintf\(error, CONFIG_ERROR_MAX,\s*"),
+    ("src/daemon/orders/reload.c", r"snprintf\(\s*error, CONFIG_ERROR_MAX,\s*"),
     ("src/daemon/ledger/entitlement.c", r"snprintf\((?:text, sizeof\(text\)|why, 160),\s*"),  # texts of NOTICE
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
-    ("src/cli", r"cli_fail\(CLI_(?:OK|FAILED|NO_\w+),\s*"),
+    ("src/cli", r"cli_fail\(\s*CLI_(?:OK|FAILED|NO_\w+),\s*"),
     ("src/cli", r"print_finding\(\s*(?:WARN|FAIL),\s*"),
 )
 
