@@ -20,6 +20,7 @@
 
 #define NAPS   600
 #define NAP_NS (5 * NSEC_PER_MSEC)
+#define LOOKS  20 /* questions until the figures are new */
 
 /* ---- the daemon ---- */
 
@@ -271,7 +272,7 @@ int gpu_choose(struct launch *l, const char *text)
 
 /* ---- the line about the start ---- */
 
-static double bytes_of(const json_t *gpu, const char *key)
+static double number_in(const json_t *gpu, const char *key)
 {
         return json_number_value(json_object_get(gpu, key));
 }
@@ -279,9 +280,9 @@ static double bytes_of(const json_t *gpu, const char *key)
 static void add_gpu(const json_t *gpu, char *line, size_t n)
 {
         const size_t others = json_array_size(json_object_get(gpu, "clients")), used = strlen(line);
-        const double visible = bytes_of(gpu, "visible");
+        const double visible = number_in(gpu, "visible");
         const double left =
-                bytes_of(gpu, "capacity") - bytes_of(gpu, "headroom") - bytes_of(gpu, "charged");
+                number_in(gpu, "capacity") - number_in(gpu, "headroom") - number_in(gpu, "charged");
         const bool large = visible >= 10.0 * GIB;
         const double unit = large ? GIB : MIB;
         char with[48] = "nobody";
@@ -317,16 +318,35 @@ void gpu_line(const json_t *status, const char *visible, char *line, size_t n)
                 (void)snprintf(line, n, "no GPU is known here, or visible");
 }
 
+/* True if some figures are older than a period: a daemon without clients measures when asked. */
+static bool is_outdated(const json_t *status)
+{
+        const json_t *gpu;
+        size_t i;
+
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
+                if (number_in(gpu, "measured_s_ago") > 1.5)
+                        return true;
+        return false;
+}
+
 void gpu_tell(const struct launch *l)
 {
         const char *visible = launch_value(l, "CUDA_VISIBLE_DEVICES");
+        const struct timespec nap = {.tv_nsec = NAP_NS};
+        json_t *status = NULL;
         struct daemon d;
-        json_t *status;
         char line[1024];
 
-        if (find_daemon(l, &d) != CLI_OK ||
-            ask(l, &d, json_pack("{s:s}", "order", "status"), &status) != CLI_OK)
+        if (find_daemon(l, &d) != CLI_OK)
                 return;
+        for (unsigned n = 0; n < LOOKS && (!status || is_outdated(status)); n++) {
+                if (status)
+                        (void)nanosleep(&nap, NULL);
+                json_decref(status);
+                if (ask(l, &d, json_pack("{s:s}", "order", "status"), &status) != CLI_OK)
+                        return;
+        }
         gpu_line(status, visible ? visible : getenv("CUDA_VISIBLE_DEVICES"), line, sizeof(line));
         json_decref(status);
         (void)fprintf(stderr, "sublet: %s\n", line);

@@ -1,11 +1,17 @@
-"""A program that runs out of memory is told once, on stderr, which limit refused the memory."""
+"""People are told why: a program that runs out of memory, once on stderr, which limit refused the memory; one that waits,
+for whom; and who asks at the start, what is there. Names are shown as they are."""
 
+import os
 import re
+import shutil
 import subprocess
 
 import pytest
 
-from world import GENEROUS_S, wait_for
+from world import BUILD, GENEROUS_S, wait_for
+
+SUBLET = os.path.join(BUILD, "sublet")
+HOLD = os.path.join(BUILD, "programs", "hold")
 
 LINE = re.compile(r"libsublet\[\d+\]: warning: out of memory: this program asks for (\d+) MiB of GPU 0 beside (\d+) MiB, but (.+)")
 
@@ -58,3 +64,78 @@ def test_each_way_to_allocate_tells_the_reason_once(make_world, how, why):
     wait_for(lambda: len(p.events("got")) == 2, GENEROUS_S, "the second attempt", report=p.report)
     assert reason(p).startswith(why), p.report()
     p.finish()
+
+
+def test_memory_of_programs_outside_is_named_with_its_size(make_world):
+    """The second program waits for it, as `sublet status` shows, while programs of another daemon may give way."""
+    w = make_world(memory="128MiB")
+    w.start_daemon()
+    outside = w.program("hold", "--bytes", "80MiB", "--block", "4MiB", shared=False, stdin=subprocess.PIPE)
+    outside.await_event("filled")
+    wait_for(lambda: w.status()["gpus"][0]["foreign"] >= 80 << 20, GENEROUS_S, "the daemon to see the other's memory")
+    p = hold(w, 60)
+    assert p.wait() != 0
+    assert re.fullmatch(r"programs outside its daemon hold (8\d) MiB of the GPU: end them, or run all under one daemon "
+                        r"\(`subletd --shared`\)", reason(p)), p.report()
+    outside.finish()
+    elsewhere = w.path("e")
+    os.mkdir(elsewhere, 0o700)
+    first = w.program("fill", "--bytes", "80MiB", "--block", "8MiB", "--until", w.path("end"))
+    first.await_event("filled")
+    w.start([os.path.join(BUILD, "subletd"), "--dir", elsewhere])
+    second = hold(w, 60, SUBLET_DIR=elsewhere)
+
+    def waits():
+        done = w.sublet("status", SUBLET_DIR=elsewhere)
+        return "waits for memory held outside this daemon" in done.stdout
+
+    wait_for(waits, GENEROUS_S, "the second program to wait", report=second.report)
+    with open(w.path("end"), "w", encoding="utf-8"):
+        pass
+    first.ok()
+    second.finish()
+
+
+def test_a_verbose_start_tells_what_is_there_and_a_normal_one_nothing(shared):
+    start = [SUBLET, "run", "--", HOLD, "--bytes", "8MiB"]
+    silent = shared.start(start, stdin=subprocess.PIPE)
+    silent.await_event("filled")
+    line = r"sublet: GPU 0, shared with {}, \d+ of 118 MiB free now\n"
+    done = shared.sublet("run", "-v", "true")
+    assert done.returncode == 0 and re.fullmatch(line.format("1 other"), done.stderr), done
+    assert silent.finish().err() == ""
+    wait_for(lambda: not shared.clients(), GENEROUS_S, "it to leave")
+    assert re.fullmatch(line.format("nobody"), shared.sublet("run", "--verbose", "--", "true").stderr)
+    assert "no GPU is known here, or visible" in shared.sublet("run", "-v", "true", CUDA_VISIBLE_DEVICES="7").stderr
+
+
+def test_names_are_shown_as_they_are(shared):
+    """Text that a terminal would obey, or that is no text, is replaced."""
+    names = ["Übung", "学習.py", "a\x1b[2Jb", b"\xdcbung", "up\u202edown", "é" * 40]
+    shown = ["Übung", "学習.py", "a?[2Jb", "?bung", "up?down", "é" * 31]
+    programs = []
+    for name in names:
+        path = os.path.join(shared.root.encode(), name if isinstance(name, bytes) else name.encode())
+        shutil.copy(HOLD, path)
+        programs.append(shared.program("hold", "--bytes", "4MiB", before=("/bin/sh", "-c", 'exec "$0" --bytes 4MiB', path.decode("utf-8", "surrogateescape")),
+                                       stdin=subprocess.PIPE))
+    for p in programs:
+        p.await_event("filled")
+    rows = shared.clients()
+    assert [rows[p.pid]["name"] for p in programs] == shown
+    table = shared.status_text()
+    assert all(name in table for name in shown[:-1]), table
+    for p in programs:
+        p.finish()
+    done = shared.sublet("run", "--name", "trainé", "--", HOLD, "--bytes", "4MiB")
+    assert done.returncode == 0, done.stderr
+    for name, why in (("a\nb", "UTF-8 without control characters, not 'a?b'"), ("é" * 32, "not the 64 of")):
+        done = shared.sublet("run", "--name", name, "true")
+        assert done.returncode == 2 and why in done.stderr, done
+
+
+@pytest.mark.parametrize("command, words", (("set", ("auto", "exclusive", "off")), ("status", ("BACKED", "ARENA", "restoring"))))
+def test_help_explains_what_a_command_shows(world, command, words):
+    told = world.sublet("help", command).stdout
+    assert all(re.search(rf"^  {word} +\w", told, re.M) for word in words), told
+    assert told == world.sublet(command, "--help").stdout

@@ -287,6 +287,15 @@ def test_a_user_with_too_much_unevictable_memory_is_told_so(machine, shared_daem
     p.finish()
 
 
+def test_a_lowered_priority_is_told_once(machine, shared_daemon):
+    directory = shared_daemon()
+    os.chmod(machine.root, 0o777)
+    p = machine.user(BOB, "hold", "--bytes", "4MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE, SUBLET_PRIORITY="5")
+    p.await_event("filled")
+    p.finish()
+    assert p.err().count("this program asked for priority 5 and gets 0: more is for the daemon's own user") == 1, p.err()
+
+
 def test_only_root_and_the_daemons_user_give_orders(machine, shared_daemon):
     directory = shared_daemon()
     sublet = os.path.join(BUILD, "sublet")

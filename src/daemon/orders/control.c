@@ -25,6 +25,7 @@
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/reserve.h"
 #include "daemon/people/peer.h"
+#include "daemon/net/looks.h"
 #include "daemon/ledger/event.h"
 #include "daemon/orders/answer.h"
 #include "daemon/orders/reload.h"
@@ -54,6 +55,8 @@ struct control {
 
 static json_t *order_status(struct server *s, json_t *order, const struct peer *peer)
 {
+        if (s->n_clients == 0)
+                looks_afresh(s); /* for the next question: this answer does not wait */
         return status_json(s, peer);
 }
 
