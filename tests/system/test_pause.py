@@ -145,7 +145,7 @@ def test_an_impossible_pause_gets_a_reason(daemon, pausable, place):  # noqa: F8
     off.frozen()
     odd = pausable("odd", mode=OFF).start()
     odd.frozen(off="the driver 999.1 is not known")
-    for c, why in ((off, "it runs with SUBLET_FREEZE=off"), (odd, "the driver 999.1 is not known")):
+    for c, why in ((off, "it runs with SUBLET_FREEZE=off; start it with sublet run --freeze park"), (odd, "the driver 999.1 is not known")):
         wait_for(lambda: pause(place, c) == {"error": f"process {c.process.pid} cannot be paused: {why}"}, what=why)
         assert resume(place, c)["already"] is True
         assert "PAUSE" not in [m["type"] for m in c.seen]
