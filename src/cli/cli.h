@@ -15,12 +15,13 @@ enum cli_status {
 
 enum cli_argument { CLI_NONE, CLI_REQUIRED, CLI_OPTIONAL };
 
-/* One long option. An optional argument must follow '='. */
+/* One option. An optional argument must follow '='. */
 struct cli_option {
         const char *name;
         enum cli_argument argument;
         const char *placeholder; /* such as "DIR"; NULL: the option takes no argument */
         const char *help;
+        char letter; /* the short form, such as 'f' of -f; 0: there is none */
         const struct cli_option *more; /* in the last row: a table whose rows follow; NULL: none */
 };
 

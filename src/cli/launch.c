@@ -14,8 +14,9 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
-#include "base/units.h"
 #include "base/settings.h"
+#include "base/text.h"
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/parts.h"
@@ -38,7 +39,8 @@ enum {
         OPTION_FREEZE,
         OPTION_GPU,
         OPTION_DAEMON,
-        OPTION_SIM
+        OPTION_SIM,
+        OPTION_VERBOSE
 };
 
 const struct cli_option launch_options[] = {
@@ -82,6 +84,9 @@ const struct cli_option launch_options[] = {
                            "use the daemon whose sockets are in DIR"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
                         "on the simulated driver instead of a GPU"},
+        [OPTION_VERBOSE] = {"verbose", CLI_NONE, NULL,
+                            "say which GPUs it may use, with how many others, and what is free",
+                            'v'},
         {0},
 };
 
@@ -225,18 +230,19 @@ int launch_take(int option, const char *argument, void *launch)
 {
         struct launch *l = launch;
         unsigned minimum, maximum, weight;
+        char shown[NAME_MAX_LENGTH + 1];
         int priority;
 
         switch (option) {
         case OPTION_NAME:
                 if (!argument[0] || strlen(argument) > NAME_MAX_LENGTH)
-                        return cli_fail(CLI_USAGE, "--name takes 1 to %d characters, not '%s'",
-                                        NAME_MAX_LENGTH, argument);
-                for (const char *p = argument; *p; p++)
-                        if (!isprint((unsigned char)*p))
-                                return cli_fail(CLI_USAGE,
-                                                "--name takes printable ASCII, which '%s' is not",
-                                                argument);
+                        return cli_fail(CLI_USAGE,
+                                        "--name takes 1 to %d bytes of text, not the %zu of '%s'",
+                                        NAME_MAX_LENGTH, strlen(argument), argument);
+                if (!text_is_clean(argument))
+                        return cli_fail(CLI_USAGE,
+                                        "--name takes UTF-8 without control characters, not '%s'",
+                                        text_copy(shown, sizeof(shown), argument));
                 l->name = argument;
                 return CLI_OK;
         case OPTION_GROUP:
@@ -278,6 +284,9 @@ int launch_take(int option, const char *argument, void *launch)
                 return CLI_OK;
         case OPTION_DAEMON:
                 l->daemon = argument;
+                return CLI_OK;
+        case OPTION_VERBOSE:
+                l->verbose = 1;
                 return CLI_OK;
         default:
                 return take_sim(l, argument);
@@ -518,5 +527,7 @@ int launch_complete(struct launch *l)
                 r = set_framework(l, pool_settings, ARRAY_SIZE(pool_settings));
         if (r == CLI_OK && l->gpu)
                 r = gpu_choose(l, l->gpu);
+        if (r == CLI_OK && l->verbose)
+                gpu_tell(l);
         return r;
 }

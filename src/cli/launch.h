@@ -16,6 +16,7 @@ struct launch {
         const char *profile, *profile_file; /* --profile, --profile-file, as given */
         int simulated;                      /* --sim */
         int pools;                          /* --pools */
+        int verbose;                        /* --verbose */
         unsigned n_variables;
         struct launch_variable {
                 const char *name; /* a string that is never freed */

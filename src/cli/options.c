@@ -3,10 +3,12 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/units.h"
+#include "cli/explain.h"
 
 const struct cli_option *cli_option_at(const struct cli_option *options, int index)
 {
@@ -26,13 +28,25 @@ static int find_option(const struct cli_option *options, const char *name, size_
         return -1;
 }
 
+static int find_letter(const struct cli_option *options, const char *word)
+{
+        const struct cli_option *o;
+
+        for (int i = 0; (o = cli_option_at(options, i)); i++)
+                if (word[0] && !word[1] && o->letter == word[0])
+                        return i;
+        return -1;
+}
+
 /* Reads the option at argv[i]. Returns how many words it took, or 0 after a message. */
 static int read_option(const struct cli_command *self, char **argv, int i, int argc,
                        int *ret_option, const char **ret_argument)
 {
-        const char *name = argv[i] + 2, *value = strchr(name, '=');
+        const bool is_long = strncmp(argv[i], "--", 2) == 0;
+        const char *name = argv[i] + (is_long ? 2 : 1), *value = is_long ? strchr(name, '=') : NULL;
         size_t length = value ? (size_t)(value - name) : strlen(name);
-        int option = strncmp(argv[i], "--", 2) == 0 ? find_option(self->options, name, length) : -1;
+        int option = is_long ? find_option(self->options, name, length)
+                             : find_letter(self->options, name);
         const struct cli_option *o = cli_option_at(self->options, option);
 
         if (!o) {
@@ -106,12 +120,13 @@ void cli_print_help(const struct cli_command *command)
 
         (void)printf("usage: sublet %s %s\n%s\n", command->name, command->arguments, command->help);
         for (int i = 0; (o = cli_option_at(command->options, i)); i++) {
-                char left[64];
+                char left[64], letter[8] = "";
 
                 if (find_option(command->options, o->name, strlen(o->name)) != i)
                         continue; /* an earlier row has taken the name */
-
-                (void)snprintf(left, sizeof(left), "--%s%s%s%s", o->name,
+                if (o->letter)
+                        (void)snprintf(letter, sizeof(letter), ", -%c", o->letter);
+                (void)snprintf(left, sizeof(left), "--%s%s%s%s%s", o->name, letter,
                                o->argument == CLI_OPTIONAL   ? "[="
                                : o->argument == CLI_REQUIRED ? " "
                                                              : "",
@@ -124,6 +139,7 @@ void cli_print_help(const struct cli_command *command)
                 else
                         (void)printf("  %-16s  %s\n", left, o->help);
         }
+        explain(command->name, stdout);
 }
 
 int cli_read_pid(const char *text, int *ret)

@@ -9,7 +9,9 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/text.h"
 #include "base/units.h"
+#include "cli/columns.h"
 
 #define CELL_MAX    80
 #define CLIENTS_MAX 4096
@@ -25,24 +27,28 @@ static const struct column {
         enum kind kind;
         int floor, rank;
         bool seldom;
+        const char *help;
 } columns[] = {
-        {"PID", "pid", COUNT, 0, 0, false},
-        {"USER", "user", TEXT, 5, 5, false},
-        {"NAME", "name", TEXT, 10, 0, false},
-        {"CLASS", "class", TEXT, 5, 13, true},
-        {"GROUP", "group", TEXT, 5, 12, true},
-        {"PRI", "priority", COUNT, 0, 11, true},
-        {"STATE", "state", TEXT, 0, 0, false},
-        {"FOR", "since_s", SECONDS, 0, 6, false},
-        {"ALLOCATED", "allocated", SIZE, 0, 7, false},
-        {"BACKED", "backed", SIZE, 0, 0, false},
-        {"EVICTED", "evicted", SIZE, 0, 10, false},
-        {"OVERFLOW", "overflow", SIZE, 0, 9, true},
-        {"MANAGED", "managed", SIZE, 0, 8, true},
-        {"UNEVICT", "unevictable", SIZE, 0, 3, false},
-        {"ARENA", "arena", SIZE, 0, 1, false},
-        {"GPU TIME", "gpu_time_s", SECONDS, 0, 4, false},
-        {"HAND-OFFS", "handoffs", COUNT, 0, 2, false},
+        {"PID", "pid", COUNT, 0, 0, false, "number of the process"},
+        {"USER", "user", TEXT, 5, 5, false, "who runs it"},
+        {"NAME", "name", TEXT, 10, 0, false,
+         "its file, its script or its notebook; or what --name says"},
+        {"CLASS", "class", TEXT, 5, 13, true, "its class in the daemon's configuration"},
+        {"GROUP", "group", TEXT, 5, 12, true, "programs of one group run together"},
+        {"PRI", "priority", COUNT, 0, 11, true, "its priority; higher goes first"},
+        {"STATE", "state", TEXT, 0, 0, false, "what it does: see below"},
+        {"FOR", "since_s", SECONDS, 0, 6, false, "since when"},
+        {"ALLOCATED", "allocated", SIZE, 0, 7, false, "memory that it has allocated"},
+        {"BACKED", "backed", SIZE, 0, 0, false, "of that, what is on the GPU now"},
+        {"EVICTED", "evicted", SIZE, 0, 10, false, "of that, what is in host memory"},
+        {"OVERFLOW", "overflow", SIZE, 0, 9, true,
+         "memory that it uses in host memory (--memory overflow)"},
+        {"MANAGED", "managed", SIZE, 0, 8, true, "managed memory (--memory managed)"},
+        {"UNEVICT", "unevictable", SIZE, 0, 3, false,
+         "GPU memory that cannot move: contexts, arrays, shared memory"},
+        {"ARENA", "arena", SIZE, 0, 1, false, "pinned host memory for what is evicted"},
+        {"GPU TIME", "gpu_time_s", SECONDS, 0, 4, false, "how long it had a turn and was busy"},
+        {"HAND-OFFS", "handoffs", COUNT, 0, 2, false, "its turns that ended for another program"},
 };
 
 enum { RANKS = 13 };
@@ -80,14 +86,10 @@ static void put_short_seconds(double s, char cell[CELL_MAX])
                 (void)snprintf(cell, CELL_MAX, "%lud%02luh", whole / 86400, whole % 86400 / 3600);
 }
 
-/* Copies a text without control characters: another user's program may have any name. */
+/* Another user's program may have any name. */
 static void put_text(const char *text, char cell[CELL_MAX])
 {
-        size_t i = 0;
-
-        for (; text[i] && i + 1 < CELL_MAX; i++)
-                cell[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-        cell[i] = 0;
+        (void)text_copy(cell, CELL_MAX, text);
 }
 
 static void put_cell(const json_t *value, enum kind kind, char cell[CELL_MAX])
@@ -237,13 +239,13 @@ static void add_note(struct notes *n, const char *text)
         static const char indent[] = "        ";
         const char *separator = n->used ? ", " : indent;
 
-        if (n->used && n->width && n->used + (int)strlen(", ,") + (int)strlen(text) > n->width) {
+        if (n->used && n->width && n->used + (int)strlen(", ,") + columns_of(text) > n->width) {
                 (void)fputs(",\n", n->out);
                 separator = indent;
                 n->used = 0;
         }
         (void)fprintf(n->out, "%s%s", separator, text);
-        n->used += (int)(strlen(separator) + strlen(text));
+        n->used += (int)strlen(separator) + columns_of(text);
 }
 
 static void note_flags(struct notes *n, const json_t *client)
@@ -327,9 +329,19 @@ static void note_share(struct notes *n, const json_t *client)
                 add_note(n, "waits because it has used its maximum");
 }
 
+/* True if this program has not begun its turn yet: its memory comes back. */
+static bool is_on_its_way(json_t *const *clients, size_t count, const json_t *pid)
+{
+        for (size_t i = 0; i < count; i++)
+                if (json_equal(json_object_get(clients[i], "pid"), pid))
+                        return strcmp(text_of(clients[i], "state"), "restoring") == 0;
+        return false;
+}
+
 /* Prints the notes: flags, freezing, the client that this one waits for, the memory mode, shares
  * and caps, and the bytes that did not have to be copied. Most clients have no notes. */
-static void print_notes(const json_t *client, int width, FILE *out)
+static void print_notes(const json_t *client, json_t *const *clients, size_t count, int width,
+                        FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
         double spared = number_of(client, "spared_out") + number_of(client, "spared_in");
@@ -339,8 +351,11 @@ static void print_notes(const json_t *client, int width, FILE *out)
 
         note_flags(&n, client);
         note_frozen(&n, client);
-        if (json_is_integer(waiting_for)) {
-                (void)snprintf(text, sizeof(text), "waits for pid %" JSON_INTEGER_FORMAT,
+        if (json_is_true(json_object_get(client, "waits_for_foreign"))) {
+                add_note(&n, "waits for memory held outside this daemon");
+        } else if (json_is_integer(waiting_for)) {
+                (void)snprintf(text, sizeof(text), "waits %s pid %" JSON_INTEGER_FORMAT,
+                               is_on_its_way(clients, count, waiting_for) ? "behind" : "for",
                                json_integer_value(waiting_for));
                 add_note(&n, text);
         }
@@ -359,12 +374,21 @@ static void print_notes(const json_t *client, int width, FILE *out)
 /* Prints a cell. A text that is cut ends in "+", as in ps and top. */
 static void print_cell(const char *cell, enum kind kind, int width, int gap, FILE *out)
 {
+        const char *end = "";
+        int used = columns_of(cell), fits = (int)strlen(cell), rest;
+
         if (width == 0)
                 return;
-        if (kind == TEXT && (int)strlen(cell) > width)
-                (void)fprintf(out, "%*s%.*s+", gap, "", width - 1, cell);
+        if (kind == TEXT && used > width) {
+                fits = (int)columns_fit(cell, width - 1, &used);
+                used++;
+                end = "+";
+        }
+        rest = MAX(width - used, 0);
+        if (kind == TEXT)
+                (void)fprintf(out, "%*s%.*s%s%*s", gap, "", fits, cell, end, rest, "");
         else
-                (void)fprintf(out, "%*s%*s", gap, "", kind == TEXT ? -width : width, cell);
+                (void)fprintf(out, "%*s%s", gap + rest, "", cell);
 }
 
 /* Returns the width of the shown columns. least: counts a column that has a floor as cut to it. */
@@ -420,8 +444,15 @@ static bool is_shown(const struct column *column, json_t *const *clients, size_t
 /* In the order in which the rows stand; the summary has their words. */
 static const struct {
         const char *state, *verb; /* "" : as the one before */
-} states[] = {{"running", "run"},    {"draining", ""}, {"evicting", ""},
-              {"restoring", "wait"}, {"waiting", ""},  {"idle", "idle"}};
+        const char *help;
+} states[] = {
+        {"running", "run", "it may compute: all of its memory is on the GPU"},
+        {"draining", "", "its turn ends: its work in flight is awaited"},
+        {"evicting", "", "its memory leaves the GPU"},
+        {"restoring", "wait", "its memory comes back for its turn"},
+        {"waiting", "", "it has work, and waits for its turn or for memory"},
+        {"idle", "idle", "it has no work, and needs no turn"},
+};
 
 static size_t rank_of(const json_t *client)
 {
@@ -482,7 +513,7 @@ static void print_clients(json_t *const *clients, size_t count, int width, FILE 
                 widths[i] = (int)strlen(columns[i].title);
                 for (size_t k = 0; k < n; k++) {
                         put_field(clients[k], &columns[i], rows[k][i]);
-                        widths[i] = MAX(widths[i], (int)strlen(rows[k][i]));
+                        widths[i] = MAX(widths[i], columns_of(rows[k][i]));
                 }
         }
         gap = fit_columns(widths, width);
@@ -493,7 +524,7 @@ static void print_clients(json_t *const *clients, size_t count, int width, FILE 
                 for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
                         print_cell(rows[k][i], columns[i].kind, widths[i], gap, out);
                 (void)fputc('\n', out);
-                print_notes(clients[k], width, out);
+                print_notes(clients[k], clients, n, width, out);
         }
         free(rows);
 }
@@ -556,6 +587,18 @@ static void print_summary(const json_t *gpu, json_t *const *clients, size_t n,
         }
         if (*separator == ',')
                 (void)fputc('\n', out);
+}
+
+void status_view_explain(FILE *out)
+{
+        (void)fprintf(out,
+                      "\nColumns; some are left out in a narrow terminal, or if they are empty:\n");
+        for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+                (void)fprintf(out, "  %-9s  %s\n", columns[i].title, columns[i].help);
+        (void)fprintf(out, "\nStates:\n");
+        for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+                (void)fprintf(out, "  %-9s  %s\n", states[i].state, states[i].help);
+        (void)fprintf(out, "  %-9s  %s\n", "paused", "it stands still until sublet resume");
 }
 
 unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out)

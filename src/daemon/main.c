@@ -13,6 +13,7 @@
 #include "base/settings.h"
 #include "daemon/history/ring.h"
 #include "daemon/setup/config.h"
+#include "daemon/setup/log_form.h"
 #include "daemon/setup/place.h"
 #include "daemon/setup/sources.h"
 #include "daemon/private.h"
@@ -312,6 +313,7 @@ static int serve(struct options *o, const struct place_options *where)
                 (void)fprintf(stderr, "subletd: %s\n", error);
                 return r == -EALREADY ? EXIT_FAILURE : EXIT_USAGE;
         }
+        log_form_open();
         history = ring_new();
         r = server_run(&o->config, &o->sources, &place, history, false);
         ring_free(history);

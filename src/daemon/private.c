@@ -20,10 +20,10 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/history/ring.h"
+#include "daemon/setup/log_form.h"
 #include "daemon/state/server.h"
 #include "daemon/server.h"
 
-#define LOG_FILE        "subletd.log"
 #define LOG_FILE_MAX    (1024 * 1024)
 #define PROVEN_NS       (10 * NSEC_PER_SEC) /* lifetime after which a worker counts as healthy */
 #define BACKOFF_MAX_NS  (5 * NSEC_PER_SEC)
@@ -149,9 +149,9 @@ static void supervise(struct config *config, const struct sources *sources, stru
 
 static int open_log(const char *dir, int flags)
 {
-        char path[PATHS_DIR_MAX + sizeof(LOG_FILE) + 1];
+        char path[PATHS_DIR_MAX + sizeof(PATHS_LOG) + 1];
 
-        (void)paths_join(dir, LOG_FILE, path, sizeof(path));
+        (void)paths_join(dir, PATHS_LOG, path, sizeof(path));
         return open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
@@ -266,7 +266,7 @@ int private_start(struct config *config, const struct sources *sources,
         if (place.dir[0] == '/')
                 (void)!chdir("/"); /* so that no mount stays busy; but a relative name must keep its
                                       meaning */
-        log_open("subletd", LOG_LEVEL_INFO);
+        log_form_open();
         supervise(config, sources, &place);
         place_keep(&place, "");
         place_close(&place, true);

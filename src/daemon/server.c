@@ -133,13 +133,8 @@ static int on_post(sd_event_source *src, void *userdata)
         place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->return_until_ns);
         kill_point(s->n_attached > 0 && clock_now_ns() < s->return_until_ns ? "grace" : "swept");
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
-        if (s->n_clients > 0 && measuring == SD_EVENT_OFF) {
-                /* Old samples are useless, and the first client must not be told an outdated
-                 * size. */
-                for (unsigned g = 0; g < s->gpus.n; g++)
-                        s->gpus.list[g].n_foreign = 0;
-                looks_sample(s);
-        }
+        if (s->n_clients > 0 && measuring == SD_EVENT_OFF)
+                looks_afresh(s); /* the first client must not be told an outdated size */
         server_arm_once(s->measure_timer, s->n_clients > 0, MEASURE_PERIOD_US);
         server_arm_once(s->linger_timer, s->linger && s->n_clients == 0,
                         s->config->linger_ns / NSEC_PER_USEC);

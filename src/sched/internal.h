@@ -102,6 +102,7 @@ struct account {
         bool export_requested;      /* the client waits for bytes to be exported */
         bool export_dirty;          /* EXPORTED is to be sent */
         bool refuse_commit, refuse_unevictable, refuse_export; /* refusals to be sent */
+        enum sched_lack refuse_commit_lacks;
 
         uint64_t limit;       /* bytes that the client may have on the card */
         uint64_t held;        /* the highest limit that the client has not given back yet */
@@ -610,6 +611,9 @@ uint64_t ledger_host_spilled(const struct sched *s);
 uint64_t ledger_host_budget(const struct sched *s);
 bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,
                         uint64_t commit);
+/* Returns what a commit lacks that does not fit. */
+enum sched_lack ledger_commit_lacks(const struct sched *s, unsigned gpu, const struct client *c,
+                                    uint64_t commit);
 
 void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct sched_usage *u);
 void ledger_detach(struct sched *s, struct client *c, unsigned gpu);

@@ -107,6 +107,10 @@ enum sched_throttle {
         SCHED_THROTTLE_SHORT, /* a tight limit: a client waits, or may come with more priority */
 };
 
+/* What a refused commit lacks: bytes of the card, those of the card that foreign processes hold, or
+ * host memory to evict to. */
+enum sched_lack { SCHED_LACKS_CARD, SCHED_LACKS_FOREIGN, SCHED_LACKS_HOST };
+
 struct sched_action {
         enum sched_action_type type;
         sched_client client;
@@ -122,6 +126,7 @@ struct sched_action {
                 struct {
                         uint32_t of;
                         int code; /* -ENOMEM: a commit; -ENOSPC: unevictable; -EBUSY: an export */
+                        enum sched_lack lacks; /* of a commit */
                 } refuse;
                 uint64_t exported;
                 enum sched_throttle throttle;

@@ -1152,7 +1152,7 @@ def test_the_log_of_a_private_daemon_stays_short(private):
         assert any("release 0.1.0" in line for line in lines[-3:])
     finally:
         c.end()
-    wait_for(lambda: "disconnected" in log.read_text(), what="the log to go on")
+    wait_for(lambda: "has left" in log.read_text(), what="the log to go on")
 
 
 def test_stop_ends_supervisor_and_worker(private):

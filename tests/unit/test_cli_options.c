@@ -10,8 +10,8 @@ static const struct cli_option more[] = {
         {0},
 };
 static const struct cli_option options[] = {
-        [0] = {"plain", CLI_NONE, NULL, "takes nothing"},
-        [1] = {"name", CLI_REQUIRED, "NAME", "takes a name"},
+        [0] = {"plain", CLI_NONE, NULL, "takes nothing", .letter = 'p'},
+        [1] = {"name", CLI_REQUIRED, "NAME", "takes a name", .letter = 'n'},
         [2] = {.more = more},
 };
 static const struct cli_command command = {"try", NULL, "[options]", "tries", options};
@@ -85,6 +85,15 @@ static void options_alone_leave_no_words(void **state)
         assert_null(line[0]);
 }
 
+static void a_letter_stands_for_its_option(void **state)
+{
+        assert_int_equal(PARSE(0, "-p", "-n", "x", "word"), CLI_OK);
+        assert_int_equal(taken.n, 2);
+        assert_int_equal(words, 1);
+        assert_null(taken.argument[0]);
+        assert_string_equal(taken.argument[1], "x");
+}
+
 static void two_dashes_end_the_options(void **state)
 {
         assert_int_equal(PARSE(0, "--plain", "--", "--plain", "--", "-x"), CLI_OK);
@@ -123,6 +132,8 @@ static void a_wrong_option_is_named_and_nothing_is_run(void **state)
         } cases[] = {
                 {{"--nonsense"}, "'--nonsense'"},
                 {{"-x"}, "'-x'"},
+                {{"-pp"}, "'-pp'"},
+                {{"-n"}, "--name needs an argument, NAME"},
                 {{"-/"}, "'-/'"},
                 {{"-:"}, "'-:'"},
                 {{"--nam", "a"}, "'--nam'"},
@@ -165,8 +176,8 @@ static void help_is_printed_and_is_no_failure(void **state)
         static const char expected[] = "usage: sublet try [options]\n"
                                        "tries\n"
                                        "\n"
-                                       "  --plain           takes nothing\n"
-                                       "  --name NAME       takes a name\n"
+                                       "  --plain, -p       takes nothing\n"
+                                       "  --name, -n NAME   takes a name\n"
                                        "  --sim[=a=1,b=2,c=3]\n"
                                        "                    may take settings\n";
         static const char *const asked[] = {"--help", "-h"};
@@ -226,6 +237,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 OPTIONS_TEST(options_are_taken_in_order_and_words_are_left),
                 OPTIONS_TEST(options_alone_leave_no_words),
+                OPTIONS_TEST(a_letter_stands_for_its_option),
                 OPTIONS_TEST(two_dashes_end_the_options),
                 OPTIONS_TEST(the_first_word_ends_the_options_where_a_command_follows),
                 OPTIONS_TEST(a_dash_and_negative_numbers_are_words),

@@ -28,7 +28,7 @@ static struct {
         int daemon;         /* result of control_ask() */
         const char *most;   /* `freeze` in the daemon's configuration */
         const char *version;
-        int hidden;
+        int hidden, unshared;
         int status; /* doctor's exit status */
         char out[8192];
 } now;
@@ -55,10 +55,13 @@ int freeze_try(int argc, char **argv)
         return -1;
 }
 
-void programs_hidden(void (*found)(int pid, const char *library, const char *what))
+void programs_look(void (*has_hidden)(int pid, const char *library, const char *what),
+                   void (*is_unshared)(int pid))
 {
         if (now.hidden)
-                found(now.hidden, "libfoo", "foo");
+                has_hidden(now.hidden, "libfoo", "foo");
+        if (now.unshared)
+                is_unshared(now.unshared);
 }
 
 /* Replaces the real function, which is not linked, and answers with the daemon's status. */
@@ -322,6 +325,9 @@ static void problems_that_stop_no_program_are_warnings(void **state)
         does_not_say("does not know");
         now.hidden = 77;
         finds(CLI_OK, "warn  process 77 has loaded libfoo (foo)", "wait until it ends");
+        now.unshared = 78;
+        finds(CLI_OK, "warn  process 78 was started under sublet and uses the driver without",
+              "sudo sublet run");
 }
 
 /* Checks the remedy when the library reports that freezing does not work. */

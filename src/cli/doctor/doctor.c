@@ -141,6 +141,16 @@ static void judge_hidden(int pid, const char *library, const char *what)
         print_remedy("programs that do not fit beside it wait until it ends");
 }
 
+static void judge_unshared(int pid)
+{
+        print_finding(WARN,
+                      "process %d was started under sublet and uses the driver without "
+                      "libsublet.so: it runs without sharing",
+                      pid);
+        print_remedy("if its file gives it privileges, start sublet from within, as in 'sudo "
+                     "sublet run'; in a container, libsublet.so must have the same path");
+}
+
 /* Returns advice for an error of cuInit. */
 static const char *why_not_started(int error)
 {
@@ -724,7 +734,7 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         look_at_runtime_dir();
         look_at_variables();
         look_at_daemon(&target);
-        programs_hidden(judge_hidden);
+        programs_look(judge_hidden, judge_unshared);
         look_at_host_memory();
         (void)puts(verdict());
         return worst == FAIL ? CLI_FAILED : CLI_OK;

@@ -26,6 +26,7 @@
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/reserve.h"
 #include "daemon/people/peer.h"
+#include "daemon/net/looks.h"
 #include "daemon/ledger/event.h"
 #include "daemon/orders/answer.h"
 #include "daemon/orders/evict.h"
@@ -59,6 +60,8 @@ struct control {
 
 static json_t *order_status(struct server *s, json_t *order, const struct peer *peer)
 {
+        if (s->n_clients == 0)
+                looks_afresh(s); /* for the next question: this answer does not wait */
         return status_json(s, peer);
 }
 
@@ -87,13 +90,16 @@ static json_t *pause_answer(int r, int pid, const struct client *c)
 {
         switch (r) {
         case -ESRCH:
-                return answer_error("no program with pid %d shares a GPU under this daemon", pid);
+                return answer_error("no program with pid %d shares a GPU under this daemon: sublet "
+                                    "status shows the pids",
+                                    pid);
         case -EACCES:
                 return answer_error("process %d is another user's: only that user, the daemon's "
                                     "own user and root may pause it",
                                     pid);
         case -EPERM:
-                return answer_error("process %d cannot be paused: it runs with SUBLET_FREEZE=off",
+                return answer_error("process %d cannot be paused: it runs with SUBLET_FREEZE=off; "
+                                    "start it with sublet run --freeze park",
                                     pid);
         case -EOPNOTSUPP:
                 return answer_error("process %d cannot be paused: %s", pid, c->frozen.off);
@@ -153,9 +159,11 @@ static json_t *order_reserve(struct server *s, json_t *order, const struct peer 
         }
         r = reserve_take(s, peer, mask, &gpu);
         if (r == -ENODEV && among)
-                return answer_error("this machine has none of these GPUs");
+                return answer_error("this machine has none of these GPUs: sublet status shows "
+                                    "those that it has");
         if (r == -ENODEV)
-                return answer_error("no GPU is known here: is NVIDIA's driver loaded?");
+                return answer_error(
+                        "no GPU is known here: is NVIDIA's driver loaded? sublet doctor looks");
         if (r == -EUSERS)
                 return answer_error("too many programs that start have reserved a GPU: try again "
                                     "in a minute");
@@ -195,14 +203,17 @@ static const char *objection(const struct control *k, const struct order *o)
 
         if (k->viewer && !o->public)
                 return "this socket takes no order but status, pause, resume, evict, reserve, "
-                       "trace, get and set_program";
+                       "trace, get and set_program: the others are for the daemon's own user and "
+                       "root";
         if (k->peer.trusted)
                 return NULL;
         if (!o->public)
                 return "orders are taken from the daemon's own user or from root outside a "
                        "container";
         user = users_find(k->server->users, k->peer.uid, now);
-        return user && users_credit(user, now) >= 0 ? NULL : "too many questions a second";
+        return user && users_credit(user, now) >= 0
+                       ? NULL
+                       : "too many questions a second: ask again in a second";
 }
 
 static json_t *give(struct control *k, const struct order *o, json_t *order)
@@ -214,7 +225,8 @@ static json_t *give(struct control *k, const struct order *o, json_t *order)
         if (why)
                 return answer_error("%s", why);
         if (o->process && peer_identify(k->fd, &peer) < 0)
-                return answer_error("the process that gives the order cannot be seen");
+                return answer_error("the process that gives the order cannot be seen: it has "
+                                    "ended, or runs where this daemon does not look");
         answer = o->carry_out(k->server, order, &peer);
         if (o->bytes && answer) {
                 k->bytes = o->bytes(k->server, &peer, answer, &k->n_bytes);
@@ -241,7 +253,9 @@ static json_t *carry_out(struct control *k, const char *line)
                         if (strcmp(orders[i].name, name) == 0)
                                 answer = give(k, &orders[i], order);
                 if (!answer)
-                        answer = answer_error("unknown order \"%.100s\"", name);
+                        answer = answer_error(
+                                "unknown order \"%.100s\": use one release of sublet and subletd",
+                                name);
         }
         json_decref(order);
         return answer;

@@ -28,8 +28,9 @@ static int set_mode(struct server *s, enum sched_mode mode, char error[static CO
         r = sched_set_mode(s->sched, mode, clock_now_ns(), &s->actions);
         event_end(s);
         if (r == -EBUSY)
-                (void)snprintf(error, CONFIG_ERROR_MAX,
-                               "mode off has to wait until all memory fits the card");
+                (void)snprintf(
+                        error, CONFIG_ERROR_MAX,
+                        "mode off has to wait until all memory fits the card: end programs first");
         else if (r < 0)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%s", strerror(-r));
         return r;

@@ -170,8 +170,11 @@ void client_send(struct client *c, struct wire_message *m);
 /* As client_send(), with descriptors, which the caller keeps. They go along only if the message is
  * sent at once: the receiver counts the descriptors that came. */
 void client_send_with(struct client *c, struct wire_message *m, const int *fds, unsigned n_fds);
-/* Marks the connection for the sweep. why: for the log. */
+/* Marks the connection for the sweep. why: for the log; NULL: the program has ended,
+ * or closed its end. */
 void client_drop(struct client *c, const char *why);
+/* The same, after reading or writing gave this error. */
+void client_drop_after(struct client *c, int error);
 /* Sends REFUSED(code, text) and marks the connection for the sweep. */
 void client_refuse(struct client *c, enum wire_refusal code, const char *text);
 /* Marks the whole client for the sweep: nothing of the process is left on any card. */

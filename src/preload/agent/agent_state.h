@@ -1,6 +1,6 @@
 /* agent_state.h: shared by agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
- * conversation with the daemon), agent_hello.c, agent_freeze.c, agent_self.c, and parts that begin
- * drains of their own (part.h). core_lock is held in all functions. */
+ * conversation with the daemon), agent_hello.c, agent_holder.c, agent_freeze.c, agent_self.c, and
+ * parts that begin drains of their own (part.h). core_lock is held in all functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -80,6 +80,12 @@ int agent_start(void);
 void agent_hello(void);
 /* Asks for what the user wants for this program itself, before the first ATTACH. */
 void agent_claim(void);
+
+/* agent_holder.c: what is in the way. */
+/* Asks the daemon, for a thread that has waited long. */
+void agent_ask_holder(void) REQUIRES(core_lock);
+/* Turns the answer into core.holder.text. */
+void agent_on_holder(const struct wire_message *m) REQUIRES(core_lock);
 
 /* agent_self.c */
 void agent_self_count(uint64_t now) REQUIRES(core_lock); /* counts the time since the last call */
