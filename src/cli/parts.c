@@ -17,6 +17,8 @@ static const struct {
         [PART_LIBRARY] = {"libsublet.so", SUBLET_FROM_BIN_TO_LIB "/libsublet.so"},
         [PART_SIMULATOR] = {"sim", SUBLET_FROM_BIN_TO_LIB "/sublet/sim"},
         [PART_DEMO_JOB] = {"sublet-demo-job", SUBLET_FROM_BIN_TO_LIB "/sublet/sublet-demo-job"},
+        [PART_BENCH_JOB] = {"sublet-bench-job", SUBLET_FROM_BIN_TO_LIB "/sublet/sublet-bench-job"},
+        [PART_BENCH_TORCH] = {"bench_torch.py", SUBLET_FROM_BIN_TO_LIB "/sublet/bench_torch.py"},
         [PART_SIMULATOR_STAT] = {"sim/simcuda-stat",
                                  SUBLET_FROM_BIN_TO_LIB "/sublet/sim/simcuda-stat"},
 };
