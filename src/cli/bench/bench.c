@@ -62,8 +62,9 @@ const struct cli_option bench_options[] = {
 /* The driver and a desktop use up to this much of a card. A card with more in use counts as used by
  * somebody. */
 #define UNUSED_BYTES (1 * GIB)
-/* Host memory that is used for moved memory, of what the daemon may promise. */
-#define HOST_PERCENT         90
+/* Parts of the host's memory that are used: of what the daemon may promise, and of what is free. */
+#define PROMISED_PERCENT     90
+#define PINNED_PERCENT       75
 #define DURATION_S           15
 #define DURATION_SIMULATED_S 3
 
@@ -261,15 +262,18 @@ static int choose_card(struct request *q, struct bench_stage *stage)
 static int choose_capacity(struct bench_setting *s, const struct bench_mix *const *mixes, size_t n)
 {
         struct host_memory host;
-        uint64_t room;
+        struct bench_room room;
 
         if (host_memory_read(&host) < 0)
                 return cli_fail(CLI_FAILED,
                                 "/proc/meminfo does not say how much host memory there is");
         s->host_bytes = host.total_bytes;
-        room = host_memory_budget(&host, 0) / 100 * HOST_PERCENT;
+        room = (struct bench_room){.card_bytes = s->card_bytes,
+                                   .promised_bytes =
+                                           host_memory_budget(&host, 0) / 100 * PROMISED_PERCENT,
+                                   .pinned_bytes = host.available_bytes / 100 * PINNED_PERCENT};
         if (!s->capacity)
-                s->capacity = bench_capacity(mixes, n, s->card_bytes, room, s->jobs);
+                s->capacity = bench_capacity(mixes, n, s->jobs, &room);
         else if (s->capacity > s->card_bytes)
                 return cli_fail(CLI_USAGE, "--capacity is more than the card has");
         return CLI_OK;

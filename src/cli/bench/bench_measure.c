@@ -61,7 +61,7 @@ static const char *left_out(const struct measuring *m, const struct bench_mix *m
         const bool fits = bench_mix_fits(mix, m->setting->capacity, m->setting->jobs);
 
         if (way == BENCH_PLAIN && !fits)
-                return "does not fit the card";
+                return "does not fit";
         /* Managed memory beyond what is free can hang a GPU, also for other users. */
         if (way == BENCH_MANAGED && !m->setting->simulated)
                 return "not tried on a GPU: more than is free can hang it";

@@ -130,19 +130,24 @@ bool bench_mix_fits(const struct bench_mix *mix, uint64_t capacity, unsigned job
         return bench_mix_bytes(mix, capacity, jobs) <= capacity / 100 * USABLE_PERCENT;
 }
 
-uint64_t bench_capacity(const struct bench_mix *const *mixes, size_t n, uint64_t card_bytes,
-                        uint64_t host_bytes, unsigned jobs)
+uint64_t bench_capacity(const struct bench_mix *const *mixes, size_t n, unsigned jobs,
+                        const struct bench_room *room)
 {
-        uint64_t capacity = card_bytes;
+        /* The needs are those on a card of this size: all are proportional to the card. */
+        const uint64_t whole = 1000 * MIB, usable = whole / 100 * USABLE_PERCENT;
+        uint64_t capacity = room->card_bytes;
 
         for (size_t i = 0; i < n; i++) {
-                /* All figures are of a card of 1000 MiB, so that small cards are not rounded away.
-                 */
-                const uint64_t whole = 1000 * MIB, usable = whole / 100 * USABLE_PERCENT,
-                               over = sub_sat(bench_mix_bytes(mixes[i], whole, jobs), usable);
+                const uint64_t over = sub_sat(bench_mix_bytes(mixes[i], whole, jobs), usable);
+                uint64_t pinned = 0;
 
-                if (over)
-                        capacity = MIN(capacity, host_bytes / (over / MIB) * 1000);
+                for (unsigned k = 0; k < BENCH_ROLES; k++)
+                        pinned += bench_role_programs(&mixes[i]->roles[k], jobs) *
+                                  MIN(over, bench_role_bytes(&mixes[i]->roles[k], whole));
+                if (!over)
+                        continue;
+                capacity = MIN(capacity, room->promised_bytes / (over / MIB) * (whole / MIB));
+                capacity = MIN(capacity, room->pinned_bytes / (pinned / MIB) * (whole / MIB));
         }
         return capacity & ~(MIB - 1);
 }

@@ -60,10 +60,18 @@ uint64_t bench_mix_bytes(const struct bench_mix *mix, uint64_t capacity, unsigne
 /* Tells whether all programs of a mix fit the card together. */
 bool bench_mix_fits(const struct bench_mix *mix, uint64_t capacity, unsigned jobs);
 
-/* Returns how much of the card to use: all of it, or as much as lets the host hold what does not
- * fit, for the largest of the mixes; a multiple of a MiB. */
-uint64_t bench_capacity(const struct bench_mix *const *mixes, size_t n, uint64_t card_bytes,
-                        uint64_t host_bytes, unsigned jobs);
+/* What there is for the programs of a mix. */
+struct bench_room {
+        uint64_t card_bytes;
+        uint64_t promised_bytes; /* host memory for what does not fit the card */
+        uint64_t pinned_bytes;   /* host memory that all programs may hold: each keeps as much as it
+                                    ever   had to move out at a time */
+};
+
+/* Returns how much of the card to use: all of it, or as much as the host has room for, for the
+ * largest of the mixes; a multiple of a MiB. */
+uint64_t bench_capacity(const struct bench_mix *const *mixes, size_t n, unsigned jobs,
+                        const struct bench_room *room);
 
 /* ---- ways ---- */
 

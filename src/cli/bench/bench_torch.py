@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 
 DEVICE = os.environ.get("BENCH_TORCH_DEVICE", "cuda")
 SPARE = 1 << 30  # of BYTES: activations, the libraries' workspaces
-BATCH = 256
+BATCH = 64
 SHAPE = {"vocab_size": 131072, "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40,
          "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
 PROMPT = 512  # tokens
@@ -138,8 +138,7 @@ class Decoder:
         library = with_transformers()
         with torch.device(DEVICE):
             if library:
-                config = library.MistralConfig(**SHAPE, sliding_window=None, tie_word_embeddings=False)
-                self.net = library.AutoModelForCausalLM.from_config(config)
+                self.net = library.MistralForCausalLM(library.MistralConfig(**SHAPE, sliding_window=None))
             else:
                 self.net = Plain(SHAPE)
         torch.set_default_dtype(torch.float32)
