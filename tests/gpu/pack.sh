@@ -35,7 +35,7 @@ done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r lib
         *) cp -L "$library" "$to/lib/" ;;
         esac
 done
-find "$to" -type f -exec strip --strip-unneeded {} +
+find "$to" -type f ! -name '*.py' -exec strip --strip-unneeded {} +
 git rev-parse --short=12 HEAD >"$to/COMMIT"
 [ -z "$(git status --porcelain --untracked-files=no)" ] || echo "$(cat "$to/COMMIT") with changes" >"$to/COMMIT"
 
