@@ -84,20 +84,37 @@ def group(found, rows):
     first = rows[0]
     than = next((r["median_s"] for name in ("serial", "alone") for r in rows if r["way"] == name and r["median_s"]), None)
     delay = any(r["longest_s"] for r in rows)
+    delays = "first, longest (s)" if any(r.get("first_s") for r in rows) else "longest (s)"
     size = found["settings"]["decoder"] if found["settings"]["program"] == "torch" and "token" in first["what"] else (
         f"{first['bytes_each'] / GIB:.1f} GiB")
     lines = [f"**{first['mix']}**: {first['what']}, {first['programs']} of {size}", "",
-             f"| | median (s) | {'longest (s)' if delay else 'of one after the other'} | hand-offs | moved out / in (GiB) | results |",
+             f"| | median (s) | {delays if delay else 'of one after the other'} | hand-offs | moved out / in (GiB) | results |",
              "|---|---|---|---|---|---|"]
     for r in rows:
         if r["median_s"] is None:
             lines.append(f"| {way(r)} | {pages.cell(r['note'])} | | | | {'**failed**' if r['state'] == 'failed' else ''} |")
             continue
-        second = f"{max(r['longest_s']):.2f}" if delay else f"{r['median_s'] / than:.2f}" if than else ""
+        second = ", ".join(f"{max(r[s]):.2f}" for s in ("first_s", "longest_s") if r.get(s)) if delay else f"{r['median_s'] / than:.2f}" if than else ""
         handoffs = "" if r["handoffs"] is None else r["handoffs"]
         moved = f"{gib(r['moved_out'])} / {gib(r['moved_in'])}" if r["moved_out"] is not None else ""
         lines.append(f"| {way(r)} | {r['median_s']:.2f} | {second} | {handoffs} | {moved} | {r['results']} |")
     return [*lines, ""]
+
+
+def waits(row):
+    """Says what the server's requests waited for."""
+    if not row:
+        return []
+    each, median, longest = row["moved_in"] / row["handoffs"], row["median_s"], max(row["longest_s"])
+    which = (f"The first request waited {max(row['first_s']):.2f} s." if row.get("first_s") else
+             "This run did not record which request that was.")
+    return [
+        f"For each request {each / GIB:.1f} GiB of the server move in and as much of the batch job moves out. The median request waited"
+        f" for this at {each / median / 1e9:.0f} GB/s, which is the speed of a [hand-off](h200-core.md). The longest one waited"
+        f" {longest:.2f} s, at {each / longest / 1e9:.1f} GB/s. {which} The batch job first gives memory up for the first"
+        " request. For this it pins host memory, and a first hand-off on the [core page](h200-core.md) is nearly as slow.",
+        "", "So after a batch job has taken the card, expect one late answer. Other answers come after a hand-off of the server's memory. A"
+        " server beside a batch job that leaves room for both waits for no hand-off.", ""]
 
 
 def page(results):
@@ -106,11 +123,12 @@ def page(results):
         s = found["settings"]
         lines += [f"## {'PyTorch' if s['program'] == 'torch' else 'Driver API'}: {', '.join(dict.fromkeys(r['mix'] for r in found['rows']))}", "",
                   f"{'Simulated: no figure of a GPU. ' if found['simulated'] else ''}{s['capacity'] / GIB:.1f} GiB of the card's"
-                  f" {found['machine']['gpu_memory'] / GIB:.1f} GiB are used; one program alone takes about {s['duration_s']:g} s; measured"
-                  f" {s['repeat']} times; seed {s['seed']}.", ""]
+                  f" {found['machine']['gpu_memory'] / GIB:.1f} GiB are used; the parts of one program take {s['duration_s']:g} s together; measured"
+                  f" {'once' if s['repeat'] == 1 else str(s['repeat']) + ' times'}; seed {s['seed']}.", ""]
         keys = list(dict.fromkeys((r["mix"], r["what"]) for r in found["rows"]))
         for key in keys:
             lines += group(found, [r for r in found["rows"] if (r["mix"], r["what"]) == key])
+            lines += waits(next((r for r in found["rows"] if r["mix"] == key[0] == "first_token" and r["handoffs"]), None))
     names = {"driver": "the driver-API program", "torch": "PyTorch", "server": "the first token"}
     lines += [f"![{names[name]}](h200-bench-{'first_token' if name == 'server' else name}.svg)" for part in parts.values() for name in names
               if name in part]

@@ -279,10 +279,20 @@ static int choose_capacity(struct bench_setting *s, const struct bench_mix *cons
         return CLI_OK;
 }
 
-/* Asks the interpreter which releases it has. The answer is part of the result. */
-static int ask_python(struct request *q, struct bench_stage *stage)
+static bool has_server(const struct bench_mix *const *mixes, size_t n)
 {
-        char path[PATH_MAX], command[2 * PATH_MAX], *end;
+        for (size_t i = 0; i < n; i++)
+                for (unsigned k = 0; k < BENCH_ROLES; k++)
+                        if (mixes[i]->roles[k].server)
+                                return true;
+        return false;
+}
+
+/* Asks the interpreter which releases it has. The answer is part of the result. */
+static int ask_python(struct request *q, struct bench_stage *stage,
+                      const struct bench_mix *const *mixes, size_t n)
+{
+        char path[PATH_MAX], command[2 * PATH_MAX];
         FILE *answer;
 
         if (!q->torch)
@@ -297,9 +307,12 @@ static int ask_python(struct request *q, struct bench_stage *stage)
                 return cli_fail(CLI_FAILED,
                                 "%s cannot import torch; --python names the one that can",
                                 q->python);
-        end = strchr(q->setting.decoder, '\n');
-        if (end)
-                *end = 0;
+        q->setting.decoder[strcspn(q->setting.decoder, "\n")] = 0;
+        if (!q->setting.decoder[0] && has_server(mixes, n))
+                return cli_fail(CLI_FAILED,
+                                "%s cannot import transformers, which first_token needs; --python "
+                                "names the one that can",
+                                q->python);
         stage->python = q->python;
         return CLI_OK;
 }
@@ -356,28 +369,38 @@ static void leave(const struct bench_stage *stage, bool own_session)
         (void)system(command);
 }
 
+static int prepare(struct request *q, struct bench_stage *stage,
+                   const struct bench_mix *const *mixes, size_t n)
+{
+        struct bench_setting *s = &q->setting;
+        int r = choose_card(q, stage);
+
+        if (r == CLI_OK)
+                r = choose_capacity(s, mixes, n);
+        if (r == CLI_OK)
+                r = ask_python(q, stage, mixes, n);
+        if (r != CLI_OK)
+                return r;
+        if (!s->duration)
+                s->duration = s->simulated ? DURATION_SIMULATED_S : DURATION_S;
+        stage->capacity = s->capacity;
+        read_machine(s);
+        if (!mkdtemp(stage->folder))
+                return cli_fail(CLI_FAILED, "cannot make %s: %m", stage->folder);
+        return CLI_OK;
+}
+
 static int run(struct request *q, const struct bench_mix *const *mixes, size_t n_mixes)
 {
         struct bench_stage stage = {.folder = "/tmp/sublet-bench-XXXXXX"};
         struct bench_setting *s = &q->setting;
         _cleanup_free_ struct bench_row *rows = NULL;
         size_t n = 0;
-        int r = choose_card(q, &stage);
+        int r = prepare(q, &stage, mixes, n_mixes);
 
-        if (r == CLI_OK)
-                r = choose_capacity(s, mixes, n_mixes);
-        if (r == CLI_OK)
-                r = ask_python(q, &stage);
-        if (r != CLI_OK)
-                return r;
-        if (!s->duration)
-                s->duration = s->simulated ? DURATION_SIMULATED_S : DURATION_S;
-        stage.capacity = s->capacity;
-        read_machine(s);
-        if (!mkdtemp(stage.folder))
-                return cli_fail(CLI_FAILED, "cannot make %s: %m", stage.folder);
         demo_catch_interrupt();
-        r = bench_measure(&stage, s, mixes, n_mixes, &rows, &n);
+        if (r == CLI_OK)
+                r = bench_measure(&stage, s, mixes, n_mixes, &rows, &n);
         leave(&stage, s->simulated && !launch_value(&q->launch, "SIMCUDA_SESSION"));
         if (demo_interrupted())
                 return cli_fail(128 + demo_interrupted(), "interrupted; nothing is left behind");

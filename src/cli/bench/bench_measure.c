@@ -175,11 +175,16 @@ static enum bench_verdict judge(const struct bench_row *row, const struct bench_
 static void measure_row(struct bench_row *row, const struct bench_run *run,
                         const struct reference *reference)
 {
-        double took = 0, delays[4096];
+        _cleanup_free_ double *delays = NULL;
+        double took = 0, first = 0;
         unsigned n_delays = 0;
 
-        if (row->state != BENCH_MEASURED || row->n == BENCH_REPEATS_MAX)
+        if (row->state != BENCH_MEASURED)
                 return;
+        for (unsigned i = 0; i < run->n; i++)
+                n_delays += run->jobs[i].n_delays;
+        delays = calloc(n_delays + 1, sizeof(*delays));
+        n_delays = 0;
         for (unsigned i = 0; i < run->n; i++) {
                 const struct bench_job *job = &run->jobs[i];
 
@@ -191,13 +196,16 @@ static void measure_row(struct bench_row *row, const struct bench_run *run,
                 if (job->role != row->role)
                         continue;
                 took = MAX(took, job->took);
-                for (unsigned k = 0; k < job->n_delays && n_delays < ARRAY_SIZE(delays); k++)
+                if (job->n_delays > 0)
+                        first = MAX(first, job->delays[0]);
+                for (unsigned k = 0; delays && k < job->n_delays; k++)
                         delays[n_delays++] = job->delays[k];
         }
         if (row->role->figure == BENCH_TIME) {
                 row->seconds[row->n] = run->serial ? run->took : took;
         } else {
                 row->seconds[row->n] = bench_median(delays, n_delays);
+                row->first[row->n] = first;
                 row->longest[row->n] = bench_longest(delays, n_delays);
         }
         row->n++;

@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 
-/* The shares of table 12.1 of the thesis (docs/benchmark.md): 7.2 and 15.3 GB of a card of 16 GB.
+/* Permille of the card, from table 12.1 of the thesis (docs/benchmark.md): 7.2 and 15.3 of 16 GB.
  */
 #define SMALL 450
 #define BIG   956
@@ -60,9 +60,7 @@ const struct bench_mix bench_mixes[] = {
                     .gpu = 0.05,
                     .many = true}}},
         {.name = "first_token",
-         .help = "a server that idles between requests, beside a batch job of priority -1 that "
-                 "takes the "
-                 "card",
+         .help = "a server that idles between requests, beside a batch job that fills the card",
          .meet = true,
          .roles = {{.name = "the first token",
                     .figure = BENCH_DELAY,
@@ -195,17 +193,23 @@ const char *bench_way_text(const struct bench_row *row, char buf[static BENCH_TE
         return buf;
 }
 
-double bench_compared_with(const struct bench_row *rows, size_t n, const struct bench_row *row)
+const struct bench_row *bench_compared_with(const struct bench_row *rows, size_t n,
+                                            const struct bench_row *row)
 {
-        double alone = 0;
+        const struct bench_row *alone = NULL;
 
         for (size_t i = 0; i < n; i++) {
                 if (rows[i].mix != row->mix || rows[i].role != row->role || rows[i].n == 0)
                         continue;
                 if (rows[i].way == BENCH_SERIAL)
-                        return bench_median(rows[i].seconds, rows[i].n);
+                        return &rows[i];
                 if (rows[i].way == BENCH_ALONE)
-                        alone = bench_median(rows[i].seconds, rows[i].n);
+                        alone = &rows[i];
         }
         return alone;
+}
+
+bool bench_begins_group(const struct bench_row *rows, size_t i)
+{
+        return i == 0 || rows[i].mix != rows[i - 1].mix || rows[i].role != rows[i - 1].role;
 }

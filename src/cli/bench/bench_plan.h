@@ -19,7 +19,7 @@
 enum bench_figure {
         BENCH_NONE,  /* the role is there for the sake of the other one */
         BENCH_TIME,  /* until the last program of the role has ended */
-        BENCH_DELAY, /* of each phase on the GPU: the median and the longest */
+        BENCH_DELAY, /* of each phase on the GPU: the median, the first and the longest */
 };
 
 /* One kind of program in a mix. Times are fractions of the duration. */
@@ -65,7 +65,7 @@ struct bench_room {
         uint64_t card_bytes;
         uint64_t promised_bytes; /* host memory for what does not fit the card */
         uint64_t pinned_bytes;   /* host memory that all programs may hold: each keeps as much as it
-                                    ever   had to move out at a time */
+                                    ever had to move out at a time */
 };
 
 /* Returns how much of the card to use: all of it, or as much as the host has room for, for the
@@ -99,8 +99,9 @@ struct bench_row {
         const char *quantum; /* of BENCH_SUBLET; otherwise NULL */
         enum bench_state state;
         char note[BENCH_TEXT_MAX]; /* why there is no figure */
-        unsigned n;                /* measurements in the next two */
-        double seconds[BENCH_REPEATS_MAX], longest[BENCH_REPEATS_MAX];
+        unsigned n;                /* measurements in the next three */
+        double seconds[BENCH_REPEATS_MAX];
+        double first[BENCH_REPEATS_MAX], longest[BENCH_REPEATS_MAX]; /* of BENCH_DELAY */
         /* Of the last measurement. */
         uint64_t moved_out, moved_in, handoffs; /* BENCH_UNKNOWN: nobody counted */
         enum bench_verdict verdict;
@@ -124,6 +125,9 @@ double bench_longest(const double *values, unsigned n);
 
 /* Writes how the row's programs ran: "together, sublet, quantum 2s". Returns buf. */
 const char *bench_way_text(const struct bench_row *row, char buf[static BENCH_TEXT_MAX]);
-/* Returns the time to compare a row with: one after the other, or alone where there is no such row.
- * 0: there is none. */
-double bench_compared_with(const struct bench_row *rows, size_t n, const struct bench_row *row);
+/* Returns the row to compare a row with: one after the other, or alone where there is no such row.
+ * NULL: there is none. */
+const struct bench_row *bench_compared_with(const struct bench_row *rows, size_t n,
+                                            const struct bench_row *row);
+/* Tells whether row i is the first of its role. */
+bool bench_begins_group(const struct bench_row *rows, size_t i);

@@ -34,21 +34,24 @@ static void print_text(FILE *out, double x, double y, const char *style, const c
         (void)fputs("</text>\n", out);
 }
 
-static bool begins_group(const struct bench_row *rows, size_t i)
+/* Returns the seconds of the row that row i is compared with; 0: there is none. */
+static double compared_with(const struct bench_row *rows, size_t n, size_t i)
 {
-        return i == 0 || rows[i].mix != rows[i - 1].mix || rows[i].role != rows[i - 1].role;
+        const struct bench_row *than = bench_compared_with(rows, n, &rows[i]);
+
+        return than ? bench_median(than->seconds, than->n) : 0;
 }
 
 /* Returns the seconds that the longest bar of the group of row i stands for. */
 static double scale(const struct bench_row *rows, size_t n, size_t i)
 {
-        const double than = bench_compared_with(rows, n, &rows[i]);
+        const double than = compared_with(rows, n, i);
         double longest = than;
 
-        for (size_t k = i; k < n && (k == i || !begins_group(rows, k)); k++)
+        for (size_t k = i; k < n && (k == i || !bench_begins_group(rows, k)); k++)
                 longest = MAX(longest, bench_median(rows[k].seconds, rows[k].n));
         /* Only Unified Memory that thrashes is cut: other bars are what the picture is for. */
-        for (size_t k = i; k < n && (k == i || !begins_group(rows, k)); k++)
+        for (size_t k = i; k < n && (k == i || !bench_begins_group(rows, k)); k++)
                 if (rows[k].way == BENCH_MANAGED && than > 0 && longest > CLIP * than)
                         return CLIP * than;
         return longest > 0 ? longest : 1;
@@ -71,7 +74,7 @@ static void print_bar(FILE *out, const struct bench_row *row, double y, double m
                 "s</title></rect>\n",
                 LEFT, y + 3, width, ROW_HEIGHT - 6, colours[row->way], seconds);
         if (row->role->figure == BENCH_DELAY)
-                (void)snprintf(text, sizeof(text), "%.2f s, longest %.2f", seconds,
+                (void)snprintf(text, sizeof(text), "%.2f s, longest %.2f s", seconds,
                                bench_longest(row->longest, row->n));
         else
                 (void)snprintf(text, sizeof(text), "%s%.1f s%s", seconds > most ? ">> " : "",
@@ -86,7 +89,7 @@ void bench_print_plot(FILE *out, const struct bench_setting *setting, const stru
         double y = HEAD_HEIGHT, most = 1, height = HEAD_HEIGHT + 12;
 
         for (size_t i = 0; i < n; i++)
-                height += ROW_HEIGHT + (begins_group(rows, i) ? GROUP_HEIGHT : 0);
+                height += ROW_HEIGHT + (bench_begins_group(rows, i) ? GROUP_HEIGHT : 0);
         (void)fprintf(out,
                       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
                       "viewBox=\"0 0 %d %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
@@ -98,11 +101,11 @@ void bench_print_plot(FILE *out, const struct bench_setting *setting, const stru
         bench_describe(setting, line);
         print_text(out, 16, 43, "fill=\"#555555\" font-size=\"11\"", line);
         for (size_t i = 0; i < n; i++) {
-                if (begins_group(rows, i)) {
-                        const double than = bench_compared_with(rows, n, &rows[i]);
+                if (bench_begins_group(rows, i)) {
+                        const double than = compared_with(rows, n, i);
                         size_t in_group = 1;
 
-                        while (i + in_group < n && !begins_group(rows, i + in_group))
+                        while (i + in_group < n && !bench_begins_group(rows, i + in_group))
                                 in_group++;
                         most = scale(rows, n, i);
                         bench_group_text(setting, &rows[i], group);

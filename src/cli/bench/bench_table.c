@@ -42,31 +42,44 @@ static const char *size_text(uint64_t bytes, char buf[static UNITS_TEXT_MAX])
         return bytes == BENCH_UNKNOWN ? "-" : units_format_size(bytes, buf);
 }
 
+/* Returns what the second column of a group of rows shows. */
+static const char *second_head(const struct bench_row *rows, size_t n, const struct bench_row *row)
+{
+        const struct bench_row *than = bench_compared_with(rows, n, row);
+
+        if (row->role->figure == BENCH_DELAY)
+                return "first, longest";
+        return !than ? "" : than->way == BENCH_SERIAL ? "of serial" : "of alone";
+}
+
 static void print_row(FILE *out, const struct bench_row *rows, size_t n,
                       const struct bench_row *row)
 {
-        char way[BENCH_TEXT_MAX], time[32] = "", ratio[16] = "", handoffs[24] = "-", moved[72],
-                                  from[UNITS_TEXT_MAX], to[UNITS_TEXT_MAX];
-        const double seconds = bench_median(row->seconds, row->n),
-                     than = bench_compared_with(rows, n, row);
+        char way[BENCH_TEXT_MAX], time[32] = "", second[48] = "", handoffs[24] = "-", moved[72];
+        char from[UNITS_TEXT_MAX], to[UNITS_TEXT_MAX];
+        const double seconds = bench_median(row->seconds, row->n);
+        const struct bench_row *than = bench_compared_with(rows, n, row);
 
         bench_way_text(row, way);
         if (row->state != BENCH_MEASURED) {
-                (void)fprintf(out, "  %-32s %s%s\n", way,
+                (void)fprintf(out, "  %-25s %s%s\n", way,
                               row->state == BENCH_FAILED ? "FAILED: " : "", row->note);
                 return;
         }
         (void)snprintf(time, sizeof(time), "%.*f s", seconds < 10 ? 2 : 1, seconds);
         if (row->role->figure == BENCH_DELAY)
-                (void)snprintf(ratio, sizeof(ratio), "%.2f s", bench_longest(row->longest, row->n));
-        else if (than > 0)
-                (void)snprintf(ratio, sizeof(ratio), "%.2f", seconds / than);
+                (void)snprintf(second, sizeof(second), "%.2f, %.2f s",
+                               bench_longest(row->first, row->n),
+                               bench_longest(row->longest, row->n));
+        else if (than)
+                (void)snprintf(second, sizeof(second), "%.2f",
+                               seconds / bench_median(than->seconds, than->n));
         if (row->handoffs != BENCH_UNKNOWN)
                 (void)snprintf(handoffs, sizeof(handoffs), "%llu",
                                (unsigned long long)row->handoffs);
         (void)snprintf(moved, sizeof(moved), "%s / %s", size_text(row->moved_out, from),
                        size_text(row->moved_in, to));
-        (void)fprintf(out, "  %-32s %8s %9s %9s  %-21s %s\n", way, time, ratio, handoffs, moved,
+        (void)fprintf(out, "  %-25s %8s %15s %9s  %-21s %s\n", way, time, second, handoffs, moved,
                       verdicts[row->verdict]);
 }
 
@@ -78,11 +91,13 @@ void bench_print_table(FILE *out, const struct bench_setting *setting, const str
         bench_describe(setting, line);
         (void)fprintf(out, "%s\n", line);
         for (size_t i = 0; i < n; i++) {
-                if (i == 0 || rows[i].mix != rows[i - 1].mix || rows[i].role != rows[i - 1].role) {
+                if (bench_begins_group(rows, i)) {
+                        const bool median =
+                                setting->repeat > 1 || rows[i].role->figure == BENCH_DELAY;
+
                         bench_group_text(setting, &rows[i], group);
-                        (void)fprintf(out, "\n%s\n  %-32s %8s %9s %9s  %-21s %s\n", group, "",
-                                      setting->repeat > 1 ? "median" : "time",
-                                      rows[i].role->figure == BENCH_DELAY ? "longest" : "of serial",
+                        (void)fprintf(out, "\n%s\n  %-25s %8s %15s %9s  %-21s %s\n", group, "",
+                                      median ? "median" : "time", second_head(rows, n, &rows[i]),
                                       "hand-offs", "moved out / in", "results");
                 }
                 print_row(out, rows, n, &rows[i]);
@@ -105,20 +120,22 @@ static json_t *row_json(const struct bench_setting *setting, const struct bench_
         static const char *const states[] = {[BENCH_MEASURED] = "measured",
                                              [BENCH_LEFT_OUT] = "left out",
                                              [BENCH_FAILED] = "failed"};
-        json_t *seconds = json_array(), *longest = json_array(), *json;
+        json_t *seconds = json_array(), *first = json_array(), *longest = json_array(), *json;
         const bool measured = row->state == BENCH_MEASURED && row->n > 0;
 
         for (unsigned i = 0; i < row->n; i++) {
                 (void)json_array_append_new(seconds, json_real(row->seconds[i]));
-                if (row->role->figure == BENCH_DELAY)
-                        (void)json_array_append_new(longest, json_real(row->longest[i]));
+                if (row->role->figure != BENCH_DELAY)
+                        continue;
+                (void)json_array_append_new(first, json_real(row->first[i]));
+                (void)json_array_append_new(longest, json_real(row->longest[i]));
         }
-        json = json_pack("{ss ss si sI ss ss? ss ss so so}", "mix", row->mix->name, "what",
-                         row->role->name, "programs",
-                         (int)bench_role_programs(row->role, setting->jobs), "bytes_each",
-                         (json_int_t)bench_role_bytes(row->role, setting->capacity), "way",
-                         ways[row->way], "quantum", row->quantum, "state", states[row->state],
-                         "note", row->note, "seconds", seconds, "longest_s", longest);
+        json = json_pack(
+                "{ss ss si sI ss ss? ss ss so so so}", "mix", row->mix->name, "what",
+                row->role->name, "programs", (int)bench_role_programs(row->role, setting->jobs),
+                "bytes_each", (json_int_t)bench_role_bytes(row->role, setting->capacity), "way",
+                ways[row->way], "quantum", row->quantum, "state", states[row->state], "note",
+                row->note, "seconds", seconds, "first_s", first, "longest_s", longest);
         if (!json)
                 return NULL;
         (void)json_object_set_new(json, "median_s",

@@ -3,7 +3,7 @@
 nothing of sublet. Its arguments and its lines are those of sublet-bench-job (bench_job.c).
 
     bench_torch.py BYTES SEED CPU PAUSE SECONDS ROUNDS PHASES [decoder]
-    bench_torch.py about        prints which model `decoder` is
+    bench_torch.py about        prints which model `decoder` is, or an empty line where there is no transformers
 
 Training: a deep network of square layers whose weights, gradients and momenta take BYTES, and all change in every step.
 decoder: a decoder of 24 billion parameters in bfloat16 with random weights, in the shape of Mistral Small 24B. A round
@@ -70,80 +70,24 @@ class Training:
         return 0, digest
 
 
-class Layer(nn.Module):
-    """A layer of the decoder, for machines without transformers."""
-
-    def __init__(self, s):
-        super().__init__()
-        self.heads, self.kv, self.dim = s["num_attention_heads"], s["num_key_value_heads"], s["head_dim"]
-        width, inner = s["hidden_size"], s["intermediate_size"]
-        self.before, self.after = nn.Parameter(torch.ones(width)), nn.Parameter(torch.ones(width))
-        self.q, self.k, self.v = (nn.Linear(width, n * self.dim, bias=False) for n in (self.heads, self.kv, self.kv))
-        self.o = nn.Linear(self.heads * self.dim, width, bias=False)
-        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
-        self.down = nn.Linear(inner, width, bias=False)
-
-    @staticmethod
-    def norm(x, scale):
-        return x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-5).to(x.dtype) * scale
-
-    def turn(self, x):
-        """Rotates pairs of values by the position (RoPE)."""
-        half = self.dim // 2
-        step = 1e8 ** (-torch.arange(half, device=x.device) / half)
-        angle = torch.arange(x.shape[2], device=x.device)[:, None] * step
-        a, b, cos, sin = x[..., :half], x[..., half:], angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
-
-    def forward(self, x):
-        n, length, _ = x.shape
-        y = self.norm(x, self.before)
-        q, k, v = (f(y).view(n, length, -1, self.dim).transpose(1, 2) for f in (self.q, self.k, self.v))
-        q, k = self.turn(q), self.turn(k)
-        k, v = (t.repeat_interleave(self.heads // self.kv, 1) for t in (k, v))
-        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.o(y.transpose(1, 2).reshape(n, length, -1))
-        y = self.norm(x, self.after)
-        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
-
-
-class Plain(nn.Module):
-    def __init__(self, s):
-        super().__init__()
-        self.words = nn.Embedding(s["vocab_size"], s["hidden_size"])
-        self.layers = nn.Sequential(*(Layer(s) for _ in range(s["num_hidden_layers"])))
-        self.out = nn.Linear(s["hidden_size"], s["vocab_size"], bias=False)
-
-    def forward(self, tokens):
-        return self.out(self.layers(self.words(tokens))[:, -1:])
-
-
-def with_transformers():
+def about():
+    """Returns which model `decoder` is, and nothing where transformers is missing."""
     try:
         import transformers
     except ImportError:
-        return None
-    return transformers
-
-
-def about():
-    library = with_transformers()
-    return f"24B bf16, transformers {library.__version__}" if library else f"24B bf16, PyTorch {torch.__version__}"
+        return ""
+    return f"24B bf16, transformers {transformers.__version__}"
 
 
 class Decoder:
     def __init__(self, _, seed):
+        import transformers
         torch.manual_seed(seed)
         torch.set_default_dtype(torch.bfloat16)
-        library = with_transformers()
         with torch.device(DEVICE):
-            if library:
-                self.net = library.MistralForCausalLM(library.MistralConfig(**SHAPE, sliding_window=None))
-            else:
-                self.net = Plain(SHAPE)
+            self.net = transformers.MistralForCausalLM(transformers.MistralConfig(**SHAPE, sliding_window=None))
         torch.set_default_dtype(torch.float32)
         self.net.requires_grad_(False).eval()
-        self.library = library
         self.prompt = torch.randint(SHAPE["vocab_size"], (1, PROMPT), device=DEVICE)
         self.sum = self.weights()
         self.tokens = []
@@ -153,10 +97,7 @@ class Decoder:
         return sum(p.view(torch.int16).sum(dtype=torch.int64).item() for p in self.net.parameters()) % (1 << 64)
 
     def round(self):
-        if self.library:
-            logits = self.net(self.prompt, use_cache=True, logits_to_keep=1).logits
-        else:
-            logits = self.net(self.prompt)
+        logits = self.net(self.prompt, use_cache=True, logits_to_keep=1).logits
         self.tokens.append(logits[0, -1].argmax().item())
 
     def result(self):
