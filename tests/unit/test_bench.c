@@ -147,7 +147,7 @@ static void the_table_compares_with_one_after_the_other(void **state)
 {
         char *text = table(rows(), 5);
 
-        has(text, "big_50: all programs, 2 of 14.0 GiB\n");
+        has(text, "big_50: all programs, 2 of 14.1 GiB\n");
         has(text, "of serial");
         has(text, "  alone, plain driver         10.0 s            0.50");
         has(text, "  together, time slicing    does not fit\n");

@@ -246,11 +246,13 @@ static int choose_card(struct request *q, struct bench_stage *stage)
         if (driver_ask(q->simulated ? folder : NULL, &report) < 0 ||
             report.stage != DRIVER_ANSWERED || report.n_gpus == 0)
                 return cli_fail(CLI_FAILED,
-                                "there is no GPU here that the driver can use; --sim measures on "
-                                "a simulated one");
+                                "no GPU answers here: see sublet doctor, or measure a simulated "
+                                "one with --sim");
         if (!q->simulated && gpu->used_bytes != DRIVER_UNKNOWN && gpu->used_bytes > UNUSED_BYTES)
-                return cli_fail(CLI_FAILED,
-                                "somebody uses the GPU; CUDA_VISIBLE_DEVICES chooses another");
+                return cli_fail(
+                        CLI_FAILED,
+                        "another program uses this GPU: wait for its end, or choose another GPU "
+                        "with CUDA_VISIBLE_DEVICES");
         s->simulated = q->simulated;
         s->torch = q->torch;
         s->card_bytes = gpu->total_bytes;
@@ -350,8 +352,9 @@ static int conclude(const struct bench_row *rows, size_t n)
         for (size_t i = 0; i < n; i++)
                 if (rows[i].state == BENCH_FAILED ||
                     (rows[i].state == BENCH_MEASURED && rows[i].verdict == BENCH_DIFFERENT))
-                        return cli_fail(CLI_FAILED,
-                                        "not everything went as it must; the table says what");
+                        return cli_fail(
+                                CLI_FAILED,
+                                "a run failed, or its results differ: the table says which");
         return CLI_OK;
 }
 
