@@ -235,7 +235,7 @@ static int choose_card(struct request *q, struct bench_stage *stage)
         struct bench_setting *s = &q->setting;
         struct driver_report report;
         const struct driver_gpu *gpu = &report.gpus[0];
-        char folder[PATH_MAX];
+        char folder[PATH_MAX] = "";
 
         if (q->simulated) {
                 int r = make_card(q, stage, folder);
@@ -249,10 +249,9 @@ static int choose_card(struct request *q, struct bench_stage *stage)
                                 "no GPU answers here: see sublet doctor, or measure a simulated "
                                 "one with --sim");
         if (!q->simulated && gpu->used_bytes != DRIVER_UNKNOWN && gpu->used_bytes > UNUSED_BYTES)
-                return cli_fail(
-                        CLI_FAILED,
-                        "another program uses this GPU: wait for its end, or choose another GPU "
-                        "with CUDA_VISIBLE_DEVICES");
+                return cli_fail(CLI_FAILED,
+                                "another program uses this GPU: wait for its end, or choose "
+                                "another one with CUDA_VISIBLE_DEVICES");
         s->simulated = q->simulated;
         s->torch = q->torch;
         s->card_bytes = gpu->total_bytes;
@@ -352,9 +351,8 @@ static int conclude(const struct bench_row *rows, size_t n)
         for (size_t i = 0; i < n; i++)
                 if (rows[i].state == BENCH_FAILED ||
                     (rows[i].state == BENCH_MEASURED && rows[i].verdict == BENCH_DIFFERENT))
-                        return cli_fail(
-                                CLI_FAILED,
-                                "a run failed, or its results differ: the table says which");
+                        return cli_fail(CLI_FAILED,
+                                        "a run failed, or results differ: the table says which");
         return CLI_OK;
 }
 
