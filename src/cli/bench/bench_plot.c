@@ -6,11 +6,11 @@
 
 #define WIDTH        820
 #define LEFT         260 /* width of the names */
-#define RIGHT        130 /* width of the figures behind the bars */
+#define RIGHT        150 /* width of the figures behind the bars */
 #define ROW_HEIGHT   22
 #define HEAD_HEIGHT  56
 #define GROUP_HEIGHT 44
-#define CLIP         2.5 /* no bar is longer than so many times what it is compared with */
+#define CLIP         2.5 /* a cut bar is so many times as long as what it is compared with */
 
 static const char *const colours[] = {
         [BENCH_ALONE] = "#b8b8b8", [BENCH_SERIAL] = "#808080",  [BENCH_ALONE_SUBLET] = "#9ecfb0",
@@ -49,10 +49,12 @@ static double scale(const struct bench_row *rows, size_t n, size_t i)
         double longest = than;
 
         for (size_t k = i; k < n && (k == i || !bench_begins_group(rows, k)); k++)
-                longest = MAX(longest, bench_median(rows[k].seconds, rows[k].n));
+                longest = MAX(longest, MAX(bench_median(rows[k].seconds, rows[k].n),
+                                           bench_longest(rows[k].longest, rows[k].n)));
         /* Only Unified Memory that thrashes is cut: other bars are what the picture is for. */
         for (size_t k = i; k < n && (k == i || !bench_begins_group(rows, k)); k++)
-                if (rows[k].way == BENCH_MANAGED && than > 0 && longest > CLIP * than)
+                if (rows[k].way == BENCH_MANAGED && rows[k].role->figure == BENCH_TIME &&
+                    than > 0 && longest > CLIP * than)
                         return CLIP * than;
         return longest > 0 ? longest : 1;
 }
@@ -60,7 +62,8 @@ static double scale(const struct bench_row *rows, size_t n, size_t i)
 static void print_bar(FILE *out, const struct bench_row *row, double y, double most)
 {
         const double seconds = bench_median(row->seconds, row->n), room = WIDTH - LEFT - RIGHT;
-        const double width = room * MIN(seconds, most) / most;
+        const double longest = bench_longest(row->longest, row->n);
+        double width = room * MIN(seconds, most) / most;
         char way[BENCH_TEXT_MAX], text[BENCH_TEXT_MAX];
 
         print_text(out, LEFT - 8, y + 15, "text-anchor=\"end\"", bench_way_text(row, way));
@@ -73,12 +76,16 @@ static void print_bar(FILE *out, const struct bench_row *row, double y, double m
                 "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>%.3f "
                 "s</title></rect>\n",
                 LEFT, y + 3, width, ROW_HEIGHT - 6, colours[row->way], seconds);
-        if (row->role->figure == BENCH_DELAY)
-                (void)snprintf(text, sizeof(text), "%.2f s, longest %.2f s", seconds,
-                               bench_longest(row->longest, row->n));
-        else
-                (void)snprintf(text, sizeof(text), "%s%.1f s%s", seconds > most ? ">> " : "",
-                               seconds, row->verdict == BENCH_DIFFERENT ? ", WRONG" : "");
+        if (row->role->figure == BENCH_DELAY) {
+                (void)snprintf(text, sizeof(text), "%.2f s, longest %.2f s", seconds, longest);
+                width = room * MIN(MAX(longest, seconds), most) / most;
+                (void)fprintf(out, "<path d=\"M%d %.1fh%.1f\" stroke=\"%s\"/>\n", LEFT,
+                              y + ROW_HEIGHT / 2.0, width, colours[row->way]);
+        } else {
+                (void)snprintf(text, sizeof(text), "%s%.*f s%s", seconds > most ? ">> " : "",
+                               seconds < 10 ? 2 : 1, seconds,
+                               row->verdict == BENCH_DIFFERENT ? ", WRONG" : "");
+        }
         print_text(out, LEFT + width + 5, y + 15, "", text);
 }
 

@@ -26,8 +26,8 @@
 
 struct program {
         pid_t pid;
-        int input, output; /* -EBADF: closed */
-        bool filled, started;
+        int input, output; /* -EBADF: closed; the output is open as long as the program runs */
+        bool filled;
         uint64_t begun_ns;
         char line[160];
         size_t line_used;
@@ -132,20 +132,10 @@ static void count(struct watch *w, pid_t pid)
 
 /* ---- the programs ---- */
 
-static int find_program(const struct watch *w, const char **ret_interpreter,
-                        char ret[static PATH_MAX])
+static void become(const struct watch *w, unsigned k, const char *path)
 {
-        const bool torch = w->run->stage->python != NULL;
-
-        *ret_interpreter = w->run->stage->python;
-        if (parts_find(torch ? PART_BENCH_TORCH : PART_BENCH_JOB, ret) < 0)
-                return cli_fail(CLI_FAILED, "the program to measure is missing: no %s", ret);
-        return CLI_OK;
-}
-
-static void become(const struct watch *w, const struct bench_job *job, unsigned k,
-                   const char *interpreter, const char *path)
-{
+        const struct bench_job *job = &w->run->jobs[k];
+        const char *python = w->run->stage->python;
         char words[7][32], name[32], priority[16];
         const char *argv[12];
         int n = 0;
@@ -157,14 +147,14 @@ static void become(const struct watch *w, const struct bench_job *job, unsigned 
         (void)snprintf(words[4], sizeof(words[4]), "%.6f", job->seconds);
         (void)snprintf(words[5], sizeof(words[5]), "%llu", (unsigned long long)job->rounds);
         (void)snprintf(words[6], sizeof(words[6]), "%u", job->phases);
-        if (interpreter)
-                argv[n++] = interpreter;
+        if (python)
+                argv[n++] = python;
         argv[n++] = path;
         for (size_t i = 0; i < ARRAY_SIZE(words); i++)
                 argv[n++] = words[i];
         if (job->managed)
                 argv[n++] = "managed";
-        else if (interpreter && job->role->server)
+        else if (python && job->role->server)
                 argv[n++] = "decoder";
         argv[n] = NULL;
         set_environment(&w->launch, NULL);
@@ -182,14 +172,13 @@ static void become(const struct watch *w, const struct bench_job *job, unsigned 
 
 static int start(struct watch *w, unsigned k)
 {
-        struct bench_job *job = &w->run->jobs[k];
+        const bool torch = w->run->stage->python != NULL;
         struct program *p = &w->programs[k];
-        const char *interpreter;
         char path[PATH_MAX];
         int in[2] = {-EBADF, -EBADF}, out[2];
 
-        if (find_program(w, &interpreter, path) != CLI_OK)
-                return CLI_FAILED;
+        if (parts_find(torch ? PART_BENCH_TORCH : PART_BENCH_JOB, path) < 0)
+                return cli_fail(CLI_FAILED, "the program to measure is missing: no %s", path);
         /* A socket, not a pipe: writing to one whose program is gone must not raise SIGPIPE. */
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) < 0 ||
             pipe2(out, O_CLOEXEC) < 0) {
@@ -198,13 +187,12 @@ static int start(struct watch *w, unsigned k)
                 return cli_fail(CLI_FAILED, "no pipe: %m");
         }
         p->begun_ns = clock_now_ns();
-        p->started = true;
         p->pid = fork();
         if (p->pid == 0) {
                 (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
                 (void)dup2(in[0], STDIN_FILENO);
                 (void)dup2(out[1], STDOUT_FILENO);
-                become(w, job, k, interpreter, path);
+                become(w, k, path);
         }
         (void)close(in[0]);
         (void)close(out[1]);
@@ -316,7 +304,7 @@ static void hear(struct watch *w, unsigned k)
 
 static bool running(const struct program *p)
 {
-        return p->started && p->output >= 0;
+        return p->output >= 0;
 }
 
 /* Lets the programs begin: each as soon as it is there, or all at the same moment. */
@@ -413,8 +401,8 @@ static int run_programs(struct watch *w)
 
 static int prepare(struct watch *w)
 {
-        static unsigned
-                number; /* each daemon has a directory of its own: the last may still be ending */
+        /* Each daemon has a directory of its own, because the last one may still be ending. */
+        static unsigned number;
         int r;
 
         (void)snprintf(w->dir, sizeof(w->dir), "%.80s/%u", w->run->stage->folder, ++number);
@@ -446,8 +434,7 @@ int bench_run(struct bench_run *run)
         run->moved_in = run->moved_out = run->handoffs = run->shared ? 0 : BENCH_UNKNOWN;
         r = prepare(&w);
         if (r == CLI_OK) {
-                (void)driver_count(run, &in,
-                                   &out); /* no program yet: no counters, nothing was moved */
+                (void)driver_count(run, &in, &out); /* fails before the first run: nothing moved */
                 r = run_programs(&w);
                 if (driver_count(run, &in_after, &out_after) == 0) {
                         run->moved_in = in_after - in;

@@ -20,7 +20,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # makes cuBLAS dete
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-DEVICE = os.environ.get("BENCH_TORCH_DEVICE", "cuda")
+DEVICE = "cuda"
 SPARE = 1 << 30  # of BYTES: activations, the libraries' workspaces
 BATCH = 64
 SHAPE = {"vocab_size": 131072, "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40,
