@@ -26,6 +26,10 @@ int target_take(int option, const char *argument, void *target)
 
         if (option == TARGET_SIM) {
                 t->simulated = 1;
+                if (argument && strncmp(argument, "session=", 8) != 0)
+                        return cli_fail(CLI_USAGE, "--sim takes session=NAME here, not '%s'",
+                                        argument);
+                t->session = argument ? argument + 8 : NULL;
                 return CLI_OK;
         }
         if (!argument[0])
@@ -39,7 +43,8 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
 {
         if (target->simulated && !target->daemon) {
                 *ret_kind = PATHS_PRIVATE;
-                return launch_simulator_dir(getenv("SIMCUDA_SESSION"), ret);
+                return launch_simulator_dir(
+                        target->session ? target->session : getenv("SIMCUDA_SESSION"), ret);
         }
         if (paths_daemon_dir(target->daemon, ret, PATHS_DIR_MAX, ret_kind) < 0)
                 return cli_fail(CLI_USAGE, "the directory '%s%s' is too long for a socket",
@@ -183,8 +188,8 @@ static int explain(int r, const char *dir, bool public)
         case -ENOENT:
         case -ENOTDIR:
                 return cli_fail(CLI_FAILED,
-                                "no subletd is running at %s; the first program under sublet run "
-                                "starts one",
+                                "no subletd is running at %s; that is normal until the first "
+                                "program under sublet run, which starts one",
                                 dir);
         case -ECONNREFUSED:
                 return cli_fail(CLI_FAILED, "no subletd is running at %s: nobody listens on its %s",

@@ -9,8 +9,9 @@
 
 /* The options that choose a daemon, shared by all subcommands that ask a daemon. */
 struct target {
-        const char *daemon; /* --daemon DIR */
-        int simulated;      /* --sim */
+        const char *daemon;  /* --daemon DIR */
+        int simulated;       /* --sim */
+        const char *session; /* --sim=session=NAME; NULL: as SIMCUDA_SESSION says */
 };
 
 /* Handles an option of TARGET_OPTION_ROWS; target is a struct target. */
@@ -19,7 +20,7 @@ enum { TARGET_DAEMON, TARGET_SIM, TARGET_OPTIONS };
 #define TARGET_OPTION_ROWS                                             \
         [TARGET_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",              \
                            "ask the daemon whose sockets are in DIR"}, \
-        [TARGET_SIM] = {"sim", CLI_NONE, NULL, "ask the simulator's daemon"}
+        [TARGET_SIM] = {"sim", CLI_OPTIONAL, "session=NAME", "ask the simulator's daemon"}
 
 /* Finds the directory of the chosen daemon. CLI_OK, or an exit status after a message. */
 int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],

@@ -112,10 +112,14 @@ static int check_gpus(const char *text)
         return strlen(text) == 1 && text[0] >= '1' && text[0] <= '8';
 }
 
+/* A session whose name begins with '+' is open to all users. */
+#define SESSION_FORM "up to 32 letters, digits, '-' and '_', perhaps after a '+'"
 static int check_session(const char *text)
 {
-        size_t n = strlen(text);
+        size_t n;
 
+        text += text[0] == '+';
+        n = strlen(text);
         for (size_t i = 0; i < n; i++)
                 if (!isalnum((unsigned char)text[i]) && !strchr("_-", text[i]))
                         return 0;
@@ -131,7 +135,7 @@ static const struct {
         {"memory", "SIMCUDA_MEMORY", check_card, "a size from 16MiB, such as 1GiB"},
         {"bus", "SIMCUDA_BUS", check_rate, "a rate such as 12GB/s"},
         {"gpus", "SIMCUDA_GPUS", check_gpus, "a number from 1 to 8"},
-        {"session", "SIMCUDA_SESSION", check_session, "up to 32 letters, digits, '-' and '_'"},
+        {"session", "SIMCUDA_SESSION", check_session, SESSION_FORM},
 };
 
 const char *launch_value(const struct launch *l, const char *variable)
@@ -286,8 +290,8 @@ int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
         char suffix[64];
 
         if (session && session[0] && !check_session(session))
-                return cli_fail(CLI_USAGE, "SIMCUDA_SESSION: '%s' is not %s", session,
-                                "up to 32 letters, digits, '-' and '_'");
+                return cli_fail(CLI_USAGE, "a simulator's session is " SESSION_FORM ", not '%s'",
+                                session);
         (void)snprintf(suffix, sizeof(suffix), "-sim%s%s", session && session[0] ? "-" : "",
                        session ? session : "");
         if (paths_private_dir(&in, suffix, ret, PATHS_DIR_MAX) < 0)
@@ -295,9 +299,7 @@ int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
         return CLI_OK;
 }
 
-/* Makes a path absolute and keeps its symbolic links: the file may not exist yet. NULL: see
- * errno. */
-static char *absolute(const char *path)
+char *launch_absolute(const char *path)
 {
         _cleanup_free_ char *here = NULL;
         char *whole;
@@ -315,7 +317,7 @@ static int set_daemon_dir(struct launch *l, const char *dir)
 
         if (!dir[0])
                 return cli_fail(CLI_USAGE, "--daemon takes a directory, not ''");
-        path = absolute(dir);
+        path = launch_absolute(dir);
         if (!path)
                 return cli_fail(CLI_FAILED, "--daemon %s: %m", dir);
         if (path && paths_daemon_dir(path, checked, sizeof(checked), NULL) < 0) {
@@ -444,7 +446,7 @@ static int set_profile(struct launch *l)
                 return cli_fail(CLI_USAGE, "--%s goes with --memory overflow, not %s", name, mode);
         if (!file[0])
                 return cli_fail(CLI_USAGE, "--%s takes a file, not ''", name);
-        path = absolute(file);
+        path = launch_absolute(file);
         if (!path || (l->profile && !may_write(path))) {
                 free(path);
                 return cli_fail(CLI_FAILED, "cannot write the profile %s: %m", file);

@@ -37,6 +37,10 @@ const char *launch_value(const struct launch *l, const char *variable);
  * CLI_OK, or an exit status after a message. */
 int launch_set(struct launch *l, const char *name, char *value);
 
+/* Makes a path absolute and keeps its symbolic links: the file may not exist yet. NULL: see
+ * errno. */
+char *launch_absolute(const char *path);
+
 void launch_clear(struct launch *l);
 
 /* Finds the directory of the simulator's daemon; each SIMCUDA_SESSION has one. CLI_OK, or an exit

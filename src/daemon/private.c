@@ -74,7 +74,7 @@ static int await_worker(pid_t worker, const sigset_t *signals)
 /* True if a client connected after the worker had decided to leave. */
 static bool somebody_waits(const struct place *place)
 {
-        struct pollfd p = {.fd = place->client_fd, .events = POLLIN};
+        struct pollfd p = {.fd = place->listening[PLACE_CLIENT], .events = POLLIN};
 
         return poll(&p, 1, 0) == 1;
 }
@@ -187,9 +187,12 @@ static void redirect_output(const char *dir)
         }
 }
 
-/* Resets the signals and descriptors that the starting program may have changed. */
+/* Resets what the starting program may have changed: signals and descriptors. A program that is a
+ * service leaves the daemon its variables, too; the daemon must not report as that service. */
 static void forget_the_starter(void)
 {
+        static const char *const of_a_service[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC",
+                                                   "WATCHDOG_PID"};
         sigset_t none;
 
         (void)sigemptyset(&none);
@@ -199,6 +202,8 @@ static void forget_the_starter(void)
         server_block_signals();
         (void)syscall(SYS_close_range, 3u, ~0u, 0u);
         (void)umask(077);
+        for (size_t i = 0; i < ARRAY_SIZE(of_a_service); i++)
+                (void)unsetenv(of_a_service[i]);
 }
 
 /* Opens the place. If two daemons start at the same moment, one gets the lock, and the other waits

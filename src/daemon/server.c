@@ -33,6 +33,8 @@
 #include "daemon/ledger/reserve.h"
 #include "daemon/orders/control.h"
 #include "daemon/orders/reload.h"
+#include "daemon/metrics/endpoint.h"
+#include "daemon/metrics/tally.h"
 #include "daemon/net/client.h"
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
@@ -70,6 +72,7 @@ static void end_client(struct client *c)
         struct server *s = c->server;
 
         if (c->id) {
+                tally_ended(c);
                 kill_point("gone");
                 event_begin(s);
                 sched_client_gone(s->sched, c->id, clock_now_ns(), &s->actions);
@@ -276,13 +279,14 @@ static int add_sources(struct server *s)
         int r;
 
         if ((r = sd_event_new(&s->event)) < 0 ||
-            (r = sd_event_add_io(s->event, &s->client_source, s->place->client_fd, EPOLLIN,
-                                 client_accept, s)) < 0 ||
-            (r = sd_event_add_io(s->event, &s->control_source, s->place->control_fd, EPOLLIN,
-                                 control_accept, s)) < 0 ||
-            (s->place->status_fd >= 0 &&
-             (r = sd_event_add_io(s->event, &s->status_source, s->place->status_fd, EPOLLIN,
-                                  control_accept_viewer, s)) < 0) ||
+            (r = sd_event_set_watchdog(s->event, true)) < 0 || /* if the unit has WatchdogSec= */
+            (r = sd_event_add_io(s->event, &s->client_source, s->place->listening[PLACE_CLIENT],
+                                 EPOLLIN, client_accept, s)) < 0 ||
+            (r = sd_event_add_io(s->event, &s->control_source, s->place->listening[PLACE_CONTROL],
+                                 EPOLLIN, control_accept, s)) < 0 ||
+            (s->place->listening[PLACE_STATUS] >= 0 &&
+             (r = sd_event_add_io(s->event, &s->status_source, s->place->listening[PLACE_STATUS],
+                                  EPOLLIN, control_accept_viewer, s)) < 0) ||
             (r = catch_signals(s)) < 0 || (r = turns_open(s)) < 0 ||
             (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
             (r = sd_event_source_set_priority(s->sched_timer, SD_EVENT_PRIORITY_IMPORTANT)) < 0 ||
@@ -343,6 +347,18 @@ static void recall_settings(struct server *s)
         log_info("what was set for an earlier daemon holds");
 }
 
+/* Programs matter more than metrics: without them, the daemon goes on. */
+static void serve_metrics(struct server *s)
+{
+        char error[CONFIG_ERROR_MAX];
+        struct endpoint *e;
+
+        if (endpoint_open(s, s->config->metrics, &e, error) == 0)
+                endpoint_use(s, e);
+        else
+                log_warning("%s; sublet reload tries again", error);
+}
+
 static int server_open(struct server *s)
 {
         struct sched_config sc;
@@ -370,7 +386,8 @@ static int server_open(struct server *s)
         s->sched = sched_new(&sc);
         s->by_slot = calloc(sc.clients_max + 1ul, sizeof(struct client *));
         s->users = users_new(s->config->connections_per_user);
-        if (!s->sched || !s->by_slot || !s->users)
+        s->tally = tally_new();
+        if (!s->sched || !s->by_slot || !s->users || !s->tally)
                 return -ENOMEM;
         r = add_sources(s);
         s->gpus.config = s->config;
@@ -382,6 +399,8 @@ static int server_open(struct server *s)
         if (r == 0 && peer_daemons_open(s) < 0)
                 log_info("no socket for other daemons on these cards: they are not told what "
                          "programs wait for");
+        if (r == 0 && s->config->metrics[0])
+                serve_metrics(s);
         return r;
 }
 
@@ -392,6 +411,7 @@ static void server_close(struct server *s)
         while (s->clients)
                 client_free(s->clients);
         control_close_all(s);
+        endpoint_use(s, NULL);
         peer_daemons_close(s);
         reserve_free(s);
         turns_close(s);
@@ -406,6 +426,7 @@ static void server_close(struct server *s)
         reader_free(s->reader);
         (void)sd_event_unref(s->event);
         users_free(s->users);
+        tally_free(s->tally);
         free(s->by_slot);
         sched_free(s->sched);
         config_free(&s->settings);

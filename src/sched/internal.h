@@ -284,6 +284,7 @@ struct gpu {
         uint64_t handoff_since_ns; /* when the current hand-off began; 0: there is none */
         struct holder *for_whom;   /* the beneficiary of the current hand-off */
         uint64_t handoffs;
+        uint64_t handoffs_timed, handoff_ns; /* those measured, and the duration of the last */
         uint64_t quantum_ns; /* the longest turn of the holder that was granted a lease last */
 
         /* fair.c */

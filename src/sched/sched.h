@@ -339,6 +339,8 @@ struct sched_gpu_view {
         uint64_t quantum_ns; /* the current quantum */
         uint64_t gib_ns;     /* time to move a GiB of memory, out or in */
         uint64_t handoffs;
+        uint64_t handoffs_timed; /* hand-offs whose duration was measured */
+        uint64_t handoff_ns;     /* duration of the last of these */
         bool contested;
         unsigned waiting, running;
 };

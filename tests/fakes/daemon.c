@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/measure.h"
+#include "daemon/metrics/tally.h"
 #include "fakes/daemon.h"
 
 #define WEAK __attribute__((weak))
@@ -65,4 +66,24 @@ WEAK int peer_cgroup(const struct peer *p, char ret[static PEER_CGROUP_MAX])
 WEAK uint64_t peer_age_ns(pid_t pid)
 {
         return AGE_NS;
+}
+
+WEAK void tally_usage(struct client *c, unsigned gpu, uint64_t moved_out, uint64_t moved_in)
+{
+}
+
+WEAK void tally_granted(struct client *c)
+{
+}
+
+WEAK void tally_drained(struct client *c, uint64_t lease)
+{
+}
+
+WEAK void tally_refused(struct client *c, unsigned ordinal)
+{
+}
+
+WEAK void tally_ended(struct client *c)
+{
 }

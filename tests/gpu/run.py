@@ -132,7 +132,7 @@ def main():
     parser.add_argument("--build", default=default_build())
     parser.add_argument("--touch-host", type=int, default=0, metavar="GIB",
                         help="touch and pin so much host memory first, where a virtual machine gets it on first use")
-    parser.add_argument("--limit", type=float, default=475, help="seconds for everything")
+    parser.add_argument("--limit", type=float, default=570, help="seconds for everything")
     parser.add_argument("--freeze", choices=("off", "park", "move"), help="SUBLET_FREEZE of all programs; default: unset")
     parser.add_argument("--render", metavar="JSON", help="only write the page of an earlier run")
     parser.add_argument("--add", action="store_true", help="keep what the pages in --out have of parts that are not run;"

@@ -260,6 +260,10 @@ static void options_and_session_choose_the_daemon(void **state)
         (void)setenv("SIMCUDA_SESSION", "s", 1);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         assert_non_null(strstr(at, "-sim-s-"));
+        assert_int_equal(target_take(TARGET_SIM, "session=+t", &t), CLI_OK);
+        assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
+        assert_non_null(strstr(at, "-sim-+t-"));
+        assert_int_equal(target_take(TARGET_SIM, "memory=1GiB", &t), CLI_USAGE);
         /* A directory given by name takes precedence. */
         assert_int_equal(target_take(TARGET_DAEMON, dir, &t), CLI_OK);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);

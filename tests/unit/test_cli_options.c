@@ -4,11 +4,15 @@
 #include "base/macros.h"
 #include "cli_bench.h"
 
-static const struct cli_option options[] = {
-        {"plain", CLI_NONE, NULL, "takes nothing"},
-        {"name", CLI_REQUIRED, "NAME", "takes a name"},
-        {"sim", CLI_OPTIONAL, "a=1,b=2,c=3", "may take settings"},
+static const struct cli_option more[] = {
+        [0] = {"plain", CLI_REQUIRED, "WORD", "is never seen: an earlier row has the name"},
+        [1] = {"sim", CLI_OPTIONAL, "a=1,b=2,c=3", "may take settings"},
         {0},
+};
+static const struct cli_option options[] = {
+        [0] = {"plain", CLI_NONE, NULL, "takes nothing"},
+        [1] = {"name", CLI_REQUIRED, "NAME", "takes a name"},
+        [2] = {.more = more},
 };
 static const struct cli_command command = {"try", NULL, "[options]", "tries", options};
 
@@ -61,8 +65,8 @@ static void options_are_taken_in_order_and_words_are_left(void **state)
         assert_int_equal(taken.option[1], 0);
         assert_null(taken.argument[1]);
         assert_string_equal(taken.argument[2], "b=c");
-        assert_int_equal(taken.option[3], 2);
-        assert_null(taken.argument[3]); /* an optional argument comes only after '=' */
+        assert_int_equal(taken.option[3], 3); /* counted on from the first table */
+        assert_null(taken.argument[3]);       /* an optional argument comes only after '=' */
         assert_string_equal(taken.argument[4], "x");
         assert_int_equal(words, 3);
         assert_string_equal(line[0], "one");
@@ -200,8 +204,8 @@ static void a_command_without_options_knows_none(void **state)
 static void long_options_have_a_line_of_their_own(void **state)
 {
         static const struct cli_option edge[] = {
-                {"twelve-ch", CLI_REQUIRED, "DIR5", "fits"},
-                {"twelve-ch", CLI_REQUIRED, "DIR56", "does not"},
+                [0] = {"twelve-ch", CLI_REQUIRED, "DIR5", "fits"},
+                [1] = {"twelve-of", CLI_REQUIRED, "DIR56", "does not"},
                 {0},
         };
         static const struct cli_command edges = {"edge", NULL, "X", "Y", edge};
@@ -211,7 +215,7 @@ static void long_options_have_a_line_of_their_own(void **state)
         cli_print_help(&edges);
         text = cli_bench_caught();
         assert_non_null(strstr(text, "  --twelve-ch DIR5  fits\n"));
-        assert_non_null(strstr(text, "  --twelve-ch DIR56\n                    does not\n"));
+        assert_non_null(strstr(text, "  --twelve-of DIR56\n                    does not\n"));
         free(text);
 }
 

@@ -236,6 +236,7 @@ static void a_machine_without_problems_gets_no_warning(void **state)
         finds(CLI_OK, "ok    programs on GPU 1 can be frozen (driver 580.1)", NULL);
         now.folder = dir; /* the doctor finds the driver there */
         (void)snprintf(cli_bench.parts[PART_SIMULATOR], sizeof(cli_bench.parts[0]), "%s", dir);
+        (void)snprintf(now.report.library, sizeof(now.report.library), "%s/libcuda.so.1", dir);
         see("--sim", NULL);
         assert_int_equal(now.status, CLI_OK);
         assert_non_null(strstr(now.out, "simulated driver for CUDA"));
@@ -499,6 +500,8 @@ static void a_running_daemon_of_another_release_is_named(void **state)
         see("--daemon", "/run/x");
         assert_non_null(strstr(now.out, "no daemon answers there (Connection refused)"));
         assert_non_null(strstr(now.out, "start one: sudo systemctl start subletd\n"));
+        see("--daemon", dir); /* a program may start one there */
+        assert_non_null(strstr(now.out, "no daemon runs there; the first program starts one\n"));
         see("--daemon", "/x");
         assert_non_null(strstr(now.out, "directory is /x (named)\n"));
         assert_non_null(strstr(now.out, "start one: subletd --dir DIR\n"));

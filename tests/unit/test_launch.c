@@ -322,6 +322,9 @@ static void each_session_of_the_simulator_has_its_directory(void **state)
         (void)snprintf(expected, sizeof(expected), "/tmp/sublet-sim-a_B-9-%u", (unsigned)getuid());
         assert_int_equal(launch_simulator_dir("a_B-9", dir), CLI_OK);
         assert_string_equal(dir, expected);
+        (void)snprintf(expected, sizeof(expected), "/tmp/sublet-sim-+lab-%u", (unsigned)getuid());
+        assert_int_equal(launch_simulator_dir("+lab", dir), CLI_OK); /* of all users */
+        assert_string_equal(dir, expected);
         assert_int_equal(launch_simulator_dir("a/b", dir), CLI_USAGE);
         /* --sim takes precedence over the environment. */
         (void)setenv("SIMCUDA_SESSION", "outer", 1);
@@ -338,10 +341,11 @@ static void each_session_of_the_simulator_has_its_directory(void **state)
 
 static void the_simulators_settings_are_checked(void **state)
 {
-        static const char *const bad[] = {"memory=15MiB", "memory=",  "memory",      "bus=12",
-                                          "bus=0GB/s",    "gpus=0",   "gpus=9",      "gpus=10",
-                                          "gpus=",        "session=", "session=a.b", "colour=red",
-                                          "gpus=2,",      "mem=1GiB", "memoryx=1GiB"};
+        static const char *const bad[] = {"memory=15MiB", "memory=",  "memory",       "bus=12",
+                                          "bus=0GB/s",    "gpus=0",   "gpus=9",       "gpus=10",
+                                          "gpus=",        "session=", "session=a.b",  "colour=red",
+                                          "gpus=2,",      "mem=1GiB", "memoryx=1GiB", "session=+",
+                                          "session=a+b"};
         char session[64] = "session=";
 
         takes("sim", "memory=16MiB,bus=12GB/s,gpus=8,session=x");

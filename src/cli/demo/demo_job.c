@@ -1,34 +1,38 @@
 /* demo_job.c: sublet-demo-job, the program that the demo runs twice on one card: an ordinary
- * program of the driver API that knows nothing of sublet. It fills BYTES of GPU memory with values
- * computed from position and round. Each round checks all values before it writes the next ones.
- * Must never keep a copy of the values: it has to read back what the card kept.
+ * program of the driver API that knows nothing of sublet. It fills SIZE of GPU memory with values
+ * computed from position and round. Then it pauses and computes in turn, PHASES times. Each round
+ * of computing checks all values before it writes the next ones. Must never keep a copy of the
+ * values: it has to read back what the card kept.
  *
- *     sublet-demo-job BYTES KEY ROUNDS      runs ROUNDS rounds
- *     sublet-demo-job BYTES KEY 0 SECONDS   runs the rounds that begin within SECONDS, at least 4
- *     sublet-demo-job --managed ...         uses Unified Memory
- *     sublet-demo-job [--managed] --meet ...
- *                                           begins the rounds when stdin ends
+ *     sublet-demo-job SIZE [KEY [PHASES [SECONDS [ROUNDS]]]]
  *
- * Prints one line a step to stdout: "allocated BYTES", "filled", "round N", "done ROUNDS MISMATCHES
- * DIGEST", or "memory BYTES" (BYTES were allocated when memory ran out), "failed CALL RESULT". Exit
- * status 0; 1 after "failed"; 2 for wrong arguments. */
+ * SECONDS is the length of a pause. ROUNDS is the number of rounds in a phase; without it, or if it
+ * is 0, the first phase runs the rounds that begin within half of SECONDS, and the others run as
+ * many.
+ *
+ * Prints one line a step to stdout: "allocated BYTES", "pause", "compute", "round N", "done ROUNDS
+ * MISMATCHES DIGEST", or "memory BYTES" (BYTES were allocated when memory ran out), "failed CALL
+ * RESULT". Exit status 0; 1 after "failed"; 2 for wrong arguments. */
 #include <dlfcn.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/units.h"
 
 #define BLOCKS               8
 #define THREADS              256
 #define GROUPS               512
 #define RESULT_OUT_OF_MEMORY 2
-#define ATTACH_GLOBAL        1
-#define ROUNDS_MIN           4 /* enough rounds for several turns */
+
+#define DEFAULT_KEY     "1"
+#define DEFAULT_PHASES  "30"
+#define DEFAULT_SECONDS "1"
+#define DEFAULT_ROUNDS  "0"
 
 /* The calls, as the driver API reference declares them. */
 typedef uint64_t device_ptr;
@@ -42,8 +46,6 @@ typedef uint64_t device_ptr;
         X(cuModuleGetFunction, "cuModuleGetFunction",                                       \
           (void **function, void *module, const char *name))                                \
         X(cuMemAlloc, "cuMemAlloc_v2", (device_ptr * address, size_t bytes))                \
-        X(cuMemAllocManaged, "cuMemAllocManaged",                                           \
-          (device_ptr * address, size_t bytes, unsigned flags))                             \
         X(cuMemFree, "cuMemFree_v2", (device_ptr address))                                  \
         X(cuMemsetD8, "cuMemsetD8_v2", (device_ptr address, unsigned char value, size_t n)) \
         X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *to, device_ptr from, size_t bytes))       \
@@ -164,10 +166,10 @@ static uint64_t round_key(uint64_t key, uint64_t round)
 }
 
 struct job {
-        bool managed, meet;
         void *fill, *check;
         device_ptr blocks[BLOCKS], verdict;
         uint64_t words, key; /* words in one block; key of the program */
+        uint64_t round, mismatches, digest;
 };
 
 /* Each block has an origin of its own, so that a block that returns to the wrong place is
@@ -187,70 +189,90 @@ static void allocate(struct job *job, uint64_t bytes)
         job->words = bytes / BLOCKS / sizeof(uint64_t);
         TRY(cuMemAlloc, &job->verdict, 2 * sizeof(uint64_t));
         for (unsigned i = 0; i < BLOCKS; i++) {
-                size_t block = job->words * sizeof(uint64_t);
-                int r = job->managed
-                                ? driver.cuMemAllocManaged(&job->blocks[i], block, ATTACH_GLOBAL)
-                                : driver.cuMemAlloc(&job->blocks[i], block);
+                int r = driver.cuMemAlloc(&job->blocks[i], job->words * sizeof(uint64_t));
 
                 if (r == RESULT_OUT_OF_MEMORY) {
                         (void)printf("memory %" PRIu64 "\n", i * job->words * sizeof(uint64_t));
                         exit(EXIT_SUCCESS);
                 }
                 if (r != 0)
-                        say_failed(job->managed ? "cuMemAllocManaged" : "cuMemAlloc", r);
+                        say_failed("cuMemAlloc", r);
         }
         (void)printf("allocated %" PRIu64 "\n", BLOCKS * job->words * sizeof(uint64_t));
 }
 
-static void run(struct job *job, uint64_t rounds, double seconds)
+static void run_round(struct job *job)
 {
-        uint64_t begun = clock_now_ns(), mismatches = 0, digest = job->key, round;
+        uint64_t verdict[2];
 
+        TRY(cuMemsetD8, job->verdict, 0, sizeof(verdict));
+        for (unsigned i = 0; i < BLOCKS; i++) {
+                launch(job, job->check, i, job->round);
+                launch(job, job->fill, i, job->round + 1);
+        }
+        TRY(cuMemcpyDtoH, verdict, job->verdict, sizeof(verdict));
+        TRY(cuCtxSynchronize);
+        job->mismatches += verdict[0];
+        job->digest = round_key(job->digest ^ verdict[1], job->round);
+        (void)printf("round %" PRIu64 "\n", ++job->round);
+}
+
+/* Computes on the processor or waits for data or for a person, as far as the GPU can tell. */
+static void pause_for(double seconds)
+{
+        struct timespec t = {.tv_sec = (time_t)seconds};
+
+        t.tv_nsec = (long)((seconds - (double)t.tv_sec) * (double)NSEC_PER_SEC);
+        (void)printf("pause\n");
+        (void)nanosleep(&t, NULL);
+}
+
+/* Returns how many rounds begin within the time, after running them. */
+static uint64_t run_seconds(struct job *job, double seconds)
+{
+        uint64_t begun = clock_now_ns(), first = job->round;
+
+        do
+                run_round(job);
+        while ((double)(clock_now_ns() - begun) < seconds * (double)NSEC_PER_SEC);
+        return job->round - first;
+}
+
+static void run(struct job *job, uint64_t phases, double seconds, uint64_t rounds)
+{
         for (unsigned i = 0; i < BLOCKS; i++)
                 launch(job, job->fill, i, 0);
-        if (job->meet) {
-                TRY(cuCtxSynchronize);
-                (void)printf("filled\n");
-                while (getchar() != EOF)
-                        ;
+        for (uint64_t phase = 0; phase < phases; phase++) {
+                pause_for(seconds);
+                (void)printf("compute\n");
+                if (!rounds)
+                        rounds = run_seconds(job, seconds / 2);
+                else
+                        for (uint64_t i = 0; i < rounds; i++)
+                                run_round(job);
         }
-        for (round = 0; rounds ? round < rounds
-                               : round < ROUNDS_MIN || (double)(clock_now_ns() - begun) <
-                                                               seconds * (double)NSEC_PER_SEC;
-             round++) {
-                uint64_t verdict[2];
-
-                TRY(cuMemsetD8, job->verdict, 0, sizeof(verdict));
-                for (unsigned i = 0; i < BLOCKS; i++) {
-                        launch(job, job->check, i, round);
-                        launch(job, job->fill, i, round + 1);
-                }
-                TRY(cuMemcpyDtoH, verdict, job->verdict, sizeof(verdict));
-                mismatches += verdict[0];
-                digest = round_key(digest ^ verdict[1], round);
-                (void)printf("round %" PRIu64 "\n", round + 1);
-        }
-        TRY(cuCtxSynchronize);
         for (unsigned i = 0; i < BLOCKS; i++)
                 TRY(cuMemFree, job->blocks[i]);
         TRY(cuMemFree, job->verdict);
-        (void)printf("done %" PRIu64 " %" PRIu64 " %016" PRIx64 "\n", round, mismatches, digest);
+        (void)printf("done %" PRIu64 " %" PRIu64 " %016" PRIx64 "\n", job->round, job->mismatches,
+                     job->digest);
 }
 
 int main(int argc, char **argv)
 {
+        const char *arguments[] = {NULL, DEFAULT_KEY, DEFAULT_PHASES, DEFAULT_SECONDS,
+                                   DEFAULT_ROUNDS};
         struct job job = {0};
         void *context, *module;
+        uint64_t bytes;
         int device;
 
-        for (; argc > 1 && argv[1][0] == '-'; argc--, argv++) {
-                job.managed |= strcmp(argv[1], "--managed") == 0;
-                job.meet |= strcmp(argv[1], "--meet") == 0;
-        }
-        if (argc < 4) {
-                (void)fprintf(stderr,
-                              "usage: sublet-demo-job [--managed] [--meet] BYTES KEY ROUNDS "
-                              "[SECONDS]\n");
+        for (int i = 1; i < argc && i <= (int)ARRAY_SIZE(arguments); i++)
+                arguments[i - 1] = argv[i];
+        if (argc < 2 || argc > 1 + (int)ARRAY_SIZE(arguments) ||
+            units_parse_size(arguments[0], &bytes) < 0) {
+                (void)fprintf(stderr, "usage: sublet-demo-job SIZE [KEY [PHASES [SECONDS "
+                                      "[ROUNDS]]]], with a SIZE such as 600MiB\n");
                 return 2;
         }
         (void)setvbuf(stdout, NULL, _IOLBF, 0);
@@ -261,9 +283,10 @@ int main(int argc, char **argv)
         TRY(cuModuleLoadData, &module, kernels);
         TRY(cuModuleGetFunction, &job.fill, module, "fill");
         TRY(cuModuleGetFunction, &job.check, module, "check");
-        job.key = strtoull(argv[2], NULL, 0);
-        allocate(&job, strtoull(argv[1], NULL, 0));
-        run(&job, strtoull(argv[3], NULL, 0), argc > 4 ? strtod(argv[4], NULL) : 0);
+        job.key = job.digest = strtoull(arguments[1], NULL, 0);
+        allocate(&job, bytes);
+        run(&job, strtoull(arguments[2], NULL, 0), strtod(arguments[3], NULL),
+            strtoull(arguments[4], NULL, 0));
         TRY(cuCtxDestroy, context);
         return EXIT_SUCCESS;
 }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/ledger/entitlement.h"
+#include "daemon/metrics/tally.h"
 
 void event_begin(struct server *s)
 {
@@ -48,6 +49,7 @@ static void do_grant(struct server *s, struct client *c, const struct sched_acti
                                  .GRANT.lease = a->lease.lease};
 
         client_send(c, &m);
+        tally_granted(c);
 }
 
 static void do_revoke(struct server *s, struct client *c, const struct sched_action *a)
@@ -68,6 +70,8 @@ void event_refuse(struct client *c, unsigned ordinal, enum wire_refusal code, ui
 
         (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s", text);
         client_send(c, &m);
+        if (code == WIRE_REFUSED_COMMIT || code == WIRE_REFUSED_UNEVICTABLE)
+                tally_refused(c, ordinal);
 }
 
 static void do_refuse(struct server *s, struct client *c, const struct sched_action *a)

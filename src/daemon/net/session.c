@@ -20,6 +20,7 @@
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/ledger/allowance.h"
+#include "daemon/metrics/tally.h"
 
 #define HOST_MOST  (UINT64_C(1) << 50) /* more than any machine has: such a figure is a lie */
 #define BOUND_NS   (10 * NSEC_PER_MSEC)
@@ -37,6 +38,7 @@ static int take_over(struct client *c)
                 old->lost_told = true;
                 sched_client_lost(s->sched, old->id, clock_now_ns(), &s->actions);
         }
+        tally_ended(old);
         kill_point("returning");
         return sched_client_returned(s->sched, c->id, old->id);
 }
@@ -259,6 +261,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
                              "descriptors are taken from the daemon's own user alone");
         allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);
         pass_begin(c->server, c, (unsigned)c->gpu_of[m->header.gpu], in->pass_bytes);
+        tally_usage(c, (unsigned)c->gpu_of[m->header.gpu], in->moved_out, in->moved_in);
         return sched_client_usage(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu], &u,
                                   in->limit_sequence,
                                   in->flags & WIRE_FLAG_POISONED ? SCHED_POISONED : 0,
@@ -385,6 +388,7 @@ static int on_active(struct client *c, const struct wire_message *m)
 
 static int on_drained(struct client *c, const struct wire_message *m)
 {
+        tally_drained(c, m->DRAINED.lease);
         return sched_client_drained(c->server->sched, c->id, m->DRAINED.lease, clock_now_ns(),
                                     &c->server->actions);
 }

@@ -29,6 +29,10 @@ static int explain(const struct value_key *k, const char *text, int r,
         else if (r == -ENXIO)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "unknown %s \"%.200s\": write %s",
                                k->kind->name, text, k->kind->example);
+        else if (r == -EADDRNOTAVAIL)
+                (void)snprintf(error, CONFIG_ERROR_MAX,
+                               "%s \"%.200s\" can be reached from other machines: write %s",
+                               k->kind->name, text, k->kind->example);
         else if (r == -ENOMEM)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "no memory for %s", k->name);
         else if (r < 0)

@@ -28,6 +28,13 @@ struct client_account {
         uint64_t overflow, keep;          /* figures of SELF */
         enum wire_memory mode;            /* SELF.mode; 0: not reported */
         bool named;                       /* NVML has listed the process with a valid figure */
+
+        /* What the totals of the metrics contain already (tally.c). */
+        struct client_account_counted {
+                bool begun; /* a USAGE has come */
+                uint64_t billed_ns, moved_out, moved_in;
+                uint64_t out_before, in_before; /* bytes moved before the last turn */
+        } counted;
 };
 
 struct client {
@@ -104,6 +111,13 @@ struct client {
                 unsigned gpu; /* the scheduler's number */
                 bool kept;
         } request;
+
+        /* As in client_account_counted, for all GPUs. */
+        struct client_counted {
+                uint64_t settled_ns; /* when it was counted last */
+                uint64_t lease_ns, waited_ns, handoffs;
+                uint64_t waited_before_ns; /* time waited before the last turn */
+        } counted;
 
         struct client_packet *queue; /* a ring buffer, allocated when first needed */
         unsigned queue_first, queue_used;

@@ -113,6 +113,10 @@ void agent_cancel_own(void);
 /* True if the program waits for a lease, or is frozen in the middle of its work. */
 bool agent_wants_to_run(void) REQUIRES(core_lock);
 
+/* agent_notice.c: tells the program's user of a long wait for its turn, and of its end. Returns
+ * when to call again if nothing changes. */
+uint64_t agent_notice(uint64_t now_ns) REQUIRES(core_lock);
+
 /* ---- agent_freeze.c ---- */
 /* Freeze the program for a drain. True: it is frozen, and its memory may leave. False: it has to be
  * drained, or the drain was called off. */

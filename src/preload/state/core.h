@@ -217,7 +217,7 @@ bool core_keep_context(struct gpu *g) REQUIRES(core_lock);
 void core_let_context(struct gpu *g) REQUIRES(core_lock);
 
 /* Wait for core.changed. The lock is released during the wait. After 10 s one message tells what
- * the program waits for and which process is in the way. */
+ * the program waits for and which process is in the way, unless `told` is set. */
 struct core_wait {
         const char *what;
         uint64_t since_ns, asked_ns;
