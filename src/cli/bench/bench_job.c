@@ -96,6 +96,7 @@ int main(int argc, char **argv)
         (void)setvbuf(stdout, NULL, _IOLBF, 0);
         gpu_work_begin(&work, strtoull(argv[1], NULL, 0), s.seed,
                        argc > 8 && strcmp(argv[8], "managed") == 0);
+        gpu_work_fill(&work);
         (void)printf("filled\n");
         if (read(STDIN_FILENO, line, sizeof(line)) <= 0)
                 return EXIT_FAILURE;

@@ -3,6 +3,7 @@
 #include "cli/job/gpu_work.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,8 +126,10 @@ static void load_driver(void)
 {
         void *library = dlopen("libcuda.so.1", RTLD_NOW);
 
-        if (!library)
-                say_failed("dlopen", -1);
+        if (!library) {
+                (void)fprintf(stderr, "%s: %s\n", program_invocation_short_name, dlerror());
+                exit(EXIT_FAILURE);
+        }
 #define X(name, symbol, parameters)                      \
         *(void **)&driver.name = dlsym(library, symbol); \
         if (!driver.name)                                \
@@ -187,6 +190,15 @@ void gpu_work_begin(struct gpu_work *w, uint64_t bytes, uint64_t key, bool manag
         TRY(cuModuleGetFunction, &w->fill, module, "fill");
         TRY(cuModuleGetFunction, &w->check, module, "check");
         allocate(w, bytes, managed);
+}
+
+uint64_t gpu_work_bytes(const struct gpu_work *w)
+{
+        return GPU_WORK_BLOCKS * w->words * sizeof(uint64_t);
+}
+
+void gpu_work_fill(struct gpu_work *w)
+{
         for (unsigned i = 0; i < GPU_WORK_BLOCKS; i++)
                 launch(w, w->fill, i, 0);
         TRY(cuCtxSynchronize);

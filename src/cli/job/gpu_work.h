@@ -21,8 +21,11 @@ struct gpu_work {
         uint64_t digest;                           /* of everything read; equal for equal keys */
 };
 
-/* Takes the memory, managed or ordinary, and writes the values of round 0 to it. */
+/* Loads the driver and takes the memory, managed or ordinary. */
 void gpu_work_begin(struct gpu_work *w, uint64_t bytes, uint64_t key, bool managed);
+uint64_t gpu_work_bytes(const struct gpu_work *w);
+/* Writes the values of round 0, and waits until they are there. */
+void gpu_work_fill(struct gpu_work *w);
 /* Compares every word with its value, writes the next round's, and waits for the result. */
 void gpu_work_round(struct gpu_work *w);
 void gpu_work_end(struct gpu_work *w);
