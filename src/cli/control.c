@@ -101,9 +101,9 @@ static int send_line(int fd, json_t *order)
         return 0;
 }
 
-/* Reads until a newline or the end of the connection. *ret is NUL-terminated; the caller frees
- * it. */
-static int read_line(int fd, char **ret)
+/* Reads until a newline, or the end of the connection, in place of which *ret has a NUL. The caller
+ * frees *ret. *ret_rest: what was read behind the line, *ret_n bytes. */
+static int read_line(int fd, char **ret, const char **ret_rest, size_t *ret_n)
 {
         _cleanup_free_ char *text = NULL;
         size_t used = 0, room = 0;
@@ -130,17 +130,45 @@ static int read_line(int fd, char **ret)
                 if (n == 0 && used == 0)
                         return -ECONNRESET;
                 if (end || n == 0) {
+                        *ret_rest = end ? end + 1 : text + used;
+                        *ret_n = (size_t)(text + used - *ret_rest);
+                        if (end)
+                                *end = 0;
                         *ret = TAKE_PTR(text);
                         return 0;
                 }
         }
 }
 
+/* Reads the `size` bytes that follow the line of an answer. n of them were read already. */
+static int read_bytes(int fd, const char *rest, size_t n, size_t size, void **ret)
+{
+        _cleanup_free_ char *bytes = size > ANSWER_MAX ? NULL : malloc(size + 1);
+
+        if (!bytes)
+                return -ENOMEM;
+        n = MIN(n, size);
+        memcpy(bytes, rest, n);
+        while (n < size) {
+                ssize_t more = recv(fd, bytes + n, size - n, 0);
+
+                if (more < 0 && errno == EINTR)
+                        continue;
+                if (more < 0)
+                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
+                if (more == 0)
+                        return -EBADMSG;
+                n += (size_t)more;
+        }
+        *ret = TAKE_PTR(bytes);
+        return 0;
+}
+
 /* True for orders that every user may give a shared daemon, for the user's own programs. */
 static bool is_public(json_t *order)
 {
-        static const char *const names[] = {"status",  "pause", "resume",
-                                            "reserve", "get",   "set_program"};
+        static const char *const names[] = {"status",  "pause", "resume", "evict",
+                                            "reserve", "trace", "get",    "set_program"};
         const char *given = json_string_value(json_object_get(order, "order"));
 
         for (size_t i = 0; given && i < ARRAY_SIZE(names); i++)
@@ -149,11 +177,15 @@ static bool is_public(json_t *order)
         return false;
 }
 
-int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
+/* As control_ask(). ret_bytes NULL: no bytes follow the answer. */
+static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
+               void **ret_bytes)
 {
         _cleanup_close_ int fd = -EBADF;
         _cleanup_free_ char *line = NULL;
+        const char *rest = NULL;
         json_t *answer;
+        size_t n = 0;
         int r;
 
         r = control_connect(dir, kind, PATHS_CONTROL_SOCKET, &fd);
@@ -165,16 +197,27 @@ int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **r
         r = send_line(fd, order);
         if (r < 0)
                 return r;
-        r = read_line(fd, &line);
+        r = read_line(fd, &line, &rest, &n);
         if (r < 0)
                 return r;
         answer = json_loads(line, 0, NULL);
-        if (!json_is_object(answer)) {
+        if (!json_is_object(answer))
+                r = -EBADMSG;
+        else if (ret_bytes)
+                r = read_bytes(fd, rest, n,
+                               (size_t)json_integer_value(json_object_get(answer, "bytes")),
+                               ret_bytes);
+        if (r < 0) {
                 json_decref(answer);
-                return -EBADMSG;
+                return r;
         }
         *ret_answer = answer;
         return 0;
+}
+
+int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
+{
+        return ask(dir, kind, order, ret_answer, NULL);
 }
 
 static int explain(int r, const char *dir, bool public)
@@ -239,7 +282,8 @@ int control_answered(int r, const char *dir, bool public, json_t *answer, json_t
         return CLI_OK;
 }
 
-int control_order(const struct target *target, json_t *order, json_t **ret_answer)
+int control_order_bytes(const struct target *target, json_t *order, json_t **ret_answer,
+                        void **ret_bytes)
 {
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
@@ -252,7 +296,12 @@ int control_order(const struct target *target, json_t *order, json_t **ret_answe
                 json_decref(order);
                 return r;
         }
-        r = control_ask(dir, kind, order, &answer);
+        r = ask(dir, kind, order, &answer, ret_bytes);
         json_decref(order);
         return control_answered(r, dir, public, answer, ret_answer);
+}
+
+int control_order(const struct target *target, json_t *order, json_t **ret_answer)
+{
+        return control_order_bytes(target, order, ret_answer, NULL);
 }

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/history/ring.h"
 #include "daemon/state/server.h"
 #include "daemon/server.h"
 
@@ -33,7 +34,7 @@
 /* ---- the worker ---- */
 
 static pid_t start_worker(const struct config *config, const struct sources *sources,
-                          struct place *place)
+                          struct place *place, struct ring *history)
 {
         pid_t parent = getpid(), pid = fork();
         int r;
@@ -44,7 +45,7 @@ static pid_t start_worker(const struct config *config, const struct sources *sou
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
                 _exit(SERVER_STOPPED);
-        r = server_run(config, sources, place, true);
+        r = server_run(config, sources, place, history, true);
         exit(r < 0 ? EXIT_FAILURE : r);
 }
 
@@ -104,13 +105,14 @@ static void read_again(struct config *config, const struct sources *sources)
 
 static void supervise(struct config *config, const struct sources *sources, struct place *place)
 {
+        struct ring *history = ring_new(); /* the next worker finds what the last one has written */
         unsigned failures = 0;
         sigset_t signals;
 
         (void)sigprocmask(SIG_BLOCK, NULL, &signals); /* sigwaitinfo() takes only blocked signals */
         for (;;) {
                 uint64_t started = clock_now_ns(), wait_ns;
-                pid_t worker = start_worker(config, sources, place);
+                pid_t worker = start_worker(config, sources, place, history);
                 int status;
 
                 if (worker < 0) {

@@ -22,6 +22,7 @@
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
 #include "daemon/people/hangup.h"
+#include "daemon/history/history.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/private.h"
 #include "daemon/net/turns.h"
@@ -71,6 +72,7 @@ static void end_client(struct client *c)
 {
         struct server *s = c->server;
 
+        history_left(c);
         if (c->id) {
                 tally_ended(c);
                 kill_point("gone");
@@ -178,6 +180,7 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
         notice_absence(s, usec);
         measure_period(s);
+        history_period(s);
         looks_sample(s);
         if (s->linger)
                 private_bound_log(s->place->dir);
@@ -389,6 +392,7 @@ static int server_open(struct server *s)
         s->tally = tally_new();
         if (!s->sched || !s->by_slot || !s->users || !s->tally)
                 return -ENOMEM;
+        history_began(s);
         r = add_sources(s);
         s->gpus.config = s->config;
         if (r == 0)
@@ -433,7 +437,7 @@ static void server_close(struct server *s)
 }
 
 int server_run(const struct config *config, const struct sources *sources, struct place *place,
-               bool linger)
+               struct ring *history, bool linger)
 {
         struct server *s = calloc(1, sizeof(*s));
         int r;
@@ -446,6 +450,7 @@ int server_run(const struct config *config, const struct sources *sources, struc
         s->files = s->settings;
         s->sources = sources;
         s->place = place;
+        s->history = history;
         s->linger = linger;
         r = server_open(s);
         if (r == 0) {

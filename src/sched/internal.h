@@ -5,7 +5,8 @@
  * totals of a GPU change nowhere else), holder.c the leases, unevictable.c the answers to requests
  * for such bytes, fair.c the division of time, habits.c what is known of each holder, turns.c the
  * length and order of turns, policy.c the victims, evict.c evictions by order, late.c the overdue
- * clients, settle.c the consequences of an event, sched.c the events, actions.c the messages. */
+ * clients, settle.c the consequences of an event, look.c what each client does now, sched.c the
+ * events, actions.c the messages. */
 #pragma once
 
 #include <limits.h>
@@ -229,6 +230,9 @@ struct client {
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
         uint64_t since_ns;
+        bool changed;                /* in the list of sched_take_changed() */
+        unsigned look;               /* look.c: as of the last event */
+        struct client *changed_next; /* in that list */
         /* Counters to which the time since clock_ns will be added. Overdue time also counts as run
          * time. */
         bool counted_run, counted_overdue, counted_wait;
@@ -347,6 +351,7 @@ struct sched {
         unsigned n_order;
         uint32_t *dirty; /* slots of the clients that need a message */
         unsigned n_dirty, first_dirty;
+        struct client *changed; /* a list: their look has changed */
         struct sched_transitions transitions;
 };
 
@@ -802,6 +807,10 @@ bool settle_fits(const struct sched *s, const struct holder *h, bool without_for
 uint64_t settle_needs(const struct sched *s, const struct holder *h, unsigned gpu, bool *ret_lacks);
 /* Updates c's state, flags and times. */
 void client_refresh(struct sched *s, struct client *c);
+
+/* ---- look.c ---- */
+/* Puts c into the list of sched_take_changed() if its look has changed. */
+void client_note_look(struct sched *s, struct client *c);
 
 /* ---- evict.c ---- */
 /* Returns why h cannot be evicted by an order, as sched_client_evict() does; 0: it can. */

@@ -363,6 +363,18 @@ struct sched_client_view {
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                       struct sched_client_view *ret);
 
+/* What a client does now, at the cost of a few loads: for records of what happens. */
+struct sched_look {
+        enum sched_state state;
+        unsigned flags;
+        bool idle;        /* as in struct sched_client_view */
+        bool grows;       /* it has a lease, and waits for more memory */
+        bool unevictable; /* it waits for bytes that cannot be moved */
+};
+int sched_client_look(const struct sched *s, sched_client id, struct sched_look *ret);
+/* Returns a client whose look has changed since it was returned last; 0: there is none. */
+sched_client sched_take_changed(struct sched *s);
+
 struct sched_account_view {
         struct sched_usage usage;
         uint64_t commit, limit, charge, need;

@@ -624,6 +624,7 @@ void client_refresh(struct sched *s, struct client *c)
         enter_state(s, c);
         account_time(s, c);
         habits_count(s, c->holder);
+        client_note_look(s, c);
 }
 
 static void finish(struct sched *s)

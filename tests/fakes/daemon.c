@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/metrics/tally.h"
@@ -51,6 +52,18 @@ uint64_t most = UINT64_MAX;
 WEAK uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
 {
         return most;
+}
+
+WEAK void history_client(struct client *c)
+{
+}
+
+WEAK void history_event(struct server *s)
+{
+}
+
+WEAK void history_refused(struct client *c, unsigned gpu, unsigned code)
+{
 }
 
 WEAK bool peer_may_pause(const struct peer *by, const struct peer *whom)

@@ -293,6 +293,9 @@ def test_status_hides_others_from_plain_users(machine, shared_daemon):
     assert others["name"] is None and others["user"] is None and others["uid"] is None
     assert others["backed"] == own["backed"] > 0
     assert own["name"] == f"secret-of-{BOB}" and own["uid"] == BOB and own["user"] == str(BOB), "Bob has no name here"
+    trace = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "trace", "--daemon", directory, "-"], groups=(GROUP,)).stdout
+    assert f"other user ({held[0].pid})" in trace and f"secret-of-{BOB} ({held[1].pid})" in trace
+    assert f"secret-of-{ALICE}" not in trace
     table = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "status", "--daemon", directory], groups=(GROUP,)).stdout
     assert "N/A" in table and "secret-of-" in table
     for uid in (ALICE, 0):

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/history/history.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/metrics/tally.h"
 
@@ -72,6 +73,8 @@ void event_refuse(struct client *c, unsigned ordinal, enum wire_refusal code, ui
         client_send(c, &m);
         if (code == WIRE_REFUSED_COMMIT || code == WIRE_REFUSED_UNEVICTABLE)
                 tally_refused(c, ordinal);
+        if (ordinal < WIRE_GPUS_MAX && c->gpu_of[ordinal] >= 0)
+                history_refused(c, (unsigned)c->gpu_of[ordinal], code);
 }
 
 static void do_refuse(struct server *s, struct client *c, const struct sched_action *a)
@@ -167,4 +170,5 @@ void event_end(struct server *s)
                 sched_pump(s->sched, clock_now_ns(), &s->actions);
         }
         event_begin(s); /* an action is carried out only once */
+        history_event(s);
 }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/history/history.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/net/meet.h"
 #include "daemon/ledger/pause.h"
@@ -630,5 +631,6 @@ int session_handle(struct client *c, const struct wire_message *m)
         }
         pass_match(c->server);
         event_end(c->server);
+        history_client(c);
         return r;
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/history/history.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/pause.h"
@@ -80,6 +81,7 @@ static int apply(struct server *s, const struct config *next, char error[static 
         event_begin(s);
         sched_set_config(s->sched, &s->config->sched, clock_now_ns(), &s->actions);
         event_end(s);
+        history_settings(s);
         if (s->config->freeze != before.freeze)
                 pause_most_changed(s);
         if (s->config->linger_ns != before.linger_ns)

@@ -35,6 +35,11 @@ struct client_account {
                 uint64_t billed_ns, moved_out, moved_in;
                 uint64_t out_before, in_before; /* bytes moved before the last turn */
         } counted;
+        /* What the last records say (history.c). */
+        struct client_noted {
+                bool known; /* there are records of the client on this GPU */
+                uint64_t moved_out, moved_in, backed;
+        } noted;
 };
 
 struct client {
@@ -102,6 +107,15 @@ struct client {
                 uint32_t why, mode;
                 char off[96];
         } frozen;
+
+        /* What the last records say of it, and where they are (history.c). */
+        struct client_history {
+                bool entered; /* program is its row */
+                uint16_t program;
+                uint8_t state, marks;
+                uint64_t noted_ns, at; /* time of those records, and count of all records then */
+                uint64_t unused_ns;    /* since when it does not use its lease; 0: it does */
+        } history;
 
         /* A request for room to allocate that is held back while idle clients of peer daemons may
          * give way. */

@@ -26,6 +26,7 @@ struct client;
 struct control;
 struct peer_daemons;
 struct reservations;
+struct ring;
 struct sources;
 struct tally;
 struct endpoint;
@@ -54,6 +55,7 @@ struct server {
         struct gpus gpus;
         struct users *users;
         struct reservations *reservations; /* NULL: none yet (reserve.c) */
+        struct ring *history;              /* the last records of what happened; NULL: no memory */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;
