@@ -88,8 +88,8 @@ int main(int argc, char **argv)
         gpu_work_fill(&work);
         run(&work, strtoull(arguments[2], NULL, 0), strtod(arguments[3], NULL),
             strtoull(arguments[4], NULL, 0));
-        gpu_work_end(&work);
         (void)printf("done %" PRIu64 " %" PRIu64 " %016" PRIx64 "\n", work.rounds, work.mismatches,
                      work.digest);
+        gpu_work_end(&work);
         return EXIT_SUCCESS;
 }
