@@ -65,6 +65,8 @@ examples() {
 		Run a program so that it shares the GPU
 		sublet demo
 		See two programs share a GPU that is too small for both, also on a machine without a GPU
+		sublet bench --plot bench.svg
+		Measure two programs alone, one after the other and together
 		sublet status --watch
 		See each second which program runs, and which one waits
 		eval "$(sublet env)"

@@ -17,6 +17,7 @@ import time
 import traceback
 
 import audit
+import bench
 import caches
 import devices
 import drains
@@ -61,6 +62,7 @@ PAGES = (
     ("h200-pairs", "Pairs of jobs past memory, on one GPU", pairs.PARTS, pairs),
     ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
     ("h200-shares", "Shares of classes past memory, on one GPU", shares.PARTS, shares),
+    ("h200-bench", "The thesis's evaluation on one GPU", bench.PARTS, bench),
     ("h200-devices", "Memory used by other GPUs and devices, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}
