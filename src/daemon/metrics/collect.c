@@ -160,7 +160,8 @@ static void add_client(struct exposition *e, const struct client *c, unsigned gp
                             sub_sat(now, v->since_ns));
         for (unsigned i = 0; i < SCHED_FLAGS; i++)
                 if (v->flags & 1u << i)
-                        exposition_add_with(e, METRIC_CLIENT_FLAG, &l, "flag", sched_flag_name(i), 1);
+                        exposition_add_with(e, METRIC_CLIENT_FLAG, &l, "flag", sched_flag_name(i),
+                                            1);
         exposition_add(e, METRIC_CLIENT_PAUSED, &l, c->pause.ordered);
         exposition_add_signed(e, METRIC_CLIENT_PRIORITY, &l, v->priority);
         exposition_add(e, METRIC_CLIENT_ALLOCATED, &l, a->usage.allocated + overflow);

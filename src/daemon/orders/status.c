@@ -145,14 +145,15 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
                 "allocated", bytes(a.usage.allocated + client_overflow(c, gpu)), "backed",
                 bytes(a.usage.backed), "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)),
-                "overflow", bytes(client_overflow(c, gpu)), "managed", bytes(acc->managed), "memory",
-                memory_mode(acc), "keep", acc->keep ? bytes(acc->keep) : json_null(), "limit",
-                bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge), "unevictable",
-                bytes(a.unevictable + a.exported), "arena", bytes(a.usage.arena), "gpu_time_s",
-                seconds(v.run_ns + c->ran_before_ns), "waited_s", seconds(v.waited_ns), "handoffs",
-                (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
-                bytes(a.usage.moved_in), "spared_out", bytes(acc->spared_out), "spared_in",
-                bytes(acc->spared_in), "last_drain_s", seconds(a.usage.drain_ns), "waiting_for",
+                "overflow", bytes(client_overflow(c, gpu)), "managed", bytes(acc->managed),
+                "memory", memory_mode(acc), "keep", acc->keep ? bytes(acc->keep) : json_null(),
+                "limit", bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge),
+                "unevictable", bytes(a.unevictable + a.exported), "arena", bytes(a.usage.arena),
+                "gpu_time_s", seconds(v.run_ns + c->ran_before_ns), "waited_s",
+                seconds(v.waited_ns), "handoffs", (json_int_t)v.handoffs, "moved_out",
+                bytes(a.usage.moved_out), "moved_in", bytes(a.usage.moved_in), "spared_out",
+                bytes(acc->spared_out), "spared_in", bytes(acc->spared_in), "last_drain_s",
+                seconds(a.usage.drain_ns), "waiting_for",
                 v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
         if (one) {
                 add_frozen(one, c, now, known);
