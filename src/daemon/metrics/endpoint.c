@@ -26,7 +26,7 @@
 #define TIMEOUT_S       10u     /* without a byte in either direction */
 #define MEMORY_MAX      16384ul /* of a connection: its request must fit */
 #define FRESH_NS        (NSEC_PER_SEC / 2)
-#define COST_MAX        20u /* an answer is fresh for so many times as long as it took to make */
+#define FRESH_PER_COST  20u /* an answer is fresh for so many times as long as it took to make */
 
 struct connection {
         int fd; /* MHD's */
@@ -90,7 +90,7 @@ static struct MHD_Response *metrics(struct endpoint *e, enum exposition_format f
         if (samples && exposition_write(samples, format, &text, &size) == 0)
                 a->response = respond(text, size, exposition_content_type(format));
         exposition_free(samples);
-        a->fresh_until_ns = now + MAX(FRESH_NS, COST_MAX * (clock_now_ns() - now));
+        a->fresh_until_ns = now + MAX(FRESH_NS, FRESH_PER_COST * (clock_now_ns() - now));
         a->names = names;
         return a->response;
 }
