@@ -156,8 +156,8 @@ static int read_bytes(int fd, const char *rest, size_t n, size_t size, void **re
                         continue;
                 if (more < 0)
                         return errno == EAGAIN ? -ETIMEDOUT : -errno;
-                if (more == 0)
-                        return -EBADMSG;
+                if (more == 0) /* the daemon needs the place for another reader, or has ended */
+                        return -ECONNABORTED;
                 n += (size_t)more;
         }
         *ret = TAKE_PTR(bytes);

@@ -419,6 +419,7 @@ void sched_transitions(const struct sched *s, struct sched_transitions *ret);
 sched_client sched_next_client(const struct sched *s, sched_client after);
 
 const char *sched_state_name(enum sched_state state);              /* "idle", "waiting", ... */
+const char *sched_flag_name(unsigned number);                      /* of bit 1 << number */
 const char *sched_mode_name(enum sched_mode mode);                 /* "auto", "exclusive", "off" */
 int sched_mode_parse(const char *text, enum sched_mode *ret_mode); /* 0, -EINVAL */
 

@@ -20,6 +20,14 @@ const char *sched_state_name(enum sched_state state)
         return (size_t)state < ARRAY_SIZE(state_names) ? state_names[state] : "unknown";
 }
 
+const char *sched_flag_name(unsigned number)
+{
+        static const char *const names[SCHED_FLAGS] = {"overdue", "lost", "detached", "poisoned",
+                                                       "unpreemptible"};
+
+        return number < SCHED_FLAGS ? names[number] : "unknown";
+}
+
 const char *sched_mode_name(enum sched_mode mode)
 {
         return (size_t)mode < ARRAY_SIZE(mode_names) ? mode_names[mode] : "unknown";

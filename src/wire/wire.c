@@ -333,3 +333,12 @@ const char *wire_freeze_name(uint64_t mode)
 {
         return mode < ARRAY_SIZE(freeze_names) ? freeze_names[mode] : NULL;
 }
+
+const char *wire_memory_name(uint64_t mode)
+{
+        static const char *const names[] = {[WIRE_MEMORY_SWAP] = "swap",
+                                            [WIRE_MEMORY_OVERFLOW] = "overflow",
+                                            [WIRE_MEMORY_MANAGED] = "managed"};
+
+        return mode < ARRAY_SIZE(names) ? names[mode] : NULL;
+}

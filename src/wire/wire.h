@@ -109,8 +109,9 @@ int wire_parse_share(const char *text, unsigned *ret_minimum, unsigned *ret_maxi
 int wire_parse_weight(const char *text, unsigned *ret_weight);
 /* Parses a freeze mode: "off", "park", "move". 0 or -EINVAL. */
 int wire_parse_freeze(const char *text, enum wire_freeze *ret_mode);
-/* The word for a freeze mode; NULL: there is no such mode. */
+/* The words for a freeze mode, and for how memory is shared; NULL: there is no such mode. */
 const char *wire_freeze_name(uint64_t mode);
+const char *wire_memory_name(uint64_t mode);
 
 enum wire_holder {
         WIRE_HOLDER_OTHER_USER = 1 << 0, /* another user's process; only some may know its name */

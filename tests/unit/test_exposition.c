@@ -53,14 +53,9 @@ static void hostile_names_do_not_break_the_text(void **state)
 {
         static const char *const table[][2] = {
                 {"plain", "plain"},
-                {"Übung 漢 😀", "Übung 漢 😀"},
-                {"a\"b\\c\nd", "a\\\"b\\\\c\\nd"},
-                {"\x1b[2J\r\t\x7f", "\uFFFD[2J\uFFFD\uFFFD\uFFFD"},
-                {"\xc2\x9b", "\uFFFD\uFFFD"}, /* a control character */
-                {"\xff\xc3", "\uFFFD\uFFFD"}, /* no UTF-8; cut off */
-                {"\xc0\xaf\xed\xa0\x80",
-                 "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD"},               /* too long; a surrogate */
-                {"\xf4\x90\x80\x80", "\uFFFD\uFFFD\uFFFD\uFFFD"}, /* past the last one */
+                {"a\"b\\c\nd", "a\\\"b\\\\c?d"},
+                {"\x1b[2J\r\t\x7f", "?[2J???"},
+                {"\xc2\x9b\xff", "???"},
                 {"", ""},
         };
 
@@ -82,7 +77,7 @@ static void a_label_that_does_not_fit_is_left_out_whole(void **state)
         char value[LABELS_MAX];
 
         labels_add(&l, "a", "b");
-        memset(value, '\n', sizeof(value) - 1); /* twice as long when it is escaped */
+        memset(value, '"', sizeof(value) - 1); /* twice as long when it is escaped */
         value[sizeof(value) - 1] = '\0';
         labels_add(&l, "long", value);
         labels_add(&l, "c", "d");
@@ -174,6 +169,8 @@ static void the_reader_chooses_the_format(void **state)
                  EXPOSITION_OPENMETRICS},
                 {"text/plain;version=0.0.4,application/openmetrics-text;q=0.5", EXPOSITION_TEXT},
                 {"application/openmetrics-text;q=0", EXPOSITION_TEXT},
+                {"application/openmetrics-text;q=1e999", EXPOSITION_TEXT},
+                {"application/openmetrics-text;q=nan", EXPOSITION_TEXT},
                 {",,;q=,\t", EXPOSITION_TEXT},
         };
 

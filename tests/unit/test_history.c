@@ -208,9 +208,28 @@ static void a_user_has_a_thousand_records_a_second(void **state)
                 client.pause.ordered = !client.pause.ordered;
                 history_client(&client);
         }
-        r = copy(ALICE, &n); /* as a period */
-        assert_true(n > 1000 && n < 1010);
+        for (unsigned i = 0; i < 100; i++)
+                (void)copy(BOB, &n); /* a viewer who asks all the time adds none */
+        assert_true(n > 900 && n < 1010);
+        history_period(&server);
+        r = copy(ALICE, &n);
         assert_int_equal(r[n - 1].marks, HISTORY_PAUSED);
+}
+
+static void a_user_cannot_take_the_rows_of_others_at_once(void **state)
+{
+        size_t n;
+
+        for (unsigned i = 0; i < HISTORY_PROGRAMS; i++) {
+                history_left(&client);
+                history_client(&client); /* another program of the user */
+                history_period(&server);
+        }
+        (void)copy(ALICE, &n);
+        assert_true(kept.programs > 50 && kept.programs < 150);
+        now_ns += 2 * NSEC_PER_SEC;
+        history_client(&client);
+        assert_true(client.history.entered);
 }
 
 static void a_state_that_lasts_stays_in_the_ring(void **state)
@@ -298,6 +317,7 @@ int main(void)
                 TEST(moved_bytes_are_summed_up_until_the_next_record),
                 TEST(memory_that_grows_is_noted_in_steps),
                 TEST(a_user_has_a_thousand_records_a_second),
+                TEST(a_user_cannot_take_the_rows_of_others_at_once),
                 TEST(a_state_that_lasts_stays_in_the_ring),
                 TEST(a_full_ring_keeps_the_newest),
                 TEST(the_row_that_was_free_for_longest_serves_again),

@@ -248,12 +248,11 @@ static void a_long_name_is_cut_and_its_number_is_not(void **state)
 {
         char *text;
 
-        (void)strcpy(programs[0].name, "a-name-of-\xc3\xa4\xc3\xb6\xc3\xbc\xc3\xa4\x1b[31m");
+        (void)strcpy(programs[0].name, "a-name-\xc2\x9b\x1b[31m-which-is-long");
         hand_off();
         read_all();
         text = printed();
-        assert_non_null(strstr(text, " a-name-of-\xc3\xa4\xc3\xb6 (10) "));
-        assert_null(strchr(text, 0x1b));
+        assert_non_null(strstr(text, " a-name-???[31m (10) "));
         free(text);
 }
 

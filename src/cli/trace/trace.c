@@ -16,8 +16,7 @@ enum { OPTION_LAST = TARGET_OPTIONS };
 
 const struct cli_option trace_options[] = {
         TARGET_OPTION_ROWS,
-        [OPTION_LAST] = {"last", CLI_REQUIRED, "DURATION",
-                         "of the last 5min, say; else of all that is kept"},
+        [OPTION_LAST] = {"last", CLI_REQUIRED, "DURATION", "leave out what is older, such as 5min"},
         {0},
 };
 

@@ -80,7 +80,7 @@ void trace_label(const struct trace_input *in, uint16_t track, char ret[static T
 
         memcpy(ret, p->name, n);
         for (size_t i = 0; i < n; i++)
-                if ((unsigned char)ret[i] < 0x20 || ret[i] == 0x7f)
+                if (ret[i] < 0x20 || ret[i] > 0x7e) /* the daemon takes no such name */
                         ret[i] = '?';
         ret[n] = 0;
         if (!n)

@@ -85,7 +85,7 @@ static void put_program(const struct trace_view *v, uint16_t track,
                         char ret[static TRACE_LABEL_MAX])
 {
         const char *pid;
-        size_t n, cut;
+        size_t n;
 
         if (track == TRACE_NO_TRACK) {
                 (void)strcpy(ret, "subletd");
@@ -96,10 +96,7 @@ static void put_program(const struct trace_view *v, uint16_t track,
         n = strlen(ret);
         if (n <= PROGRAM_MAX || !pid || v->in->programs[track].pid == 0)
                 return;
-        cut = sub_sat(PROGRAM_MAX, strlen(pid));
-        while (cut > 0 && ((unsigned char)ret[cut] & 0xc0) == 0x80) /* within a character */
-                cut--;
-        memmove(ret + cut, pid, strlen(pid) + 1);
+        memmove(ret + sub_sat(PROGRAM_MAX, strlen(pid)), pid, strlen(pid) + 1);
 }
 
 /* day: the day of the event before, which is printed when it changes. */

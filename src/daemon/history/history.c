@@ -9,10 +9,9 @@
 #include "daemon/history/ring.h"
 #include "daemon/state/client.h"
 
-#define UNUSED_NS                                                                      \
-        (NSEC_PER_SEC / 10) /* a lease unused for less is no news: most gaps are short \
-                             */
-#define PART_OF_CARD 64     /* changes of memory below this part of a card, too */
+#define UNUSED_NS    (NSEC_PER_SEC / 10) /* a lease unused for less is not noted: gaps are short */
+#define PART_OF_CARD 64                  /* nor a change of memory below this part of a card */
+#define ENTRY_COSTS  10                  /* records: rows are scarcer than records */
 
 _Static_assert((int)SCHED_IDLE == HISTORY_IDLE && (int)SCHED_WAITING == HISTORY_WAITING &&
                        (int)SCHED_RESTORING == HISTORY_RESTORING &&
@@ -190,12 +189,12 @@ static unsigned gpus_of(const struct client *c, bool *ret_new)
         return n;
 }
 
-/* Gives the client its row. False: it uses no GPU, or no row is free. */
+/* Gives the client its row. False: it uses no GPU, its user has had too many, or no row is free. */
 static bool enter(struct client *c, unsigned gpus, uint64_t now_ns)
 {
         struct client_history *h = &c->history;
 
-        if (!h->entered && gpus) {
+        if (!h->entered && gpus && users_note(c->user, ENTRY_COSTS, now_ns)) {
                 h->program =
                         ring_enter(c->server->history, c->peer.pid, c->peer.uid, c->name, now_ns);
                 h->state = HISTORY_ABSENT;
@@ -204,13 +203,33 @@ static bool enter(struct client *c, unsigned gpus, uint64_t now_ns)
         return h->entered;
 }
 
-static void look_at(struct client *c, bool period)
+/* Returns whether memory has moved that no record tells of. */
+static bool has_moved(const struct client *c)
+{
+        for (unsigned i = 0; i < WIRE_GPUS_MAX; i++) {
+                const int gpu = c->gpu_of[i];
+                struct sched_account_view v;
+
+                if (gpu >= 0 &&
+                    sched_account_view(c->server->sched, c->id, (unsigned)gpu, &v) == 0 &&
+                    (v.usage.moved_out > c->accounts[gpu].noted.moved_out ||
+                     v.usage.moved_in > c->accounts[gpu].noted.moved_in))
+                        return true;
+        }
+        return false;
+}
+
+/* Why the daemon looks at a client: something may have changed, somebody asks for the records, or a
+ * second has passed. */
+enum occasion { EVENT, COPY, PERIOD };
+
+static void look_at(struct client *c, enum occasion why)
 {
         struct server *s = c->server;
         struct client_history *h = &c->history;
         struct change ch;
         unsigned gpus;
-        bool new;
+        bool new, news;
 
         if (!s->history || !c->id || sched_client_look(s->sched, c->id, &ch.look) < 0)
                 return;
@@ -218,18 +237,18 @@ static void look_at(struct client *c, bool period)
         gpus = gpus_of(c, &new);
         if (!enter(c, gpus, ch.time_ns))
                 return;
-        ch.again = period && ring_count(s->history) - h->at > HISTORY_RECORDS / 2;
+        ch.again = why == PERIOD && ring_count(s->history) - h->at > HISTORY_RECORDS / 2;
         ch.state = (uint8_t)ch.look.state;
         ch.marks = marks_of(c, &ch.look) | note_unused(c, &ch);
+        news = new || ch.state != h->state || ch.marks != h->marks || (why == COPY && has_moved(c));
         /* If the user has had too many records, the next period notes the state. */
-        if (period || ((new || ch.state != h->state || ch.marks != h->marks) &&
-                       users_note(c->user, gpus, ch.time_ns)))
+        if (why == PERIOD || (news && users_note(c->user, gpus, ch.time_ns)))
                 note(c, &ch);
 }
 
 void history_client(struct client *c)
 {
-        look_at(c, false);
+        look_at(c, EVENT);
 }
 
 void history_event(struct server *s)
@@ -240,14 +259,14 @@ void history_event(struct server *s)
                 struct client *c = server_find(s, id);
 
                 if (c)
-                        look_at(c, false);
+                        look_at(c, EVENT);
         }
 }
 
 void history_period(struct server *s)
 {
         for (struct client *c = s->clients; c; c = c->next)
-                look_at(c, true);
+                look_at(c, PERIOD);
 }
 
 void history_refused(struct client *c, unsigned gpu, unsigned code)
@@ -277,7 +296,8 @@ void *history_copy(struct server *s, const struct peer *viewer, struct ring_copy
 
         if (!s->history)
                 return NULL;
-        history_period(s);
+        for (struct client *c = s->clients; c; c = c->next)
+                look_at(c, COPY);
         programs = ring_copy(s->history, ret);
         for (size_t i = 0; programs && i < ret->programs; i++) {
                 const struct peer of = {.uid = programs[i].uid};

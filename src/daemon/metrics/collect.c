@@ -10,9 +10,6 @@
 #include "daemon/metrics/tally.h"
 #include "daemon/state/client.h"
 
-static const char *const flags[SCHED_FLAGS] = {"overdue", "lost", "detached", "poisoned",
-                                               "unpreemptible"};
-
 static void add_number(struct labels *l, const char *name, uint64_t number)
 {
         char text[24];
@@ -67,7 +64,7 @@ static void add_daemon(struct exposition *e, const struct server *s)
         exposition_add(e, METRIC_HOST_BUDGET, &l, s->host_budget_bytes);
         sched_transitions(s->sched, &t);
         for (unsigned i = 0; i < SCHED_FLAGS; i++)
-                exposition_add_with(e, METRIC_FLAGS, &l, "flag", flags[i], t.set[i]);
+                exposition_add_with(e, METRIC_FLAGS, &l, "flag", sched_flag_name(i), t.set[i]);
         labels_add(&l, "version", SUBLET_VERSION);
         labels_add(&l, "mode", sched_mode_name(s->config->sched.mode));
         exposition_add(e, METRIC_BUILD, &l, 1);
@@ -141,15 +138,11 @@ static void add_class(struct exposition *e, const struct server *s, unsigned gpu
 static void add_info(struct exposition *e, const struct client *c, const struct client_account *acc,
                      struct labels *l)
 {
-        static const char *const modes[] = {[WIRE_MEMORY_SWAP] = "swap",
-                                            [WIRE_MEMORY_OVERFLOW] = "overflow",
-                                            [WIRE_MEMORY_MANAGED] = "managed"};
+        const char *memory = wire_memory_name(acc->mode);
         const size_t before = l->used;
 
         labels_add(l, "version", c->version);
-        labels_add(l, "memory",
-                   (size_t)acc->mode < ARRAY_SIZE(modes) && modes[acc->mode] ? modes[acc->mode]
-                                                                             : "");
+        labels_add(l, "memory", memory ? memory : "");
         exposition_add(e, METRIC_CLIENT, l, 1);
         l->used = before;
 }
@@ -159,7 +152,7 @@ static void add_client(struct exposition *e, const struct client *c, unsigned gp
                        bool names)
 {
         const struct client_account *acc = &c->accounts[gpu];
-        const uint64_t overflow = MIN(acc->overflow, c->host);
+        const uint64_t overflow = client_overflow(c, gpu);
         struct labels l = client_labels(c, gpu, names);
 
         add_info(e, c, acc, &l);
@@ -167,7 +160,8 @@ static void add_client(struct exposition *e, const struct client *c, unsigned gp
                             sub_sat(now, v->since_ns));
         for (unsigned i = 0; i < SCHED_FLAGS; i++)
                 if (v->flags & 1u << i)
-                        exposition_add_with(e, METRIC_CLIENT_FLAG, &l, "flag", flags[i], 1);
+                        exposition_add_with(e, METRIC_CLIENT_FLAG, &l, "flag", sched_flag_name(i),
+                                            1);
         exposition_add(e, METRIC_CLIENT_PAUSED, &l, c->pause.ordered);
         exposition_add_signed(e, METRIC_CLIENT_PRIORITY, &l, v->priority);
         exposition_add(e, METRIC_CLIENT_ALLOCATED, &l, a->usage.allocated + overflow);

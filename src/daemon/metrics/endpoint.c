@@ -26,16 +26,17 @@
 #define TIMEOUT_S       10u     /* without a byte in either direction */
 #define MEMORY_MAX      16384ul /* of a connection: its request must fit */
 #define FRESH_NS        (NSEC_PER_SEC / 2)
+#define FRESH_PER_COST  20u /* an answer is fresh for so many times as long as it took to make */
 
 struct connection {
         int fd; /* MHD's */
         struct connection *next;
 };
 
-/* A text that was sent a moment ago is sent again: many readers must not keep the loop busy. */
+/* A text that was made a moment ago is sent again: many readers must not keep the loop busy. */
 struct answer {
         struct MHD_Response *response;
-        uint64_t made_ns;
+        uint64_t fresh_until_ns;
         bool names;
 };
 
@@ -82,14 +83,14 @@ static struct MHD_Response *metrics(struct endpoint *e, enum exposition_format f
         char *text = NULL;
         size_t size;
 
-        if (a->response && a->names == names && now - a->made_ns < FRESH_NS)
+        if (a->response && a->names == names && now < a->fresh_until_ns)
                 return a->response;
         drop_answer(a);
         samples = collect(e->server, names);
         if (samples && exposition_write(samples, format, &text, &size) == 0)
                 a->response = respond(text, size, exposition_content_type(format));
         exposition_free(samples);
-        a->made_ns = now;
+        a->fresh_until_ns = now + MAX(FRESH_NS, FRESH_PER_COST * (clock_now_ns() - now));
         a->names = names;
         return a->response;
 }

@@ -12,8 +12,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
-#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
-#define FIGURE_MAX  32
+#define FIGURE_MAX 32
 
 enum type { INFO, GAUGE, COUNTER, HISTOGRAM };
 enum unit { none, seconds, bytes };
@@ -108,25 +107,6 @@ static void put_text(struct text *t, const char *part)
 
 /* ---- labels ---- */
 
-/* Returns the length of the UTF-8 sequence at p, or 0 if there is none, or a control character. */
-static size_t printable(const unsigned char *p)
-{
-        static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-        const size_t n = p[0] < 0x80 ? 1 : p[0] >> 5 == 6 ? 2 : p[0] >> 4 == 14 ? 3 : 4;
-        uint32_t c = n == 1 ? p[0] : p[0] & (0xffu >> (n + 1));
-
-        if (n == 4 && p[0] >> 3 != 30)
-                return 0;
-        for (size_t i = 1; i < n; i++) {
-                if (p[i] >> 6 != 2) /* the NUL at the end, too */
-                        return 0;
-                c = c << 6 | (p[i] & 0x3fu);
-        }
-        if (c < least[n] || c > 0x10ffff || c >> 11 == 0x1b || c < ' ' || c >> 5 == 4 || c == 0x7f)
-                return 0;
-        return n;
-}
-
 static void put_label(struct labels *l, const char *part, size_t n)
 {
         if (l->used + n < sizeof(l->text))
@@ -137,23 +117,16 @@ static void put_label(struct labels *l, const char *part, size_t n)
 void labels_add(struct labels *l, const char *name, const char *value)
 {
         const size_t before = l->used;
-        size_t n;
 
         if (before)
                 put_label(l, ",", 1);
         put_label(l, name, strlen(name));
         put_label(l, "=\"", 2);
-        for (const char *p = value; *p; p += n) {
-                n = 1;
-                if (*p == '\n')
-                        put_label(l, "\\n", 2);
-                else if (*p == '"' || *p == '\\')
+        for (const char *p = value; *p; p++)
+                if (*p == '"' || *p == '\\')
                         put_label(l, (char[]){'\\', *p}, 2);
-                else if ((n = printable((const unsigned char *)p)))
-                        put_label(l, p, n);
                 else
-                        put_label(l, REPLACEMENT, strlen(REPLACEMENT)), n = 1;
-        }
+                        put_label(l, *p >= ' ' && *p <= '~' ? p : "?", 1);
         put_label(l, "\"", 1);
         if (l->used >= sizeof(l->text))
                 l->used = before;
@@ -309,13 +282,16 @@ int exposition_write(const struct exposition *e, enum exposition_format format, 
 
 /* ---- the choice of the format ---- */
 
-/* Returns the quality of an item of Accept, in thousandths. */
+/* Returns the quality of an item of Accept, in thousandths; 0: it is no number from 0 to 1. */
 static int quality(const char *item, size_t n)
 {
         for (size_t i = 0; i + 2 < n; i++)
                 if (item[i] == ';' || item[i] == ' ')
-                        if (strncasecmp(item + i + 1, "q=", 2) == 0)
-                                return (int)(1000 * strtod(item + i + 3, NULL));
+                        if (strncasecmp(item + i + 1, "q=", 2) == 0) {
+                                const double q = strtod(item + i + 3, NULL);
+
+                                return q > 0 && q <= 1 ? (int)(1000 * q) : 0;
+                        }
         return 1000;
 }
 

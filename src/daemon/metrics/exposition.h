@@ -25,8 +25,8 @@ struct labels {
         char text[LABELS_MAX];
 };
 
-/* Adds a label. Quotes, backslashes and new lines in the value are escaped; control characters and
- * bytes that are no UTF-8 become U+FFFD. A label that does not fit is left out. */
+/* Adds a label. Quotes and backslashes in the value are escaped; whatever is no printable ASCII
+ * becomes a question mark. A label that does not fit is left out. */
 void labels_add(struct labels *l, const char *name, const char *value);
 
 /* Counts values in fixed buckets: durations in nanoseconds, or bytes. All zero: an empty one. */

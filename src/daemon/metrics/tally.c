@@ -60,14 +60,19 @@ static struct tally_class *class_of(struct tally *t, uint32_t number)
         return &list[t->n_classes++];
 }
 
-/* Returns by how much a figure has grown since it was counted. The greatest figure stays noted, so
- * that one that falls and rises again counts once. */
+/* Returns by how much a figure has grown since it was counted, at most so much; the rest counts
+ * later. The greatest figure stays noted, so that one that falls and rises again counts once. */
+static uint64_t grown_at_most(uint64_t most, uint64_t now, uint64_t *counted)
+{
+        const uint64_t by = MIN(most, sub_sat(now, *counted));
+
+        *counted += by;
+        return by;
+}
+
 static uint64_t grown(uint64_t now, uint64_t *counted)
 {
-        const uint64_t before = *counted;
-
-        *counted = MAX(before, now);
-        return sub_sat(now, before);
+        return grown_at_most(UINT64_MAX, now, counted);
 }
 
 static void add(struct tally_totals *to, const struct tally_totals *what)
@@ -106,8 +111,8 @@ void tally_settle(struct client *c)
                 if (sched_account_view(s->sched, c->id, g, &a) < 0)
                         continue;
                 on.billed_ns = grown(a.paid_ns, &acc->counted.billed_ns);
-                on.moved_out = MIN(most, grown(a.usage.moved_out, &acc->counted.moved_out));
-                on.moved_in = MIN(most, grown(a.usage.moved_in, &acc->counted.moved_in));
+                on.moved_out = grown_at_most(most, a.usage.moved_out, &acc->counted.moved_out);
+                on.moved_in = grown_at_most(most, a.usage.moved_in, &acc->counted.moved_in);
                 add(&tally_of_gpu(s, g)->totals, &on);
                 if (class)
                         add(&class->gpus[g], &on);

@@ -39,6 +39,8 @@
 #define CONNECTIONS_MAX 32
 #define VIEWERS_MAX     64 /* connections at status.sock */
 #define VIEWERS_OF_USER 4
+#define LARGE_MAX       8            /* large answers that are being written, at each socket */
+#define LARGE_NS        NSEC_PER_SEC /* a reader of one has so long before another may end it */
 
 struct control {
         struct server *server;
@@ -50,10 +52,11 @@ struct control {
         struct peer peer;
         char line[ORDER_MAX];
         size_t used;
-        void *bytes; /* what follows the line of the next answer; NULL: nothing */
-        size_t n_bytes;
-        char *out; /* the answer that is being written */
+        char *out; /* the line of the answer, or the bytes behind it, while they are written */
         size_t out_size, out_done;
+        void *bytes; /* what follows the line; NULL: nothing, or it is out */
+        size_t n_bytes;
+        uint64_t large_ns; /* since when an answer with such bytes is written; 0: none is */
 };
 
 /* ---- orders ---- */
@@ -216,20 +219,46 @@ static const char *objection(const struct control *k, const struct order *o)
                        : "too many questions a second: ask again in a second";
 }
 
+/* A reader may never read, so few large answers are kept. If there are as many as allowed, ends the
+ * oldest. False: it is too new for that. */
+static bool make_place_for_large(const struct control *asker, uint64_t now)
+{
+        struct control *oldest = NULL;
+        unsigned n = 0;
+
+        for (struct control *k = asker->server->controls; k; k = k->next) {
+                if (k->dead || k->viewer != asker->viewer || !k->large_ns)
+                        continue;
+                if (!oldest || k->large_ns < oldest->large_ns)
+                        oldest = k;
+                n++;
+        }
+        if (n < LARGE_MAX)
+                return true;
+        if (now - oldest->large_ns < LARGE_NS)
+                return false;
+        oldest->dead = true;
+        return true;
+}
+
 static json_t *give(struct control *k, const struct order *o, json_t *order)
 {
         struct peer peer = k->peer;
         const char *why = objection(k, o);
+        const uint64_t now = clock_now_ns();
         json_t *answer;
 
         if (why)
                 return answer_error("%s", why);
+        if (o->bytes && !make_place_for_large(k, now))
+                return answer_error("too many others read the trace: try again in a second");
         if (o->process && peer_identify(k->fd, &peer) < 0)
                 return answer_error("the process that gives the order cannot be seen: it has "
                                     "ended, or runs where this daemon does not look");
         answer = o->carry_out(k->server, order, &peer);
         if (o->bytes && answer) {
                 k->bytes = o->bytes(k->server, &peer, answer, &k->n_bytes);
+                k->large_ns = k->bytes ? now : 0;
                 if (!k->bytes) {
                         json_decref(answer);
                         answer = answer_error(
@@ -263,40 +292,33 @@ static json_t *carry_out(struct control *k, const char *line)
 
 /* ---- the connection ---- */
 
+/* A part of the answer is out. Begins with the bytes behind it, if there are any. */
+static void next_part(struct control *k)
+{
+        free(k->out);
+        k->out = TAKE_PTR(k->bytes);
+        k->out_size = k->n_bytes;
+        k->out_done = k->n_bytes = 0;
+        if (k->out)
+                return;
+        k->large_ns = 0;
+        k->dead |= k->viewer; /* only one answer at status.sock */
+}
+
 static void flush_out(struct control *k)
 {
-        while (k->out_done < k->out_size && !k->dead) {
+        while (k->out && !k->dead) {
                 ssize_t n = send(k->fd, k->out + k->out_done, k->out_size - k->out_done,
                                  MSG_DONTWAIT | MSG_NOSIGNAL);
 
-                if (n > 0)
-                        k->out_done += (size_t)n;
-                else if (errno == EAGAIN || errno == EINTR)
+                if (n < 0 && (errno == EAGAIN || errno == EINTR))
                         break;
-                else
+                if (n < 0)
                         k->dead = true;
-        }
-        if (k->out_done == k->out_size) {
-                k->dead |= k->viewer && k->out; /* only one answer at status.sock */
-                free(k->out);
-                k->out = NULL;
-                k->out_size = k->out_done = 0;
+                else if ((k->out_done += (size_t)n) == k->out_size)
+                        next_part(k);
         }
         (void)sd_event_source_set_io_events(k->io, k->out ? EPOLLOUT : EPOLLIN);
-}
-
-/* Puts the bytes of the answer behind its line. Frees both if there is no memory. */
-static char *with_bytes(struct control *k, char *text, size_t size)
-{
-        char *both = realloc(text, size + 1 + k->n_bytes);
-
-        if (both)
-                memcpy(both + size + 1, k->bytes, k->n_bytes);
-        else
-                free(text);
-        free(k->bytes);
-        k->bytes = NULL;
-        return both;
 }
 
 /* Handles an order and begins to write the answer. While it is written no order is read, so that a
@@ -308,16 +330,13 @@ static void answer_line(struct control *k, const char *line)
         size_t size = text ? strlen(text) : 0;
 
         json_decref(answer);
-        if (text && k->bytes)
-                text = with_bytes(k, text, size);
         if (!text) {
                 k->dead = true;
                 return;
         }
         text[size] = '\n'; /* replaces the NUL, which is not needed any more */
         k->out = text;
-        k->out_size = size + 1 + k->n_bytes;
-        k->n_bytes = 0;
+        k->out_size = size + 1;
         flush_out(k);
 }
 

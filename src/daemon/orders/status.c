@@ -18,17 +18,6 @@
 /* Version of the answer. Raise it when a field is renamed, is removed, or gets another meaning. */
 #define STATUS_SCHEMA 1
 
-static const struct flag {
-        unsigned bit;
-        const char *name;
-} flags[] = {
-        {SCHED_OVERDUE, "overdue"},
-        {SCHED_LOST, "lost"},
-        {SCHED_DETACHED, "detached"},
-        {SCHED_POISONED, "poisoned"},
-        {SCHED_UNPREEMPTIBLE, "unpreemptible"},
-};
-
 static double seconds(uint64_t ns)
 {
         return (double)ns / (double)NSEC_PER_SEC;
@@ -43,9 +32,9 @@ static json_t *flag_list(unsigned set)
 {
         json_t *list = json_array();
 
-        for (size_t i = 0; i < ARRAY_SIZE(flags); i++)
-                if (set & flags[i].bit)
-                        (void)json_array_append_new(list, json_string(flags[i].name));
+        for (unsigned i = 0; i < SCHED_FLAGS; i++)
+                if (set & 1u << i)
+                        (void)json_array_append_new(list, json_string(sched_flag_name(i)));
         return list;
 }
 
@@ -59,19 +48,9 @@ static json_t *holder_of(const struct client *c)
 
 static json_t *memory_mode(const struct client_account *acc)
 {
-        static const char *const names[] = {[WIRE_MEMORY_SWAP] = "swap",
-                                            [WIRE_MEMORY_OVERFLOW] = "overflow",
-                                            [WIRE_MEMORY_MANAGED] = "managed"};
+        const char *name = wire_memory_name(acc->mode);
 
-        return (size_t)acc->mode < ARRAY_SIZE(names) && names[acc->mode]
-                       ? json_string(names[acc->mode])
-                       : json_null();
-}
-
-/* Returns the client's figure of bytes in host memory, at most as many as it was given. */
-static uint64_t overflow_bytes(const struct client *c, const struct client_account *acc)
-{
-        return MIN(acc->overflow, c->host);
+        return name ? json_string(name) : json_null();
 }
 
 /* Describes freezing as the client reports it; null for a client that has lost its connection. */
@@ -166,16 +145,17 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 "name", known ? c->name : NULL, "group", known && c->group[0] ? c->group : NULL,
                 "priority", v.priority, "state", sched_state_name(v.state), "idle", v.idle,
                 "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
-                "allocated", bytes(a.usage.allocated + overflow_bytes(c, acc)), "backed",
+                "allocated", bytes(a.usage.allocated + client_overflow(c, gpu)), "backed",
                 bytes(a.usage.backed), "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)),
-                "overflow", bytes(overflow_bytes(c, acc)), "managed", bytes(acc->managed), "memory",
-                memory_mode(acc), "keep", acc->keep ? bytes(acc->keep) : json_null(), "limit",
-                bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge), "unevictable",
-                bytes(a.unevictable + a.exported), "arena", bytes(a.usage.arena), "gpu_time_s",
-                seconds(v.run_ns + c->ran_before_ns), "waited_s", seconds(v.waited_ns), "handoffs",
-                (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
-                bytes(a.usage.moved_in), "spared_out", bytes(acc->spared_out), "spared_in",
-                bytes(acc->spared_in), "last_drain_s", seconds(a.usage.drain_ns), "waiting_for",
+                "overflow", bytes(client_overflow(c, gpu)), "managed", bytes(acc->managed),
+                "memory", memory_mode(acc), "keep", acc->keep ? bytes(acc->keep) : json_null(),
+                "limit", bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge),
+                "unevictable", bytes(a.unevictable + a.exported), "arena", bytes(a.usage.arena),
+                "gpu_time_s", seconds(v.run_ns + c->ran_before_ns), "waited_s",
+                seconds(v.waited_ns), "handoffs", (json_int_t)v.handoffs, "moved_out",
+                bytes(a.usage.moved_out), "moved_in", bytes(a.usage.moved_in), "spared_out",
+                bytes(acc->spared_out), "spared_in", bytes(acc->spared_in), "last_drain_s",
+                seconds(a.usage.drain_ns), "waiting_for",
                 v.state == SCHED_WAITING ? holder_of(c) : json_null());
         if (one) {
                 (void)json_object_set_new(one, "waits_for_foreign",

@@ -152,6 +152,13 @@ static inline struct client *client_of_process(const struct server *s, pid_t pid
         return NULL;
 }
 
+/* Returns the client's figure of bytes that overflow to host memory, at most as many as it was
+ * given. */
+static inline uint64_t client_overflow(const struct client *c, unsigned gpu)
+{
+        return MIN(c->accounts[gpu].overflow, c->host);
+}
+
 /* Returns what the client holds on the GPU or has requested: a request that waits, or is kept back,
  * is granted later without another check. False: it does not use the GPU. */
 static inline bool client_asked(const struct client *c, unsigned gpu,
