@@ -96,41 +96,6 @@ static int send_line(int fd, json_t *order)
         return 0;
 }
 
-/* Reads until a newline or the end of the connection. *ret is NUL-terminated; the caller frees
- * it. */
-static int read_line(int fd, char **ret)
-{
-        _cleanup_free_ char *text = NULL;
-        size_t used = 0, room = 0;
-
-        for (;;) {
-                char *bigger, *end;
-                ssize_t n;
-
-                if (used + 4096 > room) {
-                        room = room ? room * 2 : 16384;
-                        bigger = room > ANSWER_MAX ? NULL : realloc(text, room);
-                        if (!bigger)
-                                return -ENOMEM;
-                        text = bigger;
-                }
-                n = recv(fd, text + used, room - used - 1, 0);
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0)
-                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
-                text[used + (size_t)n] = 0;
-                end = memchr(text + used, '\n', (size_t)n);
-                used += (size_t)n;
-                if (n == 0 && used == 0)
-                        return -ECONNRESET;
-                if (end || n == 0) {
-                        *ret = TAKE_PTR(text);
-                        return 0;
-                }
-        }
-}
-
 /* True for orders that every user may give a shared daemon, for the user's own programs. */
 static bool is_public(json_t *order)
 {
@@ -144,32 +109,83 @@ static bool is_public(json_t *order)
         return false;
 }
 
-int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
+int control_begin(const char *dir, enum paths_kind kind, json_t *order, struct control_talk *ret)
 {
         _cleanup_close_ int fd = -EBADF;
-        _cleanup_free_ char *line = NULL;
-        json_t *answer;
         int r;
 
         r = control_connect(dir, kind, PATHS_CONTROL_SOCKET, &fd);
         if (r == -EACCES && is_public(order) &&
             control_connect(dir, kind, PATHS_STATUS_SOCKET, &fd) == 0)
                 r = 0;
+        if (r == 0)
+                r = send_line(fd, order);
         if (r < 0)
                 return r;
-        r = send_line(fd, order);
-        if (r < 0)
-                return r;
-        r = read_line(fd, &line);
-        if (r < 0)
-                return r;
-        answer = json_loads(line, 0, NULL);
+        *ret = (struct control_talk){.fd = TAKE_FD(fd)};
+        return 0;
+}
+
+void control_end(struct control_talk *t)
+{
+        (void)close(t->fd);
+        free(t->text);
+        *t = (struct control_talk){.fd = -EBADF};
+}
+
+static int read_answer(const char *line, json_t **ret)
+{
+        json_t *answer = json_loads(line, 0, NULL);
+
         if (!json_is_object(answer)) {
                 json_decref(answer);
                 return -EBADMSG;
         }
-        *ret_answer = answer;
-        return 0;
+        *ret = answer;
+        return 1;
+}
+
+/* The answer ends with a newline or with the connection. */
+int control_more(struct control_talk *t, bool wait, json_t **ret_answer)
+{
+        for (;;) {
+                ssize_t n;
+
+                if (t->used + 4096 > t->room) {
+                        const size_t room = t->room ? t->room * 2 : 16384;
+                        char *bigger = room > ANSWER_MAX ? NULL : realloc(t->text, room);
+
+                        if (!bigger)
+                                return -ENOMEM;
+                        t->text = bigger;
+                        t->room = room;
+                }
+                n = recv(t->fd, t->text + t->used, t->room - t->used - 1, wait ? 0 : MSG_DONTWAIT);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno == EAGAIN)
+                        return wait ? -ETIMEDOUT : 0;
+                if (n < 0)
+                        return -errno;
+                if (n == 0 && t->used == 0)
+                        return -ECONNRESET;
+                t->text[t->used + (size_t)n] = 0;
+                if (n == 0 || memchr(t->text + t->used, '\n', (size_t)n))
+                        return read_answer(t->text, ret_answer);
+                t->used += (size_t)n;
+        }
+}
+
+int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
+{
+        struct control_talk talk;
+        int r = control_begin(dir, kind, order, &talk);
+
+        if (r < 0)
+                return r;
+        r = control_more(&talk, true, ret_answer);
+        control_end(&talk);
+        return MIN(r, 0);
 }
 
 static int explain(int r, const char *dir, bool public)

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/clients.h"
 #include "cli/commands.h"
 #include "cli/control.h"
-#include "cli/status_view.h"
 
 #define PIDS_MAX 1024
 #define WAIT_NS  (5 * NSEC_PER_SEC)

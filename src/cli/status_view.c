@@ -10,171 +10,47 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/clients.h"
+#include "cli/columns.h"
+#include "cli/figures.h"
 
-#define CELL_MAX    80
 #define CLIENTS_MAX 4096
-#define UNKNOWN     "N/A"
 
-enum kind { TEXT, COUNT, SIZE, SECONDS };
-
-/* The columns of the table of clients. In a table that is too wide, a column with a floor may be
- * cut to that width, and columns with a rank are left out, lowest rank first. A seldom column is
+/* The columns of the table of clients. Floors and ranks are those of columns.h. A seldom column is
  * shown only if some client has a value other than 0 or null. */
 static const struct column {
         const char *title, *field;
-        enum kind kind;
+        enum figure kind;
         int floor, rank;
         bool seldom;
 } columns[] = {
-        {"PID", "pid", COUNT, 0, 0, false},
-        {"USER", "user", TEXT, 5, 5, false},
-        {"NAME", "name", TEXT, 10, 0, false},
-        {"CLASS", "class", TEXT, 5, 13, true},
-        {"GROUP", "group", TEXT, 5, 12, true},
-        {"PRI", "priority", COUNT, 0, 11, true},
-        {"STATE", "state", TEXT, 0, 0, false},
-        {"FOR", "since_s", SECONDS, 0, 6, false},
-        {"ALLOCATED", "allocated", SIZE, 0, 7, false},
-        {"BACKED", "backed", SIZE, 0, 0, false},
-        {"EVICTED", "evicted", SIZE, 0, 10, false},
-        {"OVERFLOW", "overflow", SIZE, 0, 9, true},
-        {"MANAGED", "managed", SIZE, 0, 8, true},
-        {"UNEVICT", "unevictable", SIZE, 0, 3, false},
-        {"ARENA", "arena", SIZE, 0, 1, false},
-        {"GPU TIME", "gpu_time_s", SECONDS, 0, 4, false},
-        {"HAND-OFFS", "handoffs", COUNT, 0, 2, false},
+        {"PID", "pid", FIGURE_COUNT, 0, 0, false},
+        {"USER", "user", FIGURE_TEXT, 5, 5, false},
+        {"NAME", "name", FIGURE_TEXT, 10, 0, false},
+        {"CLASS", "class", FIGURE_TEXT, 5, 13, true},
+        {"GROUP", "group", FIGURE_TEXT, 5, 12, true},
+        {"PRI", "priority", FIGURE_COUNT, 0, 11, true},
+        {"STATE", "state", FIGURE_TEXT, 0, 0, false},
+        {"FOR", "since_s", FIGURE_SECONDS, 0, 6, false},
+        {"ALLOCATED", "allocated", FIGURE_SIZE, 0, 7, false},
+        {"BACKED", "backed", FIGURE_SIZE, 0, 0, false},
+        {"EVICTED", "evicted", FIGURE_SIZE, 0, 10, false},
+        {"OVERFLOW", "overflow", FIGURE_SIZE, 0, 9, true},
+        {"MANAGED", "managed", FIGURE_SIZE, 0, 8, true},
+        {"UNEVICT", "unevictable", FIGURE_SIZE, 0, 3, false},
+        {"ARENA", "arena", FIGURE_SIZE, 0, 1, false},
+        {"GPU TIME", "gpu_time_s", FIGURE_SECONDS, 0, 4, false},
+        {"HAND-OFFS", "handoffs", FIGURE_COUNT, 0, 2, false},
 };
 
-enum { RANKS = 13 };
-
-typedef char row_cells[ARRAY_SIZE(columns)][CELL_MAX];
-
-/* Formats a size like "41.8G", in steps of 1024 as ls -h; writing "iB" would cost 24 columns a
- * line. */
-static void put_short_size(double bytes, char cell[CELL_MAX])
-{
-        static const char units[] = "BKMGTPE";
-        size_t i = 0;
-
-        for (; bytes >= 1023.5 && i + 2 < sizeof(units); i++)
-                bytes /= 1024;
-        (void)snprintf(cell, CELL_MAX, "%.*f%c", i > 0 && bytes < 99.95 ? 1 : 0, bytes, units[i]);
-        if (bytes == 0)
-                (void)strcpy(cell, "0");
-}
-
-/* Formats a duration like "3.2s", "47s", "3m20s", "2h05m", "4d11h". */
-static void put_short_seconds(double s, char cell[CELL_MAX])
-{
-        unsigned long whole = s > 0 && s < 1e12 ? (unsigned long)s : 0;
-
-        if (s < 9.95)
-                (void)snprintf(cell, CELL_MAX, "%.1fs", s > 0 ? s : 0);
-        else if (whole < 60)
-                (void)snprintf(cell, CELL_MAX, "%.0fs", s);
-        else if (whole < 3600)
-                (void)snprintf(cell, CELL_MAX, "%lum%02lus", whole / 60, whole % 60);
-        else if (whole < 86400)
-                (void)snprintf(cell, CELL_MAX, "%luh%02lum", whole / 3600, whole % 3600 / 60);
-        else
-                (void)snprintf(cell, CELL_MAX, "%lud%02luh", whole / 86400, whole % 86400 / 3600);
-}
-
-/* Copies a text without control characters: another user's program may have any name. */
-static void put_text(const char *text, char cell[CELL_MAX])
-{
-        size_t i = 0;
-
-        for (; text[i] && i + 1 < CELL_MAX; i++)
-                cell[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-        cell[i] = 0;
-}
-
-static void put_cell(const json_t *value, enum kind kind, char cell[CELL_MAX])
-{
-        if (kind == TEXT && json_is_string(value))
-                put_text(json_string_value(value), cell);
-        else if (kind == COUNT && json_is_integer(value))
-                (void)snprintf(cell, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-        else if (kind == SIZE && json_is_number(value))
-                put_short_size(json_number_value(value), cell);
-        else if (kind == SECONDS && json_is_number(value))
-                put_short_seconds(json_number_value(value), cell);
-        else
-                (void)strcpy(cell, UNKNOWN);
-}
-
-static const json_t *frozen_of(const json_t *client)
-{
-        return json_object_get(client, "frozen");
-}
-
-bool status_lists(const json_t *object, const char *field, const char *text)
-{
-        const json_t *item;
-        size_t i;
-
-        json_array_foreach (json_object_get(object, field), i, item)
-                if (json_is_string(item) && strcmp(json_string_value(item), text) == 0)
-                        return true;
-        return false;
-}
-
-const json_t *status_client(const json_t *status, int pid)
-{
-        json_t *gpu, *client, *found = NULL;
-        size_t i, k;
-
-        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
-                json_array_foreach (json_object_get(gpu, "clients"), k, client)
-                        if (json_integer_value(json_object_get(client, "pid")) == pid &&
-                            (!found || json_is_object(json_object_get(client, "frozen"))))
-                                found = client; /* of two entries prefer the one with "frozen":
-                                                   the other has lost its connection */
-        return found;
-}
-
-static bool is_frozen_for(const json_t *client, const char *reason)
-{
-        return status_lists(frozen_of(client), "why", reason);
-}
-
-static bool is_frozen(const json_t *client)
-{
-        return json_number_value(json_object_get(frozen_of(client), "for_s")) > 0;
-}
-
-/* True if a user has paused the program and it is frozen; STATE then shows "paused". */
-static bool is_paused(const json_t *client)
-{
-        return is_frozen(client) && is_frozen_for(client, "paused");
-}
-
-static void put_field(const json_t *client, const struct column *column, char cell[CELL_MAX])
-{
-        const json_t *value = json_object_get(client, column->field);
-
-        if (is_paused(client) && strcmp(column->field, "state") == 0)
-                (void)strcpy(cell, "paused");
-        else if (is_paused(client) && strcmp(column->field, "since_s") == 0)
-                put_cell(json_object_get(frozen_of(client), "for_s"), SECONDS, cell);
-        else
-                put_cell(value, column->kind, cell);
-}
-
-static const char *text_of(const json_t *object, const char *field)
-{
-        const char *text = json_string_value(json_object_get(object, field));
-
-        return text ? text : UNKNOWN;
-}
+typedef char row_cells[ARRAY_SIZE(columns)][FIGURE_MAX];
 
 static const char *size_of(const json_t *object, const char *field, char buf[static UNITS_TEXT_MAX])
 {
         const json_t *value = json_object_get(object, field);
 
         if (!json_is_number(value) || json_number_value(value) < 0)
-                return UNKNOWN;
+                return FIGURE_UNKNOWN;
         return units_format_size((uint64_t)json_number_value(value), buf);
 }
 
@@ -184,7 +60,7 @@ static const char *duration_of(const json_t *object, const char *field,
         const json_t *value = json_object_get(object, field);
 
         if (!json_is_number(value) || !(json_number_value(value) >= 0))
-                return UNKNOWN;
+                return FIGURE_UNKNOWN;
         return units_format_duration((uint64_t)(json_number_value(value) * (double)NSEC_PER_SEC),
                                      buf);
 }
@@ -193,18 +69,19 @@ static const char *duration_of(const json_t *object, const char *field,
 static const char *quantum_of(const json_t *status, char buf[static UNITS_TEXT_MAX])
 {
         return json_is_string(json_object_get(status, "quantum"))
-                       ? text_of(status, "quantum")
+                       ? figure_string(status, "quantum")
                        : duration_of(status, "quantum", buf);
 }
 
 static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
 {
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX], d[UNITS_TEXT_MAX];
-        char index[CELL_MAX], handoffs[CELL_MAX];
+        char index[FIGURE_MAX], handoffs[FIGURE_MAX];
 
-        put_cell(json_object_get(gpu, "index"), COUNT, index);
-        put_cell(json_object_get(gpu, "handoffs"), COUNT, handoffs);
-        (void)fprintf(out, "GPU %s  %s  %s\n", index, text_of(gpu, "name"), text_of(gpu, "uuid"));
+        figure_put(json_object_get(gpu, "index"), FIGURE_COUNT, index);
+        figure_put(json_object_get(gpu, "handoffs"), FIGURE_COUNT, handoffs);
+        (void)fprintf(out, "GPU %s  %s  %s\n", index, figure_string(gpu, "name"),
+                      figure_string(gpu, "uuid"));
         (void)fprintf(out, "  capacity %s of %s, used by others %s, headroom %s\n",
                       size_of(gpu, "capacity", a), size_of(gpu, "total", b),
                       size_of(gpu, "foreign", c), size_of(gpu, "headroom", d));
@@ -214,194 +91,20 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
         (void)fprintf(out, "  unevictable bytes %s of a budget of %s\n",
                       size_of(gpu, "unevictable", a), size_of(gpu, "unevictable_budget", b));
         (void)fprintf(out, "  mode %s, quantum %s (%s now), hand-offs %s%s\n",
-                      text_of(status, "mode"), quantum_of(status, b),
+                      figure_string(status, "mode"), quantum_of(status, b),
                       duration_of(gpu, "quantum_s", a), handoffs,
                       json_is_true(json_object_get(gpu, "contested")) ? ", contested" : "");
 }
 
-/* Returns a number; 0: not known. */
-static double number_of(const json_t *object, const char *field)
-{
-        return json_number_value(json_object_get(object, field));
-}
-
-/* The notes below a client's row. width: the most columns in a line, or 0: all notes in one line.
- * used: columns used in the present line, or 0: nothing printed yet. */
-struct notes {
-        FILE *out;
-        int width, used;
-};
-
-static void add_note(struct notes *n, const char *text)
-{
-        static const char indent[] = "        ";
-        const char *separator = n->used ? ", " : indent;
-
-        if (n->used && n->width && n->used + (int)strlen(", ,") + (int)strlen(text) > n->width) {
-                (void)fputs(",\n", n->out);
-                separator = indent;
-                n->used = 0;
-        }
-        (void)fprintf(n->out, "%s%s", separator, text);
-        n->used += (int)(strlen(separator) + strlen(text));
-}
-
-static void note_flags(struct notes *n, const json_t *client)
-{
-        const json_t *flags = json_object_get(client, "flags"), *flag;
-        char cell[CELL_MAX];
-        size_t i;
-
-        if (json_is_true(json_object_get(client, "idle")) && !is_paused(client))
-                add_note(n, "idle");
-        json_array_foreach (flags, i, flag) {
-                put_cell(flag, TEXT, cell);
-                if (strcmp(cell, "idle") != 0)
-                        add_note(n, cell);
-        }
-}
-
-/* Adds notes about freezing. For a paused client the columns STATE and FOR already show most of
- * this. */
-static void note_frozen(struct notes *n, const json_t *client)
-{
-        char cell[CELL_MAX], text[2 * CELL_MAX];
-
-        if (is_frozen(client) && !is_paused(client)) {
-                put_cell(json_object_get(frozen_of(client), "for_s"), SECONDS, cell);
-                (void)snprintf(text, sizeof(text), "frozen for %s", cell);
-                add_note(n, text);
-        }
-        if (is_frozen(client) && is_frozen_for(client, "away"))
-                add_note(n, "without its memory");
-        if (json_is_true(json_object_get(client, "paused")) && !is_paused(client))
-                add_note(n, "told to pause");
-}
-
-/* Adds notes about the memory mode, unless it is the default. */
-static void note_memory(struct notes *n, const json_t *client)
-{
-        const char *mode = json_string_value(json_object_get(client, "memory"));
-        double keep = number_of(client, "keep");
-        char cell[CELL_MAX], text[2 * CELL_MAX];
-
-        if (!mode || strcmp(mode, "swap") == 0)
-                return;
-        put_text(mode, cell);
-        (void)snprintf(text, sizeof(text), "memory %s", cell);
-        add_note(n, text);
-        if (keep > 0) {
-                put_short_size(keep, cell);
-                (void)snprintf(text, sizeof(text), "keeps to %s", cell);
-                add_note(n, text);
-        }
-}
-
-static void note_number(struct notes *n, const json_t *client, const char *field, double usual,
-                        const char *before, double unit, const char *after)
-{
-        const json_t *value = json_object_get(client, field);
-        char text[2 * CELL_MAX];
-
-        if (!json_is_number(value) || json_number_value(value) == usual)
-                return;
-        (void)snprintf(text, sizeof(text), "%s %g%s", before, json_number_value(value) * unit,
-                       after);
-        add_note(n, text);
-}
-
-/* Adds notes about what the program has of its own, and its memory cap. */
-static void note_share(struct notes *n, const json_t *client)
-{
-        char cell[CELL_MAX], text[2 * CELL_MAX];
-
-        note_number(n, client, "weight", 1, "weight", 1, "");
-        note_number(n, client, "minimum", 0, "minimum", 100, "%");
-        note_number(n, client, "maximum", 0, "maximum", 100, "%");
-        if (json_is_integer(json_object_get(client, "memory_cap"))) {
-                put_short_size(number_of(client, "memory_cap"), cell);
-                (void)snprintf(text, sizeof(text), "memory cap %s", cell);
-                add_note(n, text);
-        }
-        if (json_is_true(json_object_get(client, "held")))
-                add_note(n, "waits because it has used its maximum");
-}
-
-/* Prints the notes: flags, freezing, the client that this one waits for, the memory mode, shares
- * and caps, and the bytes that did not have to be copied. Most clients have no notes. */
-static void print_notes(const json_t *client, int width, FILE *out)
-{
-        const json_t *waiting_for = json_object_get(client, "waiting_for");
-        double spared = number_of(client, "spared_out") + number_of(client, "spared_in");
-        double moved = number_of(client, "moved_out") + number_of(client, "moved_in");
-        char cell[CELL_MAX], all[CELL_MAX], text[3 * CELL_MAX];
-        struct notes n = {.out = out, .width = width};
-
-        note_flags(&n, client);
-        note_frozen(&n, client);
-        if (json_is_integer(waiting_for)) {
-                (void)snprintf(text, sizeof(text), "waits for pid %" JSON_INTEGER_FORMAT,
-                               json_integer_value(waiting_for));
-                add_note(&n, text);
-        }
-        note_memory(&n, client);
-        note_share(&n, client);
-        if (spared > 0) {
-                put_short_size(spared, cell);
-                put_short_size(spared + moved, all);
-                (void)snprintf(text, sizeof(text), "%s of %s not copied", cell, all);
-                add_note(&n, text);
-        }
-        if (n.used)
-                (void)fputc('\n', out);
-}
-
 /* Prints a cell. A text that is cut ends in "+", as in ps and top. */
-static void print_cell(const char *cell, enum kind kind, int width, int gap, FILE *out)
+static void print_cell(const char *cell, enum figure kind, int width, int gap, FILE *out)
 {
         if (width == 0)
                 return;
-        if (kind == TEXT && (int)strlen(cell) > width)
+        if (kind == FIGURE_TEXT && (int)strlen(cell) > width)
                 (void)fprintf(out, "%*s%.*s+", gap, "", width - 1, cell);
         else
-                (void)fprintf(out, "%*s%*s", gap, "", kind == TEXT ? -width : width, cell);
-}
-
-/* Returns the width of the shown columns. least: counts a column that has a floor as cut to it. */
-static int table_width(const int widths[static ARRAY_SIZE(columns)], int gap, bool least)
-{
-        int total = 0;
-
-        for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
-                if (widths[i] > 0)
-                        total += gap + (least && columns[i].floor ? MIN(widths[i], columns[i].floor)
-                                                                  : widths[i]);
-        return total;
-}
-
-/* Fits the columns into a limit; at first each column is as wide as its widest cell. Shrinks the
- * gaps, then leaves columns out, then cuts texts, until the table fits. A column that is left out
- * gets width 0. Returns the gap. */
-static int fit_columns(int widths[static ARRAY_SIZE(columns)], int limit)
-{
-        if (limit == 0 || table_width(widths, 2, false) <= limit)
-                return 2;
-        for (int rank = 1; rank <= RANKS && table_width(widths, 1, true) > limit; rank++)
-                for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
-                        if (columns[i].rank == rank)
-                                widths[i] = 0;
-        while (table_width(widths, 1, false) > limit) {
-                size_t widest = ARRAY_SIZE(columns);
-
-                for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
-                        if (columns[i].floor && widths[i] > columns[i].floor &&
-                            (widest == ARRAY_SIZE(columns) || widths[i] > widths[widest]))
-                                widest = i;
-                if (widest == ARRAY_SIZE(columns))
-                        break;
-                widths[widest]--;
-        }
-        return 1;
+                (void)fprintf(out, "%*s%*s", gap, "", kind == FIGURE_TEXT ? -width : width, cell);
 }
 
 static bool is_shown(const struct column *column, json_t *const *clients, size_t n)
@@ -417,35 +120,6 @@ static bool is_shown(const struct column *column, json_t *const *clients, size_t
 
 /* ---- which clients, in which order ---- */
 
-/* In the order in which the rows stand; the summary has their words. */
-static const struct {
-        const char *state, *verb; /* "" : as the one before */
-} states[] = {{"running", "run"},    {"draining", ""}, {"evicting", ""},
-              {"restoring", "wait"}, {"waiting", ""},  {"idle", "idle"}};
-
-static size_t rank_of(const json_t *client)
-{
-        const char *state = text_of(client, "state");
-        size_t i = 0;
-
-        while (i < ARRAY_SIZE(states) && strcmp(states[i].state, state) != 0)
-                i++;
-        return i;
-}
-
-static int compare_clients(const void *a, const void *b)
-{
-        const json_t *one = *(json_t *const *)a, *two = *(json_t *const *)b;
-        const size_t ranks[] = {rank_of(one), rank_of(two)};
-        const double since[] = {number_of(one, "since_s"), number_of(two, "since_s")};
-
-        if (ranks[0] != ranks[1])
-                return ranks[0] < ranks[1] ? -1 : 1;
-        if (since[0] != since[1])
-                return since[0] > since[1] ? -1 : 1;
-        return number_of(one, "pid") < number_of(two, "pid") ? -1 : 1;
-}
-
 /* Returns the clients of a GPU that are to be shown, sorted; the caller frees the list. */
 static json_t **chosen(const json_t *gpu, int pid, size_t *ret_n)
 {
@@ -454,10 +128,10 @@ static json_t **chosen(const json_t *gpu, int pid, size_t *ret_n)
         size_t i, n = 0;
 
         json_array_foreach (all, i, client)
-                if (list && (!pid || number_of(client, "pid") == pid))
+                if (list && (!pid || figure_number(client, "pid") == pid))
                         list[n++] = client;
         if (n)
-                qsort(list, n, sizeof(json_t *), compare_clients);
+                qsort(list, n, sizeof(json_t *), clients_compare);
         *ret_n = n;
         return list;
 }
@@ -465,7 +139,8 @@ static json_t **chosen(const json_t *gpu, int pid, size_t *ret_n)
 static void print_clients(json_t *const *clients, size_t count, int width, FILE *out)
 {
         size_t n = MIN(count, (size_t)CLIENTS_MAX);
-        int widths[ARRAY_SIZE(columns)], gap;
+        struct column_size sizes[ARRAY_SIZE(columns)];
+        int gap;
         row_cells *rows;
 
         if (n == 0) {
@@ -476,34 +151,29 @@ static void print_clients(json_t *const *clients, size_t count, int width, FILE 
         if (!rows)
                 return;
         for (size_t i = 0; i < ARRAY_SIZE(columns); i++) {
-                widths[i] = 0;
+                sizes[i] = (struct column_size){0, columns[i].floor, columns[i].rank};
                 if (!is_shown(&columns[i], clients, n))
                         continue;
-                widths[i] = (int)strlen(columns[i].title);
+                sizes[i].width = (int)strlen(columns[i].title);
                 for (size_t k = 0; k < n; k++) {
-                        put_field(clients[k], &columns[i], rows[k][i]);
-                        widths[i] = MAX(widths[i], (int)strlen(rows[k][i]));
+                        client_put(clients[k], columns[i].field, columns[i].kind, rows[k][i]);
+                        sizes[i].width = MAX(sizes[i].width, (int)strlen(rows[k][i]));
                 }
         }
-        gap = fit_columns(widths, width);
+        gap = columns_fit(sizes, ARRAY_SIZE(columns), width);
         for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
-                print_cell(columns[i].title, columns[i].kind, widths[i], gap, out);
+                print_cell(columns[i].title, columns[i].kind, sizes[i].width, gap, out);
         (void)fputc('\n', out);
         for (size_t k = 0; k < n; k++) {
                 for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
-                        print_cell(rows[k][i], columns[i].kind, widths[i], gap, out);
+                        print_cell(rows[k][i], columns[i].kind, sizes[i].width, gap, out);
                 (void)fputc('\n', out);
-                print_notes(clients[k], width, out);
+                client_notes(clients[k], "        ", width, out);
         }
         free(rows);
 }
 
 /* ---- the summary of a GPU ---- */
-
-static double moved_by(const json_t *client)
-{
-        return number_of(client, "moved_in") + number_of(client, "moved_out");
-}
 
 /* Returns the bytes that the GPU's clients have moved since `before`. */
 static double moved_since(const json_t *gpu, const json_t *before)
@@ -513,12 +183,12 @@ static double moved_since(const json_t *gpu, const json_t *before)
         size_t i, k, g;
 
         json_array_foreach (gpus, g, same) {
-                if (strcmp(text_of(same, "uuid"), text_of(gpu, "uuid")) != 0)
+                if (strcmp(figure_string(same, "uuid"), figure_string(gpu, "uuid")) != 0)
                         continue;
                 json_array_foreach (json_object_get(gpu, "clients"), i, client)
                         json_array_foreach (json_object_get(same, "clients"), k, old)
-                                if (number_of(client, "pid") == number_of(old, "pid"))
-                                        sum += MAX(moved_by(client) - moved_by(old), 0.0);
+                                if (figure_number(client, "pid") == figure_number(old, "pid"))
+                                        sum += MAX(client_moved(client) - client_moved(old), 0.0);
         }
         return sum;
 }
@@ -527,35 +197,15 @@ static double moved_since(const json_t *gpu, const json_t *before)
 static void print_summary(const json_t *gpu, json_t *const *clients, size_t n,
                           const struct status_view *v, FILE *out)
 {
-        unsigned counts[ARRAY_SIZE(states)] = {0};
-        const char *separator = "  ";
-        char cell[CELL_MAX];
-        size_t kind = 0;
+        char counts[CLIENTS_SUMMARY_MAX], cell[FIGURE_MAX];
 
-        for (size_t i = 0; i < n; i++) {
-                const size_t rank = rank_of(clients[i]);
-
-                if (rank < ARRAY_SIZE(states))
-                        counts[rank]++;
-        }
-        for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
-                kind = *states[i].verb ? i : kind;
-                if (kind != i)
-                        counts[kind] += counts[i];
-        }
-        for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
-                if (!*states[i].verb || !counts[i])
-                        continue;
-                (void)fprintf(out, "%s%u %s", separator, counts[i], states[i].verb);
-                separator = ", ";
-        }
+        clients_summary(clients, n, counts);
+        (void)fprintf(out, "  %s", counts);
         if (v->before && v->passed_s > 0) {
-                put_short_size(moved_since(gpu, v->before) / v->passed_s, cell);
-                (void)fprintf(out, "%s%s/s moved", separator, cell);
-                separator = ", ";
+                figure_size(moved_since(gpu, v->before) / v->passed_s, cell);
+                (void)fprintf(out, ", %s/s moved", cell);
         }
-        if (*separator == ',')
-                (void)fputc('\n', out);
+        (void)fputc('\n', out);
 }
 
 unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out)
@@ -569,7 +219,7 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
         if (view->pid && !status_client(status, view->pid))
                 return 0;
         (void)fprintf(out, "subletd %s, up %s, host memory %s committed of %s\n",
-                      text_of(status, "version"), duration_of(status, "uptime_s", a),
+                      figure_string(status, "version"), duration_of(status, "uptime_s", a),
                       size_of(host, "committed", b), size_of(host, "budget", c));
         json_array_foreach (gpus, i, gpu) {
                 size_t n;

@@ -80,8 +80,8 @@ static int nvml_resolve(struct nvml *n)
         if (!n->processes)
                 n->processes = (__typeof__(n->processes))dlsym(
                         n->library, "nvmlDeviceGetComputeRunningProcesses_v2");
-        n->utilization = (__typeof__(n->utilization))dlsym(n->library,
-                                                           "nvmlDeviceGetUtilizationRates");
+        n->utilization =
+                (__typeof__(n->utilization))dlsym(n->library, "nvmlDeviceGetUtilizationRates");
         n->link_generation = (__typeof__(n->link_generation))dlsym(
                 n->library, "nvmlDeviceGetMaxPcieLinkGeneration");
         n->mig_mode = (__typeof__(n->mig_mode))dlsym(n->library, "nvmlDeviceGetMigMode");

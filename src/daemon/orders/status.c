@@ -192,8 +192,7 @@ static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now, const 
 /* Returns the part of the time, lately, in which a kernel ran on the card. */
 static json_t *utilization(const struct server *s, const struct gpu *g)
 {
-        const bool listed =
-                s->look && g->nvml_index >= 0 && (unsigned)g->nvml_index < s->look->n;
+        const bool listed = s->look && g->nvml_index >= 0 && (unsigned)g->nvml_index < s->look->n;
         const int percent = listed ? s->look->cards[g->nvml_index].utilization : -1;
 
         return percent >= 0 && percent <= 100 ? json_real(percent / 100.0) : json_null();
@@ -218,7 +217,8 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
                 bytes(v->committed), "quantum_s", seconds(v->quantum_ns), "move_s_per_gib",
                 seconds(v->gib_ns), "handoffs", (json_int_t)v->handoffs, "contested", v->contested,
                 "waiting", (int)v->waiting, "running", (int)v->running, "reserved",
-                (int)reserve_count(s, gpu), "utilization", utilization(s, g), "clients", clients_json(s, gpu, now, viewer));
+                (int)reserve_count(s, gpu), "utilization", utilization(s, g), "clients",
+                clients_json(s, gpu, now, viewer));
 }
 
 /* Writes the time as ISO 8601 has it, such as 2026-11-27T10:26:15Z. */

@@ -1,16 +1,16 @@
-/* container.c: owns the forms of the cgroups' names that container engines use. Must never let other
- * characters through than digits, letters, '-', '_' and '.'. */
+/* container.c: owns the forms of the cgroups' names that container engines use. Must never let
+ * other characters through than digits, letters, '-', '_' and '.'. */
 #include "daemon/people/container.h"
 
 #include <stddef.h>
 #include <string.h>
 
-#define DIGITS "0123456789abcdef"
-#define LXC    "lxc.payload."
-#define LXC_NAME \
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
+#define DIGITS   "0123456789abcdef"
+#define LXC      "lxc.payload."
+#define LXC_NAME "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
 
-/* Engines name a container's cgroup ID, or ENGINE-ID.scope: docker, libpod, crio, cri-containerd. */
+/* Engines name a container's cgroup ID, or ENGINE-ID.scope: docker, libpod, crio, cri-containerd.
+ */
 static void take_id(const char *name, size_t length, struct container *ret)
 {
         const char *end = name + length;

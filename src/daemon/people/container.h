@@ -11,5 +11,6 @@ struct container {
         char pod[CONTAINER_POD_MAX + 1]; /* uid of the pod; "": none */
 };
 
-/* Reads the names that container engines give cgroups. Of nested ones the innermost counts. Pure. */
+/* Reads the names that container engines give cgroups. Of nested ones the innermost counts. Pure.
+ */
 void container_of_cgroup(const char *path, struct container *ret);
