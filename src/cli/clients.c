@@ -223,16 +223,14 @@ static void note_share(struct notes *n, const json_t *client)
                 (void)snprintf(text, sizeof(text), "memory cap %s", cell);
                 add_note(n, text);
         }
-        if (json_is_true(json_object_get(client, "held")))
-                add_note(n, "waits because it has used its maximum");
 }
 
-void client_notes(const json_t *client, const char *indent, int width, FILE *out)
+void client_notes(const json_t *client, bool all, const char *indent, int width, FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
         double spared = figure_number(client, "spared_out") + figure_number(client, "spared_in");
         double moved = client_moved(client);
-        char cell[FIGURE_MAX], all[FIGURE_MAX], text[3 * FIGURE_MAX];
+        char cell[FIGURE_MAX], sum[FIGURE_MAX], text[3 * FIGURE_MAX];
         struct notes n = {.out = out, .indent = indent, .width = width};
 
         note_flags(&n, client);
@@ -242,12 +240,16 @@ void client_notes(const json_t *client, const char *indent, int width, FILE *out
                                json_integer_value(waiting_for));
                 add_note(&n, text);
         }
-        note_memory(&n, client);
-        note_share(&n, client);
-        if (spared > 0) {
+        if (json_is_true(json_object_get(client, "held")))
+                add_note(&n, "waits because it has used its maximum");
+        if (all) {
+                note_memory(&n, client);
+                note_share(&n, client);
+        }
+        if (all && spared > 0) {
                 figure_size(spared, cell);
-                figure_size(spared + moved, all);
-                (void)snprintf(text, sizeof(text), "%s of %s not copied", cell, all);
+                figure_size(spared + moved, sum);
+                (void)snprintf(text, sizeof(text), "%s of %s not copied", cell, sum);
                 add_note(&n, text);
         }
         if (n.used)

@@ -31,7 +31,8 @@ double client_moved(const json_t *client);
  * others that wait. */
 int clients_compare(const void *a, const void *b);
 
-/* Prints the notes: flags, freezing, the client that this one waits for, the memory mode, shares
- * and caps, and the bytes that did not have to be copied. Most clients have no notes. width: the
- * most columns in a line; 0: all notes are one line. */
-void client_notes(const json_t *client, const char *indent, int width, FILE *out);
+/* Prints what stands in the way of a client's work: flags, freezing, the client that this one waits
+ * for, a maximum. all: also the memory mode, shares and caps, and the bytes that did not have to be
+ * copied. Most clients have no notes. width: the most columns in a line; 0: all notes are one
+ * line. */
+void client_notes(const json_t *client, bool all, const char *indent, int width, FILE *out);

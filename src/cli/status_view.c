@@ -168,7 +168,7 @@ static void print_clients(json_t *const *clients, size_t count, int width, FILE 
                 for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
                         print_cell(rows[k][i], columns[i].kind, sizes[i].width, gap, out);
                 (void)fputc('\n', out);
-                client_notes(clients[k], "        ", width, out);
+                client_notes(clients[k], true, "        ", width, out);
         }
         free(rows);
 }

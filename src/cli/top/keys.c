@@ -12,15 +12,15 @@
 
 const struct key_help keys_help[] = {
         {"q", "quit", "quit"},
+        {"arrows", "select", "select a program; also j, k, PgUp, PgDn, Home, End; Esc: none"},
         {"h", "help", "show or leave this help"},
         {"< >", "sort", "sort by the column on the left or right"},
         {"i", "", "invert the order"},
-        {"/", "filter", "show only what contains a text; Esc shows all again"},
+        {"/", "filter", "show only what contains a text; Enter keeps it, Esc shows all again"},
         {"p", "pause", "let the selected program stand still on the GPU"},
         {"r", "resume", "let it go on"},
         {"e", "evict", "move its memory to the host, until its next turn"},
         {"+ -", "priority", "give it a higher or lower priority"},
-        {"arrows", "", "select another program; also j, k, PgUp, PgDn, Home, End"},
         {0},
 };
 
@@ -42,7 +42,7 @@ static void move(struct top_view *view, const struct top_rows *rows, long by)
 
         if (last < 0)
                 return;
-        to = (long)selected(view, rows) + by;
+        to = view->pid ? (long)selected(view, rows) + by : (long)view->first;
         to = MIN(MAX(to, 0L), last);
         view->pid = rows->list[to].pid;
         view->gpu = rows->list[to].gpu;
@@ -56,13 +56,17 @@ static void sort(struct top_view *view, int direction)
                        table_column_name(view->sort));
 }
 
-static enum keys_act order(const struct top_view *view, const struct top_rows *rows,
-                           const char *name, int by, struct top_order *ret)
+static enum keys_act order(struct top_view *view, const struct top_rows *rows, const char *name,
+                           int by, struct top_order *ret)
 {
         const size_t at = selected(view, rows);
 
-        if (at == rows->n)
+        if (at == rows->n) {
+                view->bad = true;
+                (void)snprintf(view->message, sizeof(view->message),
+                               "select a program first, with the arrow keys");
                 return KEYS_NOTHING;
+        }
         *ret = (struct top_order){
                 name, view->pid,
                 MIN(MAX(rows->list[at].priority + by, -PRIORITY_MAX), PRIORITY_MAX)};
@@ -137,6 +141,8 @@ enum keys_act keys_press(struct top_view *view, const struct top_rows *rows, uns
                 break;
         case ESCAPE:
                 view->filter[0] = 0;
+                view->pid = 0;
+                view->first = 0;
                 break;
         case KEYS_UP:
         case 'k':

@@ -12,7 +12,7 @@
 #include "cli/top/table.h"
 
 #define ROWS_LEAST  5 /* programs that are shown before cards get more lines */
-#define CHART_MOST  4 /* lines of a chart */
+#define CHART_PART  6 /* a chart gets at most this part of the height */
 #define DETAIL_MOST 7
 
 /* The lines of each part, from above. A part without room has none. */
@@ -42,7 +42,7 @@ static struct plan make_plan(int height, int cards, size_t rows, int detail, boo
                         p.card = card;
         if (live && detail && around(&p, cards) + detail + MIN(wanted, 2 * least) <= height)
                 p.detail = detail;
-        while (p.card >= 3 && p.card < 2 + CHART_MOST &&
+        while (p.card >= 3 && p.card < 2 + height / CHART_PART &&
                around(&p, cards) + cards + MIN(wanted, 4 * least) + 2 <= height)
                 p.card++;
         p.rows = MAX(height - around(&p, cards), 0);
@@ -170,13 +170,14 @@ static void draw_help(struct frame *f)
 
 /* ---- the whole ---- */
 
-/* Lists the rows for keys, and sees to it that one of them is selected. */
+/* Lists the rows for keys, and scrolls so that the selected one is shown. A selection ends with its
+ * program: the next key must not hit another. */
 static void select_row(const struct table *t, struct top_view *view, size_t height,
                        struct top_rows *ret)
 {
         static struct top_row *list;
         struct top_row *bigger = realloc(list, (t->n + 1) * sizeof(*list));
-        size_t at = 0;
+        size_t at = t->n;
 
         *ret = (struct top_rows){.page = height};
         if (!bigger)
@@ -191,13 +192,11 @@ static void select_row(const struct table *t, struct top_view *view, size_t heig
         }
         ret->list = list;
         ret->n = t->n;
-        if (!t->n)
-                return;
-        view->pid = list[at].pid;
-        view->gpu = list[at].gpu;
-        if (at < view->first)
+        if (at == t->n)
+                view->pid = 0;
+        else if (at < view->first)
                 view->first = at;
-        if (height && at >= view->first + height)
+        else if (height && at >= view->first + height)
                 view->first = at - height + 1;
         view->first = MIN(view->first, t->n > height ? t->n - height : 0);
 }

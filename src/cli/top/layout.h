@@ -19,7 +19,7 @@ struct top_view {
         char filter[TOP_FILTER_MAX]; /* "": all programs */
         bool typing;                 /* the filter is being typed */
         bool help;
-        int pid, gpu;               /* the selected program; pid 0: none yet */
+        int pid, gpu;               /* the selected program; pid 0: none */
         size_t first;               /* the first row that is shown */
         char message[TOP_TEXT_MAX]; /* "": none */
         bool bad;                   /* the message is bad news */
@@ -37,8 +37,9 @@ struct top_rows {
         size_t n, page; /* page: how many are shown at a time */
 };
 
-/* Draws into a frame that frame_begin() has set up. Moves view->first and the selection so that the
- * selected row exists and is shown. *ret_rows is valid until the next call. */
+/* Draws into a frame that frame_begin() has set up. Moves view->first so that the selected row is
+ * shown, and ends the selection of a program that is gone. *ret_rows is valid until the next
+ * call. */
 void layout_draw(const struct history *h, struct top_view *view, struct frame *f,
                  struct top_rows *ret_rows);
 

@@ -101,7 +101,8 @@ static wchar_t level(const struct frame *f, double value, int row, int height)
 
 static float value_ago(const float *values, unsigned looks, unsigned ago)
 {
-        return ago < MIN(looks, (unsigned)HISTORY_LOOKS) ? values[(looks - 1 - ago) % HISTORY_LOOKS] : -1;
+        return ago < MIN(looks, (unsigned)HISTORY_LOOKS) ? values[(looks - 1 - ago) % HISTORY_LOOKS]
+                                                         : -1;
 }
 
 static double greatest(const float *values, unsigned looks, int width)

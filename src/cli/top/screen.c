@@ -62,10 +62,11 @@ static const struct look {
 
 static void set_pairs(void)
 {
-        const bool many = COLORS >= 256;
+        bool many;
 
-        start_color();
-        use_default_colors();
+        (void)start_color(); /* which sets COLORS */
+        (void)use_default_colors();
+        many = COLORS >= 256;
         for (unsigned i = 0; i < STYLE_HUE; i++)
                 init_pair((short)(i + 1), many ? looks[i].fore : looks[i].fore_8,
                           many ? looks[i].back : looks[i].back_8);
@@ -104,7 +105,7 @@ int screen_open(bool *ret_colours)
                 screen_close();
                 return -ENOTTY;
         }
-        colours = has_colors() && COLORS >= 8 && !(none && *none);
+        colours = tigetnum("colors") >= 8 && !(none && *none);
         if (colours)
                 set_pairs();
         (void)cbreak();

@@ -140,7 +140,7 @@ static void put_notes(const json_t *client, char cell[static CELL_MAX])
         *cell = 0;
         if (!out)
                 return;
-        client_notes(client, "", 0, out);
+        client_notes(client, false, "", 0, out);
         (void)fclose(out);
         cell[CELL_MAX - 1] = 0;
         cell[strcspn(cell, "\n")] = 0;
@@ -497,6 +497,7 @@ int table_detail(const struct table_row *row, struct frame *f, int width, int y,
         flow_field(&w, c, "user", "user", FIGURE_TEXT, true);
         flow_field(&w, c, "priority", "priority", FIGURE_COUNT, true);
         flow_field(&w, c, "class", "class", FIGURE_TEXT, false);
+        flow_field(&w, c, "memory cap", "memory_cap", FIGURE_SIZE, false);
         flow_field(&w, c, "group", "group", FIGURE_TEXT, false);
         flow_field(&w, c, "container", "container", FIGURE_TEXT, false);
         flow_field(&w, c, "pod", "pod", FIGURE_TEXT, false);
