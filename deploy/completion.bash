@@ -46,7 +46,7 @@ _sublet() {
                 [ -n "$words" ] || words="mode quantum"
         elif [ "$command" = set ] && [ "$before" = mode ]; then
                 words="auto exclusive off"
-        elif [[ $command == @(pause|resume|status|priority) ]] || [ "$before" = --pid ]; then
+        elif [[ $command == @(pause|resume|evict|status|priority) ]] || [ "$before" = --pid ]; then
                 words=$(sublet status 2>/dev/null | sed -n 's/^ *\([0-9]\{1,\}\)  .*/\1/p')
         else
                 words=$(_sublet_values "$command" "$before")

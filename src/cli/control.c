@@ -99,7 +99,7 @@ static int send_line(int fd, json_t *order)
 /* True for orders that every user may give a shared daemon, for the user's own programs. */
 static bool is_public(json_t *order)
 {
-        static const char *const names[] = {"status",  "pause", "resume",
+        static const char *const names[] = {"status",  "pause", "resume",     "evict",
                                             "reserve", "get",   "set_program"};
         const char *given = json_string_value(json_object_get(order, "order"));
 

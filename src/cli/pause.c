@@ -1,5 +1,5 @@
-/* pause.c: sublet pause and sublet resume. Owns the wait until a program obeys. Must never say that
- * a program is frozen before the program has reported it. */
+/* pause.c: sublet pause, resume and evict. Owns the wait until a program obeys. Must never say that
+ * a program is frozen, or out of the card, before the program has reported it. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,6 +24,8 @@ struct program {
         int pid;
         char name[64];
         bool already; /* the program had received the same order before */
+        uint64_t ordered_ns;
+        uint64_t bytes; /* evict: what was to leave the cards */
         enum outcome outcome;
         const char *in_the_way; /* why it has not obeyed, as of the last look at the status */
 };
@@ -100,17 +102,73 @@ static void look_at_resumed(struct program *p, const json_t *client)
         }
 }
 
-static void look(struct program *p, const json_t *status, bool paused)
+static bool is_in_state(const json_t *client, const char *name)
+{
+        const char *state = json_string_value(json_object_get(client, "state"));
+
+        return state && strcmp(state, name) == 0;
+}
+
+static bool has_work(const json_t *client)
+{
+        return is_in_state(client, "waiting") || is_in_state(client, "restoring") ||
+               (is_in_state(client, "running") && !json_is_true(json_object_get(client, "idle")));
+}
+
+/* A process has an entry for each of its GPUs. */
+static void look_at_evicted(struct program *p, const json_t *status)
+{
+        char bytes[UNITS_TEXT_MAX], rest[UNITS_TEXT_MAX], time[UNITS_TEXT_MAX];
+        uint64_t unevictable = 0;
+        const json_t *gpu, *client;
+        size_t i, k;
+
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
+                json_array_foreach (json_object_get(gpu, "clients"), k, client) {
+                        if (json_integer_value(json_object_get(client, "pid")) != p->pid)
+                                continue;
+                        if (has_work(client)) {
+                                p->outcome = FAILED;
+                                (void)cli_fail(CLI_FAILED,
+                                               "process %d (%s) has work again, so its memory "
+                                               "stays or comes back",
+                                               p->pid, p->name);
+                                return;
+                        }
+                        if (!is_in_state(client, "idle"))
+                                return;
+                        unevictable += (uint64_t)json_integer_value(
+                                json_object_get(client, "unevictable"));
+                }
+        p->outcome = DONE;
+        if (p->bytes == 0)
+                (void)printf("evicted %d (%s): none of its memory on the card can move\n", p->pid,
+                             p->name);
+        else
+                (void)printf("evicted %d (%s): %s left the card in %s; %s stays, because contexts "
+                             "and shared memory cannot move\n",
+                             p->pid, p->name, units_format_size(p->bytes, bytes),
+                             units_format_duration(clock_now_ns() - p->ordered_ns, time),
+                             units_format_size(unevictable, rest));
+}
+
+/* One of the three orders. */
+struct verb {
+        const char *name, *told; /* told to do what */
+        void (*look)(struct program *p, const json_t *client);
+};
+
+static void look(struct program *p, const json_t *status, const struct verb *verb)
 {
         const json_t *client = status_client(status, p->pid);
 
         if (!client) {
                 p->outcome = FAILED;
                 (void)cli_fail(CLI_FAILED, "process %d (%s) has ended", p->pid, p->name);
-        } else if (paused) {
-                look_at_paused(p, client);
+        } else if (verb->look) {
+                verb->look(p, client);
         } else {
-                look_at_resumed(p, client);
+                look_at_evicted(p, status);
         }
         p->in_the_way = status_lists(client, "flags", "lost")
                                 ? "it has lost its connection; it is told when it is back"
@@ -119,14 +177,13 @@ static void look(struct program *p, const json_t *status, bool paused)
 
 /* ---- all programs ---- */
 
-static int order(const struct target *target, struct program *p, bool paused)
+static int order(const struct target *target, struct program *p, const struct verb *verb)
 {
         json_t *answer;
-        int r = control_order(
-                target,
-                json_pack("{s:s, s:i}", "order", paused ? "pause" : "resume", "pid", p->pid),
-                &answer);
+        int r = control_order(target, json_pack("{s:s, s:i}", "order", verb->name, "pid", p->pid),
+                              &answer);
 
+        p->ordered_ns = clock_now_ns();
         if (r != CLI_OK) {
                 p->outcome = FAILED;
                 return r;
@@ -136,6 +193,7 @@ static int order(const struct target *target, struct program *p, bool paused)
                                ? json_string_value(json_object_get(answer, "name"))
                                : "?");
         p->already = json_is_true(json_object_get(answer, "already"));
+        p->bytes = (uint64_t)json_integer_value(json_object_get(answer, "bytes"));
         json_decref(answer);
         return CLI_OK;
 }
@@ -150,7 +208,8 @@ static bool any_left(const struct program *p, size_t n)
 
 /* Looks at the programs that have not obeyed yet. Does nothing if the daemon does not answer: the
  * caller repeats the look. */
-static void look_at_all(const struct target *target, struct program *p, size_t n, bool paused)
+static void look_at_all(const struct target *target, struct program *p, size_t n,
+                        const struct verb *verb)
 {
         json_t *question = json_pack("{s:s}", "order", "status"), *status = NULL;
         char dir[PATHS_DIR_MAX];
@@ -160,19 +219,20 @@ static void look_at_all(const struct target *target, struct program *p, size_t n
             control_ask(dir, kind, question, &status) == 0 && json_object_get(status, "gpus"))
                 for (size_t i = 0; i < n; i++)
                         if (p[i].outcome == NOT_YET)
-                                look(&p[i], status, paused);
+                                look(&p[i], status, verb);
         json_decref(status);
         json_decref(question);
 }
 
-static void wait_for_all(const struct target *target, struct program *p, size_t n, bool paused)
+static void wait_for_all(const struct target *target, struct program *p, size_t n,
+                         const struct verb *verb)
 {
         uint64_t until = clock_now_ns() + WAIT_NS, pause_ns = NSEC_PER_MSEC;
 
         for (;;) {
                 const struct timespec t = {.tv_nsec = (long)pause_ns};
 
-                look_at_all(target, p, n, paused);
+                look_at_all(target, p, n, verb);
                 if (!any_left(p, n) || clock_now_ns() >= until)
                         break;
                 (void)nanosleep(&t, NULL);
@@ -184,18 +244,19 @@ static void wait_for_all(const struct target *target, struct program *p, size_t 
                 p[i].outcome = FAILED;
                 (void)cli_fail(CLI_FAILED,
                                "process %d (%s) was told to %s and has not within 5 s: %s",
-                               p[i].pid, p[i].name, paused ? "stand still" : "go on",
+                               p[i].pid, p[i].name, verb->told,
                                p[i].in_the_way ? p[i].in_the_way : "the daemon does not answer");
         }
 }
 
-static int carry_out(const struct target *target, struct program *p, size_t n, bool paused)
+static int carry_out(const struct target *target, struct program *p, size_t n,
+                     const struct verb *verb)
 {
         int status = CLI_OK;
 
         for (size_t i = 0; i < n; i++)
-                (void)order(target, &p[i], paused);
-        wait_for_all(target, p, n, paused);
+                (void)order(target, &p[i], verb);
+        wait_for_all(target, p, n, verb);
         for (size_t i = 0; i < n; i++)
                 if (p[i].outcome != DONE)
                         status = CLI_FAILED;
@@ -210,7 +271,8 @@ static int read_pid(const char *command, const char *text, int *ret_pid)
         return CLI_OK;
 }
 
-static int pause_or_resume(const struct cli_command *self, int argc, char **argv, bool paused)
+static int tell_programs(const struct cli_command *self, int argc, char **argv,
+                         const struct verb *verb)
 {
         static struct program programs[PIDS_MAX];
         struct target target = {0};
@@ -227,15 +289,21 @@ static int pause_or_resume(const struct cli_command *self, int argc, char **argv
                 return cli_fail(CLI_USAGE, "%s takes at most %d pids", self->name, PIDS_MAX);
         for (int i = 0; i < words && r == CLI_OK; i++)
                 r = read_pid(self->name, argv[i], &programs[i].pid);
-        return r == CLI_OK ? carry_out(&target, programs, (size_t)words, paused) : r;
+        return r == CLI_OK ? carry_out(&target, programs, (size_t)words, verb) : r;
 }
 
 int pause_main(const struct cli_command *self, int argc, char **argv)
 {
-        return pause_or_resume(self, argc, argv, true);
+        return tell_programs(self, argc, argv,
+                             &(struct verb){"pause", "stand still", look_at_paused});
 }
 
 int resume_main(const struct cli_command *self, int argc, char **argv)
 {
-        return pause_or_resume(self, argc, argv, false);
+        return tell_programs(self, argc, argv, &(struct verb){"resume", "go on", look_at_resumed});
+}
+
+int evict_main(const struct cli_command *self, int argc, char **argv)
+{
+        return tell_programs(self, argc, argv, &(struct verb){"evict", "leave the card", NULL});
 }

@@ -21,21 +21,6 @@ bool foreign_blocks(const struct sched *s, const struct holder *h)
                !settle_fits(s, h, false) && settle_fits(s, h, true);
 }
 
-static void give_back(struct sched *s, struct holder *h)
-{
-        struct client *c;
-        unsigned gpu;
-
-        FOR_EACH_CLIENT_OF (h, c) {
-                FOR_EACH_GPU_OF (c, gpu) {
-                        if (!c->lost)
-                                ledger_set_limit(s, c, gpu, c->accounts[gpu]->exported);
-                }
-                c->restoring = false;
-        }
-        h->give_back_ns = 0;
-}
-
 /* Programs of two daemons may each hold half of the bytes that the other program needs. Neither is
  * idle, so neither gives way. Each waits for a random time, and the one with the shorter time gives
  * back its bytes. */
@@ -68,6 +53,7 @@ void foreign_stuck(struct sched *s, struct holder *h)
                 if (!h->draining)
                         holder_revoke(s, h, one);
         } else {
-                give_back(s, h);
+                evict_holder(s, h);
+                h->give_back_ns = 0;
         }
 }

@@ -141,6 +141,18 @@ void holder_revoke(struct sched *s, struct holder *h, unsigned gpu)
         holder_update(s, h);
 }
 
+void holder_ask_back(struct sched *s, struct holder *h)
+{
+        const uint64_t when = MAX(h->retry_ns, h->unpreemptible_until_ns);
+
+        if (!h->askable || h->awaited)
+                return;
+        if (s->now_ns < when)
+                wake_at(s, when);
+        else
+                holder_revoke(s, h, (unsigned)__builtin_ctz(h->gpus));
+}
+
 static void drain_failed(struct sched *s, struct holder *h)
 {
         h->yielding = false;

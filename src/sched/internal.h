@@ -4,8 +4,8 @@
  * Each file owns something: touch.c which GPUs an event changes, ledger.c every byte count (the
  * totals of a GPU change nowhere else), holder.c the leases, unevictable.c the answers to requests
  * for such bytes, fair.c the division of time, habits.c what is known of each holder, turns.c the
- * length and order of turns, policy.c the victims, late.c the overdue clients, settle.c the
- * consequences of an event, sched.c the events, actions.c the messages. */
+ * length and order of turns, policy.c the victims, evict.c evictions by order, late.c the overdue
+ * clients, settle.c the consequences of an event, sched.c the events, actions.c the messages. */
 #pragma once
 
 #include <limits.h>
@@ -171,6 +171,7 @@ struct holder {
         bool promoted; /* the floor gives it a turn before all priorities */
         bool stuck;    /* it waits for bytes that no client can be made to give */
         bool held;     /* it has used all the time that a maximum leaves it */
+        bool leaves;   /* evict.c: a person ordered its eviction, which has not begun yet */
 
         bool counted_run; /* habits.c: the time since clock_ns will be added to run_ns */
 
@@ -638,12 +639,16 @@ void holder_begin(struct sched *s, struct holder *h);
 void holder_grant(struct sched *s, struct client *c);
 /* Asks all clients of h with a lease to drain. */
 void holder_revoke(struct sched *s, struct holder *h, unsigned gpu);
+/* The same for a lease that nobody waits for, as soon as h may be asked again. */
+void holder_ask_back(struct sched *s, struct holder *h);
 /* Finds out which clients of h ask to run, and so whether h waits. */
 void holder_update_waiting(struct sched *s, struct holder *h);
 
 /* ---- turns.c ---- */
 /* Returns the length of h's longest turn. */
 uint64_t turns_quantum(const struct sched *s, const struct holder *h);
+/* Returns how long h's next turn may last. */
+uint64_t turns_next(const struct sched *s, const struct holder *h);
 void turns_begin(struct sched *s, struct holder *h);
 /* Call it when quanta may have become shorter: a turn that has begun is shortened, too. */
 void turns_shorten(const struct sched *s, struct holder *h);
@@ -672,6 +677,8 @@ uint64_t habits_handoff_cost(const struct sched *s, const struct holder *h);
 
 /* ---- policy.c ---- */
 void policy_sort(struct sched *s);
+/* Puts the holders that wait for a turn on this GPU into s->order, and returns their number. */
+unsigned policy_queue(struct sched *s, unsigned gpu);
 void policy_reclaim(struct sched *s, unsigned gpu);
 /* Returns the bytes below which a cut of c's limit would cost work. */
 uint64_t policy_slack_floor(const struct sched *s, const struct client *c, const struct account *a);
@@ -794,6 +801,14 @@ bool settle_fits(const struct sched *s, const struct holder *h, bool without_for
 uint64_t settle_needs(const struct sched *s, const struct holder *h, unsigned gpu, bool *ret_lacks);
 /* Updates c's state, flags and times. */
 void client_refresh(struct sched *s, struct client *c);
+
+/* ---- evict.c ---- */
+/* Returns why h cannot be evicted by an order, as sched_client_evict() does; 0: it can. */
+int evict_objection(const struct sched *s, const struct holder *h);
+/* Takes all movable bytes from a holder without a lease. */
+void evict_holder(struct sched *s, struct holder *h);
+/* Begins the evictions that were ordered. */
+void evict_check(struct sched *s);
 
 /* ---- foreign.c ---- */
 /* True if h waits and would have room without foreign processes. */

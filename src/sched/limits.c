@@ -87,7 +87,6 @@ static bool is_held(const struct sched *s, struct holder *h)
 static void check(struct sched *s, struct holder *h)
 {
         const bool held = is_held(s, h);
-        uint64_t when;
 
         if (held != h->held) {
                 h->held = held;
@@ -96,13 +95,8 @@ static void check(struct sched *s, struct holder *h)
         if (!held)
                 return;
         h->stuck = true;
-        if (!h->lease || !h->askable || h->awaited)
-                return;
-        when = MAX(h->retry_ns, h->unpreemptible_until_ns);
-        if (s->now_ns < when)
-                wake_at(s, when);
-        else
-                holder_revoke(s, h, (unsigned)__builtin_ctz(h->gpus));
+        if (h->lease)
+                holder_ask_back(s, h);
 }
 
 void limits_check(struct sched *s)

@@ -64,6 +64,19 @@ static struct entry unevictable_entry(struct client *c)
 }
 
 /* Heap sort: qsort(3) may allocate. */
+static void sort(struct entry *o, unsigned n)
+{
+        for (unsigned i = n / 2; i-- > 0;)
+                sift_down(o, n, i);
+        while (n > 1) {
+                struct entry tmp = o[0];
+
+                o[0] = o[--n];
+                o[n] = tmp;
+                sift_down(o, n, 0);
+        }
+}
+
 void policy_sort(struct sched *s)
 {
         struct entry *o = s->order;
@@ -81,15 +94,20 @@ void policy_sort(struct sched *s)
         }
         promote(s, o, n);
         s->n_order = n;
-        for (unsigned i = n / 2; i-- > 0;)
-                sift_down(o, n, i);
-        while (n > 1) {
-                struct entry tmp = o[0];
+        sort(o, n);
+}
 
-                o[0] = o[--n];
-                o[n] = tmp;
-                sift_down(o, n, 0);
+unsigned policy_queue(struct sched *s, unsigned gpu)
+{
+        struct holder *h;
+        unsigned n = 0;
+
+        FOR_EACH_HOLDER_ON (s, gpu, h) {
+                if (h->waiting && !h->lease && !h->held && !h->stuck)
+                        s->order[n++] = turns_wanted(s, h);
         }
+        sort(s->order, n);
+        return n;
 }
 
 /* ---- who gives way ---- */

@@ -625,6 +625,21 @@ int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t 
         return 0;
 }
 
+int sched_client_evict(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = client_find(s, id);
+        int r;
+
+        touch_begin(s, now_ns, client_gpus(c));
+        if (!c || c->lost)
+                return -ESTALE;
+        r = evict_objection(s, c->holder);
+        if (r == 0)
+                c->holder->leaves = true;
+        touch_end(s, out);
+        return r;
+}
+
 int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t bytes,
                        uint64_t now_ns, struct sched_actions *out)
 {

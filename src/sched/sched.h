@@ -294,6 +294,11 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
  * give way, and nobody waits for its lease. The end of the lease ends this. Returns 0, -ESTALE. */
 int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
                         struct sched_actions *out);
+/* Evicts a client, and all that run together with it, until one of them has work. Returns 0,
+ * -ESTALE (the client is unknown or lost), -EBUSY (one of them has work), -EPERM (mode off),
+ * -ENOMEM (the budget of host memory has no room). */
+int sched_client_evict(struct sched *s, sched_client id, uint64_t now_ns,
+                       struct sched_actions *out);
 /* Says that the card lacked so many bytes when the client created memory within its limit. */
 int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t bytes,
                        uint64_t now_ns, struct sched_actions *out);
@@ -369,6 +374,16 @@ struct sched_account_view {
 };
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret);
+
+struct sched_expected {
+        sched_client client;
+        uint64_t ns; /* time until its turn */
+};
+/* Lists the clients that wait for a turn on a GPU, in the order of their turns: when each begins if
+ * all turns before it are used up and nobody else comes. Leaves out clients for which there is no
+ * room now, or no time below a maximum. Returns how many it lists, at most `most`. */
+unsigned sched_gpu_expected(struct sched *s, unsigned gpu, uint64_t now_ns,
+                            struct sched_expected *list, unsigned most);
 
 /* Counts how often clients changed from one state to another since sched_new(). SCHED_STATES stands
  * for an absent client: not added yet, or ended. set and cleared count by bit number of enum

@@ -673,6 +673,7 @@ static void pass(struct sched *s)
         survey(s);
         answer_commits(s);
         limits_check(s);
+        evict_check(s);
         policy_sort(s);
         for (unsigned i = 0; i < s->n_order; i++) {
                 if (s->order[i].kind == WAIT_UNEVICTABLE)

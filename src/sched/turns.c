@@ -22,10 +22,9 @@ uint64_t turns_quantum(const struct sched *s, const struct holder *h)
         return clamp_u64(cost_ns / p * (1000 - p), config->quantum_min_ns, config->quantum_max_ns);
 }
 
-/* Returns how long h's next turn may last. */
-static uint64_t next_turn(const struct sched *s, const struct holder *h, uint64_t longest)
+uint64_t turns_next(const struct sched *s, const struct holder *h)
 {
-        const uint64_t burst = habits_burst(s, h);
+        const uint64_t longest = turns_quantum(s, h), burst = habits_burst(s, h);
 
         return burst ? clamp_u64(burst, MIN(s->config.quantum_min_ns, longest), longest) : longest;
 }
@@ -117,7 +116,7 @@ struct entry turns_held(const struct sched *s, struct holder *h, const struct ho
 {
         const struct lag lag = fair_lag(h);
         const uint64_t longest = turns_quantum(s, h);
-        struct entry e = place(s, h, &lag, longest, next_turn(s, h, longest));
+        struct entry e = place(s, h, &lag, longest, turns_next(s, h));
 
         e.ticket = UINT64_MAX; /* whoever waits came before */
         if (turns_over(s, h))
@@ -153,7 +152,7 @@ struct entry turns_wanted(const struct sched *s, struct holder *h)
         }
         lag = fair_lag(h);
         longest = turns_quantum(s, h);
-        turn_ns = add_sat(next_turn(s, h, longest), habits_handoff_cost(s, h));
+        turn_ns = add_sat(turns_next(s, h), habits_handoff_cost(s, h));
         e = place(s, h, &lag, longest, MIN(turn_ns, longest));
         if (has_handoff(s, h) && !holder_comes_last(s, h))
                 e.kind = WAIT_HANDOFF;

@@ -176,6 +176,46 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
         return 0;
 }
 
+/* Returns the time until the first holder on the GPU may be asked to give way. */
+static uint64_t turn_ends_in(const struct sched *s, unsigned gpu, uint64_t now_ns)
+{
+        uint64_t first_ns = UINT64_MAX;
+        const struct holder *h;
+
+        FOR_EACH_HOLDER_ON (s, gpu, h) {
+                if (h->lease && holder_can_be_asked(s, h))
+                        first_ns = MIN(first_ns, h->idle ? 0 : h->turn_end_ns);
+        }
+        return first_ns == UINT64_MAX ? 0 : sub_sat(first_ns, now_ns);
+}
+
+unsigned sched_gpu_expected(struct sched *s, unsigned gpu, uint64_t now_ns,
+                            struct sched_expected *list, unsigned most)
+{
+        unsigned n_holders, n = 0;
+        uint64_t ns;
+
+        if (gpu >= s->gpus || !s->gpu[gpu].present)
+                return 0;
+        ns = turn_ends_in(s, gpu, now_ns);
+        n_holders = policy_queue(s, gpu);
+        for (unsigned i = 0; i < n_holders; i++) {
+                const struct holder *h = s->order[i].h;
+                const struct client *c;
+                uint64_t missing = 0;
+
+                FOR_EACH_CLIENT_OF_ON (h, gpu, c)
+                        missing += account_missing(c, c->accounts[gpu]);
+                ns = add_sat(ns, gpu_move_ns(&s->gpu[gpu], missing));
+                FOR_EACH_CLIENT_OF_ON (h, gpu, c) {
+                        if (c->waiting && n < most)
+                                list[n++] = (struct sched_expected){client_id(s, c), ns};
+                }
+                ns = add_sat(ns, turns_next(s, h));
+        }
+        return n;
+}
+
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret)
 {

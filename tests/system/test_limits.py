@@ -365,7 +365,7 @@ def test_a_maximum_holds_whatever_the_program_does(world, start, how, copies):
 def test_a_maximum_holds_for_programs_that_start_again_and_again(world, start):
     start(SLOW)
     end = world.path("end")
-    busy = f"LD_PRELOAD={LIBRARY} {BUILD}/programs/busy --ms 5 --seconds 0.1"
+    busy = f"LD_PRELOAD={LIBRARY} {BUILD}/programs/busy --ms 5 --seconds 0.3"
     loop = world.start(["/bin/sh", "-c", f"while [ ! -e {end} ]; do {busy} & {busy}; wait; done"])
     loop.await_event("ran")
     wait_for(lambda: any(c["held"] for c in world.clients().values()), GENEROUS_S, "the maximum", report=world.status_text)

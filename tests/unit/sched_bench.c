@@ -220,6 +220,15 @@ void stands(struct bench *b, struct tenant *t, bool stands_now)
         after(b, &out);
 }
 
+int evict(struct bench *b, struct tenant *t)
+{
+        struct sched_actions out = {.n = TAKEN};
+        const int r = sched_client_evict(b->s, t->id, b->now_ns, &out);
+
+        after(b, &out);
+        return r;
+}
+
 void lost(struct bench *b, struct tenant *t)
 {
         struct sched_actions out = {.n = TAKEN};

@@ -62,6 +62,7 @@ void idle(struct bench *b, struct tenant *t, bool idle_now);
 void drained(struct bench *b, struct tenant *t);
 void drain_failed(struct bench *b, struct tenant *t);
 void stands(struct bench *b, struct tenant *t, bool stands_now);
+int evict(struct bench *b, struct tenant *t); /* returns what the scheduler does */
 void lost(struct bench *b, struct tenant *t);
 void gone(struct bench *b, struct tenant *t);
 void foreign(struct bench *b, uint64_t bytes);

@@ -322,6 +322,18 @@ static void pause_or_resume(struct world *w, struct process *p)
         set_paused(w, p, !p->paused);
 }
 
+static void order_eviction(struct world *w, struct process *p)
+{
+        struct sched_actions out = {0};
+        const int r = sched_client_evict(w->s, p->id, w->now_ns, &out);
+
+        w->counts.evictions += r == 0;
+        trace(w, p, r == 0 ? "is to be evicted" : "is not evicted", NULL);
+        if (r != 0 && r != -EBUSY && r != -EPERM && r != -ENOMEM && r != -ESTALE)
+                fail(w, "the order to evict was refused", number(w, p));
+        perform(w, &out);
+}
+
 static void fate(struct world *w)
 {
         struct process *p = &w->p[below(w, w->o.clients)];
@@ -367,6 +379,9 @@ static void fate(struct world *w)
                 if (!p->paused)
                         p->parks = chance(w, 500);
                 pause_or_resume(w, p);
+                break;
+        case 7:
+                order_eviction(w, p);
                 break;
         default:
                 break;

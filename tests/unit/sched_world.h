@@ -36,7 +36,7 @@ struct world;
 struct world_counts {
         uint64_t steps, grants, revokes, restores, refusals, deaths, restarts, overdue, shorts,
                 returns, drain_failures, unevictable_growth, spares, exports, stale, given_back,
-                ends, pauses, stood, held, reloads, modes[3];
+                ends, pauses, evictions, stood, held, reloads, modes[3];
         uint64_t longest_wait_ns;  /* longest wait without an excuse */
         uint64_t longest_stall_ns; /* longest time in which somebody waited and nothing moved */
         struct sched_transitions transitions;

@@ -86,6 +86,7 @@ static void add_counts(struct world_counts *sum, const struct world_counts *c)
         ADD(given_back);
         ADD(ends);
         ADD(pauses);
+        ADD(evictions);
         ADD(stood);
         ADD(held);
         ADD(reloads);
@@ -171,6 +172,7 @@ static void print_counts(const struct world_counts *c)
         LINE(given_back);
         LINE(ends);
         LINE(pauses);
+        LINE(evictions);
         LINE(stood);
 #undef LINE
         print_message("  longest wait %.1f s, of it while nothing moved %.1f s\n",
@@ -223,7 +225,7 @@ static void every_invariant_holds_after_every_event(void **state)
                 return;
         /* A world in which nothing happens proves nothing. */
         assert_true(sum.exports > 0 && sum.spares > 0);
-        assert_true(sum.pauses > 0 && sum.stood > 0);
+        assert_true(sum.pauses > 0 && sum.stood > 0 && sum.evictions > 0);
         check_transitions(&sum.transitions, number_from("SCHED_RARE", 1));
 }
 

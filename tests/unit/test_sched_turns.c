@@ -1403,6 +1403,38 @@ static void the_status_shows_the_time_run_and_waited(void **state)
         assert_int_equal(v.waited_ns, NSEC_PER_SEC / 2 + NSEC_PER_SEC / 20 + 5);
 }
 
+static struct tenant *waits_for(struct bench *b, uint64_t bytes)
+{
+        struct tenant *t = join(b, 0);
+
+        request_commit_of(b, t, bytes);
+        t->allocated[0] = bytes;
+        usage(b, t);
+        want_run(b, t, bytes);
+        return t;
+}
+
+static void the_expected_time_of_a_turn_counts_the_turns_and_moves_before_it(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waits_for(b, 900 * MIB),
+                      *u = waits_for(b, 900 * MIB);
+        struct sched_expected list[4] = {0};
+        const uint64_t move_ns = GIB / 20 * 900 / 1024; /* 20 GB/s before a move was measured */
+
+        assert_int_equal(sched_gpu_expected(b->s, 0, b->now_ns, list, 4), 2);
+        assert_true(list[0].client == t->id && list[1].client == u->id);
+        assert_in_range(list[0].ns, FIXED_QUANTUM_NS, FIXED_QUANTUM_NS + move_ns);
+        assert_in_range(list[1].ns, list[0].ns + FIXED_QUANTUM_NS,
+                        list[0].ns + FIXED_QUANTUM_NS + move_ns);
+        assert_int_equal(sched_gpu_expected(b->s, 0, b->now_ns, list, 1), 1);
+
+        idle(b, a, true); /* nothing is left of its turn */
+        assert_int_equal(sched_gpu_expected(b->s, 0, b->now_ns, list, 4), 2);
+        assert_in_range(list[0].ns, 1, move_ns);
+        assert_int_equal(sched_gpu_expected(b->s, 9, b->now_ns, list, 4), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -1471,6 +1503,7 @@ int main(void)
                 cmocka_unit_test(more_actions_than_a_list_holds_are_returned_by_sched_pump),
                 cmocka_unit_test(a_message_about_another_lease_is_ignored),
                 cmocka_unit_test(the_status_shows_the_time_run_and_waited),
+                cmocka_unit_test(the_expected_time_of_a_turn_counts_the_turns_and_moves_before_it),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,7 +227,7 @@ static void say_answer(struct top *t, const json_t *answer)
         const struct top_order *o = &t->asked;
         const char *error = json_string_value(json_object_get(answer, "error"));
         const bool already = json_is_true(json_object_get(answer, "already"));
-        char text[FIGURE_MAX];
+        char name[FIGURE_MAX], size[FIGURE_MAX];
 
         t->view.bad = error;
         if (error)
@@ -239,9 +239,16 @@ static void say_answer(struct top *t, const json_t *answer)
                                        ? ": the daemon's owner allows no more"
                                        : "");
         else {
-                figure_put(json_object_get(answer, "name"), FIGURE_TEXT, text);
-                (void)snprintf(t->view.message, sizeof(t->view.message), "%s %d (%s): %s", o->name,
-                               o->pid, text, already ? "ordered before" : "ordered");
+                const json_t *bytes = json_object_get(answer, "bytes"); /* of evict */
+
+                figure_put(json_object_get(answer, "name"), FIGURE_TEXT, name);
+                figure_put(bytes, FIGURE_SIZE, size);
+                (void)snprintf(t->view.message, sizeof(t->view.message), "%s %d (%s): %s%s",
+                               o->name, o->pid, name,
+                               bytes     ? size
+                               : already ? "ordered before"
+                                         : "ordered",
+                               bytes ? " leave the card" : "");
         }
         t->next_ns = clock_now_ns() + SETTLE_NS;
 }

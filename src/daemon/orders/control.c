@@ -1,7 +1,8 @@
 /* control.c: owns control.sock, where people give orders: one JSON object a line, one answer a
  * line; and status.sock, where every user may give one order for each connection: ask for the
- * status or the settings, pause, resume or set a program of the same user, or reserve a GPU. Must
- * never take another order from anybody but the daemon's own user and root outside a container. */
+ * status or the settings, pause, resume, evict or set a program of the same user, or reserve a GPU.
+ * Must never take another order from anybody but the daemon's own user and root outside a
+ * container. */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 
@@ -27,6 +28,7 @@
 #include "daemon/people/peer.h"
 #include "daemon/ledger/event.h"
 #include "daemon/orders/answer.h"
+#include "daemon/orders/evict.h"
 #include "daemon/orders/reload.h"
 #include "daemon/orders/settings.h"
 #include "daemon/orders/status.h"
@@ -167,10 +169,15 @@ static const struct order {
         bool public;  /* harms no other user, so everybody who can connect may give it */
         bool process; /* needs the pidfd of the process that gives the order */
 } orders[] = {
-        {"status", order_status, true, false}, {"pause", order_pause, true, false},
-        {"resume", order_resume, true, false}, {"reserve", order_reserve, true, true},
-        {"get", settings_get, true, false},    {"set_program", settings_set_program, true, false},
-        {"set", settings_set, false, false},   {"reload", order_reload, false, false},
+        {"status", order_status, true, false},
+        {"pause", order_pause, true, false},
+        {"resume", order_resume, true, false},
+        {"evict", evict_order, true, false},
+        {"reserve", order_reserve, true, true},
+        {"get", settings_get, true, false},
+        {"set_program", settings_set_program, true, false},
+        {"set", settings_set, false, false},
+        {"reload", order_reload, false, false},
         {"stop", order_stop, false, false},
 };
 
@@ -181,8 +188,8 @@ static const char *objection(const struct control *k, const struct order *o)
         struct user *user;
 
         if (k->viewer && !o->public)
-                return "this socket takes no order but status, pause, resume, reserve, get and "
-                       "set_program";
+                return "this socket takes no order but status, pause, resume, evict, reserve, get "
+                       "and set_program";
         if (k->peer.trusted)
                 return NULL;
         if (!o->public)

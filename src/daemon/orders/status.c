@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/ledger/reserve.h"
@@ -132,8 +133,22 @@ static void add_share(json_t *one, const struct client *c, bool held, uint64_t p
         (void)json_object_set_new(one, "billed_s", json_real(seconds(paid_ns)));
 }
 
+/* When the clients of one GPU that wait expect their turns. */
+struct expected {
+        struct sched_expected *list;
+        unsigned n;
+};
+
+static json_t *expected_json(const struct expected *e, sched_client id)
+{
+        for (unsigned i = 0; i < e->n; i++)
+                if (e->list[i].client == id)
+                        return json_real(seconds(e->list[i].ns));
+        return json_null();
+}
+
 static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uint64_t now,
-                           const struct peer *viewer)
+                           const struct peer *viewer, const struct expected *expected)
 {
         const struct client_account *acc = &c->accounts[gpu];
         bool known = peer_may_know(viewer, &c->peer); /* names and the program */
@@ -168,6 +183,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 add_share(one, c, v.held, a.paid_ns, known);
                 (void)json_object_set_new(one, "container", text_if(known ? c->container.id : ""));
                 (void)json_object_set_new(one, "pod", text_if(known ? c->container.pod : ""));
+                (void)json_object_set_new(one, "expected_s", expected_json(expected, c->id));
         }
         return one;
 }
@@ -175,14 +191,18 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
 static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now, const struct peer *viewer)
 {
         json_t *list = json_array();
+        _cleanup_free_ struct sched_expected *room = calloc(s->n_attached + 1, sizeof(*room));
+        struct expected expected = {.list = room};
 
+        if (room)
+                expected.n = sched_gpu_expected(s->sched, gpu, now, room, s->n_attached);
         /* List clients in the order in which they came; s->clients has the newest first. */
         for (struct client *c = s->clients; c; c = c->next) {
                 json_t *one;
 
                 if (!c->id || c->accounts[gpu].ordinal < 0)
                         continue;
-                one = client_json(s, c, gpu, now, viewer);
+                one = client_json(s, c, gpu, now, viewer, &expected);
                 if (one)
                         (void)json_array_insert_new(list, 0, one);
         }
