@@ -240,12 +240,12 @@ void client_notes(const json_t *client, bool all, const char *indent, int width,
                                json_integer_value(waiting_for));
                 add_note(&n, text);
         }
-        if (json_is_true(json_object_get(client, "held")))
-                add_note(&n, "waits because it has used its maximum");
         if (all) {
                 note_memory(&n, client);
                 note_share(&n, client);
         }
+        if (json_is_true(json_object_get(client, "held")))
+                add_note(&n, "waits because it has used its maximum");
         if (all && spared > 0) {
                 figure_size(spared, cell);
                 figure_size(spared + moved, sum);
