@@ -12,11 +12,11 @@
 
 const struct key_help keys_help[] = {
         {"q", "quit", "quit"},
-        {"arrows", "select", "select a program; also j, k, PgUp, PgDn, Home, End; Esc: none"},
+        {"arrows", "select", "select a program; also j k PgUp PgDn Home End; Esc: none"},
         {"h", "help", "show or leave this help"},
         {"< >", "sort", "sort by the column on the left or right"},
         {"i", "", "invert the order"},
-        {"/", "filter", "show only what contains a text; Enter keeps it, Esc shows all again"},
+        {"/", "filter", "show only what contains a text; Enter keeps it, Esc ends it"},
         {"p", "pause", "let the selected program stand still on the GPU"},
         {"r", "resume", "let it go on"},
         {"e", "evict", "move its memory to the host, until its next turn"},
@@ -42,7 +42,8 @@ static void move(struct top_view *view, const struct top_rows *rows, long by)
 
         if (last < 0)
                 return;
-        to = view->pid ? (long)selected(view, rows) + by : (long)view->first;
+        to = view->pid ? (long)selected(view, rows) : (long)view->first + (by < 0 ? 1 : -1);
+        to += by;
         to = MIN(MAX(to, 0L), last);
         view->pid = rows->list[to].pid;
         view->gpu = rows->list[to].gpu;

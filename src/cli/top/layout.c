@@ -42,7 +42,7 @@ static struct plan make_plan(int height, int cards, size_t rows, int detail, boo
                         p.card = card;
         if (live && detail && around(&p, cards) + detail + MIN(wanted, 2 * least) <= height)
                 p.detail = detail;
-        while (p.card >= 3 && p.card < 2 + height / CHART_PART &&
+        while (live && p.card >= 3 && p.card < 2 + height / CHART_PART &&
                around(&p, cards) + cards + MIN(wanted, 4 * least) + 2 <= height)
                 p.card++;
         p.rows = MAX(height - around(&p, cards), 0);
