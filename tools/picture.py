@@ -80,7 +80,7 @@ def main():
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
     columns, lines = map(int, args.size.split("x"))
-    env = {**os.environ, "TERM": os.environ.get("PICTURE_TERM", "screen-256color"), "LANG": "C.UTF-8",
+    env = {**os.environ, "TERM": os.environ.get("PICTURE_TERM", Terminal.TERM), "LANG": "C.UTF-8",
            "LC_ALL": os.environ.get("PICTURE_LOCALE", "C.UTF-8")}
     terminal = Terminal(args.command, env, columns, lines)
     begin, typed = time.monotonic(), False

@@ -13,10 +13,33 @@ import time
 import pyte
 
 
+class Screen(pyte.Screen):
+    """A screen that scrolls by several lines at once, as ncurses wants where TERM is TERM below."""
+
+    def scroll(self, n, line, step):
+        at, self.cursor.y = self.cursor.y, line
+        for _ in range(n or 1):
+            step()
+        self.cursor.y = at
+
+    def scroll_up(self, n=1, **_):
+        self.scroll(n, self.margins.bottom if self.margins else self.lines - 1, self.index)
+
+    def scroll_down(self, n=1, **_):
+        self.scroll(n, self.margins.top if self.margins else 0, self.reverse_index)
+
+
+class Stream(pyte.ByteStream):
+    csi = {**pyte.ByteStream.csi, "S": "scroll_up", "T": "scroll_down"}
+    events = pyte.ByteStream.events | {"scroll_up", "scroll_down"}
+
+
 class Terminal:
+    TERM = "screen-256color"  # pyte does all that this one can do
+
     def __init__(self, argv, env, columns=80, lines=24):
-        self.screen = pyte.Screen(columns, lines)
-        self.stream = pyte.ByteStream(self.screen)
+        self.screen = Screen(columns, lines)
+        self.stream = Stream(self.screen)
         self.sent = b""  # all that the program has written
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
@@ -32,9 +55,12 @@ class Terminal:
             data = os.read(self.master, 65536)
         except OSError:  # the program has ended
             data = b""
+        self.take(data)
+        return bool(data)
+
+    def take(self, data):
         self.sent += data
         self.stream.feed(data)
-        return bool(data)
 
     def text(self):
         return "\n".join(line.rstrip() for line in self.screen.display)

@@ -535,10 +535,7 @@ static void orders_are_for_the_selected_program(void **state)
         assert_string_equal(order.name, "resume");
         assert_int_equal(keys_press(&view, &rows, '-', &order), KEYS_ORDER);
         assert_string_equal(order.name, "priority");
-        assert_int_equal(order.priority, -1);
-        rows.list[1].priority = 20;
-        assert_int_equal(keys_press(&view, &rows, '+', &order), KEYS_ORDER);
-        assert_int_equal(order.priority, 20);
+        assert_int_equal(order.by, -1);
         assert_int_equal(press('q'), KEYS_QUIT);
 }
 

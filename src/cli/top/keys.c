@@ -7,8 +7,7 @@
 #include "base/macros.h"
 #include "cli/top/table.h"
 
-#define ESCAPE       0x1b
-#define PRIORITY_MAX 20
+#define ESCAPE 0x1b
 
 const struct key_help keys_help[] = {
         {"q", "quit", "quit"},
@@ -68,9 +67,7 @@ static enum keys_act order(struct top_view *view, const struct top_rows *rows, c
                                "select a program first, with the arrow keys");
                 return KEYS_NOTHING;
         }
-        *ret = (struct top_order){
-                name, view->pid,
-                MIN(MAX(rows->list[at].priority + by, -PRIORITY_MAX), PRIORITY_MAX)};
+        *ret = (struct top_order){name, view->pid, by};
         return KEYS_ORDER;
 }
 

@@ -24,7 +24,8 @@ extern const struct key_help keys_help[];
 
 struct top_order {
         const char *name; /* "pause", "resume", "evict" or "priority" */
-        int pid, priority;
+        int pid;
+        int by; /* how much higher the priority is to be */
 };
 
 enum keys_act { KEYS_NOTHING, KEYS_QUIT, KEYS_ORDER };

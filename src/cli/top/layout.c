@@ -185,8 +185,7 @@ static void select_row(const struct table *t, struct top_view *view, size_t heig
         list = bigger;
         for (size_t i = 0; i < t->n; i++) {
                 list[i] = (struct top_row){(int)figure_number(t->rows[i].client, "pid"),
-                                           t->rows[i].gpu,
-                                           (int)figure_number(t->rows[i].client, "priority")};
+                                           t->rows[i].gpu};
                 if (list[i].pid == view->pid && list[i].gpu == view->gpu)
                         at = i;
         }

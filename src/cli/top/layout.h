@@ -32,7 +32,7 @@ struct top_view {
 /* The rows in their order, for keys that act on them. */
 struct top_rows {
         struct top_row {
-                int pid, gpu, priority;
+                int pid, gpu;
         } * list;
         size_t n, page; /* page: how many are shown at a time */
 };

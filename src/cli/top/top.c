@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/clients.h"
 #include "cli/commands.h"
 #include "cli/control.h"
 #include "cli/figures.h"
@@ -22,11 +23,13 @@
 #include "cli/top/table.h"
 #include "cli/users.h"
 
-#define INTERVAL_NS  (1 * NSEC_PER_SEC)
+#define INTERVAL_NS  (1500 * NSEC_PER_MSEC)
 #define INTERVAL_MIN (100 * NSEC_PER_MSEC)
 #define INTERVAL_MAX (3600 * NSEC_PER_SEC)
-#define ANSWER_NS    (5 * NSEC_PER_SEC)    /* how long the daemon may take to answer */
+#define ANSWER_NS    (3 * NSEC_PER_SEC)    /* how long the daemon may take to answer */
 #define SETTLE_NS    (100 * NSEC_PER_MSEC) /* after an order, when its effect is looked at */
+#define ORDERS_MAX   16                    /* that wait while the daemon answers */
+#define PRIORITY_MAX 20
 #define WIDTH        80
 #define WIDTH_MAX    1000
 
@@ -41,7 +44,7 @@ enum {
 const struct cli_option top_options[] = {
         TARGET_OPTION_ROWS,
         [OPTION_INTERVAL] = {"interval", CLI_REQUIRED, "TIME",
-                             "time between two looks, such as 500ms or 5s; default 1s"},
+                             "time between two looks, such as 500ms or 5s; default 1500ms"},
         [OPTION_SORT] = {"sort", CLI_REQUIRED, "COLUMN", "sort by this column; default state"},
         [OPTION_FILTER] = {"filter", CLI_REQUIRED, "TEXT",
                            "show only programs whose name, user, pid, ... contains TEXT"},
@@ -63,9 +66,12 @@ struct top {
         bool snapshot;
         bool unicode;
 
-        /* At most one order is under way. */
+        /* At most one order is under way, or a look at the status; other orders wait. */
         struct control_talk talk;
-        struct top_order asked, waiting; /* name NULL: the status; none waits */
+        struct top_order asked; /* name NULL: the status */
+        struct top_order waiting[ORDERS_MAX];
+        unsigned n_waiting;
+        int set_pid, set_priority; /* what was set after the last look; pid 0: nothing */
         uint64_t asked_ns, next_ns;
 };
 
@@ -190,15 +196,25 @@ static void say_absent(struct top *t, int r, const char *dir)
                                "no answer from the subletd at %s (%s): trying again", dir, why);
 }
 
-static json_t *order_of(const struct top_order *o)
+/* Returns the priority that a program has, as far as is known. */
+static int priority_of(const struct top *t, int pid)
+{
+        return t->set_pid == pid ? t->set_priority
+                                 : (int)figure_number(status_client(history_now(t->history), pid),
+                                                      "priority");
+}
+
+static json_t *order_of(const struct top *t, const struct top_order *o)
 {
         char number[16];
+        int priority;
 
         if (!o->name)
                 return json_pack("{ss}", "order", "status");
         if (strcmp(o->name, "priority") != 0)
                 return json_pack("{ss,si}", "order", o->name, "pid", o->pid);
-        (void)snprintf(number, sizeof(number), "%d", o->priority);
+        priority = MIN(MAX(priority_of(t, o->pid) + o->by, -PRIORITY_MAX), PRIORITY_MAX);
+        (void)snprintf(number, sizeof(number), "%d", priority);
         return json_pack("{ss,si,ss}", "order", "set_program", "pid", o->pid, "priority", number);
 }
 
@@ -214,58 +230,66 @@ static void ask(struct top *t, const struct top_order *what)
         t->next_ns = t->asked_ns + t->interval_ns;
         if (target_dir(&t->target, dir, &kind) != CLI_OK)
                 return;
-        order = order_of(what);
+        order = order_of(t, what);
         r = control_begin(dir, kind, order, &t->talk);
         json_decref(order);
         if (r < 0)
                 say_absent(t, r, dir);
 }
 
+static void take_priority(struct top *t, const json_t *answer)
+{
+        const char *value = figure_string(answer, "value");
+
+        t->set_pid = t->asked.pid;
+        t->set_priority = atoi(value);
+        (void)snprintf(t->view.message, sizeof(t->view.message), "%d has priority %s%s",
+                       t->asked.pid, value,
+                       json_is_true(json_object_get(answer, "lowered"))
+                               ? ": the daemon's owner allows no more"
+                               : "");
+}
+
 /* Says in the message line what the daemon answered to an order. */
 static void say_answer(struct top *t, const json_t *answer)
 {
         const struct top_order *o = &t->asked;
-        const char *error = json_string_value(json_object_get(answer, "error"));
+        const json_t *bytes = json_object_get(answer, "bytes"); /* of evict */
         const bool already = json_is_true(json_object_get(answer, "already"));
         char name[FIGURE_MAX], size[FIGURE_MAX];
 
-        t->view.bad = error;
-        if (error)
-                (void)snprintf(t->view.message, sizeof(t->view.message), "refused: %s", error);
-        else if (strcmp(o->name, "priority") == 0)
-                (void)snprintf(t->view.message, sizeof(t->view.message), "%d has priority %s%s",
-                               o->pid, figure_string(answer, "value"),
-                               json_is_true(json_object_get(answer, "lowered"))
-                                       ? ": the daemon's owner allows no more"
-                                       : "");
-        else {
-                const json_t *bytes = json_object_get(answer, "bytes"); /* of evict */
-
-                figure_put(json_object_get(answer, "name"), FIGURE_TEXT, name);
-                figure_put(bytes, FIGURE_SIZE, size);
-                (void)snprintf(t->view.message, sizeof(t->view.message), "%s %d (%s): %s%s",
-                               o->name, o->pid, name,
-                               bytes     ? size
-                               : already ? "ordered before"
-                                         : "ordered",
-                               bytes ? " leave the card" : "");
+        if (strcmp(o->name, "priority") == 0) {
+                take_priority(t, answer);
+                return;
         }
-        t->next_ns = clock_now_ns() + SETTLE_NS;
+        figure_put(json_object_get(answer, "name"), FIGURE_TEXT, name);
+        figure_put(bytes, FIGURE_SIZE, size);
+        (void)snprintf(t->view.message, sizeof(t->view.message), "%s %d (%s): %s%s", o->name,
+                       o->pid, name,
+                       bytes     ? size
+                       : already ? "ordered before"
+                                 : "ordered",
+                       bytes ? " leave the card" : "");
 }
 
 static void take_answer(struct top *t, json_t *answer)
 {
+        const char *error = json_string_value(json_object_get(answer, "error"));
+
         t->view.absent[0] = 0;
-        if (t->asked.name) {
+        if (error || t->asked.name)
+                t->view.bad = error;
+        if (error) {
+                (void)snprintf(t->view.message, sizeof(t->view.message), "refused: %s", error);
+        } else if (t->asked.name) {
                 say_answer(t, answer);
-        } else if (json_object_get(answer, "error")) {
-                t->view.bad = true;
-                (void)snprintf(t->view.message, sizeof(t->view.message), "refused: %s",
-                               figure_string(answer, "error"));
         } else {
                 users_name(answer);
                 history_add(t->history, answer);
+                t->set_pid = 0;
         }
+        if (t->asked.name)
+                t->next_ns = clock_now_ns() + SETTLE_NS;
 }
 
 /* Reads what there is of an answer. True: the picture has changed. */
@@ -322,7 +346,8 @@ static bool read_keys(struct top *t)
                 case KEYS_QUIT:
                         return false;
                 case KEYS_ORDER:
-                        t->waiting = order;
+                        if (t->n_waiting < ORDERS_MAX)
+                                t->waiting[t->n_waiting++] = order;
                         break;
                 case KEYS_NOTHING:
                         break;
@@ -334,12 +359,13 @@ static bool read_keys(struct top *t)
 /* Begins what is due. True: the picture has changed. */
 static bool begin(struct top *t)
 {
-        const struct top_order status = {0}, order = t->waiting;
+        const struct top_order status = {0}, order = t->waiting[0];
 
         if (t->talk.fd >= 0)
                 return false;
-        if (order.name) {
-                t->waiting.name = NULL;
+        if (t->n_waiting) {
+                t->n_waiting--;
+                memmove(&t->waiting[0], &t->waiting[1], t->n_waiting * sizeof(order));
                 ask(t, &order);
         } else if (clock_now_ns() >= t->next_ns) {
                 ask(t, &status);
