@@ -39,6 +39,8 @@ _sublet() {
         elif [ "$before" = --daemon ]; then
                 mapfile -t COMPREPLY < <(compgen -d -- "$cur")
                 return
+        elif [ "$command" = top ] && [ "$before" = --sort ]; then
+                words=$(sublet top --sort "" 2>&1 | sed 's/.*: //; s/,//g')
         elif [[ $before == --profile* ]]; then
                 return # bash completes file names
         elif [ "$before" = set ]; then

@@ -11,7 +11,7 @@ static const json_t *frozen_of(const json_t *client)
         return json_object_get(client, "frozen");
 }
 
-bool status_lists(const json_t *object, const char *field, const char *text)
+bool client_lists(const json_t *object, const char *field, const char *text)
 {
         const json_t *item;
         size_t i;
@@ -22,7 +22,7 @@ bool status_lists(const json_t *object, const char *field, const char *text)
         return false;
 }
 
-const json_t *status_client(const json_t *status, int pid)
+const json_t *clients_find(const json_t *status, int pid)
 {
         json_t *gpu, *client, *found = NULL;
         size_t i, k;
@@ -38,7 +38,7 @@ const json_t *status_client(const json_t *status, int pid)
 
 static bool is_frozen_for(const json_t *client, const char *reason)
 {
-        return status_lists(frozen_of(client), "why", reason);
+        return client_lists(frozen_of(client), "why", reason);
 }
 
 static bool is_frozen(const json_t *client)

@@ -9,11 +9,11 @@
 #include "cli/figures.h"
 
 /* True if a field of the object, a list of texts, contains this text. */
-bool status_lists(const json_t *object, const char *field, const char *text);
+bool client_lists(const json_t *object, const char *field, const char *text);
 
 /* Returns the program's entry on any GPU, the one of its living connection if it has several; NULL:
  * the program is not there. */
-const json_t *status_client(const json_t *status, int pid);
+const json_t *clients_find(const json_t *status, int pid);
 
 /* True if a user has paused the program and it is frozen; its state is then shown as "paused". */
 bool client_is_paused(const json_t *client);

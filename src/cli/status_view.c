@@ -216,7 +216,7 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
         unsigned rows = 0;
         size_t i;
 
-        if (view->pid && !status_client(status, view->pid))
+        if (view->pid && !clients_find(status, view->pid))
                 return 0;
         (void)fprintf(out, "subletd %s, up %s, host memory %s committed of %s\n",
                       figure_string(status, "version"), duration_of(status, "uptime_s", a),

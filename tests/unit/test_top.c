@@ -194,6 +194,7 @@ static void four_programs_fit_80_columns_with_what_matters(void **state)
         assert_non_null(strstr(text, "NEXT"));
         assert_null(strstr(text, "MANAGED"));
         assert_non_null(strstr(text, "q quit"));
+        assert_non_null(strstr(text, "+ - priority"));
 }
 
 static void a_wide_terminal_shows_all_columns(void **state)

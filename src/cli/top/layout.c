@@ -107,12 +107,12 @@ static void draw_keys(struct frame *f, int y)
         int x = 0;
 
         for (const struct key_help *k = keys_help; k->keys; k++) {
-                const int need = frame_columns(f, k->keys) + frame_columns(f, k->word) + 3;
+                const int need = frame_columns(f, k->keys) + frame_columns(f, k->word) + 2;
 
                 if (!k->word[0] || x + need - 1 > f->width)
                         continue;
                 x += frame_text(f, y, x, f->width - x, STYLE_KEY, k->keys) + 1;
-                x += frame_text(f, y, x, f->width - x, STYLE_PLAIN, k->word) + 2;
+                x += frame_text(f, y, x, f->width - x, STYLE_PLAIN, k->word) + 1;
         }
 }
 

@@ -24,14 +24,13 @@ struct bar {
 static void label(struct bar *b, int x, int width, unsigned style, const char *name,
                   const char *size)
 {
-        const int n = frame_columns(b->f, name), m = (int)strlen(size);
+        char text[2 * FIGURE_MAX + 4];
 
-        if (width >= n + m + 3) {
-                (void)frame_text(b->f, b->y, x + 1, n, style, name);
-                (void)frame_text(b->f, b->y, x + 2 + n, m, style, size);
-        } else if (width >= 4) {
-                (void)frame_text(b->f, b->y, x + 1, width - 1 - (width > n + 1), style, name);
-        }
+        (void)snprintf(text, sizeof(text), " %s %s ", name, size);
+        if (width < frame_columns(b->f, text))
+                (void)snprintf(text, sizeof(text), " %s", name);
+        if (width >= 4)
+                (void)frame_text(b->f, b->y, x, width, style, text);
 }
 
 /* Parts end where their sums end, so that rounding does not add up. */

@@ -105,7 +105,7 @@ static const char *trouble(const json_t *client)
         static const char *const flags[] = {"lost", "poisoned", "overdue", "detached"};
 
         for (size_t i = 0; i < ARRAY_SIZE(flags); i++)
-                if (status_lists(client, "flags", flags[i]))
+                if (client_lists(client, "flags", flags[i]))
                         return flags[i];
         return NULL;
 }

@@ -199,9 +199,9 @@ static void say_absent(struct top *t, int r, const char *dir)
 /* Returns the priority that a program has, as far as is known. */
 static int priority_of(const struct top *t, int pid)
 {
-        return t->set_pid == pid ? t->set_priority
-                                 : (int)figure_number(status_client(history_now(t->history), pid),
-                                                      "priority");
+        return t->set_pid == pid
+                       ? t->set_priority
+                       : (int)figure_number(clients_find(history_now(t->history), pid), "priority");
 }
 
 static json_t *order_of(const struct top *t, const struct top_order *o)
@@ -410,7 +410,12 @@ static int live(struct top *t)
 {
         const struct sigaction end = {.sa_handler = on_end};
         const char *type = getenv("TERM");
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+        int r = target_dir(&t->target, dir, &kind); /* a message would spoil the picture later */
 
+        if (r != CLI_OK)
+                return r;
         if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
                 return cli_fail(CLI_FAILED, "top needs a terminal: --snapshot prints one picture");
         if (screen_open(&t->view.colours) < 0)
