@@ -73,8 +73,8 @@ def redraw_ms(terminal, key):
 
 
 def cpu_s(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-        return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    with open(f"/proc/{pid}/schedstat", encoding="ascii") as f:
+        return int(f.read().split()[0]) / 1e9
 
 
 def main():
@@ -92,22 +92,28 @@ def main():
         listener.bind(os.path.join(folder, "control.sock"))
         listener.listen()
         threading.Thread(target=serve, args=(listener, schema, given.programs), daemon=True).start()
-        terminal = Terminal([os.path.join(os.path.abspath(given.build), "sublet"), "top", "--daemon", folder],
-                            {**os.environ, "TERM": Terminal.TERM, "LC_ALL": "C.UTF-8"}, columns, lines)
+        argv = [os.path.join(os.path.abspath(given.build), "sublet"), "top", "--daemon", folder]
+        env = {**os.environ, "TERM": Terminal.TERM, "LC_ALL": "C.UTF-8"}
+        terminal = Terminal([*argv, "--interval", "1h"], env, columns, lines)  # so that no look disturbs a redraw
         terminal.until("train-", "program")
+        before = cpu_s(terminal.process.pid)
         took = sorted(redraw_ms(terminal, "j" if i % 2 else "i") for i in range(KEYS))
+        each = 1000 * (cpu_s(terminal.process.pid) - before) / KEYS
+        terminal.close()
+        terminal = Terminal(argv, env, columns, lines)
+        terminal.until("train-", "program")
         before, began, sent = cpu_s(terminal.process.pid), time.monotonic(), len(terminal.sent)
         while time.monotonic() - began < given.seconds:
             terminal.feed(0.1)
         passed = time.monotonic() - began
         used = 100 * (cpu_s(terminal.process.pid) - before) / passed
-        result = {"programs": given.programs, "size": given.size, "redraw_median_ms": round(took[KEYS // 2], 1),
-                  "redraw_worst_ms": round(took[-1], 1), "cpu_percent": round(used, 2),
-                  "bytes_a_second": round((len(terminal.sent) - sent) / passed)}
         terminal.close()
-    print(f"with {given.programs} programs in {given.size}: redrawn {result['redraw_median_ms']} ms after a key (worst "
-          f"{result['redraw_worst_ms']} ms of {KEYS}), {result['cpu_percent']} % of a core, "
-          f"{result['bytes_a_second']} bytes a second")
+        result = {"programs": given.programs, "size": given.size, "redraw_median_ms": round(took[KEYS // 2], 1),
+                  "redraw_95_ms": round(took[KEYS * 95 // 100], 1), "redraw_worst_ms": round(took[-1], 1), "redraw_cpu_ms": round(each, 1), "cpu_percent": round(used, 2),
+                  "bytes_a_second": round((len(terminal.sent) - sent) / passed)}
+    print(f"with {given.programs} programs in {given.size}: redrawn {result['redraw_median_ms']} ms after a key (95 of 100 within "
+          f"{result['redraw_95_ms']} ms, worst {result['redraw_worst_ms']} ms; {result['redraw_cpu_ms']} ms of the processor), "
+          f"{result['cpu_percent']} % of a core, {result['bytes_a_second']} bytes a second")
     print(json.dumps(result))
 
 

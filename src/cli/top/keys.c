@@ -11,7 +11,6 @@
 
 const struct key_help keys_help[] = {
         {"q", "quit", "quit"},
-        {"arrows", "select", "select a program; also j k PgUp PgDn Home End; Esc: none"},
         {"h", "help", "show or leave this help"},
         {"< >", "sort", "sort by the column on the left or right"},
         {"i", "", "invert the order"},
@@ -20,6 +19,7 @@ const struct key_help keys_help[] = {
         {"r", "resume", "let it go on"},
         {"e", "evict", "move its memory to the host, until its next turn"},
         {"+ -", "priority", "give it a higher or lower priority"},
+        {"arrows", "", "select a program; also j k PgUp PgDn Home End; Esc: none"},
         {0},
 };
 
