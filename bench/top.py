@@ -109,7 +109,8 @@ def main():
         used = 100 * (cpu_s(terminal.process.pid) - before) / passed
         terminal.close()
         result = {"programs": given.programs, "size": given.size, "redraw_median_ms": round(took[KEYS // 2], 1),
-                  "redraw_95_ms": round(took[KEYS * 95 // 100], 1), "redraw_worst_ms": round(took[-1], 1), "redraw_cpu_ms": round(each, 1), "cpu_percent": round(used, 2),
+                  "redraw_95_ms": round(took[KEYS * 95 // 100], 1), "redraw_worst_ms": round(took[-1], 1),
+                  "redraw_cpu_ms": round(each, 1), "cpu_percent": round(used, 2),
                   "bytes_a_second": round((len(terminal.sent) - sent) / passed)}
     print(f"with {given.programs} programs in {given.size}: redrawn {result['redraw_median_ms']} ms after a key (95 of 100 within "
           f"{result['redraw_95_ms']} ms, worst {result['redraw_worst_ms']} ms; {result['redraw_cpu_ms']} ms of the processor), "

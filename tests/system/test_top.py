@@ -43,7 +43,7 @@ def row_has(name, *words):
     return lambda text: all(word in row_of(text, name) for word in words)
 
 
-def test_keys_pause_resume_evict_and_set_the_selected_program(world, top):
+def test_keys_evict_pause_resume_and_set_the_selected_program(world, top):
     world.start_daemon()
     one, two = holder(world, "first"), holder(world, "second")
     screen = top("--sort", "name")
@@ -52,14 +52,14 @@ def test_keys_pause_resume_evict_and_set_the_selected_program(world, top):
     screen.until("select a program first", "hint")
     screen.type("j")
     screen.until(f"─ {one.pid} first ─", "details of the selected program")
-    screen.type(DOWN + "p")
+    screen.type(DOWN + "e")
+    screen.until(f"evict {two.pid} (second): 10.0M leave the card", "answer")
+    wait_for(lambda: world.clients()[two.pid]["backed"] == 0, 60, "the memory to leave")
+    screen.type("p")
     screen.until(f"pause {two.pid} (second): ordered", "answer")
     screen.until(row_has("second", "paused"), "pause")
     assert "paused" not in row_of(screen.text(), "first")
     assert world.clients()[two.pid]["paused"] and not world.clients()[one.pid]["paused"]
-    screen.type("e")
-    screen.until(f"evict {two.pid} (second): 10.0M leave the card", "answer")
-    wait_for(lambda: world.clients()[two.pid]["backed"] == 0, 60, "the memory to leave")
     screen.type("r")
     screen.until(f"resume {two.pid} (second): ordered", "answer")
     wait_for(lambda: not world.clients()[two.pid]["paused"], 60, "the end of the pause")
