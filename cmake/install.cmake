@@ -1,11 +1,12 @@
-# The files that `cmake --install` installs, except bin/subletd (src/daemon) and lib/libsublet.so (src/preload).
+# The files that `cmake --install` installs, except bin/subletd (src/daemon) and lib/sublet/libsublet.so (src/preload).
 # src/cli/parts.c finds the parts of sublet by their paths relative to the program sublet, so that an installation can
-# be moved as a whole. The simulated driver has a folder of its own, so that no program loads it by accident.
-set(SUBLET_PRIVATE_DIR ${CMAKE_INSTALL_LIBDIR}/sublet)
+# be moved as a whole. Nothing is linked with libsublet.so, so it is in a private folder (cmake/options.cmake). The
+# simulated driver has a folder of its own there, so that no program loads it by accident.
 
 if(SUBLET_CLI)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-demo-job DESTINATION ${SUBLET_PRIVATE_DIR})
+  install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-demo-job ${CMAKE_BINARY_DIR}/sublet-bench-job DESTINATION ${SUBLET_PRIVATE_DIR})
+  install(FILES src/cli/bench/bench_torch.py DESTINATION ${SUBLET_PRIVATE_DIR})
 endif()
 if(SUBLET_SIM)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sim/libcuda.so.1 ${CMAKE_BINARY_DIR}/sim/libnvidia-ml.so.1
@@ -13,39 +14,43 @@ if(SUBLET_SIM)
           DESTINATION ${SUBLET_PRIVATE_DIR}/sim)
 endif()
 if(SUBLET_CLI)
-  install(FILES deploy/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME sublet)
+  install(FILES deploy/completion/sublet.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME sublet)
+  install(FILES deploy/completion/_sublet DESTINATION ${SUBLET_ZSH_DIR})
+  install(FILES deploy/completion/sublet.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 if(SUBLET_DAEMON)
   configure_file(deploy/subletd.service.in ${CMAKE_BINARY_DIR}/subletd.service @ONLY)
-  install(FILES ${CMAKE_BINARY_DIR}/subletd.service DESTINATION lib/systemd/system)
-  # A sample, not /etc/sublet/subletd.conf itself: an installation must not overwrite the owner's settings.
+  install(FILES ${CMAKE_BINARY_DIR}/subletd.service deploy/subletd.socket deploy/subletd-control.socket
+          DESTINATION lib/systemd/system)
+  # /etc/sublet/subletd.conf is not installed: an installation must not overwrite the owner's settings.
 endif()
 # The manual pages are made from the programs' help, so the programs must run here, without a sanitizer's messages.
 if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANITIZE)
   add_custom_command(
-    OUTPUT ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8
+    OUTPUT ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8 ${CMAKE_BINARY_DIR}/subletd.conf.5
     COMMAND sh ${CMAKE_SOURCE_DIR}/deploy/man.sh $<TARGET_FILE:sublet_command> $<TARGET_FILE:subletd>
             ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_BINARY_DIR}
     DEPENDS deploy/man.sh sublet_command subletd
     COMMENT "Writing the manual pages")
   add_custom_target(sublet_manual ALL DEPENDS ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8)
   install(FILES ${CMAKE_BINARY_DIR}/sublet.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${CMAKE_BINARY_DIR}/subletd.conf.5 DESTINATION ${CMAKE_INSTALL_MANDIR}/man5)
   install(FILES ${CMAKE_BINARY_DIR}/subletd.8 DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
 endif()
 # A target with all files that `cmake --install` installs. ./dev demo builds only this target, and an installation works
 # after it.
 add_custom_target(product)
-foreach(part sublet subletd sublet_command sublet-demo-job sim_cuda sim_nvml simcuda-stat sublet_manual)
+foreach(part sublet subletd sublet_command sublet-demo-job sublet-bench-job sim_cuda sim_nvml simcuda-stat sublet_manual)
   if(TARGET ${part})
     add_dependencies(product ${part})
   endif()
 endforeach()
 install(FILES include/sublet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES python/sublet.py DESTINATION ${CMAKE_INSTALL_DATADIR}/sublet)
+install(FILES python/sublet.py DESTINATION ${SUBLET_PYTHON_DIR})
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.jsonl" PATTERN "*.svg")
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.jsonl" PATTERN "*.svg" PATTERN "*.png")
 # Files of the repository that the installed documentation links to, with the same relative paths (tools/check_links.py).
-foreach(linked deploy/subletd.conf sim/README.md src/wire/wire_messages.def tests/fuzz/README.md)
+foreach(linked deploy/container/Containerfile deploy/subletd.conf deploy/grafana/sublet.json deploy/prometheus/sublet.rules.yml deploy/prometheus/sublet.rules.test.yml sim/README.md src/wire/history.h src/wire/wire_messages.def tests/fuzz/README.md)
   get_filename_component(folder ${linked} DIRECTORY)
   install(FILES ${linked} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

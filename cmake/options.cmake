@@ -8,6 +8,20 @@ option(SUBLET_BENCH "benchmarks" ON)
 option(SUBLET_FUZZ "fuzz targets run by libFuzzer (needs clang)" OFF)
 set(SUBLET_SANITIZE "" CACHE STRING "address,undefined or thread; empty for none")
 
+# Where an installation has its private files, and files for other programs: zsh's completion, Python's module.
+set(SUBLET_PRIVATE_DIR ${CMAKE_INSTALL_LIBDIR}/sublet)
+set(SUBLET_ZSH_DIR ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING "zsh's completion")
+# The folder below the prefix in which python3 looks for modules. If there is none, PYTHONPATH must name the folder.
+if(NOT DEFINED CACHE{SUBLET_PYTHON_DIR})
+  execute_process(
+    COMMAND /usr/bin/python3 -c "import site; print(next(p[len('${CMAKE_INSTALL_PREFIX}/'):] for p in site.getsitepackages() if p.startswith('${CMAKE_INSTALL_PREFIX}/lib/')))"
+    OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(NOT folder)
+    set(folder ${CMAKE_INSTALL_DATADIR}/sublet)
+  endif()
+  set(SUBLET_PYTHON_DIR ${folder} CACHE STRING "sublet.py")
+endif()
+
 set(CMAKE_C_STANDARD 17)
 set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_C_VISIBILITY_PRESET hidden)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes sublet.1 and subletd.8 into a folder, from the help of the built programs. The pages name the folder of the
-# documentation, which explains at length.
+# Writes sublet.1, subletd.8 and subletd.conf.5 into a folder. Options, variables and keys come from the help of the built
+# programs. The pages name the folder of the documentation, which explains at length.
 #
 #   man.sh SUBLET SUBLETD DOCUMENTATION FOLDER
 set -eu
@@ -18,7 +18,7 @@ options() {
         awk '/^  -/ { line = substr($0, 3); i = match(line, /   *[^ ]/)
                       print ".TP\n.B " (i ? substr(line, 1, i - 1) : line)
                       if (i) print substr(line, i + RLENGTH - 1); next }
-             /^   / { sub(/^ +/, ""); print }'
+             /^   / { sub(/^ +/, ""); print }' | sed 's/^\(\.B \)--/\1\\-\\-/'
 }
 
 # Turns the rows "  name text" under this heading of subletd's help into paragraphs.
@@ -26,49 +26,208 @@ rows() { # HEADING
         "$subletd" --help | sed -n "/^$1/,/^\$/p" | sed '/^  /!d; s/^  \([A-Za-z_]*\) */.TP\n.B \1\n/' | escape | sed 's/^\\&\././'
 }
 
+# Turns pairs of lines, a command and what it does, into examples.
+examples() {
+        escape | sed 'N; s/\(.*\)\n\(.*\)/.PP\n\2:\n.PP\n.RS 4\n.EX\n\1\n.EE\n.RE/'
+}
+
 {
         title sublet 1 'programs share an NVIDIA GPU, each with all of its memory'
-        printf '.SH SYNOPSIS\n.B sublet\n.I command\n.RI [ argument ...]\n.SH COMMANDS\n'
+        cat <<-'END'
+		.SH SYNOPSIS
+		.B sublet
+		.I command
+		.RI [ argument ...]
+		.SH DESCRIPTION
+		Programs that are started by
+		.B sublet run
+		share one NVIDIA GPU. Each of them sees and uses the whole GPU memory, with no change to its code.
+		.PP
+		Programs that fit together run together. Programs that do not fit take turns: memory of the others moves to host memory, in bulk,
+		and is back at the same addresses before its program runs again.
+		.PP
+		A daemon decides who runs:
+		.BR subletd (8)
+		of the machine, or else a private one, which the first program starts for its user.
+		.PP
+		With
+		.BR \-\-sim ,
+		a command uses a simulated GPU that runs on the CPU.
+		.SH OPTIONS
+	END
         for command in $("$sublet" help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p'); do
                 "$sublet" help "$command" | sed -n '1s/^usage: \(.*\)/.SS "\1"/p; 2s/$/./p' | sed 's/-/\\-/g'
-                "$sublet" help "$command" | sed 1,2d | escape | sed 's/^  \\-\\-/  --/' | options | sed 's/^\(\.B \)--/\1\\-\\-/'
+                "$sublet" help "$command" | sed 1,2d | escape | sed 's/^  \\-\\-/  --/' | options
         done
+        printf '.SH EXAMPLES\n'
+        examples <<-'END'
+		sublet run -- python train.py
+		Run a program so that it shares the GPU
+		sublet demo
+		See two programs share a GPU that is too small for both, also on a machine without a GPU
+		sublet bench --plot bench.svg
+		Measure two programs alone, one after the other and together
+		sublet status --watch
+		See each second which program runs, and which one waits
+		eval "$(sublet env)"
+		Let all programs of a shell share the GPU
+		sublet pause 4711
+		Stop a program on the GPU, in the middle of a kernel
+	END
         printf '.SH ENVIRONMENT\n'
-        "$sublet" help variables | sed 1d | escape | sed -n 's/^SUBLET/.TP\n.B SUBLET/; s/^  *//; /./p'
+        "$sublet" help variables | sed '1d; /(.*test builds)/,/^$/d' | escape |
+                sed -n '/^SUBLET/{N; s/^\([A-Z_]*\) ([^)]*): \(.*\)\n  \(.*\)/.TP\n.B \1\n\2: \3/p}'
         cat <<-END
+		.SH FILES
+		.TP
+		.I /run/sublet
+		The sockets of the machine's daemon. While this directory exists, programs start no private daemon.
+		.TP
+		.I \$XDG_RUNTIME_DIR/sublet
+		The sockets of a user's private daemon, and its log
+		.RI ( subletd.log ).
+		Without XDG_RUNTIME_DIR:
+		.IR /tmp/sublet\-UID .
+		.TP
+		.I \$XDG_CONFIG_HOME/sublet/subletd.conf
+		Settings of a private daemon:
+		.BR subletd.conf (5).
+		Without XDG_CONFIG_HOME: in
+		.IR ~/.config .
 		.SH EXIT STATUS
 		0; 1 when it could not be done; 2 when it was asked wrongly. sublet run: 125 when parts of sublet are missing, 126 when the
 		program cannot be executed, 127 when there is none, else what the program answers.
 		.SH SEE ALSO
 		.BR subletd (8),
+		.BR subletd.conf (5),
+		.BR nvidia\-smi (1)
+		.PP
 		.I $documentation/docs/operations.md
-		(variables, what status shows; every message is in messages.md)
+		explains what status shows, and
+		.I $documentation/docs/messages.md
+		every message.
 	END
 } >"$folder/sublet.1"
 
 {
-        title subletd 8 "$("$subletd" --help | sed -n '/^Shares/,/^$/p' | tr '\n' ' ' | sed 's/ *$//; s/\.$//; s/^S/s/')"
-        printf '.SH SYNOPSIS\n.B subletd\n.RI [ option ...]\n.SH OPTIONS\n'
-        "$subletd" --help | sed -n '/^  --/,/^$/p' | sed '/^$/,$d' | escape | sed 's/^  \\-\\-/  --/' | options |
-                sed 's/^\(\.B \)--/\1\\-\\-/'
-        printf '.SH SETTINGS\n'
-        rows Settings
-        printf '.SH CLASSES\n'
-        rows Classes
+        title subletd 8 "$("$subletd" --help | sed -n '/^Shares/,/^$/p' | tr '\n' ' ' | sed 's/ *$//; s/\.$//; s/^S/s/; s/:.*//')"
+        cat <<-'END'
+		.SH SYNOPSIS
+		.B subletd
+		.RI [ option ...]
+		.SH DESCRIPTION
+		The daemon keeps the ledger of each GPU's memory and decides which programs may run. It serves programs that were started by
+		.BR sublet (1).
+		.PP
+		As the service
+		.I subletd.service
+		it serves all users of the machine, in /run/sublet. systemd makes its sockets and starts it. A restart is harmless: programs run on,
+		and register with the next daemon. Without the service, the first program starts a private daemon for its user.
+		.PP
+		The daemon takes its listening sockets from the service manager if there are some
+		.RB ( sd_listen_fds (3)),
+		and reports its readiness and, with a watchdog, its running loop
+		.RB ( sd_notify (3)).
+		.PP
+		SIGTERM, SIGINT and SIGQUIT end the daemon; SIGHUP lets it read its settings again.
+		.SH OPTIONS
+	END
+        "$subletd" --help | sed -n '/^  --/,/^$/p' | sed '/^$/,$d' | escape | sed 's/^  \\-\\-/  --/' | options
+        printf '.SH EXAMPLES\n'
+        examples <<-'END'
+		systemctl enable --now subletd
+		Let one daemon serve all users of the machine
+		journalctl -u subletd
+		Read its log
+		subletd --shared --group gpu --dir /srv/sublet
+		Serve a group without being root; its members set SUBLET_DIR=/srv/sublet
+	END
         printf '.SH ENVIRONMENT\n'
         rows Variables
-        printf '.SH EXIT STATUS\n'
+        cat <<-'END'
+		.TP
+		.BR LISTEN_FDS ", " NOTIFY_SOCKET ", " WATCHDOG_USEC
+		set by systemd
+		.SH FILES
+		.TP
+		.I /etc/sublet/subletd.conf
+		.TQ
+		.I /etc/sublet/subletd.conf.d/*.conf
+		Settings of the daemon in /run/sublet:
+		.BR subletd.conf (5).
+		.TP
+		.I /run/sublet
+		.BR client.sock " (programs), " status.sock " (status for all users), " control.sock
+		(orders of root), the lock, and what the next daemon must know after a crash.
+		.SH EXIT STATUS
+	END
         "$subletd" --help | sed -n 's/^Exit status: //p' | escape
         cat <<-END
-		.SH FILES
-		.I /etc/sublet/subletd.conf
-		and
-		.IR /etc/sublet/subletd.conf.d/*.conf :
-		settings of the daemon in /run/sublet;
-		.I $documentation/deploy/subletd.conf
-		is a sample
 		.SH SEE ALSO
 		.BR sublet (1),
-		.I $documentation/docs/configuration.md
+		.BR subletd.conf (5),
+		.BR systemd.socket (5)
+		.PP
+		.I $documentation/docs/operations.md
 	END
 } >"$folder/subletd.8"
+
+{
+        title subletd.conf 5 'settings of subletd, and classes of programs'
+        cat <<-'END'
+		.SH SYNOPSIS
+		.I /etc/sublet/subletd.conf
+		.br
+		.I ~/.config/sublet/subletd.conf
+		.SH DESCRIPTION
+		The file has sections such as [daemon], and "key = value" lines below them. A line that begins with # or ; is a comment. The daemon
+		accepts no file in part: after an error, whose message names file and line, it does not start. While it runs,
+		.B sublet reload
+		lets it read the files again.
+		.PP
+		Sizes are written like 512MiB or 1.5GiB, durations like 250ms, 5s or 2min, shares like 5%.
+		.SH OPTIONS
+		.SS Under [daemon]
+	END
+        rows Settings
+        cat <<-'END'
+		.SS Under [class NAME]
+		A class is a set of programs for which the owner states what they get. A program belongs to the first class of which all given kinds
+		of user, name and cgroup match. The keys from maximum on also stand under [default], for programs in no class.
+	END
+        rows Classes
+        cat <<-'END'
+		.SH EXAMPLES
+		.EX
+		[daemon]
+		quantum = 2s
+		
+		[class training]
+		user = alice, bob, 2000\-2999
+		name = train*
+		minimum = 40%
+		memory_cap = 60GiB
+		.EE
+		.SH FILES
+		.TP
+		.I /etc/sublet/subletd.conf
+		The machine's daemon, in /run/sublet.
+		.TP
+		.I $XDG_CONFIG_HOME/sublet/subletd.conf
+		A private daemon, and any other that is not root's. Without XDG_CONFIG_HOME: in
+		.IR ~/.config .
+		.TP
+		.I subletd.conf.d/*.conf
+		Beside the file: more files, which are read after it in the order of their names. A later line overrides an earlier one.
+	END
+        cat <<-END
+		.TP
+		.I $documentation/deploy/subletd.conf
+		A sample with every key and its default, as comments.
+		.SH SEE ALSO
+		.BR subletd (8),
+		.BR sublet (1)
+		.PP
+		.I $documentation/docs/configuration.md
+	END
+} >"$folder/subletd.conf.5"

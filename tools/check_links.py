@@ -8,6 +8,7 @@ is one or nothing was checked."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -18,8 +19,10 @@ HEADING = re.compile(r"^#+ +(.*?) *$", re.M)
 
 def pages_of(root):
     """Returns all pages; in a clone, the pages that git tracks or does not ignore."""
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard", "*.md"], capture_output=True, text=True)
-    names = listed.stdout.splitlines() if listed.returncode == 0 else []
+    names = []
+    if shutil.which("git"):
+        names = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard", "*.md"], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True, check=False).stdout.splitlines()
     names = names or [os.path.relpath(os.path.join(folder, name), root) for folder, _, files in os.walk(root)
                       for name in files if name.endswith(".md")]
     return sorted(name for name in names if os.path.isfile(os.path.join(root, name)))

@@ -285,14 +285,24 @@ static void segment_configure(struct session_segment *g, const struct settings *
 static void segment_check(const struct session_segment *g, const struct settings *s)
 {
         const struct session_device *d = &g->device[0];
+        const struct {
+                const char *variable;
+                bool ignored;
+        } all[] = {
+                {"SIMCUDA_GPUS", s->given[0] && s->devices != g->devices},
+                {"SIMCUDA_MEMORY", s->given[1] && s->memory != d->total},
+                {"SIMCUDA_BUS", s->given[2] && s->bus != d->bus_bytes_per_s},
+                {"SIMCUDA_CONTEXT", s->given[3] && s->context != d->context_bytes},
+        };
+        char size[UNITS_TEXT_MAX];
 
-        if ((s->given[0] && s->devices != g->devices) || (s->given[1] && s->memory != d->total) ||
-            (s->given[2] && s->bus != d->bus_bytes_per_s) ||
-            (s->given[3] && s->context != d->context_bytes))
-                (void)fprintf(stderr,
-                              "simcuda: session '%s' is in use with other cards than the "
-                              "environment describes; its own stay\n",
-                              g->name);
+        for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+                if (all[i].ignored)
+                        (void)fprintf(stderr,
+                                      "simcuda: %s=%s is ignored: session '%s' is in use, and "
+                                      "keeps %u x %s until its last process and its daemon end\n",
+                                      all[i].variable, getenv(all[i].variable), g->name, g->devices,
+                                      units_format_size(d->total, size));
 }
 
 static int segment_init(struct session_segment *g, const char *name)

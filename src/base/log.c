@@ -15,9 +15,20 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *const level_names[] = {"error", "warning", "info", "debug"};
+const char *const log_kind_names[] = {"error", "warning", "notice", "info", "debug"};
 
 static const char *log_tag = "sublet";
+
+/* A person who starts a program sees these lines: only trouble is called by its name. */
+static int begin_with_tag(char *line, size_t n, enum log_kind kind)
+{
+        const bool trouble = kind <= LOG_KIND_WARNING;
+
+        return snprintf(line, n, "%s[%d]: %s%s", log_tag, (int)getpid(),
+                        trouble ? log_kind_names[kind] : "", trouble ? ": " : "");
+}
+
+static int (*begin_line)(char *line, size_t n, enum log_kind kind) = begin_with_tag;
 static _Atomic int log_level = LOG_LEVEL_WARNING;
 
 void log_open(const char *tag, enum log_level default_level)
@@ -30,6 +41,11 @@ void log_open(const char *tag, enum log_level default_level)
                               memory_order_relaxed);
         if (wanted && level < 0)
                 setting_refuse(SETTING_LOG, wanted);
+}
+
+void log_begin_lines(int (*before)(char *line, size_t n, enum log_kind kind))
+{
+        begin_line = before;
 }
 
 int log_enabled(enum log_level level)
@@ -47,14 +63,13 @@ static bool can_write(int fd)
         return syscall(SYS_ppoll, &p, 1, &now, NULL, 0) == 1 && p.revents & POLLOUT;
 }
 
-static __attribute__((format(printf, 2, 0))) void write_line(const char *word, const char *format,
+static __attribute__((format(printf, 2, 0))) void write_line(enum log_kind kind, const char *format,
                                                              va_list args)
 {
         char line[1024];
         int saved = errno, used, more;
 
-        used = snprintf(line, sizeof(line), "%s[%d]: %s%s", log_tag, (int)getpid(), word,
-                        *word ? ": " : "");
+        used = begin_line(line, sizeof(line), kind);
         more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
         if (more > 0)
                 used += more;
@@ -70,12 +85,16 @@ static __attribute__((format(printf, 2, 0))) void write_line(const char *word, c
 
 void log_write(enum log_level level, const char *format, ...)
 {
+        static const enum log_kind kinds[] = {[LOG_LEVEL_ERROR] = LOG_KIND_ERROR,
+                                              [LOG_LEVEL_WARNING] = LOG_KIND_WARNING,
+                                              [LOG_LEVEL_INFO] = LOG_KIND_INFO,
+                                              [LOG_LEVEL_DEBUG] = LOG_KIND_DEBUG};
         va_list args;
 
         if (!log_enabled(level))
                 return;
         va_start(args, format);
-        write_line(level <= LOG_LEVEL_WARNING ? level_names[level] : "", format, args);
+        write_line(kinds[level], format, args);
         va_end(args);
 }
 
@@ -86,6 +105,6 @@ void log_notice(const char *format, ...)
         if (!log_enabled(LOG_LEVEL_WARNING))
                 return;
         va_start(args, format);
-        write_line("", format, args);
+        write_line(LOG_KIND_NOTICE, format, args);
         va_end(args);
 }

@@ -1,10 +1,12 @@
 /* log.h: messages to stderr, one line each.
  *
- * SUBLET_LOG sets the level; the default is warning, except in a private daemon. The few warnings
- * of the preload library are part of its contract. Each line is one write(2), so that lines of
+ * SUBLET_LOG sets the level; the default is warning, and info in a daemon. The few warnings of the
+ * preload library are part of its contract. Each line is one write(2), so that lines of
  * several processes do not mix. A line that cannot be written at once is dropped. Thread-safe; does
  * not allocate. */
 #pragma once
+
+#include <stddef.h>
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
@@ -12,6 +14,20 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_D
  * warns of an invalid level. */
 void log_open(const char *tag, enum log_level default_level);
 int log_enabled(enum log_level level);
+
+/* What a line says. A notice is good news, at the level of warnings. */
+enum log_kind {
+        LOG_KIND_ERROR,
+        LOG_KIND_WARNING,
+        LOG_KIND_NOTICE,
+        LOG_KIND_INFO,
+        LOG_KIND_DEBUG,
+};
+extern const char *const log_kind_names[];
+/* Has lines begin with what before() writes, instead of the tag. It returns the length, as
+ * snprintf(). */
+void log_begin_lines(int (*before)(char *line, size_t n, enum log_kind kind));
+
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Writes good news, at the level of warnings. */
 void log_notice(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -15,12 +15,14 @@ enum cli_status {
 
 enum cli_argument { CLI_NONE, CLI_REQUIRED, CLI_OPTIONAL };
 
-/* One long option. An optional argument must follow '='. */
+/* One option. An optional argument must follow '='. */
 struct cli_option {
         const char *name;
         enum cli_argument argument;
         const char *placeholder; /* such as "DIR"; NULL: the option takes no argument */
         const char *help;
+        char letter;                   /* the short form, such as 'f' of -f; 0: there is none */
+        const struct cli_option *more; /* in the last row: a table whose rows follow; NULL: none */
 };
 
 struct cli_command {
@@ -30,6 +32,9 @@ struct cli_command {
         const char *help;
         const struct cli_option *options; /* ends with a NULL name; NULL: no options */
 };
+
+/* Returns the row at this index, or NULL. The rows of a table's `more` follow its own. */
+const struct cli_option *cli_option_at(const struct cli_option *options, int index);
 
 /* Calls take(index of the option, its argument or NULL, userdata) for each option in argv[1..],
  * in order. take() returns CLI_OK, or an exit status after it has printed a message. Options end at

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cli/columns.h"
 
 static const json_t *frozen_of(const json_t *client)
 {
@@ -69,8 +70,15 @@ void client_put(const json_t *client, const char *field, enum figure kind,
 /* In the order in which the rows stand; the summary has their words. */
 static const struct {
         const char *state, *verb; /* "": as the one before */
-} states[] = {{"running", "run"},    {"draining", ""}, {"evicting", ""},
-              {"restoring", "wait"}, {"waiting", ""},  {"idle", "idle"}};
+        const char *help;
+} states[] = {
+        {"running", "run", "it may compute: all of its memory is on the GPU"},
+        {"draining", "", "its turn ends: its work in flight is awaited"},
+        {"evicting", "", "its memory leaves the GPU"},
+        {"restoring", "wait", "its memory comes back for its turn"},
+        {"waiting", "", "it has work, and waits for its turn or for memory"},
+        {"idle", "idle", "it has no work, and needs no turn"},
+};
 
 static size_t rank_of(const json_t *client)
 {
@@ -123,6 +131,12 @@ int clients_compare(const void *a, const void *b)
         return figure_number(one, "pid") < figure_number(two, "pid") ? -1 : 1;
 }
 
+void clients_explain(FILE *out)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+                (void)fprintf(out, "  %-9s  %s\n", states[i].state, states[i].help);
+}
+
 /* ---- the notes ---- */
 
 /* The notes below a client's row. width: the most columns in a line, or 0: all notes in one line.
@@ -137,13 +151,13 @@ static void add_note(struct notes *n, const char *text)
 {
         const char *separator = n->used ? ", " : n->indent;
 
-        if (n->used && n->width && n->used + (int)strlen(", ,") + (int)strlen(text) > n->width) {
+        if (n->used && n->width && n->used + (int)strlen(", ,") + columns_of(text) > n->width) {
                 (void)fputs(",\n", n->out);
                 separator = n->indent;
                 n->used = 0;
         }
         (void)fprintf(n->out, "%s%s", separator, text);
-        n->used += (int)(strlen(separator) + strlen(text));
+        n->used += (int)strlen(separator) + columns_of(text);
 }
 
 static void note_flags(struct notes *n, const json_t *client)
@@ -225,7 +239,20 @@ static void note_share(struct notes *n, const json_t *client)
         }
 }
 
-void client_notes(const json_t *client, bool all, const char *indent, int width, FILE *out)
+/* True if this program has not begun its turn yet: its memory comes back. */
+static bool is_on_its_way(const json_t *clients, const json_t *pid)
+{
+        json_t *client;
+        size_t i;
+
+        json_array_foreach (clients, i, client)
+                if (json_equal(json_object_get(client, "pid"), pid))
+                        return strcmp(figure_string(client, "state"), "restoring") == 0;
+        return false;
+}
+
+void client_notes(const json_t *client, const json_t *beside, bool all, const char *indent,
+                  int width, FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
         double spared = figure_number(client, "spared_out") + figure_number(client, "spared_in");
@@ -235,8 +262,11 @@ void client_notes(const json_t *client, bool all, const char *indent, int width,
 
         note_flags(&n, client);
         note_frozen(&n, client);
-        if (json_is_integer(waiting_for)) {
-                (void)snprintf(text, sizeof(text), "waits for pid %" JSON_INTEGER_FORMAT,
+        if (json_is_true(json_object_get(client, "waits_for_foreign"))) {
+                add_note(&n, "waits for memory held outside this daemon");
+        } else if (json_is_integer(waiting_for)) {
+                (void)snprintf(text, sizeof(text), "waits %s pid %" JSON_INTEGER_FORMAT,
+                               is_on_its_way(beside, waiting_for) ? "behind" : "for",
                                json_integer_value(waiting_for));
                 add_note(&n, text);
         }

@@ -21,6 +21,9 @@ bool client_is_paused(const json_t *client);
 void client_put(const json_t *client, const char *field, enum figure kind,
                 char cell[static FIGURE_MAX]);
 
+/* Prints what the states mean. */
+void clients_explain(FILE *out);
+
 /* Writes how many clients are in which kind of state, such as "3 run, 8 wait". */
 #define CLIENTS_SUMMARY_MAX 64
 void clients_summary(json_t *const *clients, size_t n, char ret[static CLIENTS_SUMMARY_MAX]);
@@ -32,7 +35,8 @@ double client_moved(const json_t *client);
 int clients_compare(const void *a, const void *b);
 
 /* Prints what stands in the way of a client's work: flags, freezing, the client that this one waits
- * for, a maximum. all: also the memory mode, shares and caps, and the bytes that did not have to be
- * copied. Most clients have no notes. width: the most columns in a line; 0: all notes are one
- * line. */
-void client_notes(const json_t *client, bool all, const char *indent, int width, FILE *out);
+ * for, a maximum. beside: the clients of the card. all: also the memory mode, shares and caps, and
+ * the bytes that did not have to be copied. Most clients have no notes. width: the most columns in
+ * a line; 0: all notes are one line. */
+void client_notes(const json_t *client, const json_t *beside, bool all, const char *indent,
+                  int width, FILE *out);

@@ -1,54 +1,46 @@
-/* columns.c: owns the choice of columns in a narrow table. Must never leave out a column without a
- * rank. */
+/* columns.c: owns the width of texts. Must never change the locale of the process. */
 #include "cli/columns.h"
 
-#include <stdbool.h>
+#include <limits.h>
+#include <locale.h>
+#include <wchar.h>
 
-#include "base/macros.h"
-
-/* Returns the width of the shown columns. least: counts a column that has a floor as cut to it. */
-static int table_width(const struct column_size *columns, size_t n, int gap, bool least)
+size_t columns_fit(const char *text, int most, int *ret_used)
 {
-        int total = 0;
+        static locale_t utf8;
+        locale_t before;
+        mbstate_t state = {0};
+        size_t bytes = 0;
 
-        for (size_t i = 0; i < n; i++)
-                if (columns[i].width > 0)
-                        total += gap + (least && columns[i].floor
-                                                ? MIN(columns[i].width, columns[i].floor)
-                                                : columns[i].width);
-        return total;
-}
+        if (!utf8)
+                utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+        before = utf8 ? uselocale(utf8) : (locale_t)0;
+        *ret_used = 0;
+        while (text[bytes]) {
+                wchar_t c = L'?';
+                size_t n = mbrtowc(&c, text + bytes, MB_LEN_MAX, &state);
+                int width;
 
-/* Leaves out the columns of the lowest rank. False: none is left that has a rank. */
-static bool leave_out(struct column_size *columns, size_t n)
-{
-        int lowest = 0;
-
-        for (size_t i = 0; i < n; i++)
-                if (columns[i].width && columns[i].rank && (!lowest || columns[i].rank < lowest))
-                        lowest = columns[i].rank;
-        for (size_t i = 0; i < n && lowest; i++)
-                if (columns[i].rank == lowest)
-                        columns[i].width = 0;
-        return lowest;
-}
-
-int columns_fit(struct column_size *columns, size_t n, int limit)
-{
-        if (limit == 0 || table_width(columns, n, 2, false) <= limit)
-                return 2;
-        while (table_width(columns, n, 1, true) > limit && leave_out(columns, n))
-                ;
-        while (table_width(columns, n, 1, false) > limit) {
-                size_t widest = n;
-
-                for (size_t i = 0; i < n; i++)
-                        if (columns[i].floor && columns[i].width > columns[i].floor &&
-                            (widest == n || columns[i].width > columns[widest].width))
-                                widest = i;
-                if (widest == n)
+                if (n > MB_LEN_MAX) { /* not UTF-8: count the byte */
+                        n = 1;
+                        c = L'?';
+                        state = (mbstate_t){0};
+                }
+                width = wcwidth(c);
+                if (*ret_used + (width > 0 ? width : 0) > most)
                         break;
-                columns[widest].width--;
+                *ret_used += width > 0 ? width : 0;
+                bytes += n;
         }
-        return 1;
+        if (before)
+                (void)uselocale(before);
+        return bytes;
+}
+
+int columns_of(const char *text)
+{
+        int used;
+
+        (void)columns_fit(text, INT_MAX, &used);
+        return used;
 }

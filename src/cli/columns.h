@@ -1,14 +1,10 @@
-/* columns.h: which columns of a table fit, and how wide they are. Pure. */
+/* columns.h: how many columns of a terminal a text takes: a Chinese character takes two, an accent
+ * of its own none. The texts are UTF-8, whatever the locale. */
 #pragma once
 
 #include <stddef.h>
 
-struct column_size {
-        int width; /* of the widest cell; 0: the column is left out */
-        int floor; /* the column may be cut to this width; 0: it may not */
-        int rank;  /* the column may be left out, the lowest rank first; 0: it may not */
-};
-
-/* Fits the columns into a limit (0: none). Shrinks the gaps, then leaves columns out, then cuts,
- * until the table fits. Returns the gap before each column. */
-int columns_fit(struct column_size *columns, size_t n, int limit);
+int columns_of(const char *text);
+/* Returns how many bytes of the text fit `most` columns, whole characters only, and in *ret_used
+ * how many columns these take. */
+size_t columns_fit(const char *text, int most, int *ret_used);

@@ -26,6 +26,10 @@ int target_take(int option, const char *argument, void *target)
 
         if (option == TARGET_SIM) {
                 t->simulated = 1;
+                if (argument && strncmp(argument, "session=", 8) != 0)
+                        return cli_fail(CLI_USAGE, "--sim takes session=NAME here, not '%s'",
+                                        argument);
+                t->session = argument ? argument + 8 : NULL;
                 return CLI_OK;
         }
         if (!argument[0])
@@ -39,7 +43,8 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
 {
         if (target->simulated && !target->daemon) {
                 *ret_kind = PATHS_PRIVATE;
-                return launch_simulator_dir(getenv("SIMCUDA_SESSION"), ret);
+                return launch_simulator_dir(
+                        target->session ? target->session : getenv("SIMCUDA_SESSION"), ret);
         }
         if (paths_daemon_dir(target->daemon, ret, PATHS_DIR_MAX, ret_kind) < 0)
                 return cli_fail(CLI_USAGE, "the directory '%s%s' is too long for a socket",
@@ -96,11 +101,35 @@ static int send_line(int fd, json_t *order)
         return 0;
 }
 
+/* Reads the `size` bytes that follow the line of an answer. n of them were read already. */
+static int read_bytes(int fd, const char *rest, size_t n, size_t size, void **ret)
+{
+        _cleanup_free_ char *bytes = size > ANSWER_MAX ? NULL : malloc(size + 1);
+
+        if (!bytes)
+                return -ENOMEM;
+        n = MIN(n, size);
+        memcpy(bytes, rest, n);
+        while (n < size) {
+                ssize_t more = recv(fd, bytes + n, size - n, 0);
+
+                if (more < 0 && errno == EINTR)
+                        continue;
+                if (more < 0)
+                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
+                if (more == 0)
+                        return -EBADMSG;
+                n += (size_t)more;
+        }
+        *ret = TAKE_PTR(bytes);
+        return 0;
+}
+
 /* True for orders that every user may give a shared daemon, for the user's own programs. */
 static bool is_public(json_t *order)
 {
-        static const char *const names[] = {"status",  "pause", "resume",     "evict",
-                                            "reserve", "get",   "set_program"};
+        static const char *const names[] = {"status",  "pause", "resume", "evict",
+                                            "reserve", "trace", "get",    "set_program"};
         const char *given = json_string_value(json_object_get(order, "order"));
 
         for (size_t i = 0; given && i < ARRAY_SIZE(names); i++)
@@ -133,9 +162,10 @@ void control_end(struct control_talk *t)
         *t = (struct control_talk){.fd = -EBADF};
 }
 
-static int read_answer(const char *line, json_t **ret)
+/* Reads the line that ends at t->line. */
+static int read_answer(struct control_talk *t, json_t **ret)
 {
-        json_t *answer = json_loads(line, 0, NULL);
+        json_t *answer = json_loadb(t->text, t->line, 0, NULL);
 
         if (!json_is_object(answer)) {
                 json_decref(answer);
@@ -145,10 +175,11 @@ static int read_answer(const char *line, json_t **ret)
         return 1;
 }
 
-/* The answer ends with a newline or with the connection. */
+/* The line ends with a newline or with the connection. */
 int control_more(struct control_talk *t, bool wait, json_t **ret_answer)
 {
         for (;;) {
+                char *end;
                 ssize_t n;
 
                 if (t->used + 4096 > t->room) {
@@ -160,7 +191,7 @@ int control_more(struct control_talk *t, bool wait, json_t **ret_answer)
                         t->text = bigger;
                         t->room = room;
                 }
-                n = recv(t->fd, t->text + t->used, t->room - t->used - 1, wait ? 0 : MSG_DONTWAIT);
+                n = recv(t->fd, t->text + t->used, t->room - t->used, wait ? 0 : MSG_DONTWAIT);
                 if (n < 0 && errno == EINTR)
                         continue;
                 if (n < 0 && errno == EAGAIN)
@@ -169,23 +200,42 @@ int control_more(struct control_talk *t, bool wait, json_t **ret_answer)
                         return -errno;
                 if (n == 0 && t->used == 0)
                         return -ECONNRESET;
-                t->text[t->used + (size_t)n] = 0;
-                if (n == 0 || memchr(t->text + t->used, '\n', (size_t)n))
-                        return read_answer(t->text, ret_answer);
+                end = memchr(t->text + t->used, '\n', (size_t)n);
                 t->used += (size_t)n;
+                if (end || n == 0) {
+                        t->line = end ? (size_t)(end + 1 - t->text) : t->used;
+                        return read_answer(t, ret_answer);
+                }
         }
 }
 
-int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
+/* As control_ask(). ret_bytes NULL: no bytes follow the answer. */
+static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
+               void **ret_bytes)
 {
         struct control_talk talk;
+        json_t *answer = NULL;
         int r = control_begin(dir, kind, order, &talk);
 
         if (r < 0)
                 return r;
-        r = control_more(&talk, true, ret_answer);
+        r = control_more(&talk, true, &answer);
+        if (r > 0 && ret_bytes)
+                r = read_bytes(talk.fd, talk.text + talk.line, talk.used - talk.line,
+                               (size_t)json_integer_value(json_object_get(answer, "bytes")),
+                               ret_bytes);
         control_end(&talk);
-        return MIN(r, 0);
+        if (r < 0) {
+                json_decref(answer);
+                return r;
+        }
+        *ret_answer = answer;
+        return 0;
+}
+
+int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
+{
+        return ask(dir, kind, order, ret_answer, NULL);
 }
 
 static int explain(int r, const char *dir, bool public)
@@ -199,8 +249,8 @@ static int explain(int r, const char *dir, bool public)
         case -ENOENT:
         case -ENOTDIR:
                 return cli_fail(CLI_FAILED,
-                                "no subletd is running at %s; the first program under sublet run "
-                                "starts one",
+                                "no subletd is running at %s; that is normal until the first "
+                                "program under sublet run, which starts one",
                                 dir);
         case -ECONNREFUSED:
                 return cli_fail(CLI_FAILED, "no subletd is running at %s: nobody listens on its %s",
@@ -250,7 +300,8 @@ int control_answered(int r, const char *dir, bool public, json_t *answer, json_t
         return CLI_OK;
 }
 
-int control_order(const struct target *target, json_t *order, json_t **ret_answer)
+int control_order_bytes(const struct target *target, json_t *order, json_t **ret_answer,
+                        void **ret_bytes)
 {
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
@@ -263,7 +314,12 @@ int control_order(const struct target *target, json_t *order, json_t **ret_answe
                 json_decref(order);
                 return r;
         }
-        r = control_ask(dir, kind, order, &answer);
+        r = ask(dir, kind, order, &answer, ret_bytes);
         json_decref(order);
         return control_answered(r, dir, public, answer, ret_answer);
+}
+
+int control_order(const struct target *target, json_t *order, json_t **ret_answer)
+{
+        return control_order_bytes(target, order, ret_answer, NULL);
 }

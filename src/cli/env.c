@@ -1,6 +1,7 @@
 /* env.c: sublet env. Owns the quoting for the shell. Every line that it prints must be one
  * assignment to a POSIX shell. */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -16,6 +17,19 @@ static void print_quoted(const char *text)
                         (void)putchar(*text);
         }
         (void)putchar('\'');
+}
+
+/* Tells a person at a terminal what the lines are for. */
+static void print_hint(const struct launch *l)
+{
+        (void)fputs("\nThese lines do nothing yet. In this shell they take effect by\n"
+                    "    eval \"$(sublet env ...)\"    (with the same options)\n"
+                    "and no longer in a new terminal, or after\n"
+                    "    unset",
+                    stderr);
+        for (unsigned i = 0; i < l->n_variables; i++)
+                (void)fprintf(stderr, " %s", l->variables[i].name);
+        (void)fputc('\n', stderr);
 }
 
 int env_main(const struct cli_command *self, int argc, char **argv)
@@ -34,6 +48,8 @@ int env_main(const struct cli_command *self, int argc, char **argv)
                 print_quoted(l.variables[i].value);
                 (void)putchar('\n');
         }
+        if (r == CLI_OK && isatty(STDOUT_FILENO))
+                print_hint(&l);
         launch_clear(&l);
         return cli_parsed(r);
 }

@@ -4,9 +4,6 @@
  * Pure. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include <jansson.h>
 
 #define FIGURE_MAX     80
@@ -19,11 +16,8 @@ enum figure { FIGURE_TEXT, FIGURE_COUNT, FIGURE_SIZE, FIGURE_SECONDS };
 void figure_size(double bytes, char cell[static FIGURE_MAX]);
 /* Writes a duration like "3.2s", "47s", "3m20s", "2h05m", "4d11h". */
 void figure_seconds(double s, char cell[static FIGURE_MAX]);
-/* Copies UTF-8 without control characters, and without those that change the direction of writing:
- * another user's program may have any name. */
+/* Copies what may be shown of a text: another user's program may have any name. */
 void figure_text(const char *text, char cell[static FIGURE_MAX]);
-/* Reads one character of UTF-8. Returns its bytes, at least one; *ret: U+FFFD for what is none. */
-size_t figure_character(const char *text, uint32_t *ret);
 void figure_put(const json_t *value, enum figure kind, char cell[static FIGURE_MAX]);
 
 /* Returns a number; 0: not known. */

@@ -1,5 +1,6 @@
-/* gpu.c: owns the choice of GPUs: it asks the daemon, which knows NVML's numbers and UUIDs. Must
- * never pass a number on to the program: CUDA may count the GPUs in another order than NVML. */
+/* gpu.c: owns the choice of GPUs, and the line about them at the start: it asks the daemon, which
+ * knows NVML's numbers and UUIDs. Must never pass a number on to the program: CUDA may count the
+ * GPUs in another order than NVML. */
 #include "cli/gpu.h"
 
 #include <errno.h>
@@ -13,11 +14,13 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "cli/control.h"
 #include "cli/launch.h"
 
 #define NAPS   600
 #define NAP_NS (5 * NSEC_PER_MSEC)
+#define LOOKS  20 /* questions until the figures are new */
 
 /* ---- the daemon ---- */
 
@@ -265,4 +268,86 @@ int gpu_choose(struct launch *l, const char *text)
         }
         json_decref(status);
         return r;
+}
+
+/* ---- the line about the start ---- */
+
+static double number_in(const json_t *gpu, const char *key)
+{
+        return json_number_value(json_object_get(gpu, key));
+}
+
+static void add_gpu(const json_t *gpu, char *line, size_t n)
+{
+        const size_t others = json_array_size(json_object_get(gpu, "clients")), used = strlen(line);
+        const double visible = number_in(gpu, "visible");
+        const double left =
+                number_in(gpu, "capacity") - number_in(gpu, "headroom") - number_in(gpu, "charged");
+        const bool large = visible >= 10.0 * GIB;
+        const double unit = large ? GIB : MIB;
+        char with[48] = "nobody";
+
+        if (others)
+                (void)snprintf(with, sizeof(with), "%zu other%s", others, others == 1 ? "" : "s");
+        (void)snprintf(line + used, n - used,
+                       "%sGPU %lld, shared with %s, %.0f of %.0f %s free now", used ? "; " : "",
+                       number_of(gpu), with, MIN(MAX(left, 0.0), visible) / unit, visible / unit,
+                       large ? "GiB" : "MiB");
+}
+
+void gpu_line(const json_t *status, const char *visible, char *line, size_t n)
+{
+        const json_t *gpus = json_object_get(status, "gpus"), *gpu;
+        _cleanup_free_ char *copy = visible ? strdup(visible) : NULL;
+        char *rest = copy, *name;
+        size_t i;
+
+        line[0] = '\0';
+        json_array_foreach (gpus, i, gpu)
+                if (!copy)
+                        add_gpu(gpu, line, n);
+        while (copy && (name = strsep(&rest, ","))) {
+                unsigned matches;
+
+                gpu = find(gpus, name + strspn(name, " "), &matches);
+                if (!gpu)
+                        break; /* as for the driver, this ends the list */
+                add_gpu(gpu, line, n);
+        }
+        if (!line[0])
+                (void)snprintf(line, n, "no GPU is known here, or visible");
+}
+
+/* True if some figures are older than a period: a daemon without clients measures when asked. */
+static bool is_outdated(const json_t *status)
+{
+        const json_t *gpu;
+        size_t i;
+
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
+                if (number_in(gpu, "measured_s_ago") > 1.5)
+                        return true;
+        return false;
+}
+
+void gpu_tell(const struct launch *l)
+{
+        const char *visible = launch_value(l, "CUDA_VISIBLE_DEVICES");
+        const struct timespec nap = {.tv_nsec = NAP_NS};
+        json_t *status = NULL;
+        struct daemon d;
+        char line[1024];
+
+        if (find_daemon(l, &d) != CLI_OK)
+                return;
+        for (unsigned n = 0; n < LOOKS && (!status || is_outdated(status)); n++) {
+                if (status)
+                        (void)nanosleep(&nap, NULL);
+                json_decref(status);
+                if (ask(l, &d, json_pack("{s:s}", "order", "status"), &status) != CLI_OK)
+                        return;
+        }
+        gpu_line(status, visible ? visible : getenv("CUDA_VISIBLE_DEVICES"), line, sizeof(line));
+        json_decref(status);
+        (void)fprintf(stderr, "sublet: %s\n", line);
 }

@@ -1,5 +1,8 @@
-/* gpu.h: --gpu of `run` and `env`: which GPUs the program sees. */
+/* gpu.h: --gpu and --verbose of `run` and `env`: which GPUs the program sees. */
 #pragma once
+
+#include <jansson.h>
+#include <stddef.h>
 
 struct launch;
 
@@ -7,3 +10,11 @@ struct launch;
  * NVML's numbers and of beginnings of UUIDs. Call it last: it starts a private daemon with the
  * launch's variables if there is none. CLI_OK, or an exit status after a message. */
 int gpu_choose(struct launch *l, const char *text);
+
+/* Writes of each GPU that CUDA_VISIBLE_DEVICES shows how many programs share it and what is free.
+ * visible: the variable's value; NULL: unset. Pure. */
+void gpu_line(const json_t *status, const char *visible, char *line, size_t n);
+
+/* Prints that line to stderr, for a program that is about to start; or why the daemon does not
+ * tell. Starts a private daemon as gpu_choose() does. */
+void gpu_tell(const struct launch *l);

@@ -14,8 +14,9 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
-#include "base/units.h"
 #include "base/settings.h"
+#include "base/text.h"
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/parts.h"
@@ -38,7 +39,8 @@ enum {
         OPTION_FREEZE,
         OPTION_GPU,
         OPTION_DAEMON,
-        OPTION_SIM
+        OPTION_SIM,
+        OPTION_VERBOSE
 };
 
 const struct cli_option launch_options[] = {
@@ -82,6 +84,9 @@ const struct cli_option launch_options[] = {
                            "use the daemon whose sockets are in DIR"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
                         "on the simulated driver instead of a GPU"},
+        [OPTION_VERBOSE] = {"verbose", CLI_NONE, NULL,
+                            "say which GPUs it may use, with how many others, and what is free",
+                            'v'},
         {0},
 };
 
@@ -112,10 +117,14 @@ static int check_gpus(const char *text)
         return strlen(text) == 1 && text[0] >= '1' && text[0] <= '8';
 }
 
+/* A session whose name begins with '+' is open to all users. */
+#define SESSION_FORM "up to 32 letters, digits, '-' and '_', perhaps after a '+'"
 static int check_session(const char *text)
 {
-        size_t n = strlen(text);
+        size_t n;
 
+        text += text[0] == '+';
+        n = strlen(text);
         for (size_t i = 0; i < n; i++)
                 if (!isalnum((unsigned char)text[i]) && !strchr("_-", text[i]))
                         return 0;
@@ -131,7 +140,7 @@ static const struct {
         {"memory", "SIMCUDA_MEMORY", check_card, "a size from 16MiB, such as 1GiB"},
         {"bus", "SIMCUDA_BUS", check_rate, "a rate such as 12GB/s"},
         {"gpus", "SIMCUDA_GPUS", check_gpus, "a number from 1 to 8"},
-        {"session", "SIMCUDA_SESSION", check_session, "up to 32 letters, digits, '-' and '_'"},
+        {"session", "SIMCUDA_SESSION", check_session, SESSION_FORM},
 };
 
 const char *launch_value(const struct launch *l, const char *variable)
@@ -221,18 +230,19 @@ int launch_take(int option, const char *argument, void *launch)
 {
         struct launch *l = launch;
         unsigned minimum, maximum, weight;
+        char shown[NAME_MAX_LENGTH + 1];
         int priority;
 
         switch (option) {
         case OPTION_NAME:
                 if (!argument[0] || strlen(argument) > NAME_MAX_LENGTH)
-                        return cli_fail(CLI_USAGE, "--name takes 1 to %d characters, not '%s'",
-                                        NAME_MAX_LENGTH, argument);
-                for (const char *p = argument; *p; p++)
-                        if (!isprint((unsigned char)*p))
-                                return cli_fail(CLI_USAGE,
-                                                "--name takes printable ASCII, which '%s' is not",
-                                                argument);
+                        return cli_fail(CLI_USAGE,
+                                        "--name takes 1 to %d bytes of text, not the %zu of '%s'",
+                                        NAME_MAX_LENGTH, strlen(argument), argument);
+                if (!text_is_clean(argument))
+                        return cli_fail(CLI_USAGE,
+                                        "--name takes UTF-8 without control characters, not '%s'",
+                                        text_copy(shown, sizeof(shown), argument));
                 l->name = argument;
                 return CLI_OK;
         case OPTION_GROUP:
@@ -275,6 +285,9 @@ int launch_take(int option, const char *argument, void *launch)
         case OPTION_DAEMON:
                 l->daemon = argument;
                 return CLI_OK;
+        case OPTION_VERBOSE:
+                l->verbose = 1;
+                return CLI_OK;
         default:
                 return take_sim(l, argument);
         }
@@ -286,8 +299,8 @@ int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
         char suffix[64];
 
         if (session && session[0] && !check_session(session))
-                return cli_fail(CLI_USAGE, "SIMCUDA_SESSION: '%s' is not %s", session,
-                                "up to 32 letters, digits, '-' and '_'");
+                return cli_fail(CLI_USAGE, "a simulator's session is " SESSION_FORM ", not '%s'",
+                                session);
         (void)snprintf(suffix, sizeof(suffix), "-sim%s%s", session && session[0] ? "-" : "",
                        session ? session : "");
         if (paths_private_dir(&in, suffix, ret, PATHS_DIR_MAX) < 0)
@@ -295,9 +308,7 @@ int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
         return CLI_OK;
 }
 
-/* Makes a path absolute and keeps its symbolic links: the file may not exist yet. NULL: see
- * errno. */
-static char *absolute(const char *path)
+char *launch_absolute(const char *path)
 {
         _cleanup_free_ char *here = NULL;
         char *whole;
@@ -315,7 +326,7 @@ static int set_daemon_dir(struct launch *l, const char *dir)
 
         if (!dir[0])
                 return cli_fail(CLI_USAGE, "--daemon takes a directory, not ''");
-        path = absolute(dir);
+        path = launch_absolute(dir);
         if (!path)
                 return cli_fail(CLI_FAILED, "--daemon %s: %m", dir);
         if (path && paths_daemon_dir(path, checked, sizeof(checked), NULL) < 0) {
@@ -444,7 +455,7 @@ static int set_profile(struct launch *l)
                 return cli_fail(CLI_USAGE, "--%s goes with --memory overflow, not %s", name, mode);
         if (!file[0])
                 return cli_fail(CLI_USAGE, "--%s takes a file, not ''", name);
-        path = absolute(file);
+        path = launch_absolute(file);
         if (!path || (l->profile && !may_write(path))) {
                 free(path);
                 return cli_fail(CLI_FAILED, "cannot write the profile %s: %m", file);
@@ -516,5 +527,7 @@ int launch_complete(struct launch *l)
                 r = set_framework(l, pool_settings, ARRAY_SIZE(pool_settings));
         if (r == CLI_OK && l->gpu)
                 r = gpu_choose(l, l->gpu);
+        if (r == CLI_OK && l->verbose)
+                gpu_tell(l);
         return r;
 }

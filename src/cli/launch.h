@@ -16,6 +16,7 @@ struct launch {
         const char *profile, *profile_file; /* --profile, --profile-file, as given */
         int simulated;                      /* --sim */
         int pools;                          /* --pools */
+        int verbose;                        /* --verbose */
         unsigned n_variables;
         struct launch_variable {
                 const char *name; /* a string that is never freed */
@@ -36,6 +37,10 @@ const char *launch_value(const struct launch *l, const char *variable);
 /* Sets a variable, or replaces its value. Takes over the value, which is NULL if memory ran out.
  * CLI_OK, or an exit status after a message. */
 int launch_set(struct launch *l, const char *name, char *value);
+
+/* Makes a path absolute and keeps its symbolic links: the file may not exist yet. NULL: see
+ * errno. */
+char *launch_absolute(const char *path);
 
 void launch_clear(struct launch *l);
 

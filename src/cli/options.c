@@ -3,16 +3,37 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/units.h"
+#include "cli/explain.h"
+
+const struct cli_option *cli_option_at(const struct cli_option *options, int index)
+{
+        for (const struct cli_option *o = options; o; o = o->name ? o + 1 : o->more)
+                if (o->name && index-- == 0)
+                        return o;
+        return NULL;
+}
 
 static int find_option(const struct cli_option *options, const char *name, size_t length)
 {
-        for (int i = 0; options && options[i].name; i++)
-                if (strlen(options[i].name) == length &&
-                    strncmp(options[i].name, name, length) == 0)
+        const struct cli_option *o;
+
+        for (int i = 0; (o = cli_option_at(options, i)); i++)
+                if (strlen(o->name) == length && strncmp(o->name, name, length) == 0)
+                        return i;
+        return -1;
+}
+
+static int find_letter(const struct cli_option *options, const char *word)
+{
+        const struct cli_option *o;
+
+        for (int i = 0; (o = cli_option_at(options, i)); i++)
+                if (word[0] && !word[1] && o->letter == word[0])
                         return i;
         return -1;
 }
@@ -21,27 +42,29 @@ static int find_option(const struct cli_option *options, const char *name, size_
 static int read_option(const struct cli_command *self, char **argv, int i, int argc,
                        int *ret_option, const char **ret_argument)
 {
-        const char *name = argv[i] + 2, *value = strchr(name, '=');
+        const bool is_long = strncmp(argv[i], "--", 2) == 0;
+        const char *name = argv[i] + (is_long ? 2 : 1), *value = is_long ? strchr(name, '=') : NULL;
         size_t length = value ? (size_t)(value - name) : strlen(name);
-        int option = strncmp(argv[i], "--", 2) == 0 ? find_option(self->options, name, length) : -1;
+        int option = is_long ? find_option(self->options, name, length)
+                             : find_letter(self->options, name);
+        const struct cli_option *o = cli_option_at(self->options, option);
 
-        if (option < 0) {
+        if (!o) {
                 (void)cli_fail(0, "%s has no option '%s'; sublet help %s lists them", self->name,
                                argv[i], self->name);
                 return 0;
         }
         *ret_option = option;
         *ret_argument = value ? value + 1 : NULL;
-        if (self->options[option].argument == CLI_NONE && value) {
-                (void)cli_fail(0, "%s: --%s takes no argument, not '%s'", self->name,
-                               self->options[option].name, value + 1);
+        if (o->argument == CLI_NONE && value) {
+                (void)cli_fail(0, "%s: --%s takes no argument, not '%s'", self->name, o->name,
+                               value + 1);
                 return 0;
         }
-        if (self->options[option].argument == CLI_REQUIRED && !value) {
+        if (o->argument == CLI_REQUIRED && !value) {
                 if (i + 1 >= argc) {
-                        (void)cli_fail(0, "%s: --%s needs an argument, %s", self->name,
-                                       self->options[option].name,
-                                       self->options[option].placeholder);
+                        (void)cli_fail(0, "%s: --%s needs an argument, %s", self->name, o->name,
+                                       o->placeholder);
                         return 0;
                 }
                 *ret_argument = argv[i + 1];
@@ -93,23 +116,30 @@ int cli_parse(const struct cli_command *self, int argc, char **argv, int stop_at
 
 void cli_print_help(const struct cli_command *command)
 {
-        (void)printf("usage: sublet %s %s\n%s\n", command->name, command->arguments, command->help);
-        for (const struct cli_option *o = command->options; o && o->name; o++) {
-                char left[64];
+        const struct cli_option *o;
 
-                (void)snprintf(left, sizeof(left), "--%s%s%s%s", o->name,
+        (void)printf("usage: sublet %s %s\n%s\n", command->name, command->arguments, command->help);
+        for (int i = 0; (o = cli_option_at(command->options, i)); i++) {
+                char left[64], letter[8] = "";
+
+                if (find_option(command->options, o->name, strlen(o->name)) != i)
+                        continue; /* an earlier row has taken the name */
+                if (o->letter)
+                        (void)snprintf(letter, sizeof(letter), ", -%c", o->letter);
+                (void)snprintf(left, sizeof(left), "--%s%s%s%s%s", o->name, letter,
                                o->argument == CLI_OPTIONAL   ? "[="
                                : o->argument == CLI_REQUIRED ? " "
                                                              : "",
                                o->placeholder ? o->placeholder : "",
                                o->argument == CLI_OPTIONAL ? "]" : "");
-                if (o == command->options)
+                if (i == 0)
                         (void)printf("\n");
                 if (strlen(left) > 16)
                         (void)printf("  %s\n  %-16s  %s\n", left, "", o->help);
                 else
                         (void)printf("  %-16s  %s\n", left, o->help);
         }
+        explain(command->name, stdout);
 }
 
 int cli_read_pid(const char *text, int *ret)

@@ -14,11 +14,13 @@ static const struct {
         const char *built, *installed;
 } places[] = {
         [PART_DAEMON] = {"subletd", "subletd"},
-        [PART_LIBRARY] = {"libsublet.so", SUBLET_FROM_BIN_TO_LIB "/libsublet.so"},
-        [PART_SIMULATOR] = {"sim", SUBLET_FROM_BIN_TO_LIB "/sublet/sim"},
-        [PART_DEMO_JOB] = {"sublet-demo-job", SUBLET_FROM_BIN_TO_LIB "/sublet/sublet-demo-job"},
+        [PART_LIBRARY] = {"libsublet.so", SUBLET_FROM_BIN_TO_PRIVATE "/libsublet.so"},
+        [PART_SIMULATOR] = {"sim", SUBLET_FROM_BIN_TO_PRIVATE "/sim"},
+        [PART_DEMO_JOB] = {"sublet-demo-job", SUBLET_FROM_BIN_TO_PRIVATE "/sublet-demo-job"},
+        [PART_BENCH_JOB] = {"sublet-bench-job", SUBLET_FROM_BIN_TO_PRIVATE "/sublet-bench-job"},
+        [PART_BENCH_TORCH] = {"bench_torch.py", SUBLET_FROM_BIN_TO_PRIVATE "/bench_torch.py"},
         [PART_SIMULATOR_STAT] = {"sim/simcuda-stat",
-                                 SUBLET_FROM_BIN_TO_LIB "/sublet/sim/simcuda-stat"},
+                                 SUBLET_FROM_BIN_TO_PRIVATE "/sim/simcuda-stat"},
 };
 
 static int own_folder(char *ret, size_t size)

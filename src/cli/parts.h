@@ -8,7 +8,15 @@
 #include <linux/limits.h>
 #include <stddef.h>
 
-enum part { PART_DAEMON, PART_LIBRARY, PART_SIMULATOR, PART_DEMO_JOB, PART_SIMULATOR_STAT };
+enum part {
+        PART_DAEMON,
+        PART_LIBRARY,
+        PART_SIMULATOR,
+        PART_DEMO_JOB,
+        PART_BENCH_JOB,
+        PART_BENCH_TORCH,
+        PART_SIMULATOR_STAT
+};
 
 /* Finds the absolute path of a file or, for PART_SIMULATOR, a directory. 0;
  * -ENOENT: the part is missing, and ret is its path in a build tree; or another -errno. */

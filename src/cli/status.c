@@ -82,8 +82,10 @@ static int show(const struct request *q, const json_t *status, const json_t *bef
                 (void)printf("\033[H\033[2J");
         if (status_view_print(status, &view, stdout) > 0 || !q->pid)
                 return CLI_OK;
-        return cli_fail(CLI_FAILED, "no program with pid %d shares a GPU under this daemon",
-                        q->pid);
+        return cli_fail(
+                CLI_FAILED,
+                "no program with pid %d shares a GPU under this daemon: sublet status shows all",
+                q->pid);
 }
 
 static int watch(const struct request *q)

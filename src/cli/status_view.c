@@ -13,34 +13,40 @@
 #include "cli/clients.h"
 #include "cli/columns.h"
 #include "cli/figures.h"
+#include "cli/fit.h"
 
 #define CLIENTS_MAX 4096
-
-/* The columns of the table of clients. Floors and ranks are those of columns.h. A seldom column is
+/* The columns of the table of clients. Floors and ranks are those of fit.h. A seldom column is
  * shown only if some client has a value other than 0 or null. */
 static const struct column {
         const char *title, *field;
         enum figure kind;
         int floor, rank;
         bool seldom;
+        const char *help;
 } columns[] = {
-        {"PID", "pid", FIGURE_COUNT, 0, 0, false},
-        {"USER", "user", FIGURE_TEXT, 5, 5, false},
-        {"NAME", "name", FIGURE_TEXT, 10, 0, false},
-        {"CLASS", "class", FIGURE_TEXT, 5, 13, true},
-        {"GROUP", "group", FIGURE_TEXT, 5, 12, true},
-        {"PRI", "priority", FIGURE_COUNT, 0, 11, true},
-        {"STATE", "state", FIGURE_TEXT, 0, 0, false},
-        {"FOR", "since_s", FIGURE_SECONDS, 0, 6, false},
-        {"ALLOCATED", "allocated", FIGURE_SIZE, 0, 7, false},
-        {"BACKED", "backed", FIGURE_SIZE, 0, 0, false},
-        {"EVICTED", "evicted", FIGURE_SIZE, 0, 10, false},
-        {"OVERFLOW", "overflow", FIGURE_SIZE, 0, 9, true},
-        {"MANAGED", "managed", FIGURE_SIZE, 0, 8, true},
-        {"UNEVICT", "unevictable", FIGURE_SIZE, 0, 3, false},
-        {"ARENA", "arena", FIGURE_SIZE, 0, 1, false},
-        {"GPU TIME", "gpu_time_s", FIGURE_SECONDS, 0, 4, false},
-        {"HAND-OFFS", "handoffs", FIGURE_COUNT, 0, 2, false},
+        {"PID", "pid", FIGURE_COUNT, 0, 0, false, "number of the process"},
+        {"USER", "user", FIGURE_TEXT, 5, 5, false, "who runs it"},
+        {"NAME", "name", FIGURE_TEXT, 10, 0, false,
+         "its file, its script or its notebook; or what --name says"},
+        {"CLASS", "class", FIGURE_TEXT, 5, 13, true, "its class in the daemon's configuration"},
+        {"GROUP", "group", FIGURE_TEXT, 5, 12, true, "programs of one group run together"},
+        {"PRI", "priority", FIGURE_COUNT, 0, 11, true, "its priority; higher goes first"},
+        {"STATE", "state", FIGURE_TEXT, 0, 0, false, "what it does: see below"},
+        {"FOR", "since_s", FIGURE_SECONDS, 0, 6, false, "since when"},
+        {"ALLOCATED", "allocated", FIGURE_SIZE, 0, 7, false, "memory that it has allocated"},
+        {"BACKED", "backed", FIGURE_SIZE, 0, 0, false, "of that, what is on the GPU now"},
+        {"EVICTED", "evicted", FIGURE_SIZE, 0, 10, false, "of that, what is in host memory"},
+        {"OVERFLOW", "overflow", FIGURE_SIZE, 0, 9, true,
+         "memory that it uses in host memory (--memory overflow)"},
+        {"MANAGED", "managed", FIGURE_SIZE, 0, 8, true, "managed memory (--memory managed)"},
+        {"UNEVICT", "unevictable", FIGURE_SIZE, 0, 3, false,
+         "GPU memory that cannot move: contexts, arrays, shared memory"},
+        {"ARENA", "arena", FIGURE_SIZE, 0, 1, false, "pinned host memory for what is evicted"},
+        {"GPU TIME", "gpu_time_s", FIGURE_SECONDS, 0, 4, false,
+         "how long it had a turn and was busy"},
+        {"HAND-OFFS", "handoffs", FIGURE_COUNT, 0, 2, false,
+         "its turns that ended for another program"},
 };
 
 typedef char row_cells[ARRAY_SIZE(columns)][FIGURE_MAX];
@@ -99,12 +105,21 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
 /* Prints a cell. A text that is cut ends in "+", as in ps and top. */
 static void print_cell(const char *cell, enum figure kind, int width, int gap, FILE *out)
 {
+        const char *end = "";
+        int used = columns_of(cell), fits = (int)strlen(cell), rest;
+
         if (width == 0)
                 return;
-        if (kind == FIGURE_TEXT && (int)strlen(cell) > width)
-                (void)fprintf(out, "%*s%.*s+", gap, "", width - 1, cell);
+        if (kind == FIGURE_TEXT && used > width) {
+                fits = (int)columns_fit(cell, width - 1, &used);
+                used++;
+                end = "+";
+        }
+        rest = MAX(width - used, 0);
+        if (kind == FIGURE_TEXT)
+                (void)fprintf(out, "%*s%.*s%s%*s", gap, "", fits, cell, end, rest, "");
         else
-                (void)fprintf(out, "%*s%*s", gap, "", kind == FIGURE_TEXT ? -width : width, cell);
+                (void)fprintf(out, "%*s%s", gap + rest, "", cell);
 }
 
 static bool is_shown(const struct column *column, json_t *const *clients, size_t n)
@@ -136,7 +151,8 @@ static json_t **chosen(const json_t *gpu, int pid, size_t *ret_n)
         return list;
 }
 
-static void print_clients(json_t *const *clients, size_t count, int width, FILE *out)
+static void print_clients(json_t *const *clients, size_t count, const json_t *beside, int width,
+                          FILE *out)
 {
         size_t n = MIN(count, (size_t)CLIENTS_MAX);
         struct column_size sizes[ARRAY_SIZE(columns)];
@@ -157,10 +173,10 @@ static void print_clients(json_t *const *clients, size_t count, int width, FILE 
                 sizes[i].width = (int)strlen(columns[i].title);
                 for (size_t k = 0; k < n; k++) {
                         client_put(clients[k], columns[i].field, columns[i].kind, rows[k][i]);
-                        sizes[i].width = MAX(sizes[i].width, (int)strlen(rows[k][i]));
+                        sizes[i].width = MAX(sizes[i].width, columns_of(rows[k][i]));
                 }
         }
-        gap = columns_fit(sizes, ARRAY_SIZE(columns), width);
+        gap = fit_columns(sizes, ARRAY_SIZE(columns), width);
         for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
                 print_cell(columns[i].title, columns[i].kind, sizes[i].width, gap, out);
         (void)fputc('\n', out);
@@ -168,7 +184,7 @@ static void print_clients(json_t *const *clients, size_t count, int width, FILE 
                 for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
                         print_cell(rows[k][i], columns[i].kind, sizes[i].width, gap, out);
                 (void)fputc('\n', out);
-                client_notes(clients[k], true, "        ", width, out);
+                client_notes(clients[k], beside, true, "        ", width, out);
         }
         free(rows);
 }
@@ -208,6 +224,17 @@ static void print_summary(const json_t *gpu, json_t *const *clients, size_t n,
         (void)fputc('\n', out);
 }
 
+void status_view_explain(FILE *out)
+{
+        (void)fprintf(out,
+                      "\nColumns; some are left out in a narrow terminal, or if they are empty:\n");
+        for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+                (void)fprintf(out, "  %-9s  %s\n", columns[i].title, columns[i].help);
+        (void)fprintf(out, "\nStates:\n");
+        clients_explain(out);
+        (void)fprintf(out, "  %-9s  %s\n", "paused", "it stands still until sublet resume");
+}
+
 unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out)
 {
         const json_t *gpus = json_object_get(status, "gpus"), *gpu;
@@ -228,7 +255,8 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
                 if (n > 0 || !view->pid) {
                         (void)fputc('\n', out);
                         print_gpu(status, gpu, out);
-                        print_clients(clients, n, view->width, out);
+                        print_clients(clients, n, json_object_get(gpu, "clients"), view->width,
+                                      out);
                         if (n > 1)
                                 print_summary(gpu, clients, n, view, out);
                 }

@@ -11,7 +11,9 @@
 #include "base/macros.h"
 #include "base/paths.h"
 #include "base/settings.h"
+#include "daemon/history/ring.h"
 #include "daemon/setup/config.h"
+#include "daemon/setup/log_form.h"
 #include "daemon/setup/place.h"
 #include "daemon/setup/sources.h"
 #include "daemon/private.h"
@@ -301,6 +303,7 @@ static int serve(struct options *o, const struct place_options *where)
 {
         struct place place = PLACE_INIT;
         char error[PLACE_ERROR_MAX];
+        struct ring *history;
         int r;
 
         server_block_signals();
@@ -310,7 +313,10 @@ static int serve(struct options *o, const struct place_options *where)
                 (void)fprintf(stderr, "subletd: %s\n", error);
                 return r == -EALREADY ? EXIT_FAILURE : EXIT_USAGE;
         }
-        r = server_run(&o->config, &o->sources, &place, false);
+        log_form_open();
+        history = ring_new();
+        r = server_run(&o->config, &o->sources, &place, history, false);
+        ring_free(history);
         if (r >= 0)
                 place_keep(&place, "");
         place_close(&place, true);

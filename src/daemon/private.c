@@ -19,10 +19,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/history/ring.h"
+#include "daemon/setup/log_form.h"
 #include "daemon/state/server.h"
 #include "daemon/server.h"
 
-#define LOG_FILE        "subletd.log"
 #define LOG_FILE_MAX    (1024 * 1024)
 #define PROVEN_NS       (10 * NSEC_PER_SEC) /* lifetime after which a worker counts as healthy */
 #define BACKOFF_MAX_NS  (5 * NSEC_PER_SEC)
@@ -33,7 +34,7 @@
 /* ---- the worker ---- */
 
 static pid_t start_worker(const struct config *config, const struct sources *sources,
-                          struct place *place)
+                          struct place *place, struct ring *history)
 {
         pid_t parent = getpid(), pid = fork();
         int r;
@@ -44,7 +45,7 @@ static pid_t start_worker(const struct config *config, const struct sources *sou
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
                 _exit(SERVER_STOPPED);
-        r = server_run(config, sources, place, true);
+        r = server_run(config, sources, place, history, true);
         exit(r < 0 ? EXIT_FAILURE : r);
 }
 
@@ -74,7 +75,7 @@ static int await_worker(pid_t worker, const sigset_t *signals)
 /* True if a client connected after the worker had decided to leave. */
 static bool somebody_waits(const struct place *place)
 {
-        struct pollfd p = {.fd = place->client_fd, .events = POLLIN};
+        struct pollfd p = {.fd = place->listening[PLACE_CLIENT], .events = POLLIN};
 
         return poll(&p, 1, 0) == 1;
 }
@@ -104,13 +105,14 @@ static void read_again(struct config *config, const struct sources *sources)
 
 static void supervise(struct config *config, const struct sources *sources, struct place *place)
 {
+        struct ring *history = ring_new(); /* the next worker finds what the last one has written */
         unsigned failures = 0;
         sigset_t signals;
 
         (void)sigprocmask(SIG_BLOCK, NULL, &signals); /* sigwaitinfo() takes only blocked signals */
         for (;;) {
                 uint64_t started = clock_now_ns(), wait_ns;
-                pid_t worker = start_worker(config, sources, place);
+                pid_t worker = start_worker(config, sources, place, history);
                 int status;
 
                 if (worker < 0) {
@@ -147,9 +149,9 @@ static void supervise(struct config *config, const struct sources *sources, stru
 
 static int open_log(const char *dir, int flags)
 {
-        char path[PATHS_DIR_MAX + sizeof(LOG_FILE) + 1];
+        char path[PATHS_DIR_MAX + sizeof(PATHS_LOG) + 1];
 
-        (void)paths_join(dir, LOG_FILE, path, sizeof(path));
+        (void)paths_join(dir, PATHS_LOG, path, sizeof(path));
         return open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
@@ -187,9 +189,12 @@ static void redirect_output(const char *dir)
         }
 }
 
-/* Resets the signals and descriptors that the starting program may have changed. */
+/* Resets what the starting program may have changed: signals and descriptors. A program that is a
+ * service leaves the daemon its variables, too; the daemon must not report as that service. */
 static void forget_the_starter(void)
 {
+        static const char *const of_a_service[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC",
+                                                   "WATCHDOG_PID"};
         sigset_t none;
 
         (void)sigemptyset(&none);
@@ -199,6 +204,8 @@ static void forget_the_starter(void)
         server_block_signals();
         (void)syscall(SYS_close_range, 3u, ~0u, 0u);
         (void)umask(077);
+        for (size_t i = 0; i < ARRAY_SIZE(of_a_service); i++)
+                (void)unsetenv(of_a_service[i]);
 }
 
 /* Opens the place. If two daemons start at the same moment, one gets the lock, and the other waits
@@ -259,7 +266,7 @@ int private_start(struct config *config, const struct sources *sources,
         if (place.dir[0] == '/')
                 (void)!chdir("/"); /* so that no mount stays busy; but a relative name must keep its
                                       meaning */
-        log_open("subletd", LOG_LEVEL_INFO);
+        log_form_open();
         supervise(config, sources, &place);
         place_keep(&place, "");
         place_close(&place, true);

@@ -22,6 +22,7 @@
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
 #include "daemon/people/hangup.h"
+#include "daemon/history/history.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/private.h"
 #include "daemon/net/turns.h"
@@ -33,6 +34,8 @@
 #include "daemon/ledger/reserve.h"
 #include "daemon/orders/control.h"
 #include "daemon/orders/reload.h"
+#include "daemon/metrics/endpoint.h"
+#include "daemon/metrics/tally.h"
 #include "daemon/net/client.h"
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
@@ -69,7 +72,9 @@ static void end_client(struct client *c)
 {
         struct server *s = c->server;
 
+        history_left(c);
         if (c->id) {
+                tally_ended(c);
                 kill_point("gone");
                 event_begin(s);
                 sched_client_gone(s->sched, c->id, clock_now_ns(), &s->actions);
@@ -128,13 +133,8 @@ static int on_post(sd_event_source *src, void *userdata)
         place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->return_until_ns);
         kill_point(s->n_attached > 0 && clock_now_ns() < s->return_until_ns ? "grace" : "swept");
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
-        if (s->n_clients > 0 && measuring == SD_EVENT_OFF) {
-                /* Old samples are useless, and the first client must not be told an outdated
-                 * size. */
-                for (unsigned g = 0; g < s->gpus.n; g++)
-                        s->gpus.list[g].n_foreign = 0;
-                looks_sample(s);
-        }
+        if (s->n_clients > 0 && measuring == SD_EVENT_OFF)
+                looks_afresh(s); /* the first client must not be told an outdated size */
         server_arm_once(s->measure_timer, s->n_clients > 0, MEASURE_PERIOD_US);
         server_arm_once(s->linger_timer, s->linger && s->n_clients == 0,
                         s->config->linger_ns / NSEC_PER_USEC);
@@ -175,6 +175,7 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
         notice_absence(s, usec);
         measure_period(s);
+        history_period(s);
         looks_sample(s);
         if (s->linger)
                 private_bound_log(s->place->dir);
@@ -276,13 +277,14 @@ static int add_sources(struct server *s)
         int r;
 
         if ((r = sd_event_new(&s->event)) < 0 ||
-            (r = sd_event_add_io(s->event, &s->client_source, s->place->client_fd, EPOLLIN,
-                                 client_accept, s)) < 0 ||
-            (r = sd_event_add_io(s->event, &s->control_source, s->place->control_fd, EPOLLIN,
-                                 control_accept, s)) < 0 ||
-            (s->place->status_fd >= 0 &&
-             (r = sd_event_add_io(s->event, &s->status_source, s->place->status_fd, EPOLLIN,
-                                  control_accept_viewer, s)) < 0) ||
+            (r = sd_event_set_watchdog(s->event, true)) < 0 || /* if the unit has WatchdogSec= */
+            (r = sd_event_add_io(s->event, &s->client_source, s->place->listening[PLACE_CLIENT],
+                                 EPOLLIN, client_accept, s)) < 0 ||
+            (r = sd_event_add_io(s->event, &s->control_source, s->place->listening[PLACE_CONTROL],
+                                 EPOLLIN, control_accept, s)) < 0 ||
+            (s->place->listening[PLACE_STATUS] >= 0 &&
+             (r = sd_event_add_io(s->event, &s->status_source, s->place->listening[PLACE_STATUS],
+                                  EPOLLIN, control_accept_viewer, s)) < 0) ||
             (r = catch_signals(s)) < 0 || (r = turns_open(s)) < 0 ||
             (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
             (r = sd_event_source_set_priority(s->sched_timer, SD_EVENT_PRIORITY_IMPORTANT)) < 0 ||
@@ -343,6 +345,18 @@ static void recall_settings(struct server *s)
         log_info("what was set for an earlier daemon holds");
 }
 
+/* Programs matter more than metrics: without them, the daemon goes on. */
+static void serve_metrics(struct server *s)
+{
+        char error[CONFIG_ERROR_MAX];
+        struct endpoint *e;
+
+        if (endpoint_open(s, s->config->metrics, &e, error) == 0)
+                endpoint_use(s, e);
+        else
+                log_warning("%s; sublet reload tries again", error);
+}
+
 static int server_open(struct server *s)
 {
         struct sched_config sc;
@@ -370,8 +384,10 @@ static int server_open(struct server *s)
         s->sched = sched_new(&sc);
         s->by_slot = calloc(sc.clients_max + 1ul, sizeof(struct client *));
         s->users = users_new(s->config->connections_per_user);
-        if (!s->sched || !s->by_slot || !s->users)
+        s->tally = tally_new();
+        if (!s->sched || !s->by_slot || !s->users || !s->tally)
                 return -ENOMEM;
+        history_began(s);
         r = add_sources(s);
         s->gpus.config = s->config;
         if (r == 0)
@@ -382,6 +398,8 @@ static int server_open(struct server *s)
         if (r == 0 && peer_daemons_open(s) < 0)
                 log_info("no socket for other daemons on these cards: they are not told what "
                          "programs wait for");
+        if (r == 0 && s->config->metrics[0])
+                serve_metrics(s);
         return r;
 }
 
@@ -392,6 +410,7 @@ static void server_close(struct server *s)
         while (s->clients)
                 client_free(s->clients);
         control_close_all(s);
+        endpoint_use(s, NULL);
         peer_daemons_close(s);
         reserve_free(s);
         turns_close(s);
@@ -406,13 +425,14 @@ static void server_close(struct server *s)
         reader_free(s->reader);
         (void)sd_event_unref(s->event);
         users_free(s->users);
+        tally_free(s->tally);
         free(s->by_slot);
         sched_free(s->sched);
         config_free(&s->settings);
 }
 
 int server_run(const struct config *config, const struct sources *sources, struct place *place,
-               bool linger)
+               struct ring *history, bool linger)
 {
         struct server *s = calloc(1, sizeof(*s));
         int r;
@@ -425,6 +445,7 @@ int server_run(const struct config *config, const struct sources *sources, struc
         s->files = s->settings;
         s->sources = sources;
         s->place = place;
+        s->history = history;
         s->linger = linger;
         r = server_open(s);
         if (r == 0) {

@@ -50,6 +50,7 @@ static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct
                 a->refuse_commit = false;
                 o->refuse.of = a->refuse_commit_of;
                 o->refuse.code = -ENOMEM;
+                o->refuse.lacks = a->refuse_commit_lacks;
         }
         if (a->spare_dirty) {
                 if (!next(s, out, c, SCHED_DO_SPARE, gpu))

@@ -90,8 +90,10 @@ void holder_begin(struct sched *s, struct holder *h)
 
                 g->leases++;
                 if (gpu_hands_to(g, h)) {
-                        habits_note_handoff(h, s->now_ns - g->handoff_since_ns);
+                        g->handoff_ns = s->now_ns - g->handoff_since_ns;
+                        g->handoffs_timed++;
                         g->handoff_since_ns = 0;
+                        habits_note_handoff(h, g->handoff_ns);
                 }
         }
         if (h->lacked || !goes_on)

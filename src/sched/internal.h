@@ -5,7 +5,8 @@
  * totals of a GPU change nowhere else), holder.c the leases, unevictable.c the answers to requests
  * for such bytes, fair.c the division of time, habits.c what is known of each holder, turns.c the
  * length and order of turns, policy.c the victims, evict.c evictions by order, late.c the overdue
- * clients, settle.c the consequences of an event, sched.c the events, actions.c the messages. */
+ * clients, settle.c the consequences of an event, look.c what each client does now, sched.c the
+ * events, actions.c the messages. */
 #pragma once
 
 #include <limits.h>
@@ -101,6 +102,7 @@ struct account {
         bool export_requested;      /* the client waits for bytes to be exported */
         bool export_dirty;          /* EXPORTED is to be sent */
         bool refuse_commit, refuse_unevictable, refuse_export; /* refusals to be sent */
+        enum sched_lack refuse_commit_lacks;
 
         uint64_t limit;       /* bytes that the client may have on the card */
         uint64_t held;        /* the highest limit that the client has not given back yet */
@@ -229,6 +231,9 @@ struct client {
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
         uint64_t since_ns;
+        bool changed;                /* in the list of sched_take_changed() */
+        unsigned look;               /* look.c: as of the last event */
+        struct client *changed_next; /* in that list */
         /* Counters to which the time since clock_ns will be added. Overdue time also counts as run
          * time. */
         bool counted_run, counted_overdue, counted_wait;
@@ -284,6 +289,7 @@ struct gpu {
         uint64_t handoff_since_ns; /* when the current hand-off began; 0: there is none */
         struct holder *for_whom;   /* the beneficiary of the current hand-off */
         uint64_t handoffs;
+        uint64_t handoffs_timed, handoff_ns; /* those measured, and the duration of the last */
         uint64_t quantum_ns; /* the longest turn of the holder that was granted a lease last */
 
         /* fair.c */
@@ -346,6 +352,7 @@ struct sched {
         unsigned n_order;
         uint32_t *dirty; /* slots of the clients that need a message */
         unsigned n_dirty, first_dirty;
+        struct client *changed; /* a list: their look has changed */
         struct sched_transitions transitions;
 };
 
@@ -604,6 +611,9 @@ uint64_t ledger_host_spilled(const struct sched *s);
 uint64_t ledger_host_budget(const struct sched *s);
 bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,
                         uint64_t commit);
+/* Returns what a commit lacks that does not fit. */
+enum sched_lack ledger_commit_lacks(const struct sched *s, unsigned gpu, const struct client *c,
+                                    uint64_t commit);
 
 void ledger_attach(struct sched *s, struct client *c, unsigned gpu, const struct sched_usage *u);
 void ledger_detach(struct sched *s, struct client *c, unsigned gpu);
@@ -801,6 +811,10 @@ bool settle_fits(const struct sched *s, const struct holder *h, bool without_for
 uint64_t settle_needs(const struct sched *s, const struct holder *h, unsigned gpu, bool *ret_lacks);
 /* Updates c's state, flags and times. */
 void client_refresh(struct sched *s, struct client *c);
+
+/* ---- look.c ---- */
+/* Puts c into the list of sched_take_changed() if its look has changed. */
+void client_note_look(struct sched *s, struct client *c);
 
 /* ---- evict.c ---- */
 /* Returns why h cannot be evicted by an order, as sched_client_evict() does; 0: it can. */

@@ -110,13 +110,18 @@ uint64_t ledger_free(const struct gpu *g)
         return sub_sat(gpu_usable(g), g->charged);
 }
 
-uint64_t ledger_available(const struct gpu *g, const struct account *a)
+static uint64_t available(const struct gpu *g, const struct account *a, uint64_t usable)
 {
         /* Bytes that c was asked for and has not yet given back are in its charge already. Leaving
          * them to c costs nothing, unless the card is overdrawn. */
         uint64_t own = sub_sat(account_held(a), a->limit);
 
-        return sub_sat(add_sat(gpu_usable(g), own), g->charged);
+        return sub_sat(add_sat(usable, own), g->charged);
+}
+
+uint64_t ledger_available(const struct gpu *g, const struct account *a)
+{
+        return available(g, a, gpu_usable(g));
 }
 
 /* Returns the most bytes of this GPU that host memory may have to hold at one time: all commits,
@@ -199,8 +204,10 @@ uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const stru
         return sum;
 }
 
-bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,
-                        uint64_t commit)
+/* True if a card with so many usable bytes would allow the commit; the host's memory is left out.
+ */
+static bool fits_card(const struct sched *s, unsigned gpu, const struct client *c, uint64_t commit,
+                      uint64_t usable)
 {
         const struct gpu *g = &s->gpu[gpu];
         const struct account *a = c->accounts[gpu];
@@ -208,18 +215,43 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client
                 PLANTED(COMMITS_APART)
                         ? 0
                         : ledger_sum(c->holder, gpu, account_commit) - account_commit(a);
-        uint64_t unevictable = unevictable_promised(s, gpu), committed, spill;
+        const uint64_t unevictable = unevictable_promised(s, gpu);
 
         if (add_sat(commit, beside) > gpu_visible(s, g) ||
             beside + sub_sat(commit,
                              MAX(a->exported, a->export_requested ? a->export_request : 0)) >
-                    sub_sat(gpu_usable(g), unevictable))
+                    sub_sat(usable, unevictable))
+                return false;
+        return s->config.mode != SCHED_MODE_OFF ||
+               sub_sat(commit, a->limit) <= available(g, a, usable);
+}
+
+enum sched_lack ledger_commit_lacks(const struct sched *s, unsigned gpu, const struct client *c,
+                                    uint64_t commit)
+{
+        const struct gpu *g = &s->gpu[gpu];
+
+        if (fits_card(s, gpu, c, commit, gpu_usable(g)))
+                return SCHED_LACKS_HOST;
+        return fits_card(s, gpu, c, commit, sub_sat(g->total, gpu_headroom(g)))
+                       ? SCHED_LACKS_FOREIGN
+                       : SCHED_LACKS_CARD;
+}
+
+bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,
+                        uint64_t commit)
+{
+        const struct gpu *g = &s->gpu[gpu];
+        const struct account *a = c->accounts[gpu];
+        uint64_t committed, spill;
+
+        if (!fits_card(s, gpu, c, commit, gpu_usable(g)))
                 return false;
         if (s->config.mode == SCHED_MODE_OFF)
-                return sub_sat(commit, a->limit) <= ledger_available(g, a);
+                return true;
         committed = g->committed - account_commit(a) +
                     sub_sat(MAX(commit, a->commit_held), a->exported);
-        spill = ledger_host_spill(s, g, committed, unevictable);
+        spill = ledger_host_spill(s, g, committed, unevictable_promised(s, gpu));
         if (!PLANTED(HOST_ROOM_TWICE))
                 spill += spill ? spill_elsewhere(s, gpu) : 0;
         return spill <= ledger_host_budget(s) || spill == 0;

@@ -190,7 +190,7 @@ int sched_client_add(struct sched *s, struct sched_origin origin, int priority, 
         unsigned slot;
         struct client *c;
         uint32_t generation;
-        bool dirty;
+        struct client old;
 
         touch_begin(s, now_ns, 0);
         for (slot = s->free; slot < s->clients && s->client[slot].used; slot++)
@@ -201,10 +201,12 @@ int sched_client_add(struct sched *s, struct sched_origin origin, int priority, 
         s->clients = MAX(s->clients, slot + 1);
         c = &s->client[slot];
         generation = c->generation + 1 ? c->generation + 1 : 1;
-        dirty = c->dirty; /* the list of dirty clients may still hold this slot */
+        old = *c; /* the lists of dirty and of changed clients may still hold this slot */
         *c = (struct client){.used = true,
                              .generation = generation,
-                             .dirty = dirty,
+                             .dirty = old.dirty,
+                             .changed = old.changed,
+                             .changed_next = old.changed_next,
                              .priority = priority,
                              .since_ns = s->now_ns,
                              .clock_ns = s->now_ns};

@@ -107,6 +107,10 @@ enum sched_throttle {
         SCHED_THROTTLE_SHORT, /* a tight limit: a client waits, or may come with more priority */
 };
 
+/* What a refused commit lacks: bytes of the card, those of the card that foreign processes hold, or
+ * host memory to evict to. */
+enum sched_lack { SCHED_LACKS_CARD, SCHED_LACKS_FOREIGN, SCHED_LACKS_HOST };
+
 struct sched_action {
         enum sched_action_type type;
         sched_client client;
@@ -122,6 +126,7 @@ struct sched_action {
                 struct {
                         uint32_t of;
                         int code; /* -ENOMEM: a commit; -ENOSPC: unevictable; -EBUSY: an export */
+                        enum sched_lack lacks; /* of a commit */
                 } refuse;
                 uint64_t exported;
                 enum sched_throttle throttle;
@@ -339,6 +344,8 @@ struct sched_gpu_view {
         uint64_t quantum_ns; /* the current quantum */
         uint64_t gib_ns;     /* time to move a GiB of memory, out or in */
         uint64_t handoffs;
+        uint64_t handoffs_timed; /* hand-offs whose duration was measured */
+        uint64_t handoff_ns;     /* duration of the last of these */
         bool contested;
         unsigned waiting, running;
 };
@@ -360,6 +367,18 @@ struct sched_client_view {
 };
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                       struct sched_client_view *ret);
+
+/* What a client does now, at the cost of a few loads: for records of what happens. */
+struct sched_look {
+        enum sched_state state;
+        unsigned flags;
+        bool idle;        /* as in struct sched_client_view */
+        bool grows;       /* it has a lease, and waits for more memory */
+        bool unevictable; /* it waits for bytes that cannot be moved */
+};
+int sched_client_look(const struct sched *s, sched_client id, struct sched_look *ret);
+/* Returns a client whose look has changed since it was returned last; 0: there is none. */
+sched_client sched_take_changed(struct sched *s);
 
 struct sched_account_view {
         struct sched_usage usage;

@@ -111,9 +111,12 @@ static void note_excess(struct sched *s)
 
 /* ---- room to allocate ---- */
 
-static void refuse_commit(struct sched *s, struct client *c, struct account *a)
+static void refuse_commit(struct sched *s, struct client *c, unsigned gpu)
 {
+        struct account *a = c->accounts[gpu];
+
         a->refuse_commit = true;
+        a->refuse_commit_lacks = ledger_commit_lacks(s, gpu, c, a->commit_request);
         a->refuse_commit_of = a->commit_of;
         actions_mark(s, c);
 }
@@ -136,7 +139,7 @@ static void answer_commit(struct sched *s, struct client *c, unsigned gpu)
                         MAX(s->gpu[gpu].commit_max, ledger_sum(c->holder, gpu, account_commit));
                 a->top_up = true;
         } else {
-                refuse_commit(s, c, a);
+                refuse_commit(s, c, gpu);
         }
 }
 
@@ -624,6 +627,7 @@ void client_refresh(struct sched *s, struct client *c)
         enter_state(s, c);
         account_time(s, c);
         habits_count(s, c->holder);
+        client_note_look(s, c);
 }
 
 static void finish(struct sched *s)

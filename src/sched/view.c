@@ -57,6 +57,8 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
                 .quantum_ns = s->config.quantum_ns ? s->config.quantum_ns : g->quantum_ns,
                 .gib_ns = gpu_move_ns(g, GIB),
                 .handoffs = g->handoffs,
+                .handoffs_timed = g->handoffs_timed,
+                .handoff_ns = g->handoff_ns,
                 .contested = g->contested,
         };
         FOR_EACH_CLIENT_ON (s, gpu, c) {

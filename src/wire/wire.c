@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/text.h"
 #include "base/units.h"
 
 #define HEADER_SIZE 8u
@@ -82,26 +83,22 @@ static uint64_t get(const uint8_t **p, unsigned bytes)
 }
 
 /* Fills the field behind the NUL with zeros: these bytes of the struct may be anything and must not
- * leave the process. A text that fills its field loses its last character. */
+ * leave the process. The receiver takes only clean text, and a text that was cut may end within a
+ * character. */
 static void put_text(uint8_t **p, const char *text, size_t bytes)
 {
-        size_t used = strnlen(text, bytes - 1);
-
-        memcpy(*p, text, used);
-        memset(*p + used, 0, bytes - used);
+        memset(*p, 0, bytes);
+        (void)text_copy((char *)*p, bytes, text);
         *p += bytes;
 }
 
-/* Texts end up in logs and on terminals, so only printable ASCII passes. */
+/* Texts end up in logs and on terminals, so only what may be shown passes. */
 static bool get_text(const uint8_t **p, char *text, size_t bytes)
 {
         size_t used = strnlen((const char *)*p, bytes);
 
-        if (used == bytes)
+        if (used == bytes || !text_is_clean((const char *)*p))
                 return false;
-        for (size_t i = 0; i < used; i++)
-                if ((*p)[i] < 0x20 || (*p)[i] > 0x7e)
-                        return false;
         memcpy(text, *p, used);
         memset(text + used, 0, bytes - used);
         *p += bytes;

@@ -113,9 +113,11 @@ int wire_parse_freeze(const char *text, enum wire_freeze *ret_mode);
 const char *wire_freeze_name(uint64_t mode);
 
 enum wire_holder {
-        WIRE_HOLDER_OTHER_USER = 1 << 0, /* another user's process, so its name is left out */
+        WIRE_HOLDER_OTHER_USER = 1 << 0, /* another user's process; only some may know its name */
         WIRE_HOLDER_STUCK = 1 << 1,      /* the process cannot give way, or does not answer */
         WIRE_HOLDER_FOREIGN = 1 << 2,    /* foreign processes hold the memory; the pid is 0 */
+        WIRE_HOLDER_PEERS = 1 << 3,      /* other daemons serve programs on this machine */
+        WIRE_HOLDER_MAXIMUM = 1 << 4, /* the client has used its part of the time; the pid is 0 */
 };
 
 struct wire_header {
@@ -160,6 +162,6 @@ int wire_encode(const struct wire_message *m, uint8_t buf[static WIRE_SIZE_MAX])
 
 /* Decodes and checks one packet that came in this direction. On error *ret is unspecified. 0, or
  * -EBADMSG  unknown type, wrong size for its type, or wrong direction
- * -EINVAL   a bad gpu, flag or magic, or a text without its NUL or with unprintable characters */
+ * -EINVAL   a bad gpu, flag or magic, or a text without its NUL, or not clean (base/text.h) */
 int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
                 struct wire_message *ret);

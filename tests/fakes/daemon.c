@@ -5,8 +5,10 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/measure.h"
+#include "daemon/metrics/tally.h"
 #include "fakes/daemon.h"
 
 #define WEAK __attribute__((weak))
@@ -52,6 +54,18 @@ WEAK uint64_t measure_most(struct server *s, const struct client *c, unsigned gp
         return most;
 }
 
+WEAK void history_client(struct client *c)
+{
+}
+
+WEAK void history_event(struct server *s)
+{
+}
+
+WEAK void history_refused(struct client *c, unsigned gpu, unsigned code)
+{
+}
+
 WEAK bool peer_may_pause(const struct peer *by, const struct peer *whom)
 {
         return by->trusted || by->uid == whom->uid;
@@ -65,4 +79,24 @@ WEAK int peer_cgroup(const struct peer *p, char ret[static PEER_CGROUP_MAX])
 WEAK uint64_t peer_age_ns(pid_t pid)
 {
         return AGE_NS;
+}
+
+WEAK void tally_usage(struct client *c, unsigned gpu, uint64_t moved_out, uint64_t moved_in)
+{
+}
+
+WEAK void tally_granted(struct client *c)
+{
+}
+
+WEAK void tally_drained(struct client *c, uint64_t lease)
+{
+}
+
+WEAK void tally_refused(struct client *c, unsigned ordinal)
+{
+}
+
+WEAK void tally_ended(struct client *c)
+{
 }

@@ -17,6 +17,14 @@ WEAK bool room_grow(struct gpu *g, uint64_t more)
         return false;
 }
 
+WEAK void room_tell(const struct gpu *g, uint64_t more)
+{
+}
+
+WEAK void room_tell_unevictable(const struct gpu *g, uint64_t more)
+{
+}
+
 WEAK void room_taken(struct gpu *g)
 {
 }

@@ -16,11 +16,11 @@ cmake -G Ninja -B "$build" -DCMAKE_BUILD_TYPE=Release -DSUBLET_SIM=OFF -DSUBLET_
         -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$ORIGIN/lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags . >/dev/null
 programs=$(ninja -C "$build" -t targets all | sed -n 's|^\(programs/[a-z/]*\): .*|\1|p' | sort -u)
 # shellcheck disable=SC2086 # each target must be a word of its own
-ninja -C "$build" sublet subletd sublet-demo-job libsublet.so bench/gate bench/bus bench/noop/libcuda.so.1 $programs
+ninja -C "$build" sublet subletd sublet-demo-job sublet-bench-job libsublet.so bench/gate bench/bus bench/noop/libcuda.so.1 $programs
 
 rm -rf "$to"
 mkdir -p "$to/lib" "$to/programs/dl" "$to/programs/freeze" "$to/bench/noop"
-cp -L "$build/sublet" "$build/subletd" "$build/sublet-demo-job" "$build/libsublet.so" "$to/"
+cp -L "$build/sublet" "$build/subletd" "$build/sublet-demo-job" "$build/sublet-bench-job" "$build/bench_torch.py" "$build/libsublet.so" "$to/"
 cp -L "$build/bench/gate" "$build/bench/bus" "$to/bench/"
 cp -L "$build/bench/noop/libcuda.so.1" "$to/bench/noop/"
 for f in $programs; do
@@ -35,7 +35,7 @@ done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r lib
         *) cp -L "$library" "$to/lib/" ;;
         esac
 done
-find "$to" -type f -exec strip --strip-unneeded {} +
+find "$to" -type f ! -name '*.py' -exec strip --strip-unneeded {} +
 git rev-parse --short=12 HEAD >"$to/COMMIT"
 [ -z "$(git status --porcelain --untracked-files=no)" ] || echo "$(cat "$to/COMMIT") with changes" >"$to/COMMIT"
 

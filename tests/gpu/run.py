@@ -17,6 +17,7 @@ import time
 import traceback
 
 import audit
+import bench
 import caches
 import devices
 import drains
@@ -61,6 +62,7 @@ PAGES = (
     ("h200-pairs", "Pairs of jobs past memory, on one GPU", pairs.PARTS, pairs),
     ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
     ("h200-shares", "Shares of classes past memory, on one GPU", shares.PARTS, shares),
+    ("h200-bench", "The thesis's evaluation on one GPU", bench.PARTS, bench),
     ("h200-devices", "Memory used by other GPUs and devices, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}
@@ -130,7 +132,7 @@ def main():
     parser.add_argument("--build", default=default_build())
     parser.add_argument("--touch-host", type=int, default=0, metavar="GIB",
                         help="touch and pin so much host memory first, where a virtual machine gets it on first use")
-    parser.add_argument("--limit", type=float, default=475, help="seconds for everything")
+    parser.add_argument("--limit", type=float, default=570, help="seconds for everything")
     parser.add_argument("--freeze", choices=("off", "park", "move"), help="SUBLET_FREEZE of all programs; default: unset")
     parser.add_argument("--render", metavar="JSON", help="only write the page of an earlier run")
     parser.add_argument("--add", action="store_true", help="keep what the pages in --out have of parts that are not run;"

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import socket
@@ -22,6 +23,7 @@ from world import NO_PID_NAMESPACES
 
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
 SUBLETD = BUILD / "subletd"
+VERSION = re.search(r"project\(sublet VERSION ([\d.]+)", (pathlib.Path(__file__).parents[2] / "CMakeLists.txt").read_text())[1]
 
 
 def wait_for(condition, timeout=GENEROUS_S, what="it"):
@@ -130,7 +132,7 @@ def test_hello_is_welcomed(daemon, client):
     welcome = client().connect().hello()
     assert welcome["instance"] != 0
     assert (welcome["protocol"], welcome["magic"]) == (1, MAGIC)
-    assert welcome["version"] == "0.1.0"
+    assert welcome["version"] == VERSION
 
 
 def test_every_request_is_answered(daemon, client):
@@ -179,7 +181,7 @@ def test_another_protocol_version_is_refused_with_both_releases(daemon, client):
     c.send("HELLO", magic=MAGIC, protocol=2, version="9.4.1", name="new")
     refused = c.expect("REFUSED")
     assert refused["code"] == 1
-    assert "9.4.1" in refused["text"] and "0.1.0" in refused["text"]
+    assert "9.4.1" in refused["text"] and VERSION in refused["text"]
     c.expect("closed")
 
 
@@ -874,7 +876,7 @@ def test_help_names_every_option():
     assert result.returncode == 0 and result.stderr == ""
     for word in ("--dir", "--capacity", "--private", "quantum", "SUBLET_LOG"):
         assert word in result.stdout
-    assert run("--version").stdout == "subletd 0.1.0\n"
+    assert run("--version").stdout == f"subletd {VERSION}\n"
 
 
 def test_a_second_daemon_names_the_first(daemon, place):
@@ -1150,7 +1152,7 @@ def test_the_log_of_a_private_daemon_stays_short(private):
         assert any("release 0.1.0" in line for line in lines[-3:])
     finally:
         c.end()
-    wait_for(lambda: "disconnected" in log.read_text(), what="the log to go on")
+    wait_for(lambda: "has left" in log.read_text(), what="the log to go on")
 
 
 def test_stop_ends_supervisor_and_worker(private):

@@ -248,7 +248,7 @@ def test_a_program_is_frozen_for_no_more_than_the_configuration_says(world, most
     done = world.sublet("pause", str(program.pid))
     assert (done.returncode == 0) == (mode != "off"), done.stderr
     if mode == "off":
-        why = "the daemon's configuration says freeze = off" if by_owner else "it runs with SUBLET_FREEZE=off"
+        why = "the daemon's configuration says freeze = off" if by_owner else "it runs with SUBLET_FREEZE=off; start it with sublet run --freeze park"
         assert f"process {program.pid} cannot be paused: {why}\n" in done.stderr
     else:
         assert world.sublet("resume", str(program.pid)).returncode == 0

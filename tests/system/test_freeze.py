@@ -3,6 +3,7 @@ evicted and restored while it is frozen, and it goes on with the right results."
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import time
@@ -397,6 +398,20 @@ def test_an_evicted_program_stays_frozen_until_a_daemon_is_back(out):
 
 
 # ---- drivers that do not let a program be frozen ----
+
+
+def test_a_program_that_waits_frozen_is_told_so(world):
+    """No thread of it waits at the gate: a thread of a real program would wait in the driver for the frozen kernel."""
+    world.start_daemon(config=QUICK)
+    p = counts(world, 7, mib=96, SUBLET_FREEZE="move", SUBLET_QUIET=None)
+    begin(p)
+    rival = take_the_card(world)
+    wait_for(lambda: frozen_out(world, p), 60, "the program to be frozen", report=p.report)
+    wait_for(p.err, 20, "the message", report=p.report)
+    assert re.search(rf"has waited \d s for its turn on the GPU: process {rival.pid} \(spin\) holds it", p.err()), p.err()
+    leave(world, rival)
+    end(world, p)
+    assert re.search(r"has its turn on the GPU after \d+ s\n\Z", p.err()), p.err()
 
 
 def known(world):

@@ -4,13 +4,14 @@ to."""
 import os
 import pathlib
 import re
+import select
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-from world import BUILD, ROOT
+from world import BUILD, GENEROUS_S, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +59,19 @@ def test_the_service_starts_the_installed_daemon(prefix):
 
 
 def test_header_module_and_documentation_are_installed(prefix):
-    for name in ("include/sublet.h", "share/sublet/sublet.py", "share/doc/sublet/README.md",
-                 "share/doc/sublet/docs/operations.md"):
+    folder = re.search(r"^SUBLET_PYTHON_DIR:STRING=(.*)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)[1]
+    for name in ("include/sublet.h", f"{folder}/sublet.py", "share/doc/sublet/README.md", "share/doc/sublet/docs/operations.md"):
         assert (prefix / name).is_file(), name
+
+
+def test_python_finds_the_installed_module(tmp_path):
+    """The folder is one of those in which the machine's python3 looks."""
+    subprocess.run(["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja"], stdout=subprocess.DEVNULL, timeout=60, check=True)
+    cache = (tmp_path / "CMakeCache.txt").read_text()
+    prefix, folder = (re.search(rf"^{name}:\w+=(.*)$", cache, re.M)[1] for name in ("CMAKE_INSTALL_PREFIX", "SUBLET_PYTHON_DIR"))
+    looked = subprocess.run(["/usr/bin/python3", "-c", "import site; print(*site.getsitepackages(), sep='\\n')"],
+                            stdout=subprocess.PIPE, text=True, timeout=20, check=True).stdout
+    assert f"{prefix}/{folder}" in looked.split()
 
 
 def test_the_links_of_the_installed_documentation_lead_somewhere(prefix):
@@ -69,41 +80,117 @@ def test_the_links_of_the_installed_documentation_lead_somewhere(prefix):
     assert checked.returncode == 0, checked.stdout
 
 
-def test_the_manual_pages_list_the_programs_options(prefix):
-    pages = {name: prefix / "share/man" / f"man{name[-1]}" / name for name in ("sublet.1", "subletd.8")}
+SECTIONS = "NAME SYNOPSIS DESCRIPTION OPTIONS EXAMPLES FILES".split() + ["SEE ALSO"]
+
+
+def test_the_manual_pages_list_the_programs_options_keys_and_variables(prefix):
     if not os.path.exists(os.path.join(BUILD, "sublet.1")):
         pytest.skip("a build without manual pages; in one for this machine, without a sanitizer, they run")
-    for name, page in pages.items():
-        text = page.read_text().replace("\\-", "-")
-        program = os.path.join(BUILD, name[:-2])
-        said = subprocess.run([program, "--help"], stdout=subprocess.PIPE, text=True, timeout=20, check=True).stdout
-        words = re.findall(r"^  (-*[a-z_-]+)", said, re.M)
-        assert len(words) >= 8
-        assert not [w for w in words if not re.search(rf"^\.(B|SS \"sublet) {re.escape(w)}\b", text, re.M)], text
+    texts = {}
+    for name in ("sublet.1", "subletd.8", "subletd.conf.5"):
+        page = prefix / "share/man" / f"man{name[-1]}" / name
+        texts[name] = page.read_text().replace("\\-", "-")
+        wanted = SECTIONS + (["ENVIRONMENT", "EXIT STATUS"] if name != "subletd.conf.5" else [])
+        assert set(wanted) <= set(re.findall(r"^\.SH (.*)$", texts[name], re.M))
         if shutil.which("groff"):
             done = subprocess.run(["groff", "-man", "-ww", "-z", page], stderr=subprocess.PIPE, text=True, timeout=20)
             assert done.stderr == ""
+    for program, pages in (("sublet", ["sublet.1"]), ("subletd", ["subletd.8", "subletd.conf.5"])):
+        said = subprocess.run([os.path.join(BUILD, program), "--help"], stdout=subprocess.PIPE, text=True, timeout=20, check=True).stdout
+        words = re.findall(r"^  (-*[A-Za-z_-]+)", said, re.M)
+        text = "".join(texts[page] for page in pages)
+        assert len(words) >= 8
+        assert not [w for w in words if not re.search(rf"^\.(B|SS \"sublet) {re.escape(w)}\b", text, re.M)], text
 
 
-@pytest.mark.parametrize("words, wanted", [
-    (["st"], {"status", "stop"}),
-    (["run", "--na"], {"--name"}),
-    (["run", "--prof"], {"--profile", "--profile-file"}),
-    (["run", "--profile", "job.profile", "--", "cma"], {"cmake"}),
-    (["run", "--memory", ""], {"swap", "overflow", "managed"}),
-    (["run", "--freeze", ""], {"off", "park", "move"}),
-    (["pa"], {"pause"}),
-    (["run", "--sim", "=", "memory", "=", "1GiB", "--", "cma"], {"cmake"}),
-    (["run", "true", "--na"], set()),  # an option of the program itself
-    (["set", ""], {"mode", "quantum"}),
-    (["set", "mode", "e"], {"exclusive"}),
-    (["status", "--"], {"--daemon", "--sim", "--json", "--watch"}),
-    (["help", "do"], {"doctor"}),
-])
-def test_bash_completes_the_words_of_sublet(words, wanted):
-    script = f". {ROOT}/deploy/completion.bash; COMP_WORDS=(sublet \"$@\"); COMP_CWORD=$#; _sublet; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run(["bash", "-c", script, "bash", *words], env={**os.environ, "PATH": f"{BUILD}:{os.environ['PATH']}"},
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
-    assert done.stderr == ""
-    found = set(done.stdout.split())
-    assert wanted <= found and (found == wanted or wanted == {"cmake"}), found
+# The beginning of a command line, and the words that complete its last word.
+COMPLETIONS = (
+    ("st", {"status", "stop"}),
+    ("run --na", {"--name"}),
+    ("run --prof", {"--profile", "--profile-file"}),
+    ("run --profile job.profile -- cma", {"cmake"}),
+    ("run --memory ", {"swap", "overflow", "managed"}),
+    ("run --freeze ", {"off", "park", "move"}),
+    ("pa", {"pause"}),
+    ("run --sim=memory=1GiB -- cma", {"cmake"}),
+    ("run true --na", set()),  # an option of the program itself
+    ("set ", {"mode", "quantum"}),
+    ("set mode e", {"exclusive"}),
+    ("status --", {"--daemon", "--sim", "--json", "--watch"}),
+    ("help do", {"doctor"}),
+)
+COMPLETION = pathlib.Path(ROOT, "deploy", "completion")
+SHELL_ENV = {**os.environ, "PATH": f"{BUILD}:{os.environ['PATH']}", "TERM": "dumb", "XDG_RUNTIME_DIR": "/nonexistent"}
+
+
+def check_completions(complete):
+    """complete(words) returns the words that a shell offers."""
+    for words, wanted in COMPLETIONS:
+        found = complete(words)
+        assert wanted <= found and (found == wanted or wanted == {"cmake"}), f"{words}: {found}"
+
+
+def test_bash_completes_the_words_of_sublet():
+    def complete(words):
+        script = (f". {COMPLETION}/sublet.bash; COMP_WORDS=(sublet \"$@\"); COMP_CWORD=$#; _sublet; "
+                  "printf '%s\\n' \"${COMPREPLY[@]}\"")
+        split = re.sub("=", " = ", words).split(" ")  # bash makes = a word
+        done = subprocess.run(["bash", "-c", script, "bash", *split], env=SHELL_ENV, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=20)
+        assert done.stderr == ""
+        return set(done.stdout.split())
+
+    check_completions(complete)
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
+def test_fish_completes_the_words_of_sublet():
+    def complete(words):
+        done = subprocess.run(["fish", "--no-config", "-c", f"source {COMPLETION}/sublet.fish; complete -C 'sublet {words}'"],
+                              env=SHELL_ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
+        assert done.stderr == ""
+        return {line.split("\t")[0] for line in done.stdout.splitlines()}
+
+    check_completions(complete)
+
+
+# zsh completes only on a terminal. This zsh prints the words that it offers after Ctrl-T.
+ZSH = """
+bindkey -e; bindkey '^T' offer
+offer() { zle list-choices; print -r -- THAT''S ALL; }
+zle -N offer
+PS1= PS2= fpath=(%s $fpath)
+autoload -U compinit && compinit -u -D
+compadd() {
+        local -a offered
+        [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\\ * ]] || { builtin compadd -O offered "$@"; print -lr -- OFFER=$^offered; }
+        builtin compadd "$@"
+}
+print REA''DY
+"""
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
+def test_zsh_completes_the_words_of_sublet():
+    pid, terminal = os.forkpty()
+    if pid == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], SHELL_ENV)
+
+    def type_and_read(text, mark):
+        os.write(terminal, text.encode())
+        said = b""
+        while mark not in said:
+            assert select.select([terminal], [], [], GENEROUS_S)[0], said
+            said += os.read(terminal, 65536)
+        return said.decode()
+
+    def complete(words):
+        said = type_and_read(f"\x15sublet {words}\x14", b"THATS ALL")
+        return set(re.findall(r"OFFER=([^\s=]+)", said))
+
+    try:
+        type_and_read(ZSH % COMPLETION, b"READY")
+        check_completions(complete)
+    finally:
+        os.close(terminal)
+        os.waitpid(pid, 0)

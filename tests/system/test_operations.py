@@ -20,10 +20,11 @@ SOURCES = (
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
-    ("src/daemon/orders/reload.c", r"snprintf\(error, CONFIG_ERROR_MAX,\s*"),
+    ("src/daemon/orders/reload.c", r"snprintf\(\s*error, CONFIG_ERROR_MAX,\s*"),
+    ("src/daemon/ledger/entitlement.c", r"snprintf\((?:text, sizeof\(text\)|why, 160),\s*"),  # texts of NOTICE
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
-    ("src/cli", r"cli_fail\(CLI_(?:OK|FAILED|NO_\w+),\s*"),
+    ("src/cli", r"cli_fail\(\s*CLI_(?:OK|FAILED|NO_\w+),\s*"),
     ("src/cli", r"print_finding\(\s*(?:WARN|FAIL),\s*"),
 )
 
@@ -42,7 +43,8 @@ def text_after(source, at):
         whole += "%s" if token[1] is None else token[1].replace('\\"', '"')
         at = token.end()
     # SUBLET_VERSION or another macro may also come last.
-    return re.split(r"%[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j)?[a-zA-Z]", whole) if found else None
+    pieces = re.split(r"%[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j)?[a-zA-Z]", whole.replace("%%", "\0"))
+    return [piece.replace("\0", "%") for piece in pieces] if found else None
 
 
 def messages():

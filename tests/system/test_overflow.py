@@ -94,6 +94,7 @@ def test_an_allocation_fails_without_room_on_the_host(make_world):
     p.process.stdin.write(b"alloc 2 30MiB\n")
     p.process.stdin.flush()
     assert p.wait() == 5  # out of memory
+    assert p.err().count("but the daemon may promise no more host memory") == 1, p.report()
     wait_for(lambda: w.status()["host_memory"]["committed"] == 0, 20, "its memory to be given back")
     second = buffers(w, 40, 30)  # fits, because the first program's host memory is free
     second.finish()

@@ -136,7 +136,7 @@ def test_the_daemon_tells_a_program_to_pause_and_to_go_on(daemon, pausable, plac
 def test_an_impossible_pause_gets_a_reason(daemon, pausable, place):  # noqa: F811
     daemon(*CARD)
     pid = os.getpid()
-    assert order(place, order="pause", pid=pid)["error"] == f"no program with pid {pid} shares a GPU under this daemon"
+    assert order(place, order="pause", pid=pid)["error"] == f"no program with pid {pid} shares a GPU under this daemon: sublet status shows the pids"
     for bad in ({}, {"pid": "12"}, {"pid": 0}, {"pid": -1}, {"pid": 1 << 40}, {"pid": True}, {"pid": 1.5}, {"pid": None}):
         assert "number of a process" in order(place, order="pause", **bad)["error"]
         assert "number of a process" in order(place, order="resume", **bad)["error"]
@@ -145,7 +145,7 @@ def test_an_impossible_pause_gets_a_reason(daemon, pausable, place):  # noqa: F8
     off.frozen()
     odd = pausable("odd", mode=OFF).start()
     odd.frozen(off="the driver 999.1 is not known")
-    for c, why in ((off, "it runs with SUBLET_FREEZE=off"), (odd, "the driver 999.1 is not known")):
+    for c, why in ((off, "it runs with SUBLET_FREEZE=off; start it with sublet run --freeze park"), (odd, "the driver 999.1 is not known")):
         wait_for(lambda: pause(place, c) == {"error": f"process {c.process.pid} cannot be paused: {why}"}, what=why)
         assert resume(place, c)["already"] is True
         assert "PAUSE" not in [m["type"] for m in c.seen]

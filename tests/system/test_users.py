@@ -255,6 +255,47 @@ def test_a_shared_daemon_works_without_root(machine, shared_daemon):
     assert "Permission denied" in eve.err(), eve.err()
 
 
+def limited(machine, shared_daemon, key):
+    """Starts the shared daemon with a low limit for each user. Returns a function that starts a program of Bob's."""
+    os.chmod(machine.root, 0o777)
+    conf = machine.path("limits.conf")
+    with open(conf, "w", encoding="utf-8") as f:
+        f.write(f"[daemon]\nhost_memory = 200MiB\n{key} = 10%\n")
+    os.chmod(conf, 0o644)
+    directory = shared_daemon("--config", conf)
+    return lambda *argv: machine.user(BOB, *argv, directory=directory, groups=[GROUP], stdin=subprocess.PIPE)
+
+
+def reasons(p):
+    return [line for line in p.err().splitlines() if "out of memory: this program asks for" in line]
+
+
+def test_a_user_with_too_much_host_memory_is_told_so(machine, shared_daemon):
+    start = limited(machine, shared_daemon, "host_memory_per_user")
+    first = start("hold", "--bytes", "80MiB", "--block", "4MiB")
+    first.await_event("filled")
+    second = start("hold", "--bytes", "80MiB", "--block", "4MiB")
+    assert second.wait() != 0
+    assert len(reasons(second)) == 1 and "as much host memory as one user may be" in reasons(second)[0], second.report()
+    first.finish()
+
+
+def test_a_user_with_too_much_unevictable_memory_is_told_so(machine, shared_daemon):
+    p = limited(machine, shared_daemon, "unevictable_per_user")("greedy", "--how", "arrays")
+    p.await_event("got")
+    assert len(reasons(p)) == 1 and "memory that cannot be moved as they may" in reasons(p)[0], p.report()
+    p.finish()
+
+
+def test_a_lowered_priority_is_told_once(machine, shared_daemon):
+    directory = shared_daemon()
+    os.chmod(machine.root, 0o777)
+    p = machine.user(BOB, "hold", "--bytes", "4MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE, SUBLET_PRIORITY="5")
+    p.await_event("filled")
+    p.finish()
+    assert p.err().count("this program asked for priority 5 and gets 0: more is for the daemon's own user") == 1, p.err()
+
+
 def test_only_root_and_the_daemons_user_give_orders(machine, shared_daemon):
     directory = shared_daemon()
     sublet = os.path.join(BUILD, "sublet")
@@ -293,6 +334,9 @@ def test_status_hides_others_from_plain_users(machine, shared_daemon):
     assert others["name"] is None and others["user"] is None and others["uid"] is None
     assert others["backed"] == own["backed"] > 0
     assert own["name"] == f"secret-of-{BOB}" and own["uid"] == BOB and own["user"] == str(BOB), "Bob has no name here"
+    trace = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "trace", "--daemon", directory, "-"], groups=(GROUP,)).stdout
+    assert f"other user ({held[0].pid})" in trace and f"secret-of-{BOB} ({held[1].pid})" in trace
+    assert f"secret-of-{ALICE}" not in trace
     table = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "status", "--daemon", directory], groups=(GROUP,)).stdout
     assert "N/A" in table and "secret-of-" in table
     for uid in (ALICE, 0):

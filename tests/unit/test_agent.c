@@ -529,19 +529,44 @@ static void the_process_in_the_way_is_named(void **state)
         assert_string_equal(core.holder.text, "process 42 (train) holds it");
         m = tell(WIRE_HOLDER);
         m->HOLDER.pid = 42;
+        m->HOLDER.uid = UINT32_MAX;
         m->HOLDER.flags = WIRE_HOLDER_OTHER_USER | WIRE_HOLDER_STUCK;
         rounds(1);
         assert_string_equal(core.holder.text,
                             "process 42, another user's, holds it and cannot give way now");
+        m = tell(WIRE_HOLDER);
+        m->HOLDER.pid = 42;
+        m->HOLDER.uid = 1001;
+        m->HOLDER.flags = WIRE_HOLDER_OTHER_USER;
+        (void)strcpy(m->HOLDER.name, "train");
+        rounds(1);
+        assert_string_equal(core.holder.text, "process 42 (train) of user 1001 holds it");
         (void)tell(WIRE_HOLDER);
         rounds(1);
-        assert_string_equal(core.holder.text, "nobody in particular holds it");
-        m = tell(WIRE_HOLDER);
-        m->HOLDER.flags = WIRE_HOLDER_FOREIGN;
+        assert_string_equal(core.holder.text, "no single program holds it");
+        tell(WIRE_HOLDER)->HOLDER.foreign = 181 * MIB;
         rounds(1);
         assert_string_equal(core.holder.text,
-                            "programs outside its daemon hold it; users take turns only under one "
-                            "daemon: `subletd` as root, or `subletd --shared` and SUBLET_DIR");
+                            "no single program of its daemon holds it, and programs outside hold "
+                            "181 MiB of the GPU");
+        tell(WIRE_HOLDER)->HOLDER.flags = WIRE_HOLDER_MAXIMUM;
+        rounds(1);
+        assert_string_equal(core.holder.text, "it has used the most of the time that it may have");
+        m = tell(WIRE_HOLDER);
+        m->HOLDER.flags = WIRE_HOLDER_FOREIGN;
+        m->HOLDER.foreign = 181 * MIB;
+        rounds(1);
+        assert_string_equal(core.holder.text,
+                            "programs outside sublet hold 181 MiB of the GPU, and take no turns; "
+                            "end them, or start them with `sublet run`");
+        m = tell(WIRE_HOLDER);
+        m->HOLDER.flags = WIRE_HOLDER_FOREIGN | WIRE_HOLDER_PEERS;
+        m->HOLDER.foreign = 181 * MIB;
+        rounds(1);
+        assert_string_equal(core.holder.text,
+                            "programs of another daemon hold 181 MiB of the GPU; users take turns "
+                            "only under one daemon: `subletd` as root, or `subletd --shared` and "
+                            "SUBLET_DIR");
         breaks = true;
         connects = -ENOENT;
         rounds(1);

@@ -196,6 +196,23 @@ static void a_socket_in_a_directory_open_to_others_is_not_used(void **state)
         assert_int_equal(ask("{}\n", NULL, NULL, &n), 0);
 }
 
+static int bytes_of(const char *first, const char *second, void **ret_bytes)
+{
+        const struct target target = {.daemon = dir};
+        json_t *got = NULL;
+        pthread_t thread;
+        int r;
+
+        peer.answers[0] = first;
+        peer.answers[1] = second;
+        peer.answers[2] = NULL;
+        assert_int_equal(pthread_create(&thread, NULL, answer, NULL), 0);
+        r = control_order_bytes(&target, json_pack("{ss}", "order", "trace"), &got, ret_bytes);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        json_decref(got);
+        return r;
+}
+
 static int order_to(const char *text, const char *word, json_t **ret)
 {
         const struct target target = {.daemon = dir};
@@ -208,6 +225,24 @@ static int order_to(const char *text, const char *word, json_t **ret)
         r = control_order(&target, json_pack("{ss}", "order", word), ret);
         assert_int_equal(pthread_join(thread, NULL), 0);
         return r;
+}
+
+static void bytes_may_follow_the_line_of_an_answer(void **state)
+{
+        static const char *const pieces[][2] = {{"{\"bytes\":5}\nabcde", NULL},
+                                                {"{\"bytes\":5}\n", "abcde"},
+                                                {"{\"bytes\":5}\nab", "cde-more"}};
+        void *bytes = NULL;
+
+        for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
+                assert_int_equal(bytes_of(pieces[i][0], pieces[i][1], &bytes), CLI_OK);
+                assert_memory_equal(bytes, "abcde", 5);
+                free(bytes);
+        }
+        bytes = NULL;
+        assert_int_equal(bytes_of("{\"bytes\":5}\nabcd", NULL, &bytes), CLI_FAILED);
+        assert_int_equal(bytes_of("{\"bytes\":-1}\nabcd", NULL, &bytes), CLI_FAILED);
+        assert_null(bytes);
 }
 
 static void a_refusal_fails_with_the_daemons_sentence(void **state)
@@ -260,6 +295,10 @@ static void options_and_session_choose_the_daemon(void **state)
         (void)setenv("SIMCUDA_SESSION", "s", 1);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         assert_non_null(strstr(at, "-sim-s-"));
+        assert_int_equal(target_take(TARGET_SIM, "session=+t", &t), CLI_OK);
+        assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
+        assert_non_null(strstr(at, "-sim-+t-"));
+        assert_int_equal(target_take(TARGET_SIM, "memory=1GiB", &t), CLI_USAGE);
         /* A directory given by name takes precedence. */
         assert_int_equal(target_take(TARGET_DAEMON, dir, &t), CLI_OK);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
@@ -281,6 +320,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 CONTROL_TEST(an_order_and_its_answer_are_one_line_each),
                 CONTROL_TEST(a_long_answer_is_read_whole),
+                CONTROL_TEST(bytes_may_follow_the_line_of_an_answer),
                 CONTROL_TEST(an_answer_that_is_no_object_is_an_error),
                 CONTROL_TEST(each_cause_of_an_absent_daemon_has_its_own_error),
                 CONTROL_TEST(a_socket_in_a_directory_open_to_others_is_not_used),

@@ -4,11 +4,15 @@
 #include "base/macros.h"
 #include "cli_bench.h"
 
-static const struct cli_option options[] = {
-        {"plain", CLI_NONE, NULL, "takes nothing"},
-        {"name", CLI_REQUIRED, "NAME", "takes a name"},
-        {"sim", CLI_OPTIONAL, "a=1,b=2,c=3", "may take settings"},
+static const struct cli_option more[] = {
+        [0] = {"plain", CLI_REQUIRED, "WORD", "is never seen: an earlier row has the name"},
+        [1] = {"sim", CLI_OPTIONAL, "a=1,b=2,c=3", "may take settings"},
         {0},
+};
+static const struct cli_option options[] = {
+        [0] = {"plain", CLI_NONE, NULL, "takes nothing", .letter = 'p'},
+        [1] = {"name", CLI_REQUIRED, "NAME", "takes a name", .letter = 'n'},
+        [2] = {.more = more},
 };
 static const struct cli_command command = {"try", NULL, "[options]", "tries", options};
 
@@ -61,8 +65,8 @@ static void options_are_taken_in_order_and_words_are_left(void **state)
         assert_int_equal(taken.option[1], 0);
         assert_null(taken.argument[1]);
         assert_string_equal(taken.argument[2], "b=c");
-        assert_int_equal(taken.option[3], 2);
-        assert_null(taken.argument[3]); /* an optional argument comes only after '=' */
+        assert_int_equal(taken.option[3], 3); /* counted on from the first table */
+        assert_null(taken.argument[3]);       /* an optional argument comes only after '=' */
         assert_string_equal(taken.argument[4], "x");
         assert_int_equal(words, 3);
         assert_string_equal(line[0], "one");
@@ -79,6 +83,15 @@ static void options_alone_leave_no_words(void **state)
         assert_int_equal(PARSE(1, "--plain"), CLI_OK);
         assert_int_equal(words, 0);
         assert_null(line[0]);
+}
+
+static void a_letter_stands_for_its_option(void **state)
+{
+        assert_int_equal(PARSE(0, "-p", "-n", "x", "word"), CLI_OK);
+        assert_int_equal(taken.n, 2);
+        assert_int_equal(words, 1);
+        assert_null(taken.argument[0]);
+        assert_string_equal(taken.argument[1], "x");
 }
 
 static void two_dashes_end_the_options(void **state)
@@ -119,6 +132,8 @@ static void a_wrong_option_is_named_and_nothing_is_run(void **state)
         } cases[] = {
                 {{"--nonsense"}, "'--nonsense'"},
                 {{"-x"}, "'-x'"},
+                {{"-pp"}, "'-pp'"},
+                {{"-n"}, "--name needs an argument, NAME"},
                 {{"-/"}, "'-/'"},
                 {{"-:"}, "'-:'"},
                 {{"--nam", "a"}, "'--nam'"},
@@ -161,8 +176,8 @@ static void help_is_printed_and_is_no_failure(void **state)
         static const char expected[] = "usage: sublet try [options]\n"
                                        "tries\n"
                                        "\n"
-                                       "  --plain           takes nothing\n"
-                                       "  --name NAME       takes a name\n"
+                                       "  --plain, -p       takes nothing\n"
+                                       "  --name, -n NAME   takes a name\n"
                                        "  --sim[=a=1,b=2,c=3]\n"
                                        "                    may take settings\n";
         static const char *const asked[] = {"--help", "-h"};
@@ -200,8 +215,8 @@ static void a_command_without_options_knows_none(void **state)
 static void long_options_have_a_line_of_their_own(void **state)
 {
         static const struct cli_option edge[] = {
-                {"twelve-ch", CLI_REQUIRED, "DIR5", "fits"},
-                {"twelve-ch", CLI_REQUIRED, "DIR56", "does not"},
+                [0] = {"twelve-ch", CLI_REQUIRED, "DIR5", "fits"},
+                [1] = {"twelve-of", CLI_REQUIRED, "DIR56", "does not"},
                 {0},
         };
         static const struct cli_command edges = {"edge", NULL, "X", "Y", edge};
@@ -211,7 +226,7 @@ static void long_options_have_a_line_of_their_own(void **state)
         cli_print_help(&edges);
         text = cli_bench_caught();
         assert_non_null(strstr(text, "  --twelve-ch DIR5  fits\n"));
-        assert_non_null(strstr(text, "  --twelve-ch DIR56\n                    does not\n"));
+        assert_non_null(strstr(text, "  --twelve-of DIR56\n                    does not\n"));
         free(text);
 }
 
@@ -222,6 +237,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 OPTIONS_TEST(options_are_taken_in_order_and_words_are_left),
                 OPTIONS_TEST(options_alone_leave_no_words),
+                OPTIONS_TEST(a_letter_stands_for_its_option),
                 OPTIONS_TEST(two_dashes_end_the_options),
                 OPTIONS_TEST(the_first_word_ends_the_options_where_a_command_follows),
                 OPTIONS_TEST(a_dash_and_negative_numbers_are_words),

@@ -362,7 +362,7 @@ static void too_many_connections_of_a_user_are_refused_with_a_reason(void **stat
         assert_int_equal(server.n_clients, 3);
         assert_true(hear(fds[2], &got));
         assert_int_equal(got.REFUSED.code, WIRE_REFUSED_LIMIT);
-        assert_non_null(strstr(got.REFUSED.text, "of this user"));
+        assert_non_null(strstr(got.REFUSED.text, "its user has too many"));
         (void)close(fds[2]);
         client_free(server.clients);
         fds[2] = knock(); /* accepted, as one connection has ended */
@@ -380,7 +380,10 @@ static void too_many_connections_in_all_are_refused(void **state)
         for (unsigned i = 0; i < 10; i++) { /* a refused connection must not count for the user */
                 fd = knock();
                 assert_true(hear(fd, &got));
-                assert_string_equal(got.REFUSED.text, "too many connections");
+                assert_string_equal(
+                        got.REFUSED.text,
+                        "the daemon has too many connections: end programs, or raise its key "
+                        "clients_max");
                 assert_int_equal(recv(fd, &got, 1, 0), 0);
                 (void)close(fd);
         }

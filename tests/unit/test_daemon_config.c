@@ -32,6 +32,12 @@ static void every_key_takes_what_its_help_says(void **state)
                 {"freeze", "move"},
                 {"freeze", "off"},
                 {"freeze", "park"},
+                {"metrics", "127.0.0.1:9871"},
+                {"metrics", "127.8.8.8:1"},
+                {"metrics", "localhost:65535"},
+                {"metrics", "[::1]:9871"},
+                {"metrics", "/run/sublet/metrics.sock"},
+                {"metrics_names", "yes"},
         };
         char error[CONFIG_ERROR_MAX];
         struct config c;
@@ -67,7 +73,8 @@ static void a_value_is_shown_as_it_can_be_written(void **state)
                 {"quantum_max", "120s"},     {"grace", "1500us"},         {"handoff_share", "2.5%"},
                 {"priority_floor", "20%"},   {"host_memory", "1536MiB"},  {"host_memory", "0GiB"},
                 {"clients_max", "16"},       {"kill_overdue", "yes"},     {"freeze", "park"},
-                {"resource_config", "/a/b"}, {"resource_config", "none"},
+                {"resource_config", "/a/b"}, {"resource_config", "none"}, {"metrics", "[::1]:80"},
+                {"metrics", "/m.sock"},      {"metrics", "none"},
         };
         char error[CONFIG_ERROR_MAX], text[VALUE_TEXT_MAX];
         const struct value_key *keys;
@@ -131,6 +138,20 @@ static void a_malformed_value_changes_nothing_and_is_quoted(void **state)
                 {"quantum", "61min"},
                 {"quantum_min", "10us"},
                 {"quantum_max", "auto"},
+                {"metrics", "0.0.0.0:9871"},
+                {"metrics", "10.0.0.1:9871"},
+                {"metrics", "[::]:9871"},
+                {"metrics", "[::ffff:127.0.0.1]:9871"},
+                {"metrics", "::1:9871"},
+                {"metrics", "example.org:9871"},
+                {"metrics", "127.0.0.1"},
+                {"metrics", "127.0.0.1:0"},
+                {"metrics", "127.0.0.1:65536"},
+                {"metrics", ":9871"},
+                {"metrics", "m.sock"},
+                {"metrics",
+                 "/a234567890123456789012345678901234567890123456789012345678901234567890"
+                 "1234567890123456789012345678901234567"},
         };
         char error[CONFIG_ERROR_MAX], quoted[64];
         struct config c, before;

@@ -20,9 +20,7 @@ static struct demo_stage stage;
 static struct demo_result result;
 static struct {
         unsigned status, stops, drawn, begun, ended, cleared;
-        char quantum[24];
-        int refuses; /* result of each order, -errno; 0: orders succeed */
-        int moved;   /* result of demo_moved() */
+        int moved; /* result of demo_moved() */
         uint64_t in, out;
         uint64_t handoffs[8]; /* hand-offs in the answers to "status"; the last is repeated */
         unsigned n_handoffs;
@@ -72,20 +70,15 @@ void launch_clear(struct launch *l)
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
         const char *word = json_string_value(json_object_get(order, "order"));
-        const char *quantum = json_string_value(json_object_get(order, "quantum"));
         unsigned at = MIN(now.status, now.n_handoffs - 1);
         int supervisor;
 
         assert_int_equal(kind, PATHS_PRIVATE);
-        if (strcmp(word, "set") == 0)
-                (void)snprintf(now.quantum, sizeof(now.quantum), "%s", quantum);
         if (strcmp(word, "stop") == 0) {
                 now.stops++;
                 if (sscanf(read_file("supervisor"), "%d", &supervisor) == 1)
                         (void)kill(-supervisor, SIGKILL); /* the supervisor and its worker */
         }
-        if (now.refuses)
-                return now.refuses;
         if (strcmp(word, "status") != 0) {
                 *ret_answer = json_object();
                 return 0;
@@ -116,8 +109,7 @@ uint64_t demo_nvml_used(struct demo_nvml *nvml)
         return DEMO_UNKNOWN;
 }
 
-void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row,
-                       const struct demo_stage *s)
+void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row)
 {
         now.begun++;
 }
@@ -157,7 +149,7 @@ static int begin(void **state)
         descriptors_before = descriptors();
         (void)strcpy(folder + strlen(folder) - 6, "XXXXXX");
         assert_non_null(mkdtemp(folder));
-        stage = (struct demo_stage){.quantum = "200ms", .seconds = 1.5};
+        stage = (struct demo_stage){.job_bytes = 4096, .phases = 2, .seconds = 1.5};
         (void)snprintf(stage.folder, sizeof(stage.folder), "%s", folder);
         (void)snprintf(cli_bench.parts[PART_DEMO_JOB], sizeof(cli_bench.parts[0]), "%s",
                        path_of("job"));
@@ -196,27 +188,27 @@ static int run(const struct demo_row *row, const char *script)
 
 static void all_reports_of_both_programs_are_read(void **state)
 {
-        const struct demo_row row = {.bytes = 4096, .rounds = 7};
+        const struct demo_row row = {.rounds = 7};
 
-        assert_int_equal(run(&row, LOG("$*") "echo allocated $1; echo filled; echo round 6\n"
-                                             "echo done 7 2 digest$2"),
+        assert_int_equal(run(&row, LOG("$*") "echo allocated $1; echo pause; echo round 6\n"
+                                             "echo done 14 2 digest$2"),
                          CLI_OK);
         for (unsigned k = 0; k < DEMO_JOBS; k++) {
                 const struct demo_job *job = &result.jobs[k];
 
                 assert_int_equal(job->outcome, DEMO_COMPLETED);
                 assert_int_equal(job->allocated, 4096);
-                assert_true(job->filled);
-                assert_int_equal(job->rounds, 7);
-                assert_int_equal(job->round, 7);
+                assert_true(job->pauses);
+                assert_int_equal(job->rounds, 14);
+                assert_int_equal(job->round, 14);
                 assert_int_equal(job->mismatches, 2);
                 assert_int_equal(job->backed, DEMO_UNKNOWN);
         }
         /* Each program has contents of its own. */
         assert_string_equal(result.jobs[0].digest, "digest24301");
         assert_string_equal(result.jobs[1].digest, "digest24302");
-        assert_non_null(strstr(read_file("log"), "A 4096 24301 7 1.5\n"));
-        assert_non_null(strstr(read_file("log"), "B 4096 24302 7 1.5\n"));
+        assert_non_null(strstr(read_file("log"), "A 4096 24301 2 1.5 7\n"));
+        assert_non_null(strstr(read_file("log"), "B 4096 24302 2 1.5 7\n"));
         assert_string_equal(read_file("daemon-args"), ""); /* no daemon: the row is not shared */
         assert_int_equal(result.to_card, DEMO_UNKNOWN);
         assert_int_equal(result.handoffs, 0);
@@ -227,19 +219,19 @@ static void all_reports_of_both_programs_are_read(void **state)
 
 static void the_second_program_starts_after_the_first_has_ended(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .one_after_the_other = 1};
+        const struct demo_row row = {.one_after_the_other = 1};
 
         assert_int_equal(
-                run(&row, LOG("begins, $3") "echo allocated 1\n" LOG("ends") "echo done 5 0 x"),
+                run(&row, LOG("begins, $5") "echo allocated 1\n" LOG("ends") "echo done 6 0 x"),
                 CLI_OK);
         /* The second program does as many rounds as the first. */
-        assert_string_equal(read_file("log"), "A begins, 0\nA ends\nB begins, 5\nB ends\n");
-        assert_int_equal(result.jobs[1].rounds, 5);
+        assert_string_equal(read_file("log"), "A begins, 0\nA ends\nB begins, 3\nB ends\n");
+        assert_int_equal(result.jobs[1].rounds, 6);
 }
 
 static void the_second_program_starts_when_the_first_has_its_memory(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .rounds = 1};
+        const struct demo_row row = {.rounds = 1};
 
         assert_int_equal(run(&row,
                              "if [ $SUBLET_NAME = A ]; then\n" LOG(
@@ -250,33 +242,16 @@ static void the_second_program_starts_when_the_first_has_its_memory(void **state
         assert_string_equal(read_file("log"), "A has\nB begins\n");
 }
 
-/* Rounds begin when both programs have filled their memory. */
-static void programs_that_meet_begin_their_rounds_together(void **state)
+static void a_program_that_finds_no_memory_is_no_failure(void **state)
 {
-        const struct demo_row row = {.bytes = 9, .rounds = 1, .meet = 1, .managed = 1};
-
-        assert_int_equal(run(&row, LOG("$*") "echo allocated 9\n" LOG(
-                                           "fills") "echo filled\ncat\n" LOG("rounds") "echo done "
-                                                                                       "1 0 x"),
-                         CLI_OK);
-        assert_ptr_equal(strstr(read_file("log"), "A --managed --meet 9"), read_file("log"));
-        for (unsigned k = 0; k < DEMO_JOBS; k++) {
-                const char *log = read_file("log"), *rounds = strstr(log, "rounds");
-
-                assert_non_null(strstr(log, "A fills"));
-                assert_true(rounds > strstr(log, "A fills") && rounds > strstr(log, "B fills"));
-        }
-}
-
-static void a_program_that_ends_before_filling_holds_up_no_other(void **state)
-{
-        const struct demo_row row = {.bytes = 9, .rounds = 1, .meet = 1};
+        const struct demo_row row = {.rounds = 1};
 
         assert_int_equal(run(&row, "echo allocated 9\n"
                                    "if [ $SUBLET_NAME = B ]; then echo memory 3; exit 0; fi\n"
-                                   "echo filled; cat; echo done 1 0 x"),
+                                   "echo pause; echo compute; echo done 1 0 x"),
                          CLI_OK);
         assert_int_equal(result.jobs[0].outcome, DEMO_COMPLETED);
+        assert_false(result.jobs[0].pauses);
         assert_int_equal(result.jobs[1].outcome, DEMO_NO_MEMORY);
         assert_int_equal(result.jobs[1].allocated, 3);
         assert_string_equal(result.jobs[1].trouble, "");
@@ -294,7 +269,7 @@ static void the_cause_of_a_failed_program_is_reported(void **state)
                 {"echo done 1 0 x; exit 1", "ended with status 1"},
                 {"echo failed cuInit 100", "cuInit answered 100"},
         };
-        const struct demo_row row = {.bytes = 1, .rounds = 1};
+        const struct demo_row row = {.rounds = 1};
 
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
                 assert_int_equal(run(&row, cases[i].script), CLI_OK);
@@ -307,7 +282,7 @@ static void the_cause_of_a_failed_program_is_reported(void **state)
 
 static void lines_are_read_whole_however_they_arrive(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .rounds = 1};
+        const struct demo_row row = {.rounds = 1};
 
         assert_int_equal(run(&row,
                              "printf 'allo'; sleep 0.05; printf 'cated 12\\nround 3\\nnoise\\n'\n"
@@ -324,7 +299,7 @@ static void lines_are_read_whole_however_they_arrive(void **state)
 
 static void programs_that_share_have_a_daemon_and_the_library(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .rounds = 1, .shared = 1};
+        const struct demo_row row = {.rounds = 1, .shared = 1};
         char args[256], dir[PATHS_DIR_MAX];
         struct stat st;
 
@@ -340,7 +315,6 @@ static void programs_that_share_have_a_daemon_and_the_library(void **state)
         assert_string_equal(read_file("daemon-args"), args);
         (void)snprintf(args, sizeof(args), "A preloaded 1 %s\n", dir);
         assert_non_null(strstr(read_file("log"), args));
-        assert_string_equal(now.quantum, "200ms");
         assert_int_equal(now.stops, 1);
         /* The next row uses another directory, because the first daemon may still be ending. */
         assert_int_equal(run(&row, "echo done 1 0 x"), CLI_OK);
@@ -349,7 +323,7 @@ static void programs_that_share_have_a_daemon_and_the_library(void **state)
 
 static void programs_that_do_not_share_have_no_library(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .rounds = 1};
+        const struct demo_row row = {.rounds = 1};
 
         assert_int_equal(run(&row, LOG("${LD_PRELOAD+preloaded}") "echo done 1 0 x"), CLI_OK);
         assert_null(strstr(read_file("log"), "preloaded"));
@@ -359,7 +333,7 @@ static void programs_that_do_not_share_have_no_library(void **state)
 /* A daemon that was restarted counts from 0 again. */
 static void a_result_adds_the_daemons_figures_of_both_programs(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .rounds = 1, .shared = 1};
+        const struct demo_row row = {.rounds = 1, .shared = 1};
         static const uint64_t handoffs[] = {3, 5, 5, 1, 2};
 
         memcpy(now.handoffs, handoffs, sizeof(handoffs));
@@ -383,7 +357,7 @@ static void a_result_adds_the_daemons_figures_of_both_programs(void **state)
 
 static void a_row_counts_only_its_own_bytes_of_the_driver(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .rounds = 1, .shared = 1};
+        const struct demo_row row = {.rounds = 1, .shared = 1};
 
         now.moved = 0;
         now.in = 1000;
@@ -397,7 +371,7 @@ static void a_row_counts_only_its_own_bytes_of_the_driver(void **state)
 
 static void a_daemon_killed_midway_is_seen_to_be_replaced(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .rounds = 4, .shared = 1, .kill_daemon = 1};
+        const struct demo_row row = {.rounds = 2, .shared = 1, .kill_daemon = 1};
 
         write_file("daemon", "#!/bin/sh\nD=${3%/*}\n"
                              "setsid sh -c 'while :; do sleep 60 & wait; done' > /dev/null 2>&1 &\n"
@@ -420,12 +394,8 @@ static void a_daemon_killed_midway_is_seen_to_be_replaced(void **state)
 
 static void without_its_parts_the_demo_starts_nothing(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .rounds = 1, .shared = 1};
+        const struct demo_row row = {.rounds = 1, .shared = 1};
 
-        now.refuses = -EACCES;
-        assert_int_equal(run(&row, LOG("")), CLI_FAILED);
-        assert_non_null(strstr(cli_bench.said, "does not take orders"));
-        now.refuses = 0;
         write_file("daemon", "#!/bin/sh\nexit 1\n");
         assert_int_equal(run(&row, LOG("")), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "did not start"));
@@ -433,18 +403,18 @@ static void without_its_parts_the_demo_starts_nothing(void **state)
         assert_int_equal(run(&row, LOG("")), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "the daemon is missing"));
         assert_int_equal(now.begun, 0);
-        assert_int_equal(now.stops, 3); /* each failed start stops what may have started */
+        assert_int_equal(now.stops, 2); /* each failed start stops what may have started */
         cli_bench.parts[PART_DEMO_JOB][0] = 0;
-        assert_int_equal(demo_run(&stage, &(struct demo_row){.bytes = 1}, &result), CLI_FAILED);
+        assert_int_equal(demo_run(&stage, &(struct demo_row){0}, &result), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "program is missing"));
         assert_string_equal(read_file("log"), "");
-        assert_int_equal(now.cleared, 4);
+        assert_int_equal(now.cleared, 3);
 }
 
 /* This test is the last one, because the process stays interrupted. */
 static void an_interrupt_ends_both_programs(void **state)
 {
-        const struct demo_row row = {.bytes = 1, .rounds = 1};
+        const struct demo_row row = {.rounds = 1};
 
         demo_catch_interrupt();
         assert_int_equal(demo_interrupted(), 0);
@@ -463,8 +433,7 @@ int main(void)
                 DEMO_TEST(all_reports_of_both_programs_are_read),
                 DEMO_TEST(the_second_program_starts_after_the_first_has_ended),
                 DEMO_TEST(the_second_program_starts_when_the_first_has_its_memory),
-                DEMO_TEST(programs_that_meet_begin_their_rounds_together),
-                DEMO_TEST(a_program_that_ends_before_filling_holds_up_no_other),
+                DEMO_TEST(a_program_that_finds_no_memory_is_no_failure),
                 DEMO_TEST(the_cause_of_a_failed_program_is_reported),
                 DEMO_TEST(lines_are_read_whole_however_they_arrive),
                 DEMO_TEST(programs_that_share_have_a_daemon_and_the_library),

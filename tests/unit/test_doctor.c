@@ -28,7 +28,7 @@ static struct {
         int daemon;         /* result of control_ask() */
         const char *most;   /* `freeze` in the daemon's configuration */
         const char *version;
-        int hidden;
+        int hidden, unshared;
         int status; /* doctor's exit status */
         char out[8192];
 } now;
@@ -55,10 +55,13 @@ int freeze_try(int argc, char **argv)
         return -1;
 }
 
-void programs_hidden(void (*found)(int pid, const char *library, const char *what))
+void programs_look(void (*has_hidden)(int pid, const char *library, const char *what),
+                   void (*is_unshared)(int pid))
 {
         if (now.hidden)
-                found(now.hidden, "libfoo", "foo");
+                has_hidden(now.hidden, "libfoo", "foo");
+        if (now.unshared)
+                is_unshared(now.unshared);
 }
 
 /* Replaces the real function, which is not linked, and answers with the daemon's status. */
@@ -236,6 +239,7 @@ static void a_machine_without_problems_gets_no_warning(void **state)
         finds(CLI_OK, "ok    programs on GPU 1 can be frozen (driver 580.1)", NULL);
         now.folder = dir; /* the doctor finds the driver there */
         (void)snprintf(cli_bench.parts[PART_SIMULATOR], sizeof(cli_bench.parts[0]), "%s", dir);
+        (void)snprintf(now.report.library, sizeof(now.report.library), "%s/libcuda.so.1", dir);
         see("--sim", NULL);
         assert_int_equal(now.status, CLI_OK);
         assert_non_null(strstr(now.out, "simulated driver for CUDA"));
@@ -321,6 +325,9 @@ static void problems_that_stop_no_program_are_warnings(void **state)
         does_not_say("does not know");
         now.hidden = 77;
         finds(CLI_OK, "warn  process 77 has loaded libfoo (foo)", "wait until it ends");
+        now.unshared = 78;
+        finds(CLI_OK, "warn  process 78 was started under sublet and uses the driver without",
+              "sudo sublet run");
 }
 
 /* Checks the remedy when the library reports that freezing does not work. */
@@ -499,6 +506,8 @@ static void a_running_daemon_of_another_release_is_named(void **state)
         see("--daemon", "/run/x");
         assert_non_null(strstr(now.out, "no daemon answers there (Connection refused)"));
         assert_non_null(strstr(now.out, "start one: sudo systemctl start subletd\n"));
+        see("--daemon", dir); /* a program may start one there */
+        assert_non_null(strstr(now.out, "no daemon runs there; the first program starts one\n"));
         see("--daemon", "/x");
         assert_non_null(strstr(now.out, "directory is /x (named)\n"));
         assert_non_null(strstr(now.out, "start one: subletd --dir DIR\n"));

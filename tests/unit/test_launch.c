@@ -116,7 +116,7 @@ static void other_preloaded_libraries_stay_behind_libsublet(void **state)
         assert_string_equal(value("LD_PRELOAD"), "/parts/1:/x/a.so:b.so:notlibsublet.so");
 }
 
-static void names_are_printable_and_not_too_long(void **state)
+static void names_are_clean_and_not_too_long(void **state)
 {
         char name[65];
 
@@ -129,7 +129,8 @@ static void names_are_printable_and_not_too_long(void **state)
         assert_string_equal(value("SUBLET_NAME"), name);
         refuses("name", "");
         refuses("name", "a\nb");
-        refuses("name", "caf\xc3\xa9");
+        takes("name", "café");
+        refuses("name", "caf\xe9");
         takes("name", "n");
 }
 
@@ -322,6 +323,9 @@ static void each_session_of_the_simulator_has_its_directory(void **state)
         (void)snprintf(expected, sizeof(expected), "/tmp/sublet-sim-a_B-9-%u", (unsigned)getuid());
         assert_int_equal(launch_simulator_dir("a_B-9", dir), CLI_OK);
         assert_string_equal(dir, expected);
+        (void)snprintf(expected, sizeof(expected), "/tmp/sublet-sim-+lab-%u", (unsigned)getuid());
+        assert_int_equal(launch_simulator_dir("+lab", dir), CLI_OK); /* of all users */
+        assert_string_equal(dir, expected);
         assert_int_equal(launch_simulator_dir("a/b", dir), CLI_USAGE);
         /* --sim takes precedence over the environment. */
         (void)setenv("SIMCUDA_SESSION", "outer", 1);
@@ -338,10 +342,11 @@ static void each_session_of_the_simulator_has_its_directory(void **state)
 
 static void the_simulators_settings_are_checked(void **state)
 {
-        static const char *const bad[] = {"memory=15MiB", "memory=",  "memory",      "bus=12",
-                                          "bus=0GB/s",    "gpus=0",   "gpus=9",      "gpus=10",
-                                          "gpus=",        "session=", "session=a.b", "colour=red",
-                                          "gpus=2,",      "mem=1GiB", "memoryx=1GiB"};
+        static const char *const bad[] = {"memory=15MiB", "memory=",  "memory",       "bus=12",
+                                          "bus=0GB/s",    "gpus=0",   "gpus=9",       "gpus=10",
+                                          "gpus=",        "session=", "session=a.b",  "colour=red",
+                                          "gpus=2,",      "mem=1GiB", "memoryx=1GiB", "session=+",
+                                          "session=a+b"};
         char session[64] = "session=";
 
         takes("sim", "memory=16MiB,bus=12GB/s,gpus=8,session=x");
@@ -386,7 +391,7 @@ int main(void)
                 LAUNCH_TEST(a_program_gets_the_paths_of_library_and_daemon),
                 LAUNCH_TEST(a_missing_library_or_an_unusable_path_starts_nothing),
                 LAUNCH_TEST(other_preloaded_libraries_stay_behind_libsublet),
-                LAUNCH_TEST(names_are_printable_and_not_too_long),
+                LAUNCH_TEST(names_are_clean_and_not_too_long),
                 LAUNCH_TEST(groups_are_checked),
                 LAUNCH_TEST(priorities_modes_and_sizes_are_checked),
                 LAUNCH_TEST(bytes_are_kept_on_the_card_only_in_overflow_mode),

@@ -67,11 +67,13 @@ static void a_useless_command_line_gives_the_fallback(void **state)
         expect("python3\0cut-off", 15, "python3");
         name_choose(LINE("python\0much-too-long.py"), NULL, "x", got, sizeof(got));
         assert_string_equal(got, "much-to");
+        name_choose(LINE("python\0übergro\xc3\x9f.py"), NULL, "x", got, sizeof(got));
+        assert_string_equal(got, "übergr");
 }
 
 static void control_characters_in_a_name_are_replaced(void **state)
 {
-        expect(LINE("python\0\x1b[2J\n\xd0\xb6.py"), "?[2J???.py");
+        expect(LINE("python\0\x1b[2J\n\xd0\xb6.py"), "?[2J?ж.py");
 }
 
 int main(void)

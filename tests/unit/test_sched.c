@@ -1056,6 +1056,40 @@ static void names_are_the_ones_in_the_documentation(void **state)
         assert_int_equal(sched_mode_parse("Off", &m), -EINVAL);
 }
 
+static unsigned changes(struct bench *b)
+{
+        unsigned n = 0;
+
+        while (sched_take_changed(b->s))
+                n++;
+        return n;
+}
+
+static void clients_that_do_something_else_are_listed_once(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 100 * MIB), *other = runner(b, 0, 100 * MIB);
+        struct sched_look look;
+
+        assert_int_equal(changes(b), 2);
+        usage(b, t);
+        assert_int_equal(changes(b), 0);
+        idle(b, t, true);
+        idle(b, t, false);
+        idle(b, t, true);
+        assert_int_equal(sched_take_changed(b->s), t->id);
+        assert_int_equal(changes(b), 0);
+        assert_int_equal(sched_client_look(b->s, t->id, &look), 0);
+        assert_int_equal(look.state, SCHED_RUNNING);
+        assert_true(look.idle);
+        idle(b, other, true);
+        gone(b, other); /* nobody can be told any more */
+        assert_int_equal(sched_client_look(b->s, other->id, &look), -ESTALE);
+        other = runner(b, 0, 100 * MIB); /* in the same slot */
+        assert_int_equal(sched_take_changed(b->s), other->id);
+        assert_int_equal(changes(b), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -1111,6 +1145,7 @@ int main(void)
                 cmocka_unit_test(times_set_beyond_all_bounds_count_as_a_day),
                 cmocka_unit_test(an_unevictable_budget_leaves_bytes_to_allocate),
                 cmocka_unit_test(settings_of_zero_leave_time_to_answer),
+                cmocka_unit_test(clients_that_do_something_else_are_listed_once),
                 cmocka_unit_test(names_are_the_ones_in_the_documentation),
         };
 

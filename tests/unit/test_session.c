@@ -70,6 +70,11 @@ void measure_rise(struct server *s, unsigned gpu)
         rises++;
 }
 
+bool peer_daemons_exist(struct server *s)
+{
+        return helps;
+}
+
 void peer_daemons_did_not_help(struct server *s, unsigned gpu)
 {
 }
@@ -111,6 +116,11 @@ int peer_kill(int pidfd, int signal)
 bool peer_same_user(const struct peer *a, const struct peer *b)
 {
         return a->uid == b->uid;
+}
+
+bool peer_may_know(const struct peer *viewer, const struct peer *of)
+{
+        return viewer->trusted || viewer->uid == of->uid;
 }
 
 bool peer_may_pause(const struct peer *by, const struct peer *whom)
@@ -537,6 +547,12 @@ static void the_holder_is_named_only_to_its_own_user(void **state)
         assert_int_equal(session_handle(c, &m), 0);
         assert_int_equal(said(c, WIRE_HOLDER)->HOLDER.flags, WIRE_HOLDER_OTHER_USER);
         assert_string_equal(said(c, WIRE_HOLDER)->HOLDER.name, "");
+        assert_int_equal(said(c, WIRE_HOLDER)->HOLDER.uid, UINT32_MAX);
+        c->peer.trusted = true;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(said(c, WIRE_HOLDER)->HOLDER.flags, WIRE_HOLDER_OTHER_USER);
+        assert_string_equal(said(c, WIRE_HOLDER)->HOLDER.name, "p100");
+        assert_int_equal(said(c, WIRE_HOLDER)->HOLDER.uid, holder->peer.uid);
 }
 
 static void a_returning_program_takes_over_its_charge(void **state)

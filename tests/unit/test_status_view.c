@@ -1,6 +1,7 @@
 /* test_status_view.c: the table that `sublet status` prints from the daemon's JSON. */
 #include "unit.h"
 
+#include "cli/columns.h"
 #include "cli/status_view.h"
 
 static char *render_in(const char *json, int width)
@@ -206,6 +207,35 @@ static const char fullest[] =
             "\"flags\":[\"unpreemptible\",\"detached\",\"poisoned\"],\"waiting_for\":4194303,"
             "\"moved_in\":1099511627775,\"spared_in\":1099511627775}");
 
+/* Finds the column of the state in the row of a name. */
+static int state_column(const char *text, const char *name)
+{
+        const char *row = strstr(text, name), *state, *begin;
+
+        assert_non_null(row);
+        state = strstr(row, "idle");
+        for (begin = row; begin > text && begin[-1] != '\n';)
+                begin--;
+        assert_non_null(state);
+        return columns_of(begin) - columns_of(state);
+}
+
+static void names_of_any_script_line_up(void **state)
+{
+        static const char json[] =
+                GPU("{\"pid\":1,\"name\":\"train.py\",\"state\":\"idle\"},"
+                    "{\"pid\":2,\"name\":\"Übung.py\",\"state\":\"idle\"},"
+                    "{\"pid\":3,\"name\":\"学習データの準備.py\",\"state\":\"idle\"}");
+
+        for (int width = 40; width <= 100; width += 60) {
+                char *text = render_in(json, width);
+
+                assert_int_equal(state_column(text, "Übung.py"), state_column(text, "train.py"));
+                assert_int_equal(state_column(text, "学習"), state_column(text, "train.py"));
+                free(text);
+        }
+}
+
 static void the_widest_client_fits_every_terminal(void **state)
 {
         for (int width = 40; width <= 200; width++) {
@@ -363,6 +393,7 @@ int main(void)
                 cmocka_unit_test(bytes_not_copied_are_noted_if_there_are_any),
                 cmocka_unit_test(unknown_values_are_never_shown_as_zero),
                 cmocka_unit_test(columns_line_up),
+                cmocka_unit_test(names_of_any_script_line_up),
                 cmocka_unit_test(the_widest_client_fits_every_terminal),
                 cmocka_unit_test(overflow_columns_appear_only_with_overflow),
                 cmocka_unit_test(a_paused_client_is_shown_with_the_time_of_its_pause),

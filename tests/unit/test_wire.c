@@ -250,7 +250,7 @@ static void a_wrong_magic_is_refused(void **state)
         assert_int_equal(decode_of(&r, WIRE_DOWN), -EINVAL);
 }
 
-static void text_must_end_and_be_printable(void **state)
+static void text_must_end_and_be_clean(void **state)
 {
         struct wire_message m = sample(WIRE_HELLO), back;
         uint8_t packet[WIRE_SIZE_MAX];
@@ -264,8 +264,22 @@ static void text_must_end_and_be_printable(void **state)
         assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), -EINVAL);
         packet[at + 5] = 0xc3;
         assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), -EINVAL);
+        packet[at + 6] = 0xa9;
+        assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), 0);
         packet[at + 5] = 0x7f;
         assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), -EINVAL);
+}
+
+static void a_text_that_was_cut_within_a_character_can_be_sent(void **state)
+{
+        struct wire_message m = sample(WIRE_NOTICE), back;
+        uint8_t packet[WIRE_SIZE_MAX];
+        size_t n;
+
+        memcpy(m.NOTICE.text, "abc\xc3", 5);
+        n = (size_t)wire_encode(&m, packet);
+        assert_int_equal(wire_decode(packet, n, WIRE_DOWN, &back), 0);
+        assert_string_equal(back.NOTICE.text, "abc?");
 }
 
 static void bytes_behind_the_nul_are_neither_sent_nor_accepted(void **state)
@@ -348,7 +362,8 @@ int main(void)
                 cmocka_unit_test(a_mode_of_freezing_is_one_of_three),
                 cmocka_unit_test(a_group_has_a_short_printable_name),
                 cmocka_unit_test(a_wrong_magic_is_refused),
-                cmocka_unit_test(text_must_end_and_be_printable),
+                cmocka_unit_test(text_must_end_and_be_clean),
+                cmocka_unit_test(a_text_that_was_cut_within_a_character_can_be_sent),
                 cmocka_unit_test(bytes_behind_the_nul_are_neither_sent_nor_accepted),
                 cmocka_unit_test(a_text_without_room_for_its_nul_is_cut),
                 cmocka_unit_test(layouts_of_hello_welcome_and_refused_never_change),

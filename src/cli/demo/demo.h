@@ -19,10 +19,9 @@ struct demo_stage {
         int simulated;
         char card[96]; /* name of the card */
         uint64_t card_bytes;
-        uint64_t job_bytes;   /* size of each of the two programs that do not fit together */
-        uint64_t small_bytes; /* size of each of the two programs that fit together */
-        double seconds;       /* rough duration of a program that runs alone */
-        const char *quantum;
+        uint64_t job_bytes; /* size of each of the two programs */
+        unsigned phases;    /* times that a program pauses and computes */
+        double seconds;     /* length of a pause; a program alone computes about half as long */
         char folder[PATHS_DIR_MAX]; /* contains the daemons' directories; removed at the end */
         char sim_folder[PATH_MAX];
         char session[32];       /* names the simulated card */
@@ -45,25 +44,20 @@ enum demo_outcome { DEMO_RUNNING, DEMO_COMPLETED, DEMO_NO_MEMORY, DEMO_FAILED };
 
 struct demo_row {
         const char *title;
-        uint64_t bytes;  /* size of each program */
-        uint64_t rounds; /* of each program; 0: the first one runs as many as fit stage->seconds,
-                            and the second one repeats that number */
+        uint64_t rounds; /* of each program in each phase; 0: the first program finds out how many
+                            fit half of stage->seconds, and the second one repeats that number */
         int one_after_the_other;
         int shared;      /* the programs run under sublet */
-        int managed;     /* the programs use Unified Memory */
-        int meet;        /* rounds begin when both programs have filled their memory or ended */
-        int left_out;    /* the row is not run on this card, and not shown */
         int kill_daemon; /* kill -9 the daemon's worker half-way */
 };
 
 struct demo_job {
         pid_t pid;
-        int fd;    /* the program's output; -EBADF after its end */
-        int begin; /* closing this pipe starts the rounds */
-        int filled;
+        int fd; /* the program's output; -EBADF after its end */
         char line[256];
         size_t line_used;
         enum demo_outcome outcome;
+        int pauses; /* the program is in a pause */
         uint64_t allocated, round, rounds, mismatches;
         char digest[24], trouble[96];
         /* Figures of the last status; DEMO_UNKNOWN: no status has shown them yet. */
@@ -93,18 +87,15 @@ struct demo_screen {
         int terminal; /* printed lines may be overwritten */
         int drawn;    /* printed lines above the cursor that belong to the picture */
         double said;  /* time of the last line, for output that is no terminal */
-        const char *title;
 };
 
-void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row,
-                       const struct demo_stage *stage);
+void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row);
 void demo_screen_draw(struct demo_screen *screen, const struct demo_stage *stage,
                       const struct demo_row *row, const struct demo_result *now, uint64_t card_used,
                       double seconds);
 void demo_screen_end(struct demo_screen *screen, const struct demo_result *result);
 
-/* Prints the table at the end. references[i]: the row whose results row i must equal, or -1. */
-void demo_print_table(const struct demo_stage *stage, const struct demo_row *rows,
-                      const struct demo_result *results, const int *references, unsigned n);
+/* Prints the table at the end. The results of all rows must equal those of the first. */
+void demo_print_table(const struct demo_row *rows, const struct demo_result *results, unsigned n);
 /* True if the results of two rows are bit-identical for every program that completed in both. */
 int demo_same_results(const struct demo_result *a, const struct demo_result *b);

@@ -129,38 +129,25 @@ static pid_t find_worker(const struct watch *w)
 static int start_job(struct watch *w, unsigned k)
 {
         struct demo_job *job = &w->result->jobs[k];
-        char path[PATH_MAX], bytes[24], key[24], rounds[24], seconds[24],
+        char path[PATH_MAX], bytes[24], key[24], phases[24], seconds[24], rounds[24],
                 name[2] = {(char)('A' + k)};
-        char *argv[8] = {(char *)"sublet-demo-job"};
-        int ends[2], begin[2] = {-EBADF, -EBADF}, n = 1;
+        char *argv[] = {(char *)"sublet-demo-job", bytes, key, phases, seconds, rounds, NULL};
+        int ends[2];
 
         if (parts_find(PART_DEMO_JOB, path) < 0)
                 return cli_fail(CLI_FAILED, "the demo's program is missing: no %s", path);
-        (void)snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)w->row->bytes);
+        (void)snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)w->stage->job_bytes);
         (void)snprintf(key, sizeof(key), "%u", FIRST_KEY + k);
-        (void)snprintf(rounds, sizeof(rounds), "%llu", (unsigned long long)job->rounds);
+        (void)snprintf(phases, sizeof(phases), "%u", w->stage->phases);
         (void)snprintf(seconds, sizeof(seconds), "%.1f", w->stage->seconds);
-        if (w->row->managed)
-                argv[n++] = (char *)"--managed";
-        if (w->row->meet)
-                argv[n++] = (char *)"--meet";
-        argv[n++] = bytes;
-        argv[n++] = key;
-        argv[n++] = rounds;
-        argv[n++] = seconds;
+        (void)snprintf(rounds, sizeof(rounds), "%llu",
+                       (unsigned long long)(job->rounds / w->stage->phases));
         if (pipe2(ends, O_CLOEXEC) < 0)
                 return cli_fail(CLI_FAILED, "no pipe: %m");
-        if (w->row->meet && pipe2(begin, O_CLOEXEC) < 0) {
-                (void)close(ends[0]);
-                (void)close(ends[1]);
-                return cli_fail(CLI_FAILED, "no pipe: %m");
-        }
         job->pid = fork();
         if (job->pid == 0) {
                 (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
                 (void)dup2(ends[1], STDOUT_FILENO);
-                if (w->row->meet)
-                        (void)dup2(begin[0], STDIN_FILENO);
                 for (unsigned i = 0; i < w->launch.n_variables; i++)
                         (void)setenv(w->launch.variables[i].name, w->launch.variables[i].value, 1);
                 (void)setenv("SUBLET_NAME", name, 1);
@@ -171,8 +158,6 @@ static int start_job(struct watch *w, unsigned k)
                 _exit(CLI_NO_EXECUTE);
         }
         (void)close(ends[1]);
-        cleanup_close(&begin[0]);
-        job->begin = begin[1];
         if (job->pid < 0) {
                 (void)close(ends[0]);
                 return cli_fail(CLI_FAILED, "cannot start a program: %m");
@@ -190,8 +175,8 @@ static void hear_line(struct demo_job *job)
 
         if (sscanf(job->line, "allocated %llu", &a) == 1) {
                 job->allocated = a;
-        } else if (strcmp(job->line, "filled") == 0) {
-                job->filled = 1;
+        } else if (strcmp(job->line, "pause") == 0 || strcmp(job->line, "compute") == 0) {
+                job->pauses = job->line[0] == 'p';
         } else if (sscanf(job->line, "round %llu", &a) == 1) {
                 job->round = a;
         } else if (sscanf(job->line, "memory %llu", &a) == 1) {
@@ -338,11 +323,6 @@ static int first_has_memory(const struct demo_job *jobs)
         return jobs[0].fd < 0 || jobs[0].allocated;
 }
 
-static int both_have_met(const struct demo_job *jobs)
-{
-        return (jobs[0].fd < 0 || jobs[0].filled) && (jobs[1].fd < 0 || jobs[1].filled);
-}
-
 static int follow(struct watch *w, int (*until)(const struct demo_job *jobs))
 {
         struct demo_job *jobs = w->result->jobs;
@@ -386,12 +366,6 @@ static int run_jobs(struct watch *w)
                 jobs[1].rounds = jobs[0].rounds;
         if (r == CLI_OK)
                 r = start_job(w, 1);
-        /* Start the rounds together if the programs compete: otherwise the first program may end
-         * before the second begins. */
-        if (r == CLI_OK && w->row->meet)
-                r = follow(w, both_have_met);
-        for (unsigned k = 0; k < DEMO_JOBS; k++)
-                cleanup_close(&jobs[k].begin);
         if (r == CLI_OK)
                 r = follow(w, all_ended);
         w->result->seconds = elapsed(w);
@@ -431,7 +405,6 @@ static int prepare(struct watch *w)
 {
         static unsigned number; /* gives each daemon a directory of its own: the last daemon may
                                    still be ending */
-        json_t *answer = NULL;
         int r;
 
         (void)snprintf(w->dir, sizeof(w->dir), "%.80s/%u", w->stage->folder, ++number);
@@ -442,14 +415,7 @@ static int prepare(struct watch *w)
         r = launch_complete(&w->launch);
         if (r != CLI_OK || !w->row->shared)
                 return r;
-        r = start_daemon(w);
-        if (r != CLI_OK)
-                return r;
-        if (order(w, json_pack("{ssss}", "order", "set", "quantum", w->stage->quantum), &answer) <
-            0)
-                return cli_fail(CLI_FAILED, "the daemon in %s does not take orders", w->dir);
-        json_decref(answer);
-        return CLI_OK;
+        return start_daemon(w);
 }
 
 int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct demo_result *ret)
@@ -460,8 +426,7 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
         *ret = (struct demo_result){.to_card = DEMO_UNKNOWN, .to_host = DEMO_UNKNOWN};
         for (unsigned k = 0; k < DEMO_JOBS; k++)
                 ret->jobs[k] = (struct demo_job){.fd = -EBADF,
-                                                 .begin = -EBADF,
-                                                 .rounds = row->rounds,
+                                                 .rounds = row->rounds * stage->phases,
                                                  .backed = DEMO_UNKNOWN,
                                                  .evicted = DEMO_UNKNOWN,
                                                  .moved_in = DEMO_UNKNOWN,
@@ -472,7 +437,7 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
                  * copied. */
                 if (demo_moved(stage, &w.in_before, &w.out_before) < 0)
                         w.in_before = w.out_before = 0;
-                demo_screen_begin(&w.screen, row, stage);
+                demo_screen_begin(&w.screen, row);
                 r = run_jobs(&w);
                 demo_screen_end(&w.screen, ret);
                 if (ret->to_card == DEMO_UNKNOWN && row->shared)

@@ -3,6 +3,7 @@
 #include "cli/demo/demo.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -13,24 +14,27 @@
 #include "base/units.h"
 
 #define BAR_CELLS    50
-#define TABLE_WIDE   100 /* columns; on a narrower terminal a row of the table takes two lines */
+#define PLAIN_WIDE   80  /* columns of output that is no terminal */
 #define QUIET_PERIOD 2.0 /* seconds between two lines if lines cannot be overwritten */
+
+static const char *const ends[] = {[DEMO_RUNNING] = "running",
+                                   [DEMO_COMPLETED] = "completed",
+                                   [DEMO_NO_MEMORY] = "out of memory",
+                                   [DEMO_FAILED] = "failed"};
 
 static const char *size_text(uint64_t bytes, char buf[static UNITS_TEXT_MAX])
 {
         return bytes == DEMO_UNKNOWN ? "N/A" : units_format_size(bytes, buf);
 }
 
-void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row,
-                       const struct demo_stage *stage)
+void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row)
 {
         const char *term = getenv("TERM");
-        char size[UNITS_TEXT_MAX];
 
         screen->terminal = isatty(STDOUT_FILENO) && (!term || strcmp(term, "dumb") != 0);
         screen->drawn = 0;
         screen->said = -QUIET_PERIOD;
-        (void)printf("\n%s: two programs of %s\n", row->title, units_format_size(row->bytes, size));
+        (void)printf("\n%s\n", row->title);
         (void)fflush(stdout);
 }
 
@@ -59,13 +63,12 @@ static void draw_bar(const struct demo_stage *stage, const struct demo_row *row,
         bar[i] = 0;
 }
 
-static const char *job_text(const struct demo_row *row, const struct demo_job *job, char *buf,
-                            size_t n)
+/* Describes a program in one line; brief: without the places of its memory. */
+static const char *job_text(const struct demo_row *row, const struct demo_job *job, bool brief,
+                            char *buf, size_t n)
 {
-        static const char *const ends[] = {[DEMO_COMPLETED] = "completed",
-                                           [DEMO_NO_MEMORY] = "out of memory",
-                                           [DEMO_FAILED] = "failed"};
-        char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], of[32] = "";
+        char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], of[32] = "", memory[80] = "";
+        bool known = row->shared && job->backed != DEMO_UNKNOWN;
 
         if (job->outcome != DEMO_RUNNING) {
                 (void)snprintf(buf, n, "%s%s%s", ends[job->outcome], job->trouble[0] ? ": " : "",
@@ -76,14 +79,15 @@ static const char *job_text(const struct demo_row *row, const struct demo_job *j
                 return "not started";
         if (job->rounds)
                 (void)snprintf(of, sizeof(of), " of %llu", (unsigned long long)job->rounds);
-        if (!row->shared || job->backed == DEMO_UNKNOWN)
-                (void)snprintf(buf, n, "%-10s round %llu%s",
-                               job->allocated ? "running" : "starting",
-                               (unsigned long long)job->round, of);
-        else
-                (void)snprintf(buf, n, "%-10s round %llu%s, on the card %s, off it %s", job->state,
-                               (unsigned long long)job->round, of, size_text(job->backed, a),
-                               size_text(job->evicted, b));
+        if (known && !brief)
+                (void)snprintf(memory, sizeof(memory), ", on the card %s, off it %s",
+                               size_text(job->backed, a), size_text(job->evicted, b));
+        (void)snprintf(buf, n, "%-9s round %llu%s%s",
+                       !job->allocated ? "starts"
+                       : job->pauses   ? "pauses"
+                       : known         ? job->state
+                                       : "computes",
+                       (unsigned long long)job->round, of, memory);
         return buf;
 }
 
@@ -93,7 +97,7 @@ static int columns(void)
 
         return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col
                        ? size.ws_col
-                       : TABLE_WIDE;
+                       : PLAIN_WIDE;
 }
 
 /* Prints a line, cut at the terminal's width: a wrapped line would take two, and the next picture
@@ -115,15 +119,15 @@ void demo_screen_draw(struct demo_screen *screen, const struct demo_stage *stage
 {
         char bar[BAR_CELLS + 1], used[UNITS_TEXT_MAX], all[UNITS_TEXT_MAX], a[160], b[160];
         char turns[64] = "", moved[64] = "";
-        const char *texts[DEMO_JOBS] = {job_text(row, &now->jobs[0], a, sizeof(a)),
-                                        job_text(row, &now->jobs[1], b, sizeof(b))};
+        const char *texts[DEMO_JOBS] = {
+                job_text(row, &now->jobs[0], !screen->terminal, a, sizeof(a)),
+                job_text(row, &now->jobs[1], !screen->terminal, b, sizeof(b))};
 
         if (!screen->terminal) {
                 if (seconds - screen->said < QUIET_PERIOD)
                         return;
                 screen->said = seconds;
-                (void)printf("  %5.1f s  card %s; A %s; B %s\n", seconds,
-                             size_text(card_used, used), texts[0], texts[1]);
+                (void)printf("  %5.1f s  A %s; B %s\n", seconds, texts[0], texts[1]);
                 (void)fflush(stdout);
                 return;
         }
@@ -138,7 +142,7 @@ void demo_screen_draw(struct demo_screen *screen, const struct demo_stage *stage
                 (void)snprintf(turns, sizeof(turns), ", %llu hand-offs%s",
                                (unsigned long long)now->handoffs,
                                now->daemon_killed ? ", daemon killed and back" : "");
-        if (stage->simulated && now->to_card != DEMO_UNKNOWN)
+        if (row->shared && stage->simulated && now->to_card != DEMO_UNKNOWN)
                 (void)snprintf(moved, sizeof(moved), ", %s out, %s in",
                                units_format_size(now->to_host, used),
                                units_format_size(now->to_card, all));
@@ -152,18 +156,6 @@ void demo_screen_end(struct demo_screen *screen, const struct demo_result *resul
         if (screen->terminal)
                 return;
         (void)printf("  ended after %.1f s\n", result->seconds);
-}
-
-static const char *outcome_text(const struct demo_job *job)
-{
-        switch (job->outcome) {
-        case DEMO_COMPLETED:
-                return "completed";
-        case DEMO_NO_MEMORY:
-                return "no memory";
-        default:
-                return "failed";
-        }
 }
 
 int demo_same_results(const struct demo_result *a, const struct demo_result *b)
@@ -181,54 +173,47 @@ int demo_same_results(const struct demo_result *a, const struct demo_result *b)
         return compared > 0;
 }
 
-static void moved_text(const struct demo_result *result, char *buf, size_t n)
+/* Formats the bytes that sublet moved, both ways together. */
+static void moved_text(const struct demo_row *row, const struct demo_result *result, char *buf,
+                       size_t n)
 {
-        char in[UNITS_TEXT_MAX], out[UNITS_TEXT_MAX];
+        char bytes[UNITS_TEXT_MAX];
 
-        if (result->to_card == DEMO_UNKNOWN)
+        if (!row->shared)
+                (void)snprintf(buf, n, "-");
+        else if (result->to_card == DEMO_UNKNOWN)
                 (void)snprintf(buf, n, "N/A");
         else
-                (void)snprintf(buf, n, "%s%s / %s", result->counted_by_clients ? ">= " : "",
-                               units_format_size(result->to_host, out),
-                               units_format_size(result->to_card, in));
+                (void)snprintf(buf, n, "%s%s", result->counted_by_clients ? ">= " : "",
+                               units_format_size(result->to_card + result->to_host, bytes));
 }
 
-static void print_cells(const char *title, const char *a, const char *b, const char *time,
-                        const char *handoffs, const char *moved, const char *result)
+static const char *results_text(const struct demo_result *results, unsigned i)
 {
-        (void)printf("%-30s %-9s %-9s %7s %9s", title, a, b, time, handoffs);
-        (void)printf(columns() < TABLE_WIDE ? "\n    %-45s %s\n" : "  %-20s %s\n", moved, result);
+        if (i == 0)
+                return "reference";
+        for (unsigned k = 0; k < DEMO_JOBS; k++)
+                if (results[i].jobs[k].outcome != DEMO_COMPLETED)
+                        return "incomplete";
+        return demo_same_results(&results[i], &results[0]) ? "identical" : "DIFFERENT";
 }
 
-void demo_print_table(const struct demo_stage *stage, const struct demo_row *rows,
-                      const struct demo_result *results, const int *references, unsigned n)
+void demo_print_table(const struct demo_row *rows, const struct demo_result *results, unsigned n)
 {
-        int by_clients = 0;
+        bool by_clients = false;
 
-        (void)printf("\n");
-        print_cells("two programs", "A", "B", "time", "hand-offs", "bytes out / in", "results");
+        (void)printf("\n%-22s %-10s %-13s %7s %11s  %s\n", "", "A", "B", "time", "moved",
+                     "results");
         for (unsigned i = 0; i < n; i++) {
-                char moved[80], handoffs[24] = "-", time[24];
+                char moved[32];
 
-                if (rows[i].left_out)
-                        continue;
-                moved_text(&results[i], moved, sizeof(moved));
-                (void)snprintf(time, sizeof(time), "%.1f s", results[i].seconds);
-                if (rows[i].shared)
-                        (void)snprintf(handoffs, sizeof(handoffs), "%llu",
-                                       (unsigned long long)results[i].handoffs);
-                print_cells(rows[i].title, outcome_text(&results[i].jobs[0]),
-                            outcome_text(&results[i].jobs[1]), time, handoffs, moved,
-                            references[i] < 0 ? "reference"
-                            : demo_same_results(&results[i], &results[references[i]])
-                                    ? "identical"
-                                    : "DIFFERENT");
+                moved_text(&rows[i], &results[i], moved, sizeof(moved));
+                (void)printf("%-22s %-10s %-13s %5.1f s %11s  %s\n", rows[i].title,
+                             ends[results[i].jobs[0].outcome], ends[results[i].jobs[1].outcome],
+                             results[i].seconds, moved, results_text(results, i));
                 by_clients |= results[i].counted_by_clients;
         }
-        (void)printf("\nbytes out / in: copied from the card to host memory and back,\n%s%s\n",
-                     stage->simulated
-                             ? "as the simulated driver counted them; the few that are always "
-                               "there are each\nround's verdict, which the programs copy"
-                             : "which a GPU's driver does not tell",
-                     by_clients ? ";\n>=: what sublet's clients had reported when last asked" : "");
+        (void)printf("\nmoved: between the card and host memory, both ways together%s.\n"
+                     "identical: bit for bit the results of one after the other.\n",
+                     by_clients ? ",\nas both programs had reported when last asked" : "");
 }

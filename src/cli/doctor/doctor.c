@@ -27,7 +27,8 @@
 
 const struct cli_option doctor_options[] = {
         [TARGET_DAEMON] = {"daemon", CLI_REQUIRED, "DIR", "look at the daemon in DIR"},
-        [TARGET_SIM] = {"sim", CLI_NONE, NULL, "look at the simulated driver instead of a GPU"},
+        [TARGET_SIM] = {"sim", CLI_OPTIONAL, "session=NAME",
+                        "look at the simulated driver instead of a GPU"},
         {0},
 };
 
@@ -140,6 +141,16 @@ static void judge_hidden(int pid, const char *library, const char *what)
         print_remedy("programs that do not fit beside it wait until it ends");
 }
 
+static void judge_unshared(int pid)
+{
+        print_finding(WARN,
+                      "process %d was started under sublet and uses the driver without "
+                      "libsublet.so: it runs without sharing",
+                      pid);
+        print_remedy("if its file gives it privileges, start sublet from within, as in 'sudo "
+                     "sublet run'; in a container, libsublet.so must have the same path");
+}
+
 /* Returns advice for an error of cuInit. */
 static const char *why_not_started(int error)
 {
@@ -162,6 +173,13 @@ static const char *why_not_started(int error)
                 if (known[i].error == error)
                         return known[i].remedy;
         return "see whether nvidia-smi answers, and reboot if the driver was updated under it";
+}
+
+static bool is_in(const char *file, const char *folder)
+{
+        size_t n = strlen(folder);
+
+        return strncmp(file, folder, n) == 0 && file[n] == '/';
 }
 
 /* Returns the set of GPUs that a program can use: a bit 1 << ordinal for each. */
@@ -201,8 +219,9 @@ static unsigned look_at_driver(int simulated, const char *folder)
                 return 0;
         }
         print_finding(report.n_gpus > 0 ? OK : FAIL, "%s for CUDA %d.%d, %d GPU%s",
-                      simulated ? "simulated driver" : "NVIDIA driver", report.version / 1000,
-                      report.version % 1000 / 10, report.n_gpus, report.n_gpus == 1 ? "" : "s");
+                      is_in(report.library, folder) ? "simulated driver" : "NVIDIA driver",
+                      report.version / 1000, report.version % 1000 / 10, report.n_gpus,
+                      report.n_gpus == 1 ? "" : "s");
         if (report.n_gpus == 0)
                 print_remedy("see CUDA_VISIBLE_DEVICES, and whether nvidia-smi lists one");
         for (int i = 0; i < report.n_gpus; i++)
@@ -468,9 +487,10 @@ static const char *kind_name(enum paths_kind kind)
         return names[kind];
 }
 
-static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind)
+/* on_demand: a program starts the daemon in this directory if there is none. */
+static void judge_absent_daemon(int r, enum paths_kind kind, bool on_demand)
 {
-        if (kind == PATHS_PRIVATE) {
+        if (on_demand) {
                 print_finding(OK, "no daemon runs there; the first program starts one");
         } else if (r == -EACCES) {
                 print_finding(WARN,
@@ -507,11 +527,12 @@ static void look_at_daemon(const struct target *target)
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
         const char *version;
+        bool on_demand;
         int r;
 
         if (target_dir(target, dir, &kind) != CLI_OK) {
                 print_finding(FAIL, "the daemon's directory cannot be used (see above)");
-                print_remedy("choose a shorter one");
+                print_remedy("choose another one");
                 return;
         }
         r = paths_check_private(dir, getuid());
@@ -522,15 +543,17 @@ static void look_at_daemon(const struct target *target)
                                                 : "remove it, or set SUBLET_DIR to another one");
                 return;
         }
+        on_demand = kind == PATHS_PRIVATE ||
+                    (kind == PATHS_NAMED && (r == 0 || (r == -ENOENT && !target->daemon)));
         print_finding(OK, "the daemon's directory is %s (%s)", dir, kind_name(kind));
-        if (kind == PATHS_PRIVATE)
+        if (kind == PATHS_PRIVATE && !target->simulated)
                 print_finding(OK, "to take turns with other users, share one daemon: subletd as "
                                   "root, or subletd --shared and SUBLET_DIR");
         order = json_pack("{ss}", "order", "status");
         r = control_ask(dir, kind, order, &answer);
         json_decref(order);
         if (r < 0) {
-                judge_absent_daemon(r, dir, kind);
+                judge_absent_daemon(r, kind, on_demand);
                 return;
         }
         version = json_string_value(json_object_get(answer, "version"));
@@ -700,6 +723,8 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
                 return cli_parsed(r);
         if (words > 0)
                 return cli_fail(CLI_USAGE, "doctor takes no argument, not '%s'", argv[0]);
+        if (target.session)
+                (void)setenv("SIMCUDA_SESSION", target.session, 1);
         (void)setvbuf(stdout, NULL, _IOLBF, 0);
         (void)parts_find(PART_SIMULATOR, folder);
         gpus = look_at_driver(target.simulated, folder);
@@ -709,7 +734,7 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         look_at_runtime_dir();
         look_at_variables();
         look_at_daemon(&target);
-        programs_hidden(judge_hidden);
+        programs_look(judge_hidden, judge_unshared);
         look_at_host_memory();
         (void)puts(verdict());
         return worst == FAIL ? CLI_FAILED : CLI_OK;

@@ -41,6 +41,7 @@ static int ask_cuda(const char *folder, struct driver_report *report)
         int (*name)(char *, int, int), (*attribute)(int *, int, int), (*total)(size_t *, int);
         int (*error_name)(int, const char **);
         const char *said;
+        Dl_info info;
 
         if (!driver) {
                 (void)snprintf(report->reason, sizeof(report->reason), "%s", dlerror());
@@ -58,6 +59,8 @@ static int ask_cuda(const char *folder, struct driver_report *report)
                 (void)strcpy(report->reason, "it lacks entry points of the driver API");
                 return 0;
         }
+        if (dladdr(*(void **)&init, &info))
+                (void)snprintf(report->library, sizeof(report->library), "%s", info.dli_fname);
         report->stage = DRIVER_NOT_STARTED;
         (void)version(&report->version);
         report->result = init(0);

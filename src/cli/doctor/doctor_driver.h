@@ -3,6 +3,7 @@
  * A child process makes the calls: a driver that hangs or crashes harms only the child. */
 #pragma once
 
+#include <limits.h>
 #include <stdint.h>
 
 #include "cli/doctor/doctor_symbols.h"
@@ -33,6 +34,7 @@ struct driver_report {
         int version; /* 13000 is CUDA 13.0 */
         int nvml;    /* true if NVML answered */
         int n_gpus;
+        char library[PATH_MAX]; /* the file of the driver; "": unknown */
         char reason[256]; /* for DRIVER_NOT_FOUND the loader's message, for DRIVER_NOT_STARTED the
                              error's name */
         struct driver_symbols symbols;

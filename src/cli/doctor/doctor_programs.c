@@ -28,35 +28,60 @@ static bool maps(const char *line, const char *name)
                strncmp(file + 1 + strlen(name), ".so", 3) == 0;
 }
 
-/* Returns the index in hidden[] of a library that a process under sublet has loaded; -1: none. */
-static int hidden_of(int pid)
+/* What /proc/PID/maps shows of a process. */
+struct seen {
+        bool ours, driver;
+        int hidden; /* index in hidden[]; -1: none */
+};
+
+static struct seen look_at(int pid)
 {
         _cleanup_fclose_ FILE *file = NULL;
+        struct seen s = {.hidden = -1};
         char path[64], line[4352];
-        bool ours = false;
-        int found = -1;
 
         (void)snprintf(path, sizeof(path), "/proc/%d/maps", pid);
         file = fopen(path, "re");
         while (file && fgets(line, sizeof(line), file)) {
-                ours = ours || maps(line, "libsublet");
-                for (int i = 0; found < 0 && i < (int)ARRAY_SIZE(hidden); i++)
+                s.ours = s.ours || maps(line, "libsublet");
+                s.driver = s.driver || maps(line, "libcuda");
+                for (int i = 0; s.hidden < 0 && i < (int)ARRAY_SIZE(hidden); i++)
                         if (maps(line, hidden[i].name))
-                                found = i;
+                                s.hidden = i;
         }
-        return ours ? found : -1;
+        return s;
 }
 
-void programs_hidden(void (*found)(int pid, const char *library, const char *what))
+/* True if the process was started with libsublet.so to be preloaded. */
+static bool was_preloaded(int pid)
+{
+        _cleanup_free_ char *variable = NULL;
+        _cleanup_fclose_ FILE *file = NULL;
+        char path[64];
+        size_t room = 0;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+        file = fopen(path, "re");
+        while (file && getdelim(&variable, &room, '\0', file) > 0)
+                if (strncmp(variable, "LD_PRELOAD=", 11) == 0)
+                        return strstr(variable, "libsublet.so") != NULL;
+        return false;
+}
+
+void programs_look(void (*has_hidden)(int pid, const char *library, const char *what),
+                   void (*is_unshared)(int pid))
 {
         DIR *proc = opendir("/proc");
         const struct dirent *entry;
 
         while (proc && (entry = readdir(proc))) {
-                int pid = atoi(entry->d_name), i = pid > 0 ? hidden_of(pid) : -1;
+                const int pid = atoi(entry->d_name);
+                const struct seen s = pid > 0 ? look_at(pid) : (struct seen){.hidden = -1};
 
-                if (i >= 0)
-                        found(pid, hidden[i].name, hidden[i].what);
+                if (s.ours && s.hidden >= 0)
+                        has_hidden(pid, hidden[s.hidden].name, hidden[s.hidden].what);
+                if (s.driver && !s.ours && was_preloaded(pid))
+                        is_unshared(pid);
         }
         if (proc)
                 (void)closedir(proc);

@@ -3,11 +3,11 @@
 #include "cli/top/frame.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
-#include "cli/figures.h"
 
 int frame_begin(struct frame *f, int width, int height, bool unicode)
 {
@@ -31,12 +31,17 @@ void frame_free(struct frame *f)
 /* Reads one character. *ret_columns: 0 for marks that belong to the character before. */
 static size_t read_one(const struct frame *f, const char *text, wchar_t *ret, int *ret_columns)
 {
-        uint32_t c;
-        const size_t n = figure_character(text, &c);
+        size_t n = 1;
 
-        *ret = (wchar_t)c;
-        *ret_columns = c < 0x20 || c == 0x7f ? -1 : c < 0x7f ? 1 : f->unicode ? wcwidth(*ret) : -1;
-        if (*ret_columns < 0) {
+        *ret = (unsigned char)*text < 0x80 ? (wchar_t)*text : L'\0';
+        if (!*ret && f->unicode)
+                n = mbrtowc(ret, text, MB_LEN_MAX, &(mbstate_t){0});
+        if (n > MB_LEN_MAX)
+                n = 1; /* no UTF-8 */
+        while (n && (text[n] & 0xc0) == 0x80)
+                n++; /* '?' stands for all of it */
+        *ret_columns = wcwidth(*ret);
+        if (!*ret || *ret_columns < 0) {
                 *ret = L'?';
                 *ret_columns = 1;
         }

@@ -6,14 +6,16 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cli/columns.h"
 #include "cli/figures.h"
 #include "cli/top/keys.h"
 #include "cli/top/panel.h"
 #include "cli/top/table.h"
 
-#define ROWS_LEAST  5 /* programs that are shown before cards get more lines */
-#define CHART_PART  6 /* a chart gets at most this part of the height */
-#define DETAIL_MOST 7
+#define ROWS_LEAST   5 /* programs that are shown before cards get more lines */
+#define CHART_PART   6 /* a chart gets at most this part of the height */
+#define DETAIL_MOST  7
+#define MESSAGE_MOST 4
 
 /* The lines of each part, from above. A part without room has none. */
 struct plan {
@@ -26,14 +28,16 @@ static int around(const struct plan *p, int cards)
         return p->header + p->card * cards + 1 + p->detail + p->message + p->keys;
 }
 
-/* Shares out the height. Rows come first, up to what there is; then the details; then the cards. */
-static struct plan make_plan(int height, int cards, size_t rows, int detail, bool live)
+/* Shares out the height. Rows come first, up to what there is; then the details; then the cards.
+ * message: lines of what there is to say; 0: nobody looks on. */
+static struct plan make_plan(int height, int cards, size_t rows, int detail, int message)
 {
         struct plan p = {.header = height > 3, .card = height > 5};
         const int wanted = (int)MIN(MAX(rows, (size_t)1), (size_t)1000);
         const int least = MIN(wanted, ROWS_LEAST);
+        const bool live = message > 0;
 
-        p.message = live && height > 6;
+        p.message = height > 6 ? MIN(message, height / 6) : 0;
         p.keys = live && height > 8;
         if (around(&p, cards) + 1 > height)
                 p.card = 0;
@@ -71,35 +75,75 @@ static void draw_header(const json_t *status, const struct top_view *view, struc
                 frame_right(f, y, x, f->width - x, STYLE_DIM, figure_string(status, "time"));
 }
 
-/* Writes one thing: what is wrong, what was answered, or which rows are shown. */
+/* Returns the one thing that there is to say: what is wrong, what was answered, the filter. */
+static const char *said(const struct top_view *view, char buf[static TOP_TEXT_MAX])
+{
+        if (!view->typing && *view->absent)
+                return view->absent;
+        if (!view->typing && *view->message)
+                return view->message;
+        *buf = 0;
+        if (view->typing || *view->filter)
+                (void)snprintf(buf, TOP_TEXT_MAX, "filter: %s%s", view->filter,
+                               view->typing ? "_" : "");
+        return buf;
+}
+
+/* Returns how many bytes of the text fit a line; breaks at a space. */
+static size_t line_of(const struct frame *f, const char *text)
+{
+        const size_t all = strlen(text);
+        size_t fits, space;
+        int used;
+
+        fits = columns_fit(text, MAX(f->width, 1), &used);
+        if (fits == all)
+                return all;
+        for (space = fits; space > 0 && text[space] != ' '; space--)
+                ;
+        return space ? space : MAX(fits, (size_t)1);
+}
+
+/* Returns the lines that the text needs. */
+static int message_height(const struct frame *f, const struct top_view *view)
+{
+        char buf[TOP_TEXT_MAX];
+        const char *text = said(view, buf);
+        int lines = 0;
+
+        do {
+                text += line_of(f, text);
+                text += *text == ' ';
+                lines++;
+        } while (*text && lines < MESSAGE_MOST);
+        return lines;
+}
+
+/* Says it, and which rows are shown. */
 static void draw_message(const struct table *t, const struct top_view *view, struct frame *f, int y,
-                         int rows)
+                         int height, int rows)
 {
         const size_t last = MIN(view->first + (size_t)MAX(rows, 0), t->n);
-        char text[TOP_TEXT_MAX], place[80];
-        int room = f->width;
+        const bool bad = *view->absent || (*view->message && view->bad);
+        char buf[TOP_TEXT_MAX], line[TOP_TEXT_MAX], place[80];
+        const char *text = said(view, buf);
 
         (void)snprintf(place, sizeof(place), "%zu-%zu of %zu", t->n ? view->first + 1 : 0, last,
                        t->n);
-        if (t->n > (size_t)MAX(rows, 0) || *view->filter) {
-                frame_right(f, y, 0, f->width, STYLE_DIM, place);
-                room -= (int)strlen(place) + 1;
+        if (t->n > (size_t)MAX(rows, 0) || *view->filter)
+                frame_right(f, y + height - 1, 0, f->width, STYLE_DIM, place);
+        for (int i = 0; i < height && *text; i++) {
+                const size_t n = line_of(f, text);
+
+                (void)snprintf(line, sizeof(line), "%.*s", (int)n, text);
+                (void)frame_text(f, y + i, 0, f->width,
+                                 view->typing ? STYLE_BOLD
+                                 : bad        ? STYLE_BAD
+                                              : STYLE_PLAIN,
+                                 line);
+                text += n;
+                text += *text == ' ';
         }
-        if (view->typing)
-                (void)snprintf(text, sizeof(text), "filter: %s_", view->filter);
-        else if (*view->absent)
-                (void)snprintf(text, sizeof(text), "%s", view->absent);
-        else if (*view->message)
-                (void)snprintf(text, sizeof(text), "%s", view->message);
-        else if (*view->filter)
-                (void)snprintf(text, sizeof(text), "filter: %s", view->filter);
-        else
-                return;
-        (void)frame_text(f, y, 0, room,
-                         view->typing                                     ? STYLE_BOLD
-                         : *view->absent || (*view->message && view->bad) ? STYLE_BAD
-                                                                          : STYLE_PLAIN,
-                         text);
 }
 
 static void draw_keys(struct frame *f, int y)
@@ -231,7 +275,8 @@ void layout_draw(const struct history *h, struct top_view *view, struct frame *f
 
         table_make(status, view, &t);
         select_row(&t, view, 0, ret_rows);
-        p = make_plan(f->height, cards, t.n, detail_height(&t, view, f->width), view->live);
+        p = make_plan(f->height, cards, t.n, detail_height(&t, view, f->width),
+                      view->live ? message_height(f, view) : 0);
         select_row(&t, view, (size_t)p.rows, ret_rows);
         if (view->help) {
                 draw_help(f);
@@ -255,7 +300,8 @@ void layout_draw(const struct history *h, struct top_view *view, struct frame *f
                 draw_detail(&t, view, f, y, p.detail);
         y += p.detail;
         if (p.message)
-                draw_message(&t, view, f, y++, p.rows);
+                draw_message(&t, view, f, y, p.message, p.rows);
+        y += p.message;
         if (p.keys)
                 draw_keys(f, y);
 }

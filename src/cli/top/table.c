@@ -9,8 +9,8 @@
 
 #include "base/macros.h"
 #include "cli/clients.h"
-#include "cli/columns.h"
 #include "cli/figures.h"
+#include "cli/fit.h"
 
 #define ROWS_MAX 4096
 #define SHORT_ID 12  /* digits of a container's id, as container engines show them */
@@ -19,7 +19,7 @@
 
 enum how { TEXT, COUNT, SIZE, SECONDS, ID, GPU, STATE, ASKED, GOT, RATE, NEXT, NOTE };
 
-/* Floors and ranks are those of columns.h. A column without any value other than the usual one is
+/* Floors and ranks are those of fit.h. A column without any value other than the usual one is
  * the first to be left out where the terminal is narrow (SPARE), or is never shown (SELDOM). */
 enum when { ALWAYS, SPARE, SELDOM };
 
@@ -133,14 +133,14 @@ static void put_next(const json_t *client, char cell[static CELL_MAX])
                 (void)strcpy(cell, strcmp(state, "running") == 0 ? "now" : FIGURE_UNKNOWN);
 }
 
-static void put_notes(const json_t *client, char cell[static CELL_MAX])
+static void put_notes(const struct table_row *row, char cell[static CELL_MAX])
 {
         FILE *out = fmemopen(cell, CELL_MAX, "w");
 
         *cell = 0;
         if (!out)
                 return;
-        client_notes(client, false, "", 0, out);
+        client_notes(row->client, json_object_get(row->card, "clients"), false, "", 0, out);
         (void)fclose(out);
         cell[CELL_MAX - 1] = 0;
         cell[strcspn(cell, "\n")] = 0;
@@ -197,7 +197,7 @@ static void put(const struct table_row *row, const struct column *c, char cell[s
                 put_next(client, cell);
                 break;
         case NOTE:
-                put_notes(client, cell);
+                put_notes(row, cell);
                 break;
         }
 }
@@ -312,7 +312,8 @@ void table_make(const json_t *status, const struct top_view *view, struct table 
         *ret = (struct table){.rows = rows, .gpus = json_array_size(gpus) > 1};
         json_array_foreach (gpus, i, gpu)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client) {
-                        rows[ret->n] = (struct table_row){client, (int)figure_number(gpu, "index")};
+                        rows[ret->n] =
+                                (struct table_row){client, gpu, (int)figure_number(gpu, "index")};
                         ret->all++;
                         if (ret->n + 1 < ROWS_MAX && matches(&rows[ret->n], view->filter))
                                 ret->n++;
@@ -421,7 +422,7 @@ void table_draw(const struct table *t, const struct top_view *view, struct frame
         int gap;
 
         measure(t, f, sizes);
-        gap = columns_fit(sizes, COLUMNS, f->width);
+        gap = fit_columns(sizes, COLUMNS, f->width);
         draw_titles(f, sizes, view, gap, y);
         for (int i = 0; i < height && view->first + (size_t)i < t->n; i++) {
                 const struct table_row *row = &t->rows[view->first + (size_t)i];
@@ -501,7 +502,7 @@ int table_detail(const struct table_row *row, struct frame *f, int width, int y,
         flow_field(&w, c, "group", "group", FIGURE_TEXT, false);
         flow_field(&w, c, "container", "container", FIGURE_TEXT, false);
         flow_field(&w, c, "pod", "pod", FIGURE_TEXT, false);
-        put_notes(c, cell);
+        put_notes(row, cell);
         if (*cell)
                 flow_add(&w, "notes", cell);
         return w.lines + 1;

@@ -6,6 +6,7 @@
 
 struct table_row {
         json_t *client;
+        const json_t *card;
         int gpu;
 };
 

@@ -87,6 +87,19 @@ static void tell(struct client *c, const char *text)
         client_send(c, &m);
 }
 
+void entitlement_tell_priority(struct client *c, int32_t asked)
+{
+        char text[160];
+
+        if (!asked || c->priority >= asked || c->claim.by_owner)
+                return;
+        (void)snprintf(text, sizeof(text),
+                       "this program asked for priority %d and gets %d: more is for the daemon's "
+                       "own user and root, and for classes with a larger priority_max",
+                       (int)asked, c->priority);
+        tell(c, text);
+}
+
 int entitlement_claim(struct client *c, const struct wire_message *m)
 {
         const __typeof__(m->CLAIM) *in = &m->CLAIM;

@@ -15,6 +15,8 @@ struct server;
 
 /* Finds the client's class, once it has said its name. Sets its priority from what it requests. */
 void entitlement_greeted(struct client *c, int32_t priority);
+/* Tells the program's user if its priority is lower than it asked for. Call it after WELCOME. */
+void entitlement_tell_priority(struct client *c, int32_t asked);
 /* Notes what the client asks for itself. What the owner does not allow is lowered, and the client
  * is told so. */
 int entitlement_claim(struct client *c, const struct wire_message *m);

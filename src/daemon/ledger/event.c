@@ -12,7 +12,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/history/history.h"
 #include "daemon/ledger/entitlement.h"
+#include "daemon/metrics/tally.h"
 
 void event_begin(struct server *s)
 {
@@ -48,6 +50,7 @@ static void do_grant(struct server *s, struct client *c, const struct sched_acti
                                  .GRANT.lease = a->lease.lease};
 
         client_send(c, &m);
+        tally_granted(c);
 }
 
 static void do_revoke(struct server *s, struct client *c, const struct sched_action *a)
@@ -68,6 +71,38 @@ void event_refuse(struct client *c, unsigned ordinal, enum wire_refusal code, ui
 
         (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s", text);
         client_send(c, &m);
+        if (code == WIRE_REFUSED_COMMIT || code == WIRE_REFUSED_UNEVICTABLE)
+                tally_refused(c, ordinal);
+        if (ordinal < WIRE_GPUS_MAX && c->gpu_of[ordinal] >= 0)
+                history_refused(c, (unsigned)c->gpu_of[ordinal], code);
+}
+
+static void refuse_commit(struct server *s, struct client *c, const struct sched_action *a)
+{
+        const unsigned gpu = (unsigned)c->accounts[a->gpu].ordinal;
+        struct sched_gpu_view v = {0};
+        char text[160];
+
+        switch (a->refuse.lacks) {
+        case SCHED_LACKS_HOST:
+                event_refuse(c, gpu, WIRE_REFUSED_COMMIT, a->refuse.of,
+                             "the daemon may promise no more host memory: end idle programs, or "
+                             "raise its key host_memory");
+                break;
+        case SCHED_LACKS_FOREIGN:
+                (void)sched_gpu_view(s->sched, a->gpu, &v);
+                (void)snprintf(text, sizeof(text),
+                               "programs outside its daemon hold %llu MiB of the GPU: end them, or "
+                               "run all under one daemon (`subletd --shared`)",
+                               (unsigned long long)(sub_sat(v.total, v.capacity) / MIB));
+                event_refuse(c, gpu, WIRE_REFUSED_COMMIT, a->refuse.of, text);
+                break;
+        default:
+                event_refuse(c, gpu, WIRE_REFUSED_COMMIT, a->refuse.of,
+                             "the GPU has no room for it beside memory that cannot give way: end "
+                             "other programs");
+                break;
+        }
 }
 
 static void do_refuse(struct server *s, struct client *c, const struct sched_action *a)
@@ -76,17 +111,17 @@ static void do_refuse(struct server *s, struct client *c, const struct sched_act
 
         switch (a->refuse.code) {
         case -ENOMEM:
-                event_refuse(c, gpu, WIRE_REFUSED_COMMIT, a->refuse.of,
-                             "out of memory: neither the GPU nor the host has this much left "
-                             "to promise");
+                refuse_commit(s, c, a);
                 break;
         case -EBUSY:
                 event_refuse(c, gpu, WIRE_REFUSED_EXPORT, a->refuse.of,
                              "with this much memory kept on the GPU others could not run");
                 break;
         default:
-                event_refuse(c, gpu, WIRE_REFUSED_UNEVICTABLE, a->refuse.of,
-                             "no room for this much memory that cannot be moved");
+                event_refuse(
+                        c, gpu, WIRE_REFUSED_UNEVICTABLE, a->refuse.of,
+                        "the GPU has no room for so much memory that cannot be moved beside its "
+                        "programs: end some of them, or use less");
                 break;
         }
 }
@@ -163,4 +198,5 @@ void event_end(struct server *s)
                 sched_pump(s->sched, clock_now_ns(), &s->actions);
         }
         event_begin(s); /* an action is carried out only once */
+        history_event(s);
 }

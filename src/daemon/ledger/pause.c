@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/state/client.h"
+#include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
 
 static bool is_connected(const struct client *c)
@@ -59,6 +60,7 @@ static void order(struct client *c, bool paused)
         if (!paused && c->pause.stands)
                 set_stands(c, false);
         event_end(c->server);
+        history_client(c);
 }
 
 int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,

@@ -107,11 +107,14 @@ static bool receive(struct client *c)
         if (r == 0)
                 return false;
         if (r == -EBADMSG) {
-                client_refuse(c, WIRE_REFUSED_PROTOCOL, "this is not a message of ours");
+                client_refuse(c, WIRE_REFUSED_PROTOCOL,
+                              "this is not a message of this release: use one release of library "
+                              "and daemon");
         } else if (r == -EUSERS) {
-                client_refuse(c, WIRE_REFUSED_LIMIT, "too many descriptors");
+                client_refuse(c, WIRE_REFUSED_LIMIT,
+                              "it attaches too many descriptors to its messages");
         } else if (r < 0) {
-                client_drop(c, r == -ENOTCONN ? "it closed the connection" : strerror(-r));
+                client_drop_after(c, r);
         } else {
                 log_debug("from %d: %s gpu %u sequence %u", (int)c->peer.pid,
                           wire_name(m.header.type), m.header.gpu, m.header.sequence);
@@ -132,7 +135,7 @@ bool client_turn(struct client *c)
         if (c->exited) {
                 if (more && c->last_words++ < LAST_WORDS_MAX)
                         return true;
-                client_drop(c, "the process ended");
+                client_drop(c, NULL);
                 client_check_gone(c);
                 return false;
         }
@@ -321,12 +324,14 @@ static int client_begin(struct server *s, int fd)
         r = users_connect(s->users, peer.uid, now, &user);
         if (r < 0) {
                 log_info("connection of user %u refused: %s", (unsigned)peer.uid, strerror(-r));
-                refuse_connection(fd, "too many connections of this user");
+                refuse_connection(fd, "its user has too many connections: end programs, or ask for "
+                                      "a larger connections_per_user");
                 cleanup_close(&peer.pidfd);
                 return r;
         }
         if (s->n_clients >= s->config->sched.clients_max * CONNECTIONS_PER_SLOT) {
-                refuse_connection(fd, "too many connections");
+                refuse_connection(fd, "the daemon has too many connections: end programs, or raise "
+                                      "its key clients_max");
                 r = -EUSERS;
         } else {
                 r = client_new(s, fd, &peer, user);

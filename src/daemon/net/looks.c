@@ -96,3 +96,10 @@ void looks_sample(struct server *s)
                 end_period(s);
         }
 }
+
+void looks_afresh(struct server *s)
+{
+        for (unsigned i = 0; i < s->gpus.n; i++)
+                s->gpus.list[i].n_foreign = 0;
+        looks_sample(s);
+}

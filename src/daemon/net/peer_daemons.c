@@ -147,6 +147,11 @@ bool peer_daemons_may_help(struct server *s, unsigned gpu, uint64_t commit)
                look_around(s) > 0;
 }
 
+bool peer_daemons_exist(struct server *s)
+{
+        return s->peer_daemons && look_around(s) > 0;
+}
+
 void peer_daemons_did_not_help(struct server *s, unsigned gpu)
 {
         s->peer_daemons->cards[gpu].vain_until_ns = clock_now_ns() + VAIN_NS;

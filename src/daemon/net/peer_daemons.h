@@ -23,5 +23,7 @@ void peer_daemons_tick(struct server *s);
 /* True if foreign bytes are in the way of this commit, and peer daemons may have idle clients that
  * can give way. */
 bool peer_daemons_may_help(struct server *s, unsigned gpu, uint64_t commit);
+/* True if there are other daemons on this machine. */
+bool peer_daemons_exist(struct server *s);
 /* Notes that waiting for peer daemons was in vain: for a while they count as unable to help. */
 void peer_daemons_did_not_help(struct server *s, unsigned gpu);

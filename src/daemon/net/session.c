@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/history/history.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/net/meet.h"
 #include "daemon/ledger/pause.h"
@@ -20,6 +21,7 @@
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/ledger/allowance.h"
+#include "daemon/metrics/tally.h"
 
 #define HOST_MOST  (UINT64_C(1) << 50) /* more than any machine has: such a figure is a lie */
 #define BOUND_NS   (10 * NSEC_PER_MSEC)
@@ -37,6 +39,7 @@ static int take_over(struct client *c)
                 old->lost_told = true;
                 sched_client_lost(s->sched, old->id, clock_now_ns(), &s->actions);
         }
+        tally_ended(old);
         kill_point("returning");
         return sched_client_returned(s->sched, c->id, old->id);
 }
@@ -96,6 +99,8 @@ static int on_hello(struct client *c, const struct wire_message *m)
         (void)snprintf(welcome.WELCOME.version, sizeof(welcome.WELCOME.version), "%s",
                        SUBLET_VERSION);
         client_send(c, &welcome);
+        if (!m->HELLO.previous_instance) /* not again when it comes back */
+                entitlement_tell_priority(c, (int32_t)m->HELLO.priority);
         pause_greeted(c);
         return 0;
 }
@@ -143,7 +148,9 @@ static int register_client(struct client *c)
         int r = sched_client_add(s->sched, origin, c->priority, clock_now_ns(), &c->id);
 
         if (r < 0) {
-                client_refuse(c, WIRE_REFUSED_LIMIT, "too many clients");
+                client_refuse(c, WIRE_REFUSED_LIMIT,
+                              "the daemon serves as many programs as it may: end some, or raise "
+                              "its key clients_max");
                 return r;
         }
         slot = (uint32_t)c->id;
@@ -168,22 +175,36 @@ static void refuse_gpu(struct client *c, const struct wire_message *m, int error
                                         : "no GPU has this much memory");
 }
 
-/* True if a cap allows the unevictable bytes. If not, the program's user is told why. */
-static bool cap_allows(struct client *c, unsigned gpu, uint64_t unevictable, bool spare)
-{
-        char why[160];
-
-        if (entitlement_fits_unevictable(c, gpu, unevictable, spare, why))
-                return true;
-        entitlement_tell_cap(c, why);
-        return false;
-}
-
 /* code: of unevictable bytes, or of exported bytes, which count for the same share of a user. */
 static void refuse_share(struct client *c, const struct wire_message *m, enum wire_refusal code)
 {
         event_refuse(c, m->header.gpu, code, m->header.sequence,
-                     "this user's programs hold as much memory that cannot be moved as they may");
+                     "its user's programs hold as much memory that cannot be moved as they may: "
+                     "end some, or ask for a larger unevictable_per_user");
+}
+
+enum barrier { BARRIER_NONE, BARRIER_SHARE, BARRIER_CAP };
+
+/* Returns what stands against so many unevictable bytes. Of a cap, the program's user is told. */
+static enum barrier barrier(struct client *c, unsigned gpu, uint64_t unevictable, bool spare)
+{
+        char why[160];
+
+        if (unevictable > allowance_unevictable(c, gpu))
+                return BARRIER_SHARE;
+        if (entitlement_fits_unevictable(c, gpu, unevictable, spare, why))
+                return BARRIER_NONE;
+        entitlement_tell_cap(c, why);
+        return BARRIER_CAP;
+}
+
+static void refuse_unevictable(struct client *c, const struct wire_message *m, enum barrier b)
+{
+        if (b == BARRIER_SHARE)
+                refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
+        else
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_UNEVICTABLE, m->header.sequence,
+                             ""); /* the NOTICE has told why */
 }
 
 static int on_attach(struct client *c, const struct wire_message *m)
@@ -203,7 +224,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
                 .spare = in->flags & WIRE_FLAG_SPARE,
                 .sequence = m->header.sequence,
         };
-        bool unevictable_refused;
+        enum barrier against;
         unsigned gpu;
         int r;
 
@@ -225,9 +246,8 @@ static int on_attach(struct client *c, const struct wire_message *m)
         if (a.usage.backed < in->backed || a.usage.unevictable < in->unevictable)
                 log_info("client %d (%s) says that it holds more than it can", (int)c->peer.pid,
                          c->name);
-        unevictable_refused = a.unevictable_requested > allowance_unevictable(c, gpu) ||
-                              !cap_allows(c, gpu, a.unevictable_requested, false);
-        if (unevictable_refused)
+        against = barrier(c, gpu, a.unevictable_requested, false);
+        if (against)
                 a.unevictable_requested = 0;
         r = sched_client_attach(s->sched, c->id, gpu, &a, clock_now_ns(), &s->actions);
         if (r < 0)
@@ -238,8 +258,8 @@ static int on_attach(struct client *c, const struct wire_message *m)
         send_attached(c, gpu, m->header.gpu);
         pause_attached(c);
         event_end(s);
-        if (unevictable_refused)
-                refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
+        if (against)
+                refuse_unevictable(c, m, against);
         release_former(c);
         /* Until now this client's memory may have counted as foreign. */
         if (in->backed + in->unevictable > 0)
@@ -268,6 +288,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
                              "descriptors are taken from the daemon's own user alone");
         allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);
         pass_begin(c->server, c, (unsigned)c->gpu_of[m->header.gpu], in->pass_bytes);
+        tally_usage(c, (unsigned)c->gpu_of[m->header.gpu], in->moved_out, in->moved_in);
         return sched_client_usage(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu], &u,
                                   in->limit_sequence,
                                   in->flags & WIRE_FLAG_POISONED ? SCHED_POISONED : 0,
@@ -321,6 +342,7 @@ static int on_request(struct client *c, const struct wire_message *m)
         };
 
         unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        enum barrier against = BARRIER_NONE;
         struct sched_account_view v;
         int r = sched_account_view(c->server->sched, c->id, gpu, &v);
         char why[160];
@@ -330,21 +352,22 @@ static int on_request(struct client *c, const struct wire_message *m)
         if (w.commit > v.commit && !entitlement_fits(c, gpu, w.commit, why)) {
                 w.commit = 0;
                 entitlement_tell_cap(c, why);
-                event_refuse(c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence, why);
+                /* The NOTICE has told why. */
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence, "");
         }
         /* A refused part counts as not requested; the rest of the message holds. */
         if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
                 w.commit = 0;
                 event_refuse(
                         c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence,
-                        "out of memory: this user's programs were promised as much host memory as "
-                        "one user may be");
+                        "its user's programs were promised as much host memory as one user may be: "
+                        "end idle ones, or ask for a larger host_memory_per_user");
         }
-        if (w.unevictable > v.unevictable &&
-            (w.unevictable > allowance_unevictable(c, gpu) ||
-             !cap_allows(c, gpu, w.unevictable, w.spare || w.spare_requested))) {
+        if (w.unevictable > v.unevictable)
+                against = barrier(c, gpu, w.unevictable, w.spare || w.spare_requested);
+        if (against) {
                 w.unevictable = 0;
-                refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
+                refuse_unevictable(c, m, against);
         }
         if (w.commit)
                 c->request.kept = false; /* this request replaces the kept one */
@@ -394,6 +417,7 @@ static int on_active(struct client *c, const struct wire_message *m)
 
 static int on_drained(struct client *c, const struct wire_message *m)
 {
+        tally_drained(c, m->DRAINED.lease);
         return sched_client_drained(c->server->sched, c->id, m->DRAINED.lease, clock_now_ns(),
                                     &c->server->actions);
 }
@@ -526,13 +550,12 @@ static int on_host(struct client *c, const struct wire_message *m)
 static int on_bye(struct client *c, const struct wire_message *m)
 {
         c->said_bye = true;
-        client_drop(c, "it said BYE");
+        client_drop(c, NULL);
         return 0;
 }
 
-/* Returns the client that holds what c waits for. Clients before c in the queue may be waiting too,
- * so this follows the chain to its end. */
-static const struct client *holder_of(const struct client *c, struct sched_client_view *ret_view)
+/* Clients before c in the queue may be waiting too, so this follows the chain to its end. */
+const struct client *session_holder(const struct client *c, struct sched_client_view *ret_view)
 {
         struct server *s = c->server;
         const struct client *holder = NULL, *next = c;
@@ -554,26 +577,59 @@ static const struct client *holder_of(const struct client *c, struct sched_clien
         return holder;
 }
 
+bool session_waits_for_foreign(const struct client *c, const struct sched_client_view *view)
+{
+        return c->request.kept || view->foreign;
+}
+
+/* Returns the foreign bytes on the client's GPUs, on the GPU where there are most. */
+static uint64_t most_foreign(const struct client *c)
+{
+        uint64_t most = 0;
+
+        for (unsigned i = 0; i < WIRE_GPUS_MAX; i++) {
+                struct sched_gpu_view g;
+
+                if (c->gpu_of[i] >= 0 &&
+                    sched_gpu_view(c->server->sched, (unsigned)c->gpu_of[i], &g) == 0)
+                        most = MAX(most, sub_sat(g.total, g.capacity));
+        }
+        return most;
+}
+
+static void name_holder(struct wire_message *m, const struct client *c, const struct client *holder,
+                        unsigned flags)
+{
+        __typeof__(m->HOLDER) *out = &m->HOLDER;
+        const bool may_know = peer_may_know(&c->peer, &holder->peer);
+
+        out->pid = (uint32_t)holder->peer.pid;
+        if (may_know)
+                (void)snprintf(out->name, sizeof(out->name), "%s", holder->name);
+        if (!peer_same_user(&holder->peer, &c->peer)) {
+                out->flags |= WIRE_HOLDER_OTHER_USER;
+                out->uid = may_know ? holder->peer.uid : UINT32_MAX;
+        }
+        if (flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
+                out->flags |= WIRE_HOLDER_STUCK;
+}
+
 static int on_who(struct client *c, const struct wire_message *m)
 {
         struct wire_message answer = {.header = {WIRE_HOLDER, WIRE_NO_GPU, 0}};
-        struct sched_client_view v = {0};
-        const struct client *holder = holder_of(c, &v);
-        struct sched_client_view own;
+        struct sched_client_view own = {0}, v = {0};
+        const struct client *holder = session_holder(c, &v);
 
-        if (c->request.kept ||
-            (sched_client_view(c->server->sched, c->id, clock_now_ns(), &own) == 0 &&
-             own.foreign)) {
+        (void)sched_client_view(c->server->sched, c->id, clock_now_ns(), &own);
+        answer.HOLDER.foreign = most_foreign(c);
+        if (session_waits_for_foreign(c, &own)) {
                 answer.HOLDER.flags = WIRE_HOLDER_FOREIGN;
+                if (peer_daemons_exist(c->server))
+                        answer.HOLDER.flags |= WIRE_HOLDER_PEERS;
+        } else if (own.held) {
+                answer.HOLDER.flags = WIRE_HOLDER_MAXIMUM;
         } else if (holder) {
-                answer.HOLDER.pid = (uint32_t)holder->peer.pid;
-                if (holder->peer.uid == c->peer.uid || c->peer.trusted)
-                        (void)snprintf(answer.HOLDER.name, sizeof(answer.HOLDER.name), "%s",
-                                       holder->name);
-                else
-                        answer.HOLDER.flags |= WIRE_HOLDER_OTHER_USER;
-                if (v.flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
-                        answer.HOLDER.flags |= WIRE_HOLDER_STUCK;
+                name_holder(&answer, c, holder, v.flags);
         }
         client_send(c, &answer);
         return 0;
@@ -635,5 +691,6 @@ int session_handle(struct client *c, const struct wire_message *m)
         }
         pass_match(c->server);
         event_end(c->server);
+        history_client(c);
         return r;
 }

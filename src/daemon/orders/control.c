@@ -1,8 +1,8 @@
 /* control.c: owns control.sock, where people give orders: one JSON object a line, one answer a
- * line; and status.sock, where every user may give one order for each connection: ask for the
- * status or the settings, pause, resume, evict or set a program of the same user, or reserve a GPU.
- * Must never take another order from anybody but the daemon's own user and root outside a
- * container. */
+ * line, which bytes may follow; and status.sock, where every user may give one order for each
+ * connection: ask for the status, the trace or the settings, pause, resume, evict or set a program
+ * of the same user, or reserve a GPU. Must never take another order from anybody but the daemon's
+ * own user and root outside a container. */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 
@@ -26,12 +26,14 @@
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/reserve.h"
 #include "daemon/people/peer.h"
+#include "daemon/net/looks.h"
 #include "daemon/ledger/event.h"
 #include "daemon/orders/answer.h"
 #include "daemon/orders/evict.h"
 #include "daemon/orders/reload.h"
 #include "daemon/orders/settings.h"
 #include "daemon/orders/status.h"
+#include "daemon/orders/trace.h"
 
 #define ORDER_MAX       4096
 #define CONNECTIONS_MAX 32
@@ -48,6 +50,8 @@ struct control {
         struct peer peer;
         char line[ORDER_MAX];
         size_t used;
+        void *bytes; /* what follows the line of the next answer; NULL: nothing */
+        size_t n_bytes;
         char *out; /* the answer that is being written */
         size_t out_size, out_done;
 };
@@ -56,6 +60,8 @@ struct control {
 
 static json_t *order_status(struct server *s, json_t *order, const struct peer *peer)
 {
+        if (s->n_clients == 0)
+                looks_afresh(s); /* for the next question: this answer does not wait */
         return status_json(s, peer);
 }
 
@@ -84,13 +90,16 @@ static json_t *pause_answer(int r, int pid, const struct client *c)
 {
         switch (r) {
         case -ESRCH:
-                return answer_error("no program with pid %d shares a GPU under this daemon", pid);
+                return answer_error("no program with pid %d shares a GPU under this daemon: sublet "
+                                    "status shows the pids",
+                                    pid);
         case -EACCES:
                 return answer_error("process %d is another user's: only that user, the daemon's "
                                     "own user and root may pause it",
                                     pid);
         case -EPERM:
-                return answer_error("process %d cannot be paused: it runs with SUBLET_FREEZE=off",
+                return answer_error("process %d cannot be paused: it runs with SUBLET_FREEZE=off; "
+                                    "start it with sublet run --freeze park",
                                     pid);
         case -EOPNOTSUPP:
                 return answer_error("process %d cannot be paused: %s", pid, c->frozen.off);
@@ -150,9 +159,11 @@ static json_t *order_reserve(struct server *s, json_t *order, const struct peer 
         }
         r = reserve_take(s, peer, mask, &gpu);
         if (r == -ENODEV && among)
-                return answer_error("this machine has none of these GPUs");
+                return answer_error("this machine has none of these GPUs: sublet status shows "
+                                    "those that it has");
         if (r == -ENODEV)
-                return answer_error("no GPU is known here: is NVIDIA's driver loaded?");
+                return answer_error(
+                        "no GPU is known here: is NVIDIA's driver loaded? sublet doctor looks");
         if (r == -EUSERS)
                 return answer_error("too many programs that start have reserved a GPU: try again "
                                     "in a minute");
@@ -168,17 +179,20 @@ static const struct order {
         json_t *(*carry_out)(struct server *s, json_t *order, const struct peer *peer);
         bool public;  /* harms no other user, so everybody who can connect may give it */
         bool process; /* needs the pidfd of the process that gives the order */
+        /* Makes the bytes that follow the answer; NULL: none do. */
+        void *(*bytes)(struct server *s, const struct peer *peer, json_t *answer, size_t *ret_size);
 } orders[] = {
-        {"status", order_status, true, false},
-        {"pause", order_pause, true, false},
-        {"resume", order_resume, true, false},
-        {"evict", evict_order, true, false},
-        {"reserve", order_reserve, true, true},
-        {"get", settings_get, true, false},
-        {"set_program", settings_set_program, true, false},
-        {"set", settings_set, false, false},
-        {"reload", order_reload, false, false},
-        {"stop", order_stop, false, false},
+        {"status", order_status, true, false, NULL},
+        {"pause", order_pause, true, false, NULL},
+        {"resume", order_resume, true, false, NULL},
+        {"evict", evict_order, true, false, NULL},
+        {"reserve", order_reserve, true, true, NULL},
+        {"trace", trace_answer, true, false, trace_bytes},
+        {"get", settings_get, true, false, NULL},
+        {"set_program", settings_set_program, true, false, NULL},
+        {"set", settings_set, false, false, NULL},
+        {"reload", order_reload, false, false, NULL},
+        {"stop", order_stop, false, false, NULL},
 };
 
 /* Returns why the peer may not give this order; NULL: it may. */
@@ -188,18 +202,21 @@ static const char *objection(const struct control *k, const struct order *o)
         struct user *user;
 
         if (k->viewer && !o->public)
-                return "this socket takes no order but status, pause, resume, evict, reserve, get "
-                       "and set_program";
+                return "this socket takes no order but status, pause, resume, evict, reserve, "
+                       "trace, get and set_program: the others are for the daemon's own user and "
+                       "root";
         if (k->peer.trusted)
                 return NULL;
         if (!o->public)
                 return "orders are taken from the daemon's own user or from root outside a "
                        "container";
         user = users_find(k->server->users, k->peer.uid, now);
-        return user && users_credit(user, now) >= 0 ? NULL : "too many questions a second";
+        return user && users_credit(user, now) >= 0
+                       ? NULL
+                       : "too many questions a second: ask again in a second";
 }
 
-static json_t *give(const struct control *k, const struct order *o, json_t *order)
+static json_t *give(struct control *k, const struct order *o, json_t *order)
 {
         struct peer peer = k->peer;
         const char *why = objection(k, o);
@@ -208,8 +225,17 @@ static json_t *give(const struct control *k, const struct order *o, json_t *orde
         if (why)
                 return answer_error("%s", why);
         if (o->process && peer_identify(k->fd, &peer) < 0)
-                return answer_error("the process that gives the order cannot be seen");
+                return answer_error("the process that gives the order cannot be seen: it has "
+                                    "ended, or runs where this daemon does not look");
         answer = o->carry_out(k->server, order, &peer);
+        if (o->bytes && answer) {
+                k->bytes = o->bytes(k->server, &peer, answer, &k->n_bytes);
+                if (!k->bytes) {
+                        json_decref(answer);
+                        answer = answer_error(
+                                "this daemon keeps no records: it had no memory for them");
+                }
+        }
         cleanup_close(&peer.pidfd);
         /* cppcheck-suppress returnDanglingLifetime; no answer keeps the peer */
         return answer;
@@ -227,7 +253,9 @@ static json_t *carry_out(struct control *k, const char *line)
                         if (strcmp(orders[i].name, name) == 0)
                                 answer = give(k, &orders[i], order);
                 if (!answer)
-                        answer = answer_error("unknown order \"%.100s\"", name);
+                        answer = answer_error(
+                                "unknown order \"%.100s\": use one release of sublet and subletd",
+                                name);
         }
         json_decref(order);
         return answer;
@@ -257,6 +285,20 @@ static void flush_out(struct control *k)
         (void)sd_event_source_set_io_events(k->io, k->out ? EPOLLOUT : EPOLLIN);
 }
 
+/* Puts the bytes of the answer behind its line. Frees both if there is no memory. */
+static char *with_bytes(struct control *k, char *text, size_t size)
+{
+        char *both = realloc(text, size + 1 + k->n_bytes);
+
+        if (both)
+                memcpy(both + size + 1, k->bytes, k->n_bytes);
+        else
+                free(text);
+        free(k->bytes);
+        k->bytes = NULL;
+        return both;
+}
+
 /* Handles an order and begins to write the answer. While it is written no order is read, so that a
  * peer that does not read gets no second one. */
 static void answer_line(struct control *k, const char *line)
@@ -266,13 +308,16 @@ static void answer_line(struct control *k, const char *line)
         size_t size = text ? strlen(text) : 0;
 
         json_decref(answer);
+        if (text && k->bytes)
+                text = with_bytes(k, text, size);
         if (!text) {
                 k->dead = true;
                 return;
         }
         text[size] = '\n'; /* replaces the NUL, which is not needed any more */
         k->out = text;
-        k->out_size = size + 1;
+        k->out_size = size + 1 + k->n_bytes;
+        k->n_bytes = 0;
         flush_out(k);
 }
 
@@ -392,6 +437,7 @@ static void control_free(struct control *k)
 {
         (void)sd_event_source_disable_unref(k->io);
         (void)hangup_close(k->fd);
+        free(k->bytes);
         free(k->out);
         free(k);
 }

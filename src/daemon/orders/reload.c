@@ -7,9 +7,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/history/history.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/pause.h"
+#include "daemon/metrics/endpoint.h"
+#include "daemon/metrics/tally.h"
 #include "daemon/setup/sources.h"
 #include "daemon/state/server.h"
 
@@ -25,8 +28,9 @@ static int set_mode(struct server *s, enum sched_mode mode, char error[static CO
         r = sched_set_mode(s->sched, mode, clock_now_ns(), &s->actions);
         event_end(s);
         if (r == -EBUSY)
-                (void)snprintf(error, CONFIG_ERROR_MAX,
-                               "mode off has to wait until all memory fits the card");
+                (void)snprintf(
+                        error, CONFIG_ERROR_MAX,
+                        "mode off has to wait until all memory fits the card: end programs first");
         else if (r < 0)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%s", strerror(-r));
         return r;
@@ -49,21 +53,36 @@ static void keep_settings(const struct server *s)
         place_keep(s->place, text);
 }
 
+/* True if the metrics are not served where these settings want them. */
+static bool is_elsewhere(const struct server *s, const struct config *next)
+{
+        return strcmp(next->metrics, s->config->metrics) != 0 || (next->metrics[0] && !s->endpoint);
+}
+
 /* Puts settings in force: with everything that keeps a copy of them, or follows from them. Only the
- * mode can be refused, and then nothing has changed. */
+ * mode and the address of the metrics can be refused, and then nothing has changed. */
 static int apply(struct server *s, const struct config *next, char error[static CONFIG_ERROR_MAX])
 {
         const struct config before = s->settings;
+        const bool moves = is_elsewhere(s, next);
+        struct endpoint *endpoint = NULL;
         int r = 0;
 
-        if (next->sched.mode != before.sched.mode)
+        if (moves && next->metrics[0])
+                r = endpoint_open(s, next->metrics, &endpoint, error);
+        if (r == 0 && next->sched.mode != before.sched.mode)
                 r = set_mode(s, next->sched.mode, error);
-        if (r < 0)
+        if (r < 0) {
+                endpoint_free(endpoint);
                 return r;
+        }
         s->settings = *next;
+        if (moves)
+                endpoint_use(s, endpoint);
         event_begin(s);
         sched_set_config(s->sched, &s->config->sched, clock_now_ns(), &s->actions);
         event_end(s);
+        history_settings(s);
         if (s->config->freeze != before.freeze)
                 pause_most_changed(s);
         if (s->config->linger_ns != before.linger_ns)
@@ -141,7 +160,9 @@ int server_reload(struct server *s, struct reload *ret, char error[static CONFIG
         }
         s->files = files;
         entitlement_number(s, &old);
+        tally_settle_all(s);
         entitlement_renew(s); /* the clients' pointers into the old classes end here */
+        tally_keep_classes(s);
         classes_free(&old);
         keep_settings(s);
         log_done(s, ret);

@@ -21,7 +21,8 @@ static struct client *named(struct server *s, const json_t *number, json_t **ret
         if (!json_is_integer(number) || pid <= 0 || pid > INT_MAX)
                 *ret_answer = answer_error("the number of a process, \"pid\", is an integer");
         else if (!(c = client_of_process(s, (pid_t)pid)))
-                *ret_answer = answer_error("no program with pid %d shares a GPU under this daemon",
+                *ret_answer = answer_error("no program with pid %d shares a GPU under this daemon: "
+                                           "sublet status shows the pids",
                                            (int)pid);
         return c;
 }
@@ -108,7 +109,7 @@ json_t *settings_set(struct server *s, json_t *order, const struct peer *peer)
 static json_t *refusal(const struct client *c, int r)
 {
         return r == -EPERM ? answer_error("the daemon's owner has set what process %d gets, so its "
-                                          "user cannot change it",
+                                          "user cannot change it: ask the owner",
                                           (int)c->peer.pid)
                            : answer_error("process %d is another user's: only that user, the "
                                           "daemon's own user and root may set what it gets",
@@ -137,7 +138,7 @@ json_t *settings_set_program(struct server *s, json_t *order, const struct peer 
         if (values_set(keys, n, &own, key, value, false, error) < 0)
                 return answer_error("%s", error);
         if (own.minimum_permille > own.maximum_permille)
-                return answer_error("minimum is above maximum");
+                return answer_error("minimum is above maximum: change the other one first");
         k = values_find(keys, n, key);
         (void)values_text(k, &own, wanted);
         r = entitlement_order(c, &own, peer);

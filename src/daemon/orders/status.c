@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/ledger/reserve.h"
+#include "daemon/net/session.h"
 
 /* Version of the answer. Raise it when a field is renamed, is removed, or gets another meaning. */
 #define STATUS_SCHEMA 1
@@ -48,11 +49,12 @@ static json_t *flag_list(unsigned set)
         return list;
 }
 
-static json_t *blocker_of(struct server *s, sched_client id)
+static json_t *holder_of(const struct client *c)
 {
-        const struct client *c = server_find(s, id);
+        struct sched_client_view v;
+        const struct client *holder = session_holder(c, &v);
 
-        return c ? json_integer(c->peer.pid) : json_null();
+        return holder ? json_integer(holder->peer.pid) : json_null();
 }
 
 static json_t *memory_mode(const struct client_account *acc)
@@ -177,8 +179,10 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
                 bytes(a.usage.moved_in), "spared_out", bytes(acc->spared_out), "spared_in",
                 bytes(acc->spared_in), "last_drain_s", seconds(a.usage.drain_ns), "waiting_for",
-                v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
+                v.state == SCHED_WAITING ? holder_of(c) : json_null());
         if (one) {
+                (void)json_object_set_new(one, "waits_for_foreign",
+                                          json_boolean(session_waits_for_foreign(c, &v)));
                 add_frozen(one, c, now, known);
                 add_share(one, c, v.held, a.paid_ns, known);
                 (void)json_object_set_new(one, "container", text_if(known ? c->container.id : ""));

@@ -14,6 +14,8 @@
  * or favours a user for long. */
 #define EARNED_PER   4
 #define CREDIT_MAX   ((int64_t)(NSEC_PER_SEC / 20))
+#define NOTE_NS      NSEC_PER_MSEC
+#define NOTES_NS     NSEC_PER_SEC /* so many may come at once */
 #define FORGOTTEN_NS (2 * EARNED_PER * (uint64_t)CREDIT_MAX)
 
 struct user {
@@ -22,6 +24,7 @@ struct user {
         unsigned connections, records;
         int64_t credit_ns; /* the loop's time: earned minus spent */
         uint64_t seen_ns;  /* when credit_ns was computed */
+        uint64_t noted_ns; /* up to when the user's records are used up, at NOTE_NS each */
         struct user_queue queue;
 };
 
@@ -51,6 +54,14 @@ void users_free(struct users *u)
                 u->first = next;
         }
         free(u);
+}
+
+bool users_note(struct user *user, unsigned n, uint64_t now_ns)
+{
+        if (user->noted_ns > now_ns + NOTES_NS)
+                return false;
+        user->noted_ns = MAX(user->noted_ns, now_ns) + n * NOTE_NS;
+        return true;
 }
 
 int64_t users_credit(struct user *user, uint64_t now_ns)

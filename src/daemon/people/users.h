@@ -34,6 +34,9 @@ void users_forget(struct user *user);
 /* Returns a user who need not have a connection, valid until the next call; NULL: no memory. */
 struct user *users_find(struct users *u, uid_t uid, uint64_t now_ns);
 
+/* Counts n records of what the user's programs do. False: the user has had a thousand a second. */
+bool users_note(struct user *user, unsigned n, uint64_t now_ns);
+
 /* Charges the user for so much of the loop's time. */
 void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns);
 /* Charges this user, who need not have a connection, for the time since began_ns. */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/setup/address.h"
 
 /* ---- the kinds of values that only [daemon] has ---- */
 
@@ -109,6 +110,22 @@ static bool format_path(const void *field, char text[static VALUE_TEXT_MAX])
 
 static const struct value_kind path = {parse_path, format_path, "path", "an absolute path", NULL};
 
+static int parse_address(void *field, const char *text)
+{
+        struct sockaddr_storage address;
+        socklen_t size;
+        int r = strlen(text) < ADDRESS_TEXT_MAX ? address_parse(text, &address, &size) : -EINVAL;
+
+        if (r < 0)
+                return r;
+        memset(field, 0, ADDRESS_TEXT_MAX); /* values are compared as a whole */
+        memcpy(field, text, strlen(text));
+        return 0;
+}
+
+static const struct value_kind address = {parse_address, format_path, "address", ADDRESS_FORMS,
+                                          NULL};
+
 #define AT(member) offsetof(struct config, member), sizeof(((struct config *)0)->member)
 #define CAPACITIES                                                                   \
         offsetof(struct config, capacities), offsetof(struct config, n_capacities) + \
@@ -156,6 +173,11 @@ static const struct value_key keys[] = {
          "kill a client that does not give way within its grace", VALUE_AT_ONCE},
         {"resource_config", &path, AT(resource_config), "none",
          "a file with one line \"ID REQUEST LIMIT GPU_MEM\" a class", VALUE_AT_RELOAD},
+        {"metrics", &address, AT(metrics), "none",
+         "where metrics are served: ADDRESS:PORT of this machine, or the path of a socket",
+         VALUE_AT_ONCE},
+        {"metrics_names", &value_bool, AT(metrics_names), "no",
+         "tell every reader of metrics over TCP users and names of programs", VALUE_AT_ONCE},
 };
 
 void config_default(struct config *c)

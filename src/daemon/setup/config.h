@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "daemon/setup/address.h"
 #include "daemon/setup/classes.h"
 #include "daemon/setup/values.h"
 #include "sched/sched.h"
@@ -34,6 +35,8 @@ struct config {
         enum wire_freeze freeze; /* the strongest freeze mode that programs may use */
         bool kill_overdue;
         char resource_config[CONFIG_PATH_MAX]; /* a file of resource_file.h; empty: none */
+        char metrics[ADDRESS_TEXT_MAX]; /* where they are served (address.h); empty: nowhere */
+        bool metrics_names;             /* readers over TCP are told users and names of programs */
         struct classes classes;
 };
 

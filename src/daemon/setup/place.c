@@ -201,22 +201,33 @@ say:
         return r;
 }
 
-/* Takes sockets from the service manager; their types tell them apart. */
-static void take_activated(struct place *p)
+/* A client that finds the last of these names finds the others. */
+static const struct {
+        const char *name;
+        int type;
+} kinds[PLACE_SOCKETS] = {
+        [PLACE_CONTROL] = {PATHS_CONTROL_SOCKET, SOCK_STREAM},
+        [PLACE_STATUS] = {PATHS_STATUS_SOCKET, SOCK_STREAM},
+        [PLACE_CLIENT] = {PATHS_CLIENT_SOCKET, SOCK_SEQPACKET},
+};
+
+/* Takes sockets from the service manager. Their paths say what they are for. */
+static void take_given(struct place *p)
 {
         int n = sd_listen_fds(1);
 
-        for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++) {
-                if (p->client_fd < 0 && sd_is_socket_unix(fd, SOCK_SEQPACKET, 1, NULL, 0) > 0)
-                        p->client_fd = fd;
-                else if (p->control_fd < 0 && sd_is_socket_unix(fd, SOCK_STREAM, 1, NULL, 0) > 0)
-                        p->control_fd = fd;
-                else
-                        continue;
-                (void)fcntl(fd, F_SETFL, O_NONBLOCK);
-                peer_pass_descriptors(fd, false);
-                p->activated = true;
-        }
+        for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++)
+                for (int k = 0; k < PLACE_SOCKETS; k++) {
+                        struct sockaddr_un sa;
+
+                        if (p->given[k] || address_of(p->dir, kinds[k].name, &sa) < 0 ||
+                            sd_is_socket_unix(fd, kinds[k].type, 1, sa.sun_path, 0) <= 0)
+                                continue;
+                        p->listening[k] = fd;
+                        p->given[k] = true;
+                        (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+                        peer_pass_descriptors(fd, false);
+                }
 }
 
 int place_open(const struct place_options *o, struct place *ret, char error[static PLACE_ERROR_MAX])
@@ -238,17 +249,15 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         if (r < 0)
                 return r;
         place_sign(&p);
-        take_activated(&p);
-        if (p.control_fd < 0)
-                r = listen_at(p.dir, PATHS_CONTROL_SOCKET, SOCK_STREAM, 0600, (gid_t)-1,
-                              &p.control_fd, error);
-        if (r == 0 && o->shared)
-                r = listen_at(p.dir, PATHS_STATUS_SOCKET, SOCK_STREAM, mode, o->group, &p.status_fd,
-                              error);
-        /* Last, because a client that finds this socket must find the others. */
-        if (r == 0 && p.client_fd < 0)
-                r = listen_at(p.dir, PATHS_CLIENT_SOCKET, SOCK_SEQPACKET, mode,
-                              o->shared ? o->group : (gid_t)-1, &p.client_fd, error);
+        take_given(&p);
+        for (int k = 0; k < PLACE_SOCKETS && r == 0; k++) {
+                bool control = k == PLACE_CONTROL;
+
+                if (!p.given[k] && (k != PLACE_STATUS || o->shared))
+                        r = listen_at(p.dir, kinds[k].name, kinds[k].type, control ? 0600 : mode,
+                                      control || !o->shared ? (gid_t)-1 : o->group, &p.listening[k],
+                                      error);
+        }
         if (r < 0) {
                 place_close(&p, true);
                 return r;
@@ -257,30 +266,21 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         return 0;
 }
 
-/* Removes the name of a socket; fd < 0: the socket is not ours. */
-static void remove_socket(const struct place *p, const char *name, int fd)
+void place_close(struct place *p, bool remove_sockets)
 {
         char path[PATH_MAX_HERE];
 
-        path_in(p->dir, name, path);
-        if (fd >= 0)
-                (void)unlink(path);
-}
-
-void place_close(struct place *p, bool remove_sockets)
-{
-        if (remove_sockets && !p->activated) {
-                remove_socket(p, PATHS_CLIENT_SOCKET, p->client_fd);
-                remove_socket(p, PATHS_CONTROL_SOCKET, p->control_fd);
+        /* The clients' socket first: a client that finds it finds the others. */
+        for (int k = PLACE_SOCKETS - 1; k >= 0; k--) {
+                path_in(p->dir, kinds[k].name, path);
+                if (remove_sockets && !p->given[k] && p->listening[k] >= 0)
+                        (void)unlink(path);
         }
-        if (remove_sockets)
-                remove_socket(p, PATHS_STATUS_SOCKET, p->status_fd);
-        cleanup_close(&p->client_fd);
-        cleanup_close(&p->control_fd);
-        cleanup_close(&p->status_fd);
+        for (int k = 0; k < PLACE_SOCKETS; k++)
+                cleanup_close(&p->listening[k]);
         /* Last, so that the next holder of the lock finds nothing of ours. */
         cleanup_close(&p->lock_fd);
-        p->client_fd = p->control_fd = p->status_fd = p->lock_fd = -EBADF;
+        *p = PLACE_INIT;
 }
 
 /* ---- files for the next daemon ---- */

@@ -24,20 +24,19 @@ struct place_options {
         gid_t group; /* of a shared daemon: only this group may connect; (gid_t)-1: everybody */
 };
 
+/* In the order in which they get their names. */
+enum place_socket { PLACE_CONTROL, PLACE_STATUS, PLACE_CLIENT, PLACE_SOCKETS };
+
 struct place {
         char dir[PATHS_DIR_MAX];
-        int lock_fd, client_fd, control_fd; /* listening, non-blocking sockets, and the lock */
-        int status_fd;                      /* -EBADF: other users do not connect */
-        bool activated;                     /* the sockets come from the service manager */
+        int lock_fd;
+        int listening[PLACE_SOCKETS]; /* non-blocking; of PLACE_STATUS -EBADF: only for one user */
+        bool given[PLACE_SOCKETS];    /* by the service manager, which keeps the name */
         bool marked;
         uint64_t promised_bytes; /* promised host memory, for the marker */
 };
 
-#define PLACE_INIT                            \
-        ((struct place){.lock_fd = -EBADF,    \
-                        .client_fd = -EBADF,  \
-                        .control_fd = -EBADF, \
-                        .status_fd = -EBADF})
+#define PLACE_INIT ((struct place){.lock_fd = -EBADF, .listening = {-EBADF, -EBADF, -EBADF}})
 
 /* Makes or checks the directory, takes its lock, and listens. 0, or with a sentence in `error`:
  * -EALREADY      another daemon serves the directory

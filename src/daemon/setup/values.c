@@ -14,6 +14,7 @@
 
 #define QUANTUM_LEAST NSEC_PER_MSEC /* shorter than any drain */
 #define QUANTUM_MOST  (3600 * NSEC_PER_SEC)
+#define DURATION_MOST (1000 * 3600 * NSEC_PER_SEC)
 #define PRIORITY_MOST 20
 
 /* ---- the table ---- */
@@ -22,12 +23,16 @@ static int explain(const struct value_key *k, const char *text, int r,
                    char error[static CONFIG_ERROR_MAX])
 {
         if (r == -ERANGE)
-                (void)snprintf(error, CONFIG_ERROR_MAX, "%s \"%.200s\" is too large", k->kind->name,
-                               text);
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%s \"%.200s\" is too large: write %s",
+                               k->kind->name, text, k->kind->example);
         else if (r == -E2BIG)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%s is set too many times", k->name);
         else if (r == -ENXIO)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "unknown %s \"%.200s\": write %s",
+                               k->kind->name, text, k->kind->example);
+        else if (r == -EADDRNOTAVAIL)
+                (void)snprintf(error, CONFIG_ERROR_MAX,
+                               "%s \"%.200s\" can be reached from other machines: write %s",
                                k->kind->name, text, k->kind->example);
         else if (r == -ENOMEM)
                 (void)snprintf(error, CONFIG_ERROR_MAX, "no memory for %s", k->name);
@@ -88,7 +93,8 @@ int values_set(const struct value_key *keys, size_t n, void *base, const char *k
         void *field;
 
         if (!k) {
-                (void)snprintf(error, CONFIG_ERROR_MAX, "unknown key \"%.200s\"", key);
+                (void)snprintf(error, CONFIG_ERROR_MAX,
+                               "unknown key \"%.200s\": subletd --help lists the keys", key);
                 return -ENOENT;
         }
         field = (char *)base + k->offset;
@@ -120,8 +126,9 @@ void values_print_help(const struct value_key *keys, size_t n, FILE *out)
                               keys[i].fallback);
 }
 
-#define DURATIONS "such as 250ms, 5s or 2min"
-#define QUANTA    DURATIONS ", from 1ms to 1h"
+#define EXAMPLES  "such as 250ms, 5s or 2min, "
+#define DURATIONS EXAMPLES "from 0 to 1000h"
+#define QUANTA    EXAMPLES "from 1ms to 1h"
 
 /* ---- sizes ---- */
 
@@ -161,7 +168,14 @@ const struct value_kind value_size = {parse_size, format_size, "size", VALUE_SIZ
 
 static int parse_duration(void *field, const char *text)
 {
-        return units_parse_duration(text, field);
+        uint64_t ns;
+        int r = units_parse_duration(text, &ns);
+
+        if (r == 0 && ns > DURATION_MOST)
+                r = -ERANGE;
+        if (r == 0)
+                *(uint64_t *)field = ns;
+        return r;
 }
 
 static bool format_duration(const void *field, char text[static VALUE_TEXT_MAX])
@@ -222,7 +236,7 @@ static int parse_duration_or_auto(void *field, const char *text)
 
         if (take_auto(field, text))
                 return 0;
-        r = units_parse_duration(text, &ns);
+        r = parse_duration(&ns, text);
         if (r == 0 && ns == 0)
                 r = -EINVAL;
         if (r == 0)
@@ -231,7 +245,8 @@ static int parse_duration_or_auto(void *field, const char *text)
 }
 
 const struct value_kind value_duration_or_auto = {parse_duration_or_auto, format_or_auto,
-                                                  "duration", "auto, or " DURATIONS, NULL};
+                                                  "duration", "auto, or " EXAMPLES "up to 1000h",
+                                                  NULL};
 const struct value_kind value_duration = {parse_duration, format_duration, "duration", DURATIONS,
                                           NULL};
 

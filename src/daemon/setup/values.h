@@ -15,7 +15,7 @@
 /* How values of one kind are written. */
 struct value_kind {
         /* Reads text into the field. 0; -EINVAL: malformed; -ERANGE: too large; -E2BIG: too many;
-         * -ENXIO: unknown; -ENOMEM. */
+         * -ENXIO: unknown; -EADDRNOTAVAIL: not of this machine alone; -ENOMEM. */
         int (*parse)(void *field, const char *text);
         /* Writes the value so that parse() reads the same. False: none is set, so the fallback
          * holds. NULL: the kind is never shown. */

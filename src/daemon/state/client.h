@@ -29,6 +29,18 @@ struct client_account {
         uint64_t overflow, keep;          /* figures of SELF */
         enum wire_memory mode;            /* SELF.mode; 0: not reported */
         bool named;                       /* NVML has listed the process with a valid figure */
+
+        /* What the totals of the metrics contain already (tally.c). */
+        struct client_account_counted {
+                bool begun; /* a USAGE has come */
+                uint64_t billed_ns, moved_out, moved_in;
+                uint64_t out_before, in_before; /* bytes moved before the last turn */
+        } counted;
+        /* What the last records say (history.c). */
+        struct client_noted {
+                bool known; /* there are records of the client on this GPU */
+                uint64_t moved_out, moved_in, backed;
+        } noted;
 };
 
 struct client {
@@ -98,6 +110,15 @@ struct client {
                 char off[96];
         } frozen;
 
+        /* What the last records say of it, and where they are (history.c). */
+        struct client_history {
+                bool entered; /* program is its row */
+                uint16_t program;
+                uint8_t state, marks;
+                uint64_t noted_ns, at; /* time of those records, and count of all records then */
+                uint64_t unused_ns;    /* since when it does not use its lease; 0: it does */
+        } history;
+
         /* A request for room to allocate that is held back while idle clients of peer daemons may
          * give way. */
         struct client_request {
@@ -106,6 +127,13 @@ struct client {
                 unsigned gpu; /* the scheduler's number */
                 bool kept;
         } request;
+
+        /* As in client_account_counted, for all GPUs. */
+        struct client_counted {
+                uint64_t settled_ns; /* when it was counted last */
+                uint64_t lease_ns, waited_ns, handoffs;
+                uint64_t waited_before_ns; /* time waited before the last turn */
+        } counted;
 
         struct client_packet *queue; /* a ring buffer, allocated when first needed */
         unsigned queue_first, queue_used;
@@ -144,8 +172,11 @@ void client_send(struct client *c, struct wire_message *m);
 /* As client_send(), with descriptors, which the caller keeps. They go along only if the message is
  * sent at once: the receiver counts the descriptors that came. */
 void client_send_with(struct client *c, struct wire_message *m, const int *fds, unsigned n_fds);
-/* Marks the connection for the sweep. why: for the log. */
+/* Marks the connection for the sweep. why: for the log; NULL: the program has ended,
+ * or closed its end. */
 void client_drop(struct client *c, const char *why);
+/* The same, after reading or writing gave this error. */
+void client_drop_after(struct client *c, int error);
 /* Sends REFUSED(code, text) and marks the connection for the sweep. */
 void client_refuse(struct client *c, enum wire_refusal code, const char *text);
 /* Marks the whole client for the sweep: nothing of the process is left on any card. */

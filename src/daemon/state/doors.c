@@ -44,7 +44,8 @@ void server_measure_soon(struct server *s)
 
 void server_set_accepting(struct server *s, bool accept)
 {
-        sd_event_source *const doors[] = {s->client_source, s->control_source, s->status_source};
+        sd_event_source *const doors[] = {s->client_source, s->control_source, s->status_source,
+                                          s->metrics_source};
 
         for (size_t i = 0; i < ARRAY_SIZE(doors); i++)
                 if (doors[i])

@@ -19,8 +19,21 @@ void client_drop(struct client *c, const char *why)
                 return;
         c->dropped = true;
         c->server->marked = true;
-        log_info("client %d (%s) disconnected: %s", (int)c->peer.pid,
-                 c->greeted ? c->name : "unnamed", why);
+        if (c->greeted && !why)
+                log_info("client %d (%s) has left", (int)c->peer.pid, c->name);
+        else if (c->greeted)
+                log_info("client %d (%s) disconnected: %s", (int)c->peer.pid, c->name, why);
+        else
+                log_debug("process %d ended its connection before it said HELLO: %s",
+                          (int)c->peer.pid, why ? why : "it has left");
+}
+
+/* A peer that closes its end with messages unread resets the connection, which is no trouble. */
+void client_drop_after(struct client *c, int error)
+{
+        const bool closed = error == -ENOTCONN || error == -ECONNRESET || error == -EPIPE;
+
+        client_drop(c, closed ? NULL : strerror(-error));
 }
 
 void client_mark_gone(struct client *c)
@@ -97,7 +110,7 @@ void client_send_with(struct client *c, struct wire_message *m, const int *fds, 
         if (c->queue_used == 0)
                 r = send_packet(c, packet, (size_t)size, fds, n_fds);
         if (r < 0)
-                client_drop(c, strerror(-r));
+                client_drop_after(c, r);
         else if (r == 0)
                 enqueue(c, packet, (size_t)size);
         kill_point_message("sent", m->header.type);
@@ -110,7 +123,7 @@ void client_flush(struct client *c)
                 int r = send_packet(c, p->bytes, p->size, NULL, 0);
 
                 if (r < 0)
-                        client_drop(c, strerror(-r));
+                        client_drop_after(c, r);
                 if (r <= 0)
                         break;
                 c->queue_first = (c->queue_first + 1) % CLIENT_QUEUE;
@@ -134,6 +147,9 @@ void client_refuse(struct client *c, enum wire_refusal code, const char *text)
 {
         struct wire_message m = client_refusal(code, text);
 
+        if (!c->greeted)
+                log_info("process %d of user %u is refused: %s", (int)c->peer.pid,
+                         (unsigned)c->peer.uid, text);
         client_send(c, &m);
         client_drop(c, text);
 }

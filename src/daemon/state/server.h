@@ -26,7 +26,10 @@ struct client;
 struct control;
 struct peer_daemons;
 struct reservations;
+struct ring;
 struct sources;
+struct tally;
+struct endpoint;
 
 enum server_end {
         SERVER_STOPPED = 0, /* by a signal or an order */
@@ -52,6 +55,7 @@ struct server {
         struct gpus gpus;
         struct users *users;
         struct reservations *reservations; /* NULL: none yet (reserve.c) */
+        struct ring *history;              /* the last records of what happened; NULL: no memory */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;
@@ -66,9 +70,12 @@ struct server {
         unsigned n_clients, n_attached;
         bool marked; /* a client is marked for the sweep */
         struct control *controls;
+        struct tally *tally;       /* totals for the metrics */
+        struct endpoint *endpoint; /* serves the metrics; NULL: nobody asked for them */
 
         sd_event_source *client_source, *control_source, *status_source, *post_source, *turn_source;
-        struct user_queue *turns; /* users whose clients have messages to read (turns.c) */
+        sd_event_source *metrics_source; /* the endpoint's; NULL: there is none */
+        struct user_queue *turns;        /* users whose clients have messages to read (turns.c) */
         sd_event_source *sched_timer, *measure_timer, *linger_timer, *accept_timer;
         bool linger;
         bool open; /* connections are accepted */

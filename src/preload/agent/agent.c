@@ -474,7 +474,7 @@ static void move_memory(struct round *r)
 /* Lets the program run if it may, and says how long to sleep. */
 static uint64_t finish_round(struct round *r) UNLOCKS(core_lock)
 {
-        uint64_t timeout;
+        uint64_t timeout, notice_ns;
 
         if (agent_own_drain() == OWN_EVICTS && r->progress <= SWAP_LATER) {
                 FOR_EACH_PART (p, evicted) {
@@ -484,10 +484,12 @@ static uint64_t finish_round(struct round *r) UNLOCKS(core_lock)
         }
         agent_begin_to_run();
         idle_step(clock_now_ns());
+        notice_ns = agent_notice(clock_now_ns());
         agent_tell();
         ipc_told();
         audit_tell(false);
         timeout = MIN(agent_timeout(r->progress, clock_now_ns()), r->left.tend_ns);
+        timeout = MIN(timeout, sub_sat(notice_ns, clock_now_ns()));
         if (r->left.more)
                 timeout = MIN(timeout, LATER_NS);
         return r->again ? 0 : timeout;

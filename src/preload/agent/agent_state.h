@@ -1,6 +1,6 @@
 /* agent_state.h: shared by agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
- * conversation with the daemon), agent_hello.c, agent_freeze.c, agent_self.c, and parts that begin
- * drains of their own (part.h). core_lock is held in all functions. */
+ * conversation with the daemon), agent_hello.c, agent_holder.c, agent_freeze.c, agent_self.c, and
+ * parts that begin drains of their own (part.h). core_lock is held in all functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -81,6 +81,12 @@ void agent_hello(void);
 /* Asks for what the user wants for this program itself, before the first ATTACH. */
 void agent_claim(void);
 
+/* agent_holder.c: what is in the way. */
+/* Asks the daemon, for a thread that has waited long. */
+void agent_ask_holder(void) REQUIRES(core_lock);
+/* Turns the answer into core.holder.text. */
+void agent_on_holder(const struct wire_message *m) REQUIRES(core_lock);
+
 /* agent_self.c */
 void agent_self_count(uint64_t now) REQUIRES(core_lock); /* counts the time since the last call */
 void agent_self_connected(void);
@@ -112,6 +118,10 @@ enum own_drain agent_own_drain(void);
 void agent_cancel_own(void);
 /* True if the program waits for a lease, or is frozen in the middle of its work. */
 bool agent_wants_to_run(void) REQUIRES(core_lock);
+
+/* agent_notice.c: tells the program's user of a long wait for its turn, and of its end. Returns
+ * when to call again if nothing changes. */
+uint64_t agent_notice(uint64_t now_ns) REQUIRES(core_lock);
 
 /* ---- agent_freeze.c ---- */
 /* Freeze the program for a drain. True: it is frozen, and its memory may leave. False: it has to be

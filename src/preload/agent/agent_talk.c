@@ -333,8 +333,9 @@ static void on_welcome(const struct wire_message *m) REQUIRES(core_lock)
         ipc_connected();
 }
 
-static void count_refusal(struct refusals *r, uint64_t bytes)
+static void count_refusal(struct refusals *r, uint64_t bytes, const char *why)
 {
+        (void)snprintf(r->why, sizeof(r->why), "%s", why);
         r->bytes = bytes;
         r->count++;
 }
@@ -372,7 +373,7 @@ static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
                 if (!last)
                         break;
                 g->commit_requested = g->commit;
-                count_refusal(&g->refused_commit, g->commit_said);
+                count_refusal(&g->refused_commit, g->commit_said, m->REFUSED.text);
                 break;
         case WIRE_REFUSED_UNEVICTABLE:
                 if (!last)
@@ -382,7 +383,8 @@ static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
                         request_no_mover(
                                 g); /* other threads' requests may be smaller, and be granted */
                 else
-                        count_refusal(&g->refused_unevictable, g->unevictable_said);
+                        count_refusal(&g->refused_unevictable, g->unevictable_said,
+                                      m->REFUSED.text);
                 break;
         case WIRE_REFUSED_EXPORT:
                 if (g)
@@ -482,7 +484,7 @@ static void on_host_limit(const struct wire_message *m) REQUIRES(core_lock)
          * sent. */
         if (m->HOST_LIMIT.of == agent.host_sequence &&
             core.host.allowed < agent.host_requested_said) {
-                count_refusal(&core.host.refused, agent.host_requested_said);
+                count_refusal(&core.host.refused, agent.host_requested_said, "");
                 core.host.wanted = core.host.allowed;
                 agent.host_requested_said = core.host.wanted;
         }
@@ -519,29 +521,6 @@ static void on_contested(const struct wire_message *m)
         agent.contested_ns =
                 agent.bound_ns * times[MIN(m->CONTESTED.contested, (uint64_t)WIRE_CONTESTED_MAY)];
         agent_throttle();
-}
-
-static void on_holder(const struct wire_message *m) REQUIRES(core_lock)
-{
-        const char *stuck = m->HOLDER.flags & WIRE_HOLDER_STUCK ? " and cannot give way now" : "";
-        char *text = core.holder.text;
-        const size_t n = sizeof(core.holder.text);
-
-        if (m->HOLDER.flags & WIRE_HOLDER_FOREIGN)
-                (void)snprintf(text, n,
-                               "programs outside its daemon hold it; users take turns only under "
-                               "one daemon: `subletd` as root, or `subletd --shared` and "
-                               "SUBLET_DIR");
-        else if (m->HOLDER.pid == 0)
-                (void)snprintf(text, n, "nobody in particular holds it");
-        else if (m->HOLDER.flags & WIRE_HOLDER_OTHER_USER)
-                (void)snprintf(text, n, "process %u, another user's, holds it%s", m->HOLDER.pid,
-                               stuck);
-        else
-                (void)snprintf(text, n, "process %u (%s) holds it%s", m->HOLDER.pid, m->HOLDER.name,
-                               stuck);
-        core.holder.known = true;
-        bell_ring(&core.changed);
 }
 
 static bool gpu_known(const struct wire_message *m)
@@ -593,7 +572,7 @@ static void agent_handle(const struct wire_message *m, struct passed *came) REQU
                 agent_pause(m->PAUSE.paused != 0);
                 break;
         case WIRE_HOLDER:
-                on_holder(m);
+                agent_on_holder(m);
                 break;
         case WIRE_EXPORTED:
                 if (gpu_known(m))
@@ -683,21 +662,6 @@ static void tell_active(uint64_t now) REQUIRES(core_lock)
         agent_send_lease(WIRE_ACTIVE);
 }
 
-/* Ask the daemon which process is in the way of a thread that has waited long. */
-static void ask_holder(void) REQUIRES(core_lock)
-{
-        struct wire_message m = {0};
-
-        core.holder.asked = false;
-        if (daemon_is_up()) {
-                daemon_send(&m, WIRE_WHO, WIRE_NO_GPU);
-                return;
-        }
-        (void)snprintf(core.holder.text, sizeof(core.holder.text), "no daemon answers");
-        core.holder.known = true;
-        bell_ring(&core.changed);
-}
-
 /* Report that the driver lacked memory within the limit: other processes hold bytes that were
  * promised to us. */
 static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
@@ -755,7 +719,7 @@ void agent_tell(void)
         if (core.submits)
                 tell_active(now);
         if (core.holder.asked)
-                ask_holder();
+                agent_ask_holder();
         agent_self_count(now);
         agent_self_frozen();
         tell_host();

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/macros.h"
+#include "preload/pool/room.h"
 #include "preload/state/core.h"
 #include "preload/move/unevictable.h"
 #include "preload/hooks/hooks.h"
@@ -122,6 +123,8 @@ static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct unevi
         lock_acquire(&core_lock);
         *ret = unevictable_ask(g, quiesce_owner(owner), bytes);
         core.unbooked += *ret != NULL;
+        if (!*ret)
+                room_tell_unevictable(g, bytes);
         lock_release(&core_lock);
         return *ret;
 }

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "preload/stream/throttle.h"
+#include "preload/pool/room.h"
 #include "preload/state/core.h"
 #include "preload/move/unevictable.h"
 #include "preload/freeze/freeze_test.h"
@@ -34,6 +35,8 @@ static bool context_reserve(struct gpu *g)
 
         lock_acquire(&core_lock);
         ok = request_unevictable(g, g->context_bytes) == 0;
+        if (!ok)
+                room_tell_unevictable(g, g->context_bytes);
         lock_release(&core_lock);
         return ok;
 }
@@ -262,6 +265,8 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
                 *ret_reserved = r == 0;
                 if (r == 0)
                         primary_take(&primary_taken[g->index]);
+                else
+                        room_tell_unevictable(g, g->context_bytes);
         }
         primary_give(&primary_wanted[g->index]);
         lock_release(&core_lock);

@@ -48,7 +48,7 @@ static int back_alone(struct gpu *g, CUdeviceptr address) UNLOCKS(core_lock)
 
 static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_ptr)
 {
-        uint64_t cost;
+        uint64_t cost = 0;
         int r;
 
         lock_acquire(&core_lock);
@@ -71,6 +71,8 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
         if (r == 0) {
                 overflow_allocated(g, *ret_ptr, bytes);
                 room_taken(g);
+        } else {
+                room_tell(g, MAX(bytes, cost));
         }
         lock_release(&core_lock);
         return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

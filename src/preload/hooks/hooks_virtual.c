@@ -213,6 +213,7 @@ static CUresult create(struct gpu *g, uint64_t bytes, const CUmemAllocationProp 
                 room_taken(g);
         } else {
                 handle_free(h);
+                room_tell(g, bytes);
         }
 unlock:
         lock_release(&core_lock);

@@ -120,7 +120,7 @@ static bool adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
         } else if (!g->cap) {
                 leave(g, address, bytes);
         } else {
-                room_tell_cap(g, bytes);
+                room_tell(g, MAX(bytes, cost));
         }
         lock_release(&core_lock);
         return r == 0 || !g->cap;

@@ -610,6 +610,13 @@ static struct suballocation *find_free(struct pool *p, const struct pool_stream 
         return n;
 }
 
+/* Tells why there is no room, unless the program itself has limited the pool. */
+static void tell(const struct pool *p, uint64_t more) REQUIRES(core_lock)
+{
+        if (!p->gpu->error && (!p->most || pool_reserved(p) + more <= p->most))
+                room_tell(p->gpu, more);
+}
+
 /* Returns a free suballocation that is large enough and for which there is room, or NULL. */
 static struct suballocation *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
         UNLOCKS(core_lock)
@@ -618,8 +625,10 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
         uint64_t until_ns = 0, cost;
         bool look = true;
 
-        if (bytes > p->gpu->visible)
+        if (bytes > p->gpu->visible) {
+                tell(p, bytes);
                 return NULL;
+        }
         while (!p->gpu->error) { /* after an error the pool gets no memory any more */
                 struct suballocation *n = find_free(p, s, bytes, look);
 
@@ -635,8 +644,10 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
                 if (h->allocated + cost <= room_allowed(p->gpu) &&
                     (!p->most || pool_reserved(p) + cost <= p->most))
                         return n;
-                if (!grow(p, s, bytes, cost, &until_ns))
+                if (!grow(p, s, bytes, cost, &until_ns)) {
+                        tell(p, cost);
                         return NULL;
+                }
                 look = true;
         }
         return NULL;

@@ -1,7 +1,9 @@
-/* room.c: owns the search for room for more memory. Must never promise more than the daemon has. */
+/* room.c: owns the search for room for more memory, and the words for why there is none. Must never
+ * promise more than the daemon has. */
 #include "preload/pool/room.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/log.h"
 #include "base/macros.h"
@@ -27,7 +29,7 @@ uint64_t room_allowed(const struct gpu *g)
         return MIN(g->commit, sub_sat(g->visible, core_own_unevictable(g)));
 }
 
-static bool find_room(struct gpu *g, uint64_t more) UNLOCKS(core_lock)
+bool room_grow(struct gpu *g, uint64_t more)
 {
         struct block *adopted;
 
@@ -49,27 +51,68 @@ static bool find_room(struct gpu *g, uint64_t more) UNLOCKS(core_lock)
         return true;
 }
 
-/* On a card of this size the driver would say no more. But the card is larger, so say why once. */
-void room_tell_cap(const struct gpu *g, uint64_t more)
+/* ---- why there is no room ---- */
+
+static uint64_t held(const struct gpu *g) REQUIRES(core_lock)
+{
+        return g->heap.allocated + core_own_unevictable(g);
+}
+
+static void tell(const struct gpu *g, uint64_t more, const char *why) REQUIRES(core_lock)
 {
         static bool told;
 
-        if (told || !g->cap ||
-            g->heap.allocated + more + core_own_unevictable(g) <= MIN(g->cap, g->visible))
+        /* The daemon's reason is empty if a NOTICE has given it. */
+        if (told || !*why)
                 return;
         told = true;
-        log_warning("out of memory: this program may use %llu MiB of GPU %u (memory cap), and asks "
-                    "for %llu MiB beside %llu MiB",
-                    (unsigned long long)(g->cap / MIB), g->index, (unsigned long long)(more / MIB),
-                    (unsigned long long)((g->heap.allocated + core_own_unevictable(g)) / MIB));
+        log_warning("out of memory: this program asks for %llu MiB of GPU %u beside %llu MiB, but "
+                    "%s",
+                    (unsigned long long)(align_up(more, MIB) / MIB), g->index,
+                    (unsigned long long)(held(g) / MIB), why);
 }
 
-bool room_grow(struct gpu *g, uint64_t more)
+/* True if the daemon has refused so many bytes in all, or fewer. */
+static bool was_refused(const struct refusals *r, uint64_t allowed, uint64_t bytes)
 {
-        if (find_room(g, more))
-                return true;
-        room_tell_cap(g, more);
-        return false;
+        return r->count > 0 && allowed < bytes && r->bytes <= bytes;
+}
+
+/* On a card that is as small as it looks the driver would say no more. But sublet makes it smaller
+ * for the program, or knows a way to use more. */
+static void tell_size(const struct gpu *g, uint64_t more) REQUIRES(core_lock)
+{
+        char why[160];
+
+        (void)snprintf(why, sizeof(why), "it may use %llu MiB there (%s",
+                       (unsigned long long)(g->visible / MIB),
+                       g->cap && g->cap <= g->visible
+                               ? "memory cap): use less, or ask the owner for more"
+                               : "the GPU's size): `sublet run --memory overflow` adds host "
+                                 "memory");
+        tell(g, more, why);
+}
+
+void room_tell(const struct gpu *g, uint64_t more)
+{
+        const uint64_t host = core_host_mapped() + align_up(more, HEAP_GRANULARITY);
+
+        if (g->limit == UINT64_MAX && !g->cap)
+                return; /* without a daemon the GPU itself is full */
+        if (g->overflow && was_refused(&core.host.refused, core.host.allowed, host))
+                tell(g, more,
+                     "the daemon may promise no more host memory: end idle programs, or raise its "
+                     "key host_memory");
+        else if (!g->overflow && held(g) + more > g->visible)
+                tell_size(g, more);
+        else if (was_refused(&g->refused_commit, g->commit, g->heap.allocated + more))
+                tell(g, more, g->refused_commit.why);
+}
+
+void room_tell_unevictable(const struct gpu *g, uint64_t more)
+{
+        if (was_refused(&g->refused_unevictable, g->unevictable_allowed, g->unevictable + more))
+                tell(g, more, g->refused_unevictable.why);
 }
 
 void room_taken(struct gpu *g)

@@ -16,9 +16,11 @@ int room_commit(struct gpu *g, uint64_t more) UNLOCKS(core_lock);
  * sublet. False: there is no room. */
 bool room_grow(struct gpu *g, uint64_t more) UNLOCKS(core_lock);
 
-/* Tells the program's user, once, that a memory cap refuses so many more bytes; silent if something
- * else does. */
-void room_tell_cap(const struct gpu *g, uint64_t more) REQUIRES(core_lock);
+/* Tells the program's user, once, which limit refuses so many more bytes. Call it only where the
+ * program gets CUDA_ERROR_OUT_OF_MEMORY. Silent if no limit of ours refuses them.
+ * room_tell_unevictable() is for bytes that request_unevictable() has refused. */
+void room_tell(const struct gpu *g, uint64_t more) REQUIRES(core_lock);
+void room_tell_unevictable(const struct gpu *g, uint64_t more) REQUIRES(core_lock);
 
 /* Returns how large heap.allocated may become without a new request. */
 uint64_t room_allowed(const struct gpu *g) REQUIRES(core_lock);

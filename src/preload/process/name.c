@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/settings.h"
+#include "base/text.h"
 
 #define LINE_MAX_BYTES 4096 /* bytes read of a command line; the script comes early */
 
@@ -68,10 +69,7 @@ void name_choose(const char *line, size_t length, const char *notebook, const ch
                 script = python_script(line, line + length);
         if (script && notebook && *notebook && strncmp(script, "ipykernel", 9) == 0)
                 script = base_name(notebook);
-        (void)snprintf(ret, n, "%s", script && *script ? script : name);
-        for (char *c = ret; *c; c++)
-                if ((unsigned char)*c < 0x20 || (unsigned char)*c > 0x7e)
-                        *c = '?';
+        (void)text_copy(ret, n, script && *script ? script : name);
 }
 
 void name_of_program(char *ret, size_t n)

@@ -83,6 +83,7 @@ struct gpu {
         struct refusals {
                 uint64_t bytes; /* bytes of the last refused request; 0: not known */
                 uint32_t count;
+                char why[160]; /* the daemon's reason, for a person; empty: it tells none */
         } refused_commit LOCKED, refused_unevictable LOCKED;
         bool request_dirty LOCKED, usage_dirty LOCKED;
         uint64_t allocated_said LOCKED; /* allocated bytes in the last USAGE */
@@ -141,7 +142,7 @@ struct core {
         struct {
                 bool asked,     /* a thread waits to learn which process is in the way */
                         known;  /* the daemon's answer is in `text` */
-                char text[160]; /* a sentence about that process */
+                char text[256]; /* a sentence about that process */
         } holder LOCKED;
         bool submits LOCKED; /* a thread submits, while the daemon thinks us idle */
         struct giveway giveway LOCKED;
@@ -217,7 +218,7 @@ bool core_keep_context(struct gpu *g) REQUIRES(core_lock);
 void core_let_context(struct gpu *g) REQUIRES(core_lock);
 
 /* Wait for core.changed. The lock is released during the wait. After 10 s one message tells what
- * the program waits for and which process is in the way. */
+ * the program waits for and which process is in the way, unless `told` is set. */
 struct core_wait {
         const char *what;
         uint64_t since_ns, asked_ns;

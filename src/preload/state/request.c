@@ -80,7 +80,7 @@ void request_released(void)
 
 int request_commit(struct gpu *g, uint64_t bytes)
 {
-        struct core_wait w = {.what = "the daemon"};
+        struct core_wait w = {.what = "GPU memory"};
         uint32_t refused;
 
         /* The counter keeps the agent from giving the granted bytes back before this thread has

@@ -226,7 +226,7 @@ static bool gate_is_capturing(CUstream stream)
  * return the error. Returns &gate_interrupted: the call must end. */
 static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_end)
 {
-        struct core_wait w = {.what = "its turn on the GPU"};
+        struct core_wait w = {.told = true}; /* the agent tells it (agent_notice.c) */
         struct interrupt_wait interrupted = {0};
         const bool frozen = atomic_load(&gate_bits) & GATE_FROZEN;
 
@@ -249,6 +249,7 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_e
 
                 if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
                         gate_set_waiting(t, false);
+                        request_kick(); /* the wait that the agent may tell of is over */
                         lock_release(&core_lock);
                         return &gate_interrupted;
                 }

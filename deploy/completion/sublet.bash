@@ -12,14 +12,15 @@ _sublet_values() {
 
 # Sets i to the first word of the program of `sublet run`; false if the cursor is not behind that word.
 _sublet_program() {
+        local taking
+        taking=" = $(sublet help run 2>/dev/null | sed -n 's/^  \(--[a-z-]*\) [^ ].*/\1/p' | tr '\n' ' ')" # bash makes = a word
         for ((i = 2; i < COMP_CWORD; i++)); do
                 case ${COMP_WORDS[i]} in
                 --)
                         i=$((i + 1))
                         break
                         ;;
-                = | --name | --group | --priority | --gpu | --share | --weight | --memory-cap | --memory | --keep | --freeze | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # bash makes = a word of its own
-                -*) ;;
+                = | -*) [[ $taking != *" ${COMP_WORDS[i]} "* ]] || i=$((i + 1)) ;;
                 *) break ;;
                 esac
         done
@@ -31,6 +32,8 @@ _sublet() {
         COMPREPLY=()
         if [ "$COMP_CWORD" -eq 1 ] || [ "$command" = help ]; then
                 words=$(_sublet_names "" "")
+        elif [ "$command" = jupyter ] && [ "$COMP_CWORD" -eq 2 ]; then
+                words=install
         elif [ "$command" = run ] && _sublet_program; then
                 declare -F _command_offset >/dev/null && _command_offset "$i" # a function of bash-completion
                 return
@@ -41,6 +44,8 @@ _sublet() {
                 return
         elif [ "$command" = top ] && [ "$before" = --sort ]; then
                 words=$(sublet top --sort "" 2>&1 | sed 's/.*: //; s/,//g')
+        elif [ "$before" = --mix ]; then
+                words=$(sublet bench --list 2>/dev/null | sed -n 's/^\([a-z0-9_]\{1,\}\)  *.*/\1/p')
         elif [[ $before == --profile* ]]; then
                 return # bash completes file names
         elif [ "$before" = set ]; then
@@ -48,7 +53,7 @@ _sublet() {
                 [ -n "$words" ] || words="mode quantum"
         elif [ "$command" = set ] && [ "$before" = mode ]; then
                 words="auto exclusive off"
-        elif [[ $command == @(pause|resume|evict|status|priority) ]] || [ "$before" = --pid ]; then
+        elif [ "$before" = --pid ] || sublet help "$command" 2>/dev/null | sed -n 1p | grep -q PID; then
                 words=$(sublet status 2>/dev/null | sed -n 's/^ *\([0-9]\{1,\}\)  .*/\1/p')
         else
                 words=$(_sublet_values "$command" "$before")

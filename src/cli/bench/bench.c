@@ -1,0 +1,444 @@
+/* bench.c: sublet bench. Owns its options, the choice of the card and the files it writes. Must
+ * never use a GPU that somebody else uses: the figures would be wrong, and the others would suffer.
+ */
+#include "cli/bench/bench.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/demo/demo.h"
+#include "cli/doctor/doctor_driver.h"
+#include "cli/launch.h"
+#include "cli/parts.h"
+
+enum {
+        OPTION_MIX,
+        OPTION_JOBS,
+        OPTION_QUANTA,
+        OPTION_DURATION,
+        OPTION_REPEAT,
+        OPTION_SEED,
+        OPTION_PROGRAM,
+        OPTION_PYTHON,
+        OPTION_CAPACITY,
+        OPTION_JSON,
+        OPTION_PLOT,
+        OPTION_LIST,
+        OPTION_SIM
+};
+
+const struct cli_option bench_options[] = {
+        [OPTION_MIX] = {"mix", CLI_REQUIRED, "NAME,...",
+                        "what to run (small_50,small_90,big_50,big_90); --list names all"},
+        [OPTION_JOBS] = {"jobs", CLI_REQUIRED, "N", "how many programs together (2)"},
+        [OPTION_QUANTA] = {"quanta", CLI_REQUIRED, "TIME,...", "lengths of turns to try (auto,2s)"},
+        [OPTION_DURATION] = {"duration", CLI_REQUIRED, "TIME",
+                             "how long one program takes alone (15s; simulated 3s)"},
+        [OPTION_REPEAT] = {"repeat", CLI_REQUIRED, "N", "measure so often, and show medians (1)"},
+        [OPTION_SEED] = {"seed", CLI_REQUIRED, "N", "of the data and the pauses (1)"},
+        [OPTION_PROGRAM] = {"program", CLI_REQUIRED, "driver|torch",
+                            "a program of the driver API, or PyTorch (driver)"},
+        [OPTION_PYTHON] = {"python", CLI_REQUIRED, "FILE", "the Python that has PyTorch (python3)"},
+        [OPTION_CAPACITY] = {"capacity", CLI_REQUIRED, "SIZE",
+                             "use so much of the card (all, or what host memory allows)"},
+        [OPTION_JSON] = {"json", CLI_REQUIRED, "FILE", "write all figures to FILE"},
+        [OPTION_PLOT] = {"plot", CLI_REQUIRED, "FILE", "draw the figures into FILE, as SVG"},
+        [OPTION_LIST] = {"list", CLI_NONE, NULL, "list what --mix takes"},
+        [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s",
+                        "on the simulated driver instead of a GPU"},
+        {0},
+};
+
+/* The driver and a desktop use up to this much of a card. A card with more in use counts as used by
+ * somebody. */
+#define UNUSED_BYTES (1 * GIB)
+/* Parts of the host's memory that are used: of what the daemon may promise, and of what is free. */
+#define PROMISED_PERCENT     90
+#define PINNED_PERCENT       75
+#define DURATION_S           15
+#define DURATION_SIMULATED_S 3
+
+struct request {
+        const char *mixes, *json, *plot, *python;
+        char *quanta; /* cut into setting.quanta */
+        bool list, simulated, torch;
+        struct bench_setting setting;
+        struct launch launch; /* the variables of --sim */
+};
+
+/* ---- options ---- */
+
+static int take_count(const char *name, const char *text, unsigned most, unsigned *ret)
+{
+        uint64_t n;
+
+        if (units_parse_count(text, &n) < 0 || n == 0 || n > most)
+                return cli_fail(CLI_USAGE, "--%s is a number from 1 to %u, not '%s'", name, most,
+                                text);
+        *ret = (unsigned)n;
+        return CLI_OK;
+}
+
+static int take_quanta(struct request *q, const char *text)
+{
+        char *rest, *quantum;
+        uint64_t ns;
+
+        free(q->quanta);
+        q->setting.n_quanta = 0;
+        rest = q->quanta = strdup(text);
+        while (rest && (quantum = strsep(&rest, ","))) {
+                if (q->setting.n_quanta == BENCH_QUANTA_MAX ||
+                    (strcmp(quantum, "auto") != 0 &&
+                     (units_parse_duration(quantum, &ns) < 0 || ns == 0)))
+                        return cli_fail(CLI_USAGE,
+                                        "--quanta takes up to %d of auto and durations such as 2s, "
+                                        "not '%s'",
+                                        BENCH_QUANTA_MAX, quantum);
+                q->setting.quanta[q->setting.n_quanta++] = quantum;
+        }
+        return CLI_OK;
+}
+
+static int take_sim(struct request *q, const char *argument)
+{
+        int i = 0;
+
+        while (strcmp(launch_options[i].name, "sim") != 0)
+                i++;
+        q->simulated = true;
+        return launch_take(i, argument, &q->launch);
+}
+
+static int take(int option, const char *argument, void *request)
+{
+        struct request *q = request;
+        struct bench_setting *s = &q->setting;
+        uint64_t n;
+
+        switch (option) {
+        case OPTION_MIX:
+                q->mixes = argument;
+                return CLI_OK;
+        case OPTION_JOBS:
+                return take_count("jobs", argument, BENCH_COPIES_MAX, &s->jobs);
+        case OPTION_QUANTA:
+                return take_quanta(q, argument);
+        case OPTION_DURATION:
+                if (units_parse_duration(argument, &n) < 0 || n == 0)
+                        return cli_fail(CLI_USAGE, "--duration is a time such as 15s, not '%s'",
+                                        argument);
+                s->duration = (double)n / (double)NSEC_PER_SEC;
+                return CLI_OK;
+        case OPTION_REPEAT:
+                return take_count("repeat", argument, BENCH_REPEATS_MAX, &s->repeat);
+        case OPTION_SEED:
+                if (units_parse_count(argument, &s->seed) < 0)
+                        return cli_fail(CLI_USAGE, "--seed is a number, not '%s'", argument);
+                return CLI_OK;
+        case OPTION_PROGRAM:
+                q->torch = strcmp(argument, "torch") == 0;
+                if (!q->torch && strcmp(argument, "driver") != 0)
+                        return cli_fail(CLI_USAGE, "--program is driver or torch, not '%s'",
+                                        argument);
+                return CLI_OK;
+        case OPTION_PYTHON:
+                q->python = argument;
+                return CLI_OK;
+        case OPTION_CAPACITY:
+                if (units_parse_size(argument, &s->capacity) < 0 || s->capacity < 16 * MIB)
+                        return cli_fail(CLI_USAGE, "--capacity is a size such as 40GiB, not '%s'",
+                                        argument);
+                return CLI_OK;
+        case OPTION_JSON:
+                q->json = argument;
+                return CLI_OK;
+        case OPTION_PLOT:
+                q->plot = argument;
+                return CLI_OK;
+        case OPTION_LIST:
+                q->list = true;
+                return CLI_OK;
+        default:
+                return take_sim(q, argument);
+        }
+}
+
+static void print_list(void)
+{
+        for (size_t i = 0; i < bench_mixes_count; i++)
+                (void)printf("%-12s %s\n", bench_mixes[i].name, bench_mixes[i].help);
+        (void)printf("\nThe beginning of a name chooses several: big, grow.\n");
+}
+
+/* ---- the card ---- */
+
+/* Makes a simulated card for the processes of this run. */
+static int make_card(struct request *q, struct bench_stage *stage, char folder[static PATH_MAX])
+{
+        const char *session = launch_value(&q->launch, "SIMCUDA_SESSION");
+
+        if (q->torch)
+                return cli_fail(CLI_USAGE,
+                                "PyTorch does not run on the simulated driver: leave out "
+                                "--program or --sim");
+        if (parts_find(PART_SIMULATOR, folder) < 0)
+                return cli_fail(CLI_FAILED, "the simulated driver is missing: no %s", folder);
+        if (session)
+                (void)snprintf(stage->session, sizeof(stage->session), "%s", session);
+        else
+                (void)snprintf(stage->session, sizeof(stage->session), "bench-%d", (int)getpid());
+        for (unsigned i = 0; i < q->launch.n_variables; i++)
+                (void)setenv(q->launch.variables[i].name, q->launch.variables[i].value, 1);
+        (void)setenv("SIMCUDA_SESSION", stage->session, 1);
+        stage->simulated = true;
+        return CLI_OK;
+}
+
+static void read_driver_version(struct bench_setting *s, const struct driver_report *report)
+{
+        _cleanup_fclose_ FILE *file = fopen("/sys/module/nvidia/version", "re");
+        char text[24] = "unknown";
+
+        if (s->simulated)
+                (void)snprintf(text, sizeof(text), "simulated");
+        else if (file)
+                (void)fscanf(file, "%23s", text);
+        (void)snprintf(s->driver, sizeof(s->driver), "%.23s, CUDA %d.%d", text,
+                       report->version / 1000, report->version % 1000 / 10);
+}
+
+static void read_machine(struct bench_setting *s)
+{
+        struct utsname name;
+        time_t now = time(NULL);
+        struct tm utc;
+
+        (void)uname(&name);
+        (void)snprintf(s->machine, sizeof(s->machine), "%ld processors, %.32s, Linux %.32s",
+                       sysconf(_SC_NPROCESSORS_ONLN), name.machine, name.release);
+        (void)strftime(s->time, sizeof(s->time), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+}
+
+static int choose_card(struct request *q, struct bench_stage *stage)
+{
+        struct bench_setting *s = &q->setting;
+        struct driver_report report;
+        const struct driver_gpu *gpu = &report.gpus[0];
+        char folder[PATH_MAX] = "";
+
+        if (q->simulated) {
+                int r = make_card(q, stage, folder);
+
+                if (r != CLI_OK)
+                        return r;
+        }
+        if (driver_ask(q->simulated ? folder : NULL, &report) < 0 ||
+            report.stage != DRIVER_ANSWERED || report.n_gpus == 0)
+                return cli_fail(CLI_FAILED,
+                                "no GPU answers here: see sublet doctor, or measure a simulated "
+                                "one with --sim");
+        if (!q->simulated && gpu->used_bytes != DRIVER_UNKNOWN && gpu->used_bytes > UNUSED_BYTES)
+                return cli_fail(CLI_FAILED,
+                                "another program uses this GPU: wait for its end, or choose "
+                                "another one with CUDA_VISIBLE_DEVICES");
+        s->simulated = q->simulated;
+        s->torch = q->torch;
+        s->card_bytes = gpu->total_bytes;
+        (void)snprintf(s->card, sizeof(s->card), "%s", gpu->name);
+        read_driver_version(s, &report);
+        return CLI_OK;
+}
+
+static int choose_capacity(struct bench_setting *s, const struct bench_mix *const *mixes, size_t n)
+{
+        struct host_memory host;
+        struct bench_room room;
+
+        if (host_memory_read(&host) < 0)
+                return cli_fail(CLI_FAILED,
+                                "/proc/meminfo does not say how much host memory there is");
+        s->host_bytes = host.total_bytes;
+        room = (struct bench_room){.card_bytes = s->card_bytes,
+                                   .promised_bytes =
+                                           host_memory_budget(&host, 0) / 100 * PROMISED_PERCENT,
+                                   .pinned_bytes = host.available_bytes / 100 * PINNED_PERCENT};
+        if (!s->capacity)
+                s->capacity = bench_capacity(mixes, n, s->jobs, &room);
+        else if (s->capacity > s->card_bytes)
+                return cli_fail(CLI_USAGE, "--capacity is more than the card has");
+        return CLI_OK;
+}
+
+static bool has_server(const struct bench_mix *const *mixes, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                for (unsigned k = 0; k < BENCH_ROLES; k++)
+                        if (mixes[i]->roles[k].server)
+                                return true;
+        return false;
+}
+
+/* Asks the interpreter which releases it has. The answer is part of the result. */
+static int ask_python(struct request *q, struct bench_stage *stage,
+                      const struct bench_mix *const *mixes, size_t n)
+{
+        char path[PATH_MAX], command[2 * PATH_MAX];
+        FILE *answer;
+
+        if (!q->torch)
+                return CLI_OK;
+        if (parts_find(PART_BENCH_TORCH, path) < 0)
+                return cli_fail(CLI_FAILED, "the program to measure is missing: no %s", path);
+        (void)snprintf(command, sizeof(command), "exec '%s' '%s' about", q->python, path);
+        answer = popen(command, "re");
+        if (!answer || !fgets(q->setting.decoder, sizeof(q->setting.decoder), answer))
+                q->setting.decoder[0] = 0;
+        if (!answer || pclose(answer) != 0)
+                return cli_fail(CLI_FAILED,
+                                "%s cannot import torch; --python names the one that can",
+                                q->python);
+        q->setting.decoder[strcspn(q->setting.decoder, "\n")] = 0;
+        if (!q->setting.decoder[0] && has_server(mixes, n))
+                return cli_fail(CLI_FAILED,
+                                "%s cannot import transformers, which first_token needs; --python "
+                                "names the one that can",
+                                q->python);
+        stage->python = q->python;
+        return CLI_OK;
+}
+
+/* ---- the files ---- */
+
+static int write_file(const char *path, const struct bench_setting *setting,
+                      const struct bench_row *rows, size_t n, bool json)
+{
+        FILE *file = path ? fopen(path, "we") : NULL;
+        json_t *all;
+        int r = 0;
+
+        if (!path)
+                return CLI_OK;
+        if (!file)
+                return cli_fail(CLI_FAILED, "cannot write %s: %m", path);
+        if (json) {
+                all = bench_json(setting, rows, n);
+                r = all ? json_dumpf(all, file, JSON_INDENT(1)) : -1;
+                (void)fputc('\n', file);
+                json_decref(all);
+        } else {
+                bench_print_plot(file, setting, rows, n);
+        }
+        if (ferror(file))
+                r = -1;
+        if (fclose(file) != 0 || r != 0)
+                return cli_fail(CLI_FAILED, "cannot write %s: %m", path);
+        return CLI_OK;
+}
+
+static int conclude(const struct bench_row *rows, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                if (rows[i].state == BENCH_FAILED ||
+                    (rows[i].state == BENCH_MEASURED && rows[i].verdict == BENCH_DIFFERENT))
+                        return cli_fail(CLI_FAILED,
+                                        "a run failed, or results differ: the table says which");
+        return CLI_OK;
+}
+
+static void leave(const struct bench_stage *stage, bool own_session)
+{
+        char path[PATH_MAX], command[PATH_MAX + 64];
+
+        if (own_session && parts_find(PART_SIMULATOR_STAT, path) == 0) {
+                (void)snprintf(command, sizeof(command), "'%s' --remove --force --session %s", path,
+                               stage->session);
+                if (system(command) != 0)
+                        (void)cli_fail(0, "the simulated card %s was not removed", stage->session);
+        }
+        (void)snprintf(command, sizeof(command), "rm -rf '%s'", stage->folder);
+        (void)system(command);
+}
+
+static int prepare(struct request *q, struct bench_stage *stage,
+                   const struct bench_mix *const *mixes, size_t n)
+{
+        struct bench_setting *s = &q->setting;
+        int r = choose_card(q, stage);
+
+        if (r == CLI_OK)
+                r = choose_capacity(s, mixes, n);
+        if (r == CLI_OK)
+                r = ask_python(q, stage, mixes, n);
+        if (r != CLI_OK)
+                return r;
+        if (!s->duration)
+                s->duration = s->simulated ? DURATION_SIMULATED_S : DURATION_S;
+        stage->capacity = s->capacity;
+        read_machine(s);
+        if (!mkdtemp(stage->folder))
+                return cli_fail(CLI_FAILED, "cannot make %s: %m", stage->folder);
+        return CLI_OK;
+}
+
+static int run(struct request *q, const struct bench_mix *const *mixes, size_t n_mixes)
+{
+        struct bench_stage stage = {.folder = "/tmp/sublet-bench-XXXXXX"};
+        struct bench_setting *s = &q->setting;
+        _cleanup_free_ struct bench_row *rows = NULL;
+        size_t n = 0;
+        int r = prepare(q, &stage, mixes, n_mixes);
+
+        demo_catch_interrupt();
+        if (r == CLI_OK)
+                r = bench_measure(&stage, s, mixes, n_mixes, &rows, &n);
+        leave(&stage, s->simulated && !launch_value(&q->launch, "SIMCUDA_SESSION"));
+        if (demo_interrupted())
+                return cli_fail(128 + demo_interrupted(), "interrupted; nothing is left behind");
+        if (r != CLI_OK)
+                return r;
+        bench_print_table(stdout, s, rows, n);
+        r = write_file(q->json, s, rows, n, true);
+        if (r == CLI_OK)
+                r = write_file(q->plot, s, rows, n, false);
+        return r == CLI_OK ? conclude(rows, n) : r;
+}
+
+int bench_main(const struct cli_command *self, int argc, char **argv)
+{
+        struct request q = {.mixes = "small,big",
+                            .python = "python3",
+                            .setting = {.jobs = 2, .repeat = 1, .seed = 1}};
+        const struct bench_mix *mixes[BENCH_MIXES_MAX];
+        char wrong[BENCH_TEXT_MAX];
+        int words, n, r;
+
+        (void)take_quanta(&q, "auto,2s");
+        r = cli_parse(self, argc, argv, 0, take, &q, &words);
+        if (r != CLI_OK) {
+                r = cli_parsed(r);
+        } else if (words > 0) {
+                r = cli_fail(CLI_USAGE, "bench takes no argument, not '%s'", argv[0]);
+        } else if (q.list) {
+                print_list();
+        } else {
+                n = bench_choose_mixes(q.mixes, mixes, wrong);
+                r = n > 0 ? run(&q, mixes, (size_t)n)
+                          : cli_fail(CLI_USAGE,
+                                     "--mix does not know '%s'; sublet bench --list names all",
+                                     wrong);
+        }
+        launch_clear(&q.launch);
+        free(q.quanta);
+        return r;
+}

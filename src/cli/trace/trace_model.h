@@ -1,0 +1,68 @@
+/* trace_model.h: the daemon's records as a list of what each program did, without I/O. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire/history.h"
+
+#define TRACE_GPUS_MAX  16
+#define TRACE_NO_TRACK  UINT16_MAX
+#define TRACE_LABEL_MAX 96
+
+enum trace_what {
+        TRACE_WAITS,
+        TRACE_WAITS_UNEVICTABLE,
+        TRACE_RESTORES,
+        TRACE_RUNS,
+        TRACE_GROWS,
+        TRACE_UNUSED,
+        TRACE_PAUSED,
+        TRACE_GIVES_WAY,
+        TRACE_EVICTS,
+        TRACE_SPANS, /* those before last for a time; those after happen at one moment */
+        TRACE_COMES = TRACE_SPANS,
+        TRACE_LEAVES,
+        TRACE_MOVES,
+        TRACE_MEMORY,
+        TRACE_REFUSED,
+        TRACE_STARTS,
+        TRACE_SETTINGS,
+};
+
+struct trace_event {
+        enum trace_what what;
+        uint64_t begin_ns, end_ns;
+        uint16_t track;      /* the program: index of its first row; TRACE_NO_TRACK: the daemon */
+        uint8_t gpu, detail; /* detail: of REFUSED the reason, of STARTS and SETTINGS the mode */
+        uint8_t marks;       /* all enum history_marks in this time */
+        bool going_on;
+        uint64_t out, in; /* bytes evicted and restored */
+        uint64_t lacks;   /* most bytes that it waited for */
+        uint64_t value;   /* of MEMORY the bytes on the GPU, of STARTS and SETTINGS the quantum */
+        size_t made_way;  /* the event of another program that let this turn begin, plus one; 0 */
+};
+
+struct trace_input {
+        const struct history_program *programs;
+        const struct history_record *records;
+        size_t n_programs, n_records;
+        uint64_t now_ns;
+        uint64_t from_ns; /* leave out what ended before */
+};
+
+struct trace {
+        struct trace_event *events; /* by their begin */
+        size_t n;
+};
+
+/* Checks every number. 0 or -ENOMEM. The caller frees ret->events. */
+int trace_read(const struct trace_input *in, struct trace *ret);
+
+/* The words for what a program does; for TRACE_MEMORY too. */
+const char *trace_what_text(enum trace_what what);
+/* The words for a refusal. */
+const char *trace_refusal_text(uint8_t code);
+/* Writes "NAME (PID)"; a name that the viewer may not know is left out. */
+void trace_label(const struct trace_input *in, uint16_t track, char ret[static TRACE_LABEL_MAX]);

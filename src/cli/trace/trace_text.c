@@ -1,0 +1,139 @@
+/* trace_text.c: owns the table of what happened. */
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/trace/trace_view.h"
+
+#define NOTES_MAX   128
+#define PROGRAM_MAX 19 /* columns of a program: then most lines have 80 */
+#define LINE        "%-12s %3s %-19s %-14s %8s  %s"
+
+/* Writes the local time of day, as 14:03:07.125, and the day. */
+static void put_time(const struct trace_view *v, uint64_t time_ns, char ret[static 32],
+                     char ret_day[static 16])
+{
+        const uint64_t now = (uint64_t)json_integer_value(json_object_get(v->answer, "time_ns")),
+                       at = sub_sat(now, sub_sat(v->in->now_ns, time_ns));
+        const time_t seconds = (time_t)(at / NSEC_PER_SEC);
+        char text[16];
+        struct tm parts;
+
+        (void)localtime_r(&seconds, &parts);
+        (void)strftime(text, sizeof(text), "%H:%M:%S", &parts);
+        (void)strftime(ret_day, 16, "%F", &parts);
+        (void)snprintf(ret, 32, "%s.%03u", text, (unsigned)(at % NSEC_PER_SEC / NSEC_PER_MSEC));
+}
+
+static const char *mode_name(uint8_t mode)
+{
+        static const char *const names[] = {"auto", "exclusive", "off"}; /* enum sched_mode */
+
+        return mode < ARRAY_SIZE(names) ? names[mode] : "unknown";
+}
+
+static void add_note(char notes[static NOTES_MAX], bool wanted, const char *text)
+{
+        const size_t used = strlen(notes);
+
+        if (wanted)
+                (void)snprintf(notes + used, NOTES_MAX - used, "%s%s", used ? ", " : "", text);
+}
+
+static void add_size(char notes[static NOTES_MAX], uint64_t bytes, const char *text)
+{
+        char size[UNITS_TEXT_MAX], note[UNITS_TEXT_MAX + 16];
+
+        (void)snprintf(note, sizeof(note), "%s %s", units_format_size(bytes, size), text);
+        add_note(notes, bytes > 0, note);
+}
+
+static void put_notes(const struct trace_event *e, char ret[static NOTES_MAX])
+{
+        const bool gives = e->what == TRACE_GIVES_WAY || e->what == TRACE_EVICTS;
+        char text[UNITS_TEXT_MAX], note[96];
+
+        ret[0] = 0;
+        add_size(ret, e->out, "out");
+        add_size(ret, e->in, "in");
+        (void)snprintf(note, sizeof(note), "lacks %s", units_format_size(e->lacks, text));
+        add_note(ret, e->lacks > 0, note);
+        add_note(ret, gives && e->marks & HISTORY_FROZEN, "frozen");
+        add_note(ret, e->marks & HISTORY_OVERDUE, "overdue");
+        add_note(ret, e->marks & HISTORY_LOST, "no connection");
+        add_note(ret, e->going_on, "goes on");
+        add_note(ret, e->what == TRACE_REFUSED, trace_refusal_text(e->detail));
+        (void)snprintf(note, sizeof(note), "mode %s, quantum %s", mode_name(e->detail),
+                       e->value ? units_format_duration(e->value, text) : "auto");
+        add_note(ret, e->what == TRACE_STARTS || e->what == TRACE_SETTINGS, note);
+}
+
+/* Prints a line without blanks at its end. */
+static void print_line(const char *line, FILE *out)
+{
+        size_t n = strlen(line);
+
+        while (n > 0 && line[n - 1] == ' ')
+                n--;
+        (void)fprintf(out, "%.*s\n", (int)n, line);
+}
+
+/* Writes the program's name and pid; a long name is cut. */
+static void put_program(const struct trace_view *v, uint16_t track,
+                        char ret[static TRACE_LABEL_MAX])
+{
+        const char *pid;
+        size_t n, cut;
+
+        if (track == TRACE_NO_TRACK) {
+                (void)strcpy(ret, "subletd");
+                return;
+        }
+        trace_label(v->in, track, ret);
+        pid = strrchr(ret, ' ');
+        n = strlen(ret);
+        if (n <= PROGRAM_MAX || !pid || v->in->programs[track].pid == 0)
+                return;
+        cut = sub_sat(PROGRAM_MAX, strlen(pid));
+        while (cut > 0 && ((unsigned char)ret[cut] & 0xc0) == 0x80) /* within a character */
+                cut--;
+        memmove(ret + cut, pid, strlen(pid) + 1);
+}
+
+/* day: the day of the event before, which is printed when it changes. */
+static void print_event(const struct trace_view *v, const struct trace_event *e,
+                        char day[static 16], FILE *out)
+{
+        const bool lasts = e->what < TRACE_SPANS;
+        char time[32], today[16], gpu[8] = "", program[TRACE_LABEL_MAX], what[192], length[24] = "",
+                                  notes[NOTES_MAX], line[512];
+
+        put_time(v, e->begin_ns, time, today);
+        if (strcmp(day, today) != 0)
+                (void)fprintf(out, "%s\n", strcpy(day, today));
+        if (e->track != TRACE_NO_TRACK)
+                (void)snprintf(gpu, sizeof(gpu), "%u", e->gpu);
+        put_program(v, e->track, program);
+        put_notes(e, notes);
+        (void)snprintf(what, sizeof(what), "%s%s%s", trace_what_text(e->what),
+                       !lasts && notes[0] ? ": " : "", lasts ? "" : notes);
+        if (lasts)
+                (void)snprintf(length, sizeof(length), "%.3f",
+                               (double)(e->end_ns - e->begin_ns) / (double)NSEC_PER_SEC);
+        (void)snprintf(line, sizeof(line), LINE, time, gpu, program, what, length,
+                       lasts ? notes : "");
+        print_line(line, out);
+}
+
+void trace_print(const struct trace_view *v, FILE *out)
+{
+        char line[512], day[16] = "";
+
+        (void)snprintf(line, sizeof(line), LINE, "TIME", "GPU", "PROGRAM", "WHAT", "SECONDS", "");
+        print_line(line, out);
+        for (size_t i = 0; i < v->trace->n; i++)
+                if (v->trace->events[i].what != TRACE_MEMORY)
+                        print_event(v, &v->trace->events[i], day, out);
+}

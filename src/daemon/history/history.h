@@ -1,0 +1,29 @@
+/* history.h: notes in the ring what happens to the clients. Each function does nothing if the
+ * daemon has no ring. */
+#pragma once
+
+#include "wire/history.h"
+
+struct client;
+struct peer;
+struct server;
+
+/* A daemon begins; or its settings have changed. */
+void history_began(struct server *s);
+void history_settings(struct server *s);
+
+/* Call it when something of the client may have changed: notes what has. */
+void history_client(struct client *c);
+/* Notes what an event of the scheduler has changed for any client. */
+void history_event(struct server *s);
+/* gpu: the scheduler's number. */
+void history_refused(struct client *c, unsigned gpu, unsigned code);
+/* The record of the client ends. */
+void history_left(struct client *c);
+/* Call it once a second: notes what was too small or too frequent to be noted at once. */
+void history_period(struct server *s);
+
+/* Copies the ring for this viewer, who may not know the names of all programs. The caller frees the
+ * copy. NULL: no ring, or no memory. */
+struct ring_copy;
+void *history_copy(struct server *s, const struct peer *viewer, struct ring_copy *ret);

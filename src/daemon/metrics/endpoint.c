@@ -1,0 +1,365 @@
+/* endpoint.c: owns the socket for the metrics, its connections, and the HTTP server behind them.
+ * Must never wait for a reader, and never let one in that is not on this machine. */
+#include "daemon/metrics/endpoint.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <microhttpd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "daemon/metrics/collect.h"
+#include "daemon/people/hangup.h"
+#include "daemon/people/peer.h"
+#include "daemon/setup/address.h"
+#include "daemon/state/server.h"
+
+#define CONNECTIONS_MAX 8
+#define TIMEOUT_S       10u     /* without a byte in either direction */
+#define MEMORY_MAX      16384ul /* of a connection: its request must fit */
+#define FRESH_NS        (NSEC_PER_SEC / 2)
+
+struct connection {
+        int fd; /* MHD's */
+        struct connection *next;
+};
+
+/* A text that was sent a moment ago is sent again: many readers must not keep the loop busy. */
+struct answer {
+        struct MHD_Response *response;
+        uint64_t made_ns;
+        bool names;
+};
+
+struct endpoint {
+        struct server *server;
+        struct MHD_Daemon *http;
+        struct sockaddr_storage address;
+        int fd;
+        bool named; /* the socket's name in the file system is ours */
+        sd_event_source *listen, *io, *timer;
+        struct connection *connections; /* the newest first */
+        struct answer answers[EXPOSITION_FORMATS];
+};
+
+/* ---- requests ---- */
+
+static struct MHD_Response *respond(char *text, size_t size, const char *type)
+{
+        struct MHD_Response *r = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
+
+        if (!r) {
+                free(text);
+                return NULL;
+        }
+        (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+        (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+        return r;
+}
+
+static void drop_answer(struct answer *a)
+{
+        if (a->response)
+                MHD_destroy_response(a->response);
+        a->response = NULL;
+}
+
+/* Returns the metrics as text; NULL: no memory. The answer stays ours. */
+static struct MHD_Response *metrics(struct endpoint *e, enum exposition_format format)
+{
+        const bool names = e->address.ss_family == AF_UNIX || e->server->config->metrics_names;
+        struct answer *a = &e->answers[format];
+        const uint64_t now = clock_now_ns();
+        struct exposition *samples;
+        char *text = NULL;
+        size_t size;
+
+        if (a->response && a->names == names && now - a->made_ns < FRESH_NS)
+                return a->response;
+        drop_answer(a);
+        samples = collect(e->server, names);
+        if (samples && exposition_write(samples, format, &text, &size) == 0)
+                a->response = respond(text, size, exposition_content_type(format));
+        exposition_free(samples);
+        a->made_ns = now;
+        a->names = names;
+        return a->response;
+}
+
+static enum MHD_Result refuse(struct MHD_Connection *c, unsigned status, const char *sentence)
+{
+        char *text = strdup(sentence);
+        struct MHD_Response *r = text ? respond(text, strlen(text), "text/plain") : NULL;
+        enum MHD_Result done;
+
+        if (!r)
+                return MHD_NO;
+        done = MHD_queue_response(c, status, r);
+        MHD_destroy_response(r);
+        return done;
+}
+
+static enum MHD_Result on_request(void *userdata, struct MHD_Connection *c, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_size, void **request)
+{
+        struct endpoint *e = userdata;
+        const char *accept;
+        struct MHD_Response *r;
+
+        if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+                return refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD are served\n");
+        if (strcmp(url, "/metrics") != 0)
+                return refuse(c, MHD_HTTP_NOT_FOUND, "the metrics are at /metrics\n");
+        accept = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+        r = metrics(e, exposition_negotiate(accept));
+        return r ? MHD_queue_response(c, MHD_HTTP_OK, r)
+                 : refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, "there is no memory for the metrics\n");
+}
+
+/* ---- the loop ---- */
+
+/* Lets MHD do what is ready, and sets the timer to its next deadline. */
+static void run(struct endpoint *e)
+{
+        MHD_UNSIGNED_LONG_LONG ms;
+
+        (void)MHD_run(e->http);
+        if (MHD_get_timeout(e->http, &ms) == MHD_YES) {
+                (void)sd_event_source_set_time_relative(e->timer, ms * 1000);
+                (void)sd_event_source_set_enabled(e->timer, SD_EVENT_ONESHOT);
+        } else {
+                (void)sd_event_source_set_enabled(e->timer, SD_EVENT_OFF);
+        }
+}
+
+static int on_ready(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        run(userdata);
+        return 0;
+}
+
+static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        run(userdata);
+        return 0;
+}
+
+static int socket_of(struct MHD_Connection *c)
+{
+        return MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+static void on_connection(void *userdata, struct MHD_Connection *c, void **socket_context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+        struct endpoint *e = userdata;
+        struct connection **link = &e->connections, *k;
+
+        if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+                k = calloc(1, sizeof(*k));
+                *socket_context = k;
+                if (!k) {
+                        (void)shutdown(socket_of(c), SHUT_RDWR);
+                        return;
+                }
+                k->fd = socket_of(c);
+                k->next = e->connections;
+                e->connections = k;
+                return;
+        }
+        while (*link && *link != *socket_context)
+                link = &(*link)->next;
+        k = *link;
+        if (k)
+                *link = k->next;
+        free(k);
+}
+
+/* Ends the oldest connection if there are as many as allowed: readers that do nothing keep nobody
+ * out. MHD sees the end and frees it. */
+static void make_place(struct endpoint *e)
+{
+        struct connection *k = e->connections;
+        unsigned n = 1;
+
+        for (; k && k->next; k = k->next)
+                n++;
+        if (k && n >= CONNECTIONS_MAX)
+                (void)shutdown(k->fd, SHUT_RDWR);
+}
+
+/* Descriptors that come with a request would be closed by the kernel while we read it, which may
+ * take for ever (hangup.h): so nobody is read at the UNIX socket who is not trusted. */
+static bool is_welcome(const struct endpoint *e, int fd)
+{
+        struct peer peer;
+
+        if (e->address.ss_family != AF_UNIX)
+                return true;
+        if (peer_identify(fd, &peer) < 0)
+                return false;
+        cleanup_close(&peer.pidfd);
+        return peer.trusted;
+}
+
+static int on_connect(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct endpoint *e = userdata;
+        struct sockaddr_storage from;
+        socklen_t size = sizeof(from);
+        int c;
+
+        if (!server_may_accept(e->server))
+                return 0;
+        c = accept4(fd, (struct sockaddr *)&from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (c < 0 && (errno == EMFILE || errno == ENFILE))
+                server_no_descriptor(e->server);
+        if (c < 0)
+                return 0;
+        if (!is_welcome(e, c)) {
+                (void)hangup_close(c);
+                return 0;
+        }
+        make_place(e);
+        (void)MHD_add_connection(e->http, c, (struct sockaddr *)&from, size); /* it closes c */
+        run(e);
+        return 0;
+}
+
+/* ---- the socket ---- */
+
+static int say(const char *address, int r, char error[static CONFIG_ERROR_MAX])
+{
+        (void)snprintf(error, CONFIG_ERROR_MAX, "cannot serve metrics at %s: %s", address,
+                       strerror(-r));
+        return r;
+}
+
+/* Removes a socket that an earlier daemon has left: nobody answers there. */
+static int clear_way(const struct sockaddr_un *sa)
+{
+        _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        struct stat st;
+
+        if (fd < 0)
+                return -errno;
+        if (lstat(sa->sun_path, &st) < 0)
+                return 0;
+        if (!S_ISSOCK(st.st_mode))
+                return -EEXIST;
+        if (connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) == 0 || errno != ECONNREFUSED)
+                return -EADDRINUSE;
+        (void)unlink(sa->sun_path);
+        return 0;
+}
+
+static int listen_at(struct endpoint *e, socklen_t size)
+{
+        const bool local = e->address.ss_family == AF_UNIX;
+        mode_t mask;
+        int r = local ? clear_way((const struct sockaddr_un *)&e->address) : 0;
+
+        if (r < 0)
+                return r;
+        e->fd = socket(e->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (e->fd < 0)
+                return -errno;
+        if (!local) /* connections of an earlier daemon may linger */
+                (void)setsockopt(e->fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+        mask = umask(0177);
+        r = bind(e->fd, (struct sockaddr *)&e->address, size) < 0 ? -errno : 0;
+        (void)umask(mask);
+        e->named = r == 0 && local;
+        return r == 0 && listen(e->fd, SOMAXCONN) < 0 ? -errno : r;
+}
+
+static void on_log(void *userdata, const char *format, va_list list)
+{
+        char text[256];
+        int n = vsnprintf(text, sizeof(text), format, list);
+
+        while (n > 0 && n < (int)sizeof(text) && text[n - 1] == '\n')
+                text[--n] = '\0';
+        log_debug("metrics: %s", text);
+}
+
+static int start_http(struct endpoint *e)
+{
+        const union MHD_DaemonInfo *info;
+        sd_event *event = e->server->event;
+        int r;
+
+        e->http = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0,
+                                   NULL, NULL, on_request, e, MHD_OPTION_EXTERNAL_LOGGER, on_log,
+                                   NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, e,
+                                   MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
+                                   MHD_OPTION_CONNECTION_LIMIT, 2u * CONNECTIONS_MAX,
+                                   MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_MAX, MHD_OPTION_END);
+        info = e->http ? MHD_get_daemon_info(e->http, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+        if (!info)
+                return -ENOMEM;
+        if ((r = sd_event_add_io(event, &e->io, info->epoll_fd, EPOLLIN, on_ready, e)) < 0 ||
+            (r = sd_event_add_time_relative(event, &e->timer, CLOCK_MONOTONIC, 0, 1, on_timer, e)) <
+                    0 ||
+            (r = sd_event_add_io(event, &e->listen, e->fd, EPOLLIN, on_connect, e)) < 0)
+                return r;
+        return sd_event_source_set_enabled(e->timer, SD_EVENT_OFF);
+}
+
+int endpoint_open(struct server *s, const char *address, struct endpoint **ret,
+                  char error[static CONFIG_ERROR_MAX])
+{
+        struct endpoint *e = calloc(1, sizeof(*e));
+        socklen_t size;
+        int r;
+
+        if (!e)
+                return say(address, -ENOMEM, error);
+        e->server = s;
+        e->fd = -EBADF;
+        r = address_parse(address, &e->address, &size);
+        if (r == 0)
+                r = listen_at(e, size);
+        if (r == 0)
+                r = start_http(e);
+        if (r < 0) {
+                endpoint_free(e);
+                return say(address, r, error);
+        }
+        log_info("metrics are served at %s", address);
+        *ret = e;
+        return 0;
+}
+
+void endpoint_free(struct endpoint *e)
+{
+        if (!e)
+                return;
+        (void)sd_event_source_disable_unref(e->listen);
+        (void)sd_event_source_disable_unref(e->io);
+        (void)sd_event_source_disable_unref(e->timer);
+        if (e->http)
+                MHD_stop_daemon(e->http); /* closes all connections */
+        for (unsigned i = 0; i < EXPOSITION_FORMATS; i++)
+                drop_answer(&e->answers[i]);
+        if (e->named)
+                (void)unlink(((struct sockaddr_un *)&e->address)->sun_path);
+        cleanup_close(&e->fd);
+        free(e);
+}
+
+void endpoint_use(struct server *s, struct endpoint *e)
+{
+        endpoint_free(s->endpoint);
+        s->endpoint = e;
+        s->metrics_source = e ? e->listen : NULL;
+}

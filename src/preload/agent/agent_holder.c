@@ -1,0 +1,79 @@
+/* agent_holder.c: owns the sentence about what is in the way of a thread that has waited long. Must
+ * never name more than the daemon tells. */
+#include "preload/agent/agent_state.h"
+
+#include <stdio.h>
+
+#include "base/macros.h"
+#include "preload/state/daemon.h"
+
+void agent_ask_holder(void)
+{
+        struct wire_message m = {0};
+
+        core.holder.asked = false;
+        if (daemon_is_up()) {
+                daemon_send(&m, WIRE_WHO, WIRE_NO_GPU);
+                return;
+        }
+        (void)snprintf(core.holder.text, sizeof(core.holder.text), "no daemon answers");
+        core.holder.known = true;
+        bell_ring(&core.changed);
+}
+
+/* Says which process holds what this one waits for. */
+static void tell_process(const struct wire_message *m, char *text, size_t n)
+{
+        const char *stuck = m->HOLDER.flags & WIRE_HOLDER_STUCK ? " and cannot give way now" : "";
+        const bool other = m->HOLDER.flags & WIRE_HOLDER_OTHER_USER;
+
+        if (other && m->HOLDER.uid == UINT32_MAX)
+                (void)snprintf(text, n, "process %u, another user's, holds it%s", m->HOLDER.pid,
+                               stuck);
+        else if (other)
+                (void)snprintf(text, n, "process %u (%s) of user %u holds it%s", m->HOLDER.pid,
+                               m->HOLDER.name, m->HOLDER.uid, stuck);
+        else
+                (void)snprintf(text, n, "process %u (%s) holds it%s", m->HOLDER.pid, m->HOLDER.name,
+                               stuck);
+}
+
+/* Says that memory outside this daemon is in the way, and how to take turns for it. */
+static void tell_foreign(const struct wire_message *m, char *text, size_t n)
+{
+        const unsigned long long mib = align_up(m->HOLDER.foreign, MIB) / MIB;
+
+        if (m->HOLDER.flags & WIRE_HOLDER_PEERS)
+                (void)snprintf(text, n,
+                               "programs of another daemon hold %llu MiB of the GPU; users take "
+                               "turns only under one daemon: `subletd` as root, or `subletd "
+                               "--shared` and SUBLET_DIR",
+                               mib);
+        else
+                (void)snprintf(text, n,
+                               "programs outside sublet hold %llu MiB of the GPU, and take no "
+                               "turns; end them, or start them with `sublet run`",
+                               mib);
+}
+
+void agent_on_holder(const struct wire_message *m)
+{
+        char *text = core.holder.text;
+        const size_t n = sizeof(core.holder.text);
+
+        if (m->HOLDER.flags & WIRE_HOLDER_FOREIGN)
+                tell_foreign(m, text, n);
+        else if (m->HOLDER.flags & WIRE_HOLDER_MAXIMUM)
+                (void)snprintf(text, n, "it has used the most of the time that it may have");
+        else if (m->HOLDER.pid)
+                tell_process(m, text, n);
+        else if (m->HOLDER.foreign)
+                (void)snprintf(text, n,
+                               "no single program of its daemon holds it, and programs outside "
+                               "hold %llu MiB of the GPU",
+                               (unsigned long long)(align_up(m->HOLDER.foreign, MIB) / MIB));
+        else
+                (void)snprintf(text, n, "no single program holds it");
+        core.holder.known = true;
+        bell_ring(&core.changed);
+}

@@ -1,0 +1,198 @@
+#!/usr/bin/python3
+"""Installs, upgrades, removes and purges the Debian packages on a machine with systemd, while programs run on the
+simulated driver. `./dev package-test` starts a container in which systemd runs this as root. Prints each step on the
+console. Ends with 1 at the first thing that does not hold."""
+
+import glob
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+sys.stdout = sys.stderr = open("/dev/console", "w", buffering=1)
+HERE = pathlib.Path(__file__).resolve().parent
+PACKAGES, TOOLS, HOLDER = HERE.parents[1] / "build-package", HERE.parents[1] / "tools", HERE / "holder.py"
+OLD = "0.0.1"  # as long as the version of the packages, so that it can replace the version in the programs
+NAMES = ("sublet", "subletd", "python3-sublet")
+UNITS = ("subletd.service", "subletd.socket", "subletd-control.socket")
+RUN = pathlib.Path("/run/sublet")
+GENEROUS_S = 60
+USERS = (1001, 1002)
+
+
+def named_sublet():
+    """Returns all files named after sublet. man keeps pages that were read, whatever happens to their package."""
+    return set(run("find", "/", "-xdev", "-path", "/var/cache/man", "-prune", "-o", "-name", "*sublet*", "-print").split())
+
+
+def step(what):
+    print(f"== {what}", flush=True)
+
+
+def run(*command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
+                          env=os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"})
+    assert done.returncode == 0, f"{' '.join(command)}: {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def wait_for(condition, what):
+    until = time.monotonic() + GENEROUS_S
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+
+
+def property_of(unit, name):
+    return run("systemctl", "show", "--property", name, "--value", unit).strip()
+
+
+def status():
+    return json.loads(run("sublet", "status", "--json"))
+
+
+def clients():
+    return [client["pid"] for gpu in status()["gpus"] for client in gpu["clients"]]
+
+
+def as_user(uid, *command):
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *command]
+
+
+class Holder:
+    """A program of a user that holds memory of the simulated card of all users."""
+
+    def __init__(self, uid):
+        env = os.environ | {"LD_LIBRARY_PATH": SIMULATOR, "SIMCUDA_SESSION": "+trial", "SUBLET_LOG": "info"}
+        self.process = subprocess.Popen(as_user(uid, "sublet", "run", "--", "python3", HOLDER), env=env, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.pid = self.process.pid  # setpriv and sublet become the program
+        assert self.process.stdout.readline() == "holds\n"
+
+    def go_on(self):
+        said, _ = self.process.communicate("on\n", timeout=GENEROUS_S)
+        assert said == "the same\n" and self.process.returncode == 0
+
+
+def old_packages(version):
+    """Makes packages of an earlier version out of the built ones: other numbers, the same code."""
+    os.mkdir("/tmp/old")
+    for name in NAMES:
+        package, = glob.glob(f"{PACKAGES}/{name}_*.deb")
+        run("dpkg-deb", "-R", package, f"/tmp/old/{name}")
+        control = pathlib.Path(f"/tmp/old/{name}/DEBIAN/control")
+        control.write_text(control.read_text().replace(version, OLD))
+        for path in pathlib.Path(f"/tmp/old/{name}").rglob("*"):
+            if path.is_file() and path.read_bytes()[:4] == b"\x7fELF":
+                path.write_bytes(path.read_bytes().replace(version.encode(), OLD.encode()))
+        run("dpkg-deb", "-b", f"/tmp/old/{name}", f"/tmp/old/{name}.deb")
+
+
+def install(*packages):
+    run("apt-get", "install", "-y", "--no-install-recommends", *packages)
+
+
+def check_installed():
+    assert re.search(OLD, run("sublet", "--version"))
+    for page in ("1 sublet", "8 subletd", "5 subletd.conf"):
+        assert len(run("man", "--warnings", *page.split()).splitlines()) > 30
+    assert "lead somewhere" in run("python3", f"{TOOLS}/check_links.py", "/usr/share/doc/sublet")
+    assert run("python3", "-c", "import sublet; print(sublet.is_here())") == "False\n"
+    assert run("sublet", "run", "--sim", "--", "python3", "-c", "import sublet; print(sublet.is_here())") == "True\n"
+    assert "FAIL" not in run(*as_user(USERS[0], "sublet", "doctor", "--sim"))
+
+
+def check_service():
+    assert property_of("subletd.service", "UnitFileState") == "enabled"
+    assert all(property_of(unit, "ActiveState") == "active" for unit in UNITS)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in RUN.glob("*.sock")}
+    assert modes == {"client.sock": 0o666, "status.sock": 0o666, "control.sock": 0o600}, modes
+    assert stat.S_IMODE(RUN.stat().st_mode) == 0o755
+    score = re.search(r"exposure level for subletd.service: ([\d.]+)", run("systemd-analyze", "security", "subletd"))[1]
+    assert float(score) < 3, score
+    assert "Started subletd.service" in run("journalctl", "-u", "subletd")
+    run("sublet", "reload")
+    run("systemctl", "reload", "subletd")
+
+
+def restarts():
+    return int(property_of("subletd.service", "NRestarts"))
+
+
+def main_pid():
+    return int(property_of("subletd.service", "MainPID"))
+
+
+def check_restarts(holder):
+    """After each kind of end a new daemon knows the program."""
+    for what, end in (("a kill", lambda: os.kill(main_pid(), signal.SIGKILL)),
+                      ("a loop that stands still", lambda: os.kill(main_pid(), signal.SIGSTOP)),
+                      ("sublet stop", lambda: run("sublet", "stop"))):
+        step(f"the daemon restarts after {what}")
+        before, sockets = restarts(), {path: path.stat().st_ino for path in RUN.glob("*.sock")}
+        end()
+        wait_for(lambda: restarts() > before, "no restart")
+        wait_for(lambda: holder.pid in clients(), "the program does not come back")
+        assert sockets == {path: path.stat().st_ino for path in RUN.glob("*.sock")}, "the sockets stay"
+
+
+step("packages of an earlier version")
+VERSION = re.search(r"_([\d.]+)-", os.path.basename(glob.glob(f"{PACKAGES}/sublet_*.deb")[0]))[1]
+assert len(VERSION) == len(OLD) and VERSION != OLD
+old_packages(VERSION)
+before_install = named_sublet()
+for uid in USERS:
+    run("useradd", "--create-home", "--uid", str(uid), f"user{uid}")
+
+step("install")
+install(*glob.glob("/tmp/old/*.deb"))
+SIMULATOR, = glob.glob("/usr/lib/*/sublet/sim")
+check_installed()
+check_service()
+
+step("the machine's daemon serves two users on the simulated card")
+drop_in = pathlib.Path("/etc/systemd/system/subletd.service.d/trial.conf")
+drop_in.parent.mkdir()
+drop_in.write_text(f"[Service]\nEnvironment=LD_LIBRARY_PATH={SIMULATOR} SIMCUDA_SESSION=+trial\n"
+                   "WatchdogSec=1s\nTimeoutAbortSec=1s\nStartLimitBurst=100\n")
+run("systemctl", "daemon-reload")
+os.environ |= {"SIMCUDA_MEMORY": "256MiB"}
+holders = [Holder(uid) for uid in USERS]
+run("systemctl", "restart", "subletd")
+wait_for(lambda: {h.pid for h in holders} <= set(clients()), "the programs do not come back")
+check_restarts(holders[0])
+
+step("an upgrade while programs run")
+assert status()["version"] == OLD
+sockets = {path: path.stat().st_ino for path in RUN.glob("*.sock")}
+install(*glob.glob(f"{PACKAGES}/sublet_*.deb"), *glob.glob(f"{PACKAGES}/subletd_*.deb"), *glob.glob(f"{PACKAGES}/python3-*.deb"))
+wait_for(lambda: {h.pid for h in holders} <= set(clients()), "the programs do not come back")
+assert status()["version"] == VERSION
+assert sockets == {path: path.stat().st_ino for path in RUN.glob("*.sock")}, "the sockets stay"
+for h in holders:
+    assert "libsublet.so (deleted)" in pathlib.Path(f"/proc/{h.pid}/maps").read_text(), "the program has the old library"
+holders[0].go_on()
+newer = Holder(USERS[0])
+assert {newer.pid, holders[1].pid} <= set(clients())
+newer.go_on()
+pathlib.Path("/etc/sublet/subletd.conf").write_text("[daemon]\nquantum = 3s\n")
+
+step("remove, while a program runs")
+run("apt-get", "remove", "-y", *NAMES)
+assert not RUN.exists() and not shutil.which("sublet")
+assert "3s" in pathlib.Path("/etc/sublet/subletd.conf").read_text()
+holders[1].go_on()
+
+step("purge")
+run("dpkg", "--purge", *NAMES)
+drop_in.unlink()
+drop_in.parent.rmdir()
+shutil.rmtree("/tmp/old")
+assert named_sublet() == before_install
+print("packages: installed, upgraded, removed and purged", flush=True)

@@ -1,0 +1,173 @@
+"""Notebooks of a real Jupyter server, with the kernel that `sublet jupyter install` installs."""
+
+import json
+import os
+import re
+import signal
+import stat
+
+import pytest
+
+from notebooks import PYTHON, Server
+from test_drain import waiting
+from test_oversubscription import touch
+from world import NO_PYTHON, wait_for
+
+pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# Fills memory. Each round of work() sets one block of 4 MiB to another value.
+FILL = f"""
+import sys, os
+sys.path.insert(0, {HERE!r})
+import interrupted
+program = interrupted.Program("released", 96, "", "")
+def work(rounds):
+    for _ in range(rounds):
+        program.submit()
+    interrupted.check(interrupted.cuda.cuCtxSynchronize())
+def work_until(path):
+    while not os.path.exists(path):
+        work(1)
+"""
+
+
+@pytest.fixture
+def jupyter(world):
+    server = Server(world)
+    done = server.install()
+    assert done.returncode == 0, done.stderr
+    return server
+
+
+def filled(jupyter, *names):
+    books = [jupyter.notebook(name) for name in names]
+    for b in books:
+        b.run(FILL).ok()
+    return books
+
+
+def spec_in(folder):
+    with open(os.path.join(folder, "kernel.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def test_two_notebooks_share_a_gpu_that_is_too_small_for_both(world, jupyter):
+    world.start_daemon(config={"quantum": "200ms"})
+    books = filled(jupyter, "a.ipynb", "b.ipynb")
+    assert {c["name"] for c in world.clients().values()} == {"a.ipynb", "b.ipynb"}
+    assert {b.pid for b in books} == set(world.clients())  # Jupyter's signals reach the kernel itself
+    before = world.handoffs()
+    for b in books:  # one after the other: the idle notebook gives way
+        b.run("work(50)").ok()
+    assert world.handoffs() >= before + 1
+    cells = [b.run("work(3000)") for b in books]
+    for cell in cells:
+        cell.ok()
+    assert world.handoffs() >= before + 3
+    for b in books:
+        assert b.run("program.verify(); print(program.rounds, sum(program.values))").ok().stdout == \
+            f"3050 {sum(i % 250 for i in range(3026, 3050))}\n"
+
+
+def occupied(world, jupyter):
+    """Returns a notebook that holds the card until the file `end` exists, and another one."""
+    world.start_daemon(config={"quantum": "60s"})
+    holder, other = filled(jupyter, "holder.ipynb", "other.ipynb")
+    holder.cell = holder.run(f"work_until({world.path('end')!r})")
+    wait_for(lambda: world.clients()[holder.pid]["state"] == "running", 20, "the first to run")
+    return holder, other
+
+
+def waits(world, book, code="work(1)"):
+    cell = book.run(code)
+    wait_for(lambda: waiting(world, book.pid), 20, "the cell to wait")
+    return cell
+
+
+def test_a_waiting_cell_says_who_holds_the_gpu_and_can_be_interrupted(world, jupyter):
+    holder, other = occupied(world, jupyter)
+    cell = waits(world, other, "work(1); print('through')")
+    wait_for(lambda: cell.stderr, 20, "the message", report=world.status_text)
+    assert re.fullmatch(rf"libsublet\[{other.pid}\]: has waited [5-9] s for its turn on the GPU: process {holder.pid} "
+                        r"\(holder\.ipynb\) holds it; `sublet status` shows more\n", cell.stderr), cell.stderr
+    assert cell.reply is None and waiting(world, other.pid)
+    other.order("interrupt")
+    assert cell.done().reply["ename"] == "KeyboardInterrupt" and not cell.stdout
+    assert other.run("1").ok() and holder.cell.reply is None
+    later = waits(world, other)
+    touch(world.path("end"))
+    later.ok()
+    assert later.stderr == "", "told once in half a minute"
+    holder.cell.ok()
+    for b in (holder, other):
+        b.run("program.verify()").ok()
+
+
+def test_a_cell_that_waited_says_how_long(world, jupyter):
+    _, other = occupied(world, jupyter)
+    cell = waits(world, other)
+    wait_for(lambda: cell.stderr, 20, "the message", report=world.status_text)
+    touch(world.path("end"))
+    cell.ok()
+    wait_for(lambda: cell.stderr.count("\n") == 2, 20, "the second message", report=lambda: cell.stderr)
+    assert re.search(rf"^libsublet\[{other.pid}\]: has its turn on the GPU after [5-9] s\n\Z", cell.stderr, re.M)
+
+
+def test_a_waiting_kernel_can_be_restarted_and_a_killed_one_gives_its_memory_back(world, jupyter):
+    holder, other = occupied(world, jupyter)
+    waits(world, other)
+    other.order("restart")
+    assert int(other.run("import os; print(os.getpid())").ok().stdout) != other.pid
+    wait_for(lambda: set(world.clients()) == {holder.pid}, 20, "the old kernel to leave")
+    assert holder.cell.reply is None
+    cell = other.run(FILL + "program.verify()")
+    wait_for(lambda: len(world.clients()) == 2, 20, "the new kernel")
+    os.kill(holder.pid, signal.SIGKILL)
+    cell.ok()
+
+
+# ---- installing ----
+
+
+def test_installing_again_changes_the_kernel_but_replaces_none_of_somebody_else(world, jupyter):
+    kernels = os.path.join(jupyter.env["HOME"], ".local/share/jupyter/kernels")
+    done = jupyter.install("--gpu", "auto", "--share=0.2:0.8", "--display-name", "Shared", "--daemon", ".")
+    assert done.returncode == 0 and os.path.join(kernels, "sublet") in done.stdout, done.stderr
+    spec = spec_in(os.path.join(kernels, "sublet"))
+    run, command = spec["argv"][:spec["argv"].index("--")], spec["argv"][spec["argv"].index("--") + 1:]
+    assert run[1:] == ["run", "--gpu=auto", "--share=0.2:0.8", f"--daemon={os.getcwd()}/."]
+    assert command == [PYTHON, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    assert spec["display_name"] == "Shared"
+    foreign = os.path.join(kernels, "mine", "kernel.json")
+    os.makedirs(os.path.dirname(foreign))
+    with open(foreign, "w", encoding="utf-8") as f:
+        json.dump({"argv": ["interpreter", "{connection_file}"], "display_name": "Mine", "language": "x",
+                   "interrupt_mode": "message", "env": {"A": "B"}}, f)
+    done = jupyter.install("--name", "mine")
+    assert done.returncode == 1 and "--force" in done.stderr
+    assert jupyter.install("--kernel", "mine").returncode == 0
+    wrapped = spec_in(os.path.join(kernels, "mine-sublet"))
+    assert wrapped["argv"][-3:] == ["--", "interpreter", "{connection_file}"]
+    assert (wrapped["display_name"], wrapped["interrupt_mode"], wrapped["env"]) == ("Mine under sublet", "message", {"A": "B"})
+    assert jupyter.install("--name", "mine", "--force").returncode == 0
+    assert spec_in(os.path.dirname(foreign))["argv"][1] == "run"
+    seen = jupyter.ask("GET", "/api/kernelspecs")["kernelspecs"]
+    assert {"sublet", "mine", "mine-sublet", "python3"} == set(seen) and "logo-svg" in seen["sublet"]["resources"]
+
+
+def test_what_keeps_a_kernel_from_being_installed_is_said(world, jupyter):
+    bare = world.path("bare")
+    with open(bare, "w", encoding="ascii") as f:
+        f.write(f'#!/bin/sh\nexec {PYTHON} -I -S "$@"\n')
+    os.chmod(bare, stat.S_IRWXU)
+    for options, message in ((["--python", bare], "no module jupyter_core: install ipykernel there"),
+                             (["--python", world.path("none")], "cannot run"),
+                             (["--python", "/bin/true"], "does not say where Jupyter keeps its kernels"),
+                             (["--prefix", "/proc"], "cannot write to /proc/"),
+                             (["--kernel", "none"], "there is no kernel 'none'"),
+                             (["--kernel", "sublet"], "runs under sublet already"),
+                             (["--gpu", ""], "--gpu takes")):
+        done = jupyter.install(*options)
+        assert done.returncode in (1, 2) and message in done.stderr and done.stdout == "", done.stderr
