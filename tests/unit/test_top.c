@@ -454,6 +454,17 @@ static void old_figures_are_pale_and_the_reason_is_said(void **state)
         assert_true(shows(80, 24, "no subletd is running at /x"));
 }
 
+static void a_long_message_takes_more_lines_and_is_not_cut(void **state)
+{
+        look(status_of(many(40), 1));
+        (void)snprintf(view.message, sizeof(view.message), "%s",
+                       "refused: process 12345 has work on the GPU, and would come back at once: "
+                       "pause it first, with sublet pause 12345");
+        assert_true(shows(80, 24, "pause 12345"));
+        assert_true(shows(80, 24, "q quit"));
+        assert_true(shows(60, 24, "pause 12345"));
+}
+
 /* ---- keys ---- */
 
 static void rows_are_sorted_as_keys_say(void **state)
@@ -586,6 +597,7 @@ int main(void)
                 TEST(a_program_keeps_its_colour_and_gives_it_back),
                 TEST(the_memory_bar_is_split_in_proportion),
                 TEST(old_figures_are_pale_and_the_reason_is_said),
+                TEST(a_long_message_takes_more_lines_and_is_not_cut),
                 TEST(rows_are_sorted_as_keys_say),
                 TEST(the_filter_is_typed_and_shows_what_contains_it),
                 TEST(orders_are_for_the_selected_program),

@@ -107,7 +107,7 @@ static size_t line_of(const struct frame *f, const char *text)
 /* Returns the lines that the text needs. */
 static int message_height(const struct frame *f, const struct top_view *view)
 {
-        char buf[TOP_TEXT_MAX];
+        char buf[TOP_TEXT_MAX] = "";
         const char *text = said(view, buf);
         int lines = 0;
 
@@ -125,7 +125,7 @@ static void draw_message(const struct table *t, const struct top_view *view, str
 {
         const size_t last = MIN(view->first + (size_t)MAX(rows, 0), t->n);
         const bool bad = *view->absent || (*view->message && view->bad);
-        char buf[TOP_TEXT_MAX], line[TOP_TEXT_MAX], place[80];
+        char buf[TOP_TEXT_MAX] = "", line[TOP_TEXT_MAX], place[80];
         const char *text = said(view, buf);
 
         (void)snprintf(place, sizeof(place), "%zu-%zu of %zu", t->n ? view->first + 1 : 0, last,
