@@ -183,7 +183,7 @@ static void four_programs_fit_80_columns_with_what_matters(void **state)
         assert_non_null(strstr(text, "GPU 0 Card"));
         assert_non_null(strstr(text, "2 run, 1 wait, 1 idle, 3 hand-offs"));
         assert_non_null(strstr(text, "10.0G of 16.0G"));
-        assert_non_null(strstr(text, "use    50%"));
+        assert_non_null(strstr(text, "use     50%"));
         for (unsigned i = 0; i < 4; i++) {
                 char name[16];
 
@@ -328,7 +328,7 @@ static void what_is_not_known_is_never_zero(void **state)
         set(one, "memory", json_null());
         look_at(one);
         assert_true(shows(80, 24, "3.0G    N/A   1.0G"));
-        assert_true(shows(80, 24, "bus    N/A"));
+        assert_true(shows(80, 24, "bus     N/A"));
         view.pid = 1;
         assert_true(shows(80, 24, "mode N/A"));
         assert_true(shows(80, 24, "next turn N/A")); /* the field is not there */
@@ -391,7 +391,7 @@ static void rates_follow_from_two_looks(void **state)
         look(status_of(json_pack("[o]", two), 12));
         assert_true(shows(80, 24, " 50%"));
         assert_true(shows(80, 24, " 2.0G/s"));
-        assert_true(shows(80, 24, "bus 2.0G/s"));
+        assert_true(shows(80, 24, "bus  2.0G/s"));
 }
 
 static void a_new_daemon_is_not_compared_with_the_old_one(void **state)
@@ -403,7 +403,7 @@ static void a_new_daemon_is_not_compared_with_the_old_one(void **state)
         set(next, "instance", json_string("4567"));
         set(first(next), "moved_in", json_real(9 * GIB_BYTES));
         look(next);
-        assert_true(shows(80, 24, "bus    N/A"));
+        assert_true(shows(80, 24, "bus     N/A"));
 }
 
 static void a_program_keeps_its_colour_and_gives_it_back(void **state)
@@ -433,7 +433,7 @@ static int cells(int y, unsigned style)
 static void the_memory_bar_is_split_in_proportion(void **state)
 {
         look(status_of(many(2), 1)); /* 2 and 2 of 16 GiB, 2 others */
-        (void)shown(11 + 64 + 1 + (int)strlen("10.0G of 16.0G"), 24);
+        (void)shown(12 + 64 + 1 + (int)strlen("10.0G of 16.0G"), 24);
         assert_int_equal(cells(2, STYLE_BAR), 8);
         assert_int_equal(cells(2, STYLE_BAR + 1), 8);
         assert_int_equal(cells(2, STYLE_OTHERS), 8);

@@ -8,7 +8,7 @@
 #include "cli/clients.h"
 #include "cli/figures.h"
 
-#define LABEL 11 /* columns before a bar or a line: "mem", "use  87%", "bus 5.1G/s" */
+#define LABEL 12 /* columns before a bar or a line: "mem", "use  87%", "bus 5.1G/s" */
 
 /* ---- memory, split by client ---- */
 
