@@ -42,6 +42,8 @@ _sublet() {
         elif [ "$before" = --daemon ]; then
                 mapfile -t COMPREPLY < <(compgen -d -- "$cur")
                 return
+        elif [ "$command" = top ] && [ "$before" = --sort ]; then
+                words=$(sublet top --sort "" 2>&1 | sed 's/.*: //; s/,//g')
         elif [ "$before" = --mix ]; then
                 words=$(sublet bench --list 2>/dev/null | sed -n 's/^\([a-z0-9_]\{1,\}\)  *.*/\1/p')
         elif [[ $before == --profile* ]]; then

@@ -28,6 +28,7 @@ struct running {
         struct managed_hold hold; /* managed memory that the kernel uses now */
         struct table used;
         uint64_t unmappings;
+        uint64_t counted_ns; /* until when the session knows that the kernel runs */
         bool unmapped;
         uint64_t bus_ready_ns; /* when the host memory that the kernel used has crossed the bus */
 };
@@ -109,6 +110,15 @@ static void running_let_go(struct running *run)
         run->used.count = 0;
 }
 
+static void running_count(struct running *run)
+{
+        uint64_t now = clock_now_ns();
+
+        atomic_fetch_add_explicit(&session_own(sim.session, run->context->device)->kernel_ns,
+                                  now - run->counted_ns, memory_order_relaxed);
+        run->counted_ns = now;
+}
+
 /* Stops the kernel while its channel is disabled. During that time the memory that the kernel uses
  * may move. */
 static void running_stand(struct running *run)
@@ -120,6 +130,7 @@ static void running_stand(struct running *run)
         running_let_go(run);
         run->hold.epoch++;
         channel_stand();
+        run->counted_ns = clock_now_ns();
 }
 
 static bool running_cancelled(void *context)
@@ -127,6 +138,7 @@ static bool running_cancelled(void *context)
         struct running *run = context;
         uint64_t now = space_unmappings();
 
+        running_count(run);
         managed_look(&run->hold);
         if (now != run->unmappings) {
                 run->unmappings = now;
@@ -160,7 +172,8 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
 {
         struct running run = {.context = c,
                               .hold = {.context = c, .device = c->device},
-                              .unmappings = space_unmappings()};
+                              .unmappings = space_unmappings(),
+                              .counted_ns = clock_now_ns()};
         struct ptx_memory memory = {.resolve = running_resolve,
                                     .globaltimer_ns = running_globaltimer,
                                     .cancelled = running_cancelled,

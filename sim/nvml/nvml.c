@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "sim/session/fault.h"
 #include "sim/session/identity.h"
@@ -106,6 +107,8 @@ static struct {
         pthread_mutex_t lock;
         struct session *session; /* joined at the first nvmlInit, left when the process ends */
         unsigned users;
+        uint64_t looked_ns[SESSION_DEVICES], kernel_ns[SESSION_DEVICES]; /* at the last look */
+        unsigned utilization[SESSION_DEVICES];
 } nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Returns the session, or NULL without nvmlInit. */
@@ -534,14 +537,43 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
         return NVML_SUCCESS;
 }
 
+static uint64_t kernel_ns(const struct session *s, unsigned index)
+{
+        uint64_t sum = 0;
+
+        for (unsigned i = 0; i < SESSION_SLOTS; i++)
+                sum += atomic_load(&session_slot(s, i)->device[index].kernel_ns);
+        return sum;
+}
+
+/* Counts since this process's last look, but at least 0.1 s. As on a real card, MIG instances have
+ * no figure. */
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
         struct session *s;
         unsigned index;
         nvmlReturn_t r = device_enter(device, &s, &index);
+        uint64_t now = clock_now_ns(), sum, passed;
 
-        /* The simulator does not measure utilization. */
-        return r != NVML_SUCCESS ? r : NVML_ERROR_NOT_SUPPORTED;
+        if (r != NVML_SUCCESS)
+                return r;
+        if (session_mig(s))
+                return NVML_ERROR_NOT_SUPPORTED;
+        if (!rates)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        pthread_mutex_lock(&nvml.lock);
+        passed = now - nvml.looked_ns[index];
+        if (passed >= 100 * NSEC_PER_MSEC) {
+                sum = kernel_ns(s, index);
+                if (nvml.looked_ns[index])
+                        nvml.utilization[index] = (unsigned)MIN(
+                                100 * sub_sat(sum, nvml.kernel_ns[index]) / passed, UINT64_C(100));
+                nvml.looked_ns[index] = now;
+                nvml.kernel_ns[index] = sum;
+        }
+        *rates = (nvmlUtilization_t){.gpu = nvml.utilization[index]};
+        pthread_mutex_unlock(&nvml.lock);
+        return NVML_SUCCESS;
 }
 
 static void list_processes(struct session *s, unsigned index, unsigned room, unsigned *found,

@@ -23,7 +23,7 @@
 
 #define SESSION_MAGIC   UINT64_C(0x73696d637564610a)
 #define SEGMENTS        "/dev/shm"
-#define SESSION_LAYOUT  3 /* part of the segment's name: other layouts have other segments */
+#define SESSION_LAYOUT  4 /* part of the segment's name: other layouts have other segments */
 #define DEFAULT_MEMORY  GIB
 #define DEFAULT_BUS     UINT64_C(12000000000)
 #define CONTEXT_DIVISOR 256

@@ -71,6 +71,7 @@ struct session_use {
         _Atomic uint64_t used, peak;
         _Atomic uint64_t managed; /* the part of `used` that is managed memory */
         _Atomic uint32_t contexts;
+        _Atomic uint64_t kernel_ns; /* time in which kernels ran; several at once count each */
         struct session_counters counters;
 };
 

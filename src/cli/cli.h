@@ -21,7 +21,7 @@ struct cli_option {
         enum cli_argument argument;
         const char *placeholder; /* such as "DIR"; NULL: the option takes no argument */
         const char *help;
-        char letter; /* the short form, such as 'f' of -f; 0: there is none */
+        char letter;                   /* the short form, such as 'f' of -f; 0: there is none */
         const struct cli_option *more; /* in the last row: a table whose rows follow; NULL: none */
 };
 

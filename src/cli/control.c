@@ -101,45 +101,6 @@ static int send_line(int fd, json_t *order)
         return 0;
 }
 
-/* Reads until a newline, or the end of the connection, in place of which *ret has a NUL. The caller
- * frees *ret. *ret_rest: what was read behind the line, *ret_n bytes. */
-static int read_line(int fd, char **ret, const char **ret_rest, size_t *ret_n)
-{
-        _cleanup_free_ char *text = NULL;
-        size_t used = 0, room = 0;
-
-        for (;;) {
-                char *bigger, *end;
-                ssize_t n;
-
-                if (used + 4096 > room) {
-                        room = room ? room * 2 : 16384;
-                        bigger = room > ANSWER_MAX ? NULL : realloc(text, room);
-                        if (!bigger)
-                                return -ENOMEM;
-                        text = bigger;
-                }
-                n = recv(fd, text + used, room - used - 1, 0);
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0)
-                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
-                text[used + (size_t)n] = 0;
-                end = memchr(text + used, '\n', (size_t)n);
-                used += (size_t)n;
-                if (n == 0 && used == 0)
-                        return -ECONNRESET;
-                if (end || n == 0) {
-                        *ret_rest = end ? end + 1 : text + used;
-                        *ret_n = (size_t)(text + used - *ret_rest);
-                        if (end)
-                                *end = 0;
-                        *ret = TAKE_PTR(text);
-                        return 0;
-                }
-        }
-}
-
 /* Reads the `size` bytes that follow the line of an answer. n of them were read already. */
 static int read_bytes(int fd, const char *rest, size_t n, size_t size, void **ret)
 {
@@ -177,36 +138,93 @@ static bool is_public(json_t *order)
         return false;
 }
 
-/* As control_ask(). ret_bytes NULL: no bytes follow the answer. */
-static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
-               void **ret_bytes)
+int control_begin(const char *dir, enum paths_kind kind, json_t *order, struct control_talk *ret)
 {
         _cleanup_close_ int fd = -EBADF;
-        _cleanup_free_ char *line = NULL;
-        const char *rest = NULL;
-        json_t *answer;
-        size_t n = 0;
         int r;
 
         r = control_connect(dir, kind, PATHS_CONTROL_SOCKET, &fd);
         if (r == -EACCES && is_public(order) &&
             control_connect(dir, kind, PATHS_STATUS_SOCKET, &fd) == 0)
                 r = 0;
+        if (r == 0)
+                r = send_line(fd, order);
         if (r < 0)
                 return r;
-        r = send_line(fd, order);
+        *ret = (struct control_talk){.fd = TAKE_FD(fd)};
+        return 0;
+}
+
+void control_end(struct control_talk *t)
+{
+        (void)close(t->fd);
+        free(t->text);
+        *t = (struct control_talk){.fd = -EBADF};
+}
+
+/* Reads the line that ends at t->line. */
+static int read_answer(struct control_talk *t, json_t **ret)
+{
+        json_t *answer = json_loadb(t->text, t->line, 0, NULL);
+
+        if (!json_is_object(answer)) {
+                json_decref(answer);
+                return -EBADMSG;
+        }
+        *ret = answer;
+        return 1;
+}
+
+/* The line ends with a newline or with the connection. */
+int control_more(struct control_talk *t, bool wait, json_t **ret_answer)
+{
+        for (;;) {
+                char *end;
+                ssize_t n;
+
+                if (t->used + 4096 > t->room) {
+                        const size_t room = t->room ? t->room * 2 : 16384;
+                        char *bigger = room > ANSWER_MAX ? NULL : realloc(t->text, room);
+
+                        if (!bigger)
+                                return -ENOMEM;
+                        t->text = bigger;
+                        t->room = room;
+                }
+                n = recv(t->fd, t->text + t->used, t->room - t->used, wait ? 0 : MSG_DONTWAIT);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno == EAGAIN)
+                        return wait ? -ETIMEDOUT : 0;
+                if (n < 0)
+                        return -errno;
+                if (n == 0 && t->used == 0)
+                        return -ECONNRESET;
+                end = memchr(t->text + t->used, '\n', (size_t)n);
+                t->used += (size_t)n;
+                if (end || n == 0) {
+                        t->line = end ? (size_t)(end + 1 - t->text) : t->used;
+                        return read_answer(t, ret_answer);
+                }
+        }
+}
+
+/* As control_ask(). ret_bytes NULL: no bytes follow the answer. */
+static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
+               void **ret_bytes)
+{
+        struct control_talk talk;
+        json_t *answer = NULL;
+        int r = control_begin(dir, kind, order, &talk);
+
         if (r < 0)
                 return r;
-        r = read_line(fd, &line, &rest, &n);
-        if (r < 0)
-                return r;
-        answer = json_loads(line, 0, NULL);
-        if (!json_is_object(answer))
-                r = -EBADMSG;
-        else if (ret_bytes)
-                r = read_bytes(fd, rest, n,
+        r = control_more(&talk, true, &answer);
+        if (r > 0 && ret_bytes)
+                r = read_bytes(talk.fd, talk.text + talk.line, talk.used - talk.line,
                                (size_t)json_integer_value(json_object_get(answer, "bytes")),
                                ret_bytes);
+        control_end(&talk);
         if (r < 0) {
                 json_decref(answer);
                 return r;

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/clients.h"
 #include "cli/commands.h"
 #include "cli/control.h"
-#include "cli/status_view.h"
 
 #define PIDS_MAX 1024
 #define WAIT_NS  (5 * NSEC_PER_SEC)
@@ -34,7 +34,7 @@ struct program {
 
 static bool has_why(const json_t *frozen, const char *name)
 {
-        return status_lists(frozen, "why", name);
+        return client_lists(frozen, "why", name);
 }
 
 static const char *duration(const json_t *frozen, const char *field,
@@ -160,7 +160,7 @@ struct verb {
 
 static void look(struct program *p, const json_t *status, const struct verb *verb)
 {
-        const json_t *client = status_client(status, p->pid);
+        const json_t *client = clients_find(status, p->pid);
 
         if (!client) {
                 p->outcome = FAILED;
@@ -170,7 +170,7 @@ static void look(struct program *p, const json_t *status, const struct verb *ver
         } else {
                 look_at_evicted(p, status);
         }
-        p->in_the_way = status_lists(client, "flags", "lost")
+        p->in_the_way = client_lists(client, "flags", "lost")
                                 ? "it has lost its connection; it is told when it is back"
                                 : "it does not answer; it is stopped, or waits for the driver";
 }

@@ -1,5 +1,4 @@
 /* status.c: sublet status. Must never change anything. */
-#include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/control.h"
 #include "cli/status_view.h"
+#include "cli/users.h"
 
 #define WATCH_NS (1 * NSEC_PER_SEC) /* between two tables of --watch */
 
@@ -55,33 +55,6 @@ static int width_of_stdout(void)
         return said > 0 ? said : 80;
 }
 
-/* Returns the name of a user. The daemon reports users by number, because looking up a name may
- * have to wait for a directory service. */
-static json_t *name_of(const json_t *uid)
-{
-        char number[24];
-        const struct passwd *pw;
-
-        if (!json_is_integer(uid))
-                return json_null();
-        pw = getpwuid((uid_t)json_integer_value(uid));
-        if (pw)
-                return json_string(pw->pw_name);
-        (void)snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(uid));
-        return json_string(number);
-}
-
-static void name_users(json_t *answer)
-{
-        json_t *gpu, *client;
-        size_t i, k;
-
-        json_array_foreach (json_object_get(answer, "gpus"), i, gpu)
-                json_array_foreach (json_object_get(gpu, "clients"), k, client)
-                        (void)json_object_set_new(client, "user",
-                                                  name_of(json_object_get(client, "uid")));
-}
-
 /* Returns the daemon's age, by which two answers are apart. */
 static double seconds_of(const json_t *status)
 {
@@ -93,7 +66,7 @@ static int ask(const struct request *q, json_t **ret)
         int r = control_order(&q->target, json_pack("{ss}", "order", "status"), ret);
 
         if (r == CLI_OK)
-                name_users(*ret);
+                users_name(*ret);
         return r;
 }
 

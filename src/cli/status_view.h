@@ -9,13 +9,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* True if a field of the object, a list of texts, contains this text. */
-bool status_lists(const json_t *object, const char *field, const char *text);
-
-/* Returns the program's entry on any GPU, the one of its living connection if it has several; NULL:
- * the program is not there. */
-const json_t *status_client(const json_t *status, int pid);
-
 struct status_view {
         int width;            /* the most characters in a row, if possible; 0: unlimited */
         int pid;              /* only this program, and its GPUs; 0: all */

@@ -12,6 +12,7 @@
 #include "base/macros.h"
 #include "base/host.h"
 #include "daemon/cards/nvml.h"
+#include "daemon/people/container.h"
 #include "daemon/people/peer.h"
 #include "daemon/people/users.h"
 
@@ -281,9 +282,48 @@ static void without_a_descriptor_no_peer_is_identified(void **state)
         assert_int_equal(close(pair[1]), 0);
 }
 
+#define ID  "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define ID2 "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
+#define POD "12345678-9abc-def0-1234-56789abcdef0"
+
+static void containers_and_pods_are_known_by_their_cgroup(void **state)
+{
+        static const struct {
+                const char *path, *id, *pod;
+        } cases[] = {
+                {"/system.slice/docker-" ID ".scope", ID, ""},
+                {"/docker/" ID, ID, ""},
+                {"/docker/" ID "/docker/" ID2, ID2, ""},
+                {"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID
+                 ".scope/container",
+                 ID, ""},
+                {"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod"
+                 "12345678_9abc_def0_1234_56789abcdef0.slice/cri-containerd-" ID ".scope",
+                 ID, POD},
+                {"/kubepods/besteffort/pod" POD "/" ID, ID, POD},
+                {"/kubepods.slice/kubepods-pod0123456789abcdef0123456789abcdef.slice/crio-" ID
+                 ".scope",
+                 ID, "0123456789abcdef0123456789abcdef"},
+                {"/lxc.payload.gpu-box/system.slice/x.service", "gpu-box", ""},
+                {"/", "", ""},
+                {"/user.slice/user-1000.slice/session-3.scope", "", ""},
+                {"/system.slice/docker-" ID "0.scope", "", ""},
+                {"/lxc.payload./pod12/podxyz", "", ""},
+                {"/lxc.payload.a\033b", "", ""},
+        };
+        struct container c;
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                container_of_cgroup(cases[i].path, &c);
+                assert_string_equal(c.id, cases[i].id);
+                assert_string_equal(c.pod, cases[i].pod);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(containers_and_pods_are_known_by_their_cgroup),
                 cmocka_unit_test(the_host_budget_is_half_but_never_the_margin),
                 cmocka_unit_test(a_restarted_daemon_promises_as_much_as_the_one_before),
                 cmocka_unit_test(reading_this_machine_gives_plausible_figures),

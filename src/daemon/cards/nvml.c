@@ -20,6 +20,10 @@ struct memory_info {
         unsigned long long total, free, used;
 };
 
+struct utilization {
+        unsigned gpu, memory;
+};
+
 /* _v2 and _v3 of the call share this layout; the first version ends after `used`. */
 struct process_info {
         unsigned pid;
@@ -45,6 +49,7 @@ struct nvml {
 #undef FUNCTION
         /* NULL: missing */
         int (*processes)(device_handle, unsigned *, struct process_info *);
+        int (*utilization)(device_handle, struct utilization *);
         int (*link_generation)(device_handle, unsigned *);
         int (*link_width)(device_handle, unsigned *);
         int (*mig_mode)(device_handle, unsigned *, unsigned *);
@@ -75,6 +80,8 @@ static int nvml_resolve(struct nvml *n)
         if (!n->processes)
                 n->processes = (__typeof__(n->processes))dlsym(
                         n->library, "nvmlDeviceGetComputeRunningProcesses_v2");
+        n->utilization =
+                (__typeof__(n->utilization))dlsym(n->library, "nvmlDeviceGetUtilizationRates");
         n->link_generation = (__typeof__(n->link_generation))dlsym(
                 n->library, "nvmlDeviceGetMaxPcieLinkGeneration");
         n->mig_mode = (__typeof__(n->mig_mode))dlsym(n->library, "nvmlDeviceGetMigMode");
@@ -204,6 +211,17 @@ static void read_bus(const struct nvml *n, const struct device *d, struct nvml_c
         ret->bus_bytes_s = lane_mb_s[generation] * width * 800000;
 }
 
+/* NVML knows no utilization of MIG instances. */
+static void read_utilization(const struct nvml *n, const struct device *d, struct nvml_card *ret)
+{
+        struct utilization rates;
+
+        ret->utilization = -1;
+        if (n->utilization && n->utilization(d->handle, &rates) == RESULT_SUCCESS &&
+            rates.gpu <= 100)
+                ret->utilization = (int)rates.gpu;
+}
+
 static void read_processes(const struct nvml *n, const struct device *d, struct nvml_card *ret)
 {
         unsigned count = SCRATCH_MAX;
@@ -226,6 +244,7 @@ void nvml_read(const struct nvml *n, struct nvml_look *ret)
                 memcpy(card->name, d->name, sizeof(card->name));
                 read_memory(n, d, card);
                 read_bus(n, d, card);
+                read_utilization(n, d, card);
                 read_processes(n, d, card);
         }
 }

@@ -64,6 +64,14 @@ static void release_former(struct client *c)
         }
 }
 
+static void find_container(struct client *c)
+{
+        char cgroup[PEER_CGROUP_MAX];
+
+        if (peer_cgroup(&c->peer, cgroup) == 0)
+                container_of_cgroup(cgroup, &c->container);
+}
+
 static int on_hello(struct client *c, const struct wire_message *m)
 {
         struct wire_message welcome = {.header = {WIRE_WELCOME, WIRE_NO_GPU, 0}};
@@ -81,6 +89,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
                 return -EPROTONOSUPPORT;
         }
         c->greeted = true;
+        find_container(c);
         entitlement_greeted(c, (int32_t)m->HELLO.priority);
         log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
                  (unsigned)c->peer.uid, c->version);

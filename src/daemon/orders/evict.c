@@ -77,7 +77,8 @@ json_t *evict_order(struct server *s, json_t *order, const struct peer *by)
                                     "no room for it; raise host_memory, or end another program",
                                     (int)pid);
         default:
-                return answer_error("no program with pid %d shares a GPU under this daemon",
+                return answer_error("no program with pid %d shares a GPU under this daemon: sublet "
+                                    "status shows the pids",
                                     (int)pid);
         }
 }

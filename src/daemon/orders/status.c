@@ -79,14 +79,17 @@ static json_t *freeze_mode(const struct client *c)
         return name ? json_string(name) : json_null();
 }
 
+static json_t *text_if(const char *text)
+{
+        return *text ? json_string(text) : json_null();
+}
+
 static void add_frozen(json_t *one, const struct client *c, uint64_t now, bool known)
 {
         (void)json_object_set_new(one, "paused", json_boolean(c->pause.ordered));
         (void)json_object_set_new(one, "frozen", frozen_json(c, now));
         (void)json_object_set_new(one, "freeze", freeze_mode(c));
-        (void)json_object_set_new(one, "freeze_off",
-                                  known && c->frozen.off[0] ? json_string(c->frozen.off)
-                                                            : json_null());
+        (void)json_object_set_new(one, "freeze_off", text_if(known ? c->frozen.off : ""));
 }
 
 static json_t *permille(unsigned v)
@@ -162,6 +165,8 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                                           json_boolean(session_waits_for_foreign(c, &v)));
                 add_frozen(one, c, now, known);
                 add_share(one, c, v.held, a.paid_ns, known);
+                (void)json_object_set_new(one, "container", text_if(known ? c->container.id : ""));
+                (void)json_object_set_new(one, "pod", text_if(known ? c->container.pod : ""));
                 (void)json_object_set_new(one, "expected_s", expected_json(expected, c->id));
         }
         return one;
@@ -188,6 +193,15 @@ static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now, const 
         return list;
 }
 
+/* Returns the part of the time, lately, in which a kernel ran on the card. */
+static json_t *utilization(const struct server *s, const struct gpu *g)
+{
+        const bool listed = s->look && g->nvml_index >= 0 && (unsigned)g->nvml_index < s->look->n;
+        const int percent = listed ? s->look->cards[g->nvml_index].utilization : -1;
+
+        return percent >= 0 && percent <= 100 ? json_real(percent / 100.0) : json_null();
+}
+
 static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_view *v,
                         uint64_t now, const struct peer *viewer)
 {
@@ -195,7 +209,7 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
 
         return json_pack(
                 "{s:i, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, "
-                "s:I, s:b, s:i, s:i, s:i, s:o}",
+                "s:I, s:b, s:i, s:i, s:i, s:o, s:o}",
                 "index", (int)gpu, "nvml_index",
                 g->nvml_index >= 0 ? json_integer(g->nvml_index) : json_null(), "uuid",
                 g->uuid_text, "name", g->name, "total", bytes(v->total), "foreign",
@@ -207,7 +221,8 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
                 bytes(v->committed), "quantum_s", seconds(v->quantum_ns), "move_s_per_gib",
                 seconds(v->gib_ns), "handoffs", (json_int_t)v->handoffs, "contested", v->contested,
                 "waiting", (int)v->waiting, "running", (int)v->running, "reserved",
-                (int)reserve_count(s, gpu), "clients", clients_json(s, gpu, now, viewer));
+                (int)reserve_count(s, gpu), "utilization", utilization(s, g), "clients",
+                clients_json(s, gpu, now, viewer));
 }
 
 /* Writes the time as ISO 8601 has it, such as 2026-11-27T10:26:15Z. */

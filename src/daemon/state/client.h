@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/macros.h"
+#include "daemon/people/container.h"
 #include "daemon/people/peer.h"
 #include "daemon/state/server.h"
 
@@ -46,6 +47,7 @@ struct client {
         struct server *server;
         struct client *next, *previous;
         struct peer peer;
+        struct container container;
         struct user *user;
         struct client *turn_next;    /* link of the user's queue (turns.c) */
         bool turn_waits, turn_joins; /* in which list of its user (users.h) */

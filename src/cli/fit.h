@@ -1,0 +1,14 @@
+/* fit.h: which columns of a table fit, and how wide they are. Pure. */
+#pragma once
+
+#include <stddef.h>
+
+struct column_size {
+        int width; /* of the widest cell; 0: the column is left out */
+        int floor; /* the column may be cut to this width; 0: it may not */
+        int rank;  /* the column may be left out, the lowest rank first; 0: it may not */
+};
+
+/* Fits the columns into a limit (0: none). Shrinks the gaps, then leaves columns out, then cuts,
+ * until the table fits. Returns the gap before each column. */
+int fit_columns(struct column_size *columns, size_t n, int limit);

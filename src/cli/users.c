@@ -1,0 +1,51 @@
+/* users.c: owns the names of users. Must never look up a name twice: top asks each second. */
+#include "cli/users.h"
+
+#include <pwd.h>
+#include <stdio.h>
+
+#define NAMES_MAX 64 /* of users beyond these, each is looked up each time */
+
+static struct known {
+        uid_t uid;
+        json_t *name;
+} known[NAMES_MAX];
+static unsigned n_known;
+
+static json_t *look_up(uid_t uid)
+{
+        const struct passwd *pw = getpwuid(uid);
+        char number[24];
+
+        if (pw)
+                return json_string(pw->pw_name);
+        (void)snprintf(number, sizeof(number), "%lu", (unsigned long)uid);
+        return json_string(number);
+}
+
+/* Returns a new reference. */
+static json_t *name_of(const json_t *number)
+{
+        const uid_t uid = (uid_t)json_integer_value(number);
+
+        if (!json_is_integer(number))
+                return json_null();
+        for (unsigned i = 0; i < n_known; i++)
+                if (known[i].uid == uid)
+                        return json_incref(known[i].name);
+        if (n_known == NAMES_MAX)
+                return look_up(uid);
+        known[n_known] = (struct known){uid, look_up(uid)};
+        return json_incref(known[n_known++].name);
+}
+
+void users_name(json_t *status)
+{
+        json_t *gpu, *client;
+        size_t i, k;
+
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
+                json_array_foreach (json_object_get(gpu, "clients"), k, client)
+                        (void)json_object_set_new(client, "user",
+                                                  name_of(json_object_get(client, "uid")));
+}
