@@ -111,8 +111,8 @@ def waits(row):
     return [
         f"For each request {each / GIB:.1f} GiB of the server move in and as much of the batch job moves out. The median request waited"
         f" for this at {each / median / 1e9:.0f} GB/s, which is the speed of a [hand-off](h200-core.md). The longest one waited"
-        f" {longest:.2f} s, at {each / longest / 1e9:.1f} GB/s. {which} The batch job first gives memory up for the first"
-        " request. For this it pins host memory, and a first hand-off on the [core page](h200-core.md) is nearly as slow.",
+        f" {longest:.2f} s, at {each / longest / 1e9:.1f} GB/s. {which} For the first request"
+        " the batch job pins host memory, which takes longer the first time.",
         "", "So after a batch job has taken the card, expect one late answer. Other answers come after a hand-off of the server's memory. A"
         " server beside a batch job that leaves room for both waits for no hand-off.", ""]
 

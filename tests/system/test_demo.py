@@ -11,7 +11,7 @@ import termios
 
 import pytest
 
-from world import BUILD, PATIENCE, wait_for
+from world import BUILD, MIB, PATIENCE, wait_for
 
 DEMO_PATIENCE = 170 * PATIENCE
 
@@ -24,6 +24,7 @@ class Demo:
     it."""
 
     def __init__(self, world):
+        world.context = 4 * MIB  # on cards of 1 GiB
         self.program = world.start([os.path.join(BUILD, "sublet"), "demo", "--fast"], LD_LIBRARY_PATH=None, SUBLET_DIR=None)
         self.session = f"demo-{self.program.pid}"
         self.folder = wait_for(self.find_folder, DEMO_PATIENCE, "a program of the demo")
@@ -62,14 +63,13 @@ def test_the_demo_ends_with_a_table_of_80_columns_and_commands_that_work_here(wo
     assert "sublet has its default settings" in said and "simulated" in said
     assert done.err() == ""
     wait_for(lambda: not demo.leftovers(), 10, "the demo's files and processes to go")
-    runs, status, doctor = [line.split()[1:] for line in said[said.index("\nNext"):].splitlines() if line.startswith("  ")]
+    runs, top, doctor = [line.split()[1:] for line in said[said.index("\nNext"):].splitlines() if line.startswith("  ")]
     clean = {"LD_LIBRARY_PATH": None, "SUBLET_DIR": None, "SIMCUDA_MEMORY": None,
              "XDG_RUNTIME_DIR": os.path.join(world.root, "runtime")}
     os.mkdir(clean["XDG_RUNTIME_DIR"], 0o700)
     program = world.start([os.path.join(BUILD, "sublet"), *runs], **clean)
     wait_for(lambda: "compute\n" in program.out(), 30, "the suggested program to compute")
-    status.remove("--watch")  # it never ends
-    assert "sublet-demo-job" in world.sublet(*status, **clean).stdout
+    assert "sublet-demo-job" in world.sublet(*top, "--snapshot", "--width", "120", **clean).stdout
     assert world.sublet(*doctor, **clean).returncode == 0
     program.send(signal.SIGKILL)
     program.wait()

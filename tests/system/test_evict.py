@@ -9,6 +9,7 @@ from world import MIB, wait_for
 def hold(world, mib=48, **env):
     p = world.program("hold", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", 7, stdin=subprocess.PIPE, **env)
     p.await_event("filled")
+    p.order("verify")
     wait_for(lambda: world.clients()[p.pid]["idle"], 60, "the program to be idle", report=p.report)
     return p
 

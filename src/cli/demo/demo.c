@@ -180,7 +180,7 @@ static void print_next(const struct demo_stage *stage)
         else
                 (void)printf("  %s run -- python3 your-program.py\n", name);
         (void)printf("in a third:\n"
-                     "  %s status%s --watch\n"
+                     "  %s top%s\n"
                      "and to see what this machine has and lacks:\n"
                      "  %s doctor%s\n",
                      name, sim, name, sim);
