@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+import time
 import uuid
 
 import websocket
@@ -48,7 +49,7 @@ class Notebook:
             f"ws://localhost/api/kernels/{self.kernel}/channels?session_id={self.session['id']}",
             socket=connect(server.path), header=[f"Authorization: token {TOKEN}"])
         threading.Thread(target=self._read, daemon=True).start()
-        self.pid = int(self.run("import os; print(os.getpid())").ok().stdout)
+        self.pid = self.ask_pid()
 
     def _read(self):
         try:
@@ -76,6 +77,17 @@ class Notebook:
                        "version": "5.3"},
             "content": {"code": code, "silent": False, "allow_stdin": False}}))
         return cell
+
+    def ask_pid(self):
+        """A kernel that has just started may answer before the server listens to its output, so asks again after 2 s."""
+        asked = []
+
+        def answered():
+            if not asked or time.monotonic() > asked[-1][1]:
+                asked.append((self.run("import os; print(os.getpid())"), time.monotonic() + 2))
+            return next((int(cell.stdout) for cell, _ in asked if cell.over and cell.stdout), None)
+
+        return wait_for(answered, 60, "the kernel to answer")
 
     def order(self, what):
         """what: interrupt or restart."""

@@ -14,10 +14,18 @@ def hold(world, mib=48, **env):
     return p
 
 
+def evict(world, p):
+    """Repeats the order while the program has work again: in its first second it tests whether it can be frozen."""
+    def ordered():
+        r = world.sublet("evict", str(p.pid))
+        return r if "has work" not in r.stderr else None
+    return wait_for(ordered, 60, "the program to have no work", report=p.report)
+
+
 def test_an_idle_program_leaves_the_card_and_finds_its_memory_unchanged(shared):
     p = hold(shared)
     backed = shared.clients()[p.pid]["backed"]
-    r = shared.sublet("evict", str(p.pid))
+    r = evict(shared, p)
     assert r.returncode == 0 and f"evicted {p.pid} (hold): {backed // MIB} MiB left the card in " in r.stdout, r
     c = shared.clients()[p.pid]
     assert c["backed"] == 0 and c["evicted"] == backed >= 48 * MIB and c["state"] == "idle"
@@ -58,7 +66,7 @@ def test_a_program_paused_with_park_stays_on_the_card(shared):
 def test_nothing_is_evicted_beyond_the_budget_of_host_memory(world):
     world.start_daemon("--shared", "--host-memory", "40MiB")
     p = hold(world, mib=48)
-    r = world.sublet("evict", str(p.pid))
+    r = evict(world, p)
     assert r.returncode == 1 and "the budget of host memory has no room for it" in r.stderr, r
     assert world.clients()[p.pid]["evicted"] == 0
     p.finish()

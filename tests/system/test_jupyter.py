@@ -119,7 +119,7 @@ def test_a_waiting_kernel_can_be_restarted_and_a_killed_one_gives_its_memory_bac
     holder, other = occupied(world, jupyter)
     waits(world, other)
     other.order("restart")
-    assert int(other.run("import os; print(os.getpid())").ok().stdout) != other.pid
+    assert other.ask_pid() != other.pid
     wait_for(lambda: set(world.clients()) == {holder.pid}, 20, "the old kernel to leave")
     assert holder.cell.reply is None
     cell = other.run(FILL + "program.verify()")

@@ -78,6 +78,7 @@ def test_memory_of_programs_outside_is_named_with_its_size(make_world):
     assert re.fullmatch(r"programs outside its daemon hold (8\d) MiB of the GPU: end them, or run all under one daemon "
                         r"\(`subletd --shared`\)", reason(p)), p.report()
     outside.finish()
+    wait_for(lambda: w.status()["gpus"][0]["foreign"] < 8 << 20, GENEROUS_S, "the daemon to see that it is gone")
     elsewhere = w.path("e")
     os.mkdir(elsewhere, 0o700)
     first = w.program("fill", "--bytes", "80MiB", "--block", "8MiB", "--until", w.path("end"))
