@@ -203,6 +203,8 @@ static bool message_is_valid(const struct wire_message *m)
         case WIRE_SELF:
         case WIRE_LIMIT:
         case WIRE_EXPORTED:
+        case WIRE_HOST_SHORT:
+        case WIRE_UNPIN:
                 about_gpu = true;
                 break;
         }

@@ -205,3 +205,38 @@ def test_a_frozen_cgroup_does_not_stop_other_programs(small, cgroup, killed):
         assert small.check_sums(frozen) == 1
     go_on(others)
     end(small, *others)
+
+
+def leave_room(cgroup, size):
+    """Sets the limit so that the cgroup's programs may take so much more, as src/base/host.c reckons."""
+    used, cached = ("memory.current", "") if cgroup.v2 else ("memory.usage_in_bytes", "total_")
+    stat = dict(line.split() for line in cgroup.read("memory.stat").splitlines())
+    used = int(cgroup.read(used)) - int(stat[cached + "inactive_file"]) - int(stat[cached + "active_file"]) // 2
+    cgroup.limit((used + size) * 8 // 7)
+
+
+@pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer alone fills such a cgroup; in another build they run")
+def test_host_memory_that_a_program_keeps_for_later_does_not_stop_the_eviction_of_another(make_world, cgroup):
+    """The first program was evicted as a whole, and keeps that much host memory. So the second one finds none when it
+    has to leave the card for the first, and the card would stand still."""
+    world, group = make_world(memory="256MiB"), cgroup("memory")
+    world.start_daemon(config=CONFIG)
+
+    def hold():
+        p = inside(world, group, "hold", "--bytes", "160MiB", "--block", "16MiB", stdin=subprocess.PIPE)
+        p.await_event("filled")
+        return p
+
+    keeps = hold()
+    wait_for(lambda: world.sublet("evict", str(keeps.pid)).returncode == 0, 20, "it to be idle")
+    keeps.order("touch")
+    leave_room(group, (80 + 48) * MIB)  # the second program's part of the card, and half of what it will have to evict
+    lacks = hold()
+    for _ in range(2):
+        keeps.order("touch")
+        lacks.order("touch")
+    assert lacks.err().count("no host memory") == 1
+    assert group.killed() == 0
+    for p in (keeps, lacks):
+        p.finish()
+        assert world.check_sums(p) == 1

@@ -250,6 +250,18 @@ bool swap_pin_ahead(struct gpu *g)
         return beside.pins > 0 && beside.pins-- > 1;
 }
 
+void swap_ask_unpin(struct gpu *g, uint64_t bytes)
+{
+        beside.unpins = bytes;
+}
+
+bool swap_unpin_step(struct gpu *g)
+{
+        assert_false(core.running || agent.revoking);
+        beside.unpins = beside.unpins ? beside.unpins - 1 : 0;
+        return beside.unpins > 0;
+}
+
 void swap_rest(struct gpu *g)
 {
         beside.rests++;

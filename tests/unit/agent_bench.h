@@ -45,7 +45,7 @@ extern struct beside {
         int thread_fails;
 
         unsigned ipc_told, ipc_forgotten, torture_evicted, torture_restored, torture_cancelled;
-        unsigned overflow_cancelled, steps, rests, pins, let_go, unpinned, audit_last;
+        unsigned overflow_cancelled, steps, rests, pins, unpins, let_go, unpinned, audit_last;
         unsigned ipc_connected, ipc_disconnected, ipc_refused;
         uint64_t arena;
         bool may_evict; /* argument of the last call of caches_hold() */

@@ -592,9 +592,47 @@ static void failed_creates_are_reported_at_intervals(void **state)
         assert_int_equal(times_said(WIRE_SHORT), 2);
 }
 
+static void missing_host_memory_is_reported_at_intervals_while_memory_must_leave(void **state)
+{
+        begin_attached();
+        now_ns += NSEC_PER_SEC;
+        gpu->limit = gpu->heap.backed;
+        gpu->host_short = true;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_HOST_SHORT), 0);
+        gpu->heap.backed += 8 * MIB;
+        for (unsigned i = 0; i < 5; i++) {
+                gpu->host_short = true;
+                rounds(1);
+        }
+        assert_int_equal(times_said(WIRE_HOST_SHORT), 1);
+        assert_int_equal(said(WIRE_HOST_SHORT)->HOST_SHORT.bytes,
+                         8 * MIB + 2 * gpu->heap.extent_bytes);
+        now_ns += 100 * NSEC_PER_MSEC;
+        gpu->host_short = true;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_HOST_SHORT), 2);
+        gpu->heap.backed -= 8 * MIB;
+}
+
+/* The driver waits for all work in flight while it unpins. */
+static void host_memory_is_given_back_when_the_program_does_not_run(void **state)
+{
+        begin_running();
+        tell(WIRE_UNPIN)->UNPIN.bytes = 3;
+        rounds(3);
+        assert_int_equal(beside.unpins, 3);
+        quiesce_now = QUIESCE_DONE;
+        end_turn(core.lease);
+        rounds(4);
+        assert_false(core.running);
+        assert_int_equal(beside.unpins, 0);
+}
+
 static void messages_about_unknown_gpus_are_ignored(void **state)
 {
-        static const unsigned types[] = {WIRE_LIMIT, WIRE_ATTACHED, WIRE_EXPORTED, WIRE_REFUSED};
+        static const unsigned types[] = {WIRE_LIMIT, WIRE_ATTACHED, WIRE_EXPORTED, WIRE_REFUSED,
+                                         WIRE_UNPIN};
 
         begin_running();
         for (unsigned i = 0; i < ARRAY_SIZE(types); i++)
@@ -695,6 +733,8 @@ int main(void)
                 AGENT_TEST(a_kick_is_written_once_until_it_is_read),
                 AGENT_TEST(the_process_in_the_way_is_named),
                 AGENT_TEST(failed_creates_are_reported_at_intervals),
+                AGENT_TEST(missing_host_memory_is_reported_at_intervals_while_memory_must_leave),
+                AGENT_TEST(host_memory_is_given_back_when_the_program_does_not_run),
                 AGENT_TEST(messages_about_unknown_gpus_are_ignored),
                 AGENT_TEST(a_daemon_of_another_release_leaves_the_program_alone),
                 AGENT_TEST(released_memory_wakes_the_agent_if_it_may_move),

@@ -316,6 +316,38 @@ static void unpinned_host_memory_serves_evictions_as_well(void **state)
         run_program();
 }
 
+static void host_memory_that_others_lack_is_given_back(void **state)
+{
+        uint64_t evicted;
+
+        asks = surely = true; /* host copies are kept */
+        (void)allocate(40);
+        restore_to(UINT64_MAX);
+        run_program();
+        evict_to(0);
+        restore_to(UINT64_MAX);
+        run_program();
+        evict_to(gpu->heap.allocated - 2 * EXTENT);
+        evicted = gpu->heap.allocated - gpu->heap.backed;
+        assert_true(swap_arena_bytes(gpu) > evicted + EXTENT);
+        assert_false(swap_unpin_step(gpu)); /* nobody has asked */
+        swap_ask_unpin(gpu, GIB);
+        assert_false(swap_unpin_step(gpu)); /* the host is not short */
+        host_room = 0;
+        swap_ask_unpin(gpu, GIB);
+        gpu->usage_dirty = false;
+        for (unsigned steps = 0; swap_unpin_step(gpu); steps++) {
+                assert_true(steps < 100);
+                check_accounts();
+        }
+        assert_true(gpu->usage_dirty);
+        assert_in_range(swap_arena_bytes(gpu), evicted, evicted + 2 * 16 * MIB);
+        host_room = UINT64_MAX;
+        assert_false(swap_pin_ahead(gpu));
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
 static void host_memory_for_an_eviction_is_pinned_ahead(void **state)
 {
         uint64_t pinned;
@@ -638,6 +670,7 @@ int main(void)
                 MOVE_TEST(no_memory_leaves_until_there_is_host_memory),
                 MOVE_TEST(evictions_that_find_no_host_memory_rest_between_tries),
                 MOVE_TEST(unpinned_host_memory_serves_evictions_as_well),
+                MOVE_TEST(host_memory_that_others_lack_is_given_back),
                 MOVE_TEST(host_memory_for_an_eviction_is_pinned_ahead),
                 MOVE_TEST(host_memory_for_the_whole_eviction_is_made_at_once),
                 MOVE_TEST(a_process_that_exits_lets_all_its_memory_go),

@@ -264,7 +264,7 @@ static void messages_out_of_order_are_refused(void **state)
                               attached[] = {WIRE_IDLE, WIRE_ACTIVE,       WIRE_DRAINED,
                                             WIRE_HOST, WIRE_DRAIN_FAILED, WIRE_WHO},
                               on_gpu[] = {WIRE_USAGE,   WIRE_REQUEST, WIRE_SHORT, WIRE_EXPORT,
-                                          WIRE_MANAGED, WIRE_SPARED,  WIRE_SELF},
+                                          WIRE_MANAGED, WIRE_SPARED,  WIRE_SELF,  WIRE_HOST_SHORT},
                               never[] = {0, WIRE_WELCOME, WIRE_GRANT, WIRE_OPEN, 200, 65535};
         struct client *c = &clients[0];
 
@@ -590,6 +590,45 @@ static void a_failed_allocation_causes_a_measurement_of_the_card(void **state)
         assert_int_equal(rises, 1);
 }
 
+static void report(struct client *c, uint64_t allocated, uint64_t backed, uint64_t arena)
+{
+        struct wire_message m = message(WIRE_USAGE, 0);
+
+        m.USAGE.allocated = allocated;
+        m.USAGE.backed = backed;
+        m.USAGE.arena = arena;
+        assert_int_equal(session_handle(c, &m), 0);
+}
+
+/* Returns whether clients[0] is asked for host memory when clients[1] lacks some. */
+static bool asked_when_short(void)
+{
+        struct wire_message m = message(WIRE_HOST_SHORT, 0);
+
+        m.HOST_SHORT.bytes = GIB;
+        sent_count = 0;
+        assert_int_equal(session_handle(&clients[1], &m), 0);
+        assert_null(said(&clients[1], WIRE_UNPIN));
+        assert_true(!said(&clients[0], WIRE_UNPIN) ||
+                    said(&clients[0], WIRE_UNPIN)->UNPIN.bytes == GIB);
+        return said(&clients[0], WIRE_UNPIN);
+}
+
+static void host_memory_is_asked_of_those_that_need_less_than_they_hold(void **state)
+{
+        join(&clients[0]);
+        join(&clients[1]);
+        report(&clients[0], GIB, 0, 2 * GIB);
+        assert_false(asked_when_short()); /* the other one has nothing to evict */
+        report(&clients[1], GIB, GIB, GIB);
+        assert_true(asked_when_short());
+        assert_false(asked_when_short()); /* no answer yet */
+        report(&clients[0], GIB, 0, GIB);
+        assert_false(asked_when_short()); /* it holds what it needs */
+        report(&clients[0], GIB, 0, GIB + MIB);
+        assert_true(asked_when_short());
+}
+
 static void a_program_that_says_bye_is_dropped(void **state)
 {
         struct wire_message m = message(WIRE_BYE, WIRE_NO_GPU);
@@ -650,6 +689,7 @@ int main(void)
                 SESSION_TEST(the_holder_is_named_only_to_its_own_user),
                 SESSION_TEST(a_returning_program_takes_over_its_charge),
                 SESSION_TEST(a_failed_allocation_causes_a_measurement_of_the_card),
+                SESSION_TEST(host_memory_is_asked_of_those_that_need_less_than_they_hold),
                 SESSION_TEST(a_program_that_says_bye_is_dropped),
                 SESSION_TEST(figures_for_the_status_are_kept),
         };

@@ -98,6 +98,16 @@ void extent_unmap(const struct extent *e)
 {
 }
 
+bool arena_host_has(uint64_t bytes)
+{
+        return true;
+}
+
+bool kept_drop(struct gpu *g, struct arena *a, struct kept_sweep *s, uint64_t bytes)
+{
+        return false;
+}
+
 void kept_forget(struct arena *a, struct extent *e)
 {
 }

@@ -286,6 +286,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
         if (in->pass_bytes && !c->peer.trusted)
                 event_refuse(c, m->header.gpu, WIRE_REFUSED_PASS, m->header.sequence,
                              "descriptors are taken from the daemon's own user alone");
+        c->accounts[c->gpu_of[m->header.gpu]].unpin_told = false;
         allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);
         pass_begin(c->server, c, (unsigned)c->gpu_of[m->header.gpu], in->pass_bytes);
         tally_usage(c, (unsigned)c->gpu_of[m->header.gpu], in->moved_out, in->moved_in);
@@ -475,6 +476,40 @@ static int on_short(struct client *c, const struct wire_message *m)
         return r;
 }
 
+/* Asks for the pinned host memory that the client needs for no evicted memory. A client that does
+ * not answer is asked once. */
+static void ask_to_unpin(struct client *c, unsigned gpu, uint64_t bytes)
+{
+        struct client_account *acc = &c->accounts[gpu];
+        struct wire_message m = {.header = {WIRE_UNPIN, (uint16_t)acc->ordinal, 0},
+                                 .UNPIN.bytes = bytes};
+        struct sched_account_view v;
+
+        if (acc->ordinal < 0 || acc->unpin_told || c->dropped ||
+            sched_account_view(c->server->sched, c->id, gpu, &v) < 0 ||
+            v.usage.arena <= sub_sat(v.usage.allocated, MIN(v.usage.backed, v.limit)))
+                return;
+        acc->unpin_told = true;
+        client_send(c, &m);
+}
+
+/* The client evicts on as soon as others have given host memory back. Only one that has to evict is
+ * believed; the others look themselves whether the host is short. */
+static int on_host_short(struct client *c, const struct wire_message *m)
+{
+        const unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        struct sched_account_view v;
+        int r = sched_account_view(c->server->sched, c->id, gpu, &v);
+
+        if (r < 0 || v.usage.backed <= v.limit)
+                return r;
+        for (struct client *o = c->server->clients; o; o = o->next)
+                for (unsigned i = 0; i < SCHED_GPUS_MAX; i++)
+                        if (o != c || i != gpu)
+                                ask_to_unpin(o, i, m->HOST_SHORT.bytes);
+        return 0;
+}
+
 /* measure.c needs to know how many bytes in no process's name may be this client's. */
 static int on_managed(struct client *c, const struct wire_message *m)
 {
@@ -642,16 +677,27 @@ static const struct handler {
         int (*handle)(struct client *c, const struct wire_message *m);
         enum stage stage;
 } handlers[] = {
-        [WIRE_HELLO] = {on_hello, UNGREETED},    [WIRE_ATTACH] = {on_attach, GREETED},
-        [WIRE_USAGE] = {on_usage, ON_GPU},       [WIRE_REQUEST] = {on_request, ON_GPU},
-        [WIRE_IDLE] = {on_idle, ATTACHED},       [WIRE_ACTIVE] = {on_active, ATTACHED},
-        [WIRE_DRAINED] = {on_drained, ATTACHED}, [WIRE_DRAIN_FAILED] = {on_drain_failed, ATTACHED},
-        [WIRE_SHORT] = {on_short, ON_GPU},       [WIRE_BYE] = {on_bye, GREETED},
-        [WIRE_WHO] = {on_who, ATTACHED},         [WIRE_EXPORT] = {on_export, ON_GPU},
-        [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
-        [WIRE_MANAGED] = {on_managed, ON_GPU},   [WIRE_HOST] = {on_host, ATTACHED},
-        [WIRE_SPARED] = {on_spared, ON_GPU},     [WIRE_SELF] = {on_self, ON_GPU},
-        [WIRE_FROZEN] = {pause_frozen, GREETED}, [WIRE_CLAIM] = {entitlement_claim, GREETED},
+        [WIRE_HELLO] = {on_hello, UNGREETED},
+        [WIRE_ATTACH] = {on_attach, GREETED},
+        [WIRE_USAGE] = {on_usage, ON_GPU},
+        [WIRE_REQUEST] = {on_request, ON_GPU},
+        [WIRE_IDLE] = {on_idle, ATTACHED},
+        [WIRE_ACTIVE] = {on_active, ATTACHED},
+        [WIRE_DRAINED] = {on_drained, ATTACHED},
+        [WIRE_DRAIN_FAILED] = {on_drain_failed, ATTACHED},
+        [WIRE_SHORT] = {on_short, ON_GPU},
+        [WIRE_BYE] = {on_bye, GREETED},
+        [WIRE_WHO] = {on_who, ATTACHED},
+        [WIRE_EXPORT] = {on_export, ON_GPU},
+        [WIRE_NAME] = {meet_name, GREETED},
+        [WIRE_PEER] = {meet_peer, GREETED},
+        [WIRE_MANAGED] = {on_managed, ON_GPU},
+        [WIRE_HOST] = {on_host, ATTACHED},
+        [WIRE_SPARED] = {on_spared, ON_GPU},
+        [WIRE_SELF] = {on_self, ON_GPU},
+        [WIRE_FROZEN] = {pause_frozen, GREETED},
+        [WIRE_CLAIM] = {entitlement_claim, GREETED},
+        [WIRE_HOST_SHORT] = {on_host_short, ON_GPU},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

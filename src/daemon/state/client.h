@@ -28,6 +28,7 @@ struct client_account {
         uint64_t spared_out, spared_in;   /* figures of SPARED */
         uint64_t overflow, keep;          /* figures of SELF */
         enum wire_memory mode;            /* SELF.mode; 0: not reported */
+        bool unpin_told;                  /* UNPIN was sent after the last USAGE */
         bool named;                       /* NVML has listed the process with a valid figure */
 
         /* What the totals of the metrics contain already (tally.c). */

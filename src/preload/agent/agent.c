@@ -356,6 +356,8 @@ static enum swap_progress agent_swap(void)
                 p = swap_step(g, may_evict && !hold, restore);
                 if (p == SWAP_NOTHING && pins)
                         p = pin_ahead(g);
+                if (p == SWAP_NOTHING && may_evict && !stands && swap_unpin_step(g))
+                        p = SWAP_MORE;
                 progress = MAX(progress, p);
         }
         rm_make_for(CHANNELS_PROGRAM);

@@ -61,7 +61,7 @@ struct agent_state {
         uint64_t ran_before_ns;       /* ran_ns when the client connected */
         uint64_t host_held_said, host_requested_said;
         uint32_t host_sequence; /* sequence of the last HOST */
-        uint64_t short_ns[GPUS_MAX];
+        uint64_t short_ns[GPUS_MAX], host_short_ns[GPUS_MAX];
 };
 
 extern struct agent_state agent;

@@ -40,6 +40,8 @@
  * program is not told, so while it lacks memory it repeats the request. */
 #define REQUEST_AGAIN_NS NSEC_PER_SEC
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
+/* An eviction that found no host memory is tried again ten times as often. */
+#define HOST_SPACING_NS (100 * NSEC_PER_MSEC)
 
 /* ---- messages out; core_lock held ---- */
 
@@ -568,6 +570,10 @@ static void agent_handle(const struct wire_message *m, struct passed *came) REQU
                 if (gpu_known(m))
                         agent_mover_unwanted(&core.gpus[m->header.gpu]);
                 break;
+        case WIRE_UNPIN:
+                if (gpu_known(m))
+                        swap_ask_unpin(&core.gpus[m->header.gpu], m->UNPIN.bytes);
+                break;
         case WIRE_PAUSE:
                 agent_pause(m->PAUSE.paused != 0);
                 break;
@@ -675,6 +681,20 @@ static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         daemon_send(&m, WIRE_SHORT, g->index);
 }
 
+/* Report that an eviction found no host memory: other programs may hold some that they do not need.
+ * Extents leave as a whole, and each process sees slightly different figures of the host. */
+static void tell_host_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
+{
+        const uint64_t owed = sub_sat(g->heap.backed, g->limit);
+        struct wire_message m = {.HOST_SHORT.bytes = owed + 2 * g->heap.extent_bytes};
+
+        g->host_short = false;
+        if (!owed || now - agent.host_short_ns[g->index] < HOST_SPACING_NS)
+                return;
+        agent.host_short_ns[g->index] = now;
+        daemon_send(&m, WIRE_HOST_SHORT, g->index);
+}
+
 /* True if the daemon does not know, or no longer knows, that the program wants to run and what it
  * needs. */
 static bool run_is_due(const struct gpu *g, uint64_t now) REQUIRES(core_lock)
@@ -700,6 +720,8 @@ static void tell_gpu(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         if (g->short_bytes)
                 tell_short(g, now);
+        if (g->host_short)
+                tell_host_short(g, now);
         trim_commit(g, now);
         if (run_is_due(g, now))
                 g->request_dirty = true;

@@ -85,9 +85,8 @@ static char *map_huge(uint64_t bytes)
         return memory;
 }
 
-/* True if the host has this many bytes free. If we touched more, the kernel would kill the program.
- */
-static bool host_has(uint64_t bytes)
+/* If we touched more, the kernel would kill the program. */
+bool arena_host_has(uint64_t bytes)
 {
         struct host_memory m;
 
@@ -174,7 +173,7 @@ static void make(struct arena *a)
                 struct segment *s;
 
                 lock_release(&a->lock);
-                s = host_has(bytes) ? segment_new(bytes) : NULL;
+                s = arena_host_has(bytes) ? segment_new(bytes) : NULL;
                 if (s)
                         segment_pin(a, s);
                 lock_acquire(&a->lock);
@@ -213,7 +212,7 @@ static void *maker_main(void *userdata)
 static void begin(struct arena *a, uint64_t bytes, unsigned processors_each)
 {
         unsigned most = MAKERS_MAX / processors_each, more = 0;
-        const bool room = host_has(bytes);
+        const bool room = arena_host_has(bytes);
         CUcontext context;
         cpu_set_t cpus;
 
@@ -336,7 +335,7 @@ static uint64_t affordable(const struct arena *a, uint64_t missing)
         const uint64_t expected = align_up(MAX(least, a->expected), ARENA_UNIT);
         const uint64_t all = align_up(MAX(least, a->expected + a->ahead), ARENA_UNIT);
 
-        return host_has_to_spare(all) ? all : host_has(expected) ? expected : least;
+        return host_has_to_spare(all) ? all : arena_host_has(expected) ? expected : least;
 }
 
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)

@@ -43,6 +43,8 @@ void arena_rest(struct arena *a);
 /* Give room back and empty *room. The memory stays registered for the next eviction. */
 void arena_give(struct arena *a, struct arena_room *room);
 
+/* True if the host has this many bytes free; for all arenas. */
+bool arena_host_has(uint64_t bytes);
 /* Give whole free segments back to the system until the arena holds at most this many bytes. */
 void arena_trim(struct arena *a, uint64_t bytes);
 uint64_t

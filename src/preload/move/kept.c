@@ -11,15 +11,9 @@ void kept_forget(struct arena *a, struct extent *e)
 
 #define LOOK_MOST 4096u /* extents that a sweep checks before giving up the lock */
 
-struct sweep {
-        struct heap_cursor at;
-        bool found; /* a copy was found since the sweep began at the start of the heap */
-};
-
-/* Drop kept copies in the next part of the heap, until so many bytes are dropped. Copies at low
- * addresses are dropped first: choose_evict() begins at high addresses, so these copies are needed
- * last. False: no kept copy is left. */
-static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t bytes)
+/* Copies at low addresses are dropped first: choose_evict() begins at high addresses, so these
+ * copies are needed last. */
+bool kept_drop(struct gpu *g, struct arena *a, struct kept_sweep *s, uint64_t bytes)
 {
         bool more = true;
         uint64_t dropped = 0;
@@ -30,7 +24,7 @@ static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t 
 
                 if (!e) { /* begin again at the start, where copies may have appeared */
                         more = s->found;
-                        *s = (struct sweep){0};
+                        *s = (struct kept_sweep){0};
                         break;
                 }
                 if (e->busy || e->state != EXTENT_RESIDENT || !e->host.count)
@@ -46,10 +40,10 @@ static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t 
 int kept_take(struct gpu *g, struct arena *a, struct extent *e)
 {
         uint64_t bytes = extent_pages_bytes(e->kept);
-        struct sweep s = {0};
+        struct kept_sweep s = {0};
 
         while (!e->host.count && arena_take(a, bytes, &e->host) < 0)
-                if (!drop_some(g, a, &s, bytes))
+                if (!kept_drop(g, a, &s, bytes))
                         return -ENOMEM;
         return 0;
 }

@@ -56,7 +56,8 @@ bool swap_pin_ahead(struct gpu *g)
                 request_report(g);
         }
         missing = sub_sat(g->heap.resident, g->heap.managed_bytes + swap_arena_bytes(g));
-        if (missing == 0 || !g->swap || g->swap->no_host || !core_keep_context(g)) {
+        if (missing == 0 || !g->swap || g->swap->no_host || g->swap->others_lack ||
+            !core_keep_context(g)) {
                 lock_release(&core_lock);
                 return false;
         }
@@ -67,6 +68,48 @@ bool swap_pin_ahead(struct gpu *g)
         core_let_context(g);
         lock_release(&core_lock);
         return makes;
+}
+
+void swap_ask_unpin(struct gpu *g, uint64_t bytes)
+{
+        if (g->swap)
+                g->swap->unpin = bytes;
+}
+
+/* Gives one free segment back, or drops kept copies so that one becomes free. False: the host has
+ * what others lack, or the arena holds nothing but the contents of evicted memory. */
+static bool unpin_some(struct gpu *g)
+{
+        struct swap *s = g->swap;
+        const uint64_t before = arena_bytes(s->arena);
+
+        if (arena_host_has(s->unpin) || transfer_prepare(g) != CUDA_SUCCESS)
+                return false;
+        s->others_lack = true;
+        arena_trim(s->arena, sub_sat(before, 1));
+        s->unpin -= MIN(s->unpin, before - arena_bytes(s->arena));
+        return arena_bytes(s->arena) < before ||
+               kept_drop(g, s->arena, &s->sweep, g->heap.extent_bytes);
+}
+
+bool swap_unpin_step(struct gpu *g)
+{
+        bool more;
+
+        if (!g->swap || !g->swap->unpin)
+                return false;
+        lock_acquire(&core_lock);
+        more = g->heap.backed <= core_limit(g) && core_keep_context(g);
+        lock_release(&core_lock);
+        more = more && unpin_some(g);
+        lock_acquire(&core_lock);
+        core_let_context(g);
+        if (!more)
+                g->swap->unpin = 0;
+        if (!g->swap->unpin)
+                request_report(g); /* the daemon asks again only after that */
+        lock_release(&core_lock);
+        return more;
 }
 
 void swap_rest(struct gpu *g)
@@ -458,6 +501,7 @@ static enum swap_progress step_end(struct gpu *g, enum swap_progress progress, b
                 progress = SWAP_COPYING;
         if (s->no_host && s->count == 0) {
                 s->no_host = false;
+                g->host_short = true;
                 progress = SWAP_LATER;
         }
         note_stays(g, may_evict);

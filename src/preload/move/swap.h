@@ -82,6 +82,11 @@ void swap_leave_mover(struct gpu *g, const struct mover *m);
 /* Begin to pin some host memory for a later eviction: the first eviction of a process takes half as
  * long again without it. True: call again soon for more. For the agent, core_lock not held. */
 bool swap_pin_ahead(struct gpu *g);
+/* Other programs lack so many bytes of host memory. swap_unpin_step() gives back what holds no
+ * evicted memory, in steps, until the host has these bytes. True: call again at once for more. The
+ * driver waits for all work in flight meanwhile, so there must be none. For the agent. */
+void swap_ask_unpin(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
+bool swap_unpin_step(struct gpu *g);
 /* Wait until no thread pins host memory. The process ends. For the agent, core_lock not held. */
 void swap_rest(struct gpu *g);
 

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "preload/state/core.h"
+#include "preload/move/kept.h"
 #include "preload/move/swap.h"
 #include "preload/move/unchanged.h"
 
@@ -39,6 +40,9 @@ struct swap {
         CUstream out, in;
         struct arena *arena;
         uint64_t arena_said;         /* its bytes when they were last reported for having changed */
+        uint64_t unpin;              /* of its bytes, those that other programs lack */
+        bool others_lack;            /* they have lacked some: pin nothing ahead any more */
+        struct kept_sweep sweep;     /* over copies that are dropped for them */
         struct unchanged *unchanged; /* NULL: everything is copied */
         struct transfer ring[TRANSFERS_MAX];
         unsigned first, count;

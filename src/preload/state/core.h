@@ -123,6 +123,7 @@ struct gpu {
         /* Size of a cuMemCreate that failed though the limit allowed it; 0: none failed, or the
          * daemon has been told. */
         uint64_t short_bytes LOCKED;
+        bool host_short LOCKED; /* an eviction found no host memory: tell the daemon */
 };
 
 struct core {
