@@ -186,7 +186,7 @@ static void without_a_gpu_the_card_and_the_next_commands_are_simulated(void **st
         assert_string_equal(getenv("SIMCUDA_MEMORY"), "256MiB");
         assert_non_null(strstr(printed, "simulated: there is no GPU here"));
         assert_non_null(strstr(printed, " run --sim -- /parts/3 600MiB\n"));
-        assert_non_null(strstr(printed, " status --sim --watch\n"));
+        assert_non_null(strstr(printed, " top --sim\n"));
         assert_non_null(strstr(printed, " doctor --sim\n"));
         assert_int_equal(now.closed, 1);
         assert_int_equal(demo("--fast", NULL), CLI_OK);
