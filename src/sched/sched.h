@@ -170,6 +170,8 @@ void sched_gpu_yield(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now
  * already held, always succeed. */
 int sched_host_take(struct sched *s, uint64_t bytes, bool held, uint64_t now_ns,
                     struct sched_actions *out);
+/* Returns how many bytes of all commits are beyond the capacity of the cards. */
+uint64_t sched_beyond_cards(const struct sched *s);
 /* Returns the bytes that sched_host_take() could still add now. */
 uint64_t sched_host_free(const struct sched *s);
 
@@ -368,7 +370,7 @@ struct sched_client_view {
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                       struct sched_client_view *ret);
 
-/* What a client does now, at the cost of a few loads: for records of what happens. */
+/* A short view of a client. It costs a few loads, so the trace takes it after each event. */
 struct sched_look {
         enum sched_state state;
         unsigned flags;

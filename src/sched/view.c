@@ -78,6 +78,19 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
         return 0;
 }
 
+uint64_t sched_beyond_cards(const struct sched *s)
+{
+        uint64_t committed = 0, capacity = 0;
+
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
+                if (!s->gpu[gpu].present)
+                        continue;
+                committed += s->gpu[gpu].committed;
+                capacity += gpu_capacity(&s->gpu[gpu]);
+        }
+        return sub_sat(committed, capacity);
+}
+
 bool sched_gpu_in_use(const struct sched *s, unsigned gpu)
 {
         return s->gpu[gpu].n_clients > 0;

@@ -339,3 +339,14 @@ uint64_t charged(struct bench *b)
         assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
         return v.charged;
 }
+
+struct tenant *asks_to_run(struct bench *b, uint64_t bytes)
+{
+        struct tenant *t = join(b, 0);
+
+        request_commit_of(b, t, bytes);
+        t->allocated[0] = bytes;
+        usage(b, t);
+        want_run(b, t, bytes);
+        return t;
+}

@@ -77,6 +77,8 @@ void evict_to(struct bench *b, struct tenant *t, uint64_t backed); /* acknowledg
 void restore(struct bench *b, struct tenant *t); /* backs all that the limit allows, then reports */
 /* Adds a running tenant with so many bytes, all resident. The card must have the room. */
 struct tenant *runner(struct bench *b, int priority, uint64_t bytes);
+/* Adds a tenant with so many bytes, none of them resident, that asks to run. */
+struct tenant *asks_to_run(struct bench *b, uint64_t bytes);
 
 enum sched_state state_of(struct bench *b, const struct tenant *t);
 unsigned flags_of(struct bench *b, const struct tenant *t);

@@ -46,12 +46,8 @@ static void a_client_without_a_lease_is_evicted_at_once(void **state)
 static void a_client_that_computes_or_waits_is_not_evicted(void **state)
 {
         BENCH;
-        struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 0);
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = asks_to_run(b, 400 * MIB);
 
-        request_commit_of(b, t, 400 * MIB);
-        t->allocated[0] = 400 * MIB;
-        usage(b, t);
-        want_run(b, t, 400 * MIB);
         assert_int_equal(evict(b, a), -EBUSY);
         assert_int_equal(evict(b, t), -EBUSY);
 }

@@ -23,12 +23,8 @@ static void pause_and_refuse(struct bench *b, struct tenant *t)
 
 static struct tenant *waits_for(struct bench *b, uint64_t bytes)
 {
-        struct tenant *t = join(b, 0);
+        struct tenant *t = asks_to_run(b, bytes);
 
-        request_commit_of(b, t, bytes);
-        t->allocated[0] = bytes;
-        usage(b, t);
-        want_run(b, t, bytes);
         restore(b, t); /* restores as much as the limit allows */
         return t;
 }

@@ -1403,22 +1403,11 @@ static void the_status_shows_the_time_run_and_waited(void **state)
         assert_int_equal(v.waited_ns, NSEC_PER_SEC / 2 + NSEC_PER_SEC / 20 + 5);
 }
 
-static struct tenant *waits_for(struct bench *b, uint64_t bytes)
-{
-        struct tenant *t = join(b, 0);
-
-        request_commit_of(b, t, bytes);
-        t->allocated[0] = bytes;
-        usage(b, t);
-        want_run(b, t, bytes);
-        return t;
-}
-
 static void the_expected_time_of_a_turn_counts_the_turns_and_moves_before_it(void **state)
 {
         BENCH;
-        struct tenant *a = runner(b, 0, 900 * MIB), *t = waits_for(b, 900 * MIB),
-                      *u = waits_for(b, 900 * MIB);
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB),
+                      *u = waiter(b, 0, 900 * MIB);
         struct sched_expected list[4] = {0};
         const uint64_t move_ns = GIB / 20 * 900 / 1024; /* 20 GB/s before a move was measured */
 

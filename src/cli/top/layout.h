@@ -12,7 +12,7 @@
 #define TOP_TEXT_MAX   256
 #define TOP_FILTER_MAX 64
 
-/* What a person has chosen, and what there is to say. keys.c changes it. */
+/* The viewer's choices and the message line; keys.c changes them. */
 struct top_view {
         unsigned sort; /* number of a column (table.h) */
         bool reverse;

@@ -221,7 +221,7 @@ static void add_clients(struct exposition *e, struct server *s, uint64_t now, bo
 struct exposition *collect(struct server *s, bool names)
 {
         struct exposition *e = exposition_new();
-        uint64_t now = clock_now_ns(), committed = 0, capacity = 0;
+        const uint64_t now = clock_now_ns();
         const struct labels none = {0};
 
         if (!e)
@@ -233,14 +233,12 @@ struct exposition *collect(struct server *s, bool names)
 
                 if (sched_gpu_view(s->sched, g, &v) < 0)
                         continue;
-                committed += v.committed;
-                capacity += v.capacity;
                 add_gpu(e, s, g, now, &v);
                 for (unsigned i = 0; names && i < s->tally->n_classes; i++)
                         add_class(e, s, g, &s->tally->classes[i]);
         }
         exposition_add(e, METRIC_HOST_PROMISED, &none,
-                       sub_sat(committed, capacity) + s->host_mapped);
+                       sched_beyond_cards(s->sched) + s->host_mapped);
         add_clients(e, s, now, names);
         return e;
 }

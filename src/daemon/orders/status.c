@@ -237,7 +237,7 @@ static const char *utc_now(char text[static 32])
 
 json_t *status_json(struct server *s, const struct peer *viewer)
 {
-        uint64_t now = clock_now_ns(), committed = 0, capacity = 0;
+        const uint64_t now = clock_now_ns();
         json_t *list = json_array();
         char instance[24], utc[32];
 
@@ -246,8 +246,6 @@ json_t *status_json(struct server *s, const struct peer *viewer)
 
                 if (sched_gpu_view(s->sched, g, &v) < 0)
                         continue;
-                committed += v.committed;
-                capacity += v.capacity;
                 (void)json_array_append_new(list, gpu_json(s, g, &v, now, viewer));
         }
         /* As text, because many readers of JSON cannot hold a random 64-bit number. */
@@ -261,5 +259,5 @@ json_t *status_json(struct server *s, const struct peer *viewer)
                                  : json_string("auto"),
                          "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
                          bytes(s->host_budget_bytes), "committed",
-                         bytes(sub_sat(committed, capacity) + s->host_mapped), "gpus", list);
+                         bytes(sched_beyond_cards(s->sched) + s->host_mapped), "gpus", list);
 }

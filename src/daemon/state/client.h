@@ -111,7 +111,7 @@ struct client {
                 char off[96];
         } frozen;
 
-        /* What the last records say of it, and where they are (history.c). */
+        /* The client's state in its last records, and their positions (history.c). */
         struct client_history {
                 bool entered; /* program is its row */
                 uint16_t program;
