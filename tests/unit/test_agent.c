@@ -629,6 +629,22 @@ static void host_memory_is_given_back_when_the_program_does_not_run(void **state
         assert_int_equal(beside.unpins, 0);
 }
 
+/* The others cannot make room for it before. */
+static void host_memory_is_given_back_while_memory_is_restored(void **state)
+{
+        begin_attached();
+        put(EXTENT_EVICTED);
+        want_to_run(1);
+        grant();
+        assert_int_equal(core.lease, LEASE);
+        assert_false(core.running);
+        tell(WIRE_UNPIN)->UNPIN.bytes = 3;
+        rounds(4);
+        assert_false(core.running);
+        assert_int_equal(beside.unpins, 0);
+        extent->state = EXTENT_RESIDENT;
+}
+
 static void messages_about_unknown_gpus_are_ignored(void **state)
 {
         static const unsigned types[] = {WIRE_LIMIT, WIRE_ATTACHED, WIRE_EXPORTED, WIRE_REFUSED,
@@ -735,6 +751,7 @@ int main(void)
                 AGENT_TEST(failed_creates_are_reported_at_intervals),
                 AGENT_TEST(missing_host_memory_is_reported_at_intervals_while_memory_must_leave),
                 AGENT_TEST(host_memory_is_given_back_when_the_program_does_not_run),
+                AGENT_TEST(host_memory_is_given_back_while_memory_is_restored),
                 AGENT_TEST(messages_about_unknown_gpus_are_ignored),
                 AGENT_TEST(a_daemon_of_another_release_leaves_the_program_alone),
                 AGENT_TEST(released_memory_wakes_the_agent_if_it_may_move),

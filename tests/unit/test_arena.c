@@ -355,12 +355,12 @@ static void nothing_is_made_if_the_host_lacks_room_for_all(void **state)
         arena_give(arena, &r);
 }
 
-static void an_eighth_of_the_host_is_kept_free_of_what_may_not_be_needed(void **state)
+static void half_of_the_host_is_kept_free_of_what_may_not_be_needed(void **state)
 {
         struct arena_room r;
 
         host_total = GIB;
-        host_room = 128 * MIB + 24 * MIB - 1;
+        host_room = 512 * MIB + 24 * MIB - 1;
         no_threads = true;
         assert_false(arena_add(arena, 24 * MIB));
         assert_true(arena_add(arena, 20 * MIB));
@@ -471,7 +471,7 @@ int main(void)
                 ARENA_TEST(memory_that_cannot_be_pinned_serves_as_well),
                 ARENA_TEST(expected_memory_is_made_ahead),
                 ARENA_TEST(nothing_is_made_if_the_host_lacks_room_for_all),
-                ARENA_TEST(an_eighth_of_the_host_is_kept_free_of_what_may_not_be_needed),
+                ARENA_TEST(half_of_the_host_is_kept_free_of_what_may_not_be_needed),
                 ARENA_TEST(memory_pinned_ahead_is_taken_later),
                 ARENA_TEST(a_trim_returns_free_segments_until_the_limit_is_met),
                 ARENA_TEST(a_trim_leaves_no_addresses_behind),

@@ -333,7 +333,7 @@ static enum swap_progress pin_ahead(struct gpu *g)
 static enum swap_progress agent_swap(void)
 {
         enum swap_progress progress, p;
-        bool restore, may_evict, hold, stands, pins;
+        bool restore, may_evict, hold, stands, pins, unpins;
         unsigned n;
 
         lock_acquire(&core_lock);
@@ -344,6 +344,9 @@ static enum swap_progress agent_swap(void)
         /* While a thread waits for memory, pin nothing either. */
         pins = agent.contested_ns > 0 && core.waiters == 0 && !agent.revoking && !stands &&
                agent_own_drain() == OWN_NONE;
+        /* The driver waits for all work in flight while it unpins: not while the program runs. */
+        unpins = !stands && !agent.revoking && !core.running && !agent.in_use &&
+                 agent_own_drain() == OWN_NONE;
         hold = !stands && caches_hold(may_evict, clock_now_ns());
         lock_release(&core_lock);
         progress = hold ? SWAP_COPYING : SWAP_NOTHING; /* look again soon */
@@ -356,7 +359,7 @@ static enum swap_progress agent_swap(void)
                 p = swap_step(g, may_evict && !hold, restore);
                 if (p == SWAP_NOTHING && pins)
                         p = pin_ahead(g);
-                if (p == SWAP_NOTHING && may_evict && !stands && swap_unpin_step(g))
+                if (p == SWAP_NOTHING && unpins && swap_unpin_step(g))
                         p = SWAP_MORE;
                 progress = MAX(progress, p);
         }

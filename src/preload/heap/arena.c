@@ -93,14 +93,14 @@ bool arena_host_has(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes;
 }
 
-/* True if an eighth of the host's memory stays free besides: what is pinned ahead may not be
- * needed.
- */
+/* True if half of the host's memory stays free besides. What is pinned ahead may never be needed,
+ * and an eviction of another program may need it meanwhile: two programs that had pinned seven
+ * eighths of the host between them kept each other waiting. */
 static bool host_has_to_spare(uint64_t bytes)
 {
         struct host_memory m;
 
-        return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes + m.total_bytes / 8;
+        return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes + m.total_bytes / 2;
 }
 
 static struct segment *segment_new(uint64_t bytes)

@@ -31,12 +31,12 @@ struct arena *arena_new(uint64_t segment_bytes);
  * takes no room. */
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret);
 /* Say how many bytes are about to be taken, and how many more may be taken later: if any are
- * missing, memory for all of the first is made if the host has room, and for the others, too, if an
- * eighth of the host's memory stays free. */
+ * missing, memory for all of the first is made if the host has room, and for the others, too, if half
+ * of the host's memory stays free. */
 void arena_expect(struct arena *a, uint64_t bytes, uint64_t ahead);
 /* Begin to make some of the missing bytes ahead of an eviction, unless that goes on already. A
- * context of the GPU must be current. False: none are missing, an eighth of the host's memory would
- * not stay free, or the driver does not pin them. */
+ * context of the GPU must be current. False: none are missing, half of the host's memory would not
+ * stay free, or the driver does not pin them. */
 bool arena_add(struct arena *a, uint64_t missing);
 /* Wait until no thread makes memory any more: the context ends, or the process does. Any thread. */
 void arena_rest(struct arena *a);
