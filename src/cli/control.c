@@ -1,4 +1,5 @@
-/* control.c: owns the connection to a daemon's control.sock. Must never wait for ever. */
+/* control.c: owns the words in which a failed order is told. Must never print a daemon's answer
+ * that is no error. */
 #include "cli/control.h"
 
 #include <errno.h>
@@ -12,11 +13,9 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "ask/ask.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
-
-#define ANSWER_TIMEOUT_S 5
-#define ANSWER_MAX       (16u << 20)
 
 const struct cli_option daemon_options[] = {TARGET_OPTION_ROWS, {0}};
 
@@ -52,192 +51,6 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
         return CLI_OK;
 }
 
-static int control_connect(const char *dir, enum paths_kind kind, const char *name, int *ret_fd)
-{
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        struct timeval patience = {.tv_sec = ANSWER_TIMEOUT_S};
-        _cleanup_close_ int fd = -EBADF;
-        int r;
-
-        /* Anybody can create /tmp/sublet-UID, so a daemon is asked there only if the directory is
-         * ours. */
-        if (kind == PATHS_PRIVATE) {
-                r = paths_check_private(dir, getuid());
-                if (r < 0)
-                        return r == -ENOENT ? r : -EPERM;
-        }
-        r = paths_join(dir, name, address.sun_path, sizeof(address.sun_path));
-        if (r < 0)
-                return r;
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0)
-                return -errno;
-        if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
-            setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0)
-                return -errno;
-        if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-                return errno == EAGAIN ? -ETIMEDOUT : -errno;
-        *ret_fd = TAKE_FD(fd);
-        return 0;
-}
-
-static int send_line(int fd, json_t *order)
-{
-        _cleanup_free_ char *text = json_dumps(order, JSON_COMPACT), *line = NULL;
-        size_t sent = 0, length;
-
-        if (!text || asprintf(&line, "%s\n", text) < 0)
-                return -ENOMEM;
-        length = strlen(line);
-        while (sent < length) {
-                ssize_t n = send(fd, line + sent, length - sent, MSG_NOSIGNAL);
-
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0)
-                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
-                sent += (size_t)n;
-        }
-        return 0;
-}
-
-/* Reads the `size` bytes that follow the line of an answer. n of them were read already. */
-static int read_bytes(int fd, const char *rest, size_t n, size_t size, void **ret)
-{
-        _cleanup_free_ char *bytes = size > ANSWER_MAX ? NULL : malloc(size + 1);
-
-        if (!bytes)
-                return -ENOMEM;
-        n = MIN(n, size);
-        memcpy(bytes, rest, n);
-        while (n < size) {
-                ssize_t more = recv(fd, bytes + n, size - n, 0);
-
-                if (more < 0 && errno == EINTR)
-                        continue;
-                if (more < 0)
-                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
-                if (more == 0) /* the daemon needs the place for another reader, or has ended */
-                        return -ECONNABORTED;
-                n += (size_t)more;
-        }
-        *ret = TAKE_PTR(bytes);
-        return 0;
-}
-
-/* True for orders that every user may give a shared daemon, for the user's own programs. */
-static bool is_public(json_t *order)
-{
-        static const char *const names[] = {"status",  "pause", "resume", "evict",
-                                            "reserve", "trace", "get",    "set_program"};
-        const char *given = json_string_value(json_object_get(order, "order"));
-
-        for (size_t i = 0; given && i < ARRAY_SIZE(names); i++)
-                if (strcmp(given, names[i]) == 0)
-                        return true;
-        return false;
-}
-
-int control_begin(const char *dir, enum paths_kind kind, json_t *order, struct control_talk *ret)
-{
-        _cleanup_close_ int fd = -EBADF;
-        int r;
-
-        r = control_connect(dir, kind, PATHS_CONTROL_SOCKET, &fd);
-        if (r == -EACCES && is_public(order) &&
-            control_connect(dir, kind, PATHS_STATUS_SOCKET, &fd) == 0)
-                r = 0;
-        if (r == 0)
-                r = send_line(fd, order);
-        if (r < 0)
-                return r;
-        *ret = (struct control_talk){.fd = TAKE_FD(fd)};
-        return 0;
-}
-
-void control_end(struct control_talk *t)
-{
-        (void)close(t->fd);
-        free(t->text);
-        *t = (struct control_talk){.fd = -EBADF};
-}
-
-/* Reads the line that ends at t->line. */
-static int read_answer(struct control_talk *t, json_t **ret)
-{
-        json_t *answer = json_loadb(t->text, t->line, 0, NULL);
-
-        if (!json_is_object(answer)) {
-                json_decref(answer);
-                return -EBADMSG;
-        }
-        *ret = answer;
-        return 1;
-}
-
-/* The line ends with a newline or with the connection. */
-int control_more(struct control_talk *t, bool wait, json_t **ret_answer)
-{
-        for (;;) {
-                char *end;
-                ssize_t n;
-
-                if (t->used + 4096 > t->room) {
-                        const size_t room = t->room ? t->room * 2 : 16384;
-                        char *bigger = room > ANSWER_MAX ? NULL : realloc(t->text, room);
-
-                        if (!bigger)
-                                return -ENOMEM;
-                        t->text = bigger;
-                        t->room = room;
-                }
-                n = recv(t->fd, t->text + t->used, t->room - t->used, wait ? 0 : MSG_DONTWAIT);
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0 && errno == EAGAIN)
-                        return wait ? -ETIMEDOUT : 0;
-                if (n < 0)
-                        return -errno;
-                if (n == 0 && t->used == 0)
-                        return -ECONNRESET;
-                end = memchr(t->text + t->used, '\n', (size_t)n);
-                t->used += (size_t)n;
-                if (end || n == 0) {
-                        t->line = end ? (size_t)(end + 1 - t->text) : t->used;
-                        return read_answer(t, ret_answer);
-                }
-        }
-}
-
-/* As control_ask(). ret_bytes NULL: no bytes follow the answer. */
-static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
-               void **ret_bytes)
-{
-        struct control_talk talk;
-        json_t *answer = NULL;
-        int r = control_begin(dir, kind, order, &talk);
-
-        if (r < 0)
-                return r;
-        r = control_more(&talk, true, &answer);
-        if (r > 0 && ret_bytes)
-                r = read_bytes(talk.fd, talk.text + talk.line, talk.used - talk.line,
-                               (size_t)json_integer_value(json_object_get(answer, "bytes")),
-                               ret_bytes);
-        control_end(&talk);
-        if (r < 0) {
-                json_decref(answer);
-                return r;
-        }
-        *ret_answer = answer;
-        return 0;
-}
-
-int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
-{
-        return ask(dir, kind, order, ret_answer, NULL);
-}
-
 static int explain(int r, const char *dir, bool public)
 {
         if (r == -EACCES && public)
@@ -267,7 +80,7 @@ static int explain(int r, const char *dir, bool public)
                                 dir);
         case -ETIMEDOUT:
                 return cli_fail(CLI_FAILED, "the subletd at %s did not answer within %d s", dir,
-                                ANSWER_TIMEOUT_S);
+                                ASK_TIMEOUT_S);
         case -EBADMSG:
                 return cli_fail(CLI_FAILED,
                                 "what answers at %s does not speak the language of this release "
@@ -306,7 +119,7 @@ int control_order_bytes(const struct target *target, json_t *order, json_t **ret
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
         json_t *answer = NULL;
-        bool public = is_public(order);
+        bool public = ask_is_public(order);
         int r;
 
         r = target_dir(target, dir, &kind);
@@ -314,7 +127,8 @@ int control_order_bytes(const struct target *target, json_t *order, json_t **ret
                 json_decref(order);
                 return r;
         }
-        r = ask(dir, kind, order, &answer, ret_bytes);
+        r = ret_bytes ? ask_daemon_bytes(dir, kind, order, &answer, ret_bytes)
+                      : ask_daemon(dir, kind, order, &answer);
         json_decref(order);
         return control_answered(r, dir, public, answer, ret_answer);
 }

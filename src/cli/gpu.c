@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ask/ask.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
@@ -82,12 +83,12 @@ static int ask(const struct launch *l, const struct daemon *d, json_t *order, js
 {
         const struct timespec nap = {.tv_nsec = NAP_NS};
         json_t *answer = NULL;
-        int r = control_ask(d->dir, d->kind, order, &answer);
+        int r = ask_daemon(d->dir, d->kind, order, &answer);
         bool wait = r == -ENOENT || r == -ECONNREFUSED ? start_daemon(l, d) : may_come(r);
 
         for (unsigned n = 0; wait && n < NAPS && may_come(r); n++) {
                 (void)nanosleep(&nap, NULL);
-                r = control_ask(d->dir, d->kind, order, &answer);
+                r = ask_daemon(d->dir, d->kind, order, &answer);
         }
         json_decref(order);
         return control_answered(r, d->dir, true, answer, ret);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "ask/ask.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -216,7 +217,7 @@ static void look_at_all(const struct target *target, struct program *p, size_t n
         enum paths_kind kind;
 
         if (target_dir(target, dir, &kind) == CLI_OK &&
-            control_ask(dir, kind, question, &status) == 0 && json_object_get(status, "gpus"))
+            ask_daemon(dir, kind, question, &status) == 0 && json_object_get(status, "gpus"))
                 for (size_t i = 0; i < n; i++)
                         if (p[i].outcome == NOT_YET)
                                 look(&p[i], status, verb);

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "ask/ask.h"
 #include "base/macros.h"
 #include "cli/control.h"
 #include "cli_bench.h"
@@ -93,7 +94,7 @@ static json_t *status_order(void)
         return json_pack("{ss}", "order", "status");
 }
 
-/* Calls control_ask(), which gets these pieces. *ret: the number "n" in the answer, or -1. */
+/* Calls ask_daemon(), which gets these pieces. *ret: the number "n" in the answer, or -1. */
 static int ask(const char *first, const char *second, const char *third, int *ret)
 {
         json_t *order = status_order(), *got = NULL;
@@ -104,7 +105,7 @@ static int ask(const char *first, const char *second, const char *third, int *re
         peer.answers[1] = second;
         peer.answers[2] = third;
         assert_int_equal(pthread_create(&thread, NULL, answer, NULL), 0);
-        r = control_ask(dir, PATHS_PRIVATE, order, &got);
+        r = ask_daemon(dir, PATHS_PRIVATE, order, &got);
         assert_int_equal(pthread_join(thread, NULL), 0);
         *ret = r == 0 ? (int)json_integer_value(json_object_get(got, "n")) : -1;
         json_decref(order);
@@ -157,7 +158,7 @@ static void an_answer_that_is_no_object_is_an_error(void **state)
 static int unanswered(enum paths_kind kind, const char *at)
 {
         json_t *order = status_order(), *got = NULL;
-        int r = control_ask(at, kind, order, &got);
+        int r = ask_daemon(at, kind, order, &got);
 
         json_decref(order);
         assert_null(got);

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ask/ask.h"
 #include "base/macros.h"
 #include "cli/control.h"
 #include "cli/demo/demo.h"
@@ -67,7 +68,7 @@ void launch_clear(struct launch *l)
 }
 
 /* Answers in place of the daemon. The answer to "status" has figures of both programs. */
-int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
+int ask_daemon(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
         const char *word = json_string_value(json_object_get(order, "order"));
         unsigned at = MIN(now.status, now.n_handoffs - 1);

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ask/ask.h"
 #include "base/macros.h"
 #include "cli/control.h"
 #include "cli/doctor/doctor_driver.h"
@@ -25,7 +26,7 @@ static struct {
         struct freeze_report freezing;
         unsigned gpus;      /* GPUs for which freeze_ask() must be called */
         const char *folder; /* folder with which freeze_ask() must be called */
-        int daemon;         /* result of control_ask() */
+        int daemon;         /* result of ask_daemon() */
         const char *most;   /* `freeze` in the daemon's configuration */
         const char *version;
         int hidden, unshared;
@@ -65,7 +66,7 @@ void programs_look(void (*has_hidden)(int pid, const char *library, const char *
 }
 
 /* Replaces the real function, which is not linked, and answers with the daemon's status. */
-int control_ask(const char *at, enum paths_kind kind, json_t *order, json_t **ret_answer)
+int ask_daemon(const char *at, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
         assert_string_equal(json_string_value(json_object_get(order, "order")), "status");
         if (now.daemon == 0)

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ask/ask.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
@@ -93,7 +94,7 @@ static int start_daemon(const struct watch *w)
 
 static int order(const struct watch *w, json_t *words, json_t **ret_answer)
 {
-        int r = control_ask(w->dir, PATHS_PRIVATE, words, ret_answer);
+        int r = ask_daemon(w->dir, PATHS_PRIVATE, words, ret_answer);
 
         json_decref(words);
         return r;

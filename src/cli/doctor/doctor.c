@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ask/ask.h"
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -550,7 +551,7 @@ static void look_at_daemon(const struct target *target)
                 print_finding(OK, "to take turns with other users, share one daemon: subletd as "
                                   "root, or subletd --shared and SUBLET_DIR");
         order = json_pack("{ss}", "order", "status");
-        r = control_ask(dir, kind, order, &answer);
+        r = ask_daemon(dir, kind, order, &answer);
         json_decref(order);
         if (r < 0) {
                 judge_absent_daemon(r, kind, on_demand);

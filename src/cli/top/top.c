@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ask/ask.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -67,7 +68,7 @@ struct top {
         bool unicode;
 
         /* At most one order is under way, or a look at the status; other orders wait. */
-        struct control_talk talk;
+        struct ask_talk talk;
         struct top_order asked; /* name NULL: the status */
         struct top_order waiting[ORDERS_MAX];
         unsigned n_waiting;
@@ -231,7 +232,7 @@ static void ask(struct top *t, const struct top_order *what)
         if (target_dir(&t->target, dir, &kind) != CLI_OK)
                 return;
         order = order_of(t, what);
-        r = control_begin(dir, kind, order, &t->talk);
+        r = ask_begin(dir, kind, order, &t->talk);
         json_decref(order);
         if (r < 0)
                 say_absent(t, r, dir);
@@ -298,13 +299,13 @@ static bool listen_to(struct top *t)
         char dir[PATHS_DIR_MAX] = "";
         json_t *answer = NULL;
         enum paths_kind kind;
-        int r = control_more(&t->talk, false, &answer);
+        int r = ask_more(&t->talk, false, &answer);
 
         if (r == 0 && clock_now_ns() - t->asked_ns < ANSWER_NS)
                 return false;
         if (r == 0)
                 r = -ETIMEDOUT;
-        control_end(&t->talk);
+        ask_end(&t->talk);
         if (r > 0) {
                 take_answer(t, answer);
                 json_decref(answer);
@@ -429,7 +430,7 @@ static int live(struct top *t)
         t->view.live = true;
         loop(t);
         if (t->talk.fd >= 0)
-                control_end(&t->talk);
+                ask_end(&t->talk);
         screen_close();
         return CLI_OK;
 }
