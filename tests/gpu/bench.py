@@ -62,6 +62,10 @@ def runs(parts):
     return [found for part in parts.values() for found in part.values() if isinstance(found, dict) and "rows" in found]
 
 
+ABOUT = ("[`sublet bench`](../benchmark.md) runs two programs alone, one after the other, and together. Below 1 in the column *of one after the"
+         " other*, sharing gains time.")
+
+
 def figures(parts):
     """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
