@@ -251,7 +251,7 @@ static void the_picture_has_a_bar_for_each_figure_and_escapes_names(void **state
         for (at = text; (at = strstr(at, "<title>")); at++)
                 bars++;
         assert_int_equal(bars, 4);
-        has(text, ">15.0 s; 4 hand-offs, 25 % waiting</text>");
+        has(text, "paint-order=\"stroke\">15.0 s; 4 hand-offs, 25 % waiting</text>");
         has(text, "Test &amp; &lt;card>");
         has(text, ">does not fit</text>");
         free(text);

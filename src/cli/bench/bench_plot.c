@@ -91,9 +91,11 @@ static void print_bar(FILE *out, const struct bench_row *row, double y, double m
         }
         if (row->way == BENCH_SUBLET && handoffs != BENCH_UNKNOWN && waited >= 0)
                 (void)snprintf(text + length, sizeof(text) - (size_t)length,
-                               "; %llu hand-offs, %.0f %% waiting", (unsigned long long)handoffs,
-                               100 * waited);
-        print_text(out, LEFT + width + 5, y + 15, "", text);
+                               "; %llu hand-off%s, %.0f %% waiting", (unsigned long long)handoffs,
+                               handoffs == 1 ? "" : "s", 100 * waited);
+        /* A white edge keeps the text readable where the dashed line crosses it. */
+        print_text(out, LEFT + width + 5, y + 15,
+                   "stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\"", text);
 }
 
 void bench_print_plot(FILE *out, const struct bench_setting *setting, const struct bench_row *rows,
