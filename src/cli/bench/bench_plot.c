@@ -4,9 +4,9 @@
 
 #include "base/macros.h"
 
-#define WIDTH        920
+#define WIDTH        980
 #define LEFT         260 /* width of the names */
-#define RIGHT        250 /* width of the figures behind the bars */
+#define RIGHT        310 /* width of the figures behind the bars */
 #define ROW_HEIGHT   22
 #define HEAD_HEIGHT  56
 #define GROUP_HEIGHT 44
