@@ -113,6 +113,10 @@ def compared(processes):
     return (sum(map(len, apart)), max((d for one in apart for d in one), key=abs), max(max(one) - min(one) for one in apart))
 
 
+ABOUT = ("Sublet counts what each process has on the card. This page compares these accounts with NVML's. A constant difference comes from"
+         " contexts and from what the driver keeps for itself. A change of the difference would mean that sublet loses count.")
+
+
 def figures(found):
     out = []
     for name, processes in found.get("audit", {}).get("rests", {}).items():

@@ -4,6 +4,7 @@ to the first token of a server that has idled."""
 import json
 import os
 import shutil
+import statistics
 import sys
 
 import pages
@@ -62,6 +63,10 @@ def runs(parts):
     return [found for part in parts.values() for found in part.values() if isinstance(found, dict) and "rows" in found]
 
 
+ABOUT = ("[`sublet bench`](../benchmark.md) runs two programs alone, one after the other, and together. Below 1 in the column *of one after the"
+         " other*, sharing gains time.")
+
+
 def figures(parts):
     """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
@@ -87,17 +92,19 @@ def group(found, rows):
     delays = "first, longest (s)" if any(r.get("first_s") for r in rows) else "longest (s)"
     size = found["settings"]["decoder"] if found["settings"]["program"] == "torch" and "token" in first["what"] else (
         f"{first['bytes_each'] / GIB:.1f} GiB")
+    waiting = any(r.get("waiting") for r in rows)  # older figures do not say
     lines = [f"**{first['mix']}**: {first['what']}, {first['programs']} of {size}", "",
-             f"| | median (s) | {delays if delay else 'of one after the other'} | hand-offs | moved out / in (GiB) | results |",
-             "|---|---|---|---|---|---|"]
+             f"| | median (s) | {delays if delay else 'of one after the other'} | hand-offs |{' waiting |' if waiting else ''}"
+             " moved out / in (GiB) | results |", f"|---|---|---|---|{'---|' if waiting else ''}---|---|"]
     for r in rows:
         if r["median_s"] is None:
-            lines.append(f"| {way(r)} | {pages.cell(r['note'])} | | | | {'**failed**' if r['state'] == 'failed' else ''} |")
+            lines.append(f"| {way(r)} | {pages.cell(r['note'])} | | |{' |' if waiting else ''} | {'**failed**' if r['state'] == 'failed' else ''} |")
             continue
         second = ", ".join(f"{max(r[s]):.2f}" for s in ("first_s", "longest_s") if r.get(s)) if delay else f"{r['median_s'] / than:.2f}" if than else ""
         handoffs = "" if r["handoffs"] is None else r["handoffs"]
         moved = f"{gib(r['moved_out'])} / {gib(r['moved_in'])}" if r["moved_out"] is not None else ""
-        lines.append(f"| {way(r)} | {r['median_s']:.2f} | {second} | {handoffs} | {moved} | {r['results']} |")
+        waited = f" {statistics.median(r['waiting']):.0%} |" if r.get("waiting") else " |" if waiting else ""
+        lines.append(f"| {way(r)} | {r['median_s']:.2f} | {second} | {handoffs} |{waited} {moved} | {r['results']} |")
     return [*lines, ""]
 
 

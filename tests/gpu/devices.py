@@ -190,6 +190,10 @@ PARTS = {"devices-peers": (two_gpus, 150), "devices-torch": (torch_gpus, 90), "d
          "devices-caches": (caches, 90)}
 
 
+ABOUT = ("A process may use memory of one GPU from another one, and a device may have memory open (dma-buf). This page says whether results"
+         " stay those of the plain driver while other programs take the card.")
+
+
 def figures(found):
     out = []
     for name, what in (("devices-peers", "two GPUs of one process: alone, tortured, and beside another program"),
@@ -200,8 +204,8 @@ def figures(found):
         if "skipped" in r:
             out.append((what, f"not run: {r['skipped']}", "", None))
         elif r:
-            good, goal = ("none", "none") if name == "devices-caches" else ("equal", "equal to the plain driver's")
-            out.append((what, pages.cell(r.get("error", good)), goal, "error" not in r))
+            good = "none" if name == "devices-caches" else "equal to the plain driver's"
+            out.append((what, pages.cell(r.get("error", good)), good, "error" not in r))
     return out
 
 

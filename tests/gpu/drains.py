@@ -87,6 +87,10 @@ PARTS = {
 }
 
 
+ABOUT = ("A program that cannot be frozen is *drained* at the end of its turn: what it has submitted runs to its end. So the next program"
+         " waits for the longest kernel, and for the time shown here. A program that is [frozen](../freezing.md) stops at once.")
+
+
 def figures(parts):
     """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []

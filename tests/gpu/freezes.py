@@ -268,6 +268,10 @@ def shown(s, unit="ms"):
     return f"median {s['p50']} {unit}, p99 {s['p99']} {unit}, most {s['max']} {unit}"
 
 
+ABOUT = ("A [frozen](../freezing.md) program stops in the middle of its kernels, so that its memory can leave at once. This page says how fast a"
+         " program freezes and goes on, how fast its memory moves, and whether results stay right.")
+
+
 def figures(found):
     """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
@@ -328,7 +332,7 @@ def page(results):
            if isinstance(x, dict) and x["result"] not in torture.GOOD.values()]
     return [
         *pages.table(figures(results["parts"])),
-        *(["## What fell short", "", *bad, ""] if bad else []),
+        *(["## What is not equal, or did not end", "", *bad, "", f"A run may take {torture.EACH_S} s.", ""] if bad else []),
         *pages.unfinished(results["parts"]),
         f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/freezes.py`).", "",
         "The frozen kernel (`tests/gpu/standing.cu`) has a block on each processor. Each thread keeps 200 values in registers, and each"

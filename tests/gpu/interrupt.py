@@ -62,6 +62,9 @@ def interrupt(part, result):
 PARTS = {"interrupt": (interrupt, 120)}
 
 
+ABOUT = ("A program that waits for its turn still reacts to Ctrl-C. This page says how soon.")
+
+
 def figures(found):
     out = []
     for kind, what in zip(KINDS, ("multiplies matrices", "trains")):

@@ -123,6 +123,9 @@ def torch_exchange(part, result):
 PARTS = {"ipc-programs": (programs, 150), "ipc-torch": (torch_exchange, 150)}
 
 
+ABOUT = ("Processes may share memory by CUDA IPC. This page says whether it stays right while a third program takes turns with them.")
+
+
 def figures(found):
     return pages.equal_or_not(PARTS, found, "memory that other processes have open")
 

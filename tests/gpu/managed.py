@@ -98,6 +98,10 @@ def managed(part, result):
 PARTS = {"managed": (managed, 150)}
 
 
+ABOUT = ("The driver moves managed memory itself. Sublet can only give such programs turns (`--memory managed`). Turns can be switched off"
+         " while programs run. This page says how long a round then takes.")
+
+
 def figures(found):
     out = []
     for name in ROWS:

@@ -31,6 +31,10 @@ def mapped(part, result):
 PARTS = {"mapped": (mapped, 170)}
 
 
+ABOUT = ("With `--memory overflow`, part of a program's memory is host memory that is mapped for the card. This page says what works on such"
+         " memory, and how fast.")
+
+
 def figures(found):
     m = found.get("mapped", {})
     for name, what in (("copies", "copies, fills, stream memory operations"), ("bulk", "bulk copies"), ("atomics", "atomics"),

@@ -180,6 +180,11 @@ PROFILED = ("overflow", "overflow-inference")
 PARTS = {"overflow": (overflow, 400), "overflow-inference": (inference, 300), "overflow-whole": (whole, 150)}
 
 
+ABOUT = ("One program may have more memory than the card. The rest lies in host memory, where the GPU uses it over the bus"
+         " (`--memory overflow`). This page says how much longer a program takes. That depends on the share of its memory on the card,"
+         " and on which buffers are there.")
+
+
 def figures(found):
     for name, p in [(n, p) for part in PROFILED for n, p in found.get(part, {}).items() if isinstance(p, dict)]:
         all_there = p.get(str(SHARES[0]), {}).get("default")

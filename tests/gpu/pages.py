@@ -1,5 +1,6 @@
 """Functions for the pages of docs/measurements that this suite writes. A figure is (what, measured, goal, met); met is
-True, False, OPEN, or None if there is no goal."""
+True, False, OPEN, or None if there is no goal. The suite prints goals at the end of a run. Pages show what was measured:
+a reader has goals of his own."""
 
 import textwrap
 
@@ -36,19 +37,18 @@ def where(m):
             + (f" `SUBLET_FREEZE={m['freeze']}`." if "freeze" in m else ""))
 
 
-def head(title, file, results):
+def head(title, file, results, about):
     runs = {}  # earlier runs, each with the parts kept of it
     for name, machine in results.get("earlier", {}).items():
         runs.setdefault(where(machine), []).append(f"`{name}`")
     but = f", except those of {', '.join(n for names in runs.values() for n in names)}" if runs else ""
-    return [f"# {title}", "",
+    return [f"# {title}", "", about, "",
             f"Machine: {where(results['machine'])} Every figure is from this run{but}. [{file}.json]({file}.json) contains all figures.", "",
             *(line for run, names in runs.items() for line in (f"{', '.join(names)}: {run}", ""))]
 
 
 def table(figures):
-    return ["| what | measured | goal | |", "|---|---|---|---|",
-            *(f"| {what} | {measured} | {goal} | {MARKS[met]} |" for what, measured, goal, met in figures), ""]
+    return ["| what | measured |", "|---|---|", *(f"| {what} | {measured} |" for what, measured, _, _ in figures), ""]
 
 
 def cell(text, most=160):
@@ -63,13 +63,6 @@ def failed(parts):
 
 def unfinished(parts):
     return [*failed(parts), ""] if failed(parts) else []
-
-
-def fell_short(figures, parts):
-    lines = [f"- {what}: {measured}. The goal is {goal}." for what, measured, goal, met in figures if met is False]
-    lines += [f"- {what}: {measured.split(' (')[0]}. The interval is too wide to say whether it is {goal}."
-              for what, measured, goal, met in figures if met == OPEN]
-    return ["## What fell short", "", *(lines + failed(parts) or ["Nothing."]), ""]
 
 
 def equal_or_not(parts, found, what):

@@ -136,6 +136,10 @@ def two_jobs(part, result):
 PARTS = {"ranks": (two_jobs, 400)}
 
 
+ABOUT = ("The ranks of a job wait for each other (NCCL), so a turn must be for all of them, on all GPUs. Two jobs of two ranks take turns"
+         " here. Neither fits beside the other.")
+
+
 def figures(found):
     """Returns rows of (what, measured, goal, met), as in pages.py."""
     r, what = found.get("ranks", {}), "two jobs of two ranks each on two GPUs, started interleaved"

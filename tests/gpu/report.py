@@ -26,6 +26,10 @@ def of_processors(r):
     return f"; processor time {r['processors']['difference_percent']:+.2f} %" if "processors" in r else ""
 
 
+ABOUT = ("What a program pays for sublet while it is alone, how fast memory moves when programs take turns, and whether results stay the"
+         " same, bit for bit. A difference whose interval (95 %) contains 0 may be the machine's own variation.")
+
+
 def figures(parts):
     """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
@@ -91,7 +95,7 @@ def page(results):
     found = figures(results["parts"])
     return [
         *pages.table(found),
-        *pages.fell_short(found, results["parts"]),
+        *pages.unfinished(results["parts"]),
         "## How it was measured",
         "",
         "- `./dev gpu` runs `tests/gpu/run.py`. Each part has a daemon of its own and leaves nothing running. The run took"

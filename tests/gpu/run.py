@@ -62,7 +62,7 @@ PAGES = (
     ("h200-pairs", "Pairs of jobs past memory, on one GPU", pairs.PARTS, pairs),
     ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
     ("h200-shares", "Shares of classes past memory, on one GPU", shares.PARTS, shares),
-    ("h200-bench", "The thesis's evaluation on one GPU", bench.PARTS, bench),
+    ("h200-bench", "`sublet bench` on one GPU", bench.PARTS, bench),
     ("h200-devices", "Memory used by other GPUs and devices, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}
@@ -91,7 +91,7 @@ def write(out, results, add=False):
             continue
         if add:
             own = with_earlier(os.path.join(out, name + ".json"), own)
-        for ending, text in ((".json", dumped(own)), (".md", "\n".join(pages.wrapped([*pages.head(title, name, own), *how.page(own)])))):
+        for ending, text in ((".json", dumped(own)), (".md", "\n".join(pages.wrapped([*pages.head(title, name, own, how.ABOUT), *how.page(own)])))):
             path = os.path.join(out, name + ending)
             with open(path + ".new", "w", encoding="utf-8") as f:
                 f.write(text)

@@ -163,6 +163,10 @@ def measured(found):
             if quantum in r.get(label, {})]
 
 
+ABOUT = ("Classes may have [shares](../configuration.md) of the GPU's time. This page says how near to its share each class comes within a"
+         " minute, if memory has to move at each turn. Shorter turns come nearer, and lose more time.")
+
+
 def figures(found):
     """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []

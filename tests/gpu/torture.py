@@ -27,6 +27,7 @@ RUNTIME_TORTURE = "calls=20,every=5ms"
 # The result of a good run, by the outcome of the plain run; every other result is wrong.
 GOOD = {"well": "equal", "sums recomputed": "sums right"}
 PLAIN_FAILED = "plain failed: "
+TOO_FEW = "fewer than two rounds"
 
 
 def bytes_of(part, pid):
@@ -95,7 +96,7 @@ def driver_programs(part, result, **env):
             wrong = ended(part, p)
             try:
                 if not wrong and part.check_sums(p, 1) < 2:
-                    wrong = "fewer than two rounds"
+                    wrong = TOO_FEW
             except Failure as e:
                 wrong = str(e)
             times = bytes_of(part, p.pid)
@@ -199,6 +200,11 @@ def workload_wrongs(said):
     return wrongs(said, ("equal", "close"))
 
 
+ABOUT = ("Are results right, wherever in a program its memory moves? `SUBLET_TORTURE` evicts and restores the memory before random"
+         " calls and at random moments ([operations.md](../operations.md#torture)). A program must compute the same as on the plain"
+         " driver.")
+
+
 def figures(parts):
     out = []
     for name, plain, what in (("torture-driver", True, "driver-API programs, by each way to the driver: equal to the plain driver's"),
@@ -254,7 +260,9 @@ def not_equal(parts):
             for n, (_, runs) in sorted(programs_of(parts, name).items())]
     said += [(n, workload_wrongs(runs)) for n, runs in workloads_of(parts).items()]
     lines = [f"- `{n}` ({', '.join(w)}): {cell(text, 900)}" for n, bad in said for text, w in bad.items()]
-    return ["## What is not equal", "", *lines, ""] if lines else []
+    short = ("*Fewer than two rounds* means that the program ended before two of its rounds could be recomputed. No word of it was wrong.", "")
+    few = any(TOO_FEW in bad for _, bad in said)
+    return ["## What is not equal, or was not checked", "", *lines, "", *(short if few else ())] if lines else []
 
 
 # Programs of tests/programs that are tortured on the simulator, but not by this suite.
@@ -265,11 +273,10 @@ NOT_TORTURED = {
     "leave": "threads and processes that leave", "share": "CUDA IPC", "buffers": "overflow, priorities",
 }
 ELSEWHERE = (
-    "Some programs are tortured only on the simulator (`tests/system/test_torture.py`), and not yet on a GPU:", "",
+    "Some programs were tortured on the simulator only (`tests/system/test_torture.py`), not on a GPU:", "",
     "| program | what it has |", "|---|---|", *(f"| `{n}` | {what} |" for n, what in NOT_TORTURED.items()), "",
-    "The memory modes *overflow* and *managed* were tortured only on the simulator, too. Torture beside hand-offs, beside crashes"
-    " of the daemon and without a daemon ran only there. This part only starts programs and compares their output. Most programs of the"
-    " table take orders, or need a partner or the whole card.", "",
+    "The memory modes *overflow* and *managed* were tortured only on the simulator, too. So were programs beside hand-offs, beside"
+    " crashes of the daemon, and without a daemon.", "",
     "Programs with managed memory and CUDA IPC were tortured on a GPU, too: the runtime-API programs `managed` and `ipc`, and some"
     " workloads, below."
     " [The page on devices](h200-devices.md) has `peers` (two GPUs) and `share` with memory for a device (dma-buf).")
@@ -277,12 +284,7 @@ ELSEWHERE = (
 
 def page(results):
     parts = results["parts"]
-    lines = [
-        "`SUBLET_TORTURE` evicts and restores a program's memory before random calls and at random moments"
-        " ([operations.md](../operations.md#torture)). A program must compute the same results as on the plain driver.",
-        "",
-        *pages.table(figures(parts)),
-    ]
+    lines = pages.table(figures(parts))
     if programs_of(parts, "torture-driver"):
         lines += ["## Driver-API programs", "", "*Equal* means that the program's output is the same as on the plain driver. *Sums"
                   " right* means that the program"

@@ -133,6 +133,10 @@ def seconds(mode, key):
     return f"{mode['medians'][key]:.3f} s ({min(every):.3f} to {max(every):.3f})"
 
 
+ABOUT = ("Memory that is zero, or unchanged since it was last in host memory, leaves without a copy. So a program gives way faster: in each"
+         " row the first time is with this, the second one with everything copied.")
+
+
 def figures(parts):
     """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []

@@ -147,6 +147,10 @@ PARTS = {"virtual-programs": (programs, 170), "virtual-pages": (many_pages, 120)
          "virtual-jax": (jax_preallocated, 110)}
 
 
+ABOUT = ("Programs may create and map memory themselves (`cuMemCreate`, `cuMemMap`), as PyTorch does with expandable segments. This"
+         " memory moves, too. This page says how fast, and whether results stay right.")
+
+
 def figures(found):
     return pages.equal_or_not(PARTS, found, "programs that map memory themselves")
 

@@ -4,8 +4,10 @@ import glob
 import json
 import os
 import signal
+import statistics
 import xml.etree.ElementTree as xml
 
+import pytest
 from world import BUILD, wait_for
 
 # Two programs that do not fit the card together, with parts of a tenth of a second.
@@ -47,6 +49,29 @@ def test_bench_measures_every_way_with_equal_results(world):
     bars = xml.parse(picture).getroot().findall("{http://www.w3.org/2000/svg}rect/{http://www.w3.org/2000/svg}title")
     assert len(bars) == 5
     wait_for(lambda: not leftovers(done), 10, "the files and processes of the bench to go")
+
+
+PAGES = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "measurements")
+
+
+@pytest.mark.parametrize("study", ("quanta", "grow"))
+def test_the_page_of_the_simulator_shows_the_figures_of_its_json(study):
+    with open(os.path.join(PAGES, f"bench-simulator-{study}.json"), encoding="utf-8") as f:
+        found = json.load(f)
+    with open(os.path.join(PAGES, "bench-simulator.md"), encoding="utf-8") as f:
+        page = f.read()
+    assert found["simulated"] and "simulat" in page.splitlines()[0] and "simulat" in page.splitlines()[2]
+    for row in found["rows"]:
+        assert row["results"] in ("reference", "equal") or row["note"] == "does not fit"
+        if row["way"] == "sublet" and not row["mix"].startswith("small"):
+            turns = "automatic turns" if row["quantum"] == "auto" else f"turns of {row['quantum']}"
+            assert (f"| `{row['mix']}` | sublet, {turns} | {row['handoffs']} | {100 * statistics.median(row['waiting']):.0f} % |"
+                    f" {row['moved_out'] / 2**20:,.0f} / {row['moved_in'] / 2**20:,.0f} | equal |") in page
+        elif row["way"] == "managed":
+            assert (f"| `{row['mix']}` | Unified Memory |  |  | {row['moved_out'] / 2**20:,.0f} / {row['moved_in'] / 2**20:,.0f} |"
+                    " equal |") in page
+        elif row["way"] == "sublet":  # the page says so in a sentence
+            assert row["handoffs"] == 0 and row["moved_in"] == 0 and statistics.median(row["waiting"]) < 0.01
 
 
 def test_an_interrupted_bench_leaves_nothing_behind(world):

@@ -78,6 +78,27 @@ static void the_median_of_an_even_number_lies_between_two_values(void **state)
         assert_true(bench_longest((double[]){4, 1}, 2) == 4);
 }
 
+static void one_unknown_count_makes_the_median_unknown(void **state)
+{
+        assert_int_equal(bench_median_count((uint64_t[]){7, 1, 4}, 3), 4);
+        assert_int_equal(bench_median_count((uint64_t[]){7, BENCH_UNKNOWN, 4}, 3), BENCH_UNKNOWN);
+        assert_int_equal(bench_median_count(NULL, 0), BENCH_UNKNOWN);
+}
+
+static void a_wrong_result_stays_wrong_when_the_next_one_is_right(void **state)
+{
+        struct bench_row row = {0};
+        struct bench_measurement m = {.seconds = 2, .handoffs = 5, .verdict = BENCH_DIFFERENT};
+
+        bench_row_add(&row, &m);
+        m = (struct bench_measurement){.seconds = 3, .handoffs = 1, .verdict = BENCH_EQUAL};
+        bench_row_add(&row, &m);
+        assert_int_equal(row.verdict, BENCH_DIFFERENT);
+        assert_int_equal(row.n, 2);
+        assert_int_equal(bench_median_count(row.handoffs, row.n), 3);
+        assert_true(bench_median(row.seconds, row.n) == 2.5);
+}
+
 /* ---- the result ---- */
 
 static const struct bench_setting setting = {.card = "Test & <card>",
@@ -111,14 +132,16 @@ static struct bench_row *rows(void)
                                             .quantum = i >= 3 ? "2s" : NULL,
                                             .n = i != 2,
                                             .seconds = {seconds[i]},
-                                            .moved_out = BENCH_UNKNOWN,
-                                            .moved_in = BENCH_UNKNOWN,
-                                            .handoffs = BENCH_UNKNOWN};
+                                            .waiting = {-1},
+                                            .moved_out = {BENCH_UNKNOWN},
+                                            .moved_in = {BENCH_UNKNOWN},
+                                            .handoffs = {BENCH_UNKNOWN}};
         }
         all[2].state = BENCH_LEFT_OUT;
         (void)snprintf(all[2].note, sizeof(all[2].note), "does not fit");
-        all[3].moved_out = all[3].moved_in = 3 * GIB;
-        all[3].handoffs = 4;
+        all[3].moved_out[0] = all[3].moved_in[0] = 3 * GIB;
+        all[3].handoffs[0] = 4;
+        all[3].waiting[0] = 0.25;
         all[3].verdict = all[4].verdict = BENCH_EQUAL;
         all[4].first[0] = 7.5;
         all[4].longest[0] = 8.25;
@@ -151,7 +174,9 @@ static void the_table_compares_with_one_after_the_other(void **state)
         has(text, "of serial");
         has(text, "  alone, plain driver         10.0 s            0.50");
         has(text, "  together, time slicing    does not fit\n");
-        has(text, "  together, sublet (2s)       15.0 s            0.75         4  3 GiB / 3 GiB ");
+        has(text, "  together, sublet (2s)       15.0 s            0.75         4     25 %  3 GiB "
+                  "/ 3 GiB ");
+        has(text, "of serial hand-offs  waiting  moved");
         free(text);
 }
 
@@ -226,6 +251,7 @@ static void the_picture_has_a_bar_for_each_figure_and_escapes_names(void **state
         for (at = text; (at = strstr(at, "<title>")); at++)
                 bars++;
         assert_int_equal(bars, 4);
+        has(text, "paint-order=\"stroke\">15.0 s; 4 hand-offs, 25 % waiting</text>");
         has(text, "Test &amp; &lt;card>");
         has(text, ">does not fit</text>");
         free(text);
@@ -257,6 +283,8 @@ int main(void)
                 cmocka_unit_test(the_capacity_is_the_card_or_what_the_host_has_room_for),
                 cmocka_unit_test(programs_that_fit_need_no_host_memory),
                 cmocka_unit_test(the_median_of_an_even_number_lies_between_two_values),
+                cmocka_unit_test(one_unknown_count_makes_the_median_unknown),
+                cmocka_unit_test(a_wrong_result_stays_wrong_when_the_next_one_is_right),
                 cmocka_unit_test(the_table_compares_with_one_after_the_other),
                 cmocka_unit_test(the_table_compares_with_alone_where_nothing_ran_in_series),
                 cmocka_unit_test(the_table_tells_the_first_and_the_longest_delay),

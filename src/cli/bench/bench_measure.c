@@ -92,7 +92,6 @@ static int add_rows(struct measuring *m, const struct bench_mix *mix)
 
                         row.state = why ? BENCH_LEFT_OUT : BENCH_MEASURED;
                         (void)snprintf(row.note, sizeof(row.note), "%s", why ? why : "");
-                        row.moved_in = row.moved_out = row.handoffs = BENCH_UNKNOWN;
                         for (unsigned q = 0; r == CLI_OK && has_way(m, mix, role, way) && q < times;
                              q++) {
                                 row.quantum = way == BENCH_SUBLET ? m->setting->quanta[q] : NULL;
@@ -175,9 +174,11 @@ static enum bench_verdict judge(const struct bench_row *row, const struct bench_
 static void measure_row(struct bench_row *row, const struct bench_run *run,
                         const struct reference *reference)
 {
+        struct bench_measurement found = {
+                .moved_out = run->moved_out, .moved_in = run->moved_in, .handoffs = run->handoffs};
         _cleanup_free_ double *delays = NULL;
-        double took = 0, first = 0;
-        unsigned n_delays = 0;
+        unsigned n_delays = 0, programs = 0;
+        double took = 0;
 
         if (row->state != BENCH_MEASURED)
                 return;
@@ -196,23 +197,22 @@ static void measure_row(struct bench_row *row, const struct bench_run *run,
                 if (job->role != row->role)
                         continue;
                 took = MAX(took, job->took);
+                found.waiting += job->waiting;
+                programs++;
                 if (job->n_delays > 0)
-                        first = MAX(first, job->delays[0]);
+                        found.first = MAX(found.first, job->delays[0]);
                 for (unsigned k = 0; delays && k < job->n_delays; k++)
                         delays[n_delays++] = job->delays[k];
         }
         if (row->role->figure == BENCH_TIME) {
-                row->seconds[row->n] = run->serial ? run->took : took;
+                found.seconds = run->serial ? run->took : took;
         } else {
-                row->seconds[row->n] = bench_median(delays, n_delays);
-                row->first[row->n] = first;
-                row->longest[row->n] = bench_longest(delays, n_delays);
+                found.seconds = bench_median(delays, n_delays);
+                found.longest = bench_longest(delays, n_delays);
         }
-        row->n++;
-        row->moved_in = run->moved_in;
-        row->moved_out = run->moved_out;
-        row->handoffs = run->handoffs;
-        row->verdict = judge(row, run, reference);
+        found.waiting /= MAX(programs, 1U);
+        found.verdict = judge(row, run, reference);
+        bench_row_add(row, &found);
 }
 
 /* Runs a role's programs one after the other. Each is alone, so this gives the references, too. */

@@ -177,6 +177,32 @@ double bench_longest(const double *values, unsigned n)
         return longest;
 }
 
+uint64_t bench_median_count(const uint64_t *counts, unsigned n)
+{
+        double values[BENCH_REPEATS_MAX];
+
+        for (unsigned i = 0; i < n; i++) {
+                if (counts[i] == BENCH_UNKNOWN)
+                        return BENCH_UNKNOWN;
+                values[i] = (double)counts[i];
+        }
+        return n ? (uint64_t)bench_median(values, n) : BENCH_UNKNOWN;
+}
+
+void bench_row_add(struct bench_row *row, const struct bench_measurement *m)
+{
+        const unsigned i = row->n++;
+
+        row->seconds[i] = m->seconds;
+        row->first[i] = m->first;
+        row->longest[i] = m->longest;
+        row->waiting[i] = m->waiting;
+        row->moved_out[i] = m->moved_out;
+        row->moved_in[i] = m->moved_in;
+        row->handoffs[i] = m->handoffs;
+        row->verdict = MAX(row->verdict, m->verdict);
+}
+
 const char *bench_way_text(const struct bench_row *row, char buf[static BENCH_TEXT_MAX])
 {
         static const char *const texts[] = {

@@ -99,13 +99,24 @@ struct bench_row {
         const char *quantum; /* of BENCH_SUBLET; otherwise NULL */
         enum bench_state state;
         char note[BENCH_TEXT_MAX]; /* why there is no figure */
-        unsigned n;                /* measurements in the next three */
+        unsigned n;                /* measurements in each of the arrays */
         double seconds[BENCH_REPEATS_MAX];
         double first[BENCH_REPEATS_MAX], longest[BENCH_REPEATS_MAX]; /* of BENCH_DELAY */
-        /* Of the last measurement. */
-        uint64_t moved_out, moved_in, handoffs; /* BENCH_UNKNOWN: nobody counted */
+        double waiting[BENCH_REPEATS_MAX]; /* part of the programs' time; below 0: unknown */
+        uint64_t moved_out[BENCH_REPEATS_MAX], moved_in[BENCH_REPEATS_MAX],
+                handoffs[BENCH_REPEATS_MAX]; /* BENCH_UNKNOWN: nobody counted */
+        enum bench_verdict verdict;          /* the worst one */
+};
+
+/* What one measurement gave for one row. */
+struct bench_measurement {
+        double seconds, first, longest, waiting;
+        uint64_t moved_out, moved_in, handoffs;
         enum bench_verdict verdict;
 };
+
+/* Adds a measurement to a row that has fewer than BENCH_REPEATS_MAX. */
+void bench_row_add(struct bench_row *row, const struct bench_measurement *m);
 
 /* What is true of all rows. */
 struct bench_setting {
@@ -122,6 +133,8 @@ struct bench_setting {
 
 double bench_median(const double *values, unsigned n);
 double bench_longest(const double *values, unsigned n);
+/* BENCH_UNKNOWN if there are no counts, or one of them is unknown. */
+uint64_t bench_median_count(const uint64_t *counts, unsigned n);
 
 /* Writes how the row's programs ran: "together, sublet, quantum 2s". Returns buf. */
 const char *bench_way_text(const struct bench_row *row, char buf[static BENCH_TEXT_MAX]);

@@ -4,9 +4,9 @@
 
 #include "base/macros.h"
 
-#define WIDTH        820
+#define WIDTH        980
 #define LEFT         260 /* width of the names */
-#define RIGHT        150 /* width of the figures behind the bars */
+#define RIGHT        310 /* width of the figures behind the bars */
 #define ROW_HEIGHT   22
 #define HEAD_HEIGHT  56
 #define GROUP_HEIGHT 44
@@ -64,7 +64,10 @@ static void print_bar(FILE *out, const struct bench_row *row, double y, double m
         const double seconds = bench_median(row->seconds, row->n), room = WIDTH - LEFT - RIGHT;
         const double longest = bench_longest(row->longest, row->n);
         double width = room * MIN(seconds, most) / most;
+        const double waited = bench_median(row->waiting, row->n);
+        const uint64_t handoffs = bench_median_count(row->handoffs, row->n);
         char way[BENCH_TEXT_MAX], text[BENCH_TEXT_MAX];
+        int length;
 
         print_text(out, LEFT - 8, y + 15, "text-anchor=\"end\"", bench_way_text(row, way));
         if (row->state != BENCH_MEASURED) {
@@ -77,16 +80,22 @@ static void print_bar(FILE *out, const struct bench_row *row, double y, double m
                 "s</title></rect>\n",
                 LEFT, y + 3, width, ROW_HEIGHT - 6, colours[row->way], seconds);
         if (row->role->figure == BENCH_DELAY) {
-                (void)snprintf(text, sizeof(text), "%.2f s, longest %.2f s", seconds, longest);
+                length = snprintf(text, sizeof(text), "%.2f s, longest %.2f s", seconds, longest);
                 width = room * MIN(MAX(longest, seconds), most) / most;
                 (void)fprintf(out, "<path d=\"M%d %.1fh%.1f\" stroke=\"%s\"/>\n", LEFT,
                               y + ROW_HEIGHT / 2.0, width, colours[row->way]);
         } else {
-                (void)snprintf(text, sizeof(text), "%s%.*f s%s", seconds > most ? ">> " : "",
-                               seconds < 10 ? 2 : 1, seconds,
-                               row->verdict == BENCH_DIFFERENT ? ", WRONG" : "");
+                length = snprintf(text, sizeof(text), "%s%.*f s%s", seconds > most ? ">> " : "",
+                                  seconds < 10 ? 2 : 1, seconds,
+                                  row->verdict == BENCH_DIFFERENT ? ", WRONG" : "");
         }
-        print_text(out, LEFT + width + 5, y + 15, "", text);
+        if (row->way == BENCH_SUBLET && handoffs != BENCH_UNKNOWN && waited >= 0)
+                (void)snprintf(text + length, sizeof(text) - (size_t)length,
+                               "; %llu hand-off%s, %.0f %% waiting", (unsigned long long)handoffs,
+                               handoffs == 1 ? "" : "s", 100 * waited);
+        /* A white edge keeps the text readable where the dashed line crosses it. */
+        print_text(out, LEFT + width + 5, y + 15,
+                   "stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\"", text);
 }
 
 void bench_print_plot(FILE *out, const struct bench_setting *setting, const struct bench_row *rows,

@@ -29,7 +29,7 @@ struct program {
         pid_t pid;
         int input, output; /* -EBADF: closed; the output is open as long as the program runs */
         bool filled;
-        uint64_t begun_ns;
+        uint64_t started_ns, begun_ns;
         char line[160];
         size_t line_used;
 };
@@ -109,9 +109,10 @@ static uint64_t figure(const json_t *object, const char *field)
         return (uint64_t)json_integer_value(json_object_get(object, field));
 }
 
-/* Adds what was moved for a program that is about to end. */
-static void count(struct watch *w, pid_t pid)
+/* Adds what was moved for a program that is about to end, and how long it waited. */
+static void count(struct watch *w, unsigned number)
 {
+        const struct program *p = &w->programs[number];
         json_t *status = NULL, *gpu, *client;
         uint64_t handoffs = 0;
         size_t i, k;
@@ -121,8 +122,11 @@ static void count(struct watch *w, pid_t pid)
         json_array_foreach (json_object_get(status, "gpus"), i, gpu) {
                 handoffs += figure(gpu, "handoffs");
                 json_array_foreach (json_object_get(gpu, "clients"), k, client) {
-                        if (figure(client, "pid") != (uint64_t)pid)
+                        if (figure(client, "pid") != (uint64_t)p->pid)
                                 continue;
+                        w->run->jobs[number].waiting =
+                                json_number_value(json_object_get(client, "waited_s")) /
+                                since(p->started_ns);
                         w->run->moved_out += figure(client, "moved_out");
                         w->run->moved_in += figure(client, "moved_in");
                 }
@@ -187,7 +191,8 @@ static int start(struct watch *w, unsigned k)
                 cleanup_close(&in[1]);
                 return cli_fail(CLI_FAILED, "no pipe: %m");
         }
-        p->begun_ns = clock_now_ns();
+        p->started_ns = p->begun_ns = clock_now_ns();
+        w->run->jobs[k].waiting = -1;
         p->pid = fork();
         if (p->pid == 0) {
                 (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -244,7 +249,7 @@ static void hear_line(struct watch *w, unsigned k)
                 job->rounds = rounds;
                 job->mismatches = mismatches;
                 (void)snprintf(job->digest, sizeof(job->digest), "%.23s", text);
-                count(w, p->pid);
+                count(w, k);
                 close_input(p);
         } else if (sscanf(p->line, "failed %47s %d", text, &result) == 2) {
                 job->outcome = BENCH_BROKEN;

@@ -36,6 +36,8 @@ struct bench_job {
                       */
         double *delays; /* of its phases; freed by bench_run_clear() */
         unsigned n_delays;
+        double waiting; /* part of its time since its start that it waited for memory or its turn;
+                           below 0: unknown */
 };
 
 struct bench_run {

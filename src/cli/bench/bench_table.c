@@ -56,8 +56,11 @@ static void print_row(FILE *out, const struct bench_row *rows, size_t n,
                       const struct bench_row *row)
 {
         char way[BENCH_TEXT_MAX], time[32] = "", second[48] = "", handoffs[24] = "-", moved[72];
+        char waiting[16] = "-";
         char from[UNITS_TEXT_MAX], to[UNITS_TEXT_MAX];
         const double seconds = bench_median(row->seconds, row->n);
+        const double waited = bench_median(row->waiting, row->n);
+        const uint64_t count = bench_median_count(row->handoffs, row->n);
         const struct bench_row *than = bench_compared_with(rows, n, row);
 
         bench_way_text(row, way);
@@ -74,13 +77,15 @@ static void print_row(FILE *out, const struct bench_row *rows, size_t n,
         else if (than)
                 (void)snprintf(second, sizeof(second), "%.2f",
                                seconds / bench_median(than->seconds, than->n));
-        if (row->handoffs != BENCH_UNKNOWN)
-                (void)snprintf(handoffs, sizeof(handoffs), "%llu",
-                               (unsigned long long)row->handoffs);
-        (void)snprintf(moved, sizeof(moved), "%s / %s", size_text(row->moved_out, from),
-                       size_text(row->moved_in, to));
-        (void)fprintf(out, "  %-25s %8s %15s %9s  %-21s %s\n", way, time, second, handoffs, moved,
-                      verdicts[row->verdict]);
+        if (count != BENCH_UNKNOWN)
+                (void)snprintf(handoffs, sizeof(handoffs), "%llu", (unsigned long long)count);
+        if (waited >= 0)
+                (void)snprintf(waiting, sizeof(waiting), "%.0f %%", 100 * waited);
+        (void)snprintf(moved, sizeof(moved), "%s / %s",
+                       size_text(bench_median_count(row->moved_out, row->n), from),
+                       size_text(bench_median_count(row->moved_in, row->n), to));
+        (void)fprintf(out, "  %-25s %8s %15s %9s %8s  %-21s %s\n", way, time, second, handoffs,
+                      waiting, moved, verdicts[row->verdict]);
 }
 
 void bench_print_table(FILE *out, const struct bench_setting *setting, const struct bench_row *rows,
@@ -96,9 +101,9 @@ void bench_print_table(FILE *out, const struct bench_setting *setting, const str
                                 setting->repeat > 1 || rows[i].role->figure == BENCH_DELAY;
 
                         bench_group_text(setting, &rows[i], group);
-                        (void)fprintf(out, "\n%s\n  %-25s %8s %15s %9s  %-21s %s\n", group, "",
+                        (void)fprintf(out, "\n%s\n  %-25s %8s %15s %9s %8s  %-21s %s\n", group, "",
                                       median ? "median" : "time", second_head(rows, n, &rows[i]),
-                                      "hand-offs", "moved out / in", "results");
+                                      "hand-offs", "waiting", "moved out / in", "results");
                 }
                 print_row(out, rows, n, &rows[i]);
         }
@@ -120,11 +125,14 @@ static json_t *row_json(const struct bench_setting *setting, const struct bench_
         static const char *const states[] = {[BENCH_MEASURED] = "measured",
                                              [BENCH_LEFT_OUT] = "left out",
                                              [BENCH_FAILED] = "failed"};
-        json_t *seconds = json_array(), *first = json_array(), *longest = json_array(), *json;
+        json_t *seconds = json_array(), *first = json_array(), *longest = json_array(),
+               *waiting = json_array(), *json;
         const bool measured = row->state == BENCH_MEASURED && row->n > 0;
 
         for (unsigned i = 0; i < row->n; i++) {
                 (void)json_array_append_new(seconds, json_real(row->seconds[i]));
+                if (row->waiting[i] >= 0)
+                        (void)json_array_append_new(waiting, json_real(row->waiting[i]));
                 if (row->role->figure != BENCH_DELAY)
                         continue;
                 (void)json_array_append_new(first, json_real(row->first[i]));
@@ -141,9 +149,13 @@ static json_t *row_json(const struct bench_setting *setting, const struct bench_
         (void)json_object_set_new(json, "median_s",
                                   measured ? json_real(bench_median(row->seconds, row->n))
                                            : json_null());
-        (void)json_object_set_new(json, "moved_out", count_json(row->moved_out));
-        (void)json_object_set_new(json, "moved_in", count_json(row->moved_in));
-        (void)json_object_set_new(json, "handoffs", count_json(row->handoffs));
+        (void)json_object_set_new(json, "waiting", waiting);
+        (void)json_object_set_new(json, "moved_out",
+                                  count_json(bench_median_count(row->moved_out, row->n)));
+        (void)json_object_set_new(json, "moved_in",
+                                  count_json(bench_median_count(row->moved_in, row->n)));
+        (void)json_object_set_new(json, "handoffs",
+                                  count_json(bench_median_count(row->handoffs, row->n)));
         (void)json_object_set_new(json, "results",
                                   measured ? json_string(verdicts[row->verdict]) : json_null());
         return json;
