@@ -86,9 +86,9 @@ int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **r
         *ret_answer = json_pack(
                 "{s:[{s:I,s:[{s:i,s:s,s:i,s:i,s:i,s:i},{s:i,s:n,s:i,s:i,s:i,s:i},{s:i,s:i}]}]}",
                 "gpus", "handoffs", (json_int_t)now.handoffs[at], "clients", "pid",
-                (int)result.jobs[0].pid, "state", "running", "backed", 10, "evicted", 1,
-                "moved_out", 2, "moved_in", 3, "pid", (int)result.jobs[1].pid, "state", "backed",
-                20, "evicted", 4, "moved_out", 5, "moved_in", 6, "pid", 1, "backed", 99);
+                (int)result.jobs[0].program.pid, "state", "running", "backed", 10, "evicted", 1,
+                "moved_out", 2, "moved_in", 3, "pid", (int)result.jobs[1].program.pid, "state",
+                "backed", 20, "evicted", 4, "moved_out", 5, "moved_in", 6, "pid", 1, "backed", 99);
         assert_non_null(*ret_answer);
         if (++now.status >= now.n_handoffs)
                 write_file("enough", "");
@@ -167,9 +167,10 @@ static int end(void **state)
         (void)snprintf(command, sizeof(command), "rm -r %s", folder);
         assert_int_equal(system(command), 0);
         for (unsigned k = 0; k < DEMO_JOBS; k++)
-                assert_true(result.jobs[k].pid <= 0 ||
-                            waitpid(result.jobs[k].pid, NULL, WNOHANG) < 0); /* no child is left */
-        assert_true(result.jobs[0].fd < 0 && result.jobs[1].fd < 0);
+                assert_true(result.jobs[k].program.pid <= 0 ||
+                            waitpid(result.jobs[k].program.pid, NULL, WNOHANG) <
+                                    0); /* no child is left */
+        assert_true(result.jobs[0].program.output < 0 && result.jobs[1].program.output < 0);
         assert_int_equal(descriptors(), descriptors_before);
         return 0;
 }
@@ -403,7 +404,7 @@ static void without_its_parts_the_demo_starts_nothing(void **state)
         assert_int_equal(run(&row, LOG("")), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "the daemon is missing"));
         assert_int_equal(now.begun, 0);
-        assert_int_equal(now.stops, 2); /* each failed start stops what may have started */
+        assert_int_equal(now.stops, 1); /* a failed start stops what may have started */
         cli_bench.parts[PART_DEMO_JOB][0] = 0;
         assert_int_equal(demo_run(&stage, &(struct demo_row){0}, &result), CLI_FAILED);
         assert_non_null(strstr(cli_bench.said, "program is missing"));
@@ -416,11 +417,11 @@ static void an_interrupt_ends_both_programs(void **state)
 {
         const struct demo_row row = {.rounds = 1};
 
-        demo_catch_interrupt();
-        assert_int_equal(demo_interrupted(), 0);
+        job_catch_interrupt();
+        assert_int_equal(job_interrupted(), 0);
         now.interrupt_at = 2;
         assert_int_equal(run(&row, "echo allocated 1; exec sleep 60"), CLI_FAILED);
-        assert_int_equal(demo_interrupted(), SIGINT);
+        assert_int_equal(job_interrupted(), SIGINT);
         assert_string_equal(result.jobs[0].trouble, "killed by signal 9");
         assert_string_equal(result.jobs[1].trouble, "killed by signal 9");
 }
