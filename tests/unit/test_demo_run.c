@@ -412,7 +412,7 @@ static void without_its_parts_the_demo_starts_nothing(void **state)
         assert_int_equal(now.cleared, 3);
 }
 
-/* This test is the last one, because the process stays interrupted. */
+/* This test and the next are the last ones, because the process stays interrupted. */
 static void an_interrupt_ends_both_programs(void **state)
 {
         const struct demo_row row = {.rounds = 1};
@@ -427,6 +427,18 @@ static void an_interrupt_ends_both_programs(void **state)
 }
 
 #define DEMO_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+/* Otherwise the daemon would start later, when nobody stops it any more. */
+static void an_interrupt_does_not_end_the_wait_for_the_daemon(void **state)
+{
+        const struct demo_row row = {.rounds = 1, .shared = 1};
+
+        write_file("daemon", "#!/bin/sh\nkill -INT $PPID\nsleep 0.2\necho > ${3%/*}/up\n");
+        assert_int_equal(run(&row, "echo allocated 1; sleep 60"), CLI_FAILED);
+        assert_string_equal(read_file("up"), "\n");
+        assert_null(strstr(cli_bench.said, "did not start"));
+        assert_int_equal(now.stops, 1);
+}
 
 int main(void)
 {
@@ -444,6 +456,7 @@ int main(void)
                 DEMO_TEST(a_daemon_killed_midway_is_seen_to_be_replaced),
                 DEMO_TEST(without_its_parts_the_demo_starts_nothing),
                 DEMO_TEST(an_interrupt_ends_both_programs),
+                DEMO_TEST(an_interrupt_does_not_end_the_wait_for_the_daemon),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,7 +200,8 @@ static void on_interrupt(int signal)
 
 void job_catch_interrupt(void)
 {
-        struct sigaction action = {.sa_handler = on_interrupt};
+        /* Ctrl-C ends no wait for a daemon that starts: it could not be stopped yet. */
+        struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
 
         (void)sigaction(SIGINT, &action, NULL);
         (void)sigaction(SIGTERM, &action, NULL);
