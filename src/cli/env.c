@@ -29,7 +29,9 @@ static void print_hint(const struct launch *l)
                     stderr);
         for (unsigned i = 0; i < l->n_variables; i++)
                 (void)fprintf(stderr, " %s", l->variables[i].name);
-        (void)fputc('\n', stderr);
+        (void)fputs("\nSetuid, statically linked and musl programs then run unshared, without a "
+                    "word;\nsublet run says so of such a program.\n",
+                    stderr);
 }
 
 int env_main(const struct cli_command *self, int argc, char **argv)

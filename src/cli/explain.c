@@ -21,10 +21,19 @@ static void explain_set(FILE *out)
                     out);
 }
 
+static void explain_env(FILE *out)
+{
+        (void)fputs("\neval \"$(sublet env)\" sets up this shell and all that it starts. Setuid, "
+                    "statically\nlinked and musl programs ignore it and run unshared, without a "
+                    "word. sublet run\nsays so of such a program; sublet doctor names those that "
+                    "have loaded the driver.\n",
+                    out);
+}
+
 static const struct {
         const char *command;
         void (*print)(FILE *out);
-} explained[] = {{"status", status_view_explain}, {"set", explain_set}};
+} explained[] = {{"status", status_view_explain}, {"set", explain_set}, {"env", explain_env}};
 
 void explain(const char *command, FILE *out)
 {

@@ -28,6 +28,7 @@ struct program {
         uint64_t ordered_ns;
         uint64_t bytes; /* evict: what was to leave the cards */
         enum outcome outcome;
+        bool again;             /* evict: the order is to be given again */
         const char *in_the_way; /* why it has not obeyed, as of the last look at the status */
 };
 
@@ -128,12 +129,9 @@ static void look_at_evicted(struct program *p, const json_t *status)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client) {
                         if (json_integer_value(json_object_get(client, "pid")) != p->pid)
                                 continue;
+                        /* The daemon has dropped the order, and knows whether to repeat it. */
                         if (has_work(client)) {
-                                p->outcome = FAILED;
-                                (void)cli_fail(CLI_FAILED,
-                                               "process %d (%s) has work again, so its memory "
-                                               "stays or comes back",
-                                               p->pid, p->name);
+                                p->again = true;
                                 return;
                         }
                         if (!is_in_state(client, "idle"))
@@ -171,32 +169,55 @@ static void look(struct program *p, const json_t *status, const struct verb *ver
         } else {
                 look_at_evicted(p, status);
         }
-        p->in_the_way = client_lists(client, "flags", "lost")
+        p->in_the_way = p->again ? "it had work again each time"
+                        : client_lists(client, "flags", "lost")
                                 ? "it has lost its connection; it is told when it is back"
                                 : "it does not answer; it is stopped, or waits for the driver";
 }
 
 /* ---- all programs ---- */
 
-static int order(const struct target *target, struct program *p, const struct verb *verb)
+/* Gives the order. last: there is no time to give it again. */
+static void order(const struct target *target, struct program *p, const struct verb *verb,
+                  bool last)
 {
-        json_t *answer;
-        int r = control_order(target, json_pack("{s:s, s:i}", "order", verb->name, "pid", p->pid),
-                              &answer);
+        json_t *order = json_pack("{s:s, s:i}", "order", verb->name, "pid", p->pid), *answer = NULL;
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+        int r = target_dir(target, dir, &kind);
 
-        p->ordered_ns = clock_now_ns();
+        p->again = false;
+        if (r == CLI_OK) {
+                r = ask_daemon(dir, kind, order, &answer);
+                p->again = r == 0 && !last && json_is_true(json_object_get(answer, "starting"));
+                if (!p->again)
+                        r = control_answered(r, dir, true, answer, &answer);
+        }
+        json_decref(order);
         if (r != CLI_OK) {
                 p->outcome = FAILED;
-                return r;
+                return;
         }
-        (void)snprintf(p->name, sizeof(p->name), "%s",
-                       json_string_value(json_object_get(answer, "name"))
-                               ? json_string_value(json_object_get(answer, "name"))
-                               : "?");
-        p->already = json_is_true(json_object_get(answer, "already"));
-        p->bytes = (uint64_t)json_integer_value(json_object_get(answer, "bytes"));
+        if (!p->again) {
+                (void)snprintf(p->name, sizeof(p->name), "%s",
+                               json_string_value(json_object_get(answer, "name"))
+                                       ? json_string_value(json_object_get(answer, "name"))
+                                       : "?");
+                p->already = json_is_true(json_object_get(answer, "already"));
+                p->bytes = MAX(p->bytes,
+                               (uint64_t)json_integer_value(json_object_get(answer, "bytes")));
+                if (!p->ordered_ns)
+                        p->ordered_ns = clock_now_ns();
+        }
         json_decref(answer);
-        return CLI_OK;
+}
+
+static void order_again(const struct target *target, struct program *p, size_t n,
+                        const struct verb *verb, bool last)
+{
+        for (size_t i = 0; i < n; i++)
+                if (p[i].outcome == NOT_YET && p[i].again)
+                        order(target, &p[i], verb, last);
 }
 
 static bool any_left(const struct program *p, size_t n)
@@ -219,7 +240,7 @@ static void look_at_all(const struct target *target, struct program *p, size_t n
         if (target_dir(target, dir, &kind) == CLI_OK &&
             ask_daemon(dir, kind, question, &status) == 0 && json_object_get(status, "gpus"))
                 for (size_t i = 0; i < n; i++)
-                        if (p[i].outcome == NOT_YET)
+                        if (p[i].outcome == NOT_YET && !p[i].again)
                                 look(&p[i], status, verb);
         json_decref(status);
         json_decref(question);
@@ -232,9 +253,11 @@ static void wait_for_all(const struct target *target, struct program *p, size_t 
 
         for (;;) {
                 const struct timespec t = {.tv_nsec = (long)pause_ns};
+                const bool last = clock_now_ns() >= until;
 
+                order_again(target, p, n, verb, last);
                 look_at_all(target, p, n, verb);
-                if (!any_left(p, n) || clock_now_ns() >= until)
+                if (!any_left(p, n) || last)
                         break;
                 (void)nanosleep(&t, NULL);
                 pause_ns = MIN(2 * pause_ns, LOOK_NS);
@@ -256,7 +279,7 @@ static int carry_out(const struct target *target, struct program *p, size_t n,
         int status = CLI_OK;
 
         for (size_t i = 0; i < n; i++)
-                (void)order(target, &p[i], verb);
+                order(target, &p[i], verb, false);
         wait_for_all(target, p, n, verb);
         for (size_t i = 0; i < n; i++)
                 if (p[i].outcome != DONE)

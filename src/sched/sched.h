@@ -302,8 +302,9 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
 int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
                         struct sched_actions *out);
 /* Evicts a client, and all that run together with it, until one of them has work. Returns 0,
- * -ESTALE (the client is unknown or lost), -EBUSY (one of them has work), -EPERM (mode off),
- * -ENOMEM (the budget of host memory has no room). */
+ * -ESTALE (the client is unknown or lost), -EBUSY (one of them has work), -EAGAIN (the same, but
+ * they have just started and may soon be idle), -EPERM (mode off), -ENOMEM (the budget of host
+ * memory has no room). */
 int sched_client_evict(struct sched *s, sched_client id, uint64_t now_ns,
                        struct sched_actions *out);
 /* Says that the card lacked so many bytes when the client created memory within its limit. */

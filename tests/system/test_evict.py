@@ -2,6 +2,8 @@
 
 import subprocess
 
+import pytest
+
 from counting import await_count, begin, counts, end
 from world import MIB, wait_for
 
@@ -15,11 +17,7 @@ def hold(world, mib=48, **env):
 
 
 def evict(world, p):
-    """Repeats the order while the program has work again: in its first second it tests whether it can be frozen."""
-    def ordered():
-        r = world.sublet("evict", str(p.pid))
-        return r if "has work" not in r.stderr else None
-    return wait_for(ordered, 60, "the program to have no work", report=p.report)
+    return world.sublet("evict", str(p.pid))
 
 
 def test_an_idle_program_leaves_the_card_and_finds_its_memory_unchanged(shared):
@@ -33,6 +31,21 @@ def test_an_idle_program_leaves_the_card_and_finds_its_memory_unchanged(shared):
         f"evicted {p.pid} (hold): none of its memory on the card can move\n"
     p.order("verify")
     assert shared.clients()[p.pid]["backed"] == backed
+    p.finish()
+
+
+@pytest.mark.parametrize("slow", ["freeze:1+:slow=20", "cuCtxRecordEvent:1+:slow=3"])
+def test_a_program_that_has_just_begun_or_answers_late_leaves_the_card(shared, slow):
+    """The first case lengthens the library's test of freezing, the second its look for unfinished work."""
+    p = shared.program("hold", "--bytes", "48MiB", "--block", "4MiB", "--seed", 7, stdin=subprocess.PIPE,
+                       SIMCUDA_FAIL=slow)
+    p.await_event("filled")
+    if slow.startswith("cu"):
+        wait_for(lambda: shared.clients()[p.pid]["idle"], 60, "the program to be idle", report=p.report)
+    r = evict(shared, p)
+    assert r.returncode == 0 and " left the card in " in r.stdout, r
+    assert shared.clients()[p.pid]["backed"] == 0
+    p.order("verify")
     p.finish()
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from world import LIBRARY, MIB, NO_PYTHON, go_on, wait_for
+from world import LIBRARY, MIB, NO_PYTHON, end_fills, go_on, wait_for
 
 OOM = 2
 
@@ -13,16 +13,6 @@ OOM = 2
 def fill(world, seed, mib=80, **env):
     return world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", seed, "--until", world.path("end"),
                          "--ms", "2", **env)
-
-
-def end(world, *programs):
-    with open(world.path("end"), "w", encoding="utf-8"):
-        pass
-    for p in programs:
-        p.ok()
-        world.check_sums(p)
-    wait_for(lambda: world.card()["used"] == 0, 20, "the card to be empty")
-    wait_for(lambda: world.status()["gpus"][0]["charged"] == 0, 20, "the ledger to be empty")
 
 
 @pytest.mark.parametrize("fault", [
@@ -40,7 +30,7 @@ def test_a_failed_call_of_the_library_is_repeated(shared, fault):
         p.await_event("filled")
     wait_for(lambda: shared.handoffs() >= 6, 60, "six hand-offs")
     go_on(programs)
-    end(shared, *programs)
+    end_fills(shared, *programs)
 
 
 @pytest.mark.parametrize("fault", ["cuModuleLoadData:1:2,cuLaunchKernel:3:2", "cuDevicePrimaryCtxRetain:1:2"])
@@ -128,7 +118,7 @@ def test_the_capacity_follows_the_memory_of_a_foreign_program(shared):
     foreign.finish()
     wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 0, 20, "the foreign bytes to be forgotten")
     go_on(programs)
-    end(shared, *programs)
+    end_fills(shared, *programs)
 
 
 

@@ -72,12 +72,19 @@ def test_two_notebooks_share_a_gpu_that_is_too_small_for_both(world, jupyter):
 
 
 def occupied(world, jupyter):
-    """Returns a notebook that holds the card until the file `end` exists, and another one."""
+    """Returns a notebook that holds the card until let_go(), and another one. On a busy machine the holder may rest for
+    long between two rounds: it must keep the card then, too."""
     world.start_daemon(config={"quantum": "60s"})
     holder, other = filled(jupyter, "holder.ipynb", "other.ipynb")
     holder.cell = holder.run(f"work_until({world.path('end')!r})")
     wait_for(lambda: world.clients()[holder.pid]["state"] == "running", 20, "the first to run")
+    assert world.sublet("set", "idle_release", "60s").returncode == 0
     return holder, other
+
+
+def let_go(world):
+    touch(world.path("end"))
+    assert world.sublet("set", "idle_release", "auto").returncode == 0
 
 
 def waits(world, book, code="work(1)"):
@@ -97,7 +104,7 @@ def test_a_waiting_cell_says_who_holds_the_gpu_and_can_be_interrupted(world, jup
     assert cell.done().reply["ename"] == "KeyboardInterrupt" and not cell.stdout
     assert other.run("1").ok() and holder.cell.reply is None
     later = waits(world, other)
-    touch(world.path("end"))
+    let_go(world)
     later.ok()
     assert later.stderr == "", "told once in half a minute"
     holder.cell.ok()
@@ -109,10 +116,10 @@ def test_a_cell_that_waited_says_how_long(world, jupyter):
     _, other = occupied(world, jupyter)
     cell = waits(world, other)
     wait_for(lambda: cell.stderr, 20, "the message", report=world.status_text)
-    touch(world.path("end"))
+    let_go(world)
     cell.ok()
     wait_for(lambda: cell.stderr.count("\n") == 2, 20, "the second message", report=lambda: cell.stderr)
-    assert re.search(rf"^libsublet\[{other.pid}\]: has its turn on the GPU after [5-9] s\n\Z", cell.stderr, re.M)
+    assert re.search(rf"^libsublet\[{other.pid}\]: has its turn on the GPU after ([5-9]|\d\d) s\n\Z", cell.stderr, re.M)
 
 
 def test_a_waiting_kernel_can_be_restarted_and_a_killed_one_gives_its_memory_back(world, jupyter):

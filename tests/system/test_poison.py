@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from world import MIB, go_on, wait_for
+from world import MIB, end_fills, go_on, wait_for
 
 ILLEGAL_ADDRESS = 700
 
@@ -20,16 +20,6 @@ def bystander(world, mib, seed="2"):
     p = world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", seed, "--until", world.path("end"), "--ms", "2")
     p.await_event("filled")
     return p
-
-
-def end(world, *programs):
-    with open(world.path("end"), "w", encoding="utf-8"):
-        pass
-    for p in programs:
-        p.ok()
-        world.check_sums(p)
-    wait_for(lambda: world.card()["used"] == 0, 20, "the card to be empty")
-    wait_for(lambda: world.status()["gpus"][0]["charged"] == 0, 20, "the ledger to be empty")
 
 
 def given_back(world, p):
@@ -66,7 +56,7 @@ def test_the_memory_of_a_failed_context_is_given_back_at_once(shared, late):
     third = bystander(shared, 24, seed="3")
     go_on([other, third])
     broken.finish()
-    end(shared, other, third)
+    end_fills(shared, other, third)
 
 
 def test_a_failed_context_waits_for_no_turn(shared):
@@ -79,7 +69,7 @@ def test_a_failed_context_waits_for_no_turn(shared):
     broken.order("break")
     go_on([other])
     broken.finish()
-    end(shared, other)
+    end_fills(shared, other)
 
 
 def test_a_pool_of_a_failed_gpu_stops_no_other_gpu(make_world):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from world import go_on, wait_for
+from world import end_fills, go_on, wait_for
 
 GRACE_S = 1.5
 
@@ -20,16 +20,6 @@ def fill(world, mib, seed):
     p = world.program("fill", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, "--until", world.path("end"), "--ms", "2")
     p.await_event("filled")
     return p
-
-
-def end(world, *programs):
-    with open(world.path("end"), "w", encoding="utf-8"):
-        pass
-    for p in programs:
-        p.ok()
-        world.check_sums(p)
-    wait_for(lambda: world.card()["used"] == 0, 20, "the card to be empty")
-    wait_for(lambda: world.status()["gpus"][0]["charged"] == 0, 20, "the ledger to be empty")
 
 
 def look(world):
@@ -62,7 +52,7 @@ def test_a_slow_bus_makes_no_program_overdue(slow):
     wait_for(moved, 60, "a hand-off over the slow bus, and to be seen")
     slow.slow_bus("both:16MB/s:0")
     go_on(programs, 4)
-    end(slow, *programs)
+    end_fills(slow, *programs)
 
 
 def test_a_program_that_cannot_move_its_memory_in_time_stops_no_other(slow):
@@ -80,4 +70,4 @@ def test_a_program_that_cannot_move_its_memory_in_time_stops_no_other(slow):
     go_on([small], 4)
     assert all(p.running() for p in (victim, other))
     slow.slow_bus("out:3MB/s:0")
-    end(slow, victim, other, small)
+    end_fills(slow, victim, other, small)

@@ -221,6 +221,17 @@ class Program:
                 f"\n--- sublet status\n{self.world.status_text()}")
 
 
+def end_fills(world, *programs):
+    """Ends programs that run until the file `end` exists. Checks their contents, and that card and ledger are empty then."""
+    with open(world.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        world.check_sums(p)
+    wait_for(lambda: world.card()["used"] == 0, 20, "the card to be empty")
+    wait_for(lambda: world.status()["gpus"][0]["charged"] == 0, 20, "the ledger to be empty")
+
+
 class World:
     def __init__(self, memory="128MiB", bus=None, gpus=1):
         self.root = tempfile.mkdtemp(prefix="slt-", dir="/tmp")  # a short path, because socket names are short

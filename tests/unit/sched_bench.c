@@ -350,3 +350,15 @@ struct tenant *asks_to_run(struct bench *b, uint64_t bytes)
         want_run(b, t, bytes);
         return t;
 }
+
+struct tenant *comes_to_run(struct bench *b, struct sched_origin origin, int priority,
+                            uint64_t bytes)
+{
+        struct tenant *t = &b->t[b->tenants++];
+
+        assert_int_equal(sched_client_add(b->s, origin, priority, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = bytes}, .run = true});
+        usage(b, t);
+        restore(b, t);
+        return t;
+}

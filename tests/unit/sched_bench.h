@@ -79,6 +79,9 @@ void restore(struct bench *b, struct tenant *t); /* backs all that the limit all
 struct tenant *runner(struct bench *b, int priority, uint64_t bytes);
 /* Adds a tenant with so many bytes, none of them resident, that asks to run. */
 struct tenant *asks_to_run(struct bench *b, uint64_t bytes);
+/* Adds a tenant that attaches with so many bytes, none of them resident, and asks to run. */
+struct tenant *comes_to_run(struct bench *b, struct sched_origin origin, int priority,
+                            uint64_t bytes);
 
 enum sched_state state_of(struct bench *b, const struct tenant *t);
 unsigned flags_of(struct bench *b, const struct tenant *t);

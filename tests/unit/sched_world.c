@@ -329,7 +329,7 @@ static void order_eviction(struct world *w, struct process *p)
 
         w->counts.evictions += r == 0;
         trace(w, p, r == 0 ? "is to be evicted" : "is not evicted", NULL);
-        if (r != 0 && r != -EBUSY && r != -EPERM && r != -ENOMEM && r != -ESTALE)
+        if (r != 0 && r != -EBUSY && r != -EAGAIN && r != -EPERM && r != -ENOMEM && r != -ESTALE)
                 fail(w, "the order to evict was refused", number(w, p));
         perform(w, &out);
 }

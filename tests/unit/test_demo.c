@@ -49,11 +49,11 @@ void demo_nvml_close(struct demo_nvml *nvml)
         now.closed += nvml == (struct demo_nvml *)&now;
 }
 
-void demo_catch_interrupt(void)
+void job_catch_interrupt(void)
 {
 }
 
-int demo_interrupted(void)
+int job_interrupted(void)
 {
         return now.signal;
 }

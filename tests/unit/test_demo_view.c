@@ -21,7 +21,7 @@ static int begin(void **state)
         row = (struct demo_row){.title = "together"};
         result = (struct demo_result){.to_card = DEMO_UNKNOWN, .to_host = DEMO_UNKNOWN};
         for (unsigned k = 0; k < DEMO_JOBS; k++)
-                result.jobs[k] = (struct demo_job){.pid = 1,
+                result.jobs[k] = (struct demo_job){.program.pid = 1,
                                                    .backed = DEMO_UNKNOWN,
                                                    .evicted = DEMO_UNKNOWN,
                                                    .state = "running"};
@@ -54,14 +54,14 @@ static void without_a_terminal_a_line_is_printed_at_intervals(void **state)
         result.jobs[0].allocated = 1;
         result.jobs[0].round = 2;
         result.jobs[0].rounds = 9;
-        result.jobs[1].pid = 0;
+        result.jobs[1].program.pid = 0;
         text = drawn(DEMO_UNKNOWN, 0);
         assert_string_equal(text, "    0.0 s  A computes  round 2 of 9; B not started\n");
         free(text);
         text = drawn(MIB, 1.9);
         assert_string_equal(text, "");
         free(text);
-        result.jobs[1].pid = 1;
+        result.jobs[1].program.pid = 1;
         result.jobs[0].pauses = 1;
         text = drawn(MIB, 2.0);
         assert_string_equal(text, "    2.0 s  A pauses    round 2 of 9; B starts    round 0\n");

@@ -48,8 +48,10 @@ static void a_client_that_computes_or_waits_is_not_evicted(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = asks_to_run(b, 400 * MIB);
 
-        assert_int_equal(evict(b, a), -EBUSY);
+        assert_int_equal(evict(b, a), -EAGAIN); /* its library may still test its GPU */
         assert_int_equal(evict(b, t), -EBUSY);
+        pass(b, NSEC_PER_SEC);
+        assert_int_equal(evict(b, a), -EBUSY);
 }
 
 static void a_client_that_works_again_before_it_was_asked_keeps_its_memory(void **state)

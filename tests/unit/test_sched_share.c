@@ -16,14 +16,7 @@ static void done(struct bench **b)
  * them resident, and asks to run. */
 static struct tenant *waiter_in(struct bench *b, uint32_t uid, uint64_t container, uint64_t bytes)
 {
-        const struct sched_origin origin = {.uid = uid, .container = container};
-        struct tenant *t = &b->t[b->tenants++];
-
-        assert_int_equal(sched_client_add(b->s, origin, 0, b->now_ns, &t->id), 0);
-        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = bytes}, .run = true});
-        usage(b, t);
-        restore(b, t);
-        return t;
+        return comes_to_run(b, (struct sched_origin){.uid = uid, .container = container}, 0, bytes);
 }
 
 static struct tenant *waiter_of(struct bench *b, uint32_t uid, uint64_t bytes)

@@ -12,15 +12,7 @@ static void done(struct bench **b)
 /* Makes a client that holds so many bytes, none of them resident, and asks to run. */
 static struct tenant *waiter(struct bench *b, int priority, uint64_t bytes)
 {
-        struct tenant *t = &b->t[b->tenants++];
-
-        assert_int_equal(sched_client_add(b->s, (struct sched_origin){.uid = 1000}, priority,
-                                          b->now_ns, &t->id),
-                         0);
-        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = bytes}, .run = true});
-        usage(b, t);
-        restore(b, t);
-        return t;
+        return comes_to_run(b, (struct sched_origin){.uid = 1000}, priority, bytes);
 }
 
 static void a_client_that_lacks_no_memory_runs_at_once(void **state)

@@ -3,41 +3,32 @@
 #include "cli/bench/bench_run.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "ask/ask.h"
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "cli/cli.h"
-#include "cli/control.h"
 #include "cli/demo/demo.h"
-#include "cli/launch.h"
 #include "cli/parts.h"
 
 #define PERIOD_MS 100
 
 struct program {
-        pid_t pid;
-        int input, output; /* -EBADF: closed; the output is open as long as the program runs */
+        struct job_program run;
+        struct watch *watch;
+        struct bench_job *job;
         bool filled;
         uint64_t started_ns, begun_ns;
-        char line[160];
-        size_t line_used;
 };
 
 struct watch {
         struct bench_run *run;
-        struct launch launch;
-        char dir[PATHS_DIR_MAX]; /* the daemon's directory */
+        struct job_daemon daemon;
         struct program programs[BENCH_JOBS_MAX];
         uint64_t begun_ns;
 };
@@ -49,25 +40,14 @@ static double since(uint64_t begun_ns)
 
 /* ---- the daemon ---- */
 
-static void set_environment(const struct launch *l, const char *except)
-{
-        for (unsigned i = 0; i < l->n_variables; i++)
-                if (!except || strcmp(l->variables[i].name, except) != 0)
-                        (void)setenv(l->variables[i].name, l->variables[i].value, 1);
-}
-
 /* Starts a daemon whose settings are those of an installation that nobody has configured. */
-static int start_daemon(const struct watch *w)
+static int start_daemon(struct watch *w)
 {
         const struct bench_run *run = w->run;
-        char path[PATH_MAX], capacity[24], settings[PATH_MAX];
+        char capacity[24], settings[PATH_MAX];
         FILE *file;
-        int status = 0;
-        pid_t pid;
 
-        if (parts_find(PART_DAEMON, path) < 0)
-                return cli_fail(CLI_FAILED, "the daemon is missing: no %s", path);
-        (void)snprintf(settings, sizeof(settings), "%s.conf", w->dir);
+        (void)snprintf(settings, sizeof(settings), "%s.conf", w->daemon.dir);
         file = fopen(settings, "we");
         if (!file)
                 return cli_fail(CLI_FAILED, "cannot write %s: %m", settings);
@@ -75,33 +55,8 @@ static int start_daemon(const struct watch *w)
         (void)fclose(file);
         (void)snprintf(capacity, sizeof(capacity), "%llu",
                        (unsigned long long)run->stage->capacity);
-        pid = fork();
-        if (pid == 0) {
-                set_environment(&w->launch, "LD_PRELOAD");
-                (void)execl(path, "subletd", "--private", "--dir", w->dir, "--config", settings,
-                            "--capacity", capacity, (char *)NULL);
-                _exit(CLI_NO_EXECUTE);
-        }
-        if (pid < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
-                return cli_fail(CLI_FAILED, "subletd did not start in %s", w->dir);
-        return CLI_OK;
-}
-
-static int ask(const struct watch *w, const char *order, json_t **ret_answer)
-{
-        json_t *words = json_pack("{ss}", "order", order);
-        int r = ask_daemon(w->dir, PATHS_PRIVATE, words, ret_answer);
-
-        json_decref(words);
-        return r;
-}
-
-static void stop_daemon(const struct watch *w)
-{
-        json_t *answer = NULL;
-
-        if (ask(w, "stop", &answer) == 0)
-                json_decref(answer);
+        return job_daemon_start(&w->daemon, (const char *const[]){"--config", settings,
+                                                                  "--capacity", capacity, NULL});
 }
 
 static uint64_t figure(const json_t *object, const char *field)
@@ -110,25 +65,23 @@ static uint64_t figure(const json_t *object, const char *field)
 }
 
 /* Adds what was moved for a program that is about to end, and how long it waited. */
-static void count(struct watch *w, unsigned number)
+static void count(struct watch *w, const struct program *p)
 {
-        const struct program *p = &w->programs[number];
         json_t *status = NULL, *gpu, *client;
         uint64_t handoffs = 0;
         size_t i, k;
 
-        if (!w->run->shared || ask(w, "status", &status) < 0)
+        if (!w->run->shared || job_daemon_ask(&w->daemon, "status", &status) < 0)
                 return;
         json_array_foreach (json_object_get(status, "gpus"), i, gpu) {
                 handoffs += figure(gpu, "handoffs");
                 json_array_foreach (json_object_get(gpu, "clients"), k, client) {
-                        if (figure(client, "pid") != (uint64_t)p->pid)
+                        if (figure(client, "pid") != (uint64_t)p->run.pid)
                                 continue;
-                        w->run->jobs[number].waiting =
-                                json_number_value(json_object_get(client, "waited_s")) /
-                                since(p->started_ns);
                         w->run->moved_out += figure(client, "moved_out");
                         w->run->moved_in += figure(client, "moved_in");
+                        p->job->waiting = json_number_value(json_object_get(client, "waited_s")) /
+                                          since(p->started_ns);
                 }
         }
         w->run->handoffs = handoffs;
@@ -162,15 +115,11 @@ static void become(const struct watch *w, unsigned k, const char *path)
         else if (python && job->role->server)
                 argv[n++] = "decoder";
         argv[n] = NULL;
-        set_environment(&w->launch, NULL);
         (void)snprintf(name, sizeof(name), "bench-%u", k + 1);
         (void)setenv("SUBLET_NAME", name, 1);
-        (void)setenv("SUBLET_QUIET", "1", 1);
         (void)setenv("SUBLET_REQUIRE", "1", 1);
         (void)snprintf(priority, sizeof(priority), "%d", job->role->priority);
         (void)setenv("SUBLET_PRIORITY", priority, 1);
-        if (!w->run->shared)
-                (void)unsetenv("LD_PRELOAD");
         (void)execvp(argv[0], (char *const *)argv);
         _exit(CLI_NO_EXECUTE);
 }
@@ -180,43 +129,16 @@ static int start(struct watch *w, unsigned k)
         const bool torch = w->run->stage->python != NULL;
         struct program *p = &w->programs[k];
         char path[PATH_MAX];
-        int in[2] = {-EBADF, -EBADF}, out[2];
+        pid_t pid;
 
         if (parts_find(torch ? PART_BENCH_TORCH : PART_BENCH_JOB, path) < 0)
                 return cli_fail(CLI_FAILED, "the program to measure is missing: no %s", path);
-        /* A socket, not a pipe: writing to one whose program is gone must not raise SIGPIPE. */
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) < 0 ||
-            pipe2(out, O_CLOEXEC) < 0) {
-                cleanup_close(&in[0]);
-                cleanup_close(&in[1]);
-                return cli_fail(CLI_FAILED, "no pipe: %m");
-        }
         p->started_ns = p->begun_ns = clock_now_ns();
         w->run->jobs[k].waiting = -1;
-        p->pid = fork();
-        if (p->pid == 0) {
-                (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-                (void)dup2(in[0], STDIN_FILENO);
-                (void)dup2(out[1], STDOUT_FILENO);
+        pid = job_program_fork(&p->run, &w->daemon, w->run->shared, true);
+        if (pid == 0)
                 become(w, k, path);
-        }
-        (void)close(in[0]);
-        (void)close(out[1]);
-        p->input = in[1];
-        p->output = out[0];
-        if (p->pid < 0) {
-                cleanup_close(&p->input);
-                cleanup_close(&p->output);
-                p->input = p->output = -EBADF;
-                return cli_fail(CLI_FAILED, "cannot start a program: %m");
-        }
-        return CLI_OK;
-}
-
-static void close_input(struct program *p)
-{
-        cleanup_close(&p->input);
-        p->input = -EBADF;
+        return pid < 0 ? CLI_FAILED : CLI_OK;
 }
 
 static void add_delay(struct bench_job *job, double seconds)
@@ -229,89 +151,50 @@ static void add_delay(struct bench_job *job, double seconds)
         job->delays[job->n_delays++] = seconds;
 }
 
-static void hear_line(struct watch *w, unsigned k)
+static void hear_line(void *userdata)
 {
-        struct bench_job *job = &w->run->jobs[k];
-        struct program *p = &w->programs[k];
+        struct program *p = userdata;
+        struct bench_job *job = p->job;
+        const char *line = p->run.line;
         unsigned long long rounds, mismatches;
         double seconds;
         char text[48];
         int result;
 
-        if (strcmp(p->line, "filled") == 0) {
+        if (strcmp(line, "filled") == 0) {
                 p->filled = true;
-        } else if (sscanf(p->line, "phase %lf", &seconds) == 1) {
+        } else if (sscanf(line, "phase %lf", &seconds) == 1) {
                 add_delay(job, seconds);
-        } else if (strncmp(p->line, "memory", 6) == 0) {
+        } else if (strncmp(line, "memory", 6) == 0) {
                 job->outcome = BENCH_NO_MEMORY;
-        } else if (sscanf(p->line, "done %llu %llu %23s", &rounds, &mismatches, text) == 3) {
+        } else if (sscanf(line, "done %llu %llu %23s", &rounds, &mismatches, text) == 3) {
                 job->outcome = BENCH_COMPLETED;
                 job->rounds = rounds;
                 job->mismatches = mismatches;
                 (void)snprintf(job->digest, sizeof(job->digest), "%.23s", text);
-                count(w, k);
-                close_input(p);
-        } else if (sscanf(p->line, "failed %47s %d", text, &result) == 2) {
+                count(p->watch, p);
+                job_program_close_input(&p->run);
+        } else if (sscanf(line, "failed %47s %d", text, &result) == 2) {
                 job->outcome = BENCH_BROKEN;
                 (void)snprintf(job->trouble, sizeof(job->trouble), "%.40s answered %d", text,
                                result);
         }
 }
 
-static void hear_end(struct watch *w, unsigned k)
+static void hear_end(struct program *p)
 {
-        struct bench_job *job = &w->run->jobs[k];
-        struct program *p = &w->programs[k];
-        int status = 0;
+        struct bench_job *job = p->job;
+        const int status = job_program_end(&p->run);
 
-        (void)close(p->output);
-        p->output = -EBADF;
-        close_input(p);
-        (void)waitpid(p->pid, &status, 0);
         job->took = since(p->begun_ns);
         if (status == 0 && job->outcome != BENCH_NOT_RUN)
                 return;
         if (job->outcome == BENCH_NOT_RUN || job->outcome == BENCH_COMPLETED)
                 job->outcome = BENCH_BROKEN;
-        if (job->trouble[0])
-                return;
-        if (WIFSIGNALED(status))
-                (void)snprintf(job->trouble, sizeof(job->trouble), "killed by signal %d",
-                               WTERMSIG(status));
-        else
-                (void)snprintf(job->trouble, sizeof(job->trouble), "ended with status %d",
-                               WEXITSTATUS(status));
-}
-
-static void hear(struct watch *w, unsigned k)
-{
-        struct program *p = &w->programs[k];
-        char text[512];
-        ssize_t n = read(p->output, text, sizeof(text));
-
-        if (n < 0 && errno == EINTR)
-                return;
-        if (n <= 0) {
-                hear_end(w, k);
-                return;
-        }
-        for (ssize_t i = 0; i < n; i++) {
-                if (text[i] == '\n') {
-                        p->line[p->line_used] = 0;
-                        p->line_used = 0;
-                        hear_line(w, k);
-                } else if (p->line_used + 1 < sizeof(p->line)) {
-                        p->line[p->line_used++] = text[i];
-                }
-        }
+        job_program_trouble(status, job->trouble, sizeof(job->trouble));
 }
 
 /* ---- the course of a run ---- */
-
-static bool running(const struct program *p)
-{
-        return p->output >= 0;
-}
 
 /* Lets the programs begin: each as soon as it is there, or all at the same moment. */
 static void let_begin(struct watch *w)
@@ -319,17 +202,17 @@ static void let_begin(struct watch *w)
         const uint64_t now = clock_now_ns();
 
         for (unsigned k = 0; w->run->meet && k < w->run->n; k++)
-                if (running(&w->programs[k]) && !w->programs[k].filled)
+                if (job_program_runs(&w->programs[k].run) && !w->programs[k].filled)
                         return;
         for (unsigned k = 0; k < w->run->n; k++) {
                 struct program *p = &w->programs[k];
 
-                if (!running(p) || !p->filled)
+                if (!job_program_runs(&p->run) || !p->filled)
                         continue;
                 p->filled = false; /* told only once */
                 if (w->run->meet)
                         p->begun_ns = w->begun_ns = now;
-                (void)send(p->input, "go\n", 3, MSG_NOSIGNAL);
+                (void)send(p->run.input, "go\n", 3, MSG_NOSIGNAL);
         }
 }
 
@@ -337,21 +220,21 @@ static void let_begin(struct watch *w)
 static void end_the_endless(struct watch *w)
 {
         for (unsigned k = 0; k < w->run->n; k++)
-                if (w->run->jobs[k].phases && running(&w->programs[k]))
+                if (w->run->jobs[k].phases && job_program_runs(&w->programs[k].run))
                         return;
         for (unsigned k = 0; k < w->run->n; k++)
                 if (!w->run->jobs[k].phases)
-                        close_input(&w->programs[k]);
+                        job_program_close_input(&w->programs[k].run);
 }
 
 static void kill_rest(struct watch *w, enum bench_outcome outcome)
 {
         for (unsigned k = 0; k < w->run->n; k++) {
-                if (!running(&w->programs[k]))
+                if (!job_program_runs(&w->programs[k].run))
                         continue;
-                (void)kill(w->programs[k].pid, SIGKILL);
+                (void)kill(w->programs[k].run.pid, SIGKILL);
                 w->run->jobs[k].outcome = outcome;
-                hear_end(w, k);
+                hear_end(&w->programs[k]);
         }
 }
 
@@ -364,19 +247,18 @@ static int follow(struct watch *w)
                 bool any = false;
 
                 for (unsigned k = 0; k < w->run->n; k++) {
-                        fds[k] = (struct pollfd){
-                                .fd = running(&w->programs[k]) ? w->programs[k].output : -1,
-                                .events = POLLIN};
+                        fds[k] = (struct pollfd){.fd = w->programs[k].run.output, .events = POLLIN};
                         any |= fds[k].fd >= 0;
                 }
                 if (!any)
                         return CLI_OK;
                 (void)poll(fds, w->run->n, PERIOD_MS);
-                if (demo_interrupted())
+                if (job_interrupted())
                         return CLI_FAILED;
                 for (unsigned k = 0; k < w->run->n; k++)
-                        if (fds[k].fd >= 0 && fds[k].revents)
-                                hear(w, k);
+                        if (fds[k].fd >= 0 && fds[k].revents &&
+                            !job_program_read(&w->programs[k].run, hear_line, &w->programs[k]))
+                                hear_end(&w->programs[k]);
                 let_begin(w);
                 end_the_endless(w);
                 if (since(begun) > w->run->limit)
@@ -405,21 +287,6 @@ static int run_programs(struct watch *w)
         return r;
 }
 
-static int prepare(struct watch *w)
-{
-        /* Each daemon has a directory of its own, because the last one may still be ending. */
-        static unsigned number;
-        int r;
-
-        (void)snprintf(w->dir, sizeof(w->dir), "%.80s/%u", w->run->stage->folder, ++number);
-        if (paths_make_private(w->dir, getuid()) < 0)
-                return cli_fail(CLI_FAILED, "cannot use %s", w->dir);
-        w->launch.daemon = w->dir;
-        w->launch.simulated = w->run->stage->simulated;
-        r = launch_complete(&w->launch);
-        return r == CLI_OK && w->run->shared ? start_daemon(w) : r;
-}
-
 /* The simulated driver counts all bytes that cross the bus; a GPU's driver does not tell. */
 static int driver_count(const struct bench_run *run, uint64_t *ret_in, uint64_t *ret_out)
 {
@@ -436,9 +303,12 @@ int bench_run(struct bench_run *run)
         int r;
 
         for (unsigned k = 0; k < BENCH_JOBS_MAX; k++)
-                w.programs[k] = (struct program){.input = -EBADF, .output = -EBADF};
+                w.programs[k] = (struct program){
+                        .run = JOB_PROGRAM_NONE, .watch = &w, .job = &run->jobs[k]};
         run->moved_in = run->moved_out = run->handoffs = run->shared ? 0 : BENCH_UNKNOWN;
-        r = prepare(&w);
+        r = job_daemon_prepare(&w.daemon, run->stage->folder, run->stage->simulated);
+        if (r == CLI_OK && run->shared)
+                r = start_daemon(&w);
         if (r == CLI_OK) {
                 (void)driver_count(run, &in, &out); /* fails before the first run: nothing moved */
                 r = run_programs(&w);
@@ -447,9 +317,7 @@ int bench_run(struct bench_run *run)
                         run->moved_out = out_after - out;
                 }
         }
-        if (run->shared)
-                stop_daemon(&w);
-        launch_clear(&w.launch);
+        job_daemon_end(&w.daemon);
         return r;
 }
 

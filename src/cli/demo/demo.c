@@ -303,12 +303,12 @@ int demo_main(const struct cli_command *self, int argc, char **argv)
         }
         if (!mkdtemp(stage.folder))
                 return cli_fail(CLI_FAILED, "cannot make %s: %m", stage.folder);
-        demo_catch_interrupt();
+        job_catch_interrupt();
         print_headline(&stage, why);
         r = run_rows(&stage);
         leave(&stage);
-        if (demo_interrupted())
-                return cli_fail(128 + demo_interrupted(), "interrupted; nothing is left behind");
+        if (job_interrupted())
+                return cli_fail(128 + job_interrupted(), "interrupted; nothing is left behind");
         if (r == CLI_OK)
                 print_next(&stage);
         return r;

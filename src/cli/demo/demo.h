@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "base/paths.h"
+#include "cli/job/job.h"
 
 #define DEMO_JOBS    2
 #define DEMO_UNKNOWN UINT64_MAX /* a figure that is not known; shown as N/A */
@@ -52,10 +53,7 @@ struct demo_row {
 };
 
 struct demo_job {
-        pid_t pid;
-        int fd; /* the program's output; -EBADF after its end */
-        char line[256];
-        size_t line_used;
+        struct job_program program;
         enum demo_outcome outcome;
         int pauses; /* the program is in a pause */
         uint64_t allocated, round, rounds, mismatches;
@@ -75,11 +73,9 @@ struct demo_result {
         int daemon_killed; /* the worker was killed half-way, and the next one has answered */
 };
 
-/* Runs the two programs of a row to their end. CLI_OK, or an exit status after a message. */
+/* Runs the two programs of a row to their end, or until Ctrl-C. CLI_OK, or an exit status after a
+ * message. */
 int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct demo_result *ret);
-/* True after Ctrl-C, which makes demo_run end its programs. */
-int demo_interrupted(void);
-void demo_catch_interrupt(void);
 
 /* ---- the display ---- */
 

@@ -3,23 +3,16 @@
 #include "cli/demo/demo.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "ask/ask.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "cli/cli.h"
-#include "cli/control.h"
-#include "cli/launch.h"
 #include "cli/parts.h"
 
 #define PERIOD_MS  100
@@ -27,35 +20,12 @@
 #define PATIENCE_S 180 /* time after which a row has failed */
 #define FIRST_KEY  0x5eedu
 
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal)
-{
-        interrupted = signal;
-}
-
-void demo_catch_interrupt(void)
-{
-        struct sigaction action = {.sa_handler = on_interrupt};
-
-        (void)sigaction(SIGINT, &action, NULL);
-        (void)sigaction(SIGTERM, &action, NULL);
-        (void)sigaction(SIGHUP, &action, NULL);
-        (void)sigaction(SIGPIPE, &action, NULL); /* sent when the reader of our output has ended */
-}
-
-int demo_interrupted(void)
-{
-        return interrupted;
-}
-
 struct watch {
         const struct demo_stage *stage;
         const struct demo_row *row;
         struct demo_result *result;
         struct demo_screen screen;
-        struct launch launch;
-        char dir[PATHS_DIR_MAX]; /* the daemon's directory */
+        struct job_daemon daemon;
         uint64_t begun_ns, asked_ns, counted_ns;
         uint64_t in_before, out_before; /* the driver's counters when the row began */
         pid_t killed_worker;
@@ -70,44 +40,6 @@ static double elapsed(const struct watch *w)
 
 /* ---- the daemon ---- */
 
-static int start_daemon(const struct watch *w)
-{
-        char path[PATH_MAX];
-        int status = 0;
-        pid_t pid;
-
-        if (parts_find(PART_DAEMON, path) < 0)
-                return cli_fail(CLI_FAILED, "the daemon is missing: no %s", path);
-        pid = fork();
-        if (pid == 0) {
-                for (unsigned i = 0; i < w->launch.n_variables; i++)
-                        if (strcmp(w->launch.variables[i].name, "LD_PRELOAD") != 0)
-                                (void)setenv(w->launch.variables[i].name,
-                                             w->launch.variables[i].value, 1);
-                (void)execl(path, "subletd", "--private", "--dir", w->dir, (char *)NULL);
-                _exit(CLI_NO_EXECUTE);
-        }
-        if (pid < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
-                return cli_fail(CLI_FAILED, "subletd did not start in %s", w->dir);
-        return CLI_OK;
-}
-
-static int order(const struct watch *w, json_t *words, json_t **ret_answer)
-{
-        int r = ask_daemon(w->dir, PATHS_PRIVATE, words, ret_answer);
-
-        json_decref(words);
-        return r;
-}
-
-static void stop_daemon(const struct watch *w)
-{
-        json_t *answer = NULL;
-
-        if (order(w, json_pack("{ss}", "order", "stop"), &answer) == 0)
-                json_decref(answer);
-}
-
 /* Returns the pid of the daemon's worker, the only child of the supervisor, whose pid is in the
  * lock file. 0: not found. */
 static pid_t find_worker(const struct watch *w)
@@ -116,7 +48,7 @@ static pid_t find_worker(const struct watch *w)
         char path[PATH_MAX];
         int supervisor, worker;
 
-        (void)snprintf(path, sizeof(path), "%s/lock", w->dir);
+        (void)snprintf(path, sizeof(path), "%s/lock", w->daemon.dir);
         lock = fopen(path, "re");
         if (!lock || fscanf(lock, "%d", &supervisor) != 1)
                 return 0;
@@ -133,7 +65,7 @@ static int start_job(struct watch *w, unsigned k)
         char path[PATH_MAX], bytes[24], key[24], phases[24], seconds[24], rounds[24],
                 name[2] = {(char)('A' + k)};
         char *argv[] = {(char *)"sublet-demo-job", bytes, key, phases, seconds, rounds, NULL};
-        int ends[2];
+        pid_t pid;
 
         if (parts_find(PART_DEMO_JOB, path) < 0)
                 return cli_fail(CLI_FAILED, "the demo's program is missing: no %s", path);
@@ -143,52 +75,38 @@ static int start_job(struct watch *w, unsigned k)
         (void)snprintf(seconds, sizeof(seconds), "%.1f", w->stage->seconds);
         (void)snprintf(rounds, sizeof(rounds), "%llu",
                        (unsigned long long)(job->rounds / w->stage->phases));
-        if (pipe2(ends, O_CLOEXEC) < 0)
-                return cli_fail(CLI_FAILED, "no pipe: %m");
-        job->pid = fork();
-        if (job->pid == 0) {
-                (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-                (void)dup2(ends[1], STDOUT_FILENO);
-                for (unsigned i = 0; i < w->launch.n_variables; i++)
-                        (void)setenv(w->launch.variables[i].name, w->launch.variables[i].value, 1);
+        pid = job_program_fork(&job->program, &w->daemon, w->row->shared, false);
+        if (pid == 0) {
                 (void)setenv("SUBLET_NAME", name, 1);
-                (void)setenv("SUBLET_QUIET", "1", 1);
-                if (!w->row->shared)
-                        (void)unsetenv("LD_PRELOAD");
                 (void)execv(path, argv);
                 _exit(CLI_NO_EXECUTE);
         }
-        (void)close(ends[1]);
-        if (job->pid < 0) {
-                (void)close(ends[0]);
-                return cli_fail(CLI_FAILED, "cannot start a program: %m");
-        }
-        (void)fcntl(ends[0], F_SETFL, O_NONBLOCK);
-        job->fd = ends[0];
-        return CLI_OK;
+        return pid < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static void hear_line(struct demo_job *job)
+static void hear_line(void *userdata)
 {
+        struct demo_job *job = userdata;
+        const char *line = job->program.line;
         unsigned long long a, b;
         char word[24];
         int result;
 
-        if (sscanf(job->line, "allocated %llu", &a) == 1) {
+        if (sscanf(line, "allocated %llu", &a) == 1) {
                 job->allocated = a;
-        } else if (strcmp(job->line, "pause") == 0 || strcmp(job->line, "compute") == 0) {
-                job->pauses = job->line[0] == 'p';
-        } else if (sscanf(job->line, "round %llu", &a) == 1) {
+        } else if (strcmp(line, "pause") == 0 || strcmp(line, "compute") == 0) {
+                job->pauses = line[0] == 'p';
+        } else if (sscanf(line, "round %llu", &a) == 1) {
                 job->round = a;
-        } else if (sscanf(job->line, "memory %llu", &a) == 1) {
+        } else if (sscanf(line, "memory %llu", &a) == 1) {
                 job->outcome = DEMO_NO_MEMORY;
                 job->allocated = a;
-        } else if (sscanf(job->line, "done %llu %llu %23s", &a, &b, word) == 3) {
+        } else if (sscanf(line, "done %llu %llu %23s", &a, &b, word) == 3) {
                 job->outcome = DEMO_COMPLETED;
                 job->rounds = job->round = a;
                 job->mismatches = b;
                 (void)strcpy(job->digest, word);
-        } else if (sscanf(job->line, "failed %23s %d", word, &result) == 2) {
+        } else if (sscanf(line, "failed %23s %d", word, &result) == 2) {
                 job->outcome = DEMO_FAILED;
                 (void)snprintf(job->trouble, sizeof(job->trouble), "%s answered %d", word, result);
         }
@@ -196,42 +114,12 @@ static void hear_line(struct demo_job *job)
 
 static void hear_end(struct demo_job *job)
 {
-        int status = 0;
+        const int status = job_program_end(&job->program);
 
-        (void)close(job->fd);
-        job->fd = -EBADF;
-        (void)waitpid(job->pid, &status, 0);
-        if (job->outcome == DEMO_RUNNING || status != 0) {
-                job->outcome = DEMO_FAILED;
-                if (!job->trouble[0] && WIFSIGNALED(status))
-                        (void)snprintf(job->trouble, sizeof(job->trouble), "killed by signal %d",
-                                       WTERMSIG(status));
-                else if (!job->trouble[0])
-                        (void)snprintf(job->trouble, sizeof(job->trouble), "ended with status %d",
-                                       WEXITSTATUS(status));
-        }
-}
-
-static void hear(struct demo_job *job)
-{
-        char text[512];
-        ssize_t n = read(job->fd, text, sizeof(text));
-
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        if (job->outcome != DEMO_RUNNING && status == 0)
                 return;
-        if (n <= 0) {
-                hear_end(job);
-                return;
-        }
-        for (ssize_t i = 0; i < n; i++) {
-                if (text[i] == '\n') {
-                        job->line[job->line_used] = 0;
-                        job->line_used = 0;
-                        hear_line(job);
-                } else if (job->line_used + 1 < sizeof(job->line)) {
-                        job->line[job->line_used++] = text[i];
-                }
-        }
+        job->outcome = DEMO_FAILED;
+        job_program_trouble(status, job->trouble, sizeof(job->trouble));
 }
 
 /* ---- the watch ---- */
@@ -261,7 +149,7 @@ static void hear_status(struct watch *w, const json_t *status)
                         struct demo_job *job = &w->result->jobs[k];
                         const char *state = json_string_value(json_object_get(client, "state"));
 
-                        if (figure(client, "pid") != (uint64_t)job->pid)
+                        if (figure(client, "pid") != (uint64_t)job->program.pid)
                                 continue;
                         (void)snprintf(job->state, sizeof(job->state), "%s", state ? state : "");
                         job->backed = figure(client, "backed");
@@ -301,7 +189,7 @@ static void look(struct watch *w)
 {
         json_t *status = NULL;
 
-        if (w->row->shared && order(w, json_pack("{ss}", "order", "status"), &status) == 0) {
+        if (w->row->shared && job_daemon_ask(&w->daemon, "status", &status) == 0) {
                 hear_status(w, status);
                 if (w->killed_worker && find_worker(w) != w->killed_worker)
                         w->result->daemon_killed = 1;
@@ -316,12 +204,12 @@ static void look(struct watch *w)
 
 static int all_ended(const struct demo_job *jobs)
 {
-        return jobs[0].fd < 0 && jobs[1].fd < 0;
+        return !job_program_runs(&jobs[0].program) && !job_program_runs(&jobs[1].program);
 }
 
 static int first_has_memory(const struct demo_job *jobs)
 {
-        return jobs[0].fd < 0 || jobs[0].allocated;
+        return !job_program_runs(&jobs[0].program) || jobs[0].allocated;
 }
 
 static int follow(struct watch *w, int (*until)(const struct demo_job *jobs))
@@ -329,16 +217,17 @@ static int follow(struct watch *w, int (*until)(const struct demo_job *jobs))
         struct demo_job *jobs = w->result->jobs;
 
         while (!until(jobs)) {
-                struct pollfd fds[DEMO_JOBS] = {{.fd = jobs[0].fd, .events = POLLIN},
-                                                {.fd = jobs[1].fd, .events = POLLIN}};
+                struct pollfd fds[DEMO_JOBS] = {{.fd = jobs[0].program.output, .events = POLLIN},
+                                                {.fd = jobs[1].program.output, .events = POLLIN}};
                 uint64_t now;
 
                 (void)poll(fds, DEMO_JOBS, PERIOD_MS);
-                if (interrupted)
+                if (job_interrupted())
                         return CLI_FAILED;
                 for (unsigned k = 0; k < DEMO_JOBS; k++)
-                        if (jobs[k].fd >= 0 && fds[k].revents)
-                                hear(&jobs[k]);
+                        if (fds[k].fd >= 0 && fds[k].revents &&
+                            !job_program_read(&jobs[k].program, hear_line, &jobs[k]))
+                                hear_end(&jobs[k]);
                 now = clock_now_ns();
                 if (now - w->asked_ns < PERIOD_MS * NSEC_PER_MSEC)
                         continue;
@@ -380,9 +269,9 @@ static int run_jobs(struct watch *w)
 static void end_jobs(struct demo_result *result)
 {
         for (unsigned k = 0; k < DEMO_JOBS; k++) {
-                if (result->jobs[k].fd < 0)
+                if (!job_program_runs(&result->jobs[k].program))
                         continue;
-                (void)kill(result->jobs[k].pid, SIGKILL);
+                (void)kill(result->jobs[k].program.pid, SIGKILL);
                 hear_end(&result->jobs[k]);
         }
 }
@@ -402,23 +291,6 @@ static void count_by_clients(struct demo_result *result)
         result->counted_by_clients = 1;
 }
 
-static int prepare(struct watch *w)
-{
-        static unsigned number; /* gives each daemon a directory of its own: the last daemon may
-                                   still be ending */
-        int r;
-
-        (void)snprintf(w->dir, sizeof(w->dir), "%.80s/%u", w->stage->folder, ++number);
-        if (paths_make_private(w->dir, getuid()) < 0)
-                return cli_fail(CLI_FAILED, "cannot use %s", w->dir);
-        w->launch.daemon = w->dir;
-        w->launch.simulated = w->stage->simulated;
-        r = launch_complete(&w->launch);
-        if (r != CLI_OK || !w->row->shared)
-                return r;
-        return start_daemon(w);
-}
-
 int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct demo_result *ret)
 {
         struct watch w = {.stage = stage, .row = row, .result = ret};
@@ -426,13 +298,15 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
 
         *ret = (struct demo_result){.to_card = DEMO_UNKNOWN, .to_host = DEMO_UNKNOWN};
         for (unsigned k = 0; k < DEMO_JOBS; k++)
-                ret->jobs[k] = (struct demo_job){.fd = -EBADF,
+                ret->jobs[k] = (struct demo_job){.program = JOB_PROGRAM_NONE,
                                                  .rounds = row->rounds * stage->phases,
                                                  .backed = DEMO_UNKNOWN,
                                                  .evicted = DEMO_UNKNOWN,
                                                  .moved_in = DEMO_UNKNOWN,
                                                  .moved_out = DEMO_UNKNOWN};
-        r = prepare(&w);
+        r = job_daemon_prepare(&w.daemon, stage->folder, stage->simulated);
+        if (r == CLI_OK && row->shared)
+                r = job_daemon_start(&w.daemon, (const char *const[]){NULL});
         if (r == CLI_OK) {
                 /* If no program has used the card yet, there are no counters, and nothing was
                  * copied. */
@@ -445,8 +319,6 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
                         count_by_clients(ret);
         }
         end_jobs(ret);
-        if (row->shared)
-                stop_daemon(&w);
-        launch_clear(&w.launch);
+        job_daemon_end(&w.daemon);
         return r;
 }

@@ -75,7 +75,7 @@ static const char *job_text(const struct demo_row *row, const struct demo_job *j
                                job->trouble);
                 return buf;
         }
-        if (job->pid <= 0)
+        if (job->program.pid <= 0)
                 return "not started";
         if (job->rounds)
                 (void)snprintf(of, sizeof(of), " of %llu", (unsigned long long)job->rounds);

@@ -149,7 +149,8 @@ static void judge_unshared(int pid)
                       "libsublet.so: it runs without sharing",
                       pid);
         print_remedy("if its file gives it privileges, start sublet from within, as in 'sudo "
-                     "sublet run'; in a container, libsublet.so must have the same path");
+                     "sublet run'; if it is statically linked or built for musl, use a dynamic "
+                     "build for glibc; in a container, libsublet.so must have the same path");
 }
 
 /* Returns advice for an error of cuInit. */

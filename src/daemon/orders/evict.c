@@ -42,6 +42,22 @@ static int evict(struct client *c, const struct peer *by)
         return r;
 }
 
+static json_t *has_work(int pid)
+{
+        return answer_error("process %d has work on the GPU, and would come back at once: pause it "
+                            "first, with sublet pause %d",
+                            pid, pid);
+}
+
+/* A program that has just started may soon be idle: its library tests whether it can be frozen. */
+static json_t *starts(int pid)
+{
+        json_t *answer = has_work(pid);
+
+        (void)json_object_set_new(answer, "starting", json_true());
+        return answer;
+}
+
 json_t *evict_order(struct server *s, json_t *order, const struct peer *by)
 {
         const json_t *number = json_object_get(order, "pid");
@@ -62,9 +78,9 @@ json_t *evict_order(struct server *s, json_t *order, const struct peer *by)
                                     "own user and root may evict it",
                                     (int)pid);
         case -EBUSY:
-                return answer_error("process %d has work on the GPU, and would come back at once: "
-                                    "pause it first, with sublet pause %d",
-                                    (int)pid, (int)pid);
+                return has_work((int)pid);
+        case -EAGAIN:
+                return starts((int)pid);
         case -EOPNOTSUPP:
                 return answer_error("process %d is paused with --freeze park, so its memory stays "
                                     "on the card: resume it first",

@@ -20,20 +20,22 @@
 #include "preload/state/daemon.h"
 #include "preload/process/lock.h"
 
-#define MOMENT_NS NSEC_PER_MSEC
+#define MOMENT_NS      NSEC_PER_MSEC
+#define IDLE_MOMENT_NS (20 * NSEC_PER_MSEC) /* of a program whose known streams had no work */
 
 /* ---- giving way ---- */
 
 /* True if the program may have work in flight. First the known streams are queried. Then an event
  * of each whole context shows work on streams that no intercepted call has shown us. The event
  * comes second, because with drivers before CUDA 12.5 recording it waits for room in a full
- * queue. */
+ * queue. An idle program that is wrongly taken for busy comes back for nothing, so it gets more
+ * time, and a last look after it: this thread may have waited for a processor. */
 static bool has_work_in_flight(void) UNLOCKS(core_lock)
 {
         const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
-        const uint64_t until = clock_now_ns() + MOMENT_NS;
+        const uint64_t until = clock_now_ns() + (agent.idle ? IDLE_MOMENT_NS : MOMENT_NS);
         struct quiesce_wait w = {0};
-        bool busy = true;
+        bool busy = true, late = false;
 
         if (gate_anybody_inside() || quiesce_capturing() || hidden_library())
                 return true;
@@ -41,7 +43,8 @@ static bool has_work_in_flight(void) UNLOCKS(core_lock)
         if (quiesce_poll(&w) != QUIESCE_DONE)
                 return true;
         quiesce_begin(&w, false);
-        while (busy && clock_now_ns() < until) {
+        while (busy && !late) {
+                late = clock_now_ns() >= until;
                 busy = quiesce_poll(&w) != QUIESCE_DONE;
                 lock_release(&core_lock);
                 if (busy)
