@@ -94,3 +94,19 @@ def test_watch_shows_the_table_again_and_ends_with_the_daemon(world, three):
     assert "/s moved" in watch.out()
     assert world.sublet("stop").returncode == 0
     assert watch.wait() == 1 and "no subletd is running" in watch.err()
+
+
+def test_a_status_without_programs_points_to_the_simulators_daemon(make_world, tmp_path):
+    world = make_world()
+    simulated, other = {"XDG_RUNTIME_DIR": str(tmp_path), "SUBLET_DIR": None}, str(tmp_path / "other")
+    assert world.sublet("run", "--sim", "--", os.path.join(BUILD, "programs", "fill"), "--bytes", "8MiB", "--rounds", "1",
+                        **simulated).returncode == 0
+    hint = "sublet status --sim shows them"
+    try:
+        assert hint in world.sublet("status", **{**simulated, "SUBLET_DIR": other}).stderr
+        for option in ("--sim", f"--daemon={other}"):
+            assert hint not in world.sublet("status", option, **simulated).stderr
+    finally:
+        assert world.sublet("stop", "--sim", **simulated).returncode == 0
+    wait_for(lambda: not list(tmp_path.glob("sublet-sim*/control.sock")), GENEROUS_S, "the daemon to end")
+    assert hint not in world.sublet("status", **{**simulated, "SUBLET_DIR": other}).stderr
