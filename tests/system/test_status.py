@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from test_daemon import CARD, client, daemon, place  # noqa: F401 (fixtures)
-from wireclient import MIB
+from wireclient import MIB, obey_until, order
 from world import BUILD, GENEROUS_S, ROOT, wait_for
 
 with open(os.path.join(ROOT, "docs", "status.schema.json"), encoding="utf-8") as f:
@@ -58,6 +58,21 @@ def test_the_json_of_a_client_that_says_nothing_is_valid(daemon, client, place):
     c = client("silent").start()
     c.allocate(8 * MIB)
     assert len(valid(d.status())["gpus"][0]["clients"]) == 1
+
+
+def test_a_client_with_a_part_of_its_room_still_names_what_it_waits_for(daemon, client, place):  # noqa: F811
+    d = daemon(*CARD)
+    assert "value" in order(d.dir, order="set", quantum="60s")
+    holder, other = client("holder").start(), client("other").start()
+    holder.allocate(600 * MIB)
+    obey_until([holder], lambda: holder.lease)
+    other.allocate(700 * MIB)
+
+    def row():
+        return next(c for c in d.status()["gpus"][0]["clients"] if c["name"] == "other")
+
+    obey_until([holder, other], lambda: 0 < other.backed < other.allocated and row()["state"] == "restoring")
+    assert row()["waiting_for"] == holder.process.pid
 
 
 # ---- the table ----
