@@ -43,6 +43,21 @@ def runs(line, columns):
         yield begin, at - begin, text, look
 
 
+def words(line, begin, n):
+    """Yields (column, columns, text) for the parts of a run, which spaces part: programs that show SVG disagree about
+    several spaces in a text."""
+    cells = [" " if block(line[begin + i].data) else line[begin + i].data for i in range(n)] + [" ", " "]
+    at = 0
+    while at < n:
+        end = at
+        while cells[end:end + 2] != [" ", " "] and cells[at] != " ":
+            end += 1
+        if end > at:
+            text = "".join(cells[at:end]).rstrip()
+            yield begin + at, end - at, text
+        at = end + 1
+
+
 def block(text):
     """The part of a cell, from below, that a block character fills; None for other characters."""
     return "▁▂▃▄▅▆▇█".find(text) + 1 if len(text) == 1 and text in "▁▂▃▄▅▆▇█" else None
@@ -52,7 +67,7 @@ def svg(screen):
     width, height = screen.columns * WIDTH + 2 * PAD, screen.lines * HEIGHT + 2 * PAD
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
            f'height="{height:g}"><rect width="100%" height="100%" rx="8" fill="{BACK}"/>'
-           f'<g font-family="DejaVu Sans Mono,Menlo,Consolas,monospace" font-size="{SIZE}" xml:space="preserve">']
+           f'<g font-family="DejaVu Sans Mono,Menlo,Consolas,monospace" font-size="{SIZE}">']
     for y in range(screen.lines):
         line, top = screen.buffer[y], PAD + y * HEIGHT
         for begin, n, text, (fore, back, bold) in runs(line, screen.columns):
@@ -63,11 +78,11 @@ def svg(screen):
                            for i, c in enumerate(text) if block(c))
             if bars:
                 out.append(f'<path d="{bars}" fill="{fore}"/>')
-            text = "".join(" " if block(c) else c for c in text)
-            if text.strip():
-                weight = ' font-weight="bold"' if bold else ""
-                length = f' textLength="{n * WIDTH:g}"' if n > 1 else ""
-                out.append(f'<text x="{left:g}" y="{top + 14:g}" fill="{fore}"{weight}{length}>{escape(text)}</text>')
+            weight = ' font-weight="bold"' if bold else ""
+            for column, columns, word in words(line, begin, n):
+                length = f' textLength="{columns * WIDTH:g}"' if columns > 1 else ""
+                out.append(f'<text x="{PAD + column * WIDTH:g}" y="{top + 14:g}" fill="{fore}"{weight}{length}>'
+                           f'{escape(word)}</text>')
     return "\n".join(out) + "\n</g></svg>\n"
 
 

@@ -118,3 +118,19 @@ int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_k
 
         return paths_choose(&in, ret, n, ret_kind);
 }
+
+const char *paths_option(char ret[static PATHS_OPTION_MAX])
+{
+        struct paths_input in = {.runtime = getenv("XDG_RUNTIME_DIR"), .uid = getuid()};
+        const char *dir = given(setting_text(SETTING_DIR));
+        char simulated[PATHS_DIR_MAX];
+
+        *ret = 0;
+        if (!dir)
+                return ret;
+        if (paths_private_dir(&in, "-sim", simulated, sizeof(simulated)) == 0 &&
+            strcmp(dir, simulated) == 0)
+                return strcpy(ret, " --sim");
+        (void)snprintf(ret, PATHS_OPTION_MAX, " --daemon %s", dir);
+        return ret;
+}

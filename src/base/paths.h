@@ -22,7 +22,8 @@
 #define PATHS_LOG            "subletd.log" /* only a private daemon has it */
 /* One more than the length of the longest directory whose sockets fit sockaddr_un.sun_path, which
  * has 108 bytes with the NUL. */
-#define PATHS_DIR_MAX 95
+#define PATHS_DIR_MAX    95
+#define PATHS_OPTION_MAX (PATHS_DIR_MAX + 16)
 
 enum paths_kind { PATHS_NAMED, PATHS_SYSTEM, PATHS_PRIVATE };
 
@@ -46,6 +47,10 @@ int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_k
 /* Builds the name of the private directory "sublet" + suffix: $XDG_RUNTIME_DIR/sublet-sim for
  * "-sim", or /tmp/sublet-sim-UID. 0 or -ENAMETOOLONG. */
 int paths_private_dir(const struct paths_input *in, const char *suffix, char *ret, size_t n);
+
+/* Writes the option with which `sublet status` in any terminal asks the daemon of this process: "",
+ * " --sim" or " --daemon DIR". Returns ret. */
+const char *paths_option(char ret[static PATHS_OPTION_MAX]);
 
 /* Joins dir and name with a slash. 0, or -ENAMETOOLONG: the path does not fit ret. */
 int paths_join(const char *dir, const char *name, char *ret, size_t n);

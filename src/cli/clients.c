@@ -261,7 +261,6 @@ void client_notes(const json_t *client, const json_t *beside, bool all, const ch
         struct notes n = {.out = out, .indent = indent, .width = width};
 
         note_flags(&n, client);
-        note_frozen(&n, client);
         if (json_is_true(json_object_get(client, "waits_for_foreign"))) {
                 add_note(&n, "waits for memory held outside this daemon");
         } else if (json_is_integer(waiting_for)) {
@@ -270,6 +269,7 @@ void client_notes(const json_t *client, const json_t *beside, bool all, const ch
                                json_integer_value(waiting_for));
                 add_note(&n, text);
         }
+        note_frozen(&n, client);
         if (all) {
                 note_memory(&n, client);
                 note_share(&n, client);

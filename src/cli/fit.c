@@ -19,6 +19,13 @@ static int table_width(const struct column_size *columns, size_t n, int gap, boo
         return total;
 }
 
+static void leave_out_rank(struct column_size *columns, size_t n, int rank)
+{
+        for (size_t i = 0; i < n; i++)
+                if (columns[i].rank == rank)
+                        columns[i].width = 0;
+}
+
 /* Leaves out the columns of the lowest rank. False: none is left that has a rank. */
 static bool leave_out(struct column_size *columns, size_t n)
 {
@@ -27,9 +34,8 @@ static bool leave_out(struct column_size *columns, size_t n)
         for (size_t i = 0; i < n; i++)
                 if (columns[i].width && columns[i].rank && (!lowest || columns[i].rank < lowest))
                         lowest = columns[i].rank;
-        for (size_t i = 0; i < n && lowest; i++)
-                if (columns[i].rank == lowest)
-                        columns[i].width = 0;
+        if (lowest)
+                leave_out_rank(columns, n, lowest);
         return lowest;
 }
 
@@ -37,6 +43,8 @@ int fit_columns(struct column_size *columns, size_t n, int limit)
 {
         if (limit == 0 || table_width(columns, n, 2, false) <= limit)
                 return 2;
+        if (table_width(columns, n, 1, false) > limit)
+                leave_out_rank(columns, n, FIT_EMPTY);
         while (table_width(columns, n, 1, true) > limit && leave_out(columns, n))
                 ;
         while (table_width(columns, n, 1, false) > limit) {

@@ -227,7 +227,10 @@ static int ask_python(const struct jupyter *j, json_t **ret)
         int out = start_python(j, &pid);
 
         if (out < 0)
-                return cli_fail(CLI_FAILED, "cannot run '%s': %s", j->python, strerror(-out));
+                return cli_fail(CLI_FAILED,
+                                "cannot run '%s': %s; install ipykernel (on Debian: "
+                                "python3-ipykernel), or name a Python that has it with --python",
+                                j->python, strerror(-out));
         answer = json_loadfd(out, 0, NULL);
         (void)close(out);
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)

@@ -1,4 +1,5 @@
 /* status.c: sublet status. Must never change anything. */
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/control.h"
+#include "cli/launch.h"
 #include "cli/status_view.h"
 #include "cli/users.h"
 
@@ -61,12 +63,28 @@ static double seconds_of(const json_t *status)
         return json_number_value(json_object_get(status, "uptime_s"));
 }
 
+/* A newcomer looks for programs on the simulated driver under the usual daemon. */
+static void point_to_simulator(const struct target *target)
+{
+        char dir[PATHS_DIR_MAX], path[PATH_MAX];
+
+        if (target->simulated || target->daemon ||
+            launch_simulator_dir(getenv("SIMCUDA_SESSION"), dir) != CLI_OK)
+                return;
+        if (paths_join(dir, PATHS_CONTROL_SOCKET, path, sizeof(path)) == 0 &&
+            access(path, F_OK) == 0)
+                (void)cli_fail(CLI_OK, "programs on the simulated driver have a daemon of their "
+                                       "own: sublet status --sim shows them");
+}
+
 static int ask(const struct request *q, json_t **ret)
 {
         int r = control_order(&q->target, json_pack("{ss}", "order", "status"), ret);
 
         if (r == CLI_OK)
                 users_name(*ret);
+        else
+                point_to_simulator(&q->target);
         return r;
 }
 
@@ -132,6 +150,9 @@ int status_main(const struct cli_command *self, int argc, char **argv)
                 (void)putchar('\n');
         } else {
                 r = show(&q, answer, NULL);
+                (void)fflush(stdout);
+                if (json_array_size(json_object_get(answer, "gpus")) == 0)
+                        point_to_simulator(&q.target);
         }
         json_decref(answer);
         return r;

@@ -121,6 +121,24 @@ def check_service():
     run("systemctl", "reload", "subletd")
 
 
+def check_example():
+    """As docs/notebooks.md leads through it, without Jupyter: two programs of a user take turns on a simulated card, and one
+    command says what one of them waits for."""
+    example = "/usr/share/doc/sublet/docs/examples/gpu.py"
+    command = as_user(USERS[0], "sublet", "run", "--sim=memory=1GiB", "--", "python3", example, "700", "8")
+    programs = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE) for _ in range(2)]
+    asked = as_user(USERS[0], "sublet", "status", "--sim")
+    wait_for(lambda: "waits for pid" in subprocess.run(asked, text=True, capture_output=True, check=False).stdout,
+             "nobody waits")
+    for p in programs:
+        said, _ = p.communicate(timeout=2 * GENEROUS_S)
+        assert said.endswith(" rounds; all memory is as it must be\n") and p.returncode == 0, said
+    run(*as_user(USERS[0], "sublet", "stop", "--sim"))
+    folder = pathlib.Path(f"/tmp/sublet-sim-{USERS[0]}")
+    wait_for(lambda: not (folder / "control.sock").exists(), "the daemon does not end")
+    shutil.rmtree(folder)
+
+
 def restarts():
     return int(property_of("subletd.service", "NRestarts"))
 
@@ -155,6 +173,9 @@ install(*glob.glob("/tmp/old/*.deb"))
 SIMULATOR, = glob.glob("/usr/lib/*/sublet/sim")
 check_installed()
 check_service()
+
+step("the example of the documentation")
+check_example()
 
 step("the machine's daemon serves two users on the simulated card")
 drop_in = pathlib.Path("/etc/systemd/system/subletd.service.d/trial.conf")

@@ -331,7 +331,7 @@ def test_a_program_that_waits_long_is_told_the_holder_of_the_gpu(held):
     told = world.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET=None)
     wait_for(lambda: told.pid in world.clients() and waiting(world, told.pid), 20, "the first to wait")
     quiet = world.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET="1")
-    notice = re.compile(rf"has waited [56] s for its turn on the GPU: process {holder.pid} \(spin\) holds it; `sublet status` shows more\n")
+    notice = re.compile(rf"has waited [56] s for its turn on the GPU: process {holder.pid} \(spin\) holds it; `sublet status --daemon {re.escape(world.dir)}` shows more\n")
     wait_for(lambda: told.err(), 60, "the notice")
     assert notice.search(told.err()), told.err()
     wait_for(lambda: world.clients()[quiet.pid]["waited_s"] > 12, 20, "the other one's time")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 
@@ -11,7 +12,7 @@ import pytest
 from notebooks import PYTHON, Server
 from test_drain import waiting
 from test_oversubscription import touch
-from world import NO_PYTHON, wait_for
+from world import NO_PYTHON, ROOT, wait_for
 
 pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 
@@ -98,7 +99,7 @@ def test_a_waiting_cell_says_who_holds_the_gpu_and_can_be_interrupted(world, jup
     cell = waits(world, other, "work(1); print('through')")
     wait_for(lambda: cell.stderr, 20, "the message", report=world.status_text)
     assert re.fullmatch(rf"libsublet\[{other.pid}\]: has waited [5-9] s for its turn on the GPU: process {holder.pid} "
-                        r"\(holder\.ipynb\) holds it; `sublet status` shows more\n", cell.stderr), cell.stderr
+                        rf"\(holder\.ipynb\) holds it; `sublet status --daemon {re.escape(world.dir)}` shows more\n", cell.stderr), cell.stderr
     assert cell.reply is None and waiting(world, other.pid)
     other.order("interrupt")
     assert cell.done().reply["ename"] == "KeyboardInterrupt" and not cell.stdout
@@ -133,6 +134,28 @@ def test_a_waiting_kernel_can_be_restarted_and_a_killed_one_gives_its_memory_bac
     wait_for(lambda: len(world.clients()) == 2, 20, "the new kernel")
     os.kill(holder.pid, signal.SIGKILL)
     cell.ok()
+
+
+def test_the_example_notebooks_share_a_card_that_is_too_small_for_both(make_world):
+    world = make_world(memory="128MiB")
+    server = Server(world)
+    assert server.install().returncode == 0
+    world.start_daemon(config={"quantum": "3s"})
+    examples = os.path.join(ROOT, "docs", "examples")
+    shutil.copy(os.path.join(examples, "gpu.py"), server.env["HOME"])
+    books, cells = {}, {}
+    for name in ("train", "explore"):
+        with open(os.path.join(examples, f"{name}.ipynb"), encoding="utf-8") as f:
+            sources = ["".join(c["source"]) for c in json.load(f)["cells"]]
+        assert sources == ["from gpu import fill, work\nfill(700)", f"work(seconds={60 if name == 'train' else 2})"]
+        books[name] = server.notebook(f"{name}.ipynb")
+        books[name].run("from gpu import fill, work; print(fill(80))").ok()
+    cells = {name: books[name].run("print(work(seconds=6))") for name in books}
+    for one, other in (("train", "explore"), ("explore", "train")):
+        wait_for(lambda one=one, other=other: world.clients()[books[one].pid]["waiting_for"] == books[other].pid, 30,
+                 f"{one} to wait for {other}", report=world.status_text)
+    for cell in cells.values():
+        assert cell.ok().stdout.endswith(" rounds; all memory is as it must be\n"), cell.stdout
 
 
 # ---- installing ----

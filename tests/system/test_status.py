@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from test_daemon import CARD, client, daemon, place  # noqa: F401 (fixtures)
-from wireclient import MIB
+from wireclient import MIB, obey_until, order
 from world import BUILD, GENEROUS_S, ROOT, wait_for
 
 with open(os.path.join(ROOT, "docs", "status.schema.json"), encoding="utf-8") as f:
@@ -60,6 +60,21 @@ def test_the_json_of_a_client_that_says_nothing_is_valid(daemon, client, place):
     assert len(valid(d.status())["gpus"][0]["clients"]) == 1
 
 
+def test_a_client_with_a_part_of_its_room_still_names_what_it_waits_for(daemon, client, place):  # noqa: F811
+    d = daemon(*CARD)
+    assert "value" in order(d.dir, order="set", quantum="60s")
+    holder, other = client("holder").start(), client("other").start()
+    holder.allocate(600 * MIB)
+    obey_until([holder], lambda: holder.lease)
+    other.allocate(700 * MIB)
+
+    def row():
+        return next(c for c in d.status()["gpus"][0]["clients"] if c["name"] == "other")
+
+    obey_until([holder, other], lambda: 0 < other.backed < other.allocated and row()["state"] == "restoring")
+    assert row()["waiting_for"] == holder.process.pid
+
+
 # ---- the table ----
 
 
@@ -94,3 +109,19 @@ def test_watch_shows_the_table_again_and_ends_with_the_daemon(world, three):
     assert "/s moved" in watch.out()
     assert world.sublet("stop").returncode == 0
     assert watch.wait() == 1 and "no subletd is running" in watch.err()
+
+
+def test_a_status_without_programs_points_to_the_simulators_daemon(make_world, tmp_path):
+    world = make_world()
+    simulated, other = {"XDG_RUNTIME_DIR": str(tmp_path), "SUBLET_DIR": None}, str(tmp_path / "other")
+    assert world.sublet("run", "--sim", "--", os.path.join(BUILD, "programs", "fill"), "--bytes", "8MiB", "--rounds", "1",
+                        **simulated).returncode == 0
+    hint = "sublet status --sim shows them"
+    try:
+        assert hint in world.sublet("status", **{**simulated, "SUBLET_DIR": other}).stderr
+        for option in ("--sim", f"--daemon={other}"):
+            assert hint not in world.sublet("status", option, **simulated).stderr
+    finally:
+        assert world.sublet("stop", "--sim", **simulated).returncode == 0
+    wait_for(lambda: not list(tmp_path.glob("sublet-sim*/control.sock")), GENEROUS_S, "the daemon to end")
+    assert hint not in world.sublet("status", **{**simulated, "SUBLET_DIR": other}).stderr

@@ -144,6 +144,21 @@ static void the_simulator_has_a_directory_of_its_own(void **state)
         assert_string_equal(dir, want);
 }
 
+static void a_message_names_the_option_that_finds_the_daemon(void **state)
+{
+        char option[PATHS_OPTION_MAX];
+
+        assert_int_equal(setenv("XDG_RUNTIME_DIR", base, 1), 0);
+        assert_int_equal(unsetenv("SUBLET_DIR"), 0);
+        assert_string_equal(paths_option(option), "");
+        assert_int_equal(setenv("SUBLET_DIR", below("sublet-sim"), 1), 0);
+        assert_string_equal(paths_option(option), " --sim");
+        assert_int_equal(setenv("SUBLET_DIR", "/srv/x", 1), 0);
+        assert_string_equal(paths_option(option), " --daemon /srv/x");
+        assert_int_equal(unsetenv("SUBLET_DIR"), 0);
+        assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -160,6 +175,8 @@ int main(void)
                                                 teardown),
                 cmocka_unit_test_setup_teardown(the_simulator_has_a_directory_of_its_own, setup,
                                                 teardown),
+                cmocka_unit_test_setup_teardown(a_message_names_the_option_that_finds_the_daemon,
+                                                setup, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -287,16 +287,15 @@ static void long_notes_continue_on_the_next_line(void **state)
 {
         char *text = render_in(fullest, 60);
 
-        assert_non_null(strstr(text,
-                               "\n        idle, unpreemptible, detached, poisoned,\n"
-                               "        frozen for 1d00h, without its memory, told to pause,\n"
-                               "        waits for pid 4194303, memory overflow,\n"
-                               "        keeps to 1.0T, 1.0T of 2.0T not copied\n"));
+        assert_non_null(strstr(text, "\n        idle, unpreemptible, detached, poisoned,\n"
+                                     "        waits for pid 4194303, frozen for 1d00h,\n"
+                                     "        without its memory, told to pause, memory overflow,\n"
+                                     "        keeps to 1.0T, 1.0T of 2.0T not copied\n"));
         free(text);
         text = render_in(fullest, 0);
         assert_non_null(strstr(text,
-                               "poisoned, frozen for 1d00h, without its memory, told to pause, "
-                               "waits for pid 4194303, memory overflow, keeps"));
+                               "poisoned, waits for pid 4194303, frozen for 1d00h, without its "
+                               "memory, told to pause, memory overflow, keeps"));
         free(text);
 }
 

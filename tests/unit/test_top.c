@@ -210,6 +210,15 @@ static void a_wide_terminal_shows_all_columns(void **state)
         assert_true(shows(200, 50, "job-0"));
 }
 
+static void empty_columns_go_before_a_name_is_cut(void **state)
+{
+        look(status_of(json_pack("[o]", client(101, "two_notebooks_and.ipynb", "running")), 1));
+        assert_true(shows(200, 24, "MANAGED"));
+        assert_true(shows(110, 24, "two_notebooks_and.ipynb"));
+        assert_false(shows(110, 24, "MANAGED"));
+        assert_true(shows(110, 24, "HAND-OFFS"));
+}
+
 static void many_programs_leave_the_card_its_lines_and_scroll(void **state)
 {
         look(status_of(many(200), 1));
@@ -582,6 +591,7 @@ int main(void)
                 TEST(every_size_of_terminal_is_filled_and_no_more),
                 TEST(four_programs_fit_80_columns_with_what_matters),
                 TEST(a_wide_terminal_shows_all_columns),
+                TEST(empty_columns_go_before_a_name_is_cut),
                 TEST(many_programs_leave_the_card_its_lines_and_scroll),
                 TEST(a_snapshot_has_a_row_for_each_program_and_no_keys),
                 TEST(two_cards_have_a_panel_and_a_column),

@@ -4,8 +4,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -149,6 +152,22 @@ static void print_headline(const struct demo_stage *stage, const char *why)
                         why);
 }
 
+/* True if a shell finds the program by its name alone. */
+static bool is_in_path(const char *program)
+{
+        _cleanup_free_ char *copy = strdup(getenv("PATH") ? getenv("PATH") : "");
+        const char *name = strrchr(program, '/');
+        char *rest = copy, *folder, path[PATH_MAX];
+        struct stat own, found;
+
+        while (name && rest && (folder = strsep(&rest, ":")))
+                if (snprintf(path, sizeof(path), "%s%s", folder, name) < (int)sizeof(path) &&
+                    access(path, X_OK) == 0)
+                        return stat(program, &own) == 0 && stat(path, &found) == 0 &&
+                               own.st_dev == found.st_dev && own.st_ino == found.st_ino;
+        return false;
+}
+
 /* Returns how a shell in the working directory can call the program; changes path. */
 static const char *callable(char path[static PATH_MAX])
 {
@@ -173,7 +192,7 @@ static void print_next(const struct demo_stage *stage)
 
         if (n > 0)
                 own[n] = 0;
-        name = callable(own);
+        name = is_in_path(own) ? "sublet" : callable(own);
         (void)printf("\nNext, in two terminals:\n");
         if (stage->simulated && parts_find(PART_DEMO_JOB, job) == 0)
                 (void)printf("  %s run --sim -- %s 600MiB\n", name, callable(job));

@@ -353,7 +353,7 @@ static void measure(const struct table *t, const struct frame *f,
                         sizes[i].width = MAX(sizes[i].width, frame_columns(f, cell));
                 }
                 if (!any && c->when == SPARE)
-                        sizes[i].rank = 1;
+                        sizes[i].rank = FIT_EMPTY;
                 if ((!any && c->when == SELDOM) || (c->how == GPU && !t->gpus))
                         sizes[i].width = 0;
         }

@@ -38,6 +38,12 @@ static json_t *flag_list(unsigned set)
         return list;
 }
 
+/* A client that has been given some bytes is restoring, and may still wait for the others. */
+static bool waits(const struct sched_client_view *v)
+{
+        return v->state == SCHED_WAITING || (v->state == SCHED_RESTORING && v->blocker);
+}
+
 static json_t *holder_of(const struct client *c)
 {
         struct sched_client_view v;
@@ -158,8 +164,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 seconds(v.waited_ns), "handoffs", (json_int_t)v.handoffs, "moved_out",
                 bytes(a.usage.moved_out), "moved_in", bytes(a.usage.moved_in), "spared_out",
                 bytes(acc->spared_out), "spared_in", bytes(acc->spared_in), "last_drain_s",
-                seconds(a.usage.drain_ns), "waiting_for",
-                v.state == SCHED_WAITING ? holder_of(c) : json_null());
+                seconds(a.usage.drain_ns), "waiting_for", waits(&v) ? holder_of(c) : json_null());
         if (one) {
                 (void)json_object_set_new(one, "waits_for_foreign",
                                           json_boolean(session_waits_for_foreign(c, &v)));

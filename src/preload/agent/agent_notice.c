@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/paths.h"
 #include "base/settings.h"
 #include "preload/freeze/freeze.h"
 #include "preload/state/notice.h"
@@ -19,18 +20,21 @@ static enum notice_doing doing(void) REQUIRES(core_lock)
 
 static void tell(unsigned long long seconds) REQUIRES(core_lock)
 {
+        char option[PATHS_OPTION_MAX];
+
         if (agent.paused)
                 log_notice(
                         "has waited %llu s for its turn on the GPU: it is paused; `sublet resume "
-                        "%d` lets it go on",
-                        seconds, (int)getpid());
+                        "%d%s` lets it go on",
+                        seconds, (int)getpid(), paths_option(option));
         else if (core.holder.known)
-                log_notice("has waited %llu s for its turn on the GPU: %s; `sublet status` shows "
+                log_notice("has waited %llu s for its turn on the GPU: %s; `sublet status%s` shows "
                            "more",
-                           seconds, core.holder.text);
+                           seconds, core.holder.text, paths_option(option));
         else
-                log_notice("has waited %llu s for its turn on the GPU; `sublet status` shows more",
-                           seconds);
+                log_notice(
+                        "has waited %llu s for its turn on the GPU; `sublet status%s` shows more",
+                        seconds, paths_option(option));
 }
 
 uint64_t agent_notice(uint64_t now)

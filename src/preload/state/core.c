@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/paths.h"
 #include "base/settings.h"
 #include "preload/process/python.h"
 #include "preload/state/part.h"
@@ -128,6 +129,8 @@ void core_give_up(const struct gpu *g, CUresult why)
  */
 static uint64_t notice(struct core_wait *w, uint64_t now) REQUIRES(core_lock)
 {
+        char option[PATHS_OPTION_MAX];
+
         if (!w->since_ns)
                 w->since_ns = now;
         if (now < w->since_ns + NOTICE_AFTER_NS)
@@ -146,10 +149,11 @@ static uint64_t notice(struct core_wait *w, uint64_t now) REQUIRES(core_lock)
                 return w->asked_ns + ANSWER_AFTER_NS;
         w->told = true;
         if (core.holder.known)
-                log_warning("has waited 10 s for %s: %s; `sublet status` shows more", w->what,
-                            core.holder.text);
+                log_warning("has waited 10 s for %s: %s; `sublet status%s` shows more", w->what,
+                            core.holder.text, paths_option(option));
         else
-                log_warning("has waited 10 s for %s; `sublet status` shows more", w->what);
+                log_warning("has waited 10 s for %s; `sublet status%s` shows more", w->what,
+                            paths_option(option));
         return UINT64_MAX;
 }
 
