@@ -1,0 +1,130 @@
+"""The manifests of deploy/kubernetes, rendered by kubectl. A real API server takes them in `./dev e2e-k8s`."""
+
+import base64
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy/kubernetes"
+PLAIN = ["base", *(f"overlays/{o}" for o in ("cdi", "devices", "runtime-class"))]
+RELEASE = re.search(r"project\(sublet VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
+
+pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
+
+
+@pytest.fixture(scope="module", name="deploy")
+def _deploy(tmp_path_factory):
+    """A copy, in which certificate.sh has run."""
+    copy = tmp_path_factory.mktemp("deploy") / "kubernetes"
+    shutil.copytree(DEPLOY, copy)
+    subprocess.run([copy / "webhook/certificate.sh"], check=True, stdout=subprocess.DEVNULL)
+    return copy
+
+
+def render(folder):
+    done = subprocess.run(["kubectl", "kustomize", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    return [d for d in yaml.safe_load_all(done.stdout) if d]
+
+
+def of_kind(documents, kind):
+    return [d for d in documents if d["kind"] == kind]
+
+
+def the_only(documents, kind):
+    (one,) = of_kind(documents, kind)
+    return one
+
+
+def containers(documents):
+    return {c["name"]: c for d in documents if d["kind"] in ("DaemonSet", "Deployment")
+            for c in d["spec"]["template"]["spec"]["containers"]}
+
+
+@pytest.mark.parametrize("overlay", PLAIN)
+def test_a_node_gets_the_daemon_and_the_plugin_of_this_release(deploy, overlay):
+    documents = render(deploy / overlay)
+    assert {n: c["image"] for n, c in containers(documents).items()} == {
+        "daemon": f"sublet/daemon:{RELEASE}", "plugin": f"sublet/device-plugin:{RELEASE}"}
+    spec = the_only(documents, "DaemonSet")["spec"]["template"]["spec"]
+    assert spec["hostPID"]
+    assert spec["priorityClassName"] == the_only(documents, "PriorityClass")["metadata"]["name"]
+    (config,) = (v["configMap"]["name"] for v in spec["volumes"] if "configMap" in v)
+    assert config == the_only(documents, "ConfigMap")["metadata"]["name"]
+
+
+def test_the_ways_to_the_gpu_differ_by_an_option_of_the_plugin(deploy):
+    options = {o: containers(render(deploy / o))["plugin"].get("args", []) for o in PLAIN}
+    assert options == {"base": [], "overlays/cdi": ["--gpu-access", "cdi"],
+                       "overlays/devices": ["--gpu-access", "devices"], "overlays/runtime-class": []}
+    spec = the_only(render(deploy / "overlays/runtime-class"), "DaemonSet")["spec"]["template"]["spec"]
+    assert spec["runtimeClassName"] == "nvidia"
+
+
+def test_only_the_plugin_may_ask_the_api_server_and_only_to_read_pods(deploy):
+    documents = render(deploy / "overlays/with-webhook")
+    rules = [r for d in documents if d["kind"].endswith("Role") for r in d["rules"]]
+    assert rules == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    for d in documents:
+        if d["kind"] in ("DaemonSet", "Deployment"):
+            assert d["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+    tokens = [n for n, c in containers(documents).items()
+              if any("serviceaccount" in m["mountPath"] for m in c["volumeMounts"])]
+    assert tokens == ["plugin"]
+
+
+def test_containers_are_as_unprivileged_as_their_work_allows(deploy):
+    for name, c in containers(render(deploy / "overlays/with-webhook")).items():
+        context = c["securityContext"]
+        assert context["readOnlyRootFilesystem"] and context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"]["drop"] == ["ALL"]
+        assert not context.get("privileged")
+        assert (name == "webhook") == context.get("runAsNonRoot", False)
+
+
+def test_the_webhook_cannot_stop_a_cluster(deploy):
+    documents = render(deploy / "overlays/with-webhook")
+    hooks = the_only(documents, "MutatingWebhookConfiguration")["webhooks"]
+    authority = (deploy / "webhook/certificate/authority.yaml").read_text()
+    assert len(hooks) == 2
+    for h in hooks:
+        assert h["failurePolicy"] == "Ignore"
+        assert h["timeoutSeconds"] <= 3
+        assert h["sideEffects"] == "None"
+        assert h["clientConfig"]["caBundle"] in authority
+        # It does not wait for itself.
+        assert {"key": "sublet.dev/system", "operator": "DoesNotExist"} in h["namespaceSelector"]["matchExpressions"]
+        (rule,) = h["rules"]
+        assert rule["operations"] == ["CREATE"] and rule["resources"] == ["pods"]
+    (namespace,) = (d for d in of_kind(documents, "Namespace"))
+    assert namespace["metadata"]["labels"]["sublet.dev/system"] == "true"
+    assert {h["clientConfig"]["service"]["path"] for h in hooks} == {"/mutate", "/mutate-all"}
+
+
+def test_the_certificate_is_for_the_service_and_its_authority_signed_it(deploy, tmp_path):
+    folder = deploy / "webhook/certificate"
+    hook = yaml.safe_load((folder / "authority.yaml").read_text())["webhooks"][0]
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(base64.b64decode(hook["clientConfig"]["caBundle"]))
+    subprocess.run(["openssl", "verify", "-CAfile", authority, "-verify_hostname", "sublet-webhook.sublet-system.svc",
+                    folder / "tls.crt"], check=True, stdout=subprocess.DEVNULL)
+    assert (folder / "tls.key").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("path", sorted(p.name for p in (DEPLOY / "examples").glob("*.yaml")))
+def test_an_example_asks_for_a_shared_gpu(path):
+    specs = []
+    for d in yaml.safe_load_all((DEPLOY / "examples" / path).read_text()):
+        if d["kind"] == "Pod":
+            specs.append(d["spec"])
+        elif "template" in d.get("spec", {}):
+            specs.append(d["spec"]["template"]["spec"])
+    assert specs
+    for spec in specs:
+        assert [c["resources"]["limits"] for c in spec["containers"]] == [{"sublet.dev/gpu": 1}]
