@@ -305,8 +305,7 @@ examples() {
 		Fill a GPU before the next one is used, on a node whose container runtime knows CDI
 	END
         printf '.SH ENVIRONMENT\n'
-        "$plugin" --help | sed -n '/^Variables/,/^$/p' | sed '/^  /!d; N; s/\n   */ /; P; D' | escape |
-                sed 's/^  \([A-Z_]*, [A-Z_]*\|[A-Z_]*\)  *\(.*\)/.TP\n.B \1\n\2/'
+        "$plugin" --help | sed -n '/^Variables/,/^$/p' | escape | sed -n 's/^  \([A-Z_]*\)  *\(.*\)/.TP\n.B \1\n\2/p'
         cat <<-END
 		.SH EXIT STATUS
 		0 after SIGTERM or SIGINT, 1 if it cannot go on, 2 when it was started wrongly.

@@ -287,10 +287,10 @@ static void print_help(void)
         }
         (void)printf(
                 "\nVariables of the environment:\n"
-                "  NODE_NAME            this node\n"
-                "  KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT\n"
-                "                       the API server, as Kubernetes sets them in pods\n"
-                "  SUBLET_LOG           what is said on stderr: error, warning, info or debug\n"
+                "  NODE_NAME                this node\n"
+                "  KUBERNETES_SERVICE_HOST  the API server; Kubernetes sets it in pods\n"
+                "  KUBERNETES_SERVICE_PORT  its port\n"
+                "  SUBLET_LOG               what is said on stderr: error, warning, info or debug\n"
                 "\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
 }
 

@@ -119,9 +119,9 @@ static void send_devices(struct plugin *p, struct rpc_call *only)
 
 static void log_health(const struct card *card, enum card_health before, enum card_health now)
 {
-        if (now == CARD_HEALTHY)
+        if (now == CARD_HEALTHY && before != CARD_NO_DAEMON)
                 log_notice("GPU %s is healthy again", card->uuid);
-        else if (now != CARD_NO_DAEMON && before != CARD_NO_DAEMON)
+        else if (now != CARD_HEALTHY && now != CARD_NO_DAEMON && before != CARD_NO_DAEMON)
                 log_warning("GPU %s is unhealthy: %s", card->uuid, card_health_text(now));
 }
 
@@ -195,6 +195,7 @@ static void on_status(int r, json_t *answer, void *userdata)
 {
         struct plugin *p = userdata;
         const char *instance = json_string_value(json_object_get(answer, "instance"));
+        const bool was_away = p->n_told > 0 && !p->cards.daemon;
 
         p->order = NULL;
         if (r == 0 && !cards_take(&p->cards, answer))
@@ -203,6 +204,8 @@ static void on_status(int r, json_t *answer, void *userdata)
                 daemon_is_away(p, r);
         } else {
                 p->gone_ns = 0;
+                if (was_away)
+                        log_notice("the daemon in %s answers again", p->options->dir);
                 tenants_serve(p->tenants, instance ? instance : "?", cards_smallest(&p->cards));
         }
         if (!p->daemon_dir)
