@@ -248,7 +248,7 @@ examples() {
 		node's GPUs, each of them with all of the GPU's memory.
 		.SS Devices
 		Each GPU, or MIG instance, that the daemon lists is offered as many devices, with the ids UUID::0, UUID::1 and so on. They are
-		unhealthy when the daemon does not answer for 3 seconds, when NVML does not list the GPU or has no figures of it for 15 seconds, and
+		unhealthy when the daemon does not answer for 3 seconds, when NVML does not list the GPU or has no figures of it for 10 seconds, and
 		while a control daemon of MPS serves the GPU: sublet and MPS cannot share one.
 		.PP
 		Of several devices that a container asks for, each is of another GPU while there are such. Beyond that GPUs are given twice; then the

@@ -15,7 +15,7 @@
 #define CARD_UUID_MAX 56 /* an id of kubelet has at most 63 characters */
 #define DEVICE_ID_MAX 64
 #define DEVICES_MAX   1000 /* of one card */
-#define CARD_STALE_S  15.0 /* age of NVML's figures from which a card counts as unreadable */
+#define CARD_STALE_S  10.0 /* age of NVML's figures from which a card counts as unreadable */
 
 enum card_health {
         CARD_HEALTHY,

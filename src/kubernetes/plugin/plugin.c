@@ -146,6 +146,53 @@ static void tell_health(struct plugin *p)
                 send_devices(p, NULL);
 }
 
+/* ---- the processes of the node ---- */
+
+static bool was_told(const struct plugin *p, const char *uid)
+{
+        for (unsigned i = 0; i < MIN(p->n_musl, TOLD_MAX); i++)
+                if (strcmp(p->musl[i], uid) == 0)
+                        return true;
+        return false;
+}
+
+static bool asks_about(const char *uid, void *userdata)
+{
+        const struct plugin *p = userdata;
+
+        return tenants_find(p->tenants, uid) && !was_told(p, uid);
+}
+
+static void on_musl(const char *uid, int pid, const char *name, void *userdata)
+{
+        struct plugin *p = userdata;
+        const struct pod *pod = tenants_find(p->tenants, uid);
+
+        (void)snprintf(p->musl[p->n_musl++ % TOLD_MAX], POD_UID_MAX, "%s", uid);
+        log_warning("pod %.100s/%.100s runs on musl (process %d, %s), where the library cannot be "
+                    "loaded: its programs are not shared, and count as foreign; use an image with "
+                    "glibc",
+                    pod->namespace, pod->name, pid, name);
+}
+
+static void look_at_processes(struct plugin *p)
+{
+        static const struct processes_told told = {.asks = asks_about, .musl = on_musl};
+        struct processes_mps mps;
+
+        processes_look(p->options->grant.proc, &told, p, &mps);
+        for (unsigned i = 0; i < p->cards.n; i++)
+                p->cards.list[i].mps = processes_mps_serves(&mps, p->cards.list[i].uuid);
+        tell_health(p);
+        arm(p->look, LOOK_MS);
+}
+
+static int on_look(sd_event_source *source, uint64_t usec, void *userdata)
+{
+        look_at_processes(userdata);
+        return 0;
+}
+
 /* ---- the daemon ---- */
 
 static void on_status(int r, json_t *answer, void *userdata);
@@ -213,53 +260,12 @@ static void on_status(int r, json_t *answer, void *userdata)
                                            IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_DELETE_SELF |
                                                    IN_MOVE_SELF | IN_ONLYDIR,
                                            on_daemon_dir, p);
+        if (r == 0 && p->n_told == 0)
+                look_at_processes(p); /* kubelet is to hear of MPS from the beginning */
         tell_health(p);
         arm(p->ask, r < 0 ? ASK_SOON_MS : ASK_MS);
         if (r == 0)
                 kubelet_start(p->kubelet);
-}
-
-/* ---- the processes of the node ---- */
-
-static bool was_told(const struct plugin *p, const char *uid)
-{
-        for (unsigned i = 0; i < MIN(p->n_musl, TOLD_MAX); i++)
-                if (strcmp(p->musl[i], uid) == 0)
-                        return true;
-        return false;
-}
-
-static bool asks_about(const char *uid, void *userdata)
-{
-        const struct plugin *p = userdata;
-
-        return tenants_find(p->tenants, uid) && !was_told(p, uid);
-}
-
-static void on_musl(const char *uid, int pid, const char *name, void *userdata)
-{
-        struct plugin *p = userdata;
-        const struct pod *pod = tenants_find(p->tenants, uid);
-
-        (void)snprintf(p->musl[p->n_musl++ % TOLD_MAX], POD_UID_MAX, "%s", uid);
-        log_warning("pod %.100s/%.100s runs on musl (process %d, %s), where the library cannot be "
-                    "loaded: its programs are not shared, and count as foreign; use an image with "
-                    "glibc",
-                    pod->namespace, pod->name, pid, name);
-}
-
-static int on_look(sd_event_source *source, uint64_t usec, void *userdata)
-{
-        static const struct processes_told told = {.asks = asks_about, .musl = on_musl};
-        struct plugin *p = userdata;
-        struct processes_mps mps;
-
-        processes_look(p->options->grant.proc, &told, p, &mps);
-        for (unsigned i = 0; i < p->cards.n; i++)
-                p->cards.list[i].mps = processes_mps_serves(&mps, p->cards.list[i].uuid);
-        tell_health(p);
-        arm(p->look, LOOK_MS);
-        return 0;
 }
 
 /* ---- the pods ---- */
@@ -348,6 +354,8 @@ static void on_list_end(unsigned number, void *userdata)
         struct plugin *p = userdata;
 
         tenants_end(p->tenants);
+        if (p->listed == 0)
+                arm(p->look, 0);
         p->listed = number;
         tenants_tell(p->tenants);
         answer_waiting(p);

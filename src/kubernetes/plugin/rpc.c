@@ -17,7 +17,7 @@
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 #include <grpc/slice.h>
-#include <grpc/support/alloc.h>
+#include <grpc/support/log.h>
 #include <grpc/support/time.h>
 
 #include "base/cleanup.h"
@@ -566,6 +566,12 @@ static void on_stopped(struct op *op, bool ok)
         r->ended = true;
 }
 
+/* Peers make gRPC write what is of use only to those who look for a mistake. */
+static void on_grpcs_line(gpr_log_func_args *args)
+{
+        log_debug("gRPC: %s", args->message);
+}
+
 int rpc_new(sd_event *loop, const struct rpc_method *methods, void *userdata, struct rpc **ret)
 {
         struct rpc *r = calloc(1, sizeof(*r));
@@ -585,6 +591,7 @@ int rpc_new(sd_event *loop, const struct rpc_method *methods, void *userdata, st
         e = sd_event_add_io(loop, &r->on_done, r->done_out, EPOLLIN, on_done, r);
         if (e < 0)
                 goto close_pipe;
+        gpr_set_log_function(on_grpcs_line);
         grpc_init();
         r->queue = grpc_completion_queue_create_for_next(NULL);
         r->server = grpc_server_create(NULL, NULL);
