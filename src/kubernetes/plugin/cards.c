@@ -88,8 +88,7 @@ const char *card_health_text(enum card_health health)
                 [CARD_NO_DAEMON] = "the daemon does not answer",
                 [CARD_ABSENT] = "NVML does not list it any more",
                 [CARD_UNREADABLE] = "NVML has no figures of it",
-                [CARD_MPS] = "MPS serves it, and sublet cannot share a GPU with MPS: end "
-                             "nvidia-cuda-mps-control on this node",
+                [CARD_MPS] = "MPS serves it: end nvidia-cuda-mps-control on this node",
         };
 
         return texts[health];

@@ -16,22 +16,22 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "kubernetes/plugin/kubelet.h"
+#include "kubernetes/plugin/offer.h"
 #include "kubernetes/plugin/order.h"
 #include "kubernetes/plugin/processes.h"
 #include "kubernetes/plugin/rpc.h"
 #include "kubernetes/plugin/tenants.h"
 #include "kubernetes/plugin/watch.h"
 
-#define USEC_PER_MSEC     UINT64_C(1000)
-#define ASK_MS            2000u              /* between two looks at the daemon */
-#define ASK_SOON_MS       200u               /* while it does not answer */
-#define GRACE_NS          (3 * NSEC_PER_SEC) /* a daemon that restarts is away for less */
-#define LOOK_MS           10000u             /* between two looks at the processes */
-#define PRE_START_NS      (5 * NSEC_PER_SEC)
-#define STREAMS_MAX       32u
-#define WAITING_MAX       64u
-#define TOLD_MAX          256u /* pods with musl that were told; then the oldest is forgotten */
-#define DEVICES_ASKED_MAX 65536
+#define USEC_PER_MSEC UINT64_C(1000)
+#define ASK_MS        2000u              /* between two looks at the daemon */
+#define ASK_SOON_MS   200u               /* while it does not answer */
+#define GRACE_NS      (3 * NSEC_PER_SEC) /* a daemon that restarts is away for less */
+#define LOOK_MS       10000u             /* between two looks at the processes */
+#define PRE_START_NS  (5 * NSEC_PER_SEC)
+#define STREAMS_MAX   32u
+#define WAITING_MAX   64u
+#define TOLD_MAX      256u /* pods with musl that were told; then the oldest is forgotten */
 
 /* A container that waits until the daemon knows its pod. */
 struct waiting {
@@ -70,44 +70,10 @@ static void arm(sd_event_source *timer, uint64_t ms)
 
 /* ---- the devices ---- */
 
-struct listed_device {
-        V1beta1__Device device;
-        char id[DEVICE_ID_MAX];
-};
-
-/* Packs the answer to ListAndWatch; the caller frees it. NULL: out of memory. */
-static uint8_t *pack_devices(const struct cards *cards, size_t *ret_n)
-{
-        const size_t n = (size_t)cards->n * cards->devices;
-        V1beta1__ListAndWatchResponse answer = V1BETA1__LIST_AND_WATCH_RESPONSE__INIT;
-        _cleanup_free_ struct listed_device *list = calloc(n + 1, sizeof(*list));
-        _cleanup_free_ V1beta1__Device **pointers = calloc(n + 1, sizeof(*pointers));
-        uint8_t *bytes;
-
-        if (!list || !pointers)
-                return NULL;
-        for (size_t i = 0; i < n; i++) {
-                const struct card *card = &cards->list[i / cards->devices];
-                const bool healthy = card_health(cards, card) == CARD_HEALTHY;
-
-                v1beta1__device__init(&list[i].device);
-                list[i].device.id = list[i].id;
-                (void)device_id(card, (unsigned)(i % cards->devices), list[i].id);
-                list[i].device.health = (char *)(healthy ? "Healthy" : "Unhealthy");
-                pointers[i] = &list[i].device;
-        }
-        answer.n_devices = n;
-        answer.devices = pointers;
-        bytes = malloc(v1beta1__list_and_watch_response__get_packed_size(&answer) + 1);
-        if (bytes)
-                *ret_n = v1beta1__list_and_watch_response__pack(&answer, bytes);
-        return bytes;
-}
-
 static void send_devices(struct plugin *p, struct rpc_call *only)
 {
         size_t n = 0;
-        _cleanup_free_ uint8_t *bytes = pack_devices(&p->cards, &n);
+        _cleanup_free_ uint8_t *bytes = offer_devices(&p->cards, &n);
 
         if (!bytes)
                 return;
@@ -404,69 +370,21 @@ static void serve_list(struct rpc_call *c, const uint8_t *request, size_t n, voi
         send_devices(p, c);
 }
 
-static void free_chosen(V1beta1__PreferredAllocationResponse *answer)
-{
-        for (size_t i = 0; answer->containers && i < answer->n_containers; i++) {
-                if (answer->containers[i])
-                        free(answer->containers[i]->ids);
-                free(answer->containers[i]);
-        }
-        free(answer->containers);
-}
-
-/* Chooses for one container. 0 or -errno. */
-static int choose(const struct plugin *p, const V1beta1__ContainerPreferredAllocationRequest *asked,
-                  V1beta1__ContainerPreferredAllocationResponse **ret)
-{
-        V1beta1__ContainerPreferredAllocationResponse *one;
-        const size_t size = (size_t)asked->size;
-
-        if (asked->size < 0 || asked->size > DEVICES_ASKED_MAX)
-                return -EINVAL;
-        one = malloc(sizeof(*one));
-        *ret = one;
-        if (!one)
-                return -ENOMEM;
-        v1beta1__container_preferred_allocation_response__init(one);
-        one->ids = calloc(size + 1, sizeof(*one->ids));
-        if (!one->ids)
-                return -ENOMEM;
-        one->n_ids = choose_devices(&p->cards, p->options->place, asked->available,
-                                    asked->n_available, asked->must_include, asked->n_must_include,
-                                    size, (const char **)one->ids);
-        return 0;
-}
-
 static void serve_preferred(struct rpc_call *c, const uint8_t *request, size_t n, void *userdata)
 {
-        V1beta1__PreferredAllocationRequest *asked =
-                v1beta1__preferred_allocation_request__unpack(NULL, n, request);
-        V1beta1__PreferredAllocationResponse answer = V1BETA1__PREFERRED_ALLOCATION_RESPONSE__INIT;
+        const struct plugin *p = userdata;
         _cleanup_free_ uint8_t *bytes = NULL;
-        int r = -EBADMSG;
+        char error[OFFER_ERROR_MAX];
+        size_t size = 0;
+        const int r = offer_choice(&p->cards, p->options->place, request, n, &bytes, &size, error);
 
-        if (asked) {
-                answer.containers = calloc(asked->n_containers + 1, sizeof(*answer.containers));
-                r = answer.containers ? 0 : -ENOMEM;
-        }
-        for (size_t i = 0; r == 0 && i < asked->n_containers; i++) {
-                answer.n_containers++;
-                r = choose(userdata, asked->containers[i], &answer.containers[i]);
-        }
         if (r == 0)
-                bytes = malloc(v1beta1__preferred_allocation_response__get_packed_size(&answer) +
-                               1);
-        if (bytes)
-                rpc_answer(c, bytes, v1beta1__preferred_allocation_response__pack(&answer, bytes));
-        else if (r == -EBADMSG)
-                rpc_refuse(c, GRPC_STATUS_INVALID_ARGUMENT, "this is no request for a choice");
-        else if (r == -EINVAL)
-                rpc_refuse(c, GRPC_STATUS_INVALID_ARGUMENT, "no node has that many devices");
+                rpc_answer(c, bytes, size);
         else
-                rpc_refuse(c, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory");
-        free_chosen(&answer);
-        if (asked)
-                v1beta1__preferred_allocation_request__free_unpacked(asked, NULL);
+                rpc_refuse(c,
+                           r == -EINVAL ? GRPC_STATUS_INVALID_ARGUMENT
+                                        : GRPC_STATUS_RESOURCE_EXHAUSTED,
+                           error);
 }
 
 static void serve_allocate(struct rpc_call *c, const uint8_t *request, size_t n, void *userdata)

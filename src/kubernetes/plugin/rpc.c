@@ -167,19 +167,14 @@ static unsigned add_begin(struct rpc_call *c, grpc_op *ops)
 
 static grpc_op message_op(grpc_byte_buffer *message)
 {
-        grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
-
-        op.data.send_message.send_message = message;
-        return op;
+        return (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data = {.send_message = {message}}};
 }
 
 static grpc_op status_op(struct rpc_call *c, grpc_status_code code)
 {
-        grpc_op op = {.op = GRPC_OP_SEND_STATUS_FROM_SERVER};
-
-        op.data.send_status_from_server.status = code;
-        op.data.send_status_from_server.status_details = &c->sentence;
-        return op;
+        return (grpc_op){.op = GRPC_OP_SEND_STATUS_FROM_SERVER,
+                         .data = {.send_status_from_server = {.status = code,
+                                                              .status_details = &c->sentence}}};
 }
 
 void rpc_answer(struct rpc_call *c, const void *bytes, size_t n)
