@@ -24,13 +24,23 @@ if(SUBLET_DAEMON)
           DESTINATION lib/systemd/system)
   # /etc/sublet/subletd.conf is not installed: an installation must not overwrite the owner's settings.
 endif()
+if(TARGET sublet-device-plugin)
+  install(TARGETS sublet-device-plugin RUNTIME DESTINATION ${CMAKE_INSTALL_SBINDIR})
+endif()
 # The manual pages are made from the programs' help, so the programs must run here, without a sanitizer's messages.
 if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANITIZE)
+  set(plugin)
+  set(plugin_page)
+  if(TARGET sublet-device-plugin)
+    set(plugin $<TARGET_FILE:sublet-device-plugin>)
+    set(plugin_page ${CMAKE_BINARY_DIR}/sublet-device-plugin.8)
+    install(FILES ${plugin_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
+  endif()
   add_custom_command(
-    OUTPUT ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8 ${CMAKE_BINARY_DIR}/subletd.conf.5
+    OUTPUT ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8 ${CMAKE_BINARY_DIR}/subletd.conf.5 ${plugin_page}
     COMMAND sh ${CMAKE_SOURCE_DIR}/deploy/man.sh $<TARGET_FILE:sublet_command> $<TARGET_FILE:subletd>
-            ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_BINARY_DIR}
-    DEPENDS deploy/man.sh sublet_command subletd
+            ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_BINARY_DIR} ${plugin}
+    DEPENDS deploy/man.sh sublet_command subletd $<TARGET_NAME_IF_EXISTS:sublet-device-plugin>
     COMMENT "Writing the manual pages")
   add_custom_target(sublet_manual ALL DEPENDS ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8)
   install(FILES ${CMAKE_BINARY_DIR}/sublet.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
@@ -40,7 +50,7 @@ endif()
 # A target with all files that `cmake --install` installs. ./dev demo builds only this target, and an installation works
 # after it.
 add_custom_target(product)
-foreach(part sublet subletd sublet_command sublet-demo-job sublet-bench-job sim_cuda sim_nvml simcuda-stat sublet_manual)
+foreach(part sublet subletd sublet_command sublet-device-plugin sublet-demo-job sublet-bench-job sim_cuda sim_nvml simcuda-stat sublet_manual)
   if(TARGET ${part})
     add_dependencies(product ${part})
   endif()

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Writes sublet.1, subletd.8 and subletd.conf.5 into a folder. Options, variables and keys come from the help of the built
-# programs. The pages name the folder of the documentation, which explains at length.
+# programs. The pages name the folder of the documentation, which explains at length. Also writes sublet-device-plugin.8
+# if that program is given.
 #
-#   man.sh SUBLET SUBLETD DOCUMENTATION FOLDER
+#   man.sh SUBLET SUBLETD DOCUMENTATION FOLDER [SUBLET-DEVICE-PLUGIN]
 set -eu
-sublet=$1 subletd=$2 documentation=$3 folder=$4
+sublet=$1 subletd=$2 documentation=$3 folder=$4 plugin=${5:-}
 
 escape() { sed 's/\\/\\e/g; s/-/\\-/g; s/^\([.'\'']\)/\\\&\1/'; }
 
@@ -231,3 +232,100 @@ examples() {
 		.I $documentation/docs/configuration.md
 	END
 } >"$folder/subletd.conf.5"
+
+[ -n "$plugin" ] || exit 0
+
+{
+        title sublet-device-plugin 8 'offers the GPUs of a Kubernetes node to its pods, each GPU several times'
+        cat <<-'END'
+		.SH SYNOPSIS
+		.B sublet\-device\-plugin
+		.RI [ option ...]
+		.SH DESCRIPTION
+		The device plugin runs on each node of a Kubernetes cluster that has GPUs, beside
+		.BR subletd (8).
+		It registers the resource sublet.dev/gpu with kubelet, and again whenever kubelet restarts. Pods that ask for the resource share the
+		node's GPUs, each of them with all of the GPU's memory.
+		.SS Devices
+		Each GPU, or MIG instance, that the daemon lists is offered as many devices, with the ids UUID::0, UUID::1 and so on. They are
+		unhealthy when the daemon does not answer for 3 seconds, when NVML does not list the GPU or has no figures of it for 10 seconds, and
+		while a control daemon of MPS serves the GPU: sublet and MPS cannot share one.
+		.PP
+		Of several devices that a container asks for, each is of another GPU while there are such. Beyond that GPUs are given twice; then the
+		container sees each of them once, so it gets fewer GPUs than it asked for devices.
+		.PP
+		The load of a GPU is what its programs may allocate, and the whole of its memory for each program that waits. A device that is given
+		out and has no program yet counts as a tenth of the memory.
+		.SS What a container gets
+		The library as /usr/lib/sublet/libsublet.so, the daemon's directory as /run/sublet, both read\-only; SUBLET_DIR; and its GPUs. With
+		.B \-\-inject preload\-file
+		a file over /etc/ld.so.preload names the library, and hides a file of the image there. The C library musl ignores it. With
+		.B \-\-inject environment
+		LD_PRELOAD names the library; images that clear it lose the library, and programs with musl do not start. SUBLET_INJECTED says which
+		of both it is.
+		.PP
+		With
+		.B \-\-gpu\-access devices
+		the image must have the driver's libraries. MIG instances need one of the other ways.
+		.SS Pods
+		The plugin lists and watches the pods of its node: its service account may get, list and watch pods, and needs nothing else. It
+		writes them into conf.d/50\-kubernetes.conf in the daemon's directory, and lets the daemon read the file. Before a container starts
+		it lists the pods anew, so that the daemon knows the pod before its first program. If that takes 5 seconds, the container starts all
+		the same.
+		.PP
+		These annotations of a pod become a class of the daemon:
+		.TP
+		.B sublet.dev/minimum, sublet.dev/maximum
+		shares of the time, such as 30% or 0.3
+		.TP
+		.B sublet.dev/memory\-cap
+		the most memory that its programs may allocate on a GPU, such as 20Gi
+		.TP
+		.B sublet.dev/memory\-request
+		becomes the minimum if there is none: this part of the node's smallest GPU
+		.TP
+		.B sublet.dev/priority
+		a number from \-20 to 20
+		.TP
+		.B sublet.dev/weight
+		its part of the time compared with others, from 0.01 to 100
+		.TP
+		.B sublet.dev/group
+		pods of a namespace with the same word run together, as one. Of each annotation, the oldest pod's counts. 25 pods and more are
+		several groups.
+		.PP
+		The node's owner bounds minima and priorities. Values that are no good are left out, with a line in the log. If all minima together
+		are more than the daemon can promise, the newest pods go without theirs, until there is room.
+		.SH OPTIONS
+	END
+        "$plugin" --help | sed -n '/^  --/,/^$/p' | sed '/^$/,$d' | escape | sed 's/^  \\-\\-/  --/' | options
+        printf '.SH EXAMPLES\n'
+        examples <<-'END'
+		sublet-device-plugin --node $(hostname) --gpu-access cdi --place pack
+		Fill a GPU before the next one is used, on a node whose container runtime knows CDI
+	END
+        printf '.SH ENVIRONMENT\n'
+        "$plugin" --help | sed -n '/^Variables/,/^$/p' | escape | sed -n 's/^  \([A-Z_]*\)  *\(.*\)/.TP\n.B \1\n\2/p'
+        cat <<-END
+		.SH EXIT STATUS
+		0 after SIGTERM or SIGINT, 1 if it cannot go on, 2 when it was started wrongly.
+		.SH FILES
+		.TP
+		.I /var/lib/kubelet/device\-plugins/kubelet.sock
+		Where the plugin registers.
+		.TP
+		.I /run/sublet/conf.d/50\-kubernetes.conf
+		The node's pods, for the daemon.
+		.TP
+		.I /var/run/secrets/kubernetes.io/serviceaccount
+		Token and authority of the API server. The token is read again for each request.
+		.SH SEE ALSO
+		.BR subletd (8),
+		.BR subletd.conf (5)
+		.PP
+		.I $documentation/docs/configuration.md
+		explains classes, and
+		.I $documentation/docs/messages.md
+		every message.
+	END
+} >"$folder/sublet-device-plugin.8"

@@ -87,7 +87,10 @@ def test_the_manual_pages_list_the_programs_options_keys_and_variables(prefix):
     if not os.path.exists(os.path.join(BUILD, "sublet.1")):
         pytest.skip("a build without manual pages; in one for this machine, without a sanitizer, they run")
     texts = {}
-    for name in ("sublet.1", "subletd.8", "subletd.conf.5"):
+    programs = [("sublet", ["sublet.1"]), ("subletd", ["subletd.8", "subletd.conf.5"])]
+    if os.path.exists(os.path.join(BUILD, "sublet-device-plugin")):
+        programs.append(("sublet-device-plugin", ["sublet-device-plugin.8"]))
+    for name in (page for _, pages in programs for page in pages):
         page = prefix / "share/man" / f"man{name[-1]}" / name
         texts[name] = page.read_text().replace("\\-", "-")
         wanted = SECTIONS + (["ENVIRONMENT", "EXIT STATUS"] if name != "subletd.conf.5" else [])
@@ -95,7 +98,7 @@ def test_the_manual_pages_list_the_programs_options_keys_and_variables(prefix):
         if shutil.which("groff"):
             done = subprocess.run(["groff", "-man", "-ww", "-z", page], stderr=subprocess.PIPE, text=True, timeout=20)
             assert done.stderr == ""
-    for program, pages in (("sublet", ["sublet.1"]), ("subletd", ["subletd.8", "subletd.conf.5"])):
+    for program, pages in programs:
         said = subprocess.run([os.path.join(BUILD, program), "--help"], stdout=subprocess.PIPE, text=True, timeout=20, check=True).stdout
         words = re.findall(r"^  (-*[A-Za-z_-]+)", said, re.M)
         text = "".join(texts[page] for page in pages)

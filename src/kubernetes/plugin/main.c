@@ -1,0 +1,402 @@
+/* main.c: owns the command line of sublet-device-plugin: one table drives parsing and help. Must
+ * never start anything before the whole command line is understood. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "kubernetes/plugin/plugin.h"
+
+#define EXIT_USAGE      2
+#define SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
+#define RELEASE_DIR     "/var/lib/sublet/" SUBLET_VERSION "/"
+
+struct options {
+        struct plugin_options plugin;
+        char url[512];
+        bool help, version;
+};
+
+struct option_row {
+        const char *name;
+        const char *argument; /* placeholder of the value; NULL: the option takes no value */
+        const char *initial;  /* read before the command line; NULL: none */
+        const char *help;
+        int (*set)(struct options *o, const char *value);
+};
+
+static int set_text(const char **ret, const char *value, size_t most)
+{
+        if (!value[0] || strlen(value) > most)
+                return -EINVAL;
+        *ret = value;
+        return 0;
+}
+
+static int set_path(const char **ret, const char *value)
+{
+        return value[0] == '/' ? set_text(ret, value, 300) : -EINVAL;
+}
+
+/* Sets *ret to the place of the word in the list, which ends with NULL. */
+static int set_word(unsigned *ret, const char *value, const char *const *words)
+{
+        for (unsigned i = 0; words[i]; i++)
+                if (strcmp(words[i], value) == 0) {
+                        *ret = i;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+static int set_resource(struct options *o, const char *value)
+{
+        return strchr(value, '/') ? set_text(&o->plugin.resource, value, 316) : -EINVAL;
+}
+
+static int set_devices(struct options *o, const char *value)
+{
+        uint64_t n;
+
+        if (units_parse_count(value, &n) < 0 || n < 1 || n > DEVICES_MAX)
+                return -EINVAL;
+        o->plugin.devices = (unsigned)n;
+        return 0;
+}
+
+static int set_place(struct options *o, const char *value)
+{
+        static const char *const words[] = {"spread", "pack", NULL};
+        unsigned at;
+
+        if (set_word(&at, value, words) < 0)
+                return -EINVAL;
+        o->plugin.place = (enum place)at;
+        return 0;
+}
+
+static int set_access(struct options *o, const char *value)
+{
+        static const char *const words[] = {"environment", "cdi", "devices", NULL};
+        unsigned at;
+
+        if (set_word(&at, value, words) < 0)
+                return -EINVAL;
+        o->plugin.grant.access = (enum gpu_access)at;
+        return 0;
+}
+
+static int set_inject(struct options *o, const char *value)
+{
+        static const char *const words[] = {"preload-file", "environment", NULL};
+        unsigned at;
+
+        if (set_word(&at, value, words) < 0)
+                return -EINVAL;
+        o->plugin.grant.inject = (enum inject)at;
+        return 0;
+}
+
+static int set_dir(struct options *o, const char *value)
+{
+        return set_path(&o->plugin.dir, value);
+}
+
+static int set_kubelet_dir(struct options *o, const char *value)
+{
+        return set_path(&o->plugin.kubelet_dir, value);
+}
+
+static int set_endpoint(struct options *o, const char *value)
+{
+        return strchr(value, '/') ? -EINVAL : set_text(&o->plugin.endpoint, value, 60);
+}
+
+static int set_library(struct options *o, const char *value)
+{
+        return set_path(&o->plugin.grant.library, value);
+}
+
+static int set_preload_file(struct options *o, const char *value)
+{
+        return set_path(&o->plugin.grant.preload_file, value);
+}
+
+static int set_host_dir(struct options *o, const char *value)
+{
+        return set_path(&o->plugin.grant.socket_dir, value);
+}
+
+static int set_cdi_kind(struct options *o, const char *value)
+{
+        return strchr(value, '/') && !strchr(value, '=')
+                       ? set_text(&o->plugin.grant.cdi_kind, value, 80)
+                       : -EINVAL;
+}
+
+static int set_proc(struct options *o, const char *value)
+{
+        return set_path(&o->plugin.grant.proc, value);
+}
+
+static int set_dev(struct options *o, const char *value)
+{
+        return set_path(&o->plugin.grant.dev, value);
+}
+
+static int set_node(struct options *o, const char *value)
+{
+        return set_text(&o->plugin.node, value, 253);
+}
+
+static int set_api_server(struct options *o, const char *value)
+{
+        const size_t n = strlen(value);
+
+        if (strncmp(value, "https://", 8) != 0 && strncmp(value, "http://", 7) != 0)
+                return -EINVAL;
+        if (n >= sizeof(o->url) || value[n - 1] == '/')
+                return -EINVAL;
+        (void)snprintf(o->url, sizeof(o->url), "%s", value);
+        o->plugin.api.url = o->url;
+        return 0;
+}
+
+static int set_token_file(struct options *o, const char *value)
+{
+        return set_path(&o->plugin.api.token_file, value);
+}
+
+static int set_ca_file(struct options *o, const char *value)
+{
+        return set_path(&o->plugin.api.ca_file, value);
+}
+
+static int set_priority_most(struct options *o, const char *value)
+{
+        const bool below = value[0] == '-';
+        uint64_t v;
+
+        if (units_parse_count(value + below, &v) < 0 || v > 20)
+                return -EINVAL;
+        o->plugin.bounds.priority_most = below ? -(int)v : (int)v;
+        return 0;
+}
+
+static int set_minimum_most(struct options *o, const char *value)
+{
+        const size_t n = strlen(value);
+        char digits[8];
+        uint64_t v;
+
+        if (n < 2 || n > sizeof(digits) || value[n - 1] != '%')
+                return -EINVAL;
+        memcpy(digits, value, n - 1);
+        digits[n - 1] = '\0';
+        if (units_parse_count(digits, &v) < 0 || v > 95)
+                return -EINVAL;
+        o->plugin.bounds.minimum_most = (unsigned)v * 10;
+        return 0;
+}
+
+static int set_version(struct options *o, const char *value)
+{
+        o->version = true;
+        return 0;
+}
+
+static int set_help(struct options *o, const char *value)
+{
+        o->help = true;
+        return 0;
+}
+
+static const struct option_row rows[] = {
+        {"resource", "NAME", "sublet.dev/gpu", "what pods ask for", set_resource},
+        {"devices-per-gpu", "N", "100", "how many containers may have a GPU at once, up to 1000",
+         set_devices},
+        {"place", "WORD", "spread",
+         "spread: a pod gets the GPU with the least load; pack: the\n"
+         "fullest one on which its work still fits",
+         set_place},
+        {"gpu-access", "WORD", "environment",
+         "how a container gets its GPU: environment\n"
+         "(NVIDIA_VISIBLE_DEVICES, for the NVIDIA runtime), cdi, or\n"
+         "devices (plain nodes of /dev)",
+         set_access},
+        {"inject", "WORD", "preload-file",
+         "how its programs get the library: preload-file (a mount of\n"
+         "/etc/ld.so.preload) or environment (LD_PRELOAD)",
+         set_inject},
+        {"dir", "DIR", "/run/sublet", "the daemon's directory, as the plugin sees it", set_dir},
+        {"kubelet-dir", "DIR", "/var/lib/kubelet/device-plugins", "where kubelet.sock is",
+         set_kubelet_dir},
+        {"endpoint", "NAME", "sublet-gpu.sock", "the plugin's own socket beside it", set_endpoint},
+        {"library", "FILE", RELEASE_DIR "libsublet.so", "the library, on the node", set_library},
+        {"preload-file", "FILE", RELEASE_DIR "ld.so.preload",
+         "a file of the node with one line,\n" GRANT_LIBRARY, set_preload_file},
+        {"host-dir", "DIR", "/run/sublet", "the daemon's directory, on the node", set_host_dir},
+        {"cdi-kind", "KIND", "nvidia.com/gpu", "the kind of the GPUs' CDI names", set_cdi_kind},
+        {"proc", "DIR", "/proc", "the node's /proc, as the plugin sees it", set_proc},
+        {"dev", "DIR", "/dev", "the node's /dev, as the plugin sees it", set_dev},
+        {"node", "NAME", NULL, "this node ($NODE_NAME)", set_node},
+        {"api-server", "URL", NULL,
+         "whom to ask for this node's pods\n"
+         "(https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT)",
+         set_api_server},
+        {"token-file", "FILE", SERVICE_ACCOUNT "token", "the service account's token",
+         set_token_file},
+        {"ca-file", "FILE", SERVICE_ACCOUNT "ca.crt", "who vouches for the API server",
+         set_ca_file},
+        {"priority-most", "N", "0", "the highest priority that a pod may ask for",
+         set_priority_most},
+        {"minimum-most", "N%", "50%", "the largest minimum that a pod may ask for",
+         set_minimum_most},
+        {"version", NULL, NULL, "print the version", set_version},
+        {"help", NULL, NULL, "print this", set_help},
+};
+
+static void print_help(void)
+{
+        (void)printf(
+                "usage: sublet-device-plugin [OPTION]...\n\n"
+                "Offers the GPUs of a Kubernetes node to its pods, each GPU several times: the\n"
+                "programs in the pods share it through the node's subletd.\n\n");
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                char left[40];
+                const char *text = rows[i].help, *end;
+
+                (void)snprintf(left, sizeof(left), "--%s%s%s", rows[i].name,
+                               rows[i].argument ? " " : "",
+                               rows[i].argument ? rows[i].argument : "");
+                while ((end = strchr(text, '\n'))) {
+                        (void)printf("  %-20s %.*s\n", left, (int)(end - text), text);
+                        left[0] = '\0';
+                        text = end + 1;
+                }
+                (void)printf("  %-20s %s", left, text);
+                if (rows[i].initial && strlen(rows[i].initial) + strlen(text) > 60)
+                        (void)printf("\n  %-20s (%s)\n", "", rows[i].initial);
+                else if (rows[i].initial)
+                        (void)printf(" (%s)\n", rows[i].initial);
+                else
+                        (void)printf("\n");
+        }
+        (void)printf(
+                "\nVariables of the environment:\n"
+                "  NODE_NAME                this node\n"
+                "  KUBERNETES_SERVICE_HOST  the API server; Kubernetes sets it in pods\n"
+                "  KUBERNETES_SERVICE_PORT  its port\n"
+                "  SUBLET_LOG               what is said on stderr: error, warning, info or debug\n"
+                "\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
+}
+
+static int usage_error(const char *sentence)
+{
+        (void)fprintf(stderr, "sublet-device-plugin: %s\n", sentence);
+        return EXIT_USAGE;
+}
+
+static const struct option_row *find_row(const char *arg, size_t n)
+{
+        for (size_t k = 0; k < ARRAY_SIZE(rows); k++)
+                if (n > 2 && strncmp(arg, "--", 2) == 0 && strlen(rows[k].name) == n - 2 &&
+                    strncmp(arg + 2, rows[k].name, n - 2) == 0)
+                        return &rows[k];
+        return NULL;
+}
+
+/* Reads the command line. 0, or EXIT_USAGE after a message. */
+static int parse_options(struct options *o, int argc, char *argv[])
+{
+        char text[256];
+
+        for (int i = 1; i < argc; i++) {
+                const char *arg = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i], *value = NULL;
+                const size_t n = strcspn(arg, "=");
+                const struct option_row *row = find_row(arg, n);
+
+                if (!row) {
+                        (void)snprintf(text, sizeof(text),
+                                       "unknown %s \"%.100s\": sublet-device-plugin --help lists "
+                                       "what there is",
+                                       arg[0] == '-' ? "option" : "argument", arg);
+                        return usage_error(text);
+                }
+                if (arg[n] == '=')
+                        value = arg + n + 1;
+                else if (row->argument)
+                        value = argv[++i]; /* NULL: the command line ends here */
+                if (row->argument ? !value : value != NULL) {
+                        (void)snprintf(text, sizeof(text), "--%s %s%s", row->name,
+                                       row->argument ? "needs " : "takes no value",
+                                       row->argument ? row->argument : "");
+                        return usage_error(text);
+                }
+                if (row->set(o, value) < 0) {
+                        (void)snprintf(text, sizeof(text), "--%s: malformed value \"%.100s\"",
+                                       row->name, value);
+                        return usage_error(text);
+                }
+        }
+        return 0;
+}
+
+/* What the command line does not say comes from the environment that Kubernetes makes. */
+static int complete(struct options *o)
+{
+        const char *host = getenv("KUBERNETES_SERVICE_HOST");
+        const char *port = getenv("KUBERNETES_SERVICE_PORT");
+        const char *node = getenv("NODE_NAME");
+        char url[sizeof(o->url)];
+
+        if (!o->plugin.node)
+                o->plugin.node = node ? node : "";
+        if (!o->plugin.api.url && host && host[0]) {
+                const bool is_ipv6 = strchr(host, ':');
+
+                (void)snprintf(url, sizeof(url), "https://%s%.255s%s:%.8s", is_ipv6 ? "[" : "",
+                               host, is_ipv6 ? "]" : "", port && port[0] ? port : "443");
+                if (set_api_server(o, url) < 0)
+                        return usage_error("KUBERNETES_SERVICE_HOST names no host");
+        }
+        if (!o->plugin.api.url)
+                o->plugin.api.url = "";
+        if (o->plugin.api.url[0] && (!o->plugin.node[0] || strlen(o->plugin.node) > 253))
+                return usage_error("which node is this? --node NAME, or NODE_NAME, says it");
+        return 0;
+}
+
+int main(int argc, char *argv[])
+{
+        static struct options o;
+        int r;
+
+        log_open("sublet-device-plugin", LOG_LEVEL_INFO);
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+                if (rows[i].initial && rows[i].set(&o, rows[i].initial) < 0)
+                        return usage_error(rows[i].name);
+        r = parse_options(&o, argc, argv);
+        if (r)
+                return r;
+        if (o.help || o.version) {
+                if (o.help)
+                        print_help();
+                else
+                        (void)printf("sublet-device-plugin " SUBLET_VERSION "\n");
+                return EXIT_SUCCESS;
+        }
+        r = complete(&o);
+        if (r)
+                return r;
+        if (!o.plugin.api.url[0])
+                log_warning("no API server is named: pods get no classes, and no names in sublet "
+                            "status");
+        r = plugin_run(&o.plugin);
+        if (r < 0)
+                log_error("cannot go on: %s", strerror(-r));
+        return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,21 @@
+/* plugin.h: the device plugin as a whole. */
+#pragma once
+
+#include "kubernetes/plugin/choose.h"
+#include "kubernetes/plugin/grant.h"
+#include "kubernetes/plugin/pod.h"
+#include "kubernetes/plugin/web.h"
+
+struct plugin_options {
+        const char *dir; /* the daemon's, as the plugin sees it */
+        const char *kubelet_dir, *endpoint, *resource;
+        unsigned devices; /* of each GPU */
+        enum place place;
+        struct grant_options grant;
+        struct web_server api; /* url "": no pods are read */
+        const char *node;
+        struct pod_bounds bounds;
+};
+
+/* Blocks SIGTERM and SIGINT, and runs until one of them comes. 0 or -errno. */
+int plugin_run(const struct plugin_options *options);

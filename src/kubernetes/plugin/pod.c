@@ -1,0 +1,316 @@
+/* pod.c: owns the meaning of a pod's annotations. Must never pass on a text that could end a line
+ * of the daemon's file. */
+#include "kubernetes/plugin/pod.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/units.h"
+
+#define PREFIX        "sublet.dev/"
+#define PART_ONE      1000u /* thousandths */
+#define MINIMUM_MAX   950u  /* the daemon's */
+#define MAXIMUM_LEAST 10u
+#define WEIGHT_LEAST  10u
+#define WEIGHT_MAX    100000u
+#define PRIORITY_MAX  20
+
+struct reading {
+        const struct pod_bounds *bounds;
+        void (*complain)(const char *sentence, void *userdata);
+        void *userdata;
+        struct pod *pod;
+};
+
+/* "1.25" in thousandths. Not strtod(), which reads "inf" and "0x1p3", and the point by the locale.
+ */
+static int parse_thousandths(const char *text, size_t n, unsigned *ret)
+{
+        unsigned whole = 0, part = 0, unit = PART_ONE;
+        size_t i = 0, digits = 0;
+
+        for (; i < n && isdigit((unsigned char)text[i]); i++, digits++) {
+                if (whole > 1000000)
+                        return -EINVAL;
+                whole = whole * 10 + (unsigned)(text[i] - '0');
+        }
+        if (i < n && text[i] == '.')
+                for (i++; i < n && isdigit((unsigned char)text[i]); i++, digits++) {
+                        unit /= 10;
+                        part += (unsigned)(text[i] - '0') * unit;
+                }
+        if (i < n || digits == 0)
+                return -EINVAL;
+        *ret = whole * PART_ONE + part;
+        return 0;
+}
+
+/* "30%" or "0.3". */
+static int parse_share(const char *text, unsigned *ret)
+{
+        const size_t n = strlen(text);
+        unsigned v;
+
+        if (n > 0 && text[n - 1] == '%') {
+                if (parse_thousandths(text, n - 1, &v) < 0)
+                        return -EINVAL;
+                v /= 100;
+        } else if (parse_thousandths(text, n, &v) < 0) {
+                return -EINVAL;
+        }
+        if (v < 1 || v > PART_ONE)
+                return -EINVAL;
+        *ret = v;
+        return 0;
+}
+
+/* Quantities as Kubernetes writes them, whose "20G" is decimal and "20Gi" binary, and "20GiB". */
+static int parse_size(const char *text, uint64_t *ret)
+{
+        char with_unit[64];
+        const size_t n = strlen(text);
+        const char last = n ? text[n - 1] : '\0';
+        uint64_t bytes;
+
+        if (n + 2 > sizeof(with_unit))
+                return -EINVAL;
+        (void)snprintf(with_unit, sizeof(with_unit), "%s%s", text,
+                       last == 'i' || strchr("kKMGT", last) ? "B" : "");
+        if (!isdigit((unsigned char)text[0]) || units_parse_size(with_unit, &bytes) < 0 ||
+            bytes == 0)
+                return -EINVAL;
+        *ret = bytes;
+        return 0;
+}
+
+static int parse_priority(const char *text, int *ret)
+{
+        const bool below = text[0] == '-';
+        uint64_t v;
+
+        if (units_parse_count(text + below, &v) < 0 || v > PRIORITY_MAX)
+                return -EINVAL;
+        *ret = below ? -(int)v : (int)v;
+        return 0;
+}
+
+static int parse_group(const char *text, char ret[static POD_GROUP_MAX])
+{
+        const size_t n = strlen(text);
+
+        if (n == 0 || n >= POD_GROUP_MAX)
+                return -EINVAL;
+        for (size_t i = 0; i < n; i++)
+                if (!isalnum((unsigned char)text[i]) && !strchr("-_.", text[i]))
+                        return -EINVAL;
+        memcpy(ret, text, n + 1);
+        return 0;
+}
+
+static void lower(struct reading *r, const char *key, const char *text, const char *bound)
+{
+        char sentence[POD_SENTENCE_MAX];
+
+        (void)snprintf(sentence, sizeof(sentence),
+                       "pod %.60s/%.60s: %s%s is %.40s, more than this node's owner allows: it is "
+                       "lowered to %s",
+                       r->pod->namespace, r->pod->name, PREFIX, key, text, bound);
+        r->complain(sentence, r->userdata);
+}
+
+static int read_minimum(struct reading *r, const char *text)
+{
+        unsigned *v = &r->pod->wishes.minimum;
+        const unsigned most = MIN(r->bounds->minimum_most, MINIMUM_MAX);
+        char bound[32];
+
+        if (parse_share(text, v) < 0)
+                return -EINVAL;
+        if (*v > most) {
+                *v = most;
+                (void)snprintf(bound, sizeof(bound), "%u.%u%%", most / 10, most % 10);
+                lower(r, "minimum", text, bound);
+        }
+        return 0;
+}
+
+static int read_maximum(struct reading *r, const char *text)
+{
+        unsigned v;
+
+        if (parse_share(text, &v) < 0 || v < MAXIMUM_LEAST)
+                return -EINVAL;
+        r->pod->wishes.maximum = v;
+        return 0;
+}
+
+static int read_memory_cap(struct reading *r, const char *text)
+{
+        return parse_size(text, &r->pod->wishes.memory_cap);
+}
+
+static int read_memory_request(struct reading *r, const char *text)
+{
+        return parse_size(text, &r->pod->wishes.memory_request);
+}
+
+static int read_priority(struct reading *r, const char *text)
+{
+        struct pod_wishes *w = &r->pod->wishes;
+        char bound[16];
+
+        if (parse_priority(text, &w->priority) < 0)
+                return -EINVAL;
+        w->has_priority = true;
+        if (w->priority > r->bounds->priority_most) {
+                w->priority = r->bounds->priority_most;
+                (void)snprintf(bound, sizeof(bound), "%d", w->priority);
+                lower(r, "priority", text, bound);
+        }
+        return 0;
+}
+
+static int read_weight(struct reading *r, const char *text)
+{
+        unsigned v;
+
+        if (parse_thousandths(text, strlen(text), &v) < 0 || v < WEIGHT_LEAST || v > WEIGHT_MAX)
+                return -EINVAL;
+        r->pod->wishes.weight = v;
+        return 0;
+}
+
+static int read_group(struct reading *r, const char *text)
+{
+        return parse_group(text, r->pod->wishes.group);
+}
+
+static const struct annotation {
+        const char *key;
+        int (*read)(struct reading *r, const char *text);
+        const char *form;
+} annotations[] = {
+        {"minimum", read_minimum, "a share such as 30% or 0.3"},
+        {"maximum", read_maximum, "a share such as 30% or 0.3, from 1%"},
+        {"memory-cap", read_memory_cap, "a size such as 20Gi"},
+        {"memory-request", read_memory_request, "a size such as 20Gi"},
+        {"priority", read_priority, "a number from -20 to 20"},
+        {"weight", read_weight, "a number from 0.01 to 100"},
+        {"group", read_group, "1 to 31 letters, digits, or -_."},
+};
+
+static const char *text_at(const json_t *object, const char *key)
+{
+        const char *text = json_string_value(json_object_get(object, key));
+
+        return text ? text : "";
+}
+
+/* Copies a name of Kubernetes, which has small letters, digits and -. only. */
+static void copy_name(char *ret, size_t size, const char *text)
+{
+        size_t n = 0;
+
+        for (; text[n] && n + 1 < size; n++)
+                ret[n] = isalnum((unsigned char)text[n]) || strchr("-.", text[n]) ? text[n] : '_';
+        ret[n] = '\0';
+}
+
+/* 36 characters with '-', or the 32 digits of a static pod. */
+static int copy_uid(char ret[static POD_UID_MAX], const char *text)
+{
+        const size_t n = strlen(text);
+
+        if (n != 36 && n != 32)
+                return -EINVAL;
+        for (size_t i = 0; i < n; i++) {
+                const bool dash = n == 36 && (i == 8 || i == 13 || i == 18 || i == 23);
+
+                if (dash ? text[i] != '-' : !isxdigit((unsigned char)text[i]))
+                        return -EINVAL;
+                ret[i] = (char)tolower((unsigned char)text[i]);
+        }
+        ret[n] = '\0';
+        return 0;
+}
+
+static bool asks_for(const json_t *containers, const char *resource)
+{
+        const json_t *container;
+        size_t i;
+
+        json_array_foreach (containers, i, container) {
+                const json_t *resources = json_object_get(container, "resources");
+                const char *amount = text_at(json_object_get(resources, "limits"), resource);
+
+                if (amount[0] && strcmp(amount, "0") != 0)
+                        return true;
+        }
+        return false;
+}
+
+static uint64_t hash_add(uint64_t hash, const char *text)
+{
+        do /* with the NUL, so that "a" and "b" differ from "ab" and "" */
+                hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211); /* FNV-1a */
+        while (*text++);
+        return hash;
+}
+
+static void read_annotations(struct reading *r, const json_t *given)
+{
+        struct pod_wishes *w = &r->pod->wishes;
+        char sentence[POD_SENTENCE_MAX];
+
+        for (size_t i = 0; i < ARRAY_SIZE(annotations); i++) {
+                const struct annotation *a = &annotations[i];
+                char key[64];
+                const char *text;
+
+                (void)snprintf(key, sizeof(key), PREFIX "%s", a->key);
+                text = json_string_value(json_object_get(given, key));
+                r->pod->annotations = hash_add(r->pod->annotations, text ? text : "");
+                if (!text || a->read(r, text) == 0)
+                        continue;
+                (void)snprintf(sentence, sizeof(sentence),
+                               "pod %.60s/%.60s: %s is \"%.40s\", not %s: it is left out",
+                               r->pod->namespace, r->pod->name, key, text, a->form);
+                r->complain(sentence, r->userdata);
+        }
+        if (w->maximum && w->minimum > w->maximum) {
+                w->minimum = 0;
+                (void)snprintf(sentence, sizeof(sentence),
+                               "pod %.60s/%.60s: " PREFIX "minimum is more than " PREFIX
+                               "maximum: the minimum is left out",
+                               r->pod->namespace, r->pod->name);
+                r->complain(sentence, r->userdata);
+        }
+}
+
+int pod_read(const json_t *pod, const char *resource, const struct pod_bounds *bounds,
+             void (*complain)(const char *sentence, void *userdata), void *userdata,
+             struct pod *ret)
+{
+        const json_t *meta = json_object_get(pod, "metadata"), *spec = json_object_get(pod, "spec");
+        const char *phase = text_at(json_object_get(pod, "status"), "phase");
+        struct reading r = {bounds, complain, userdata, ret};
+
+        memset(ret, 0, sizeof(*ret));
+        if (copy_uid(ret->uid, text_at(meta, "uid")) < 0)
+                return -EINVAL;
+        copy_name(ret->namespace, sizeof(ret->namespace), text_at(meta, "namespace"));
+        copy_name(ret->name, sizeof(ret->name), text_at(meta, "name"));
+        (void)snprintf(ret->created, sizeof(ret->created), "%.31s",
+                       text_at(meta, "creationTimestamp"));
+        ret->ended = strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0;
+        if (ret->ended || (!asks_for(json_object_get(spec, "containers"), resource) &&
+                           !asks_for(json_object_get(spec, "initContainers"), resource)))
+                return -ENOENT;
+        ret->wishes.minimum_most = bounds->minimum_most;
+        read_annotations(&r, json_object_get(meta, "annotations"));
+        return 0;
+}

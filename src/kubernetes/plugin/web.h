@@ -1,0 +1,38 @@
+/* web.h: GET requests to one server, without waiting for them. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <systemd/sd-event.h>
+
+#define WEB_ERROR_MAX 320
+
+struct web;
+struct web_request;
+
+struct web_server {
+        const char *url;        /* "https://host:port", without a slash at the end */
+        const char *token_file; /* read for each request, since tokens are replaced; "": none */
+        const char *ca_file;    /* "": the machine's authorities */
+};
+
+/* Called with what comes, as it comes. False ends the request. */
+typedef bool (*web_take)(const char *bytes, size_t n, void *userdata);
+/* Called once, unless the request was dropped: with HTTP's status, or with 0 and an error. The
+ * request is gone. */
+typedef void (*web_ended)(unsigned status, const char *error, void *userdata);
+
+/* The strings of the server outlive the web. 0 or -errno. */
+int web_new(sd_event *loop, const struct web_server *server, struct web **ret);
+/* All requests must have ended or been dropped. NULL is a no-op. */
+void web_free(struct web *w);
+
+/* Neither callback is called before this returns. 0, or -errno with a sentence. */
+int web_get(struct web *w, const char *path, unsigned timeout_s, web_take take, web_ended ended,
+            void *userdata, struct web_request **ret, char error[static WEB_ERROR_MAX]);
+/* NULL is a no-op. Not to be called from take(). */
+void web_drop(struct web_request *r);
+
+/* Writes text so that it can be a part of a query. 0 or -ENAMETOOLONG. */
+int web_escape(const char *text, char *ret, size_t n);

@@ -1,0 +1,241 @@
+/* test_plugin_devices.c: from the daemon's status to the devices that a pod gets. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/macros.h"
+#include "kubernetes/plugin/choose.h"
+#include "kubernetes/plugin/grant.h"
+#include "kubernetes/plugin/processes.h"
+
+#define MOST 64
+
+static struct cards cards;
+static char names[MOST][DEVICE_ID_MAX];
+static char *available[MOST];
+static size_t n_available;
+
+/* Cards named GPU-0, GPU-1, ..., each of 1000 bytes and with `devices` devices, all of them free.
+ */
+static void begin(unsigned n, unsigned devices)
+{
+        memset(&cards, 0, sizeof(cards));
+        cards = (struct cards){.n = n, .devices = devices, .daemon = true};
+        n_available = 0;
+        for (unsigned i = 0; i < n; i++) {
+                cards.list[i].total = 1000;
+                (void)snprintf(cards.list[i].uuid, CARD_UUID_MAX, "GPU-%u", i);
+                for (unsigned k = 0; k < devices; k++) {
+                        available[n_available] = names[n_available];
+                        (void)device_id(&cards.list[i], k, names[n_available++]);
+                }
+        }
+}
+
+/* Returns which cards are chosen, as digits. */
+static const char *chosen(enum place place, size_t size, char **must, size_t n_must)
+{
+        static char digits[MOST + 1];
+        const char *got[MOST];
+        const size_t n =
+                choose_devices(&cards, place, available, n_available, must, n_must, size, got);
+
+        for (size_t i = 0; i < n; i++) {
+                digits[i] = (char)('0' + device_card(&cards, got[i]));
+                for (size_t k = 0; k < i; k++)
+                        assert_string_not_equal(got[i], got[k]);
+        }
+        digits[n] = '\0';
+        return digits;
+}
+
+static void status_is_taken(const char *text)
+{
+        json_t *status = json_loads(text, 0, NULL);
+
+        assert_true(cards_take(&cards, status));
+        json_decref(status);
+}
+
+static void several_devices_are_of_different_cards(void **state)
+{
+        begin(4, 2);
+        assert_string_equal(chosen(PLACE_SPREAD, 4, NULL, 0), "0123");
+        assert_string_equal(chosen(PLACE_PACK, 4, NULL, 0), "0123");
+        assert_string_equal(chosen(PLACE_SPREAD, 6, NULL, 0), "012301");
+        assert_string_equal(chosen(PLACE_SPREAD, 9, NULL, 0), "01230123"); /* there are no more */
+}
+
+static void spread_takes_the_card_with_the_least_load(void **state)
+{
+        begin(3, 8);
+        cards.list[0].committed = 500;
+        cards.list[1].committed = 100;
+        cards.list[1].waiting = 1;
+        cards.list[2].committed = 900;
+        assert_string_equal(chosen(PLACE_SPREAD, 1, NULL, 0), "0");
+}
+
+static void pack_takes_the_fullest_card_that_still_fits(void **state)
+{
+        begin(3, 8);
+        cards.list[0].committed = 500;
+        cards.list[1].committed = 700;
+        cards.list[2].committed = 1200;
+        assert_string_equal(chosen(PLACE_PACK, 1, NULL, 0), "1");
+        cards.list[1].committed = 1100;
+        cards.list[0].waiting = 1;
+        assert_string_equal(chosen(PLACE_PACK, 1, NULL, 0), "1"); /* none fits: the least load */
+}
+
+static void devices_that_are_given_out_count_before_their_programs_run(void **state)
+{
+        begin(2, 8);
+        cards.list[1].committed = 250;
+        memmove(available, available + 3, (n_available - 3) * sizeof(*available));
+        n_available -= 3; /* three of card 0 are given out */
+        assert_string_equal(chosen(PLACE_SPREAD, 1, NULL, 0), "1");
+        cards.list[0].clients = 3; /* they run, and commit nothing */
+        assert_string_equal(chosen(PLACE_SPREAD, 1, NULL, 0), "0");
+}
+
+static void what_must_be_included_is(void **state)
+{
+        char first[] = "GPU-1::1", unknown[] = "GPU-9::0", *must[] = {first, unknown};
+
+        begin(3, 2);
+        assert_string_equal(chosen(PLACE_SPREAD, 3, must, 1), "102");
+        assert_string_equal(chosen(PLACE_SPREAD, 1, must, 1), "1");
+        assert_string_equal(chosen(PLACE_SPREAD, 6, must, 1), "102012");
+        assert_int_equal(chosen(PLACE_SPREAD, 2, must, 2)[0], '1'); /* and kubelet's word counts */
+}
+
+static void unhealthy_cards_come_last(void **state)
+{
+        begin(2, 2);
+        cards.list[0].mps = true;
+        cards.list[1].committed = 5000;
+        assert_string_equal(chosen(PLACE_SPREAD, 1, NULL, 0), "1");
+}
+
+static void only_written_ids_are_devices(void **state)
+{
+        static const char *const wrong[] = {
+                "",          "GPU-0",     "GPU-0::",     "GPU-0::2",
+                "GPU-0::01", "GPU-0::+1", "GPU-0:: 1",   "GPU-0::1 ",
+                "::1",       "GPU-00::1", "GPU-0::1::1", "GPU-0::18446744073709551616",
+                "gpu-0::1"};
+
+        begin(1, 2);
+        assert_int_equal(device_card(&cards, "GPU-0::1"), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+                assert_int_equal(device_card(&cards, wrong[i]), -ENODEV);
+}
+
+#define GPU(uuid, index, age)                                                          \
+        "{\"uuid\": \"" uuid "\", \"nvml_index\": " index ", \"measured_s_ago\": " age \
+        ", \"total\": 100, \"committed\": 7, \"waiting\": 1, \"clients\": [{}, {}]}"
+
+static void health_follows_the_daemons_status(void **state)
+{
+        memset(&cards, 0, sizeof(cards));
+        cards.devices = 1;
+        status_is_taken("{\"gpus\": [" GPU("A", "0", "0.5") ", " GPU("B", "1", "60") ", " GPU(
+                "C", "null", "0") "]}");
+        assert_int_equal(cards.n, 2); /* NVML never listed C */
+        assert_int_equal(card_health(&cards, &cards.list[0]), CARD_HEALTHY);
+        assert_int_equal(card_health(&cards, &cards.list[1]), CARD_UNREADABLE);
+        assert_int_equal(cards.list[0].committed, 7);
+        assert_int_equal(cards.list[0].clients, 2);
+        assert_int_equal(cards_smallest(&cards), 100);
+        status_is_taken("{\"gpus\": [" GPU("A", "null", "0.5") "]}");
+        assert_int_equal(cards.n, 2);
+        assert_int_equal(card_health(&cards, &cards.list[0]), CARD_ABSENT);
+        assert_int_equal(card_health(&cards, &cards.list[1]), CARD_ABSENT);
+        status_is_taken("{\"gpus\": [" GPU("A", "0", "0.5") "]}");
+        assert_int_equal(card_health(&cards, &cards.list[0]), CARD_HEALTHY);
+        cards.daemon = false;
+        assert_int_equal(card_health(&cards, &cards.list[0]), CARD_NO_DAEMON);
+}
+
+static void nonsense_is_no_status(void **state)
+{
+        json_t *none = json_loads("{\"error\": \"no\"}", 0, NULL);
+
+        memset(&cards, 0, sizeof(cards));
+        assert_false(cards_take(&cards, none));
+        json_decref(none);
+        status_is_taken("{\"gpus\": [7, {}, {\"uuid\": 3}, {\"uuid\": \"\"}, {\"uuid\": "
+                        "\"0123456789012345678901234567890123456789012345678901234567890\", "
+                        "\"nvml_index\": 0}]}");
+        assert_int_equal(cards.n, 0);
+}
+
+static void a_container_gets_each_gpu_once(void **state)
+{
+        const struct grant_options o = {.library = "/l",
+                                        .preload_file = "/p",
+                                        .socket_dir = "/s",
+                                        .cdi_kind = "nvidia.com/gpu",
+                                        .proc = "/nonexistent",
+                                        .dev = "/nonexistent"};
+        char *ids[] = {(char *)"GPU-1::0", (char *)"GPU-0::1", (char *)"GPU-1::1"};
+        V1beta1__ContainerAllocateRequest one = V1BETA1__CONTAINER_ALLOCATE_REQUEST__INIT;
+        V1beta1__ContainerAllocateRequest *list[] = {&one};
+        V1beta1__AllocateRequest request = V1BETA1__ALLOCATE_REQUEST__INIT;
+        V1beta1__AllocateResponse *answer;
+        char error[GRANT_ERROR_MAX] = "";
+        uint8_t *bytes;
+        size_t n;
+
+        begin(3, 2);
+        one.ids = ids;
+        one.n_ids = 3;
+        request.containers = list;
+        request.n_containers = 1;
+        assert_int_equal(grant_answer(&o, &cards, &request, &bytes, &n, error), 0);
+        answer = v1beta1__allocate_response__unpack(NULL, n, bytes);
+        assert_non_null(answer);
+        assert_int_equal(answer->n_containers, 1);
+        assert_int_equal(answer->containers[0]->n_envs, 3);
+        assert_string_equal(answer->containers[0]->envs[2]->key, "NVIDIA_VISIBLE_DEVICES");
+        assert_string_equal(answer->containers[0]->envs[2]->value, "GPU-0,GPU-1");
+        v1beta1__allocate_response__free_unpacked(answer, NULL);
+        free(bytes);
+        one.n_ids = 0; /* NVIDIA_VISIBLE_DEVICES="" would be no GPU, and "all" in some runtimes */
+        assert_int_equal(grant_answer(&o, &cards, &request, &bytes, &n, error), -EINVAL);
+}
+
+static void mps_serves_the_gpus_that_it_names(void **state)
+{
+        struct processes_mps mps = {.runs = true};
+
+        (void)snprintf(mps.devices, sizeof(mps.devices), "GPU-12,MIG-7777");
+        assert_true(processes_mps_serves(&mps, "GPU-12"));
+        assert_true(processes_mps_serves(&mps, "GPU-1234"));
+        assert_true(processes_mps_serves(&mps, "MIG-7777"));
+        assert_false(processes_mps_serves(&mps, "GPU-1"));
+        (void)snprintf(mps.devices, sizeof(mps.devices), "GPU-12,all");
+        assert_true(processes_mps_serves(&mps, "GPU-1"));
+        mps.runs = false;
+        assert_false(processes_mps_serves(&mps, "GPU-12"));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(several_devices_are_of_different_cards),
+                cmocka_unit_test(spread_takes_the_card_with_the_least_load),
+                cmocka_unit_test(pack_takes_the_fullest_card_that_still_fits),
+                cmocka_unit_test(devices_that_are_given_out_count_before_their_programs_run),
+                cmocka_unit_test(what_must_be_included_is),
+                cmocka_unit_test(unhealthy_cards_come_last),
+                cmocka_unit_test(only_written_ids_are_devices),
+                cmocka_unit_test(health_follows_the_daemons_status),
+                cmocka_unit_test(nonsense_is_no_status),
+                cmocka_unit_test(a_container_gets_each_gpu_once),
+                cmocka_unit_test(mps_serves_the_gpus_that_it_names),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
