@@ -1,0 +1,31 @@
+/* patch.h: a JSON patch (RFC 6902) that grows, and sentences for the person who asked.
+ *
+ * Values are shared with the caller: a patch takes a reference of its own. A patch for which there
+ * was no memory is marked, and must not be sent. Not thread-safe. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <jansson.h>
+
+/* The API server cuts longer sentences, and drops those past 4096 bytes in all. */
+#define PATCH_SENTENCE_MAX  256
+#define PATCH_SENTENCES_MAX 12
+
+struct patch {
+        json_t *operations, *sentences;
+        bool failed;
+};
+
+#define PATCH_NAME_MAX 80
+
+/* 0 or -ENOMEM. */
+int patch_open(struct patch *p);
+void patch_close(struct patch *p);
+
+/* The path is a NULL-terminated list of names, which are escaped here. value NULL: no value. */
+void patch_operation(struct patch *p, const char *operation, json_t *value, ...)
+        __attribute__((sentinel));
+/* Adds a sentence unless it is there already. What a terminal would obey is replaced. */
+void patch_say(struct patch *p, const char *format, ...) __attribute__((format(printf, 2, 3)));

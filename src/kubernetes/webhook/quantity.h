@@ -1,0 +1,15 @@
+/* quantity.h: quantities as Kubernetes writes them: "8Gi", "512Mi", "4096M", "1.5G", "1e9".
+ *
+ * Not base/units.h: there "8g" is 8 GiB and "8Gi" is nothing; here "8G" is 8 000 000 000. Pure. */
+#pragma once
+
+#include <stdint.h>
+
+/* Reads a quantity of bytes as MiB, rounded up. 0; -EINVAL: malformed, negative or nothing;
+ * -ERANGE: too large. */
+int quantity_mib(const char *text, uint64_t *ret_mib);
+/* Reads a number between 0 and 1, both excluded, in millionths, rounded down. 0, -EINVAL or
+ * -ERANGE. */
+int quantity_portion(const char *text, unsigned *ret_millionths);
+/* Reads a whole number of decimal digits, 1 or more. 0, -EINVAL or -ERANGE. */
+int quantity_count(const char *text, uint64_t *ret_count);

@@ -1,0 +1,157 @@
+/* review.c: owns the envelope: what is read of a review, and how it is answered. Must never refuse
+ * a pod, and never change anything but a pod that is being created. */
+#include "kubernetes/webhook/review.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gnutls/gnutls.h>
+#include <jansson.h>
+
+#include "base/cleanup.h"
+#include "base/text.h"
+#include "kubernetes/webhook/patch.h"
+#include "kubernetes/webhook/pod.h"
+
+static void cleanup_json(json_t **j)
+{
+        json_decref(*j);
+}
+
+#define _cleanup_json_ _cleanup_(cleanup_json)
+
+static const char *text_of(const json_t *object, const char *key)
+{
+        const char *text = json_string_value(json_object_get(object, key));
+
+        return text ? text : "";
+}
+
+/* A short text may hold very many values, each of which takes memory once it is read. */
+static bool has_too_many_values(const char *text, size_t size)
+{
+        bool quoted = false;
+        unsigned n = 0;
+
+        for (size_t i = 0; i < size; i++) {
+                if (quoted && text[i] == '\\')
+                        i++;
+                else if (text[i] == '"')
+                        quoted = !quoted;
+                else if (!quoted && (text[i] == ',' || text[i] == '[' || text[i] == '{'))
+                        n++;
+        }
+        return n > REVIEW_VALUES_MAX;
+}
+
+static int refuse(char error[static REVIEW_ERROR_MAX], const char *sentence)
+{
+        (void)snprintf(error, REVIEW_ERROR_MAX, "%s", sentence);
+        return -EINVAL;
+}
+
+static int read_review(const char *text, size_t size, json_t **ret,
+                       char error[static REVIEW_ERROR_MAX])
+{
+        _cleanup_json_ json_t *review = NULL;
+        const json_t *request;
+        json_error_t where;
+        char detail[sizeof(where.text)];
+
+        if (has_too_many_values(text, size))
+                return refuse(error, "the review has more values than a pod can have");
+        /* A NUL in a text of the pod is no business of ours. */
+        review = json_loadb(text, size, JSON_ALLOW_NUL, &where);
+        if (!review && json_error_code(&where) == json_error_out_of_memory)
+                return -ENOMEM;
+        if (!review) {
+                (void)snprintf(error, REVIEW_ERROR_MAX, "the review is no JSON: byte %d: %s",
+                               where.position, text_copy(detail, sizeof(detail), where.text));
+                return -EINVAL;
+        }
+        if (strcmp(text_of(review, "kind"), "AdmissionReview") != 0)
+                return refuse(error, "the JSON is no AdmissionReview: its kind says so");
+        if (strcmp(text_of(review, "apiVersion"), "admission.k8s.io/v1") != 0 &&
+            strcmp(text_of(review, "apiVersion"), "admission.k8s.io/v1beta1") != 0)
+                return refuse(error, "the review's apiVersion is neither admission.k8s.io/v1 nor "
+                                     "admission.k8s.io/v1beta1");
+        request = json_object_get(review, "request");
+        if (!json_is_object(request))
+                return refuse(error, "the review has no request");
+        if (!*text_of(request, "uid"))
+                return refuse(error, "the review's request has no uid");
+        *ret = TAKE_PTR(review);
+        return 0;
+}
+
+static bool is_new_pod(const json_t *request)
+{
+        const json_t *kind = json_object_get(request, "kind");
+
+        return strcmp(text_of(request, "operation"), "CREATE") == 0 &&
+               !*text_of(request, "subResource") && !*text_of(kind, "group") &&
+               strcmp(text_of(kind, "version"), "v1") == 0 &&
+               strcmp(text_of(kind, "kind"), "Pod") == 0;
+}
+
+/* Adds the patch to the answer, as base64 of its text. 0 or -ENOMEM. */
+static int add_patch(json_t *response, const json_t *operations)
+{
+        _cleanup_free_ char *text = json_dumps(operations, JSON_COMPACT);
+        gnutls_datum_t plain, coded = {0};
+        int r = -ENOMEM;
+
+        if (!text)
+                return -ENOMEM;
+        plain = (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
+        if (gnutls_base64_encode2(&plain, &coded) < 0)
+                return -ENOMEM;
+        if (json_object_set_new(response, "patchType", json_string("JSONPatch")) == 0 &&
+            json_object_set_new(response, "patch", json_stringn((char *)coded.data, coded.size)) ==
+                    0)
+                r = 0;
+        gnutls_free(coded.data);
+        return r;
+}
+
+static int write_answer(const json_t *review, const struct patch *p, char **ret)
+{
+        json_t *uid = json_object_get(json_object_get(review, "request"), "uid");
+        json_t *response = json_pack("{s:O, s:b}", "uid", uid, "allowed", 1);
+        _cleanup_json_ json_t *answer =
+                json_pack("{s:s, s:s, s:o}", "apiVersion", text_of(review, "apiVersion"), "kind",
+                          "AdmissionReview", "response", response);
+
+        if (!answer || p->failed)
+                return -ENOMEM;
+        if (json_array_size(p->operations) && add_patch(response, p->operations) < 0)
+                return -ENOMEM;
+        if (json_array_size(p->sentences) &&
+            json_object_set(response, "warnings", p->sentences) < 0)
+                return -ENOMEM;
+        *ret = json_dumps(answer, JSON_COMPACT);
+        return *ret ? 0 : -ENOMEM;
+}
+
+int review_answer(const char *text, size_t size, const struct review_options *options,
+                  char **ret_answer, char error[static REVIEW_ERROR_MAX])
+{
+        _cleanup_json_ json_t *review = NULL;
+        const json_t *request;
+        struct patch p;
+        int r = read_review(text, size, &review, error);
+
+        if (r < 0)
+                return r;
+        r = patch_open(&p);
+        if (r < 0)
+                return r;
+        request = json_object_get(review, "request");
+        if (is_new_pod(request))
+                pod_share(json_object_get(request, "object"), options, &p);
+        r = write_answer(review, &p, ret_answer);
+        patch_close(&p);
+        return r;
+}
