@@ -29,11 +29,11 @@ put() {
                 done
 }
 
-# image NAME USER PROGRAM
+# image NAME USER ENTRYPOINT
 image() {
         container=$(buildah from scratch)
         buildah copy -q "$container" "$work/$1" / >/dev/null
-        buildah config --user "$2" --entrypoint "[\"$3\"]" --label "org.opencontainers.image.version=$release" \
+        buildah config --user "$2" --entrypoint "$3" --label "org.opencontainers.image.version=$release" \
                 --label org.opencontainers.image.title="sublet $1" "$container"
         rm -f "$out/$1.tar"
         buildah commit -q "$container" "docker-archive:$out/$1.tar:sublet/$1:$release" >/dev/null
@@ -45,6 +45,6 @@ put "$work/daemon" "$build/sublet" /usr/bin/sublet
 put "$work/device-plugin" "$build/sublet-device-plugin" /usr/sbin/sublet-device-plugin
 put "$work/device-plugin" "$build/libsublet.so" /usr/lib/sublet/libsublet.so
 put "$work/webhook" "$build/sublet-webhook" /usr/sbin/sublet-webhook
-image daemon 0:0 /usr/sbin/subletd
-image device-plugin 0:0 /usr/sbin/sublet-device-plugin
-image webhook 65532:65532 /usr/sbin/sublet-webhook
+image daemon 0:0 '["/usr/sbin/subletd"]'
+image device-plugin 0:0 '["/usr/sbin/sublet-device-plugin", "--bring", "/usr/lib/sublet/libsublet.so"]'
+image webhook 65532:65532 '["/usr/sbin/sublet-webhook"]'

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "kubernetes/plugin/library.h"
 #include "kubernetes/plugin/plugin.h"
 
 #define EXIT_USAGE      2
@@ -16,6 +17,7 @@
 
 struct options {
         struct plugin_options plugin;
+        const char *bring; /* NULL: the library is on the node already */
         char url[512];
         bool help, version;
 };
@@ -118,6 +120,11 @@ static int set_endpoint(struct options *o, const char *value)
 static int set_library(struct options *o, const char *value)
 {
         return set_path(&o->plugin.grant.library, value);
+}
+
+static int set_bring(struct options *o, const char *value)
+{
+        return set_path(&o->bring, value);
 }
 
 static int set_preload_file(struct options *o, const char *value)
@@ -236,6 +243,8 @@ static const struct option_row rows[] = {
          set_kubelet_dir},
         {"endpoint", "NAME", "sublet-gpu.sock", "the plugin's own socket beside it", set_endpoint},
         {"library", "FILE", RELEASE_DIR "libsublet.so", "the library, on the node", set_library},
+        {"bring", "FILE", NULL, "copy this to --library first, and write --preload-file",
+         set_bring},
         {"preload-file", "FILE", RELEASE_DIR "ld.so.preload",
          "a file of the node with one line,\n" GRANT_LIBRARY, set_preload_file},
         {"host-dir", "DIR", "/run/sublet", "the daemon's directory, on the node", set_host_dir},
@@ -395,7 +404,10 @@ int main(int argc, char *argv[])
         if (!o.plugin.api.url[0])
                 log_warning("no API server is named: pods get no classes, and no names in sublet "
                             "status");
-        r = plugin_run(&o.plugin);
+        r = o.bring ? library_bring(o.bring, o.plugin.grant.library, o.plugin.grant.preload_file)
+                    : 0;
+        if (r == 0)
+                r = plugin_run(&o.plugin);
         if (r < 0)
                 log_error("cannot go on: %s", strerror(-r));
         return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
