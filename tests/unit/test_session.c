@@ -118,6 +118,12 @@ bool peer_same_user(const struct peer *a, const struct peer *b)
         return a->uid == b->uid;
 }
 
+bool peer_same_account(const struct peer *a, const struct peer *b)
+{
+        return a->tenant.kind == TENANT_POD ? tenant_same(&a->tenant, &b->tenant)
+                                            : a->uid == b->uid;
+}
+
 bool peer_may_know(const struct peer *viewer, const struct peer *of)
 {
         return viewer->trusted || viewer->uid == of->uid;

@@ -119,13 +119,15 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
         client_send(c, &m);
 }
 
-/* The roots of all containers have one uid, and are different users. */
+/* The roots of all containers have one uid, and are different users; a pod's containers are one
+ * tenant. */
 static bool run_together(const struct client *a, const struct client *b)
 {
         if (entitlement_groups(a, b))
                 return true;
         return a->group[0] && strcmp(a->group, b->group) == 0 &&
-               peer_same_user(&a->peer, &b->peer) && a->peer.container == b->peer.container;
+               peer_same_user(&a->peer, &b->peer) && peer_same_account(&a->peer, &b->peer) &&
+               (a->peer.tenant.kind == TENANT_POD || a->peer.container == b->peer.container);
 }
 
 /* Makes a new client run together with those of its group: it uses their share of the time. */
