@@ -19,7 +19,6 @@
 #include "base/paths.h"
 #include "base/text.h"
 
-#define FOLDER        "conf.d"
 #define NAME_LENGTH   40
 #define PATIENCE_NS   (20 * NSEC_PER_SEC) /* for steps that begin at the same time */
 #define LOOK_EVERY_US 10000
@@ -89,10 +88,10 @@ static const char *name_of(enum job_file file, uint32_t id, char ret[static NAME
 static int lock_folder(const char *dir, int *ret)
 {
         const uint64_t end = clock_now_ns() + PATIENCE_NS;
-        char path[PATHS_DIR_MAX + sizeof(FOLDER)];
+        char path[PATHS_DIR_MAX + sizeof("/" PATHS_CONFIG)];
         _cleanup_close_ int fd = -EBADF;
         struct stat st;
-        int r = paths_join(dir, FOLDER, path, sizeof(path));
+        int r = paths_join(dir, PATHS_CONFIG, path, sizeof(path));
 
         if (r < 0)
                 return r;
@@ -283,8 +282,9 @@ int jobs_enter(const char *dir, const struct job *job, jobs_reload *reload, int 
                 r = settle(dir, folder, job, sweep(folder, job->id), reload, sentence);
         if (r < 0) {
                 (void)snprintf(sentence, JOBS_SENTENCE_MAX,
-                               r == -ENOENT ? "no sublet daemon runs on this node: no %s/" FOLDER
-                                            : "%s/" FOLDER ": %s",
+                               r == -ENOENT
+                                       ? "no sublet daemon runs on this node: no %s/" PATHS_CONFIG
+                                       : "%s/" PATHS_CONFIG ": %s",
                                dir, strerror(-r));
                 return r;
         }

@@ -120,7 +120,7 @@ static bool take_argument(const char *argument)
         return false;
 }
 
-int slurm_spank_init(spank_t spank, int argc, char *argv[])
+static int take_arguments(int argc, char *argv[])
 {
         find_library();
         for (int i = 0; i < argc; i++)
@@ -130,6 +130,13 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
                                     argv[i]);
                         return -1;
                 }
+        return 0;
+}
+
+int slurm_spank_init(spank_t spank, int argc, char *argv[])
+{
+        if (take_arguments(argc, argv) < 0)
+                return -1;
         return spank_context() == S_CTX_SLURMD ? 0 : spank_option_register(spank, &option);
 }
 
@@ -171,12 +178,16 @@ static int set_environment(spank_t spank)
 
         if (r < 0)
                 return r;
-        /* SUBLET_DIR of the shell in which the job was submitted may name a private daemon. Without
-         * the variable, programs find the machine's daemon, and wait while it restarts. */
-        if (strcmp(plugin.dir, SYSTEM_DIR) != 0)
+        /* SUBLET_DIR of the shell in which the job was submitted may name a private daemon.
+         * Programs find the machine's daemon without the variable, and wait while it restarts. They
+         * wait for a daemon elsewhere only if they must. */
+        if (strcmp(plugin.dir, SYSTEM_DIR) == 0) {
+                if (value_of(spank, "SUBLET_DIR"))
+                        (void)spank_unsetenv(spank, "SUBLET_DIR");
+        } else {
                 (void)spank_setenv(spank, "SUBLET_DIR", plugin.dir, 1);
-        else if (value_of(spank, "SUBLET_DIR"))
-                (void)spank_unsetenv(spank, "SUBLET_DIR");
+                (void)spank_setenv(spank, "SUBLET_REQUIRE", "1", 0);
+        }
 #define FRAMEWORK(variable, value) (void)spank_setenv(spank, #variable, value, 0);
 #include "base/frameworks.def"
 #undef FRAMEWORK
@@ -325,9 +336,10 @@ int slurm_spank_exit(spank_t spank, int argc, char *argv[])
         return 0;
 }
 
-/* Finds what a killed slurmstepd has left. */
+/* Finds what a killed slurmstepd has left. Slurm calls no slurm_spank_init() before this. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
-        jobs_sweep(plugin.dir, jobs_reload_daemon);
+        if (take_arguments(argc, argv) == 0)
+                jobs_sweep(plugin.dir, jobs_reload_daemon);
         return 0;
 }
