@@ -280,14 +280,15 @@ int jobs_enter(const char *dir, const struct job *job, jobs_reload *reload, int 
                 r = hold(folder, job->id, &lock);
         if (r == 0)
                 r = settle(dir, folder, job, sweep(folder, job->id), reload, sentence);
-        if (r < 0) {
+        if (r == -ENOENT)
                 (void)snprintf(sentence, JOBS_SENTENCE_MAX,
-                               r == -ENOENT
-                                       ? "no sublet daemon runs on this node: no %s/" PATHS_CONFIG
-                                       : "%s/" PATHS_CONFIG ": %s",
-                               dir, strerror(-r));
+                               "no sublet daemon runs on this node: no %s/%s", dir, PATHS_CONFIG);
+        else if (r < 0)
+                (void)snprintf(sentence, JOBS_SENTENCE_MAX,
+                               "the job's limits cannot be written into %s/%s: %s", dir,
+                               PATHS_CONFIG, strerror(-r));
+        if (r < 0)
                 return r;
-        }
         *ret_lock = TAKE_FD(lock);
         return 0;
 }

@@ -68,12 +68,14 @@ static int take_option(int value, const char *text, int remote)
 {
         char error[WISHES_ERROR_MAX];
 
-        if (wishes_parse(text, &plugin.wishes, error) < 0) {
+        const int r = wishes_parse(text, &plugin.wishes, error);
+
+        if (r < 0)
                 slurm_error("%s", error);
-                return -1;
-        }
         plugin.asked = true;
-        return 0;
+        /* On a node an error would count as a fault of the node. There a text is wrong only if the
+         * user's srun did not look, and asks for nothing. */
+        return r < 0 && !remote ? -1 : 0;
 }
 
 static char option_name[] = "sublet";

@@ -7,13 +7,13 @@ import shutil
 import socket
 import subprocess
 
+import others
 from world import BUILD, GENEROUS_S, wait_for
 
 PLUGIN = os.path.join(BUILD, "sublet_spank.so")
+LIBRARY = os.path.join(others.BUILD, "libsublet.so")  # other users must reach it
 FREEZER = "/sys/fs/cgroup/freezer"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "scancel", "squeue")
-# slurmd compares its plugins' release with its own, so a plugin that was built elsewhere may not load.
-
 
 def _missing():
     if os.getuid() != 0:
@@ -81,7 +81,7 @@ class Slurm:
         self.write("slurm.conf", CONF.format(root=self.root, node=self.node, controller=_free_port(), node_port=_free_port()))
         self.write("cgroup.conf", CGROUP)
         self.write("gres.conf", GRES)
-        self.write("plugstack.conf", f"required {PLUGIN} dir={world.dir} config={self.limits}\n")
+        self.write("plugstack.conf", f"required {PLUGIN} library={LIBRARY} dir={world.dir} config={self.limits}\n")
         with open(os.path.join(self.root, "munge.key"), "wb") as f:
             os.chmod(f.name, 0o400)
             f.write(os.urandom(1024))
@@ -89,7 +89,6 @@ class Slurm:
         world.start(["munged", "--foreground", "--force", f"--key-file={self.root}/munge.key", f"--socket={self.root}/munge.sock",
                      f"--pid-file={self.root}/munged.pid", f"--seed-file={self.root}/munged.seed", f"--log-file={self.root}/munged.log"])
         wait_for(lambda: os.path.exists(f"{self.root}/munge.sock"), GENEROUS_S, "munged")
-        # Variables of the tests' programs must reach them from srun, not from slurmd.
         world.start(["slurmctld", "-D", "-c"])
         self.slurmd = world.start(["slurmd", "-D", "-N", self.node])
         wait_for(lambda: self.run("sinfo", "-h", "-o", "%T").stdout.strip() == "idle", GENEROUS_S, "the node to be idle",
@@ -138,18 +137,19 @@ class Slurm:
     def jobs(self):
         return self.run("squeue", "-h", "-o", "%i %T").stdout.split("\n")[:-1]
 
-    def nothing_left(self):
-        """Waits until no job is left, and then for no trace of one."""
+    def nothing_left(self, killed=False):
+        """Waits until no job is left, and then for no trace of one. killed: a slurmstepd was, so Slurm itself leaves the
+        step's empty cgroup."""
         wait_for(lambda: not self.jobs(), GENEROUS_S, "all jobs to end", report=lambda: str(self.jobs()))
         wait_for(lambda: not self.files(), GENEROUS_S, "no file of a job", report=lambda: str(self.files()))
-        wait_for(lambda: not glob.glob(f"{FREEZER}/slurm_{self.node}/uid_*"), GENEROUS_S, "no cgroup of a job")
+        if not killed:
+            wait_for(lambda: not glob.glob(f"{FREEZER}/slurm_{self.node}/uid_*"), GENEROUS_S, "no cgroup of a job")
         assert self.world.sublet("reload").stdout == "reloaded: 0 classes\n"
 
     def close(self):
-        self.run("scancel", "--user=root")
-        for _ in range(50):
-            if not self.jobs():
-                break
+        for job in self.jobs():
+            self.run("scancel", job.split()[0])
+        wait_for(lambda: not self.jobs(), GENEROUS_S, "all jobs to end")
         top = f"{FREEZER}/slurm_{self.node}"
         for path, _, _ in os.walk(top, topdown=False):
             try:

@@ -25,6 +25,9 @@ SOURCES = (
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
     ("src/cli", r"cli_fail\(\s*CLI_(?:OK|FAILED|NO_\w+),\s*"),
+    ("src/slurm", r"(?<!void )say\(\s*"),
+    ("src/slurm/jobs.c", r"snprintf\(\s*sentence,\s*JOBS_SENTENCE_MAX,\s*"),
+    ("src/slurm/wishes.c", r"snprintf\(\s*error,\s*WISHES_ERROR_MAX,\s*"),
     ("src/cli", r"print_finding\(\s*(?:WARN|FAIL),\s*"),
 )
 

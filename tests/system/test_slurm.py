@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+import others
 import slurm as slurm_module
 from world import BUILD, GENEROUS_S, MIB, wait_for
 
@@ -135,14 +136,13 @@ srun -n1 {fill}
 
 
 def test_all_steps_and_tasks_of_a_batch_script_run_under_sublet(world, slurm):
-    library = os.path.join(BUILD, "libsublet.so")
     script = STEPS.format(show="echo", conf=os.path.join(world.dir, "conf.d"), fill=" ".join(fill(world, 40, 1)))
     _, out = slurm.sbatch(script, "--array=1-2", "-o", os.path.join(slurm.root, "job-%A_%a.out"))
     slurm.nothing_left()
     for task in ("1", "2"):
         with open(out.replace(".out", f"_{task}.out"), encoding="utf-8") as f:
             said = f.read()
-        for line in (f"batch {library}", f"task 0 {library}", f"task 1 {library}", f"own {library}:libdl.so.2 false", "off .",
+        for line in (f"batch {slurm_module.LIBRARY}", f"task 0 {slurm_module.LIBRARY}", f"task 1 {slurm_module.LIBRARY}", f"own {slurm_module.LIBRARY}:libdl.so.2 false", "off .",
                      "class 1"):
             assert line in said.splitlines(), said
         assert '"round"' in said and "error" not in said, said
@@ -157,7 +157,8 @@ def test_a_bad_option_is_explained_before_the_job_is_submitted(world, slurm):
         done = slurm.run(*argv)
         assert done.returncode != 0 and len([l for l in done.stderr.splitlines() if said in l]) == 1, done.stderr
         assert "allocated" not in done.stderr + done.stdout and "Submitted" not in done.stdout
-    assert slurm.run("srun", "--sublet", "sh", "-c", "echo $SLURM_JOB_ID").stdout == "1\n"  # the first job that there is
+    done = slurm.run("salloc", "--sublet=cap=32MiB", "srun", "sh", "-c", f"echo $SLURM_JOB_ID; cat {world.dir}/conf.d/*.conf")
+    assert done.stdout.startswith("1\n") and "memory_cap = 33554432" in done.stdout, done  # the first job that there is
 
 
 def test_the_administrator_says_what_follows_without_a_daemon(world, slurm):
@@ -175,13 +176,12 @@ def test_the_administrator_says_what_follows_without_a_daemon(world, slurm):
 
 
 def test_jobs_need_not_ask_where_the_administrator_says_so(world, slurm):
-    library = os.path.join(BUILD, "libsublet.so")
     slurm.limit("[default]\nalways = yes\nmemory_cap_most = 40MiB\n[account trusted]\nalways = no\n")
     show = ("sh", "-c", f"echo $LD_PRELOAD; cat {world.dir}/conf.d/*.conf")
     done = slurm.run("srun", *show)
-    assert done.stdout.startswith(library) and "memory_cap = 41943040" in done.stdout, done.stdout
+    assert done.stdout.startswith(slurm_module.LIBRARY) and "memory_cap = 41943040" in done.stdout, done.stdout
     done = slurm.run("srun", "--sublet=off", *show)
-    assert done.stdout.startswith(library) and "sublet: --sublet=off: the administrator" in done.stderr, done.stderr
+    assert done.stdout.startswith(slurm_module.LIBRARY) and "sublet: --sublet=off: the administrator" in done.stderr, done.stderr
     done = slurm.run("srun", "-A", "trusted", *show)
     assert done.stdout == "\n", done.stdout
     slurm.nothing_left()
@@ -211,7 +211,7 @@ def test_the_files_of_a_killed_step_go_when_the_next_job_starts(world, slurm):
     assert slurm.run("srun", "--sublet", "true").returncode == 0
     assert job not in slurm.classes()
     slurm.run("scancel", str(job))
-    slurm.nothing_left()
+    slurm.nothing_left(killed=True)
 
 
 def test_the_last_killed_step_leaves_nothing_when_its_job_ends(world, slurm):
@@ -219,6 +219,44 @@ def test_the_last_killed_step_leaves_nothing_when_its_job_ends(world, slurm):
     p.await_event("filled")
     kill_steps(slurm)
     slurm.run("scancel", "--user=root")
+    slurm.nothing_left(killed=True)
+
+
+@others.needed
+def test_another_users_jobs_are_tenants_of_their_own(make_world):
+    world = make_world()
+    world.session = world.env["SIMCUDA_SESSION"] = "+" + world.session
+    world.start_daemon("--shared")
+    os.chmod(world.dir, 0o755)
+    slurm = slurm_module.Slurm(world)
+    slurm.limit("[default]\nmemory_cap_most = 64MiB\n")
+    user = others.as_user(others.NOBODY)
+    program = [os.path.join(others.BUILD, "programs", "hold"), *hold(20)[1:]]
+    try:
+        jobs = [slurm.srun("--sublet=priority=5", "--chdir=/", *program, before=user, XDG_CACHE_HOME=None) for _ in range(2)]
+        for p in jobs:
+            p.await_event("filled")
+        rows = list(world.clients().values())
+        assert {c["slurm_job"] for c in rows} == {"1", "2"} and {c["class"] for c in rows} == {"slurm-1", "slurm-2"}
+        assert {(c["memory_cap"], c["priority"]) for c in rows} == {(64 * MIB, 0)}
+        for p in jobs:
+            p.finish()
+        slurm.nothing_left()
+    finally:
+        slurm.close()
+
+
+def test_jobs_with_parts_of_a_gpu_run_together(world, slurm):
+    """The example of docs/slurm.md: four parts of one GPU."""
+    jobs = [slurm.srun("--gres=shard:2", "--sublet", *hold(20)) for _ in range(2)]
+    for p in jobs:
+        p.await_event("filled")
+    third = slurm.srun("--gres=shard:1", "--sublet", *hold(20))
+    wait_for(lambda: any("PENDING" in line for line in slurm.jobs()), GENEROUS_S, "the third job to wait for a part")
+    jobs[0].finish()
+    third.await_event("filled")
+    for p in (jobs[1], third):
+        p.finish()
     slurm.nothing_left()
 
 
