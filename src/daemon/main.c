@@ -243,7 +243,7 @@ static int load_config(struct options *o, const char *dir, bool system)
         if (r == 0)
                 r = sources_read_first(&o->sources, &o->config, o->error);
         if (r > 0)
-                log_error("%s: the daemon starts without its folder " PATHS_CONFIG, o->error);
+                log_error("%s; the daemon starts without its folder conf.d", o->error);
         return r < 0 ? usage_error(o->error) : 0;
 }
 

@@ -74,6 +74,8 @@ static void find_container(struct client *c)
 
 static int on_hello(struct client *c, const struct wire_message *m)
 {
+        static const char *const kinds[] = {
+                [TENANT_NONE] = "", [TENANT_POD] = ", pod ", [TENANT_JOB] = ", job "};
         struct wire_message welcome = {.header = {WIRE_WELCOME, WIRE_NO_GPU, 0}};
         char text[160];
 
@@ -91,8 +93,8 @@ static int on_hello(struct client *c, const struct wire_message *m)
         c->greeted = true;
         find_container(c);
         entitlement_greeted(c, (int32_t)m->HELLO.priority);
-        log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
-                 (unsigned)c->peer.uid, c->version);
+        log_info("client %d (%s), user %u%s%s, release %s", (int)c->peer.pid, c->name,
+                 (unsigned)c->peer.uid, kinds[c->peer.tenant.kind], c->peer.tenant.id, c->version);
         welcome.WELCOME.magic = WIRE_MAGIC;
         welcome.WELCOME.instance = c->server->instance;
         welcome.WELCOME.protocol = WIRE_VERSION;

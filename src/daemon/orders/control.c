@@ -212,7 +212,7 @@ static const char *objection(const struct control *k, const struct order *o)
                 return NULL;
         if (!o->public)
                 return "orders are taken from the daemon's own user or from root outside a "
-                       "container";
+                       "container, and in a pod only from the daemon's own pod";
         user = users_find(k->server->users, users_key_of(&k->peer), now);
         return user && users_credit(user, now) >= 0
                        ? NULL
