@@ -33,15 +33,14 @@ CONF = """
 ClusterName=test
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={controller}
-SlurmdPort={node_port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={root}/munge.sock
 StateSaveLocation={root}/state
-SlurmdSpoolDir={root}/spool
+SlurmdSpoolDir={root}/spool-%n
 SlurmctldPidFile={root}/slurmctld.pid
-SlurmdPidFile={root}/slurmd.pid
+SlurmdPidFile={root}/slurmd-%n.pid
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -55,9 +54,9 @@ KillWait=2
 BatchStartTimeout=60
 PlugStackConfig={root}/plugstack.conf
 GresTypes=gpu,shard
-NodeName={node} NodeAddr=127.0.0.1 CPUs=16 RealMemory=1000 Gres=gpu:1,shard:4 State=UNKNOWN
-PartitionName=main Nodes={node} Default=YES State=UP MaxTime=INFINITE
+PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=INFINITE
 """
+NODE = "NodeName={node} NodeAddr=127.0.0.1 Port={port} CPUs=16 RealMemory=1000 Gres=gpu:1,shard:4 State=UNKNOWN\n"
 CGROUP = f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={os.path.dirname(FREEZER)}\nCgroupAutomount=no\n"
 GRES = "Name=gpu File=/dev/null\nName=shard Count=4\n"
 
@@ -69,16 +68,17 @@ def _free_port():
 
 
 class Slurm:
-    def __init__(self, world):
+    def __init__(self, world, nodes=1):
         self.world = world
-        self.node = "n" + world.session[-8:]  # names the node's cgroup, so that two tests do not meet there
+        # A node's name is in the name of its cgroup, so that two tests do not meet there. All nodes are this machine.
+        self.nodes = [f"n{world.session[-8:]}{chr(ord('a') + i)}" for i in range(nodes)]
         self.root = world.path("slurm")
         os.mkdir(self.root)
         os.chmod(world.root, 0o755)
         os.mkdir(os.path.join(self.root, "state"))
-        os.mkdir(os.path.join(self.root, "spool"))
         self.limits = os.path.join(self.root, "sublet.conf")
-        self.write("slurm.conf", CONF.format(root=self.root, node=self.node, controller=_free_port(), node_port=_free_port()))
+        lines = "".join(NODE.format(node=node, port=_free_port()) for node in self.nodes)
+        self.write("slurm.conf", CONF.format(root=self.root, controller=_free_port()) + lines)
         self.write("cgroup.conf", CGROUP)
         self.write("gres.conf", GRES)
         self.write("plugstack.conf", f"required {PLUGIN} library={LIBRARY} dir={world.dir} config={self.limits}\n")
@@ -90,9 +90,12 @@ class Slurm:
                      f"--pid-file={self.root}/munged.pid", f"--seed-file={self.root}/munged.seed", f"--log-file={self.root}/munged.log"])
         wait_for(lambda: os.path.exists(f"{self.root}/munge.sock"), GENEROUS_S, "munged")
         world.start(["slurmctld", "-D", "-c"])
-        self.slurmd = world.start(["slurmd", "-D", "-N", self.node])
-        wait_for(lambda: self.run("sinfo", "-h", "-o", "%T").stdout.strip() == "idle", GENEROUS_S, "the node to be idle",
-                 interval=0.1, report=lambda: self.slurmd.out() + self.slurmd.err())
+        self.slurmds = [world.start(["slurmd", "-D", "-N", node]) for node in self.nodes]
+        self.await_idle()
+
+    def await_idle(self):
+        wait_for(lambda: self.run("sinfo", "-h", "-o", "%T").stdout == "idle\n", GENEROUS_S, "the nodes to be idle", interval=0.1,
+                 report=lambda: self.slurmds[0].err())
 
     def write(self, name, text):
         with open(os.path.join(self.root, name), "w", encoding="utf-8") as f:
@@ -143,16 +146,16 @@ class Slurm:
         wait_for(lambda: not self.jobs(), GENEROUS_S, "all jobs to end", report=lambda: str(self.jobs()))
         wait_for(lambda: not self.files(), GENEROUS_S, "no file of a job", report=lambda: str(self.files()))
         if not killed:
-            wait_for(lambda: not glob.glob(f"{FREEZER}/slurm_{self.node}/uid_*"), GENEROUS_S, "no cgroup of a job")
+            wait_for(lambda: not glob.glob(f"{FREEZER}/slurm_{self.nodes[0][:-1]}*/uid_*"), GENEROUS_S, "no cgroup of a job")
         assert self.world.sublet("reload").stdout == "reloaded: 0 classes\n"
 
     def close(self):
         for job in self.jobs():
             self.run("scancel", job.split()[0])
         wait_for(lambda: not self.jobs(), GENEROUS_S, "all jobs to end")
-        top = f"{FREEZER}/slurm_{self.node}"
-        for path, _, _ in os.walk(top, topdown=False):
-            try:
-                os.rmdir(path)
-            except OSError:
-                pass  # a killed process is still in it
+        for node in self.nodes:
+            for path, _, _ in os.walk(f"{FREEZER}/slurm_{node}", topdown=False):
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    pass  # a killed process is still in it

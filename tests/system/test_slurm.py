@@ -85,6 +85,35 @@ def test_a_job_gets_what_its_account_may_have(world, slurm):
     slurm.nothing_left()
 
 
+def test_the_job_that_comes_last_goes_without_a_minimum_that_others_have(world, slurm):
+    slurm.limit("[default]\nminimum_most = 60%\n")
+    jobs = []
+    for share in ("0.6", "0.5"):
+        jobs.append(slurm.srun(f"--sublet=share={share},cap=48MiB", *hold(20)))
+        jobs[-1].await_event("filled")
+    assert {c["class"]: c["memory_cap"] for c in world.clients().values()} == {"slurm-1": 48 * MIB, "slurm-2": 48 * MIB}
+    assert "minimum = 60.0%" in slurm.classes()[1] and "minimum" not in slurm.classes()[2]
+    for p in jobs:
+        p.finish()
+    assert [p.err() for p in jobs] == ["", "sublet: job 2 gets no minimum of the GPU's time on this node, because other classes "
+                                           "have it\n"]
+    slurm.nothing_left()
+
+
+def test_each_node_of_a_job_sets_it_up(world):
+    world.start_daemon("--shared")
+    slurm = slurm_module.Slurm(world, nodes=2)
+    try:
+        done = slurm.run("srun", "--quiet", "-N2", "-n4", "--sublet=cap=64MiB,priority=2", "sh", "-c",
+                         f"echo $SLURMD_NODENAME $LD_PRELOAD; test -s {world.dir}/conf.d/60-slurm-$SLURM_JOB_ID.conf")
+        assert done.returncode == 0, done.stderr
+        assert set(done.stdout.split()) == {*slurm.nodes, slurm_module.LIBRARY}, done.stdout
+        assert done.stderr.count("priority 0 instead of 2") == 2, done.stderr  # one line from each node
+        slurm.nothing_left()
+    finally:
+        slurm.close()
+
+
 def test_a_job_over_its_cap_is_told_in_one_sentence(world, slurm):
     p = slurm.srun("--sublet=cap=40MiB", *hold(60))
     assert p.wait() != 0
@@ -171,7 +200,7 @@ def test_the_administrator_says_what_follows_without_a_daemon(world, slurm):
     done = slurm.run("srun", "--quiet", "--sublet", "sh", "-c", "echo $LD_PRELOAD.")
     assert (done.returncode, done.stdout) == (125, ""), done.stderr
     assert "; the job ends, because it cannot run under sublet here" in done.stderr
-    wait_for(lambda: slurm.run("sinfo", "-h", "-o", "%T").stdout == "idle\n", GENEROUS_S, "the node, whose fault it is not")
+    slurm.await_idle()  # it is no fault of the node
     assert slurm.run("srun", "true").returncode == 0
 
 
