@@ -20,7 +20,7 @@
 #include "base/text.h"
 
 #define NAME_LENGTH   40
-#define PATIENCE_NS   (20 * NSEC_PER_SEC) /* for steps that begin at the same time */
+#define PATIENCE_NS   (60 * NSEC_PER_SEC) /* systemd restarts a daemon that hangs within 30 s */
 #define LOOK_EVERY_US 10000
 
 /* The files of a job. The daemon reads no name that begins with a dot. */

@@ -57,7 +57,7 @@ GresTypes=gpu,shard
 PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=INFINITE
 """
 NODE = "NodeName={node} NodeAddr=127.0.0.1 Port={port} CPUs=16 RealMemory=1000 Gres=gpu:1,shard:4 State=UNKNOWN\n"
-CGROUP = f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={os.path.dirname(FREEZER)}\nCgroupAutomount=no\n"
+CGROUP = f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={os.path.dirname(FREEZER)}\n"
 GRES = "Name=gpu File=/dev/null\nName=shard Count=4\n"
 
 

@@ -97,6 +97,17 @@ def test_every_setting_is_explained():
     assert not set(re.findall(r"`(SUBLET_\w+)", page)) - set(variables), "no such variable"
 
 
+def test_every_key_of_slurms_plugin_is_explained():
+    page = pathlib.Path(ROOT, "docs", "slurm.md").read_text()
+    asked = re.findall(r'^        \{"(\w+)", SETTING_', pathlib.Path(ROOT, "src/slurm/wishes.c").read_text(), re.M)
+    allowed = re.findall(r'^        \{"(\w+)", "', pathlib.Path(ROOT, "src/slurm/bounds.c").read_text(), re.M)
+    words = re.findall(r'^ +\{"(\w+)=", plugin', pathlib.Path(ROOT, "src/slurm/spank.c").read_text(), re.M)
+    assert len(asked) == 4 and len(allowed) == 6 and len(words) == 3
+    assert not [key for key in asked if f"| `{key}=" not in page]
+    assert not [key for key in allowed if f"| `{key}` |" not in page]
+    assert not [word for word in words if f"| `{word}=" not in page]
+
+
 def test_variables_are_read_through_their_table():
     sources = [p for p in pathlib.Path(ROOT, "src").glob("**/*.c") if p.name != "settings.c"]
     assert len(sources) > 100

@@ -34,9 +34,9 @@ def sums(program):
     return {e["round"]: e["sum"] for e in program.events("round")}
 
 
-def client(world):
-    """Waits for the only client of the daemon. Returns its row of the status."""
-    return wait_for(lambda: [c for c in world.clients().values() if c["allocated"]], GENEROUS_S, "the job's program",
+def client(world, job):
+    """Waits for the job's program to be a client of the daemon. Returns its row of the status."""
+    return wait_for(lambda: [c for c in world.clients().values() if c["slurm_job"] == str(job)], GENEROUS_S, "the job's program",
                     report=world.status_text)[0]
 
 
@@ -66,7 +66,7 @@ def test_a_job_gets_what_its_account_may_have(world, slurm):
                 "priority_most = 3\n")
     p = slurm.srun("-A", "physics", "--sublet=share=0.5,cap=20G,priority=3", *hold(20), SLURM_JOB_ACCOUNT="chemistry")
     p.await_event("filled")
-    now = client(world)
+    now = client(world, 1)
     assert (now["memory_cap"], now["priority"], now["class"]) == (64 * MIB, 3, "slurm-1"), now
     assert "minimum = 30.0%" in slurm.classes()[1]
     p.finish()
@@ -74,7 +74,8 @@ def test_a_job_gets_what_its_account_may_have(world, slurm):
                        "account may have no more\n")
     p = slurm.srun("-A", "chemistry", "--sublet", *hold(20), SLURM_JOB_ACCOUNT="physics")  # a user can write that
     p.await_event("filled")
-    assert (client(world)["memory_cap"], client(world)["priority"]) == (40 * MIB, 0)
+    now = client(world, 2)
+    assert (now["memory_cap"], now["priority"], now["class"]) == (40 * MIB, 0, "slurm-2"), now
     p.finish()
     slurm.limit("[default]\nmemory_cap_most = 100MiB\nminimum_most = lots\n")
     p = slurm.srun("--sublet=share=0.5", *hold(60))
@@ -282,6 +283,8 @@ def test_jobs_with_parts_of_a_gpu_run_together(world, slurm):
         p.await_event("filled")
     third = slurm.srun("--gres=shard:1", "--sublet", *hold(20))
     wait_for(lambda: any("PENDING" in line for line in slurm.jobs()), GENEROUS_S, "the third job to wait for a part")
+    whole = slurm.run("srun", "--immediate=1", "--gres=gpu:1", "--sublet", "true")
+    assert whole.returncode != 0 and "Unable to allocate" in whole.stderr, whole.stderr
     jobs[0].finish()
     third.await_event("filled")
     for p in (jobs[1], third):
