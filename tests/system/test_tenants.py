@@ -59,11 +59,17 @@ def sublet_in(world, before, *args):
 
 
 def ask_in(world, before, *orders):
-    """Gives orders from a process in that cgroup. Returns the answers."""
-    script = (f"import sys, json; sys.path.insert(0, {others.SCRIPTS!r})\nfrom wireclient import order\n"
-              f"for o in json.loads(sys.argv[1]): print(json.dumps(order({world.dir!r}, **o)))")
-    done = subprocess.run([*before, sys.executable, "-c", script, json.dumps(orders)], capture_output=True, text=True,
-                          timeout=GENEROUS_S, check=True)
+    """Gives orders from a process in that cgroup. Returns the lines of the answers."""
+    script = """
+import json, socket, sys
+for order in json.loads(sys.argv[2]):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.connect(sys.argv[1])
+        s.sendall(json.dumps(order).encode() + b"\\n")
+        print(s.makefile("rb").readline().decode(), end="")
+"""
+    done = subprocess.run([*before, sys.executable, "-c", script, os.path.join(world.dir, "control.sock"), json.dumps(orders)],
+                          capture_output=True, text=True, timeout=GENEROUS_S, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -178,6 +184,8 @@ def test_root_of_a_pod_gives_no_orders_for_others(machine, tenants):
     trace = sublet_in(machine, inside, "trace")
     assert trace.returncode == 0 and "secret" not in trace.stdout, trace
     assert "secret" in machine.sublet("trace").stdout
+    (trace,) = ask_in(machine, inside, {"order": "trace"})
+    assert list(trace["tenants"].values()) == [tenants.uid("b")]
     victim.finish()
     own.finish()
 
@@ -320,6 +328,10 @@ def test_pods_and_jobs_are_shown_by_name(machine, tenants):
     assert " POD" in table and "research/web-0" in table, table
     table = machine.sublet("status").stdout
     assert tenants.uid("other") in table and " job 77 " in table, table
+    assert machine.sublet("trace", machine.path("trace.json")).returncode == 0
+    with open(machine.path("trace.json"), encoding="ascii") as f:
+        text = f.read()
+    assert f"({programs[0].pid}) in research/web-0" in text and f"({programs[2].pid}) in job 77" in text
     labels = {int(labels["pid"]): labels for name, labels, _ in scrape(port) if name == "sublet_client_info"}
     shown = [tuple(labels[p.pid][field] for field in ("namespace", "pod", "slurm_job")) for p in programs]
     assert shown == [("research", "web-0", ""), ("", tenants.uid("other"), ""), ("", "", "77")]
