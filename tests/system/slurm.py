@@ -81,7 +81,8 @@ class Slurm:
         self.write("slurm.conf", CONF.format(root=self.root, controller=_free_port()) + lines)
         self.write("cgroup.conf", CGROUP)
         self.write("gres.conf", GRES)
-        self.write("plugstack.conf", f"required {PLUGIN} library={LIBRARY} dir={world.dir} config={self.limits}\n")
+        self.write("plugstack.conf", f"required {PLUGIN} dir={world.dir} config={self.limits}"
+                   + (f" library={LIBRARY}\n" if others.BUILD != BUILD else "\n"))  # else the one beside the plugin
         with open(os.path.join(self.root, "munge.key"), "wb") as f:
             os.chmod(f.name, 0o400)
             f.write(os.urandom(1024))
@@ -153,9 +154,15 @@ class Slurm:
         for job in self.jobs():
             self.run("scancel", job.split()[0])
         wait_for(lambda: not self.jobs(), GENEROUS_S, "all jobs to end")
-        for node in self.nodes:
-            for path, _, _ in os.walk(f"{FREEZER}/slurm_{node}", topdown=False):
+        wait_for(self._remove_cgroups, GENEROUS_S, "slurmstepd to leave its cgroups", interval=0.1)
+
+    def _remove_cgroups(self):
+        """True if none is left. slurmd does not remove the cgroups of the nodes."""
+        tops = [f"{FREEZER}/slurm_{node}" for node in self.nodes]
+        for top in tops:
+            for path, _, _ in os.walk(top, topdown=False):
                 try:
                     os.rmdir(path)
                 except OSError:
-                    pass  # a killed process is still in it
+                    pass  # a process is still in it, or it has gone since the listing
+        return not any(map(os.path.exists, tops))
