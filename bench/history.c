@@ -89,6 +89,8 @@ int main(void)
         static struct config config;
         const struct sched_attach attach = {.usage = {.allocated = GIB, .backed = GIB}};
         struct sched_config sc;
+        static const struct tenant none;
+        const struct ring_program row = {1, 1, &none, "program"};
 
         sched_config_default(&sc);
         config.sched = sc;
@@ -108,7 +110,7 @@ int main(void)
         measure("look at a client that has not changed", find_no_change, CALLS);
         measure("note that a client has changed", note_a_change, CALLS);
         for (unsigned i = 0; i < HISTORY_PROGRAMS; i++)
-                (void)ring_enter(server.history, 1, 1, "program", 1);
+                (void)ring_enter(server.history, &row, 1);
         measure("copy the full ring", copy, COPIES);
         ring_free(server.history);
         sched_free(server.sched);

@@ -29,6 +29,7 @@ static const struct column {
         {"USER", "user", FIGURE_TEXT, 5, 5, false, "who runs it"},
         {"NAME", "name", FIGURE_TEXT, 10, 0, false,
          "its file, its script or its notebook; or what --name says"},
+        {"POD", "tenant", FIGURE_TEXT, 8, 14, true, "its Kubernetes pod, or its Slurm job"},
         {"CLASS", "class", FIGURE_TEXT, 5, 13, true, "its class in the daemon's configuration"},
         {"GROUP", "group", FIGURE_TEXT, 5, 12, true, "programs of one group run together"},
         {"PRI", "priority", FIGURE_COUNT, 0, 11, true, "its priority; higher goes first"},

@@ -1,4 +1,5 @@
-/* users.c: owns the names of users. Must never look up a name twice: top asks each second. */
+/* users.c: owns the names of users and tenants. Must never look up a name twice: top asks each
+ * second. */
 #include "cli/users.h"
 
 #include <pwd.h>
@@ -39,13 +40,33 @@ static json_t *name_of(const json_t *number)
         return json_incref(known[n_known++].name);
 }
 
+/* Returns a new reference: NAMESPACE/NAME if the daemon was told, else the pod's uid; or the job.
+ */
+static json_t *tenant_of(const json_t *client)
+{
+        const char *namespace = json_string_value(json_object_get(client, "pod_namespace"));
+        const char *name = json_string_value(json_object_get(client, "pod_name"));
+        const char *job = json_string_value(json_object_get(client, "slurm_job"));
+        json_t *pod = json_object_get(client, "pod");
+
+        if (name && namespace)
+                return json_sprintf("%s/%s", namespace, name);
+        if (name)
+                return json_string(name);
+        if (job)
+                return json_sprintf("job %s", job);
+        return pod ? json_incref(pod) : json_null();
+}
+
 void users_name(json_t *status)
 {
         json_t *gpu, *client;
         size_t i, k;
 
         json_array_foreach (json_object_get(status, "gpus"), i, gpu)
-                json_array_foreach (json_object_get(gpu, "clients"), k, client)
+                json_array_foreach (json_object_get(gpu, "clients"), k, client) {
                         (void)json_object_set_new(client, "user",
                                                   name_of(json_object_get(client, "uid")));
+                        (void)json_object_set_new(client, "tenant", tenant_of(client));
+                }
 }

@@ -178,6 +178,8 @@ static void print_help(void)
                 "\nClasses, under [class NAME]; those from maximum on also under [default], for "
                 "programs in\nno class:\n");
         classes_print_help(stdout);
+        (void)printf("\nWhat people call a Kubernetes pod, under [pod UID]:\n");
+        classes_print_pod_help(stdout);
         print_variables();
         (void)printf("\nExit status: 0 stopped, 1 failed or already served, 2 bad usage.\n");
 }
@@ -228,17 +230,21 @@ static int parse_options(struct options *o, int argc, char *argv[])
         return 0;
 }
 
-/* Reads the files, and the options of the command line over them. */
-static int load_config(struct options *o, bool system)
+/* Reads the files, and the options of the command line over them. dir: the daemon's own. */
+static int load_config(struct options *o, const char *dir, bool system)
 {
         enum sources_of whose = o->private || geteuid() != 0 ? SOURCES_USER : SOURCES_NONE;
+        int r;
 
         o->sources.shared = o->shared;
-        if (sources_choose(&o->sources, o->config_path, system ? SOURCES_SYSTEM : whose, o->error) <
-                    0 ||
-            sources_read(&o->sources, &o->config, o->error) < 0)
-                return usage_error(o->error);
-        return 0;
+        r = sources_choose(&o->sources, o->config_path, system ? SOURCES_SYSTEM : whose, o->error);
+        if (r == 0)
+                r = sources_in(&o->sources, dir);
+        if (r == 0)
+                r = sources_read_first(&o->sources, &o->config, o->error);
+        if (r > 0)
+                log_error("%s; the daemon starts without its folder conf.d", o->error);
+        return r < 0 ? usage_error(o->error) : 0;
 }
 
 /* Parses a group's number, for groups that have no name on this machine. */
@@ -364,7 +370,7 @@ int main(int argc, char *argv[])
         if (!r)
                 r = find_group(&o, &where.group);
         if (!r)
-                r = load_config(&o, system);
+                r = load_config(&o, dir, system);
         if (r)
                 return r;
         where.dir = dir;

@@ -370,6 +370,7 @@ static int server_open(struct server *s)
                         return -EIO;
         } while (s->instance == 0);
         s->started_ns = clock_now_ns();
+        (void)peer_look_at_self();
         recall_settings(s);
         sc = s->config->sched;
         sc.host_budget_bytes = host_budget(s->config, promised);

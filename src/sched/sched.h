@@ -198,7 +198,7 @@ struct sched_terms {
  * part between his containers and the clients outside of them; a container's part between its
  * clients. */
 struct sched_origin {
-        uint32_t uid;
+        uint64_t uid;             /* of the user, or another number above all uids */
         uint64_t container;       /* number of the container that the client runs in; 0: none */
         uint32_t class_number;    /* 0: none */
         struct sched_share share; /* of the class, or of the user without one */

@@ -9,7 +9,9 @@
 
 static void check_classes(const struct config *c)
 {
-        const struct class_subject who = {.uid = 1000, .name = "train", .cgroup = "/a/b.slice/c"};
+        const struct tenant pod = {TENANT_POD, "12345678-9abc-def0-1234-56789abcdef0"};
+        const struct class_subject who = {
+                .uid = 1000, .name = "train", .cgroup = "/a/b.slice/c", .tenant = &pod};
         unsigned sum = 0;
 
         for (unsigned i = 0; i < c->classes.n; i++) {
@@ -24,6 +26,7 @@ static void check_classes(const struct config *c)
         }
         FUZZ_CHECK(sum + c->sched.handoff_permille <= 1000);
         (void)classes_find(&c->classes, &who);
+        (void)classes_pod(&c->classes, &pod);
 }
 
 static void check_settings(const struct config *c)

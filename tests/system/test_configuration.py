@@ -162,7 +162,7 @@ def test_only_the_daemon_of_one_user_takes_a_class_by_name_alone(world, main):
     os.mkdir(world.dir, 0o755)
     start(world, main, "--shared")
     write(main, BASE + "[class a]\nname = train*\n")
-    refused(world, main + ":4:", "class a", "user or cgroup")
+    refused(world, main + ":4:", "class a", "user, cgroup, pod or slurm_job")
     assert quantum(world) == 2
     write(main, BASE + "[class a]\nname = train*\nuser = 0-60000\n")
     assert reload_ok(world) == ["reloaded: 1 class"]

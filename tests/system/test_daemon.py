@@ -805,7 +805,7 @@ def test_the_daemon_takes_orders_once_its_client_socket_exists(daemon, place):
             assert d.process.poll() is None, d.end()
         assert order(place, order="stop") == {}
         assert d.process.wait(timeout=GENEROUS_S) == 0
-        assert os.listdir(place) == ["lock"]
+        assert sorted(os.listdir(place)) == ["conf.d", "lock"]
 
 
 def test_only_their_owner_may_use_the_sockets(daemon, place):

@@ -63,6 +63,122 @@ static void the_first_class_whose_every_kind_matches_wins(void **state)
         config_free(&c);
 }
 
+#define POD_A "0f9b3c1e-5a0d-4c6e-9d55-6f1f3e2a7b10"
+#define POD_B "ffffffff-5a0d-4c6e-9d55-6f1f3e2a7b10"
+
+static const char *class_in(const struct config *c, uid_t uid, enum tenant_kind kind,
+                            const char *id)
+{
+        struct tenant t = {.kind = kind};
+        const struct class_subject who = {.uid = uid, .name = "x", .tenant = &t};
+        const struct class *class;
+
+        (void)snprintf(t.id, sizeof(t.id), "%s", id);
+        class = classes_find(&c->classes, &who);
+        return class ? class->name : "none";
+}
+
+static void pods_and_jobs_are_classes_by_what_the_kernel_says(void **state)
+{
+        struct config c;
+
+        assert_int_equal(read_text(&c,
+                                   "[class bob]\nuser = 7\n"
+                                   "[class a]\npod = " POD_A ",\n  " POD_B "\nname = x\n"
+                                   "[class twice]\npod = " POD_B "\n"
+                                   "[class job]\nslurm_job = 5, 4294967290\n"
+                                   "[class alices]\nslurm_job = 6\nuser = 8\n"
+                                   "[class rest]\nuser = 0-100\n",
+                                   true),
+                         0);
+        assert_string_equal(class_in(&c, 0, TENANT_POD, POD_A), "a");
+        assert_string_equal(class_in(&c, 9000, TENANT_POD, POD_B), "a");
+        assert_string_equal(class_in(&c, 7, TENANT_POD, POD_A), "bob"); /* it stands first */
+        assert_string_equal(class_in(&c, 0, TENANT_JOB, "5"), "job");
+        assert_string_equal(class_in(&c, 9, TENANT_JOB, "4294967290"), "job");
+        assert_string_equal(class_in(&c, 8, TENANT_JOB, "6"), "alices");
+        assert_string_equal(class_in(&c, 200, TENANT_JOB, "6"), "none");
+        assert_string_equal(class_in(&c, 9, TENANT_JOB, "6"), "rest");
+        assert_string_equal(class_in(&c, 9, TENANT_JOB, "7"), "rest");
+        assert_string_equal(class_in(&c, 200, TENANT_POD, "5"), "none");
+        assert_string_equal(class_in(&c, 200, TENANT_NONE, ""), "none");
+        config_free(&c);
+}
+
+static void each_of_many_pods_is_found(void **state)
+{
+        _cleanup_free_ char *text = NULL;
+        const unsigned n = 3000;
+        size_t size;
+        FILE *out = open_memstream(&text, &size);
+        struct config c;
+
+        for (unsigned i = 0; i < n; i++)
+                (void)fprintf(out, "[class p%u]\npod = %08x-0000-0000-0000-000000000000\n", i,
+                              i * 2654435761u);
+        assert_int_equal(fclose(out), 0);
+        assert_int_equal(read_text(&c, text, true), 0);
+        for (unsigned i = 0; i < n; i++) {
+                char uid[TENANT_ID_MAX + 1], name[16];
+
+                (void)snprintf(uid, sizeof(uid), "%08x-0000-0000-0000-000000000000",
+                               i * 2654435761u);
+                (void)snprintf(name, sizeof(name), "p%u", i);
+                assert_string_equal(class_in(&c, 0, TENANT_POD, uid), name);
+        }
+        config_free(&c);
+}
+
+static void a_pod_has_the_names_of_its_last_section(void **state)
+{
+        const struct tenant a = {TENANT_POD, POD_A}, b = {TENANT_POD, POD_B}, none = {0};
+        const struct class_pod *pod;
+        struct config c;
+
+        assert_int_equal(read_text(&c,
+                                   "[pod " POD_B "]\nnamespace = old\nname = gone\n"
+                                   "[class x]\npod = " POD_A "\n"
+                                   "[pod " POD_A "]\nname = a-0.b\n"
+                                   "[pod " POD_B "]\nnamespace = team\nname = web-1\n",
+                                   true),
+                         0);
+        pod = classes_pod(&c.classes, &a);
+        assert_non_null(pod);
+        assert_string_equal(pod->name, "a-0.b");
+        assert_string_equal(pod->namespace, "");
+        pod = classes_pod(&c.classes, &b);
+        assert_non_null(pod);
+        assert_string_equal(pod->namespace, "team");
+        assert_string_equal(pod->name, "web-1");
+        assert_null(classes_pod(&c.classes, &none));
+        config_free(&c);
+        assert_int_equal(read_text(&c, "[daemon]\ngrace = 1s\n", true), 0);
+        assert_null(classes_pod(&c.classes, &a));
+        config_free(&c);
+}
+
+static void a_wrong_pod_or_job_is_refused(void **state)
+{
+        static const char *const bad[] = {
+                "[class a]\npod = x\n",
+                "[class a]\npod = " POD_A "0\n",
+                "[class a]\npod =\n",
+                "[class a]\nslurm_job = 0\n",
+                "[class a]\nslurm_job = 5_1\n",
+                "[class a]\nslurm_job = 12345678901\n",
+                "[pod x]\nname = y\n",
+                "[pod " POD_A "]\nname = a\033b\n",
+                "[pod " POD_A "]\nname = A/b\n",
+                "[pod " POD_A "]\nweight = 2\n",
+        };
+        struct config c;
+
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+                assert_int_equal(read_text(&c, bad[i], true), -EINVAL);
+                assert_non_null(strstr(error, "x.conf:"));
+        }
+}
+
 static void what_a_class_does_not_say_is_as_for_everybody(void **state)
 {
         const struct class_settings *s;
@@ -308,6 +424,56 @@ static void drop_ins_override_by_name_and_the_command_line_overrides_them(void *
         free(s.overrides);
 }
 
+static void programs_write_the_last_files_into_the_daemons_own_folder(void **state)
+{
+        char path[64], folder[64], file[80];
+        struct sources s = {0};
+        struct config c;
+
+        (void)strcpy(dir, "/tmp/sublet-classes-XXXXXX");
+        assert_non_null(mkdtemp(dir));
+        (void)snprintf(path, sizeof(path), "%s/s.conf", dir);
+        (void)snprintf(folder, sizeof(folder), "%s/conf.d", dir);
+        (void)snprintf(file, sizeof(file), "%s/50-a.conf", folder);
+        put("s.conf", "[daemon]\ngrace = 1s\nlinger = 1s\n");
+        assert_int_equal(sources_choose(&s, path, SOURCES_NONE, error), 0);
+        assert_int_equal(sources_in(&s, dir), 0);
+        assert_int_equal(sources_override(&s, "linger", "3s", error), 0);
+        assert_int_equal(sources_read(&s, &c, error), 0); /* there is no folder yet */
+        config_free(&c);
+        assert_int_equal(mkdir(folder, 0755), 0);
+        put("conf.d/50-a.conf", "[daemon]\ngrace = 2s\nlinger = 2s\n[class a]\npod = " POD_A "\n");
+        put("conf.d/.60-b.conf", "not read");
+        assert_int_equal(sources_read(&s, &c, error), 0);
+        assert_int_equal(c.sched.grace_ns, 2 * NSEC_PER_SEC);
+        assert_int_equal(c.linger_ns, 3 * NSEC_PER_SEC);
+        assert_string_equal(class_in(&c, 0, TENANT_POD, POD_A), "a");
+        config_free(&c);
+
+        /* nobody else may have written there, whoever the daemon serves */
+        assert_int_equal(chmod(folder, 0777), 0);
+        assert_int_equal(sources_read(&s, &c, error), -EPERM);
+        assert_int_equal(chmod(folder, 0755), 0);
+        assert_int_equal(chmod(file, 0666), 0);
+        assert_int_equal(sources_read(&s, &c, error), -EPERM);
+        assert_int_equal(sources_read_first(&s, &c, error), 1);
+        assert_non_null(strstr(error, "chmod o-w"));
+        assert_int_equal(c.sched.grace_ns, NSEC_PER_SEC);
+        config_free(&c);
+        if (getuid() == 0) {
+                assert_int_equal(chmod(file, 0644), 0);
+                assert_int_equal(chown(file, 4242, 4242), 0);
+                assert_int_equal(sources_read(&s, &c, error), -EPERM);
+                assert_int_equal(chown(file, 0, 0), 0);
+                assert_int_equal(chown(folder, 4242, 4242), 0);
+                assert_int_equal(sources_read(&s, &c, error), -EPERM);
+        }
+        /* what is wrong in the other files keeps the daemon from starting */
+        put("s.conf", "nonsense\n");
+        assert_int_equal(sources_read_first(&s, &c, error), -EINVAL);
+        free(s.overrides);
+}
+
 static int remove_dir(void **state)
 {
         char command[96];
@@ -374,6 +540,10 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_first_class_whose_every_kind_matches_wins),
+                cmocka_unit_test(pods_and_jobs_are_classes_by_what_the_kernel_says),
+                cmocka_unit_test(each_of_many_pods_is_found),
+                cmocka_unit_test(a_pod_has_the_names_of_its_last_section),
+                cmocka_unit_test(a_wrong_pod_or_job_is_refused),
                 cmocka_unit_test(what_a_class_does_not_say_is_as_for_everybody),
                 cmocka_unit_test(a_later_section_of_the_same_name_overrides_key_by_key),
                 cmocka_unit_test(a_wrong_class_is_named_with_file_and_line),
@@ -383,6 +553,8 @@ int main(void)
                 cmocka_unit_test(a_wrong_resource_file_is_named_with_its_line),
                 cmocka_unit_test_teardown(
                         drop_ins_override_by_name_and_the_command_line_overrides_them, remove_dir),
+                cmocka_unit_test_teardown(programs_write_the_last_files_into_the_daemons_own_folder,
+                                          remove_dir),
                 cmocka_unit_test(the_users_own_file_is_read_only_from_the_users_own_folder),
                 cmocka_unit_test(the_sample_has_every_key_with_a_good_value),
         };

@@ -48,7 +48,7 @@ static int begin(void **state)
         memset(client.gpu_of, 0xff, sizeof(client.gpu_of)); /* sets each entry to -1 */
         client.gpu_of[0] = 0;
         assert_true(server.sched && server.users && server.history);
-        assert_int_equal(users_connect(server.users, ALICE, now_ns, &client.user), 0);
+        assert_int_equal(users_connect(server.users, USERS_UID(ALICE), now_ns, &client.user), 0);
         assert_int_equal(sched_gpu_add(server.sched, 0, 16 * GIB), 0);
         assert_int_equal(
                 sched_client_add(server.sched, (struct sched_origin){0}, 0, now_ns, &client.id), 0);
@@ -269,15 +269,17 @@ static void a_full_ring_keeps_the_newest(void **state)
 
 static void the_row_that_was_free_for_longest_serves_again(void **state)
 {
+        static const struct tenant none;
+        const struct ring_program row = {1, ALICE, &none, "x"};
         uint16_t rows[HISTORY_PROGRAMS];
 
         for (unsigned i = 1; i < HISTORY_PROGRAMS; i++)
-                assert_int_equal(ring_enter(server.history, 1, ALICE, "x", 10), i);
-        assert_int_equal(ring_enter(server.history, 1, ALICE, "x", 10), HISTORY_NO_PROGRAM);
+                assert_int_equal(ring_enter(server.history, &row, 10), i);
+        assert_int_equal(ring_enter(server.history, &row, 10), HISTORY_NO_PROGRAM);
         ring_leave(server.history, 5, 30);
         ring_leave(server.history, 9, 20);
-        rows[0] = ring_enter(server.history, 1, ALICE, "x", 40);
-        rows[1] = ring_enter(server.history, 1, ALICE, "x", 40);
+        rows[0] = ring_enter(server.history, &row, 40);
+        rows[1] = ring_enter(server.history, &row, 40);
         assert_int_equal(rows[0], 9);
         assert_int_equal(rows[1], 5);
 }

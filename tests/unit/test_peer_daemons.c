@@ -302,7 +302,7 @@ static void malformed_needs_and_needs_for_other_cards_are_ignored(void **state)
 
 static void a_user_that_has_used_its_time_is_ignored(void **state)
 {
-        struct user *user = users_find(server.users, getuid(), now.ns);
+        struct user *user = users_find(server.users, USERS_UID(getuid()), now.ns);
 
         join();
         now.ns += 60 * NSEC_PER_SEC;

@@ -12,6 +12,7 @@
 #include "fakes/daemon.h"
 #include "daemon/net/meet.h"
 #include "daemon/net/session.h"
+#include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/measure.h"
 
@@ -116,6 +117,12 @@ int peer_kill(int pidfd, int signal)
 bool peer_same_user(const struct peer *a, const struct peer *b)
 {
         return a->uid == b->uid;
+}
+
+bool peer_same_account(const struct peer *a, const struct peer *b)
+{
+        return a->tenant.kind == TENANT_POD ? tenant_same(&a->tenant, &b->tenant)
+                                            : a->uid == b->uid;
 }
 
 bool peer_may_know(const struct peer *viewer, const struct peer *of)
@@ -237,6 +244,56 @@ static int want(struct client *c, uint64_t commit, uint64_t unevictable, bool ru
 }
 
 /* ---- tests ---- */
+
+static void put_in(struct client *c, enum tenant_kind kind, const char *id, uid_t uid)
+{
+        c->peer.tenant = (struct tenant){.kind = kind};
+        (void)snprintf(c->peer.tenant.id, sizeof(c->peer.tenant.id), "%s", id);
+        c->peer.uid = uid;
+        c->peer.container = (ino_t)(7 + (c - clients)); /* each has a pid namespace */
+}
+
+static void a_pod_is_a_user_and_a_job_is_as_a_container_of_its_user(void **state)
+{
+        struct sched_origin o[CLIENTS];
+
+        put_in(&clients[0], TENANT_POD, "a", 0);
+        put_in(&clients[1], TENANT_POD, "a", 5);
+        put_in(&clients[2], TENANT_POD, "b", 0);
+        for (unsigned i = 0; i < CLIENTS; i++)
+                o[i] = entitlement_origin(&clients[i]);
+        assert_true(o[0].uid > UINT32_MAX && o[0].uid == o[1].uid && o[0].uid != o[2].uid);
+        assert_true(o[0].container == 0 && o[1].container == 0);
+
+        put_in(&clients[0], TENANT_JOB, "5", 1000);
+        put_in(&clients[1], TENANT_JOB, "5", 1000);
+        put_in(&clients[2], TENANT_JOB, "6", 1000);
+        for (unsigned i = 0; i < CLIENTS; i++)
+                o[i] = entitlement_origin(&clients[i]);
+        assert_true(o[0].uid == 1000 && o[2].uid == 1000);
+        assert_true(o[0].container && o[0].container == o[1].container);
+        assert_true(o[2].container && o[2].container != o[0].container);
+
+        put_in(&clients[0], TENANT_NONE, "", 1000);
+        o[0] = entitlement_origin(&clients[0]);
+        assert_true(o[0].uid == 1000 && o[0].container == 7);
+}
+
+static void the_cap_of_everybody_is_one_for_a_pod_and_not_for_all_roots(void **state)
+{
+        char why[160];
+
+        config.classes.unmatched.memory_cap = 4 * GIB;
+        put_in(&clients[0], TENANT_POD, "a", 0);
+        put_in(&clients[1], TENANT_POD, "a", 5);
+        put_in(&clients[2], TENANT_POD, "b", 0);
+        for (unsigned i = 0; i < CLIENTS; i++)
+                join(&clients[i]);
+        assert_int_equal(want(&clients[0], 3 * GIB, 0, false), 0);
+        assert_false(entitlement_fits(&clients[1], 0, 2 * GIB, why));
+        assert_true(entitlement_fits(&clients[1], 0, GIB, why));
+        assert_true(entitlement_fits(&clients[2], 0, 4 * GIB, why));
+}
 
 static void a_client_is_greeted_once_and_in_its_protocol_version(void **state)
 {
@@ -675,6 +732,8 @@ static void figures_for_the_status_are_kept(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                SESSION_TEST(a_pod_is_a_user_and_a_job_is_as_a_container_of_its_user),
+                SESSION_TEST(the_cap_of_everybody_is_one_for_a_pod_and_not_for_all_roots),
                 SESSION_TEST(a_client_is_greeted_once_and_in_its_protocol_version),
                 SESSION_TEST(messages_out_of_order_are_refused),
                 SESSION_TEST(an_attached_gpu_is_confirmed_and_charged),

@@ -367,13 +367,13 @@ static void shares_containers_and_modes_are_shown(void **state)
         set(one, "memory", json_string("overflow"));
         set(one, "overflow", json_real(5 * GIB_BYTES));
         set(one, "container", json_string("0123456789abcdef0123456789abcdef"));
-        set(one, "pod", json_string("12345678-9abc-def0-1234-56789abcdef0"));
+        set(one, "tenant", json_string("research/notebook-0"));
         look_at(one);
         assert_true(shows(200, 50, "20-80% x2"));
         assert_true(shows(200, 50, "overflow"));
         assert_true(shows(200, 50, "5.0G"));
         assert_true(shows(200, 50, " 0123456789ab "));
-        assert_true(shows(200, 50, "12345678-9abc-def0-1234-56789abcdef0"));
+        assert_true(shows(200, 50, " research/notebook-0 "));
 }
 
 static void trouble_and_pauses_stand_in_the_state(void **state)

@@ -134,8 +134,8 @@ static int begin(void **state)
                                              .next = i + 1 < CLIENTS ? &clients[i + 1] : NULL};
                 for (unsigned g = 0; g < SCHED_GPUS_MAX; g++)
                         clients[i].accounts[g].ordinal = -1;
-                assert_int_equal(users_connect(server.users, i < 3 ? 1 : 2, clock_now_ns(),
-                                               &clients[i].user),
+                assert_int_equal(users_connect(server.users, USERS_UID(i < 3 ? 1 : 2),
+                                               clock_now_ns(), &clients[i].user),
                                  0);
         }
         return 0;

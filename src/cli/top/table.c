@@ -34,7 +34,7 @@ static const struct column {
         {"user", "USER", "user", TEXT, ALWAYS, 0, 4, 7},
         {"name", "NAME", "name", TEXT, ALWAYS, 10, 8, 0},
         {"container", "CONTAINER", "container", ID, SELDOM, 0, 9, 4},
-        {"pod", "POD", "pod", TEXT, SELDOM, 0, 8, 3},
+        {"pod", "POD", "tenant", TEXT, SELDOM, 0, 8, 3},
         {"priority", "PRI", "priority", COUNT, SPARE, 0, 0, 8},
         {"state", "STATE", "state", STATE, ALWAYS, 9, 0, 0},
         {"for", "FOR", "since_s", SECONDS, ALWAYS, 5, 0, 15},
@@ -243,7 +243,8 @@ static bool has(const char *text, const char *filter)
 
 static bool matches(const struct table_row *row, const char *filter)
 {
-        static const char *const fields[] = {"user", "name", "container", "pod", "group", "class"};
+        static const char *const fields[] = {"user",   "name",  "container", "pod",
+                                             "tenant", "group", "class"};
         char cell[CELL_MAX];
 
         if (!*filter)
@@ -501,7 +502,7 @@ int table_detail(const struct table_row *row, struct frame *f, int width, int y,
         flow_field(&w, c, "memory cap", "memory_cap", FIGURE_SIZE, false);
         flow_field(&w, c, "group", "group", FIGURE_TEXT, false);
         flow_field(&w, c, "container", "container", FIGURE_TEXT, false);
-        flow_field(&w, c, "pod", "pod", FIGURE_TEXT, false);
+        flow_field(&w, c, "pod", "tenant", FIGURE_TEXT, false);
         put_notes(row, cell);
         if (*cell)
                 flow_add(&w, "notes", cell);

@@ -9,7 +9,8 @@
 #include "cli/trace/trace_view.h"
 
 /* The daemon has a line of its own. GPU N is process N + 2, because 0 stands for no process. */
-#define DAEMON_PID 1
+#define DAEMON_PID       1
+#define LABEL_TENANT_MAX 330 /* a namespace and a pod, each of up to 160 characters */
 
 static int pid_of(const struct trace_event *e)
 {
@@ -69,12 +70,24 @@ static void name_gpu(const struct trace_view *v, json_t *list, unsigned gpu)
         add_name(list, "process_name", (int)gpu + 2, -1, name, (int)gpu);
 }
 
+/* Writes "NAME (PID)", and the pod or the job. */
+static void label_of(const struct trace_view *v, uint16_t track, char *ret, size_t size)
+{
+        char label[TRACE_LABEL_MAX], row[8];
+        const char *tenant;
+
+        trace_label(v->in, track, label);
+        (void)snprintf(row, sizeof(row), "%u", track);
+        tenant = json_string_value(json_object_get(json_object_get(v->answer, "tenants"), row));
+        (void)snprintf(ret, size, "%s%s%s", label, tenant ? " in " : "", tenant ? tenant : "");
+}
+
 /* Names each GPU, and each program once on each of its GPUs. 0 or -ENOMEM. */
 static int add_names(const struct trace_view *v, json_t *list)
 {
         _cleanup_free_ uint32_t *named = calloc(v->in->n_programs + 1, sizeof(*named));
         uint32_t gpus = 0;
-        char label[TRACE_LABEL_MAX];
+        char label[TRACE_LABEL_MAX + LABEL_TENANT_MAX];
 
         if (!named)
                 return -ENOMEM;
@@ -89,7 +102,7 @@ static int add_names(const struct trace_view *v, json_t *list)
                         name_gpu(v, list, e->gpu);
                 gpus |= gpu;
                 named[e->track] |= gpu;
-                trace_label(v->in, e->track, label);
+                label_of(v, e->track, label, sizeof(label));
                 add_name(list, "thread_name", pid_of(e), tid_of(e), label, tid_of(e));
         }
         return 0;

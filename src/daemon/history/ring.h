@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/people/tenant.h"
 #include "wire/history.h"
 
 struct ring;
@@ -22,7 +23,15 @@ void ring_take(struct ring *r, uint64_t now_ns);
 
 /* Returns the number of a row for the program: the one that was free for longest;
  * HISTORY_NO_PROGRAM: none is free. */
-uint16_t ring_enter(struct ring *r, pid_t pid, uid_t uid, const char *name, uint64_t now_ns);
+struct ring_program {
+        pid_t pid;
+        uid_t uid;
+        const struct tenant *tenant;
+        const char *name;
+};
+uint16_t ring_enter(struct ring *r, const struct ring_program *program, uint64_t now_ns);
+/* Returns the tenant of the row's program, for what a viewer may know. */
+struct tenant ring_tenant(const struct ring *r, size_t program);
 void ring_leave(struct ring *r, uint16_t program, uint64_t now_ns);
 
 /* Keeps the record, in place of the oldest one if the ring is full. */

@@ -15,7 +15,8 @@
 #include "daemon/ledger/measure.h"
 #include "daemon/state/client.h"
 
-/* All programs of a class that run together are one user's, for the scheduler. */
+/* All programs of a class that run together are one user's, for the scheduler; so are those of a
+ * pod, whose numbers are above all uids. A user's job is as a container. */
 #define ONE_USER UINT32_MAX
 
 /* A class of the resource file has no keys that match: a program names it as its group. */
@@ -26,7 +27,8 @@ static const struct class *find_class(const struct client *c)
         const struct class_subject who = {
                 .uid = c->peer.uid,
                 .name = c->name,
-                .cgroup = peer_cgroup(&c->peer, cgroup) == 0 ? cgroup : NULL,
+                .cgroup = all->by_cgroup && peer_cgroup(&c->peer, cgroup) == 0 ? cgroup : NULL,
+                .tenant = &c->peer.tenant,
         };
         const struct class *class = classes_find(all, &who), *named;
 
@@ -132,11 +134,16 @@ static uint64_t term_of(uint64_t ns, uint64_t instead_of_0)
 struct sched_origin entitlement_origin(const struct client *c)
 {
         const struct class_settings *t = settings_of(c);
-        const bool together = c->class && t->group;
+        const bool together = c->class && t->group, in_pod = c->peer.tenant.kind == TENANT_POD;
+        const uint64_t tenant = tenant_number(&c->peer.tenant);
 
         return (struct sched_origin){
-                .uid = together ? ONE_USER : c->peer.uid,
-                .container = together ? 0 : c->peer.container,
+                .uid = together ? ONE_USER
+                       : in_pod ? tenant
+                                : c->peer.uid,
+                .container = together || in_pod ? 0
+                             : tenant           ? tenant
+                                                : c->peer.container,
                 .class_number = c->class ? c->class->number : 0,
                 .share = {t->weight_permille, t->minimum_permille, t->maximum_permille},
                 .terms = {term_of(t->quantum_ns, UINT64_MAX),
@@ -175,7 +182,7 @@ uint64_t entitlement_cap(const struct client *c)
 /* True if the cap is one for both: they are of one class, or of one user without a class. */
 static bool same_cap(const struct client *a, const struct client *b)
 {
-        return a->class == b->class && (a->class || peer_same_user(&a->peer, &b->peer));
+        return a->class == b->class && (a->class || peer_same_account(&a->peer, &b->peer));
 }
 
 /* Returns what counts toward a cap beside the commit: unevictable bytes, without the context that

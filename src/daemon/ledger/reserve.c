@@ -18,7 +18,7 @@ struct reservations {
         unsigned n;
         struct reservation {
                 pid_t pid; /* 0: in a pid namespace that we cannot see */
-                uid_t uid;
+                struct users_key user;
                 int pidfd;
                 unsigned gpu;
                 uint64_t guess, since_ns;
@@ -152,19 +152,19 @@ static void look_at(struct server *s, unsigned gpu, struct reserve_card *ret)
         add_reservations(s, gpu, ret);
 }
 
-static int find_room(struct reservations *all, uid_t uid)
+static int find_room(struct reservations *all, struct users_key user)
 {
         unsigned of_user = 0;
 
         for (unsigned i = 0; i < all->n; i++)
-                of_user += all->list[i].uid == uid;
+                of_user += users_same(all->list[i].user, user);
         return of_user >= RESERVE_OF_USER || all->n == RESERVE_MAX ? -EUSERS : 0;
 }
 
 int reserve_take(struct server *s, const struct peer *peer, uint32_t among, unsigned *ret_gpu)
 {
         struct reserve_card cards[SCHED_GPUS_MAX];
-        struct reservation made = {.pid = peer->pid, .uid = peer->uid, .pidfd = -EBADF};
+        struct reservation made = {.pid = peer->pid, .user = users_key_of(peer), .pidfd = -EBADF};
         int r, gpu;
 
         if (!s->reservations && !(s->reservations = calloc(1, sizeof(*s->reservations))))
@@ -182,7 +182,7 @@ int reserve_take(struct server *s, const struct peer *peer, uint32_t among, unsi
         gpu = reserve_choose(cards, s->gpus.n);
         if (gpu < 0)
                 return -ENODEV;
-        r = find_room(s->reservations, peer->uid);
+        r = find_room(s->reservations, made.user);
         if (r < 0)
                 return r;
         if (peer->pidfd >= 0) {

@@ -321,7 +321,7 @@ static int client_begin(struct server *s, int fd)
 
         if (r < 0)
                 return r;
-        r = users_connect(s->users, peer.uid, now, &user);
+        r = users_connect(s->users, users_key_of(&peer), now, &user);
         if (r < 0) {
                 log_info("connection of user %u refused: %s", (unsigned)peer.uid, strerror(-r));
                 refuse_connection(fd, "its user has too many connections: end programs, or ask for "

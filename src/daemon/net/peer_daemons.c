@@ -209,7 +209,7 @@ static void keep_need(struct server *s, unsigned gpu, uid_t uid, uint64_t bytes,
 static void hear(struct server *s, const struct packet *m, uid_t uid)
 {
         uint64_t began = clock_now_ns();
-        struct user *user = users_find(s->users, uid, began);
+        struct user *user = users_find(s->users, USERS_UID(uid), began);
         int gpu = gpus_named(&s->gpus, m->uuid);
 
         /* Needs are repeated, so messages of a user without credit are skipped. */

@@ -74,6 +74,8 @@ static void find_container(struct client *c)
 
 static int on_hello(struct client *c, const struct wire_message *m)
 {
+        static const char *const kinds[] = {
+                [TENANT_NONE] = "", [TENANT_POD] = ", pod ", [TENANT_JOB] = ", job "};
         struct wire_message welcome = {.header = {WIRE_WELCOME, WIRE_NO_GPU, 0}};
         char text[160];
 
@@ -91,8 +93,8 @@ static int on_hello(struct client *c, const struct wire_message *m)
         c->greeted = true;
         find_container(c);
         entitlement_greeted(c, (int32_t)m->HELLO.priority);
-        log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
-                 (unsigned)c->peer.uid, c->version);
+        log_info("client %d (%s), user %u%s%s, release %s", (int)c->peer.pid, c->name,
+                 (unsigned)c->peer.uid, kinds[c->peer.tenant.kind], c->peer.tenant.id, c->version);
         welcome.WELCOME.magic = WIRE_MAGIC;
         welcome.WELCOME.instance = c->server->instance;
         welcome.WELCOME.protocol = WIRE_VERSION;
@@ -119,13 +121,15 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
         client_send(c, &m);
 }
 
-/* The roots of all containers have one uid, and are different users. */
+/* The roots of all containers have one uid, and are different users; a pod's containers are one
+ * tenant. */
 static bool run_together(const struct client *a, const struct client *b)
 {
         if (entitlement_groups(a, b))
                 return true;
         return a->group[0] && strcmp(a->group, b->group) == 0 &&
-               peer_same_user(&a->peer, &b->peer) && a->peer.container == b->peer.container;
+               peer_same_user(&a->peer, &b->peer) && peer_same_account(&a->peer, &b->peer) &&
+               (a->peer.tenant.kind == TENANT_POD || a->peer.container == b->peer.container);
 }
 
 /* Makes a new client run together with those of its group: it uses their share of the time. */

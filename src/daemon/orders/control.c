@@ -2,7 +2,7 @@
  * line, which bytes may follow; and status.sock, where every user may give one order for each
  * connection: ask for the status, the trace or the settings, pause, resume, evict or set a program
  * of the same user, or reserve a GPU. Must never take another order from anybody but the daemon's
- * own user and root outside a container. */
+ * own user and root outside a container and outside a pod that is not its own. */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 
@@ -212,8 +212,8 @@ static const char *objection(const struct control *k, const struct order *o)
                 return NULL;
         if (!o->public)
                 return "orders are taken from the daemon's own user or from root outside a "
-                       "container";
-        user = users_find(k->server->users, k->peer.uid, now);
+                       "container, and in a pod only from the daemon's own pod";
+        user = users_find(k->server->users, users_key_of(&k->peer), now);
         return user && users_credit(user, now) >= 0
                        ? NULL
                        : "too many questions a second: ask again in a second";
@@ -381,19 +381,20 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
                         k->dead = true;
         }
         handle_lines(k);
-        users_charge_since(k->server->users, k->peer.uid, began, clock_now_ns());
+        users_charge_since(k->server->users, users_key_of(&k->peer), began, clock_now_ns());
         return 0;
 }
 
 /* Forgotten connections must not keep a new one out: if there are as many as allowed, ends the
- * oldest. The list begins with the newest. uid: count this user's; (uid_t)-1: count all. */
-static void make_place(struct server *s, bool viewer, uid_t uid, unsigned most)
+ * oldest. The list begins with the newest. user: count this one's; NULL: count all. */
+static void make_place(struct server *s, bool viewer, const struct users_key *user, unsigned most)
 {
         struct control *oldest = NULL;
         unsigned n = 0;
 
         for (struct control *k = s->controls; k; k = k->next) {
-                if (k->dead || k->viewer != viewer || (uid != (uid_t)-1 && k->peer.uid != uid))
+                if (k->dead || k->viewer != viewer ||
+                    (user && !users_same(*user, users_key_of(&k->peer))))
                         continue;
                 oldest = k;
                 n++;
@@ -406,15 +407,17 @@ static bool control_begin(struct server *s, int fd, bool viewer)
 {
         _cleanup_free_ struct control *k = NULL;
         uint64_t began = clock_now_ns();
+        struct users_key user;
         struct peer peer;
 
         if (peer_identify(fd, &peer) < 0)
                 return false;
         cleanup_close(&peer.pidfd);
         peer.pidfd = -EBADF;
+        user = users_key_of(&peer);
         if (viewer)
-                make_place(s, viewer, peer.uid, VIEWERS_OF_USER);
-        make_place(s, viewer, (uid_t)-1, viewer ? VIEWERS_MAX : CONNECTIONS_MAX);
+                make_place(s, viewer, &user, VIEWERS_OF_USER);
+        make_place(s, viewer, NULL, viewer ? VIEWERS_MAX : CONNECTIONS_MAX);
         k = calloc(1, sizeof(*k));
         if (!k || sd_event_add_io(s->event, &k->io, fd, EPOLLIN, on_control, k) < 0)
                 return false;
@@ -422,7 +425,7 @@ static bool control_begin(struct server *s, int fd, bool viewer)
         k->fd = fd;
         k->viewer = viewer;
         k->peer = peer;
-        users_charge_since(s->users, peer.uid, began, clock_now_ns());
+        users_charge_since(s->users, users_key_of(&peer), began, clock_now_ns());
         k->next = s->controls;
         s->controls = TAKE_PTR(k);
         return true;

@@ -120,6 +120,23 @@ static void add_share(json_t *one, const struct client *c, bool held, uint64_t p
         (void)json_object_set_new(one, "billed_s", json_real(seconds(paid_ns)));
 }
 
+/* Where it runs; the names are what conf.d tells. */
+static void add_place(json_t *one, const struct client *c, bool known)
+{
+        static const struct class_pod unknown;
+        const struct tenant *t = &c->peer.tenant;
+        const struct class_pod *pod = classes_pod(&c->server->config->classes, t);
+        const bool in_pod = known && t->kind == TENANT_POD, in_job = known && t->kind == TENANT_JOB;
+
+        if (!pod || !known)
+                pod = &unknown;
+        (void)json_object_set_new(one, "container", text_if(known ? c->container.id : ""));
+        (void)json_object_set_new(one, "pod", text_if(in_pod ? t->id : ""));
+        (void)json_object_set_new(one, "pod_namespace", text_if(pod->namespace));
+        (void)json_object_set_new(one, "pod_name", text_if(pod->name));
+        (void)json_object_set_new(one, "slurm_job", text_if(in_job ? t->id : ""));
+}
+
 /* When the clients of one GPU that wait expect their turns. */
 struct expected {
         struct sched_expected *list;
@@ -170,8 +187,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                                           json_boolean(session_waits_for_foreign(c, &v)));
                 add_frozen(one, c, now, known);
                 add_share(one, c, v.held, a.paid_ns, known);
-                (void)json_object_set_new(one, "container", text_if(known ? c->container.id : ""));
-                (void)json_object_set_new(one, "pod", text_if(known ? c->container.pod : ""));
+                add_place(one, c, known);
                 (void)json_object_set_new(one, "expected_s", expected_json(expected, c->id));
         }
         return one;

@@ -37,25 +37,6 @@ static void take_lxc(const char *name, size_t length, struct container *ret)
         ret->id[n] = 0;
 }
 
-/* The kubelet names a pod's cgroup podUID, or kubepods-CLASS-podUID.slice with '_' for '-'. The uid
- * of a static pod is 32 digits. */
-static void take_pod(const char *name, size_t length, struct container *ret)
-{
-        for (const char *p = name; p + 3 < name + length; p++) {
-                size_t n;
-
-                if ((p > name && p[-1] != '-') || strncmp(p, "pod", 3) != 0)
-                        continue;
-                n = strspn(p + 3, DIGITS "-_");
-                if ((n != 32 && n != CONTAINER_POD_MAX) ||
-                    (p + 3 + n != name + length && p[3 + n] != '.'))
-                        continue;
-                for (size_t i = 0; i < n; i++)
-                        ret->pod[i] = p[3 + i] == '_' ? '-' : p[3 + i];
-                ret->pod[n] = 0;
-        }
-}
-
 void container_of_cgroup(const char *path, struct container *ret)
 {
         *ret = (struct container){0};
@@ -64,7 +45,6 @@ void container_of_cgroup(const char *path, struct container *ret)
 
                 take_id(path, length, ret);
                 take_lxc(path, length, ret);
-                take_pod(path, length, ret);
                 path += length + (path[length] == '/');
         }
 }

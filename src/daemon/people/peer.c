@@ -7,6 +7,7 @@
 #include <linux/nsfs.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -88,19 +89,40 @@ static int open_peer(int fd, pid_t pid, int *ret_pidfd)
         return errno == ESRCH || is_shortage(errno) ? -errno : 0;
 }
 
+static bool same_pod(const struct peer *a, const struct peer *b)
+{
+        const bool in_pod = a->tenant.kind == TENANT_POD || b->tenant.kind == TENANT_POD;
+
+        return !in_pod || tenant_same(&a->tenant, &b->tenant);
+}
+
+/* A pod's containers may each have a pid namespace. */
 bool peer_same_tenant(const struct peer *a, const struct peer *b)
 {
-        return a->uid == b->uid && a->pid_namespace && a->pid_namespace == b->pid_namespace;
+        if (a->uid != b->uid || !tenant_same(&a->tenant, &b->tenant))
+                return false;
+        return a->tenant.kind == TENANT_POD ||
+               (a->pid_namespace && a->pid_namespace == b->pid_namespace);
 }
 
 bool peer_same_user(const struct peer *a, const struct peer *b)
 {
-        return (a->uid != 0 && a->uid == b->uid) || peer_same_tenant(a, b);
+        if (a->uid != b->uid || !same_pod(a, b))
+                return false;
+        return a->uid != 0 || a->tenant.kind == TENANT_POD ||
+               (a->pid_namespace && a->pid_namespace == b->pid_namespace);
+}
+
+bool peer_same_account(const struct peer *a, const struct peer *b)
+{
+        if (!tenant_same(&a->tenant, &b->tenant))
+                return false;
+        return a->tenant.kind == TENANT_POD || peer_same_user(a, b);
 }
 
 bool peer_may_know(const struct peer *viewer, const struct peer *of)
 {
-        return viewer->uid == of->uid || viewer->trusted;
+        return viewer->trusted || (viewer->uid == of->uid && same_pod(viewer, of));
 }
 
 bool peer_may_pause(const struct peer *by, const struct peer *whom)
@@ -151,12 +173,92 @@ static bool same_user_namespace(pid_t pid)
         return n > 0 && n == m && memcmp(theirs, ours, n) == 0;
 }
 
+/* Reads /proc/PID/cgroup. -ENOENT: the process has ended or is hidden from the daemon's user, or
+ * this kernel has no cgroups. The kernel does not describe a path longer than PATH_MAX:
+ * -ENAMETOOLONG. */
+static int read_cgroups(pid_t pid, char **ret)
+{
+        _cleanup_fclose_ FILE *f = NULL;
+        _cleanup_free_ char *text = NULL;
+        char path[64];
+        size_t n, used = 0, room = 4096;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
+        f = fopen(path, "re");
+        if (!f)
+                return errno == ESRCH || errno == EACCES || errno == EPERM ? -ENOENT : -errno;
+        do {
+                char *bigger = realloc(text, room);
+
+                if (!bigger)
+                        return -ENOMEM;
+                text = bigger;
+                n = fread(text + used, 1, room - used - 1, f);
+                used += n;
+                room = used + 4096;
+        } while (n > 0);
+        if (ferror(f))
+                return errno == ESRCH ? -ENOENT : -errno;
+        text[used] = 0;
+        *ret = TAKE_PTR(text);
+        return 0;
+}
+
+/* Returns what /proc says about the daemon itself. It is read once: whoever moved the daemon later
+ * could choose its pod. */
+static const char *own_cgroups(void)
+{
+        static char *own;
+
+        if (!own && read_cgroups(getpid(), &own) < 0)
+                return "";
+        return own;
+}
+
+static void own_tenant(struct tenant *ret)
+{
+        tenant_of_cgroups(own_cgroups(), own_cgroups(), ret);
+}
+
+int peer_look_at_self(void)
+{
+        return *own_cgroups() ? 0 : -ENOENT;
+}
+
+/* Finds the pod or the job. A process whose cgroup cannot be read is refused: root of a pod could
+ * hide its pod below cgroups with long names. */
+static int find_tenant(struct peer *p)
+{
+        _cleanup_free_ char *theirs = NULL;
+        int r = p->pid > 0 ? read_cgroups(p->pid, &theirs) : -ENOENT;
+
+        p->tenant = (struct tenant){.kind = TENANT_NONE};
+        if (r == 0)
+                tenant_of_cgroups(theirs, own_cgroups(), &p->tenant);
+        if (p->pid > 0 && peer_ended(p->pidfd))
+                return -ESRCH; /* another process may have the number */
+        return r == -ENOENT ? 0 : r;
+}
+
+/* In a pod the daemon's uid is no identity, and root is root of the pod alone, even in the pid
+ * namespace of the machine. A daemon that runs in a pod and cannot see the process trusts it not.
+ */
+static bool may_be_trusted(const struct peer *p)
+{
+        struct tenant own;
+
+        own_tenant(&own);
+        if (p->tenant.kind == TENANT_POD)
+                return tenant_same(&p->tenant, &own);
+        return own.kind != TENANT_POD || p->pid > 0;
+}
+
 /* Decides whether the peer is trusted. What /proc says holds for this process only if it still
  * exists afterwards. An error if no descriptor is free to find out. */
 static int find_trust(struct peer *p)
 {
-        p->trusted = p->uid == geteuid();
-        if (p->uid != 0)
+        p->trusted = p->uid == geteuid() && may_be_trusted(p);
+        if (p->uid != 0 || !may_be_trusted(p))
                 return 0;
         /* Without a user namespace, uid 0 of a container is uid 0 here, too. */
         errno = 0;
@@ -183,33 +285,25 @@ int peer_identify(int fd, struct peer *ret)
                              .pid_namespace = pid_namespace(cred.pid)};
         r = find_container(cred.pid, &ret->container);
         if (r == 0)
+                r = find_tenant(ret);
+        if (r == 0)
                 r = find_trust(ret);
         if (r < 0)
                 cleanup_close(&pidfd);
         return r;
 }
 
-/* A line of /proc/PID/cgroup is "NUMBER:CONTROLLERS:PATH"; that of version 2 begins with "0::". */
 int peer_cgroup(const struct peer *p, char ret[static PEER_CGROUP_MAX])
 {
-        char path[64], line[PEER_CGROUP_MAX + 8];
-        _cleanup_fclose_ FILE *f = NULL;
-        size_t length;
-        int r = -ENOENT;
+        _cleanup_free_ char *text = NULL;
+        int r;
 
         if (p->pid <= 0)
                 return -ESRCH;
-        (void)snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)p->pid);
-        f = fopen(path, "re");
-        while (f && r == -ENOENT && fgets(line, sizeof(line), f)) {
-                if (strncmp(line, "0::", 3) != 0)
-                        continue;
-                length = strcspn(line + 3, "\n");
-                r = line[3 + length] && length < PEER_CGROUP_MAX ? 0 : -ENAMETOOLONG;
-                if (r == 0)
-                        (void)snprintf(ret, PEER_CGROUP_MAX, "%.*s", (int)length, line + 3);
-        }
-        return !f || peer_ended(p->pidfd) ? -ESRCH : r;
+        r = read_cgroups(p->pid, &text);
+        if (r < 0 || peer_ended(p->pidfd))
+                return r < 0 && r != -ENOENT ? r : -ESRCH;
+        return tenant_path(text, ret, PEER_CGROUP_MAX);
 }
 
 void peer_pass_descriptors(int fd, bool pass)

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/people/tenant.h"
+
 struct peer {
         pid_t pid; /* 0: the process is in a pid namespace that we cannot see */
         uid_t uid;
@@ -13,24 +15,32 @@ struct peer {
         ino_t pid_namespace; /* inode of the namespace; 0: unknown */
         ino_t container; /* the outermost pid namespace below ours that the process is in, because
                             root of a container can make others below it; 0: none, or unknown */
-        bool trusted;    /* may give orders: the daemon's own user, or root outside a container */
+        struct tenant tenant; /* the pod or the job that it runs in */
+        bool trusted; /* may give orders: the daemon's own user, or root outside a container; but in
+                         a pod only if it is the daemon's own one */
 };
 
+/* Notes the daemon's own cgroups, once, which later calls go by. 0, or -ENOENT: there are none. */
+int peer_look_at_self(void);
 /* Reads all fields, once, when the connection is accepted: later another process may have the
- * number. 0; -ESRCH: the process has ended already; -EMFILE, -ENFILE: no free descriptor; or
- * another -errno. */
+ * number. 0; -ESRCH: the process has ended already; -EMFILE, -ENFILE: no free descriptor;
+ * -ENAMETOOLONG: its cgroup is too deep to be known; or another -errno. */
 int peer_identify(int fd, struct peer *ret);
-/* Reads the process's cgroup, a path in the cgroup v2 tree. 0; -ESRCH: it has ended, or cannot be
- * seen; -ENOENT: it is in none; -ENAMETOOLONG. */
-#define PEER_CGROUP_MAX 1024
+/* Reads the path of the process's cgroup (tenant.h). 0; -ESRCH: it has ended, or cannot be seen;
+ * -ENOENT: it is in none; -ENAMETOOLONG; or another -errno. */
+#define PEER_CGROUP_MAX 4096
 int peer_cgroup(const struct peer *p, char ret[static PEER_CGROUP_MAX]);
 /* True if the process of this pidfd has ended. False for -EBADF: unknown. */
 bool peer_ended(int pidfd);
-/* True for the same user and the same container: as far as the kernel can tell, each could read the
- * other's memory anyway. */
+/* True for the same user in the same pod, or in the same container and job: as far as the kernel
+ * can tell, each could read the other's memory anyway. */
 bool peer_same_tenant(const struct peer *a, const struct peer *b);
-/* True for the same user; roots of different containers are different ones. */
+/* True for the same user. In different pods the same uid is another user, and root in different
+ * containers, too. A person's jobs are the same user's. */
 bool peer_same_user(const struct peer *a, const struct peer *b);
+/* True if limits hold for both together: of one pod, whatever their uids are; otherwise of one
+ * user, in one job or in none. */
+bool peer_same_account(const struct peer *a, const struct peer *b);
 /* True if viewer may know the programs of this peer by name: its own user's, or all if it may give
  * orders. */
 bool peer_may_know(const struct peer *viewer, const struct peer *of);

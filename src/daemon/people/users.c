@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/people/peer.h"
 
 /* A process that reconnects has two records until the second one has taken over the first. */
 #define RECORDS_PER_CONNECTION 2u
@@ -20,7 +21,7 @@
 
 struct user {
         struct user *next;
-        uid_t uid;
+        struct users_key key;
         unsigned connections, records;
         int64_t credit_ns; /* the loop's time: earned minus spent */
         uint64_t seen_ns;  /* when credit_ns was computed */
@@ -32,6 +33,18 @@ struct users {
         struct user *first;
         unsigned connections_max;
 };
+
+struct users_key users_key_of(const struct peer *p)
+{
+        const bool pod = p->tenant.kind == TENANT_POD;
+
+        return (struct users_key){pod ? (uid_t)-1 : p->uid, tenant_number(&p->tenant)};
+}
+
+bool users_same(struct users_key a, struct users_key b)
+{
+        return a.uid == b.uid && a.tenant == b.tenant;
+}
 
 struct users *users_new(unsigned connections_max)
 {
@@ -79,9 +92,9 @@ void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns)
         user->seen_ns = MAX(user->seen_ns, now_ns);
 }
 
-void users_charge_since(struct users *u, uid_t uid, uint64_t began_ns, uint64_t now_ns)
+void users_charge_since(struct users *u, struct users_key key, uint64_t began_ns, uint64_t now_ns)
 {
-        struct user *user = users_find(u, uid, now_ns);
+        struct user *user = users_find(u, key, now_ns);
 
         if (user)
                 users_charge(user, sub_sat(now_ns, began_ns), now_ns);
@@ -110,11 +123,11 @@ static void prune(struct users *u, uint64_t now_ns)
         }
 }
 
-struct user *users_find(struct users *u, uid_t uid, uint64_t now_ns)
+struct user *users_find(struct users *u, struct users_key key, uint64_t now_ns)
 {
         struct user *user = u->first;
 
-        while (user && user->uid != uid)
+        while (user && !users_same(user->key, key))
                 user = user->next;
         if (user)
                 return user;
@@ -122,7 +135,7 @@ struct user *users_find(struct users *u, uid_t uid, uint64_t now_ns)
         user = calloc(1, sizeof(*user));
         if (!user)
                 return NULL;
-        user->uid = uid;
+        user->key = key;
         user->credit_ns = CREDIT_MAX;
         user->queue.user = user;
         user->seen_ns = now_ns;
@@ -131,9 +144,9 @@ struct user *users_find(struct users *u, uid_t uid, uint64_t now_ns)
         return user;
 }
 
-int users_connect(struct users *u, uid_t uid, uint64_t now_ns, struct user **ret)
+int users_connect(struct users *u, struct users_key key, uint64_t now_ns, struct user **ret)
 {
-        struct user *user = users_find(u, uid, now_ns);
+        struct user *user = users_find(u, key, now_ns);
 
         if (!user)
                 return -ENOMEM;

@@ -105,6 +105,20 @@ static int add_pattern(void *field, const char *text)
         return 0;
 }
 
+static int add_pod(void *field, const char *text)
+{
+        char id[TENANT_ID_MAX + 1];
+
+        return tenant_read_pod(text, strlen(text), id) ? add_pattern(field, id) : -EINVAL;
+}
+
+static int add_job(void *field, const char *text)
+{
+        char id[TENANT_ID_MAX + 1];
+
+        return tenant_read_job(text, strlen(text), id) ? add_pattern(field, id) : -EINVAL;
+}
+
 /* Any other pattern would match no path. */
 static int add_path(void *field, const char *text)
 {
@@ -137,6 +151,26 @@ static const struct value_kind cgroup_list = {
         add_path, NULL, "path", "patterns such as /system.slice/train*.service, with commas",
         clear_patterns};
 
+static const struct value_kind pod_list = {
+        add_pod, NULL, "pod", "uids such as 0f9b3c1e-5a0d-4c6e-9d55-6f1f3e2a7b10, with commas",
+        clear_patterns};
+static const struct value_kind job_list = {add_job, NULL, "job", "numbers of jobs, with commas",
+                                           clear_patterns};
+
+/* What the API server allows; the text ends up on terminals and in metrics. */
+static int parse_label(void *field, const char *text)
+{
+        const size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-.");
+
+        if (n == 0 || text[n] || n >= POD_NAME_MAX)
+                return -EINVAL;
+        memcpy(field, text, n + 1);
+        return 0;
+}
+
+static const struct value_kind label = {parse_label, NULL, "name",
+                                        "1 to 160 small letters, digits, '-' and '.'", NULL};
+
 static int parse_mode(void *field, const char *text)
 {
         const bool exclusive = strcmp(text, "exclusive") == 0;
@@ -156,6 +190,17 @@ static const struct value_key match_keys[] = {
          VALUE_AT_RELOAD},
         {"cgroup", &cgroup_list, OF_CLASS(cgroups), "any",
          "in which cgroup, or below which, the program runs", VALUE_AT_RELOAD},
+        {"pod", &pod_list, OF_CLASS(pods), "any", "uids of the Kubernetes pods that it runs in",
+         VALUE_AT_RELOAD},
+        {"slurm_job", &job_list, OF_CLASS(jobs), "any", "numbers of the Slurm jobs that it runs in",
+         VALUE_AT_RELOAD},
+};
+
+#define OF_POD(member) offsetof(struct class_pod, member), sizeof(((struct class_pod *)0)->member)
+
+static const struct value_key pod_keys[] = {
+        {"namespace", &label, OF_POD(namespace), "unknown", "the pod's namespace", VALUE_AT_RELOAD},
+        {"name", &label, OF_POD(name), "unknown", "the pod's name", VALUE_AT_RELOAD},
 };
 
 /* The first rows are for classes alone; the others are for [default], too. From OWN_FIRST on follow
@@ -207,6 +252,12 @@ int class_set_unmatched(struct class_settings *s, const char *key, const char *t
                           key, text, false, error);
 }
 
+int class_set_pod(struct class_pod *pod, const char *key, const char *text,
+                  char error[static CONFIG_ERROR_MAX])
+{
+        return values_set(pod_keys, ARRAY_SIZE(pod_keys), pod, key, text, false, error);
+}
+
 const struct value_key *class_own_keys(size_t *ret_n)
 {
         *ret_n = OWN_KEYS;
@@ -217,6 +268,11 @@ void classes_print_help(FILE *out)
 {
         values_print_help(match_keys, ARRAY_SIZE(match_keys), out);
         values_print_help(settings_keys, ARRAY_SIZE(settings_keys), out);
+}
+
+void classes_print_pod_help(FILE *out)
+{
+        values_print_help(pod_keys, ARRAY_SIZE(pod_keys), out);
 }
 
 /* ---- the classes ---- */
@@ -242,7 +298,12 @@ void classes_free(struct classes *c)
                 clear_users(&c->list[i].users);
                 clear_patterns(&c->list[i].names);
                 clear_patterns(&c->list[i].cgroups);
+                clear_patterns(&c->list[i].pods);
+                clear_patterns(&c->list[i].jobs);
         }
+        free(c->pods);
+        free(c->by_tenant);
+        free(c->others);
         for (unsigned i = 0; i < c->n_files; i++)
                 free(c->files[i]);
         free(c->files);
@@ -304,6 +365,110 @@ int classes_begin(struct classes *c, const char *name, struct class **ret,
         return 0;
 }
 
+/* ---- the names of pods ---- */
+
+int classes_begin_pod(struct classes *c, const char *uid, struct class_pod **ret,
+                      char error[static CONFIG_ERROR_MAX])
+{
+        struct class_pod pod = {.order = c->n_pods};
+
+        if (!tenant_read_pod(uid, strlen(uid), pod.uid)) {
+                (void)snprintf(error, CONFIG_ERROR_MAX,
+                               "malformed pod \"%.100s\": write its uid, such as "
+                               "0f9b3c1e-5a0d-4c6e-9d55-6f1f3e2a7b10",
+                               uid);
+                return -EINVAL;
+        }
+        if (c->n_pods == PODS_MAX) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "there may be %d pods: remove some",
+                               PODS_MAX);
+                return -E2BIG;
+        }
+        if (grow(&c->pods, c->n_pods, sizeof(*c->pods)) < 0) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "no memory for one more pod");
+                return -ENOMEM;
+        }
+        c->pods[c->n_pods] = pod;
+        *ret = &c->pods[c->n_pods++];
+        return 0;
+}
+
+static int by_uid(const void *a, const void *b)
+{
+        const struct class_pod *x = a, *y = b;
+        const int r = strcmp(x->uid, y->uid);
+
+        return r ? r : (x->order > y->order) - (x->order < y->order);
+}
+
+const struct class_pod *classes_pod(const struct classes *c, const struct tenant *tenant)
+{
+        unsigned first = 0, end = c->n_pods;
+
+        /* Finds the place behind the last one with this uid. */
+        while (tenant->kind == TENANT_POD && first < end) {
+                const unsigned middle = first + (end - first) / 2;
+
+                if (strcmp(c->pods[middle].uid, tenant->id) <= 0)
+                        first = middle + 1;
+                else
+                        end = middle;
+        }
+        return first > 0 && strcmp(c->pods[first - 1].uid, tenant->id) == 0 ? &c->pods[first - 1]
+                                                                            : NULL;
+}
+
+/* ---- the index ---- */
+
+static int by_id(const void *a, const void *b)
+{
+        const struct class_entry *x = a, *y = b;
+        const int r = strcmp(x->id, y->id);
+
+        return r ? r : (x->class > y->class) - (x->class < y->class);
+}
+
+static bool names_tenants(const struct class *class)
+{
+        return class->pods.n || class->jobs.n;
+}
+
+static void add_entries(struct classes *c, const struct class_patterns *ids, unsigned class)
+{
+        for (unsigned i = 0; i < ids->n; i++)
+                c->by_tenant[c->n_by_tenant++] = (struct class_entry){ids->list[i], class};
+}
+
+/* Once for each reading: settings that an order changes share their classes with those before. */
+static int make_index(struct classes *c, char error[static CONFIG_ERROR_MAX])
+{
+        size_t n = 0;
+
+        if (c->others)
+                return 0;
+        for (unsigned i = 0; i < c->n; i++)
+                n += c->list[i].pods.n + c->list[i].jobs.n;
+        c->by_tenant = calloc(n + 1, sizeof(*c->by_tenant));
+        c->others = calloc(c->n + 1ul, sizeof(*c->others));
+        if (!c->by_tenant || !c->others) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "no memory for %u classes", c->n);
+                return -ENOMEM;
+        }
+        for (unsigned i = 0; i < c->n; i++) {
+                const struct class *class = &c->list[i];
+
+                add_entries(c, &class->pods, i);
+                add_entries(c, &class->jobs, i);
+                if (!names_tenants(class) && classes_matches_by_key(class))
+                        c->others[c->n_others++] = i;
+                c->by_cgroup |= class->cgroups.n > 0;
+        }
+        qsort(c->by_tenant, c->n_by_tenant, sizeof(*c->by_tenant), by_id);
+        if (c->n_pods)
+                qsort(c->pods, c->n_pods, sizeof(*c->pods), by_uid);
+        return 0;
+}
+
 /* ---- the checks over the whole ---- */
 
 /* Returns the sentence that is wrong about these settings; NULL: nothing is. */
@@ -318,7 +483,7 @@ static const char *objection(struct class_settings *s)
 
 static bool is_reached_by_name_alone(const struct class *class)
 {
-        return class->names.n && !class->users.n && !class->cgroups.n;
+        return class->names.n && !class->users.n && !class->cgroups.n && !names_tenants(class);
 }
 
 int classes_check(struct classes *c, unsigned room_permille, bool shared,
@@ -340,7 +505,7 @@ int classes_check(struct classes *c, unsigned room_permille, bool shared,
                 sum += class->settings.minimum_permille;
                 if (!wrong && shared && is_reached_by_name_alone(class))
                         wrong = "a program of any user can choose its name, so in a shared daemon "
-                                "a class needs user or cgroup besides name";
+                                "a class needs user, cgroup, pod or slurm_job besides name";
                 if (!wrong && sum > room_permille) {
                         (void)snprintf(text, sizeof(text),
                                        "with this one the minima of all classes are %u.%u%%, but "
@@ -354,14 +519,14 @@ int classes_check(struct classes *c, unsigned room_permille, bool shared,
                                class->file, class->line, class->name, wrong);
                 return -EINVAL;
         }
-        return 0;
+        return make_index(c, error);
 }
 
 /* ---- matching ---- */
 
 bool classes_matches_by_key(const struct class *class)
 {
-        return class->users.n || class->names.n || class->cgroups.n;
+        return class->users.n || class->names.n || class->cgroups.n || names_tenants(class);
 }
 
 static bool has_user(const struct class_users *users, uid_t uid)
@@ -407,14 +572,54 @@ static bool has_cgroup(const struct class_patterns *patterns, const char *cgroup
         }
 }
 
+static bool has_tenant(const struct class_patterns *ids, enum tenant_kind kind,
+                       const struct tenant *tenant)
+{
+        if (ids->n == 0)
+                return true;
+        for (unsigned i = 0; tenant && tenant->kind == kind && i < ids->n; i++)
+                if (strcmp(ids->list[i], tenant->id) == 0)
+                        return true;
+        return false;
+}
+
+static bool matches(const struct class *class, const struct class_subject *who)
+{
+        return has_user(&class->users, who->uid) && has_name(&class->names, who->name) &&
+               has_cgroup(&class->cgroups, who->cgroup) &&
+               has_tenant(&class->pods, TENANT_POD, who->tenant) &&
+               has_tenant(&class->jobs, TENANT_JOB, who->tenant);
+}
+
+/* Returns the first of the subject's entries. */
+static unsigned first_entry(const struct classes *c, const struct tenant *tenant)
+{
+        unsigned first = 0, end = c->n_by_tenant;
+
+        while (first < end) {
+                const unsigned middle = first + (end - first) / 2;
+
+                if (strcmp(c->by_tenant[middle].id, tenant->id) < 0)
+                        first = middle + 1;
+                else
+                        end = middle;
+        }
+        return first;
+}
+
 const struct class *classes_find(const struct classes *c, const struct class_subject *who)
 {
-        for (unsigned i = 0; i < c->n; i++) {
-                const struct class *class = &c->list[i];
+        const bool has_id = who->tenant && who->tenant->kind != TENANT_NONE;
+        unsigned best = c->n;
 
-                if (classes_matches_by_key(class) && has_user(&class->users, who->uid) &&
-                    has_name(&class->names, who->name) && has_cgroup(&class->cgroups, who->cgroup))
-                        return class;
-        }
-        return NULL;
+        for (unsigned i = has_id ? first_entry(c, who->tenant) : c->n_by_tenant;
+             i < c->n_by_tenant && strcmp(c->by_tenant[i].id, who->tenant->id) == 0; i++)
+                if (matches(&c->list[c->by_tenant[i].class], who)) {
+                        best = c->by_tenant[i].class;
+                        break;
+                }
+        for (unsigned i = 0; i < c->n_others && c->others[i] < best; i++)
+                if (matches(&c->list[c->others[i]], who))
+                        best = c->others[i];
+        return best < c->n ? &c->list[best] : NULL;
 }

@@ -10,9 +10,12 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "daemon/people/tenant.h"
 #include "daemon/setup/values.h"
 
 #define CLASSES_MAX     4096
+#define PODS_MAX        4096
+#define POD_NAME_MAX    161 /* with the NUL */
 #define CLASS_NAME_MAX  256 /* with the NUL: a namespace and a pod fit */
 #define CLASS_AS_DAEMON UINT64_MAX
 
@@ -47,7 +50,8 @@ struct class
         struct class_settings settings;
         struct class_users users;
         struct class_patterns names, cgroups;
-        uint32_t number;  /* from 1 on; kept over a reload */
+        struct class_patterns pods, jobs; /* uids and numbers, as in struct tenant */
+        uint32_t number;                  /* from 1 on; kept over a reload */
         const char *file; /* where its last key stands; classes.files has the text */
         unsigned line;
 };
@@ -58,13 +62,33 @@ struct classes {
         struct class_settings unmatched; /* [default]: for programs in no class */
         char **files;                    /* the files that were read */
         unsigned n_files;
+        struct class_pod *pods; /* names of pods */
+        unsigned n_pods;
+
+        /* classes_check() makes these, so that a thousand classes of pods cost a client nothing. */
+        struct class_entry {
+                const char *id; /* of a pod or a job */
+                unsigned class; /* index in list */
+        } * by_tenant;          /* sorted by id, then by class */
+        unsigned n_by_tenant;
+        unsigned *others; /* the indices of classes that name neither pods nor jobs */
+        unsigned n_others;
+        bool by_cgroup; /* a class asks for the cgroup */
+};
+
+/* [pod UID]: what people call a pod. */
+struct class_pod {
+        char uid[TENANT_ID_MAX + 1];
+        char namespace[POD_NAME_MAX], name[POD_NAME_MAX]; /* "": not known */
+        unsigned order; /* of several with one uid the last holds */
 };
 
 /* A program, as the classes see it. */
 struct class_subject {
         uid_t uid;
-        const char *name;   /* the program chooses it; NULL: unknown */
-        const char *cgroup; /* path in the cgroup v2 tree, such as /user.slice; NULL: unknown */
+        const char *name;            /* the program chooses it; NULL: unknown */
+        const char *cgroup;          /* tenant_path(), such as /user.slice; NULL: unknown */
+        const struct tenant *tenant; /* NULL: none */
 };
 
 void classes_init(struct classes *c);
@@ -79,18 +103,28 @@ bool classes_is_name(const char *name);
 /* Keeps the name of a file. Returns the copy; NULL: no memory. */
 const char *classes_keep_file(struct classes *c, const char *file);
 
+/* Begins the section of a pod. As classes_begin(), and -EINVAL: it is no uid. */
+int classes_begin_pod(struct classes *c, const char *uid, struct class_pod **ret,
+                      char error[static CONFIG_ERROR_MAX]);
+/* Returns the names of the pod; NULL: no file tells them. */
+const struct class_pod *classes_pod(const struct classes *c, const struct tenant *tenant);
+
 /* Set a key of a class, or of [default]; as values_set(). */
 int class_set(struct class *class, const char *key, const char *text, bool more,
               char error[static CONFIG_ERROR_MAX]);
 int class_set_unmatched(struct class_settings *s, const char *key, const char *text,
                         char error[static CONFIG_ERROR_MAX]);
 
+int class_set_pod(struct class_pod *pod, const char *key, const char *text,
+                  char error[static CONFIG_ERROR_MAX]);
+
 /* Returns the rows of what a program may have of its own, whose fields are in class_settings:
  * minimum, maximum, weight, memory_cap and priority. */
 const struct value_key *class_own_keys(size_t *ret_n);
 
 /* Checks the whole, and sets what follows from it. room_permille: what all minima may take. shared:
- * other users connect. 0, or -EINVAL with a sentence that names file and line. */
+ * other users connect. 0, or -EINVAL, -ENOMEM with a sentence that names file and line. Call it
+ * before the functions that search. */
 int classes_check(struct classes *c, unsigned room_permille, bool shared,
                   char error[static CONFIG_ERROR_MAX]);
 
@@ -102,3 +136,4 @@ bool classes_matches_by_key(const struct class *class);
 const struct class *classes_named(const struct classes *c, const char *name);
 
 void classes_print_help(FILE *out);
+void classes_print_pod_help(FILE *out);

@@ -252,12 +252,14 @@ const struct value_key *config_keys(size_t *ret_n)
 /* ---- the files ---- */
 
 #define CLASS_SECTION "class "
+#define POD_SECTION   "pod "
 
 struct reading {
         struct config *config;
         FILE *file;
-        const char *name;    /* of the file, as classes keep it */
-        struct class *class; /* the class whose section is being read, if `section` names it */
+        const char *name;      /* of the file, as classes keep it */
+        struct class *class;   /* the class whose section is being read, if `section` names it */
+        struct class_pod *pod; /* or the pod, the other is NULL then */
         char section[64];
         int line;       /* the line that is being read */
         bool continued; /* the line begins with a blank: it goes on with the key before it */
@@ -297,10 +299,16 @@ static int enter_section(struct reading *r, const char *section)
 {
         const char *name = section + strlen(CLASS_SECTION);
 
+        r->class = NULL;
+        r->pod = NULL;
+        (void)snprintf(r->section, sizeof(r->section), "%s", section);
+        if (strncmp(section, POD_SECTION, strlen(POD_SECTION)) == 0)
+                return classes_begin_pod(&r->config->classes, section + strlen(POD_SECTION),
+                                         &r->pod, r->error);
         if (strncmp(section, CLASS_SECTION, strlen(CLASS_SECTION)) != 0) {
                 (void)snprintf(r->error, sizeof(r->error),
                                "unknown section \"%.100s\": settings belong under [daemon], "
-                               "[default] or [class NAME]",
+                               "[default], [class NAME] or [pod UID]",
                                section);
                 return -EINVAL;
         }
@@ -311,14 +319,16 @@ static int enter_section(struct reading *r, const char *section)
                                name);
                 return -EINVAL;
         }
-        (void)snprintf(r->section, sizeof(r->section), "%s", section);
         return classes_begin(&r->config->classes, name, &r->class, r->error);
 }
 
 static int on_class_pair(struct reading *r, const char *section, const char *key, const char *value)
 {
-        if ((!r->class || strcmp(section, r->section) != 0) && enter_section(r, section) < 0)
+        if (((!r->class && !r->pod) || strcmp(section, r->section) != 0) &&
+            enter_section(r, section) < 0)
                 return fail(r);
+        if (r->pod)
+                return class_set_pod(r->pod, key, value, r->error) == 0 ? 1 : fail(r);
         r->class->file = r->name;
         r->class->line = (unsigned)r->line;
         return class_set(r->class, key, value, r->continued, r->error) == 0 ? 1 : fail(r);

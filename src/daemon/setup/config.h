@@ -1,8 +1,8 @@
 /* config.h: the settings; the configuration files and the command line share one table.
  *
- * libinih reads the files: [daemon], with one key for each row of the table in config.c, [default]
- * and [class NAME] (classes.h). sources.h says which files there are. All functions leave one
- * sentence in `error` when they fail. Nothing here is thread-safe. */
+ * libinih reads the files: [daemon], with one key for each row of the table in config.c, [default],
+ * [class NAME] and [pod UID] (classes.h). sources.h says which files there are. All functions leave
+ * one sentence in `error` when they fail. Nothing here is thread-safe. */
 #pragma once
 
 #include <stdbool.h>

@@ -230,6 +230,16 @@ static void take_given(struct place *p)
                 }
 }
 
+/* Root's programs write there what tenants get. It stays when the daemon ends, for the next one. */
+static void make_config_folder(const char *dir)
+{
+        char path[PATH_MAX_HERE];
+
+        path_in(dir, PATHS_CONFIG, path);
+        if (mkdir(path, 0755) == 0 ? chmod(path, 0755) < 0 : errno != EEXIST)
+                log_warning("cannot make %s: %s", path, strerror(errno));
+}
+
 int place_open(const struct place_options *o, struct place *ret, char error[static PLACE_ERROR_MAX])
 {
         struct place p = PLACE_INIT;
@@ -249,6 +259,7 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         if (r < 0)
                 return r;
         place_sign(&p);
+        make_config_folder(p.dir);
         take_given(&p);
         for (int k = 0; k < PLACE_SOCKETS && r == 0; k++) {
                 bool control = k == PLACE_CONTROL;

@@ -5,7 +5,8 @@
  * that would race with the next daemon. A socket gets its name when it listens, the clients' socket
  * last, so a socket that refuses connections was left by a killed daemon. The marker exists while
  * clients may hold GPU memory. A daemon that finds one at its start knows that an earlier daemon
- * crashed, and how much host memory it had promised. Settings made at run time are also kept there.
+ * crashed, and how much host memory it had promised. Settings made at run time are also kept there,
+ * and other programs write settings into its folder conf.d (sources.h).
  */
 #pragma once
 

@@ -1,5 +1,6 @@
 /* sources.c: owns which files a daemon reads, and in which order. Must never read, for a daemon of
- * many users, a file that one of them may have written. */
+ * many users, a file that one of them may have written; nor any such file in a directory that may
+ * be anybody's. */
 #include "daemon/setup/sources.h"
 
 #include <dirent.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/paths.h"
 #include "daemon/setup/resource_file.h"
 
 #define SUFFIX       ".conf"
@@ -73,6 +75,11 @@ int sources_choose(struct sources *s, const char *named, enum sources_of whose,
         return r;
 }
 
+int sources_in(struct sources *s, const char *dir)
+{
+        return sources_absolute(dir, s->dir);
+}
+
 int sources_override(struct sources *s, const char *key, const char *value,
                      char error[static CONFIG_ERROR_MAX])
 {
@@ -102,8 +109,9 @@ static int fail(const char *path, int r, const char *why, char error[static CONF
         return r;
 }
 
-/* Opens a file. 0; -ENOENT; -EISDIR: it is no regular file; another -errno; all with a sentence. */
-static int open_file(const struct sources *s, const char *path, FILE **ret,
+/* Opens a file. 0; -ENOENT; -EISDIR: it is no regular file; another -errno; all with a sentence.
+ * guarded: no user may have written it. */
+static int open_file(const char *path, bool guarded, FILE **ret,
                      char error[static CONFIG_ERROR_MAX])
 {
         /* O_NONBLOCK: opening a FIFO must not wait. */
@@ -117,12 +125,12 @@ static int open_file(const struct sources *s, const char *path, FILE **ret,
                             S_ISDIR(st.st_mode) ? "a directory, where a file is expected"
                                                 : "not a regular file",
                             error);
-        if (s->shared && st.st_uid != 0 && st.st_uid != geteuid())
+        if (guarded && st.st_uid != 0 && st.st_uid != geteuid())
                 return fail(path, -EPERM,
                             "another user owns it: give it to root (chown root) for a shared "
                             "daemon",
                             error);
-        if (s->shared && (st.st_mode & S_IWOTH))
+        if (guarded && (st.st_mode & S_IWOTH))
                 return fail(path, -EPERM,
                             "every user may write it: forbid that (chmod o-w) for a shared daemon",
                             error);
@@ -133,11 +141,11 @@ static int open_file(const struct sources *s, const char *path, FILE **ret,
         return 0;
 }
 
-static int read_config(const struct sources *s, const char *path, struct config *c,
+static int read_config(const char *path, bool guarded, struct config *c,
                        char error[static CONFIG_ERROR_MAX])
 {
         _cleanup_fclose_ FILE *file = NULL;
-        int r = open_file(s, path, &file, error);
+        int r = open_file(path, guarded, &file, error);
 
         return r < 0 ? r : config_read(c, file, path, error);
 }
@@ -155,21 +163,20 @@ static int by_name(const struct dirent **a, const struct dirent **b)
         return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int read_drop_ins(const struct sources *s, struct config *c,
-                         char error[static CONFIG_ERROR_MAX])
+static int read_folder(const char *folder, bool guarded, struct config *c,
+                       char error[static CONFIG_ERROR_MAX])
 {
-        char folder[CONFIG_PATH_MAX + sizeof(DROP_INS)], path[PATH_MAX_TMP];
+        char path[PATH_MAX_TMP];
         struct dirent **found = NULL;
         int n, r = 0;
 
-        (void)snprintf(folder, sizeof(folder), "%s%s", s->file, DROP_INS);
         n = scandir(folder, &found, is_drop_in, by_name);
         if (n < 0)
                 return errno == ENOENT ? 0 : fail(folder, -errno, NULL, error);
         for (int i = 0; i < n; i++) {
                 if (r == 0) {
                         (void)snprintf(path, sizeof(path), "%s/%s", folder, found[i]->d_name);
-                        r = read_config(s, path, c, error);
+                        r = read_config(path, guarded, c, error);
                         if (r == -EISDIR) /* a folder, or a link to /dev/null */
                                 r = 0;
                 }
@@ -179,41 +186,90 @@ static int read_drop_ins(const struct sources *s, struct config *c,
         return r;
 }
 
-static int read_all(const struct sources *s, struct config *c, char error[static CONFIG_ERROR_MAX])
+static int read_drop_ins(const struct sources *s, struct config *c,
+                         char error[static CONFIG_ERROR_MAX])
+{
+        char folder[CONFIG_PATH_MAX + sizeof(DROP_INS)];
+
+        (void)snprintf(folder, sizeof(folder), "%s%s", s->file, DROP_INS);
+        return read_folder(folder, s->shared, c, error);
+}
+
+/* The directory of a private daemon may be one in /tmp that another user has made before. So its
+ * owner is checked in any case. */
+static int read_own(const struct sources *s, struct config *c, char error[static CONFIG_ERROR_MAX])
+{
+        char folder[CONFIG_PATH_MAX + sizeof("/" PATHS_CONFIG)];
+        struct stat st;
+
+        (void)snprintf(folder, sizeof(folder), "%s/" PATHS_CONFIG, s->dir);
+        if (lstat(folder, &st) < 0)
+                return errno == ENOENT || errno == ENOTDIR ? 0 : fail(folder, -errno, NULL, error);
+        if (!S_ISDIR(st.st_mode))
+                return fail(folder, -ENOTDIR, NULL, error);
+        if ((st.st_uid != 0 && st.st_uid != geteuid()) || (st.st_mode & 022))
+                return fail(folder, -EPERM,
+                            "other users may write it: only root's and the daemon's own user's "
+                            "folder counts (chown root, chmod go-w)",
+                            error);
+        return read_folder(folder, true, c, error);
+}
+
+static int read_all(const struct sources *s, bool own, struct config *c,
+                    char error[static CONFIG_ERROR_MAX])
 {
         const char *last;
         int r = 0;
 
         if (s->file[0] || s->named) {
-                r = read_config(s, s->file, c, error);
+                r = read_config(s->file, s->shared, c, error);
                 if (r == -ENOENT && !s->named)
                         r = 0;
                 if (r == 0)
                         r = read_drop_ins(s, c, error);
         }
+        if (r == 0 && own && s->dir[0])
+                r = read_own(s, c, error);
         for (size_t i = 0; i < s->n_overrides && r == 0; i++)
                 r = config_set(c, s->overrides[i].key, s->overrides[i].value, error);
         last = c->classes.n_files ? c->classes.files[c->classes.n_files - 1] : "the command line";
         if (r == 0 && c->resource_config[0]) {
                 _cleanup_fclose_ FILE *file = NULL;
 
-                r = open_file(s, c->resource_config, &file, error);
+                r = open_file(c->resource_config, s->shared, &file, error);
                 if (r == 0)
                         r = resource_file_read(&c->classes, file, c->resource_config, error);
         }
         return r < 0 ? r : config_check(c, s->shared, last, error);
 }
 
-int sources_read(const struct sources *s, struct config *ret, char error[static CONFIG_ERROR_MAX])
+static int read_into(const struct sources *s, bool own, struct config *ret,
+                     char error[static CONFIG_ERROR_MAX])
 {
         struct config c;
         int r;
 
         config_default(&c);
-        r = read_all(s, &c, error);
+        r = read_all(s, own, &c, error);
         if (r < 0)
                 config_free(&c);
         else
                 *ret = c;
         return r;
+}
+
+int sources_read(const struct sources *s, struct config *ret, char error[static CONFIG_ERROR_MAX])
+{
+        return read_into(s, true, ret, error);
+}
+
+int sources_read_first(const struct sources *s, struct config *ret,
+                       char error[static CONFIG_ERROR_MAX])
+{
+        char again[CONFIG_ERROR_MAX];
+        int r = read_into(s, true, ret, error);
+
+        if (r == 0 || !s->dir[0])
+                return r;
+        return read_into(s, false, ret, again) == 0 ? 1 : r;
 }

@@ -13,6 +13,8 @@
 struct sources {
         char file[CONFIG_PATH_MAX]; /* its folder file.d has the drop-ins; empty: no files */
         bool named;                 /* a person named the file, so it must exist */
+        char dir[CONFIG_PATH_MAX];  /* the daemon's own: its conf.d has the last files; empty: none
+                                     */
         bool shared;                /* other users connect */
         struct source_override {
                 const char *key, *value; /* of the command line, which outlives this structure */
@@ -25,6 +27,8 @@ struct sources {
 enum sources_of { SOURCES_NONE, SOURCES_SYSTEM, SOURCES_USER };
 int sources_choose(struct sources *s, const char *named, enum sources_of whose,
                    char error[static CONFIG_ERROR_MAX]);
+/* Names the daemon's own directory. 0, -ENAMETOOLONG. */
+int sources_in(struct sources *s, const char *dir);
 /* Makes a relative name absolute, because a private daemon changes its folder. 0, -ENAMETOOLONG. */
 int sources_absolute(const char *name, char ret[static CONFIG_PATH_MAX]);
 
@@ -35,3 +39,7 @@ int sources_override(struct sources *s, const char *key, const char *value,
 /* Reads everything into *ret, for config_free(). 0, or -errno with a sentence that names file and
  * line; then *ret is unchanged. */
 int sources_read(const struct sources *s, struct config *ret, char error[static CONFIG_ERROR_MAX]);
+/* The same for a daemon that starts. 1: what programs wrote into conf.d cannot be used and is left
+ * out, because a daemon without their classes is better than none; the sentence is in error. */
+int sources_read_first(const struct sources *s, struct config *ret,
+                       char error[static CONFIG_ERROR_MAX]);

@@ -1,0 +1,250 @@
+/* tenant.c: owns the forms and the places of the cgroups of pods and jobs. Must never count a name
+ * at a place where a user could have made the cgroup. */
+#include "daemon/people/tenant.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/macros.h"
+
+#define HEX        "0123456789abcdef"
+#define POD_DIGITS 32 /* the uid of a static pod */
+#define JOB_DIGITS 10 /* of a 32-bit number */
+#define SLICE      ".slice"
+
+/* A part of a path without the slashes. */
+struct part {
+        const char *text;
+        size_t length;
+};
+
+/* Takes the first part off a path. An empty part: the path has ended. */
+static struct part take(const char **path, const char *end)
+{
+        struct part p;
+
+        while (*path < end && **path == '/')
+                (*path)++;
+        p.text = *path;
+        while (*path < end && **path != '/')
+                (*path)++;
+        p.length = (size_t)(*path - p.text);
+        return p;
+}
+
+static bool is(struct part p, const char *text)
+{
+        return p.length == strlen(text) && memcmp(p.text, text, p.length) == 0;
+}
+
+static bool begins(struct part p, const char *text)
+{
+        return p.length >= strlen(text) && memcmp(p.text, text, strlen(text)) == 0;
+}
+
+static bool ends(struct part p, const char *text)
+{
+        const size_t n = strlen(text);
+
+        return p.length >= n && memcmp(p.text + p.length - n, text, n) == 0;
+}
+
+/* ---- identifiers ---- */
+
+bool tenant_read_pod(const char *text, size_t length, char ret[static TENANT_ID_MAX + 1])
+{
+        if (length != POD_DIGITS && length != TENANT_ID_MAX)
+                return false;
+        for (size_t i = 0; i < length; i++) {
+                ret[i] = text[i] == '_' ? '-' : text[i];
+                if (!ret[i] || !strchr(HEX "-", ret[i]))
+                        return false;
+        }
+        ret[length] = 0;
+        return true;
+}
+
+bool tenant_read_job(const char *text, size_t length, char ret[static TENANT_ID_MAX + 1])
+{
+        if (length == 0 || length > JOB_DIGITS || text[0] == '0')
+                return false;
+        for (size_t i = 0; i < length; i++)
+                if (text[i] < '0' || text[i] > '9')
+                        return false;
+        memcpy(ret, text, length);
+        ret[length] = 0;
+        return true;
+}
+
+bool tenant_same(const struct tenant *a, const struct tenant *b)
+{
+        return a->kind == b->kind && strncmp(a->id, b->id, sizeof(a->id)) == 0;
+}
+
+/* FNV-1a. The uids of pods are random, chosen by the API server. */
+uint64_t tenant_number(const struct tenant *t)
+{
+        uint64_t hash = 0xcbf29ce484222325;
+
+        if (t->kind == TENANT_NONE)
+                return 0;
+        for (size_t i = 0; i < sizeof(t->id) && t->id[i]; i++)
+                hash = (hash ^ (unsigned char)t->id[i]) * 0x100000001b3;
+        return hash | UINT64_C(1) << 63;
+}
+
+/* ---- the places ---- */
+
+/* The kubelet's tree: [kubelet/]kubepods/[QOS/]podUID, or, by systemd, [kubelet.slice/]
+ * [kubelet-]kubepods.slice/[[kubelet-]kubepods-QOS.slice/][kubelet-]kubepods[-QOS]-podUID.slice
+ * with '_' for '-'. inside: the path may begin below kubepods. */
+static bool find_pod(const char *path, const char *end, bool inside, struct tenant *ret)
+{
+        struct part p = take(&path, end);
+        const char *uid;
+
+        if (is(p, "kubelet") || is(p, "kubelet" SLICE))
+                p = take(&path, end);
+        if (is(p, "kubepods") || is(p, "kubepods" SLICE) || ends(p, "-kubepods" SLICE))
+                p = take(&path, end);
+        else if (!inside)
+                return false;
+        if (is(p, "burstable") || is(p, "besteffort") || ends(p, "kubepods-burstable" SLICE) ||
+            ends(p, "kubepods-besteffort" SLICE))
+                p = take(&path, end);
+        if (ends(p, SLICE)) {
+                p.length -= strlen(SLICE);
+                uid = memmem(p.text, p.length, "-pod", 4);
+                if (!uid)
+                        return false;
+                uid += 4;
+        } else {
+                if (!begins(p, "pod"))
+                        return false;
+                uid = p.text + 3;
+        }
+        if (!tenant_read_pod(uid, (size_t)(p.text + p.length - uid), ret->id))
+                return false;
+        ret->kind = TENANT_POD;
+        return true;
+}
+
+/* Slurm's tree of version 1: slurm[_NODE]/uid_N/job_N; of version 2:
+ * SLICE/[NODE_]slurmstepd.scope/job_N, below one slice or two nested ones. */
+static bool find_job(const char *path, const char *end, struct tenant *ret)
+{
+        struct part p = take(&path, end);
+
+        if (is(p, "slurm") || begins(p, "slurm_")) {
+                if (!begins(take(&path, end), "uid_"))
+                        return false;
+        } else {
+                for (unsigned i = 0; i < 2 && ends(p, SLICE) && !begins(p, "user"); i++)
+                        p = take(&path, end);
+                if (!is(p, "slurmstepd.scope") && !ends(p, "_slurmstepd.scope"))
+                        return false;
+        }
+        p = take(&path, end);
+        if (!begins(p, "job_") || !tenant_read_job(p.text + 4, p.length - 4, ret->id))
+                return false;
+        ret->kind = TENANT_JOB;
+        return true;
+}
+
+/* Tries the place below each cgroup that the daemon is in, too, from the top of the tree on. If the
+ * daemon has a cgroup namespace of its own, the kernel writes "/.." for each cgroup above it. */
+static bool find_in(struct part theirs, struct part ours, struct tenant *ret)
+{
+        const char *end = theirs.text + theirs.length, *ours_end = ours.text + ours.length;
+        const char *at = theirs.text, *our_at = ours.text, *next = at;
+        struct part p = take(&next, end), q;
+
+        if (is(p, "..")) {
+                while (is(p, "..")) {
+                        at = next;
+                        p = take(&next, end);
+                }
+                return find_pod(at, end, true, ret) || find_job(at, end, ret);
+        }
+        for (;;) {
+                if (find_pod(at, end, false, ret) || find_job(at, end, ret))
+                        return true;
+                p = take(&at, end);
+                q = take(&our_at, ours_end);
+                if (p.length == 0 || p.length != q.length || memcmp(p.text, q.text, p.length) != 0)
+                        return false;
+        }
+}
+
+/* ---- /proc/PID/cgroup ---- */
+
+/* The hierarchies that count, the first that says something first: "" is that of version 2. On a
+ * machine with both, container engines may use only those of version 1. Not name=systemd: systemd
+ * gives users parts of it. */
+static const char *const hierarchies[] = {"", "memory", "pids", "freezer"};
+
+static bool lists(struct part list, const char *name)
+{
+        const char *end = list.text + list.length;
+
+        for (const char *p = list.text; p <= end; p++) {
+                const char *comma = memchr(p, ',', (size_t)(end - p));
+                struct part one = {p, (size_t)((comma ? comma : end) - p)};
+
+                if (is(one, name))
+                        return true;
+                p = comma ? comma : end;
+        }
+        return false;
+}
+
+/* Finds a hierarchy's path. A line is "NUMBER:CONTROLLERS:PATH". False: there is no such line. */
+static bool find_path(const char *cgroups, const char *hierarchy, struct part *ret)
+{
+        for (const char *line = cgroups; *line;) {
+                const size_t length = strcspn(line, "\n");
+                const char *end = line + length;
+                const char *first = memchr(line, ':', length);
+                const char *second =
+                        first ? memchr(first + 1, ':', (size_t)(end - first - 1)) : NULL;
+
+                if (second &&
+                    lists((struct part){first + 1, (size_t)(second - first - 1)}, hierarchy)) {
+                        *ret = (struct part){second + 1, (size_t)(end - second - 1)};
+                        return true;
+                }
+                line = *end ? end + 1 : end;
+        }
+        return false;
+}
+
+void tenant_of_cgroups(const char *theirs, const char *ours, struct tenant *ret)
+{
+        *ret = (struct tenant){.kind = TENANT_NONE};
+        for (size_t i = 0; i < ARRAY_SIZE(hierarchies); i++) {
+                struct part their_path, our_path = {"/", 1};
+
+                if (!find_path(theirs, hierarchies[i], &their_path))
+                        continue;
+                (void)find_path(ours, hierarchies[i], &our_path);
+                if (find_in(their_path, our_path, ret))
+                        return;
+                *ret = (struct tenant){.kind = TENANT_NONE};
+        }
+}
+
+int tenant_path(const char *cgroups, char *ret, size_t size)
+{
+        struct part path = {NULL, 0}, one;
+
+        for (size_t i = 0; i < ARRAY_SIZE(hierarchies); i++)
+                if (find_path(cgroups, hierarchies[i], &one) && (!path.text || is(path, "/")))
+                        path = one;
+        if (!path.text)
+                return -ENOENT;
+        if (path.length >= size)
+                return -ENAMETOOLONG;
+        memcpy(ret, path.text, path.length);
+        ret[path.length] = 0;
+        return 0;
+}
