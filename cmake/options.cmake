@@ -3,6 +3,7 @@
 option(SUBLET_DAEMON "subletd (needs libsystemd, inih, jansson)" ON)
 option(SUBLET_CLI "sublet, the command line (needs jansson)" ON)
 option(SUBLET_KUBERNETES "sublet-device-plugin (needs libsystemd, jansson, grpc, protobuf-c, curl) and sublet-webhook (gnutls, jansson, libmicrohttpd)" ON)
+option(SUBLET_SLURM "Slurm's plugin (needs inih, jansson; libslurm-dev for the plugin itself)" ON)
 option(SUBLET_SIM "the simulated driver and NVML" ON)
 option(SUBLET_TESTS "unit tests, test programs (need cmocka), and torture in libsublet.so" OFF)
 option(SUBLET_BENCH "benchmarks" ON)

@@ -194,9 +194,14 @@ examples() {
         cat <<-'END'
 		.SS Under [class NAME]
 		A class is a set of programs for which the owner states what they get. A program belongs to the first class of which all given kinds
-		of user, name and cgroup match. The keys from maximum on also stand under [default], for programs in no class.
+		of user, name, cgroup, pod and slurm_job match. The keys from maximum on also stand under [default], for programs in no class.
 	END
         rows Classes
+        cat <<-'END'
+		.SS Under [pod UID]
+		What people call a Kubernetes pod. A device plugin writes it.
+	END
+        rows "What people"
         cat <<-'END'
 		.SH EXAMPLES
 		.EX
@@ -220,6 +225,9 @@ examples() {
 		.TP
 		.I subletd.conf.d/*.conf
 		Beside the file: more files, which are read after it in the order of their names. A later line overrides an earlier one.
+		.TP
+		.I /run/sublet/conf.d/*.conf
+		In the daemon's own directory: files of a device plugin and of Slurm's plugin, which are read last.
 	END
         cat <<-END
 		.TP

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/preload_list.h"
 #include "base/settings.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -342,44 +343,27 @@ static int set_daemon_dir(struct launch *l, const char *dir)
         return launch_set(l, "SUBLET_DIR", path);
 }
 
-/* Puts `first` before the items of the variable, and drops the items for which dropped(item) is
- * true. */
-static int set_list(struct launch *l, const char *variable, const char *separators,
-                    const char *first, int (*dropped)(const char *item, const char *first))
+/* Puts the folder before the others of LD_LIBRARY_PATH, and names it once. ld.so(8): colons and
+ * semicolons separate them. */
+static int set_search_path(struct launch *l, const char *folder)
 {
-        _cleanup_free_ char *old = NULL;
-        const char *now = getenv(variable);
-        char *rest, *item, *value;
-        size_t n;
+        const char *now = getenv("LD_LIBRARY_PATH");
+        _cleanup_free_ char *old = strdup(now ? now : "");
+        size_t n = strlen(folder) + strlen(now ? now : "") + 2;
+        char *rest = old, *item, *value = malloc(n);
 
-        rest = old = strdup(now ? now : "");
-        n = strlen(first) + strlen(now ? now : "") + 2;
-        value = malloc(n);
         if (!old || !value) {
                 free(value);
                 return cli_fail(CLI_FAILED, "out of memory");
         }
-        (void)strcpy(value, first);
-        while ((item = strsep(&rest, separators))) {
+        (void)strcpy(value, folder);
+        while ((item = strsep(&rest, ":;"))) {
                 size_t used = strlen(value);
 
-                if (item[0] && !dropped(item, first))
+                if (item[0] && strcmp(item, folder) != 0)
                         (void)snprintf(value + used, n - used, ":%s", item);
         }
-        return launch_set(l, variable, value);
-}
-
-/* True for a libsublet.so, of this or another installation: only one may be loaded. */
-static int is_our_library(const char *item, const char *first)
-{
-        const char *base = strrchr(item, '/');
-
-        return strcmp(base ? base + 1 : item, "libsublet.so") == 0;
-}
-
-static int is_same(const char *item, const char *first)
-{
-        return strcmp(item, first) == 0;
+        return launch_set(l, "LD_LIBRARY_PATH", value);
 }
 
 static int set_library(struct launch *l)
@@ -392,7 +376,7 @@ static int set_library(struct launch *l)
         if (strpbrk(path, " :"))
                 return cli_fail(CLI_NO_LAUNCH,
                                 "'%s' cannot be preloaded: its path has a space or a colon", path);
-        return set_list(l, "LD_PRELOAD", " :", path, is_our_library);
+        return launch_set(l, "LD_PRELOAD", preload_list(getenv("LD_PRELOAD"), path));
 }
 
 static int set_simulator(struct launch *l)
@@ -408,7 +392,7 @@ static int set_simulator(struct launch *l)
                 return cli_fail(CLI_NO_LAUNCH,
                                 "'%s' cannot be searched: its path has a colon or a semicolon",
                                 path);
-        r = set_list(l, "LD_LIBRARY_PATH", ":;", path, is_same);
+        r = set_search_path(l, path);
         if (r != CLI_OK || l->daemon)
                 return r;
         r = launch_simulator_dir(session ? session : getenv("SIMCUDA_SESSION"), dir);
@@ -473,12 +457,10 @@ struct framework_setting {
         const char *instead; /* the same setting under another name; NULL: there is no other name */
 };
 
-/* JAX and TensorFlow take most of the card at start unless told not to:
- * https://docs.jax.dev/en/latest/gpu_memory_allocation.html
- * https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth */
 static const struct framework_setting framework_settings[] = {
-        {"XLA_PYTHON_CLIENT_PREALLOCATE", "false", NULL},
-        {"TF_FORCE_GPU_ALLOW_GROWTH", "true", NULL},
+#define FRAMEWORK(variable, value) {#variable, value, NULL},
+#include "base/frameworks.def"
+#undef FRAMEWORK
 };
 
 /* Set by --pools. PyTorch has renamed its variable; a release that knows both names prefers the

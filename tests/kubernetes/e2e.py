@@ -46,6 +46,7 @@ def images(build, folder):
         (work / name).mkdir(parents=True)
     run("gcc", "-static", "-O2", "-o", work / "pause/pause", ROOT / "tests/kubernetes/pause.c")
     put(work / "job", build / "sublet-demo-job", "/usr/bin/sublet-demo-job")
+    put(work / "job", build / "sim/libcuda.so.1", None)  # what the simulated driver needs
     store = ["buildah", "--storage-driver", "vfs", "--root", folder / "store", "--runroot", folder / "runroot"]
     for name, program in (("pause", "/pause"), ("job", "/usr/bin/sublet-demo-job")):
         container = run(*store, "from", "scratch").strip()
@@ -56,8 +57,8 @@ def images(build, folder):
 
 
 def put(root, program, to):
-    """A program and the libraries that it loads, as images.sh does."""
-    for line in [f"x => {program} (0)", *run("ldd", program).splitlines()]:
+    """A program and the libraries that it loads, as images.sh does; without `to` the libraries alone."""
+    for line in [f"x => {program} (0)" if to else "", *run("ldd", program).splitlines()]:
         path = next((w for w in line.split() if w.startswith("/")), None)
         if path:
             target = root / (to if path == str(program) else path)[1:]

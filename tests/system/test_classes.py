@@ -73,6 +73,15 @@ def test_a_cap_by_user_holds_whatever_the_program_calls_itself(world, start):
     assert p.wait() != 0 and "may use 40 MiB" in p.err(), p.report()
 
 
+def test_no_program_enters_a_class_without_keys_by_naming_it_as_its_group(world, start):
+    start("[class rich]\ngroup = yes\npriority = 5\nminimum = 50%\n[default]\nmemory_cap = 40MiB\n")
+    p = hold(world, 20, SUBLET_GROUP="rich")
+    p.await_event("filled")
+    now = only(world)
+    assert (now["class"], now["priority"], now["memory_cap"]) == (None, 0, 40 * MIB)
+    p.finish()
+
+
 def test_a_program_can_cap_itself(world, start):
     start("")
     p = hold(world, 20, SUBLET_MEMORY_CAP="30MiB")

@@ -27,6 +27,9 @@ SOURCES = (
     ("src/kubernetes/plugin", r"snprintf\(sentence, sizeof\(sentence\),\s*"),
     ("src/kubernetes/plugin", r"snprintf\(error, GRANT_ERROR_MAX,\s*"),
     ("src/cli", r"cli_fail\(\s*CLI_(?:OK|FAILED|NO_\w+),\s*"),
+    ("src/slurm", r"(?<!void )say\(\s*"),
+    ("src/slurm/jobs.c", r"snprintf\(\s*sentence,\s*JOBS_SENTENCE_MAX,\s*"),
+    ("src/slurm/wishes.c", r"snprintf\(\s*error,\s*WISHES_ERROR_MAX,\s*"),
     ("src/cli", r"print_finding\(\s*(?:WARN|FAIL),\s*"),
 )
 
@@ -94,6 +97,17 @@ def test_every_setting_is_explained():
     assert not [k for k in keys if f"`{k}`" not in CONFIGURATION.read_text()]
     assert not [v for v, readers in variables.items() if "test builds" not in readers and f"`{v}" not in page]
     assert not set(re.findall(r"`(SUBLET_\w+)", page)) - set(variables), "no such variable"
+
+
+def test_every_key_of_slurms_plugin_is_explained():
+    page = pathlib.Path(ROOT, "docs", "slurm.md").read_text()
+    asked = re.findall(r'^        \{"(\w+)", SETTING_', pathlib.Path(ROOT, "src/slurm/wishes.c").read_text(), re.M)
+    allowed = re.findall(r'^        \{"(\w+)", "', pathlib.Path(ROOT, "src/slurm/bounds.c").read_text(), re.M)
+    words = re.findall(r'^ +\{"(\w+)=", plugin', pathlib.Path(ROOT, "src/slurm/spank.c").read_text(), re.M)
+    assert len(asked) == 4 and len(allowed) == 6 and len(words) == 3
+    assert not [key for key in asked if f"| `{key}=" not in page]
+    assert not [key for key in allowed if f"| `{key}` |" not in page]
+    assert not [word for word in words if f"| `{word}=" not in page]
 
 
 def test_variables_are_read_through_their_table():

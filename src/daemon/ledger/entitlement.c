@@ -35,7 +35,7 @@ static const struct class *find_class(const struct client *c)
         if (class || !c->group[0])
                 return class;
         named = classes_named(all, c->group);
-        return named && named->settings.group && !classes_matches_by_key(named) ? named : NULL;
+        return named && named->by_group && !classes_matches_by_key(named) ? named : NULL;
 }
 
 static const struct class_settings *settings_of(const struct client *c)

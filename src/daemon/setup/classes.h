@@ -51,6 +51,7 @@ struct class
         struct class_users users;
         struct class_patterns names, cgroups;
         struct class_patterns pods, jobs; /* uids and numbers, as in struct tenant */
+        bool by_group;                    /* of a resource file: a program names it as its group */
         uint32_t number;                  /* from 1 on; kept over a reload */
         const char *file; /* where its last key stands; classes.files has the text */
         unsigned line;

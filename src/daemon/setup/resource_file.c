@@ -64,7 +64,7 @@ static const char *read_class(struct classes *c, char *const words[static 4], co
         class->settings.minimum_permille = request;
         class->settings.maximum_permille = limit;
         class->settings.memory_cap = bytes;
-        class->settings.group = true;
+        class->settings.group = class->by_group = true;
         class->file = file;
         class->line = line;
         return NULL;

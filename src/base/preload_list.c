@@ -1,0 +1,34 @@
+/* preload_list.c: owns how LD_PRELOAD is put together. Must never lose a library of the user. */
+#include "base/preload_list.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+static int is_our_library(const char *item)
+{
+        const char *base = strrchr(item, '/');
+
+        return strcmp(base ? base + 1 : item, "libsublet.so") == 0;
+}
+
+char *preload_list(const char *now, const char *library)
+{
+        _cleanup_free_ char *old = strdup(now ? now : "");
+        const size_t n = strlen(library ? library : "") + strlen(now ? now : "") + 2;
+        char *rest = old, *item, *value = malloc(n);
+        size_t used;
+
+        if (!old || !value) {
+                free(value);
+                return NULL;
+        }
+        used = (size_t)snprintf(value, n, "%s", library ? library : "");
+        while ((item = strsep(&rest, " :"))) /* ld.so(8): there is no quoting */
+                if (item[0] && !is_our_library(item))
+                        used += (size_t)snprintf(value + used, n - used, "%s%s", used ? ":" : "",
+                                                 item);
+        return value;
+}

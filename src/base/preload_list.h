@@ -1,0 +1,7 @@
+/* preload_list.h: the value of LD_PRELOAD with sublet's library in it. Pure but for malloc. */
+#pragma once
+
+/* Returns `now` (NULL: the variable is unset) with the library first. Libraries of the user stay; a
+ * libsublet.so of this or another installation goes, because only one may be loaded. library NULL:
+ * only takes it out. The caller frees the text, which may be empty. NULL: no memory. */
+char *preload_list(const char *now, const char *library);

@@ -1,0 +1,372 @@
+/* bounds.c: owns the keys of the administrator's file, and what a job gets of its wishes. Must
+ * never give a job more than the file allows; where the file cannot be read, more than the
+ * defaults. */
+#include "slurm/bounds.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ini.h>
+
+#include "base/cleanup.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "wire/wire.h"
+
+#define ACCOUNT_SECTION "account "
+#define ACCOUNTS_MAX    4096u
+
+struct bounds_section {
+        char *account; /* NULL: [default] */
+        unsigned set;  /* bit 1 << row of bounds_keys */
+        struct bounds values;
+};
+
+static const struct bounds defaults = {.maximum = 1000, .weight_most = 1000};
+
+/* ---- the keys ---- */
+
+/* Reads "30%" or "2.5%" into thousandths. */
+static int parse_percent(const char *text, unsigned least, unsigned *ret)
+{
+        uint64_t whole = 0;
+        unsigned tenth = 0, n = 0;
+
+        while (isdigit((unsigned char)text[n]) && n < 3)
+                whole = whole * 10 + (unsigned)(text[n++] - '0');
+        if (n == 0)
+                return -EINVAL;
+        text += n;
+        if (text[0] == '.') {
+                if (!isdigit((unsigned char)text[1]))
+                        return -EINVAL;
+                tenth = (unsigned)(text[1] - '0');
+                text += 2;
+        }
+        whole = whole * 10 + tenth;
+        if (strcmp(text, "%") != 0 || whole < least || whole > 1000)
+                return -EINVAL;
+        *ret = (unsigned)whole;
+        return 0;
+}
+
+static int parse_minimum(struct bounds *b, const char *text)
+{
+        return parse_percent(text, 0, &b->minimum_most) == 0 && b->minimum_most <= 950 ? 0
+                                                                                       : -EINVAL;
+}
+
+static int parse_maximum(struct bounds *b, const char *text)
+{
+        return parse_percent(text, 10, &b->maximum);
+}
+
+static int parse_weight(struct bounds *b, const char *text)
+{
+        return wire_parse_weight(text, &b->weight_most);
+}
+
+static int parse_cap(struct bounds *b, const char *text)
+{
+        if (strcmp(text, "none") == 0) {
+                b->memory_cap_most = 0;
+                return 0;
+        }
+        return units_parse_size(text, &b->memory_cap_most) == 0 && b->memory_cap_most > 0 ? 0
+                                                                                          : -EINVAL;
+}
+
+static int parse_priority(struct bounds *b, const char *text)
+{
+        return wire_parse_priority(text, &b->priority_most);
+}
+
+static int parse_always(struct bounds *b, const char *text)
+{
+        b->always = strcmp(text, "yes") == 0;
+        return b->always || strcmp(text, "no") == 0 ? 0 : -EINVAL;
+}
+
+static const struct {
+        const char *name, *form;
+        int (*parse)(struct bounds *b, const char *text);
+        size_t offset, size;
+} bounds_keys[] = {
+#define AT(member) offsetof(struct bounds, member), sizeof(((struct bounds *)0)->member)
+        {"minimum_most", "a percentage from 0% to 95%", parse_minimum, AT(minimum_most)},
+        {"maximum", "a percentage from 1% to 100%", parse_maximum, AT(maximum)},
+        {"weight_most", "a number from 0.01 to 100", parse_weight, AT(weight_most)},
+        {"memory_cap_most", "a size such as 20GiB, or none", parse_cap, AT(memory_cap_most)},
+        {"priority_most", "a number from -20 to 20", parse_priority, AT(priority_most)},
+        {"always", "yes or no", parse_always, AT(always)},
+#undef AT
+};
+
+/* ---- the file ---- */
+
+struct reading {
+        struct bounds_file *f;
+        FILE *file;
+        bool too_long; /* the line that was read last, or one before it */
+        int line, error_line;
+        char error[BOUNDS_ERROR_MAX];
+};
+
+/* libinih would take the rest of a long line for a line of its own. */
+static char *read_line(char *buf, int size, void *stream)
+{
+        struct reading *r = stream;
+        char *line = r->error_line ? NULL : fgets(buf, size, r->file);
+
+        r->line++;
+        if (line && strlen(line) == (size_t)size - 1 && line[size - 2] != '\n') {
+                r->error_line = r->line;
+                (void)snprintf(r->error, sizeof(r->error), "the line has more than %d characters",
+                               size - 2);
+        }
+        return line;
+}
+
+static int fail(struct reading *r, const char *what, const char *text, const char *form)
+{
+        r->error_line = r->line;
+        (void)snprintf(r->error, sizeof(r->error), "%s \"%.100s\": write %s", what, text, form);
+        return 0;
+}
+
+static struct bounds_section *section_of(struct bounds_file *f, const char *account)
+{
+        struct bounds_section *bigger;
+
+        for (unsigned i = 1; i <= f->n_accounts; i++)
+                if (strcmp(f->sections[i].account, account) == 0)
+                        return &f->sections[i];
+        bigger = f->n_accounts < ACCOUNTS_MAX
+                         ? realloc(f->sections, (f->n_accounts + 2) * sizeof(*bigger))
+                         : NULL;
+        if (!bigger)
+                return NULL;
+        f->sections = bigger;
+        bigger += f->n_accounts + 1;
+        *bigger = (struct bounds_section){.account = strdup(account)};
+        if (!bigger->account)
+                return NULL;
+        f->n_accounts++;
+        return bigger;
+}
+
+static int on_failure(struct reading *r, const char *key, const char *value)
+{
+        if (strcmp(key, "on_failure") != 0)
+                return fail(r, "unknown key", key, "on_failure under [plugin]");
+        r->f->refuse = strcmp(value, "refuse") == 0;
+        return r->f->refuse || strcmp(value, "run") == 0
+                       ? 1
+                       : fail(r, "malformed on_failure", value, "run or refuse");
+}
+
+static int on_pair(void *user, const char *section, const char *key, const char *value)
+{
+        static const char sections[] = "[plugin], [default] or [account NAME]";
+        struct reading *r = user;
+        struct bounds_section *s = r->f->sections;
+        const char *account = section + strlen(ACCOUNT_SECTION);
+
+        if (r->error_line)
+                return 0;
+        if (strcmp(section, "plugin") == 0)
+                return on_failure(r, key, value);
+        if (strncmp(section, ACCOUNT_SECTION, strlen(ACCOUNT_SECTION)) == 0 && account[0])
+                s = section_of(r->f, account);
+        else if (strcmp(section, "default") != 0)
+                return fail(r, "unknown section", section, sections);
+        if (!s)
+                return fail(r, "one account too many", section, "fewer");
+        for (size_t i = 0; i < ARRAY_SIZE(bounds_keys); i++) {
+                if (strcmp(key, bounds_keys[i].name) != 0)
+                        continue;
+                s->set |= 1u << i;
+                return bounds_keys[i].parse(&s->values, value) == 0
+                               ? 1
+                               : fail(r, bounds_keys[i].name, value, bounds_keys[i].form);
+        }
+        return fail(r, "unknown key", key,
+                    "minimum_most, maximum, weight_most, memory_cap_most, priority_most or always");
+}
+
+static int empty(struct bounds_file *f)
+{
+        bounds_free(f);
+        f->sections = calloc(1, sizeof(*f->sections));
+        return f->sections ? 0 : -ENOMEM;
+}
+
+/* Opens the file if only root, or whoever runs this, can have written it. */
+static int open_file(const char *path, FILE **ret, const char **ret_why)
+{
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        struct stat st;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return -errno;
+        *ret_why = !S_ISREG(st.st_mode)                       ? "not a regular file"
+                   : st.st_uid != 0 && st.st_uid != geteuid() ? "root must own it"
+                   : st.st_mode & (S_IWOTH | S_IWGRP)         ? "only its owner may write it"
+                                                              : NULL;
+        if (*ret_why)
+                return -EPERM;
+        *ret = fdopen(fd, "r");
+        if (!*ret)
+                return -errno;
+        (void)TAKE_FD(fd);
+        return 0;
+}
+
+int bounds_read(const char *path, struct bounds_file *ret, char error[static BOUNDS_ERROR_MAX])
+{
+        _cleanup_fclose_ FILE *file = NULL;
+        const char *why = NULL;
+        struct reading r = {.f = ret};
+        int bad;
+
+        *ret = (struct bounds_file){0};
+        bad = empty(ret);
+        if (bad == 0)
+                bad = open_file(path, &file, &why);
+        if (bad == -ENOENT)
+                return 0;
+        if (bad < 0) {
+                (void)snprintf(error, BOUNDS_ERROR_MAX, "%.200s: %s", path,
+                               why ? why : strerror(-bad));
+                return bad;
+        }
+        r.file = file;
+        bad = ini_parse_stream(read_line, &r, on_pair, &r);
+        if (bad == 0 && !r.error_line && !ferror(file))
+                return 0;
+        if (r.error_line)
+                (void)snprintf(error, BOUNDS_ERROR_MAX, "%.200s:%d: %.250s", path, r.error_line,
+                               r.error);
+        else if (ferror(file))
+                (void)snprintf(error, BOUNDS_ERROR_MAX, "%.200s: cannot be read", path);
+        else
+                (void)snprintf(error, BOUNDS_ERROR_MAX, "%.200s:%d: not a line \"key = value\"",
+                               path, MAX(bad, 1));
+        (void)empty(ret);
+        return -EINVAL;
+}
+
+void bounds_free(struct bounds_file *f)
+{
+        for (unsigned i = 1; i <= f->n_accounts; i++)
+                free(f->sections[i].account);
+        free(f->sections);
+        *f = (struct bounds_file){0};
+}
+
+static void overlay(struct bounds *b, const struct bounds_section *s)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(bounds_keys); i++)
+                if (s->set & 1u << i)
+                        memcpy((char *)b + bounds_keys[i].offset,
+                               (const char *)&s->values + bounds_keys[i].offset,
+                               bounds_keys[i].size);
+}
+
+struct bounds bounds_of(const struct bounds_file *f, const char *account)
+{
+        struct bounds b = defaults;
+
+        if (!f->sections)
+                return b;
+        overlay(&b, &f->sections[0]);
+        for (unsigned i = 1; account && i <= f->n_accounts; i++)
+                if (strcmp(f->sections[i].account, account) == 0)
+                        overlay(&b, &f->sections[i]);
+        return b;
+}
+
+bool bounds_any_always(const struct bounds_file *f)
+{
+        for (unsigned i = 0; f->sections && i <= f->n_accounts; i++)
+                if (f->sections[i].values.always)
+                        return true;
+        return false;
+}
+
+/* ---- what a job gets ---- */
+
+static void note(char less[static BOUNDS_ERROR_MAX], const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+
+static void note(char less[static BOUNDS_ERROR_MAX], const char *format, ...)
+{
+        size_t used = strlen(less);
+        va_list args;
+
+        if (used > 0)
+                used += (size_t)snprintf(less + used, BOUNDS_ERROR_MAX - used, ", ");
+        va_start(args, format);
+        (void)vsnprintf(less + used, BOUNDS_ERROR_MAX - used, format, args);
+        va_end(args);
+}
+
+/* Writes a number of thousandths without zeroes at its end: "2.5", "50". */
+static const char *decimal(unsigned thousandths, char ret[static UNITS_TEXT_MAX])
+{
+        int n = snprintf(ret, UNITS_TEXT_MAX, "%u.%03u", thousandths / 1000, thousandths % 1000);
+
+        while (ret[n - 1] == '0')
+                ret[--n] = '\0';
+        if (ret[n - 1] == '.')
+                ret[n - 1] = '\0';
+        return ret;
+}
+
+static void note_percent(char less[static BOUNDS_ERROR_MAX], const char *what, unsigned gets,
+                         unsigned asked)
+{
+        char got[UNITS_TEXT_MAX], wanted[UNITS_TEXT_MAX];
+
+        note(less, "a %s of %s%% instead of %s%%", what, decimal(gets * 100, got),
+             decimal(asked * 100, wanted));
+}
+
+struct granted bounds_grant(const struct bounds *b, const struct wishes *w,
+                            char less[static BOUNDS_ERROR_MAX])
+{
+        struct granted g = {
+                .maximum = MIN(w->maximum ? MAX(w->maximum, 10u) : b->maximum, b->maximum),
+                .weight = MIN(w->weight ? w->weight : 1000u, b->weight_most),
+                .cap = w->cap ? w->cap : b->memory_cap_most,
+                .priority = MIN(w->priority, b->priority_most),
+                .priority_most = b->priority_most,
+        };
+        char size[UNITS_TEXT_MAX], asked[UNITS_TEXT_MAX];
+
+        less[0] = '\0';
+        g.minimum = MIN(MIN(w->minimum, b->minimum_most), g.maximum);
+        if (b->memory_cap_most)
+                g.cap = MIN(g.cap, b->memory_cap_most);
+        if (g.minimum < w->minimum)
+                note_percent(less, "minimum", g.minimum, w->minimum);
+        /* A share without a maximum reads as one of 1000. */
+        if (g.maximum < w->maximum && w->maximum < 1000)
+                note_percent(less, "maximum", g.maximum, w->maximum);
+        if (g.weight < w->weight)
+                note(less, "a weight of %s instead of %s", decimal(g.weight, size),
+                     decimal(w->weight, asked));
+        if (g.cap < w->cap)
+                note(less, "a memory cap of %s instead of %s", units_format_size(g.cap, size),
+                     units_format_size(w->cap, asked));
+        if (w->has_priority && g.priority < w->priority)
+                note(less, "priority %d instead of %d", g.priority, w->priority);
+        return g;
+}
