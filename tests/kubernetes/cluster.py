@@ -15,7 +15,7 @@ import time
 
 NODE, NODE_IP = "node", "192.0.2.2"
 API = f"https://{NODE_IP}:6443"
-GENEROUS_S = 180
+GENEROUS_S = 60
 KERNEL = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 
 CONTAINERD = """
