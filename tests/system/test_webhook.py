@@ -302,7 +302,12 @@ def test_paths_and_methods(served):
 
 
 def test_too_large_bodies_are_refused(served):
-    assert served.ask("POST", "/mutate", b" " * ((3 << 20) + 1))[0] == 413
+    c = served.connect()
+    c.putrequest("POST", "/mutate")
+    c.putheader("Content-Length", (3 << 20) + 1)
+    c.endheaders()
+    assert c.getresponse().status == 413
+    c.close()
     chunks = (b" " * (1 << 20) for _ in range(4))
     assert served.ask("POST", "/mutate", chunks, headers={"Transfer-Encoding": "chunked"})[0] == 413
     review = review_of(pod(container(gpus="1"), labels=YES))
@@ -315,7 +320,7 @@ def test_too_large_bodies_are_refused(served):
 
 def test_malformed_requests_get_an_answer_or_a_closed_connection(served):
     answers = malformed.send(served, number=150, seed=os.environ.get("SUBLET_SEED", "1"))
-    assert answers["answered"] > 50 and answers["lost"] == 0
+    assert answers["answered"] > 100 and answers["lost"] == 0
     review = review_of(pod(container(gpus="1"), labels=YES))
     assert patch_of(served.review(review))
 
@@ -379,7 +384,7 @@ def test_slow_clients_block_nobody_and_are_ended(webhook):
 
 def test_more_idle_connections_than_there_are_keep_nobody_out(webhook):
     idle = []
-    for _ in range(512):
+    for _ in range(256):
         c = webhook.connect()
         assert webhook.ask("GET", "/healthz", connection=c)[0] == 200
         idle.append(c)
@@ -455,7 +460,13 @@ def test_a_certificate_that_does_not_fit_its_key_is_told_and_the_last_one_stays(
     assert webhook.text().count("the last good one stays") == 1
     webhook.certificate.unlink()
     webhook.key.unlink()
-    webhook.wait_for_line("cannot read ") if serial_shown(webhook) == good else pytest.fail("another one is shown")
+    for _ in range(100):
+        assert serial_shown(webhook) == good
+        if "cannot read " in webhook.text():
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("nothing is told of missing files")
     wait_for_serial(webhook, webhook.renew())
 
 

@@ -24,7 +24,7 @@
 #include "kubernetes/webhook/certificate.h"
 
 /* While all are in use, new clients wait in the socket's queue. */
-#define CONNECTIONS_MAX 512u
+#define CONNECTIONS_MAX 256u
 #define QUEUE_MAX       4096
 /* What a connection must hold at most: the header of its request. MHD frees it with the
  * connection. */
