@@ -119,8 +119,9 @@ def check(text, answer):
         return
     response = json.loads(body)["response"]
     assert response["allowed"] is True
-    before = json.loads(text.partition(b"\r\n\r\n")[2].decode("utf-8", "surrogatepass"))["request"]["object"]
-    patched(before, response)
+    if "patch" in response:
+        review = json.loads(text.partition(b"\r\n\r\n")[2].decode("utf-8", "surrogatepass"))
+        patched(review["request"]["object"], response)
 
 
 def send(webhook, number, seed):

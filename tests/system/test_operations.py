@@ -16,7 +16,7 @@ MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; te
 # The calls that print messages: folders, and the text from the call to its message.
 SOURCES = (
     ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error|notice)\(\s*"),
-    ("src/daemon", r"usage_error\(\s*"),
+    ("src/daemon src/kubernetes", r"usage_error\(\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
@@ -24,6 +24,10 @@ SOURCES = (
     ("src/daemon/ledger/entitlement.c", r"snprintf\((?:text, sizeof\(text\)|why, 160),\s*"),  # texts of NOTICE
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
+    ("src/kubernetes", r"log_(?:warning|error|notice)\(\s*"),
+    ("src/kubernetes", r"patch_say\(\s*p,\s*"),
+    ("src/kubernetes", r"snprintf\(\s*error, \w+_ERROR_MAX,\s*"),
+    ("src/kubernetes/webhook/review.c", r"refuse\(error,\s*"),
     ("src/cli", r"cli_fail\(\s*CLI_(?:OK|FAILED|NO_\w+),\s*"),
     ("src/cli", r"print_finding\(\s*(?:WARN|FAIL),\s*"),
 )

@@ -4,6 +4,8 @@ import copy
 import json
 import os
 import random
+import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -554,6 +556,20 @@ def test_keys_of_other_kinds_and_both_versions_of_tls_work(tmp_path, authority):
                 w.context.minimum_version, w.context.maximum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.MAXIMUM_SUPPORTED
         finally:
             w.close()
+
+
+def test_the_manual_page_has_every_option():
+    page = os.path.join(os.path.dirname(PROGRAM), "sublet-webhook.8")
+    if not os.path.exists(page):
+        pytest.skip("a build without manual pages; in one for this machine, without a sanitizer, they run")
+    with open(page, encoding="utf-8") as f:
+        text = f.read().replace("\\-", "-")
+    said = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, timeout=20, check=True).stdout
+    options = re.findall(r"^  (--[a-z-]+)", said, re.M)
+    assert len(options) == 7 and all(re.search(rf"^\.B {o}\b", text, re.M) for o in options)
+    if shutil.which("groff"):
+        done = subprocess.run(["groff", "-man", "-ww", "-z", page], capture_output=True, text=True, timeout=20, check=False)
+        assert done.stderr == ""
 
 
 def test_any_pod_stays_a_pod(served):

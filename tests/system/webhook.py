@@ -91,7 +91,7 @@ class Webhook:
         """Returns the status and the body of the answer."""
         c = connection or self.connect()
         try:
-            c.request(method, path, body, headers or {})
+            c.request(method, path, body, headers or {}, encode_chunked="Transfer-Encoding" in (headers or {}))
             answer = c.getresponse()
             return answer.status, answer.read()
         finally:
