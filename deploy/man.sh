@@ -251,7 +251,10 @@ webhook() { # PROGRAM
 		has them.
 		.PP
 		The webhook never refuses a pod. What it cannot do stands in a warning. A certificate that was renewed is shown to the next
-		client. SIGTERM and SIGINT let no new client in, and end the webhook after open requests.
+		client. SIGTERM and SIGINT let no new client in, and end the webhook after open requests. The API server may choose an
+		ending webhook for some seconds more, so
+		.B \-\-linger
+		keeps the door open for a while.
 		.SH PATHS
 		.TP
 		.B /mutate

@@ -509,6 +509,22 @@ def test_open_requests_are_answered_before_the_end(webhook):
     assert status == [0]
 
 
+def test_an_ending_webhook_lingers_unready_and_answers(tmp_path, authority):
+    w = Webhook(tmp_path, ["--linger", "2s"], authority)
+    try:
+        began, status = time.monotonic(), []
+        ended = threading.Thread(target=lambda: status.append(w.end()))
+        ended.start()
+        w.wait_for_line("ends, after open requests")
+        assert w.ask("GET", "/readyz") == (503, b"the webhook is ending\n")
+        assert w.ask("GET", "/healthz")[0] == 200
+        assert patch_of(w.review(review_of(pod(container(gpus="1"), labels=YES))))
+        ended.join()
+        assert status == [0] and time.monotonic() - began >= 2
+    finally:
+        w.close()
+
+
 def test_the_end_waits_for_no_silent_client(webhook):
     slow = slow_clients(webhook, 8)
     began = time.monotonic()
@@ -526,6 +542,7 @@ def test_the_end_waits_for_no_silent_client(webhook):
     (["--help=x"], 2, "--help takes no value"),
     (["--certificate", "C", "--key", "K", "--resource-to=cpu"], 2, "a resource has a name such as nvidia.com/gpu"),
     (["--certificate", "C", "--key", "K", "--resource-to=nvidia.com/gpu"], 2, "are the same"),
+    (["--certificate", "C", "--key", "K", "--linger=5"], 2, "--linger is a time such as 5s, of at most 5min"),
     (["--certificate", "/nowhere/c", "--key", "/nowhere/k"], 1, "cannot read /nowhere/c"),
 ])
 def test_a_wrong_command_line_is_told(arguments, status, sentence):
@@ -566,7 +583,7 @@ def test_the_manual_page_has_every_option():
         text = f.read().replace("\\-", "-")
     said = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, timeout=20, check=True).stdout
     options = re.findall(r"^  (--[a-z-]+)", said, re.M)
-    assert len(options) == 7 and all(re.search(rf"^\.B {o}\b", text, re.M) for o in options)
+    assert len(options) == 8 and all(re.search(rf"^\.B {o}\b", text, re.M) for o in options)
     if shutil.which("groff"):
         done = subprocess.run(["groff", "-man", "-ww", "-z", page], capture_output=True, text=True, timeout=20, check=False)
         assert done.stderr == ""
