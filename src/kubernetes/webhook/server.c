@@ -28,7 +28,7 @@
 #define QUEUE_MAX       4096
 /* What a connection must hold at most: the header of its request. MHD frees it with the
  * connection. */
-#define MEMORY_MAX 16384ul
+#define MEMORY_MAX 8192ul
 /* From the first byte of a connection or request to its last: no API server waits longer. */
 #define REQUEST_NS (10 * NSEC_PER_SEC)
 /* The API server closes its idle connections after 90 s. If the webhook were the first, a review
