@@ -6,6 +6,7 @@
 Each must get an answer or a closed connection. A pod that is allowed must be allowed with a patch that applies. Exits
 with 1 if a request was lost or the webhook ended. tests/system/test_webhook.py sends a few of them."""
 
+import copy
 import json
 import pathlib
 import random
@@ -55,7 +56,7 @@ def strange_review(chance):
         if chance.random() < 0.2 and isinstance(inner, dict):
             inner[chance.choice(["x/~y", "", "é", "sublet.dev/gpu", "nvidia.com/gpu"])] = inner.pop(path[-1])
         else:
-            inner[path[-1]] = chance.choice(VALUES)
+            inner[path[-1]] = copy.deepcopy(chance.choice(VALUES))
     return json.dumps(review, ensure_ascii=chance.random() < 0.5).encode("utf-8", "surrogatepass")
 
 
