@@ -30,23 +30,24 @@ if(TARGET sublet-device-plugin)
 endif()
 # The manual pages are made from the programs' help, so the programs must run here, without a sanitizer's messages.
 if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANITIZE)
-  set(plugin)
-  set(plugin_page)
-  if(TARGET sublet-device-plugin)
-    set(plugin $<TARGET_FILE:sublet-device-plugin>)
-    set(plugin_page ${CMAKE_BINARY_DIR}/sublet-device-plugin.8)
-    install(FILES ${plugin_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
-  endif()
+  set(more_programs) # with pages of section 8
+  foreach(part sublet-device-plugin sublet-webhook)
+    if(TARGET ${part})
+      list(APPEND more_programs ${part})
+    endif()
+  endforeach()
+  list(TRANSFORM more_programs REPLACE "(.+)" "${CMAKE_BINARY_DIR}/\\1.8" OUTPUT_VARIABLE more_pages)
+  list(TRANSFORM more_programs REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE more_files)
   add_custom_command(
-    OUTPUT ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8 ${CMAKE_BINARY_DIR}/subletd.conf.5 ${plugin_page}
+    OUTPUT ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8 ${CMAKE_BINARY_DIR}/subletd.conf.5 ${more_pages}
     COMMAND sh ${CMAKE_SOURCE_DIR}/deploy/man.sh $<TARGET_FILE:sublet_command> $<TARGET_FILE:subletd>
-            ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_BINARY_DIR} ${plugin}
-    DEPENDS deploy/man.sh sublet_command subletd $<TARGET_NAME_IF_EXISTS:sublet-device-plugin>
+            ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_BINARY_DIR} ${more_files}
+    DEPENDS deploy/man.sh sublet_command subletd ${more_programs}
     COMMENT "Writing the manual pages")
-  add_custom_target(sublet_manual ALL DEPENDS ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8)
+  add_custom_target(sublet_manual ALL DEPENDS ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8 ${more_pages})
   install(FILES ${CMAKE_BINARY_DIR}/sublet.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
   install(FILES ${CMAKE_BINARY_DIR}/subletd.conf.5 DESTINATION ${CMAKE_INSTALL_MANDIR}/man5)
-  install(FILES ${CMAKE_BINARY_DIR}/subletd.8 DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
+  install(FILES ${CMAKE_BINARY_DIR}/subletd.8 ${more_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
 endif()
 # A target with all files that `cmake --install` installs. ./dev demo builds only this target, and an installation works
 # after it.

@@ -1,11 +1,13 @@
 #!/bin/sh
 # Writes sublet.1, subletd.8 and subletd.conf.5 into a folder. Options, variables and keys come from the help of the built
-# programs. The pages name the folder of the documentation, which explains at length. Also writes sublet-device-plugin.8
-# if that program is given.
+# programs. The pages name the folder of the documentation, which explains at length.
 #
-#   man.sh SUBLET SUBLETD DOCUMENTATION FOLDER [SUBLET-DEVICE-PLUGIN]
+# Each further program that is named gets a page too.
+#
+#   man.sh SUBLET SUBLETD DOCUMENTATION FOLDER [PROGRAM...]
 set -eu
-sublet=$1 subletd=$2 documentation=$3 folder=$4 plugin=${5:-}
+sublet=$1 subletd=$2 documentation=$3 folder=$4
+shift 4
 
 escape() { sed 's/\\/\\e/g; s/-/\\-/g; s/^\([.'\'']\)/\\\&\1/'; }
 
@@ -241,9 +243,7 @@ examples() {
 	END
 } >"$folder/subletd.conf.5"
 
-[ -n "$plugin" ] || exit 0
-
-{
+device_plugin() { # PROGRAM
         title sublet-device-plugin 8 'offers the GPUs of a Kubernetes node to its pods, each GPU several times'
         cat <<-'END'
 		.SH SYNOPSIS
@@ -306,14 +306,14 @@ examples() {
 		are more than the daemon can promise, the newest pods go without theirs, until there is room.
 		.SH OPTIONS
 	END
-        "$plugin" --help | sed -n '/^  --/,/^$/p' | sed '/^$/,$d' | escape | sed 's/^  \\-\\-/  --/' | options
+        "$1" --help | sed -n '/^  --/,/^$/p' | sed '/^$/,$d' | escape | sed 's/^  \\-\\-/  --/' | options
         printf '.SH EXAMPLES\n'
         examples <<-'END'
 		sublet-device-plugin --node $(hostname) --gpu-access cdi --place pack
 		Fill a GPU before the next one is used, on a node whose container runtime knows CDI
 	END
         printf '.SH ENVIRONMENT\n'
-        "$plugin" --help | sed -n '/^Variables/,/^$/p' | escape | sed -n 's/^  \([A-Z_]*\)  *\(.*\)/.TP\n.B \1\n\2/p'
+        "$1" --help | sed -n '/^Variables/,/^$/p' | escape | sed -n 's/^  \([A-Z_]*\)  *\(.*\)/.TP\n.B \1\n\2/p'
         cat <<-END
 		.SH EXIT STATUS
 		0 after SIGTERM or SIGINT, 1 if it cannot go on, 2 when it was started wrongly.
@@ -336,4 +336,71 @@ examples() {
 		.I $documentation/docs/messages.md
 		every message.
 	END
-} >"$folder/sublet-device-plugin.8"
+}
+
+webhook() { # PROGRAM
+        title sublet-webhook 8 'lets pods of Kubernetes share GPUs that they ask for'
+        cat <<-'END'
+		.SH SYNOPSIS
+		.B sublet\-webhook
+		.BI \-\-certificate " FILE"
+		.BI \-\-key " FILE"
+		.RI [ option ...]
+		.SH DESCRIPTION
+		Kubernetes' API server asks the webhook about each new pod, and the webhook answers with a patch. Where a container asks for
+		nvidia.com/gpu, it asks for sublet.dev/gpu after that, in the same number. Everything else stays. Words of others for a part of
+		a GPU become annotations of sublet:
+		.I kubernetes\-words.md
+		has them.
+		.PP
+		The webhook never refuses a pod. What it cannot do stands in a warning. A certificate that was renewed is shown to the next
+		client. SIGTERM and SIGINT let no new client in, and end the webhook after open requests. The API server may choose an
+		ending webhook for some seconds more, so
+		.B \-\-linger
+		keeps the door open for a while.
+		.SH PATHS
+		.TP
+		.B /mutate
+		Reviews (POST, admission.k8s.io/v1 and v1beta1). Changed are pods with the label or annotation
+		.BR "sublet.dev/share: \(dqtrue\(dq" .
+		.TP
+		.B /mutate\-all
+		The same, for namespaces that opted in: changed are all pods without
+		.BR "sublet.dev/share: \(dqfalse\(dq" .
+		.TP
+		.BR /healthz ", " /readyz
+		Probes (GET).
+		.SH OPTIONS
+	END
+        "$1" --help | sed -n '/^  --/,/^$/p' | sed '/^$/,$d' | escape | sed 's/^  \\-\\-/  --/' | options
+        printf '.SH EXAMPLES\n'
+        examples <<-'END'
+		sublet-webhook --certificate /tls/tls.crt --key /tls/tls.key --listen :8443
+		Serve with the certificate of a Secret that is mounted at /tls
+	END
+        cat <<-'END'
+		.SH LIMITS
+		A review has at most 3 MiB. At most 256 clients are connected; more of them wait. A request that is not complete after 10 s is
+		ended, and so is a connection that was idle for 120 s.
+		.SH EXIT STATUS
+	END
+        "$1" --help | sed -n 's/^Exit status: //p' | escape
+        cat <<-END
+		.SH SEE ALSO
+		.BR subletd (8),
+		.BR subletd.conf (5)
+		.PP
+		.I $documentation/docs/kubernetes\-words.md
+	END
+}
+
+for program in "$@"; do
+        case ${program##*/} in
+        sublet-device-plugin) device_plugin "$program" >"$folder/sublet-device-plugin.8" ;;
+        sublet-webhook) webhook "$program" >"$folder/sublet-webhook.8" ;;
+        *)
+                echo "man.sh: no page for $program" >&2
+                exit 1
+                ;;
+        esac
+done

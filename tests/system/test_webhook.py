@@ -4,6 +4,8 @@ import copy
 import json
 import os
 import random
+import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -302,7 +304,12 @@ def test_paths_and_methods(served):
 
 
 def test_too_large_bodies_are_refused(served):
-    assert served.ask("POST", "/mutate", b" " * ((3 << 20) + 1))[0] == 413
+    c = served.connect()
+    c.putrequest("POST", "/mutate")
+    c.putheader("Content-Length", (3 << 20) + 1)
+    c.endheaders()
+    assert c.getresponse().status == 413
+    c.close()
     chunks = (b" " * (1 << 20) for _ in range(4))
     assert served.ask("POST", "/mutate", chunks, headers={"Transfer-Encoding": "chunked"})[0] == 413
     review = review_of(pod(container(gpus="1"), labels=YES))
@@ -315,7 +322,7 @@ def test_too_large_bodies_are_refused(served):
 
 def test_malformed_requests_get_an_answer_or_a_closed_connection(served):
     answers = malformed.send(served, number=150, seed=os.environ.get("SUBLET_SEED", "1"))
-    assert answers["answered"] > 50 and answers["lost"] == 0
+    assert answers["answered"] > 100 and answers["lost"] == 0
     review = review_of(pod(container(gpus="1"), labels=YES))
     assert patch_of(served.review(review))
 
@@ -379,7 +386,7 @@ def test_slow_clients_block_nobody_and_are_ended(webhook):
 
 def test_more_idle_connections_than_there_are_keep_nobody_out(webhook):
     idle = []
-    for _ in range(512):
+    for _ in range(256):
         c = webhook.connect()
         assert webhook.ask("GET", "/healthz", connection=c)[0] == 200
         idle.append(c)
@@ -455,7 +462,13 @@ def test_a_certificate_that_does_not_fit_its_key_is_told_and_the_last_one_stays(
     assert webhook.text().count("the last good one stays") == 1
     webhook.certificate.unlink()
     webhook.key.unlink()
-    webhook.wait_for_line("cannot read ") if serial_shown(webhook) == good else pytest.fail("another one is shown")
+    for _ in range(100):
+        assert serial_shown(webhook) == good
+        if "cannot read " in webhook.text():
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("nothing is told of missing files")
     wait_for_serial(webhook, webhook.renew())
 
 
@@ -496,6 +509,22 @@ def test_open_requests_are_answered_before_the_end(webhook):
     assert status == [0]
 
 
+def test_an_ending_webhook_lingers_unready_and_answers(tmp_path, authority):
+    w = Webhook(tmp_path, ["--linger", "2s"], authority)
+    try:
+        began, status = time.monotonic(), []
+        ended = threading.Thread(target=lambda: status.append(w.end()))
+        ended.start()
+        w.wait_for_line("ends, after open requests")
+        assert w.ask("GET", "/readyz") == (503, b"the webhook is ending\n")
+        assert w.ask("GET", "/healthz")[0] == 200
+        assert patch_of(w.review(review_of(pod(container(gpus="1"), labels=YES))))
+        ended.join()
+        assert status == [0] and time.monotonic() - began >= 2
+    finally:
+        w.close()
+
+
 def test_the_end_waits_for_no_silent_client(webhook):
     slow = slow_clients(webhook, 8)
     began = time.monotonic()
@@ -513,6 +542,7 @@ def test_the_end_waits_for_no_silent_client(webhook):
     (["--help=x"], 2, "--help takes no value"),
     (["--certificate", "C", "--key", "K", "--resource-to=cpu"], 2, "a resource has a name such as nvidia.com/gpu"),
     (["--certificate", "C", "--key", "K", "--resource-to=nvidia.com/gpu"], 2, "are the same"),
+    (["--certificate", "C", "--key", "K", "--linger=5"], 2, "--linger is a time such as 5s, of at most 5min"),
     (["--certificate", "/nowhere/c", "--key", "/nowhere/k"], 1, "cannot read /nowhere/c"),
 ])
 def test_a_wrong_command_line_is_told(arguments, status, sentence):
@@ -543,6 +573,20 @@ def test_keys_of_other_kinds_and_both_versions_of_tls_work(tmp_path, authority):
                 w.context.minimum_version, w.context.maximum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.MAXIMUM_SUPPORTED
         finally:
             w.close()
+
+
+def test_the_manual_page_has_every_option():
+    page = os.path.join(os.path.dirname(PROGRAM), "sublet-webhook.8")
+    if not os.path.exists(page):
+        pytest.skip("a build without manual pages; in one for this machine, without a sanitizer, they run")
+    with open(page, encoding="utf-8") as f:
+        text = f.read().replace("\\-", "-")
+    said = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, timeout=20, check=True).stdout
+    options = re.findall(r"^  (--[a-z-]+)", said, re.M)
+    assert len(options) == 8 and all(re.search(rf"^\.B {o}\b", text, re.M) for o in options)
+    if shutil.which("groff"):
+        done = subprocess.run(["groff", "-man", "-ww", "-z", page], capture_output=True, text=True, timeout=20, check=False)
+        assert done.stderr == ""
 
 
 def test_any_pod_stays_a_pod(served):

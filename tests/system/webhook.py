@@ -91,7 +91,7 @@ class Webhook:
         """Returns the status and the body of the answer."""
         c = connection or self.connect()
         try:
-            c.request(method, path, body, headers or {})
+            c.request(method, path, body, headers or {}, encode_chunked="Transfer-Encoding" in (headers or {}))
             answer = c.getresponse()
             return answer.status, answer.read()
         finally:
@@ -214,10 +214,10 @@ def pod(*containers, labels=None, annotations=None, **spec):
 def as_large_as(review, size):
     """Returns the review's text, made this long by variables of the first container, as real pods have them."""
     review = copy.deepcopy(review)
-    env, i = review["request"]["object"]["spec"]["containers"][0]["env"], 0
-    while len(json.dumps(review)) < size - 100:
-        env.append({"name": f"SETTING_{i}", "value": f"value {i}, with \"quotes\" and /paths/of/~files"})
-        i += 1
+    env = review["request"]["object"]["spec"]["containers"][0]["env"]
+    one = {"name": "SETTING_1234567", "value": "with \"quotes\" and /paths/of/~files"}
+    room = size - len(json.dumps(review))
+    env += [{**one, "name": f"SETTING_{i:07}"} for i in range(room // (len(json.dumps(one)) + 2))]
     text = json.dumps(review).encode()
     return text + b" " * (size - len(text))
 

@@ -104,9 +104,12 @@ static int load(const char *path, gnutls_datum_t *ret, char error[static CERTIFI
 
 static int refuse(int code, char error[static CERTIFICATE_ERROR_MAX])
 {
+        const char *reason = gnutls_strerror(code);
+
         (void)snprintf(error, CERTIFICATE_ERROR_MAX,
-                       "cannot use the certificate %.150s with the key %.150s: %.100s",
-                       shown.paths[CERTIFICATE], shown.paths[KEY], gnutls_strerror(code));
+                       "cannot use the certificate %.150s with the key %.150s: %.*s",
+                       shown.paths[CERTIFICATE], shown.paths[KEY], (int)strcspn(reason, "."),
+                       reason);
         return -EINVAL;
 }
 

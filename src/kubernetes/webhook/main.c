@@ -8,16 +8,19 @@
 
 #include <gnutls/gnutls.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "kubernetes/webhook/certificate.h"
 #include "kubernetes/webhook/server.h"
 
-#define EXIT_USAGE 2
+#define EXIT_USAGE    2
+#define LINGER_MAX_NS (300 * NSEC_PER_SEC)
 
 struct options {
         struct server_options server;
-        const char *certificate, *key;
+        const char *certificate, *key, *linger;
         bool help, version;
 };
 
@@ -42,6 +45,10 @@ static const struct option_row rows[] = {
          offsetof(struct options, server.from)},
         {"resource-to", "NAME", "what it becomes (sublet.dev/gpu)",
          offsetof(struct options, server.to)},
+        {"linger", "DURATION",
+         "after SIGTERM, go on for so long, until the API server\n"
+         "knows that the webhook is not ready (0)",
+         offsetof(struct options, linger)},
         {"version", NULL, "print the version", offsetof(struct options, version)},
         {"help", NULL, "print this", offsetof(struct options, help)},
 };
@@ -120,7 +127,7 @@ static int parse_options(struct options *o, int argc, char *argv[])
 }
 
 /* A name without a vendor is Kubernetes' own, such as cpu. */
-static int check_options(const struct options *o)
+static int check_options(struct options *o)
 {
         if (!o->certificate || !o->key)
                 return usage_error("--certificate and --key are needed");
@@ -128,13 +135,17 @@ static int check_options(const struct options *o)
                 return usage_error("a resource has a name such as nvidia.com/gpu");
         if (strcmp(o->server.from, o->server.to) == 0)
                 return usage_error("--resource-from and --resource-to are the same");
+        if (units_parse_duration(o->linger, &o->server.linger_ns) < 0 ||
+            o->server.linger_ns > LINGER_MAX_NS)
+                return usage_error("--linger is a time such as 5s, of at most 5min");
         return 0;
 }
 
 int main(int argc, char *argv[])
 {
         struct options o = {
-                .server = {.listen = ":8443", .from = "nvidia.com/gpu", .to = "sublet.dev/gpu"}};
+                .server = {.listen = ":8443", .from = "nvidia.com/gpu", .to = "sublet.dev/gpu"},
+                .linger = "0"};
         char error[CERTIFICATE_ERROR_MAX];
         int r;
 

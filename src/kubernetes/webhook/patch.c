@@ -42,23 +42,19 @@ static void write_name(FILE *f, const char *name)
         }
 }
 
-void patch_operation(struct patch *p, const char *operation, json_t *value, ...)
+void patch_operation(struct patch *p, const char *operation, json_t *value, const char *const *path)
 {
-        _cleanup_free_ char *path = NULL;
+        _cleanup_free_ char *pointer = NULL;
         size_t size = 0;
-        FILE *f = open_memstream(&path, &size);
+        FILE *f = open_memstream(&pointer, &size);
         json_t *made = NULL;
-        const char *name;
-        va_list names;
 
         if (f) {
-                va_start(names, value);
-                while ((name = va_arg(names, const char *)))
-                        write_name(f, name);
-                va_end(names);
+                for (; *path; path++)
+                        write_name(f, *path);
                 if (fclose(f) == 0)
-                        made = json_pack("{s:s, s:s, s:O*}", "op", operation, "path", path, "value",
-                                         value);
+                        made = json_pack("{s:s, s:s, s:O*}", "op", operation, "path", pointer,
+                                         "value", value);
         }
         if (!made || json_array_append_new(p->operations, made) < 0)
                 p->failed = true;

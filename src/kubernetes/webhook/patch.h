@@ -24,8 +24,11 @@ struct patch {
 int patch_open(struct patch *p);
 void patch_close(struct patch *p);
 
-/* The path is a NULL-terminated list of names, which are escaped here. value NULL: no value. */
-void patch_operation(struct patch *p, const char *operation, json_t *value, ...)
-        __attribute__((sentinel));
+/* The names on the way to a value, for patch_operation(), which escapes them. */
+#define PATCH_PATH(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* value NULL: the operation has none. */
+void patch_operation(struct patch *p, const char *operation, json_t *value,
+                     const char *const *path);
 /* Adds a sentence unless it is there already. What a terminal would obey is replaced. */
 void patch_say(struct patch *p, const char *format, ...) __attribute__((format(printf, 2, 3)));

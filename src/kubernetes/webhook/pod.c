@@ -95,10 +95,12 @@ static void rename_resource(const struct container *c, const struct review_optio
 
                 if (!count)
                         continue;
-                patch_operation(p, "remove", NULL, "spec", c->list, c->index, "resources", kinds[i],
-                                o->from, NULL);
-                patch_operation(p, "add", count, "spec", c->list, c->index, "resources", kinds[i],
-                                o->to, NULL);
+                patch_operation(
+                        p, "remove", NULL,
+                        PATCH_PATH("spec", c->list, c->index, "resources", kinds[i], o->from));
+                patch_operation(
+                        p, "add", count,
+                        PATCH_PATH("spec", c->list, c->index, "resources", kinds[i], o->to));
         }
 }
 
@@ -111,13 +113,16 @@ static void add_resource(const struct container *c, const struct review_options 
         (void)snprintf(text, sizeof(text), "%" PRIu64, c->gpus);
         count = json_string(text);
         if (!json_is_object(json_object_get(c->json, "resources")))
-                patch_operation(p, "add", empty, "spec", c->list, c->index, "resources", NULL);
+                patch_operation(p, "add", empty,
+                                PATCH_PATH("spec", c->list, c->index, "resources"));
         for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
                 if (!json_is_object(asked(c, kinds[i])))
-                        patch_operation(p, "add", empty, "spec", c->list, c->index, "resources",
-                                        kinds[i], NULL);
-                patch_operation(p, "add", count, "spec", c->list, c->index, "resources", kinds[i],
-                                o->to, NULL);
+                        patch_operation(
+                                p, "add", empty,
+                                PATCH_PATH("spec", c->list, c->index, "resources", kinds[i]));
+                patch_operation(
+                        p, "add", count,
+                        PATCH_PATH("spec", c->list, c->index, "resources", kinds[i], o->to));
         }
         json_decref(empty);
         json_decref(count);

@@ -114,9 +114,9 @@ static int work_out(const struct number *n, unsigned __int128 *ret, bool *ret_re
 
 int quantity_mib(const char *text, uint64_t *ret_mib)
 {
-        unsigned __int128 bytes;
+        unsigned __int128 bytes = 0;
         struct number n;
-        bool rest;
+        bool rest = false;
         int r = read_number(text, &n);
 
         if (r == 0)
@@ -132,9 +132,9 @@ int quantity_mib(const char *text, uint64_t *ret_mib)
 
 int quantity_portion(const char *text, unsigned *ret_millionths)
 {
-        unsigned __int128 millionths;
+        unsigned __int128 millionths = 0;
         struct number n;
-        bool rest;
+        bool rest = false;
         int r = read_number(text, &n);
 
         if (r < 0)

@@ -14,7 +14,7 @@
 #include "base/units.h"
 
 #define SMALL_BYTES (32u << 10) /* taken without waiting: so much for each connection */
-#define ROOM_BYTES  (6u << 20)  /* for all larger bodies together */
+#define ROOM_BYTES  (4u << 20)  /* for all larger bodies together */
 #define TRIM_BYTES  (256u << 10)
 
 enum state { TAKING, WAITING, ANSWERED };
@@ -28,6 +28,7 @@ struct request {
         bool woken;    /* MHD calls once more as at the beginning, without data */
         bool too_large;
         char *body;
+        size_t length; /* as announced; 0: in chunks */
         size_t size, allocated, room;
 };
 
@@ -180,6 +181,7 @@ static int begin_review(struct request *q)
                 return say(q, MHD_HTTP_BAD_REQUEST, "the Content-Length is no number\n");
         if (length > REQUESTS_BODY_MAX)
                 return say(q, MHD_HTTP_CONTENT_TOO_LARGE, "a review has at most 3 MiB\n");
+        q->length = header ? (size_t)length : 0;
         take_room(q, (size_t)length);
         return 0;
 }
@@ -223,8 +225,9 @@ static int append(struct request *q, const char *data, size_t size)
                 size_t wanted = MAX(q->size + size, MAX(2 * q->allocated, (size_t)4096));
                 char *grown;
 
-                wanted = MIN(wanted, (size_t)REQUESTS_BODY_MAX);
-                grown = realloc(q->body, wanted);
+                /* The length is known, mostly: growing would leave holes. */
+                wanted = q->length ? q->length : MIN(wanted, (size_t)REQUESTS_BODY_MAX);
+                grown = q->size + size > wanted ? NULL : realloc(q->body, wanted);
                 if (!grown)
                         return -EIO;
                 q->body = grown;

@@ -24,11 +24,11 @@
 #include "kubernetes/webhook/certificate.h"
 
 /* While all are in use, new clients wait in the socket's queue. */
-#define CONNECTIONS_MAX 512u
+#define CONNECTIONS_MAX 256u
 #define QUEUE_MAX       4096
 /* What a connection must hold at most: the header of its request. MHD frees it with the
  * connection. */
-#define MEMORY_MAX 16384ul
+#define MEMORY_MAX 8192ul
 /* From the first byte of a connection or request to its last: no API server waits longer. */
 #define REQUEST_NS (10 * NSEC_PER_SEC)
 /* The API server closes its idle connections after 90 s. If the webhook were the first, a review
@@ -53,7 +53,8 @@ struct server {
         struct connection *connections; /* the newest first */
         unsigned n;
         int listen_fd;
-        bool ending, quiet; /* quiet: nobody new is let in */
+        uint64_t linger_ns, close_ns; /* when the door closes, once the webhook ends */
+        bool ending, quiet;           /* quiet: nobody new is let in */
 };
 
 /* ---- connections ---- */
@@ -298,7 +299,7 @@ static void close_door(struct server *s)
 {
         struct pollfd p = {.fd = s->listen_fd, .events = POLLIN};
 
-        if (s->quiet || poll(&p, 1, 0) > 0)
+        if (s->quiet || clock_now_ns() < s->close_ns || poll(&p, 1, 0) > 0)
                 return;
         s->quiet = true;
         (void)close(MHD_quiesce_daemon(s->http));
@@ -326,6 +327,7 @@ static void loop(struct server *s, int signal_fd)
                 if (fds[1].revents && !s->ending) {
                         log_info("ends, after open requests");
                         s->ending = true;
+                        s->close_ns = clock_now_ns() + s->linger_ns;
                         fds[1].fd = -1;
                         requests_end(s->requests);
                 }
@@ -348,7 +350,7 @@ static int fail(int r, const char *what, char error[static SERVER_ERROR_MAX])
 int server_run(const struct server_options *o, char error[static SERVER_ERROR_MAX])
 {
         _cleanup_close_ int signal_fd = -EBADF;
-        struct server s = {.listen_fd = -EBADF};
+        struct server s = {.listen_fd = -EBADF, .linger_ns = o->linger_ns};
         int r = open_socket(o->listen, &s.listen_fd);
 
         if (r == -EINVAL)

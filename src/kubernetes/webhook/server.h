@@ -1,6 +1,8 @@
 /* server.h: the webhook's loop: connections, their deadlines, and a clean end. */
 #pragma once
 
+#include <stdint.h>
+
 #include "kubernetes/webhook/requests.h"
 
 #define SERVER_ERROR_MAX 512
@@ -8,6 +10,7 @@
 struct server_options {
         const char *listen; /* ADDR:PORT; without ADDR: all addresses */
         const char *from, *to;
+        uint64_t linger_ns; /* new clients are let in for so long after the signal */
 };
 
 /* Blocks the signals that end the webhook, so that they wait for the loop. Call it first. */

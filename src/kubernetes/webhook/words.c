@@ -323,11 +323,11 @@ static void annotate(const json_t *pod, const char *key, const char *value, bool
         if (!json_is_object(annotations_of(pod)) && !*made) {
                 json_t *empty = json_object();
 
-                patch_operation(p, "add", empty, "metadata", "annotations", NULL);
+                patch_operation(p, "add", empty, PATCH_PATH("metadata", "annotations"));
                 json_decref(empty);
                 *made = true;
         }
-        patch_operation(p, "add", text, "metadata", "annotations", key, NULL);
+        patch_operation(p, "add", text, PATCH_PATH("metadata", "annotations", key));
         json_decref(text);
 }
 
