@@ -16,7 +16,7 @@ import pytest
 import garbage
 import kubelet as kubelet_module
 from kubelet import PLUGIN, ApiServer, Kubelet, pod
-from world import PATIENCE, SANITIZER, wait_for
+from world import PATIENCE, SANITIZER, cpu_s, wait_for
 
 pytestmark = pytest.mark.skipif(bool(kubelet_module.MISSING), reason=kubelet_module.MISSING or "")
 
@@ -41,10 +41,10 @@ class Node:
             f.write(token + "\n")
         os.rename(path + ".new", path)
 
-    def start_plugin(self, *args, **env):
+    def start_plugin(self, *args, before=(), **env):
         # An empty /proc: what other processes of this machine do must not count.
         os.makedirs(self.world.path("proc"), exist_ok=True)
-        argv = [PLUGIN, "--dir", self.world.dir, "--kubelet-dir", self.kubelet.folder, "--proc", self.world.path("proc")]
+        argv = [*before, PLUGIN, "--dir", self.world.dir, "--kubelet-dir", self.kubelet.folder, "--proc", self.world.path("proc")]
         if self.api:
             argv += ["--api-server", self.api.url, "--node", "node-1", "--token-file", self.world.path("token")]
         self.plugin = self.world.start(argv + list(args), **env)
@@ -365,6 +365,24 @@ def test_garbage_is_answered_or_its_connection_closed(make_node):
     devices = node.devices()
     garbage.throw(os.path.join(node.kubelet.folder, "sublet-gpu.sock"), 300, seed=18, alive=node.plugin.running)
     assert node.kubelet.allocate(devices[:1])["code"] == 0, node.plugin.report()
+
+
+def test_more_connections_than_descriptors_do_not_stop_the_plugin(make_node):
+    node = make_node(plugin=False)
+    node.start_plugin(before=["prlimit", "--nofile=64"])
+    devices = node.devices()
+    many = []
+    for _ in range(200):
+        many.append(socket.socket(socket.AF_UNIX))
+        many[-1].connect(os.path.join(node.kubelet.folder, "sublet-gpu.sock"))
+    before = cpu_s(node.plugin.pid)
+    time.sleep(1)
+    assert node.kubelet.allocate(devices[:1])["code"] == 0
+    assert cpu_s(node.plugin.pid) - before < 0.5
+    for one in many:
+        one.close()
+    node.kubelet.restart()
+    assert node.devices() == devices
 
 
 # ---- the node's pods ----
