@@ -79,6 +79,7 @@ def make_node(make_world):
             world.env["SIMCUDA_MIG"] = str(mig)
         if daemon:
             world.start_daemon()
+        os.makedirs(world.dir, mode=0o700, exist_ok=True)
         os.makedirs(os.path.join(world.dir, "conf.d"), exist_ok=True)
         node = Node(world, api)
         nodes.append(node)
@@ -204,6 +205,17 @@ def test_devices_are_unhealthy_while_the_daemon_is_gone(make_node):
     node.says("does not answer (Connection refused): all GPUs are unhealthy")
     node.world.start_daemon()
     assert node.kubelet.await_devices(lambda e: e["healthy"], "healthy devices")["healthy"] == devices
+
+
+def test_a_plugin_that_starts_before_the_daemon_registers_when_it_knows_the_gpus(make_node):
+    node = make_node(plugin=False, daemon=False)
+    node.start_plugin()
+    node.says("does not answer (No such file or directory)")
+    assert not node.kubelet.of("register")
+    node.world.start_daemon()
+    node.kubelet.await_event("register")
+    assert node.kubelet.await_event("list")["healthy"]  # the first list has them
+    node.says("answers again")
 
 
 def test_a_daemon_that_restarts_leaves_the_devices_healthy(make_node):
