@@ -3,7 +3,7 @@
     python3 tests/system/garbage.py [PIECES [SEED]]
 
 starts a daemon and the plugin, without a kubelet, and throws 10,000 pieces, one connection each. Each must be answered
-or its connection closed, and the plugin must live and give devices afterwards. SUBLET_BUILD names the build."""
+or its connection closed, and the plugin must live, and end when it is asked to. SUBLET_BUILD names the build."""
 
 import os
 import random

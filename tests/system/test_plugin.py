@@ -16,7 +16,7 @@ import pytest
 import garbage
 import kubelet as kubelet_module
 from kubelet import PLUGIN, ApiServer, Kubelet, pod
-from world import PATIENCE, SANITIZER, wait_for
+from world import PATIENCE, SANITIZER, cpu_s, wait_for
 
 pytestmark = pytest.mark.skipif(bool(kubelet_module.MISSING), reason=kubelet_module.MISSING or "")
 
@@ -41,10 +41,10 @@ class Node:
             f.write(token + "\n")
         os.rename(path + ".new", path)
 
-    def start_plugin(self, *args, **env):
+    def start_plugin(self, *args, before=(), **env):
         # An empty /proc: what other processes of this machine do must not count.
         os.makedirs(self.world.path("proc"), exist_ok=True)
-        argv = [PLUGIN, "--dir", self.world.dir, "--kubelet-dir", self.kubelet.folder, "--proc", self.world.path("proc")]
+        argv = [*before, PLUGIN, "--dir", self.world.dir, "--kubelet-dir", self.kubelet.folder, "--proc", self.world.path("proc")]
         if self.api:
             argv += ["--api-server", self.api.url, "--node", "node-1", "--token-file", self.world.path("token")]
         self.plugin = self.world.start(argv + list(args), **env)
@@ -79,6 +79,7 @@ def make_node(make_world):
             world.env["SIMCUDA_MIG"] = str(mig)
         if daemon:
             world.start_daemon()
+        os.makedirs(world.dir, mode=0o700, exist_ok=True)
         os.makedirs(os.path.join(world.dir, "conf.d"), exist_ok=True)
         node = Node(world, api)
         nodes.append(node)
@@ -206,13 +207,33 @@ def test_devices_are_unhealthy_while_the_daemon_is_gone(make_node):
     assert node.kubelet.await_devices(lambda e: e["healthy"], "healthy devices")["healthy"] == devices
 
 
+def test_a_plugin_that_starts_before_the_daemon_registers_when_it_knows_the_gpus(make_node):
+    node = make_node(plugin=False, daemon=False)
+    node.start_plugin()
+    node.says("does not answer (No such file or directory)")
+    assert not node.kubelet.of("register")
+    node.world.start_daemon()
+    node.kubelet.await_event("register")
+    assert node.kubelet.await_event("list")["healthy"]  # the first list has them
+    node.says("answers again")
+
+
 def test_a_daemon_that_restarts_leaves_the_devices_healthy(make_node):
     node = make_node()
     node.devices()
-    assert node.world.sublet("stop").returncode == 0
-    node.world.start_daemon()
+    lists = 0
+    for _ in range(5):
+        began = time.monotonic()
+        assert node.world.sublet("stop").returncode == 0
+        node.world.start_daemon()
+        if time.monotonic() - began < 2:  # a busy machine may need longer than the plugin waits, which is 3 s
+            break
+        node.devices()
+        lists = len(node.kubelet.of("list"))
+    else:
+        pytest.skip("this machine is too busy to restart a daemon within 2 s; on another one they run")
     time.sleep(4)
-    assert all(e["healthy"] for e in node.kubelet.of("list")), node.plugin.report()
+    assert all(e["healthy"] for e in node.kubelet.of("list")[lists:]), node.plugin.report()
 
 
 def test_a_daemon_that_hangs_counts_as_gone(make_node):
@@ -365,6 +386,24 @@ def test_garbage_is_answered_or_its_connection_closed(make_node):
     devices = node.devices()
     garbage.throw(os.path.join(node.kubelet.folder, "sublet-gpu.sock"), 300, seed=18, alive=node.plugin.running)
     assert node.kubelet.allocate(devices[:1])["code"] == 0, node.plugin.report()
+
+
+def test_more_connections_than_descriptors_do_not_stop_the_plugin(make_node):
+    node = make_node(plugin=False)
+    node.start_plugin(before=["prlimit", "--nofile=64"])
+    devices = node.devices()
+    many = []
+    for _ in range(200):
+        many.append(socket.socket(socket.AF_UNIX))
+        many[-1].connect(os.path.join(node.kubelet.folder, "sublet-gpu.sock"))
+    before = cpu_s(node.plugin.pid)
+    time.sleep(1)
+    assert node.kubelet.allocate(devices[:1])["code"] == 0
+    assert cpu_s(node.plugin.pid) - before < 0.5
+    for one in many:
+        one.close()
+    node.kubelet.restart()
+    assert node.devices() == devices
 
 
 # ---- the node's pods ----

@@ -97,6 +97,9 @@ static void devices_that_are_given_out_count_before_their_programs_run(void **st
         assert_string_equal(chosen(PLACE_SPREAD, 1, NULL, 0), "1");
         cards.list[0].clients = 3; /* they run, and commit nothing */
         assert_string_equal(chosen(PLACE_SPREAD, 1, NULL, 0), "0");
+        cards.list[1].committed = 0; /* the same load: the devices count */
+        assert_string_equal(chosen(PLACE_SPREAD, 1, NULL, 0), "1");
+        assert_string_equal(chosen(PLACE_PACK, 1, NULL, 0), "0");
 }
 
 static void what_must_be_included_is(void **state)

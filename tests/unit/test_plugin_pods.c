@@ -253,6 +253,26 @@ static void a_full_group_goes_on_in_another_class(void **state)
         free(text);
 }
 
+static void a_groups_class_keeps_its_name_when_its_oldest_pod_ends(void **state)
+{
+        struct pod pods[] = {make(1, 10), make(2, 10), make(3, 10)};
+        char *before, *after, name[64];
+        bool left[3];
+        unsigned minima;
+
+        for (unsigned i = 0; i < 3; i++)
+                (void)snprintf(pods[i].wishes.group, sizeof(pods[i].wishes.group), "g");
+        (void)snprintf(pods[2].namespace, sizeof(pods[2].namespace), "other");
+        before = classes_text(pods, 3, 0, 0, left, &minima);
+        after = classes_text(pods + 1, 2, 0, 0, left, &minima);
+        assert_int_equal(count(before, "[class g-"), 2);
+        (void)snprintf(name, sizeof(name), "%.21s", strstr(before, "[class g-"));
+        assert_int_equal(count(before, name), 1); /* another namespace is another group */
+        assert_int_equal(count(after, name), 1);
+        free(before);
+        free(after);
+}
+
 static void no_line_of_the_file_is_too_long(void **state)
 {
         struct pod pod = make(1, 10);
@@ -303,6 +323,7 @@ int main(void)
                 cmocka_unit_test(pods_without_the_resource_are_not_ours),
                 cmocka_unit_test(the_newest_minima_give_way),
                 cmocka_unit_test(a_full_group_goes_on_in_another_class),
+                cmocka_unit_test(a_groups_class_keeps_its_name_when_its_oldest_pod_ends),
                 cmocka_unit_test(no_line_of_the_file_is_too_long),
                 cmocka_unit_test(requests_of_memory_become_minima_of_the_smallest_card),
         };

@@ -105,14 +105,24 @@ static uint64_t hash_of(const char *text, uint64_t hash)
         return hash;
 }
 
-/* The class is named after its group or its pod; the hash keeps names apart, also those of full
- * groups, which the uid of the first pod distinguishes. */
-static void write_name(FILE *f, const struct pod *first, bool grouped)
+/* The class is named after its pod or its group. The hash keeps names apart; that of a group stays
+ * when its oldest pod ends. */
+static void write_name(FILE *f, const struct pod *pods, const struct member *of, size_t first)
 {
-        const uint64_t hash = hash_of(first->uid, UINT64_C(14695981039346656037));
+        const struct pod *pod = &pods[first];
+        const bool grouped = pod->wishes.group[0];
+        uint64_t hash = UINT64_C(14695981039346656037);
 
+        if (grouped) {
+                hash = hash_of(pod->wishes.group, hash_of("/", hash_of(pod->namespace, hash)));
+                for (size_t k = 0; k < first; k++) /* full classes of the same group */
+                        if (of[k].first == k && same_group(&pods[k], pod))
+                                hash = hash_of("+", hash);
+        } else {
+                hash = hash_of(pod->uid, hash);
+        }
         (void)fprintf(f, "\n[class %.*s-%012llx]\n", NAME_PART,
-                      grouped ? first->wishes.group : first->name,
+                      grouped ? pod->wishes.group : pod->name,
                       (unsigned long long)(hash & UINT64_C(0xffffffffffff)));
 }
 
@@ -121,7 +131,7 @@ static void write_class(FILE *f, const struct pod *pods, size_t n, const struct 
 {
         bool later = false;
 
-        write_name(f, &pods[first], w->group[0]);
+        write_name(f, pods, of, first);
         for (size_t i = first; i < n; i++)
                 if (of[i].first ==
                     first) { /* a list goes on in the next line if that is indented */

@@ -52,6 +52,7 @@ struct plugin {
         unsigned n_told;
         struct order *order;
         sd_event_source *ask, *look, *patience, *daemon_dir;
+        bool told_away;             /* the log says that the daemon does not answer */
         uint64_t asked_ns, gone_ns; /* gone_ns: since when it does not answer; 0: it does */
         struct rpc_call *streams[STREAMS_MAX];
         unsigned n_streams;
@@ -197,10 +198,11 @@ static void daemon_is_away(struct plugin *p, int r)
 {
         if (!p->gone_ns)
                 p->gone_ns = p->asked_ns;
-        if (p->cards.daemon && clock_now_ns() - p->gone_ns >= GRACE_NS) {
+        if (!p->told_away && clock_now_ns() - p->gone_ns >= GRACE_NS) {
                 log_warning("the daemon in %s does not answer (%s): all GPUs are unhealthy",
                             p->options->dir, strerror(-r));
                 p->cards.daemon = false;
+                p->told_away = true;
         }
 }
 
@@ -208,7 +210,6 @@ static void on_status(int r, json_t *answer, void *userdata)
 {
         struct plugin *p = userdata;
         const char *instance = json_string_value(json_object_get(answer, "instance"));
-        const bool was_away = p->n_told > 0 && !p->cards.daemon;
 
         p->order = NULL;
         if (r == 0 && !cards_take(&p->cards, answer))
@@ -217,8 +218,9 @@ static void on_status(int r, json_t *answer, void *userdata)
                 daemon_is_away(p, r);
         } else {
                 p->gone_ns = 0;
-                if (was_away)
+                if (p->told_away)
                         log_notice("the daemon in %s answers again", p->options->dir);
+                p->told_away = false;
                 tenants_serve(p->tenants, instance ? instance : "?", cards_smallest(&p->cards));
         }
         if (!p->daemon_dir)
