@@ -290,7 +290,7 @@ device_plugin() { # PROGRAM
 		the most memory that its programs may allocate on a GPU, such as 20Gi
 		.TP
 		.B sublet.dev/memory\-request
-		becomes the minimum if there is none: this part of the node's smallest GPU
+		becomes the minimum if there is none: this part of the node's smallest GPU, of 95 % of the time
 		.TP
 		.B sublet.dev/priority
 		a number from \-20 to 20

@@ -301,7 +301,7 @@ static void requests_of_memory_become_minima_of_the_smallest_card(void **state)
         pod.wishes.memory_request = 20 * GIB;
         pod.wishes.minimum_most = 500;
         text = classes_text(&pod, 1, 80 * GIB, 0, left, &minima);
-        assert_non_null(strstr(text, "minimum = 25.0%"));
+        assert_non_null(strstr(text, "minimum = 23.7%"));
         free(text);
         text = classes_text(&pod, 1, 24 * GIB, 0, left, &minima);
         assert_non_null(strstr(text, "minimum = 50.0%")); /* the owner's bound */

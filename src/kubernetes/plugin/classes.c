@@ -56,8 +56,10 @@ static unsigned minimum_of(const struct pod *pod, uint64_t card_bytes)
         const struct pod_wishes *w = &pod->wishes;
         unsigned v = w->minimum;
 
+        /* Of what can be promised, so that requests that fill a card fit together. */
         if (!v && w->memory_request && card_bytes)
-                v = (unsigned)(MIN(w->memory_request, card_bytes) * 1000 / card_bytes);
+                v = (unsigned)(MIN(w->memory_request, card_bytes) * CLASSES_MINIMA_MAX /
+                               card_bytes);
         v = MIN(v, MIN(w->minimum_most, CLASSES_MINIMA_MAX));
         return w->maximum ? MIN(v, w->maximum) : v;
 }
