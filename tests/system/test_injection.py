@@ -87,7 +87,7 @@ def test_a_program_in_an_image_without_anything_else_shares_the_gpu(make_contain
     assert ("LD_PRELOAD" in container.answer["envs"]) == (way == "environment")
     program = container.start(JOB, "16MiB", "1", "1000", "0.1", "1", LD_LIBRARY_PATH=os.path.join(BUILD, "sim"))
     wait_for(lambda: container.world.status()["gpus"][0]["clients"], 30, "the program to be a client", report=program.report)
-    program.kill()
+    program.send(signal.SIGKILL)
 
 
 def build_for_musl(root):
