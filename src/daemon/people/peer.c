@@ -151,6 +151,12 @@ static bool same_user_namespace(pid_t pid)
         return n > 0 && n == m && memcmp(theirs, ours, n) == 0;
 }
 
+ino_t peer_own_container(const struct peer *p)
+{
+        return p->container && same_user_namespace(p->pid) && !peer_ended(p->pidfd) ? p->container
+                                                                                    : 0;
+}
+
 /* Decides whether the peer is trusted. What /proc says holds for this process only if it still
  * exists afterwards. An error if no descriptor is free to find out. */
 static int find_trust(struct peer *p)

@@ -29,6 +29,9 @@ bool peer_ended(int pidfd);
 /* True for the same user and the same container: as far as the kernel can tell, each could read the
  * other's memory anyway. */
 bool peer_same_tenant(const struct peer *a, const struct peer *b);
+/* Returns the container, unless its processes are in a user namespace of their own: every user can
+ * make such ones. 0: none. */
+ino_t peer_own_container(const struct peer *p);
 /* True for the same user; roots of different containers are different ones. */
 bool peer_same_user(const struct peer *a, const struct peer *b);
 /* True if viewer may know the programs of this peer by name: its own user's, or all if it may give

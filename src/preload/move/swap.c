@@ -83,7 +83,9 @@ static bool unpin_some(struct gpu *g)
         struct swap *s = g->swap;
         const uint64_t before = arena_bytes(s->arena);
 
-        if (arena_host_has(s->unpin) || transfer_prepare(g) != CUDA_SUCCESS)
+        /* How much the daemon's host pool has free, only the daemon knows: it has looked. */
+        if ((!arena_lent(s->arena) && arena_host_has(s->unpin)) ||
+            transfer_prepare(g) != CUDA_SUCCESS)
                 return false;
         s->others_lack = true;
         arena_trim(s->arena, sub_sat(before, 1));
@@ -501,7 +503,7 @@ static enum swap_progress step_end(struct gpu *g, enum swap_progress progress, b
                 progress = SWAP_COPYING;
         if (s->no_host && s->count == 0) {
                 s->no_host = false;
-                g->host_short = true;
+                g->host_short = !s->lent_soon;
                 progress = SWAP_LATER;
         }
         note_stays(g, may_evict);
