@@ -29,7 +29,7 @@
 #include "daemon/net/session.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
-#include "daemon/ledger/host_pool.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/net/looks.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/ledger/reserve.h"

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
-#include "daemon/ledger/host_pool.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/metrics/tally.h"
 #include "fakes/daemon.h"

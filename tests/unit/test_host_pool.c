@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "daemon/ledger/filler.h"
-#include "daemon/ledger/host_pool.h"
+#include "daemon/lend/filler.h"
+#include "daemon/lend/host_pool.h"
 #include "fakes/daemon.h"
 
 #define CLIENTS 4u

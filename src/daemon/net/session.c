@@ -19,7 +19,7 @@
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
-#include "daemon/ledger/host_pool.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/ledger/allowance.h"
 #include "daemon/metrics/tally.h"

@@ -10,7 +10,7 @@
 #include "daemon/history/history.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
-#include "daemon/ledger/host_pool.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/ledger/pause.h"
 #include "daemon/metrics/endpoint.h"
 #include "daemon/metrics/tally.h"

@@ -1,6 +1,6 @@
 /* filler.c: owns the process that fills and empties host pools. Must never wait for that process,
  * and never have more than one. */
-#include "daemon/ledger/filler.h"
+#include "daemon/lend/filler.h"
 
 #include <errno.h>
 #include <fcntl.h>

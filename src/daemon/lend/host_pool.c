@@ -1,10 +1,11 @@
 /* host_pool.c: owns the memfds of the host pools, and decides whose grows next. Must never take
  * memory away from a process that lives, nor do in the loop what takes long: the filler does. */
-#include "daemon/ledger/host_pool.h"
+#include "daemon/lend/host_pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -15,7 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "daemon/ledger/filler.h"
+#include "daemon/lend/filler.h"
 #include "daemon/state/client.h"
 
 #define UNIT      (UINT64_C(2) << 20)   /* pools grow in multiples of this */
@@ -359,7 +360,7 @@ void host_pool_attached(struct client *c)
         if (r == 0)
                 tell_pool(c->pool, true);
         else
-                log_warning("no host pool for process %d: error %d", (int)c->peer.pid, -r);
+                log_warning("no host pool for process %d: %s", (int)c->peer.pid, strerror(-r));
 }
 
 int host_pool_fill(struct client *c, const struct wire_message *m)
