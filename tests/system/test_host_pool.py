@@ -1,6 +1,7 @@
 """The host pool: what programs are evicted to is the daemon's memory, and does not count against their cgroup's limit."""
 
 import subprocess
+import sys
 
 import pytest
 
@@ -62,6 +63,20 @@ def small(cgroup):
 
 
 @pytest.fixture
+def full(cgroup):
+    """A cgroup in which programs find no room to evict to, but whose limit is far above what they use: programs look at
+    seven eighths of it, and another process fills the most of that."""
+    group = cgroup("memory")
+    group.limit(1200 * MIB)
+    ballast = subprocess.Popen([*within(group), sys.executable, "-c", f"m = b'x' * {1012 * MIB}; print(flush=True); input()"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with ballast:
+        assert ballast.stdout.read(1) == b"\n"
+        yield group
+        ballast.kill()
+
+
+@pytest.fixture
 def world(make_world):
     return make_world(memory=f"{CARD}MiB")
 
@@ -76,8 +91,8 @@ def test_programs_leave_more_of_a_card_than_their_cgroup_may_hold(world, cgroup,
     assert pool(world) >= evicted
     assert daemons.used() - before >= evicted
     assert small.used() <= LIMIT * MIB
-    rows = world.clients()
-    assert sum(row["host_pool"] for row in rows.values()) == pool(world)
+    status = world.status()
+    assert sum(row["host_pool"] for row in status["gpus"][0]["clients"]) == status["host_memory"]["pool"]
     finish(world, programs)
     assert small.killed() == 0
     for p in programs:
@@ -86,12 +101,16 @@ def test_programs_leave_more_of_a_card_than_their_cgroup_may_hold(world, cgroup,
     wait_for(lambda: daemons.used() - before < 64 * MIB, 20, "the daemon's cgroup to have the memory back")
 
 
-def test_without_a_host_pool_they_cannot(world, small):
-    """The same as above. It shows that the limit is what stands in the way."""
+def test_without_a_host_pool_they_cannot(world, full):
+    """It shows that the limit is what stands in the way."""
     world.start_daemon(config={k: v for k, v in CONFIG.items() if k != "host_pool"})
-    programs = [hold(world, small), fill(world, small, 1), fill(world, small, 2), fill(world, small, 3)]
-    wait_for(lambda: any("no host memory" in p.err() for p in programs), 60, "an eviction without room")
-    assert small.killed() == 0
+    programs = [hold(world, full), fill(world, full, 1)]
+    wait_for(lambda: "no host memory" in programs[0].err(), 60, "an eviction without room")
+    assert world.sublet("set", "host_pool", "1GiB").returncode == 0
+    go_on(programs[1:])
+    end(world, programs[1:])
+    finish(world, programs[:1])
+    assert full.killed() == 0
 
 
 def test_programs_that_take_turns_compute_the_same(world, small):
@@ -196,21 +215,20 @@ def test_the_process_that_fills_pools_may_die(world, small):
     assert daemon.running()
 
 
-def test_memory_that_a_program_keeps_for_later_does_not_stop_the_eviction_of_another(world, small):
+def test_memory_that_a_program_keeps_for_later_does_not_stop_the_eviction_of_another(world, full):
     """As for the limit of a cgroup (test_faults_host.py), with the bound of the pool: the first program was evicted as a
     whole, and keeps that much of the pool."""
-    world.start_daemon(config={**CONFIG, "host_pool": f"{EACH + 16}MiB"})
-    keeps = hold(world, small)
+    world.start_daemon(config={**CONFIG, "host_pool": f"{EACH + 40}MiB"})
+    keeps = hold(world, full)
     wait_for(lambda: world.sublet("evict", str(keeps.pid)).returncode == 0, 20, "it to be idle")
     keeps.order("touch")
     wait_for(lambda: world.clients()[keeps.pid]["idle"], 20, "it to be idle, as a frozen program can give nothing back")
     assert world.clients()[keeps.pid]["host_pool"] >= EACH * MIB
-    small.limit(small.used() + (CARD - EACH + 36) * MIB)  # for another process and the rest of the card
-    lacks = hold(world, small)
+    lacks = hold(world, full)
     for _ in range(2):
         keeps.order("touch")
         lacks.order("touch")
-    assert small.killed() == 0
+    assert full.killed() == 0
     for p in (keeps, lacks):
         p.finish()
         assert world.check_sums(p) == 1

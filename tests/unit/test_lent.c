@@ -225,6 +225,24 @@ static void a_file_of_the_program_is_never_taken_for_the_memfd(void **state)
         (void)close(mine);
 }
 
+/* Another process lacks it. */
+static void what_is_ready_can_be_given_back(void **state)
+{
+        char *a;
+
+        assert_int_equal(lent_want(4 * UNIT), LENT_ASKED);
+        check_said(4 * UNIT, 0);
+        fill(0, 3 * UNIT);
+        a = lent_map(UNIT, &pool);
+        assert_int_equal(lent_give_back(), 2 * UNIT);
+        assert_int_equal(blocks(file), UNIT);
+        assert_int_equal(lent_give_back(), 0);
+        check_said(3 * UNIT, 0); /* no more is wanted */
+        assert_int_equal(lent_want(UNIT), LENT_ASKED);
+        check_said(4 * UNIT, 0);
+        lent_unmap(a, UNIT, pool);
+}
+
 static void locked_memory_is_given_back_too(void **state)
 {
         char *a;
@@ -249,6 +267,7 @@ int main(void)
                 LENT_TEST(memory_of_an_earlier_daemon_stays),
                 LENT_TEST(the_same_memfd_goes_on_where_it_was),
                 LENT_TEST(a_file_of_the_program_is_never_taken_for_the_memfd),
+                LENT_TEST(what_is_ready_can_be_given_back),
                 LENT_TEST(locked_memory_is_given_back_too),
         };
 

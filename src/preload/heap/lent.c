@@ -173,6 +173,19 @@ void lent_unmap(char *memory, uint64_t bytes, uint32_t pool)
         lock_release(&lender.lock);
 }
 
+uint64_t lent_give_back(void)
+{
+        uint64_t bytes;
+
+        lock_acquire(&lender.lock);
+        bytes = ready();
+        punch(lender.used, bytes);
+        lender.used += bytes;
+        lender.wanted = MAX(lender.used, lender.filled);
+        lock_release(&lender.lock);
+        return bytes;
+}
+
 /* ---- for the agent ---- */
 
 static void drop_fd(void)

@@ -33,6 +33,9 @@ char *lent_map(uint64_t bytes, uint32_t *ret_pool);
 /* Give memory back, to the daemon's cgroup. Any thread. */
 void lent_unmap(char *memory, uint64_t bytes, uint32_t pool);
 
+/* Give back what is ready, and ask for nothing. Returns the bytes. For the agent. */
+uint64_t lent_give_back(void);
+
 /* ---- for the agent ---- */
 
 /* The daemon lends at most so many bytes, and has filled its memfd so far. fd: the memfd, taken

@@ -16,6 +16,7 @@
 #include "preload/process/hidden.h"
 #include "preload/move/kept.h"
 #include "preload/freeze/mover.h"
+#include "preload/heap/lent.h"
 #include "preload/move/export.h"
 #include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
@@ -88,6 +89,7 @@ static bool unpin_some(struct gpu *g)
             transfer_prepare(g) != CUDA_SUCCESS)
                 return false;
         s->others_lack = true;
+        s->unpin -= MIN(s->unpin, lent_give_back());
         arena_trim(s->arena, sub_sat(before, 1));
         s->unpin -= MIN(s->unpin, before - arena_bytes(s->arena));
         return arena_bytes(s->arena) < before ||
