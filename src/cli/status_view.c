@@ -246,9 +246,12 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
 
         if (view->pid && !clients_find(status, view->pid))
                 return 0;
-        (void)fprintf(out, "subletd %s, up %s, host memory %s committed of %s\n",
+        (void)fprintf(out, "subletd %s, up %s, host memory %s committed of %s",
                       figure_string(status, "version"), duration_of(status, "uptime_s", a),
                       size_of(host, "committed", b), size_of(host, "budget", c));
+        if (json_integer_value(json_object_get(host, "pool")) > 0)
+                (void)fprintf(out, ", %s in host pools", size_of(host, "pool", a));
+        (void)fputc('\n', out);
         json_array_foreach (gpus, i, gpu) {
                 size_t n;
                 json_t **clients = chosen(gpu, view->pid, &n);

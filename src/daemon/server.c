@@ -29,6 +29,7 @@
 #include "daemon/net/session.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/net/looks.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/ledger/reserve.h"
@@ -86,6 +87,7 @@ static void end_client(struct client *c)
         }
         if (c->host)
                 session_host_back(c);
+        host_pool_left(c);
         if (c->former)
                 client_mark_gone(c->former); /* the scheduler has merged the former record */
         client_free(c);
@@ -207,7 +209,7 @@ static int on_child(sd_event_source *src, const struct signalfd_siginfo *si, voi
         pid_t pid;
 
         while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-                if (!reader_reaped(s->reader, pid))
+                if (!reader_reaped(s->reader, pid) && !host_pools_reaped(s, pid))
                         hangup_reaped();
         return 0;
 }
@@ -302,7 +304,7 @@ static int add_sources(struct server *s)
 static void raise_descriptor_limit(const struct config *c)
 {
         struct rlimit rl;
-        rlim_t wanted = 4ul * c->sched.clients_max + DESCRIPTORS_RESERVE;
+        rlim_t wanted = 6ul * c->sched.clients_max + DESCRIPTORS_RESERVE;
 
         if (getrlimit(RLIMIT_NOFILE, &rl) < 0 || rl.rlim_cur >= wanted)
                 return;
@@ -393,6 +395,8 @@ static int server_open(struct server *s)
         s->gpus.config = s->config;
         if (r == 0)
                 r = reader_new(s->event, looks_told, s, &s->reader);
+        if (r == 0)
+                r = host_pools_new(s);
         server_set_accepting(s, false);
         if (r == 0)
                 looks_sample(s);
@@ -410,6 +414,7 @@ static void server_close(struct server *s)
                 place_mark(s->place, false);
         while (s->clients)
                 client_free(s->clients);
+        host_pools_free(s);
         control_close_all(s);
         endpoint_use(s, NULL);
         peer_daemons_close(s);

@@ -192,6 +192,10 @@ static bool message_is_valid(const struct wire_message *m)
                 if (m->FROZEN.why & ~WIRE_FROZEN_KNOWN)
                         return false;
                 break;
+        case WIRE_FILLED:
+                if (m->FILLED.refused > 1)
+                        return false;
+                break;
         case WIRE_FREEZE:
                 if (!wire_freeze_name(m->FREEZE.mode))
                         return false;

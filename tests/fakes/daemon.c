@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/metrics/tally.h"
 #include "fakes/daemon.h"
@@ -52,6 +53,29 @@ uint64_t most = UINT64_MAX;
 WEAK uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
 {
         return most;
+}
+
+uint64_t pool_held;
+WEAK uint64_t host_pool_held(const struct client *c)
+{
+        return pool_held;
+}
+
+bool pool_lacks;
+WEAK bool host_pool_lacks(const struct client *c, const struct client *other, uint64_t bytes)
+{
+        return pool_lacks;
+}
+
+unsigned pools_attached;
+WEAK void host_pool_attached(struct client *c)
+{
+        pools_attached++;
+}
+
+WEAK int host_pool_fill(struct client *c, const struct wire_message *m)
+{
+        return 0;
 }
 
 WEAK void history_client(struct client *c)

@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import cgroups  # noqa: E402
 import others  # noqa: E402
 import world as world_module  # noqa: E402
 
@@ -48,6 +49,23 @@ def make_world(request):
             return w
 
         yield make
+
+
+@pytest.fixture
+def cgroup():
+    made = []
+
+    def make(controller):
+        made.append(cgroups.Cgroup(controller, f"sublet-test-{os.getpid()}-{len(made)}"))
+        return made[-1]
+
+    yield make
+    # The world is closed after this fixture, so processes left in the cgroup are killed here.
+    for c in made:
+        for pid in c.read("cgroup.procs").split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), 9)
+        c.remove()
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_the_sample_configuration_has_each_key_with_its_default():
     sample = list(keys_of_the_sample())
     for section, defaults in (("daemon", of_daemon), ("class", of_class)):
         assert len(defaults) >= 15 and sorted(key for s, key, _ in sample if s == section) == sorted(defaults)
-    stated = {"capacity", "host_memory", "metrics", "resource_config"}  # examples of values, because the default is none
+    stated = {"capacity", "host_memory", "host_pool", "metrics", "resource_config"}  # examples of values, because the default is none
     assert {key: value for s, key, value in sample if s == "daemon" and key not in stated} == \
         {key: value for key, value in of_daemon.items() if key not in stated}
 

@@ -5,12 +5,15 @@
 #include "agent_bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/preload.h"
 #include "preload/agent/agent.h"
+#include "preload/heap/lent.h"
 #include "preload/stream/gate.h"
 #include "preload/state/request.h"
 
@@ -518,6 +521,47 @@ static void a_host_limit_answers_the_last_request(void **state)
         assert_int_equal(times_said(WIRE_HOST), 0); /* the daemon knows the lower figure */
 }
 
+/* ---- the host pool ---- */
+
+static void host_memory_that_is_wanted_is_asked_for(void **state)
+{
+        const int file = memfd_create("pool", MFD_CLOEXEC);
+        struct wire_message *m;
+        uint32_t pool;
+        char *memory;
+
+        assert_int_equal(ftruncate(file, 64 * MIB), 0);
+        begin_attached();
+        assert_int_equal(lent_want(4 * MIB), LENT_NONE);
+        m = tell(WIRE_HOST_POOL);
+        m->HOST_POOL.bytes = 32 * MIB;
+        box_fds[box_count - 1] = dup(file);
+        rounds(1);
+        assert_int_equal(said(WIRE_FILL)->FILL.end, 0); /* nothing is kept of an earlier daemon */
+        assert_int_equal(lent_want(4 * MIB), LENT_ASKED);
+        forget_sent();
+        rounds(2);
+        assert_int_equal(times_said(WIRE_FILL), 1);
+        assert_int_equal(said(WIRE_FILL)->FILL.end, 4 * MIB);
+        assert_int_equal(fallocate(file, 0, 0, 4 * MIB), 0);
+        m = tell(WIRE_FILLED);
+        m->FILLED.filled = m->FILLED.end = 4 * MIB;
+        rounds(1);
+        assert_int_equal(lent_ready(), 4 * MIB);
+        memory = lent_map(2 * MIB, &pool);
+        assert_non_null(memory);
+        m = tell(WIRE_FILLED);
+        m->FILLED.filled = m->FILLED.end = 4 * MIB;
+        m->FILLED.refused = 1;
+        rounds(1);
+        breaks = true;
+        rounds(1);
+        assert_false(lent_is_there());
+        assert_int_equal(lent_ready(), 0);
+        lent_unmap(memory, 2 * MIB, pool);
+        (void)close(file);
+}
+
 /* ---- limits ---- */
 
 static void a_lower_limit_makes_the_program_ask_again(void **state)
@@ -695,6 +739,7 @@ int main(void)
                 AGENT_TEST(the_refusal_of_an_earlier_request_is_no_answer),
                 AGENT_TEST(unevictable_room_is_taken_once_it_is_granted),
                 AGENT_TEST(host_memory_is_asked_for_before_it_is_mapped),
+                AGENT_TEST(host_memory_that_is_wanted_is_asked_for),
                 AGENT_TEST(room_that_is_not_used_is_given_back_after_a_while),
                 AGENT_TEST(a_limit_is_acknowledged_with_true_figures),
                 AGENT_TEST(figures_are_reported_at_intervals_unless_a_thread_waits),

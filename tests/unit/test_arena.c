@@ -5,13 +5,16 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/preload.h"
 #include "preload/heap/arena.h"
+#include "preload/heap/lent.h"
 #include "preload/process/libc_compat.h"
 
 #define UNIT (2 * MIB)
@@ -400,6 +403,121 @@ static void a_trim_returns_free_segments_until_the_limit_is_met(void **state)
         arena_give(arena, &rooms[3]);
 }
 
+/* ---- memory that the daemon lends ---- */
+
+static int lent_file = -1;
+
+/* The daemon lends so much at most. */
+static void lend(uint64_t most)
+{
+        lent_file = memfd_create("pool", MFD_CLOEXEC);
+        assert_int_equal(ftruncate(lent_file, (off_t)GIB), 0);
+        lent_told(dup(lent_file), most, 0);
+}
+
+/* Returns how far the daemon was asked to fill the memfd; 0: not at all. */
+static uint64_t asked(void)
+{
+        uint64_t to = 0, kept;
+
+        return lent_to_say(&to, &kept) ? to : 0;
+}
+
+static void fill(uint64_t from, uint64_t to)
+{
+        assert_int_equal(fallocate(lent_file, 0, (off_t)from, (off_t)(to - from)), 0);
+        lent_filled(to, false);
+}
+
+static uint64_t lent_blocks(void)
+{
+        struct stat st;
+
+        assert_int_equal(fstat(lent_file, &st), 0);
+        return (uint64_t)st.st_blocks * 512;
+}
+
+static int end_lending(void **state)
+{
+        (void)end(state);
+        assert_int_equal(lent_blocks(), 0);
+        lent_parted();
+        (void)close(lent_file);
+        return 0;
+}
+
+static void lent_memory_is_used_though_the_container_has_no_room(void **state)
+{
+        struct arena_room a, b;
+
+        host_room = 0;
+        lend(64 * MIB);
+        assert_int_equal(arena_take(arena, 12 * MIB, &a), -EAGAIN);
+        assert_int_equal(arena_take(arena, 12 * MIB, &a), -EAGAIN);
+        assert_int_equal(asked(), 12 * MIB);
+        fill(0, 8 * MIB);
+        assert_int_equal(arena_take(arena, 12 * MIB, &a), -EAGAIN); /* a part has come */
+        assert_int_equal(arena_bytes(arena), 8 * MIB);
+        assert_int_equal(asked(), 16 * MIB); /* a whole segment */
+        fill(8 * MIB, 16 * MIB);
+        assert_int_equal(arena_take(arena, 12 * MIB, &a), 0);
+        check_room(&a, 12 * MIB, 1);
+        assert_int_equal(arena_lent(arena), 16 * MIB);
+        assert_int_equal(lent_blocks(), 16 * MIB);
+        assert_true(registered > 0);
+        assert_true(is_marked(&a, 1));
+        arena_give(arena, &a);
+        assert_int_equal(arena_take(arena, 12 * MIB, &b), 0);
+        arena_give(arena, &b);
+        arena_trim(arena, 0);
+        assert_int_equal(arena_lent(arena), 0);
+        assert_int_equal(lent_blocks(), 0);
+}
+
+static void what_the_daemon_refuses_is_the_processs_own(void **state)
+{
+        struct arena_room a, b;
+
+        lend(64 * MIB);
+        assert_int_equal(arena_take(arena, 16 * MIB, &a), -EAGAIN);
+        assert_int_equal(asked(), 16 * MIB);
+        fill(0, 4 * MIB);
+        lent_filled(4 * MIB, true);
+        assert_int_equal(arena_take(arena, 16 * MIB, &a), 0);
+        check_room(&a, 16 * MIB, 3);
+        assert_int_equal(arena_lent(arena), 4 * MIB);
+        host_room = 0;
+        assert_int_equal(arena_take(arena, 12 * MIB, &b), -ENOMEM);
+        arena_give(arena, &a);
+        lent_parted(); /* the daemon is lost: what it has lent stays */
+        assert_int_equal(arena_take(arena, 16 * MIB, &a), 0);
+        assert_int_equal(arena_lent(arena), 4 * MIB);
+        arena_give(arena, &a);
+}
+
+/* As of the host's own memory, but of what the daemon lends at most. */
+static void half_of_what_is_lent_is_kept_free_of_what_may_not_be_needed(void **state)
+{
+        struct arena_room r;
+
+        host_room = host_total = 0;
+        no_threads = true;
+        lend(64 * MIB);
+        assert_false(arena_add(arena, 34 * MIB));
+        assert_true(arena_add(arena, 24 * MIB));
+        assert_int_equal(asked(), 24 * MIB);
+        fill(0, 24 * MIB);
+        assert_true(arena_add(arena, 24 * MIB));
+        assert_int_equal(arena_bytes(arena), 24 * MIB);
+        assert_false(arena_add(arena, 16 * MIB));
+        arena_expect(arena, 40 * MIB, 16 * MIB);
+        assert_int_equal(arena_take(arena, 28 * MIB, &r), -EAGAIN);
+        assert_int_equal(asked(), 64 * MIB); /* the 40 MiB that are expected, and nothing ahead */
+        fill(24 * MIB, 64 * MIB);
+        assert_int_equal(arena_take(arena, 28 * MIB, &r), 0);
+        arena_give(arena, &r);
+}
+
 static uint64_t mapped_bytes(void)
 {
         unsigned long pages = 0;
@@ -455,7 +573,8 @@ static void segments_are_neither_inherited_nor_dumped(void **state)
         arena_give(arena, &r);
 }
 
-#define ARENA_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define ARENA_TEST(name)   cmocka_unit_test_setup_teardown(name, begin, end)
+#define LENDING_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end_lending)
 
 int main(void)
 {
@@ -474,6 +593,9 @@ int main(void)
                 ARENA_TEST(half_of_the_host_is_kept_free_of_what_may_not_be_needed),
                 ARENA_TEST(memory_pinned_ahead_is_taken_later),
                 ARENA_TEST(a_trim_returns_free_segments_until_the_limit_is_met),
+                LENDING_TEST(lent_memory_is_used_though_the_container_has_no_room),
+                LENDING_TEST(what_the_daemon_refuses_is_the_processs_own),
+                LENDING_TEST(half_of_what_is_lent_is_kept_free_of_what_may_not_be_needed),
                 ARENA_TEST(a_trim_leaves_no_addresses_behind),
                 ARENA_TEST(segments_are_neither_inherited_nor_dumped),
         };

@@ -318,8 +318,8 @@ static void a_client_is_greeted_once_and_in_its_protocol_version(void **state)
 static void messages_out_of_order_are_refused(void **state)
 {
         static const unsigned greeted[] = {WIRE_ATTACH, WIRE_BYE, WIRE_NAME, WIRE_PEER},
-                              attached[] = {WIRE_IDLE, WIRE_ACTIVE,       WIRE_DRAINED,
-                                            WIRE_HOST, WIRE_DRAIN_FAILED, WIRE_WHO},
+                              attached[] = {WIRE_IDLE,         WIRE_ACTIVE, WIRE_DRAINED, WIRE_HOST,
+                                            WIRE_DRAIN_FAILED, WIRE_WHO,    WIRE_FILL},
                               on_gpu[] = {WIRE_USAGE,   WIRE_REQUEST, WIRE_SHORT, WIRE_EXPORT,
                                           WIRE_MANAGED, WIRE_SPARED,  WIRE_SELF,  WIRE_HOST_SHORT},
                               never[] = {0, WIRE_WELCOME, WIRE_GRANT, WIRE_OPEN, 200, 65535};
@@ -686,6 +686,23 @@ static void host_memory_is_asked_of_those_that_need_less_than_they_hold(void **s
         assert_true(asked_when_short());
 }
 
+/* A program cannot see how much the host pool has free. */
+static void memory_of_the_host_pool_is_asked_of_those_where_it_would_help(void **state)
+{
+        pools_attached = 0;
+        join(&clients[0]);
+        join(&clients[1]);
+        assert_int_equal(pools_attached, 2);
+        report(&clients[0], GIB, 0, 2 * GIB);
+        report(&clients[1], GIB, GIB, GIB);
+        pool_held = MIB;
+        assert_false(asked_when_short());
+        pool_lacks = true;
+        assert_true(asked_when_short());
+        pool_held = 0;
+        pool_lacks = false;
+}
+
 static void a_program_that_says_bye_is_dropped(void **state)
 {
         struct wire_message m = message(WIRE_BYE, WIRE_NO_GPU);
@@ -749,6 +766,7 @@ int main(void)
                 SESSION_TEST(a_returning_program_takes_over_its_charge),
                 SESSION_TEST(a_failed_allocation_causes_a_measurement_of_the_card),
                 SESSION_TEST(host_memory_is_asked_of_those_that_need_less_than_they_hold),
+                SESSION_TEST(memory_of_the_host_pool_is_asked_of_those_where_it_would_help),
                 SESSION_TEST(a_program_that_says_bye_is_dropped),
                 SESSION_TEST(figures_for_the_status_are_kept),
         };

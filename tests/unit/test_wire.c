@@ -76,6 +76,9 @@ static struct wire_message sample(unsigned type)
         case WIRE_FREEZE:
                 m.FREEZE.mode = WIRE_FREEZE_PARK;
                 break;
+        case WIRE_FILLED:
+                m.FILLED.refused = 1;
+                break;
         }
         return m;
 }
@@ -164,6 +167,16 @@ static void gpu_numbers_past_the_end_are_refused(void **state)
                 m.header.gpu = 65534;
                 assert_int_equal(decode_of(&m, rows[i].direction), -EINVAL);
         }
+}
+
+static void a_host_pool_is_refused_or_not(void **state)
+{
+        struct wire_message m = sample(WIRE_FILLED);
+
+        m.FILLED.refused = 0;
+        assert_int_equal(decode_of(&m, WIRE_DOWN), 0);
+        m.FILLED.refused = 2;
+        assert_int_equal(decode_of(&m, WIRE_DOWN), -EINVAL);
 }
 
 static void messages_about_a_gpu_must_name_one(void **state)
@@ -358,6 +371,7 @@ int main(void)
                 cmocka_unit_test(messages_in_the_wrong_direction_are_refused),
                 cmocka_unit_test(unknown_types_have_no_name_and_no_size),
                 cmocka_unit_test(gpu_numbers_past_the_end_are_refused),
+                cmocka_unit_test(a_host_pool_is_refused_or_not),
                 cmocka_unit_test(messages_about_a_gpu_must_name_one),
                 cmocka_unit_test(unknown_flags_are_refused),
                 cmocka_unit_test(a_mode_of_freezing_is_one_of_three),

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/metrics/tally.h"
 #include "daemon/state/client.h"
 
@@ -75,6 +76,8 @@ static void add_daemon(struct exposition *e, const struct server *s)
         exposition_add(e, METRIC_CLIENTS, &l, s->n_attached);
         exposition_add(e, METRIC_CLIENTS_LIMIT, &l, s->config->sched.clients_max);
         exposition_add(e, METRIC_HOST_BUDGET, &l, s->host_budget_bytes);
+        exposition_add(e, METRIC_HOST_POOL, &l, host_pools_held(s));
+        exposition_add(e, METRIC_HOST_POOL_LIMIT, &l, s->config->host_pool_bytes);
         sched_transitions(s->sched, &t);
         for (unsigned i = 0; i < SCHED_FLAGS; i++)
                 exposition_add_with(e, METRIC_FLAGS, &l, "flag", sched_flag_name(i), t.set[i]);
@@ -186,6 +189,7 @@ static void add_client(struct exposition *e, const struct client *c, unsigned gp
         exposition_add(e, METRIC_CLIENT_CHARGED, &l, a->charge);
         exposition_add(e, METRIC_CLIENT_COMMITTED, &l, a->commit);
         exposition_add(e, METRIC_CLIENT_ARENA, &l, a->usage.arena);
+        exposition_add(e, METRIC_CLIENT_HOST_POOL, &l, host_pool_held(c));
         exposition_add(e, METRIC_CLIENT_HANDOFFS, &l, v->handoffs);
         exposition_add(e, METRIC_CLIENT_LEASE, &l, v->run_ns + c->ran_before_ns);
         exposition_add(e, METRIC_CLIENT_WAITED, &l, v->waited_ns);

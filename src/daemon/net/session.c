@@ -19,6 +19,7 @@
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/ledger/allowance.h"
 #include "daemon/metrics/tally.h"
@@ -261,6 +262,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
         c->accounts[gpu].limit_told = in->backed;
         send_attached(c, gpu, m->header.gpu);
         pause_attached(c);
+        host_pool_attached(c);
         event_end(s);
         if (against)
                 refuse_unevictable(c, m, against);
@@ -497,20 +499,28 @@ static void ask_to_unpin(struct client *c, unsigned gpu, uint64_t bytes)
         client_send(c, &m);
 }
 
+/* A client whose host memory is its own looks itself whether the host is short. One that has memory
+ * of its host pool cannot see how much the pools hold. */
+static bool may_help(const struct client *o, const struct client *c, uint64_t bytes)
+{
+        return host_pool_held(o) == 0 || host_pool_lacks(c, o, bytes);
+}
+
 /* The client evicts on as soon as others have given host memory back. Only one that has to evict is
  * believed; the others look themselves whether the host is short. */
 static int on_host_short(struct client *c, const struct wire_message *m)
 {
         const unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        const uint64_t bytes = m->HOST_SHORT.bytes;
         struct sched_account_view v;
         int r = sched_account_view(c->server->sched, c->id, gpu, &v);
 
         if (r < 0 || v.usage.backed <= v.limit)
                 return r;
         for (struct client *o = c->server->clients; o; o = o->next)
-                for (unsigned i = 0; i < SCHED_GPUS_MAX; i++)
+                for (unsigned i = 0; i < SCHED_GPUS_MAX && may_help(o, c, bytes); i++)
                         if (o != c || i != gpu)
-                                ask_to_unpin(o, i, m->HOST_SHORT.bytes);
+                                ask_to_unpin(o, i, bytes);
         return 0;
 }
 
@@ -702,6 +712,7 @@ static const struct handler {
         [WIRE_FROZEN] = {pause_frozen, GREETED},
         [WIRE_CLAIM] = {entitlement_claim, GREETED},
         [WIRE_HOST_SHORT] = {on_host_short, ON_GPU},
+        [WIRE_FILL] = {host_pool_fill, ATTACHED},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

@@ -10,6 +10,7 @@
 #include "daemon/history/history.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/ledger/pause.h"
 #include "daemon/metrics/endpoint.h"
 #include "daemon/metrics/tally.h"
@@ -85,6 +86,8 @@ static int apply(struct server *s, const struct config *next, char error[static 
         history_settings(s);
         if (s->config->freeze != before.freeze)
                 pause_most_changed(s);
+        if (s->config->host_pool_bytes != before.host_pool_bytes)
+                host_pool_changed(s);
         if (s->config->linger_ns != before.linger_ns)
                 server_arm_once(s->linger_timer, false, 0); /* the next batch arms it again */
         return 0;

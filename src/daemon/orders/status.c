@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/lend/host_pool.h"
 #include "daemon/ledger/reserve.h"
 #include "daemon/net/session.h"
 
@@ -188,6 +189,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 add_frozen(one, c, now, known);
                 add_share(one, c, v.held, a.paid_ns, known);
                 add_place(one, c, known);
+                (void)json_object_set_new(one, "host_pool", bytes(host_pool_held(c)));
                 (void)json_object_set_new(one, "expected_s", expected_json(expected, c->id));
         }
         return one;
@@ -271,14 +273,15 @@ json_t *status_json(struct server *s, const struct peer *viewer)
         }
         /* As text, because many readers of JSON cannot hold a random 64-bit number. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
-        return json_pack("{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o}, s:o}", "schema",
-                         STATUS_SCHEMA, "time", utc_now(utc), "version", SUBLET_VERSION, "instance",
-                         instance, "uptime_s", seconds(now - s->started_ns), "mode",
+        return json_pack("{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o, s:o}, s:o}",
+                         "schema", STATUS_SCHEMA, "time", utc_now(utc), "version", SUBLET_VERSION,
+                         "instance", instance, "uptime_s", seconds(now - s->started_ns), "mode",
                          sched_mode_name(s->config->sched.mode), "quantum",
                          s->config->sched.quantum_ns
                                  ? json_real(seconds(s->config->sched.quantum_ns))
                                  : json_string("auto"),
                          "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
                          bytes(s->host_budget_bytes), "committed",
-                         bytes(sched_beyond_cards(s->sched) + s->host_mapped), "gpus", list);
+                         bytes(sched_beyond_cards(s->sched) + s->host_mapped), "pool",
+                         bytes(host_pools_held(s)), "gpus", list);
 }

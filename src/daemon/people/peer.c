@@ -173,6 +173,12 @@ static bool same_user_namespace(pid_t pid)
         return n > 0 && n == m && memcmp(theirs, ours, n) == 0;
 }
 
+ino_t peer_own_container(const struct peer *p)
+{
+        return p->container && same_user_namespace(p->pid) && !peer_ended(p->pidfd) ? p->container
+                                                                                    : 0;
+}
+
 /* Reads /proc/PID/cgroup. -ENOENT: the process has ended or is hidden from the daemon's user, or
  * this kernel has no cgroups. The kernel does not describe a path longer than PATH_MAX:
  * -ENAMETOOLONG. */

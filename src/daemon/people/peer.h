@@ -35,6 +35,9 @@ bool peer_ended(int pidfd);
 /* True for the same user in the same pod, or in the same container and job: as far as the kernel
  * can tell, each could read the other's memory anyway. */
 bool peer_same_tenant(const struct peer *a, const struct peer *b);
+/* Returns the container, unless its processes are in a user namespace of their own: every user can
+ * make such ones. 0: none. */
+ino_t peer_own_container(const struct peer *p);
 /* True for the same user. In different pods the same uid is another user, and root in different
  * containers, too. A person's jobs are the same user's. */
 bool peer_same_user(const struct peer *a, const struct peer *b);

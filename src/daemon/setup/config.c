@@ -156,6 +156,8 @@ static const struct value_key keys[] = {
          VALUE_AT_START},
         {"host_memory", &value_size, AT(host_memory_bytes), "half of the machine's memory",
          "host memory that may be promised to clients", VALUE_AT_START},
+        {"host_pool", &value_size, AT(host_pool_bytes), "none",
+         "memory of the daemon that one container or user may be evicted to", VALUE_AT_ONCE},
         {"clients_max", &value_number, AT(sched.clients_max), "1024",
          "processes served at the same time", VALUE_AT_START},
         {"connections_per_user", &value_number, AT(connections_per_user), "256",

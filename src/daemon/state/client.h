@@ -12,6 +12,8 @@
 
 #define CLIENT_QUEUE 64 /* packets kept for a client whose socket is full */
 
+struct host_pool;
+
 struct client_packet {
         uint16_t size;
         uint8_t bytes[WIRE_SIZE_MAX];
@@ -80,6 +82,7 @@ struct client {
         int gpu_of[WIRE_GPUS_MAX]; /* our number of a GPU, by the client's number; -1: none */
         struct client_account accounts[SCHED_GPUS_MAX];
         uint64_t host;          /* host memory that the process may map */
+        struct host_pool *pool; /* its process's; NULL: none (host_pool.c) */
         uint64_t ran_before_ns; /* SELF.ran_ns: busy time in turns before this connection */
         char name[64], version[32], group[WIRE_GROUP_MAX + 1];
         uint8_t meet_name[16]; /* the name by which other processes of its user may ask for it */

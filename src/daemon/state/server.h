@@ -24,6 +24,7 @@
 
 struct client;
 struct control;
+struct host_pools;
 struct peer_daemons;
 struct reservations;
 struct ring;
@@ -54,6 +55,7 @@ struct server {
         unsigned blind;               /* consecutive looks without a readable card */
         struct gpus gpus;
         struct users *users;
+        struct host_pools *host_pools;     /* memory that clients are evicted to (host_pool.c) */
         struct reservations *reservations; /* NULL: none yet (reserve.c) */
         struct ring *history;              /* the last records of what happened; NULL: no memory */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */

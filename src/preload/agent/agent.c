@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "preload/heap/lent.h"
 #include "preload/agent/agent_state.h"
 #include "preload/move/caches.h"
 #include "preload/state/core.h"
@@ -651,6 +652,7 @@ void agent_forget(void)
         if (daemon_line.fd >= 0)
                 (void)close(daemon_line.fd);
         daemon_line.fd = -1;
+        lent_forget();
         ipc_forget();
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 passed_close(&core.gpus[i].leaving);

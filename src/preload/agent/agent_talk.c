@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/settings.h"
+#include "preload/heap/lent.h"
 #include "preload/state/core.h"
 #include "preload/state/part.h"
 #include "preload/freeze/freeze.h"
@@ -224,6 +225,7 @@ static void agent_down(const char *why) REQUIRES(core_lock)
         FOR_EACH_PART (p, daemon_lost) {
                 p->daemon_lost();
         }
+        lent_parted();
         if (daemon_line.link == LINK_UP || daemon_line.link == LINK_LOST)
                 log_debug("lost the daemon in %s: %s", agent.where, why);
         if (daemon_line.fd >= 0)
@@ -574,6 +576,12 @@ static void agent_handle(const struct wire_message *m, struct passed *came) REQU
                 if (gpu_known(m))
                         swap_ask_unpin(&core.gpus[m->header.gpu], m->UNPIN.bytes);
                 break;
+        case WIRE_HOST_POOL:
+                lent_told(passed_take(came), m->HOST_POOL.bytes, m->HOST_POOL.filled);
+                break;
+        case WIRE_FILLED:
+                lent_filled(m->FILLED.filled, m->FILLED.refused != 0);
+                break;
         case WIRE_PAUSE:
                 agent_pause(m->PAUSE.paused != 0);
                 break;
@@ -644,6 +652,15 @@ static void tell_host(void) REQUIRES(core_lock)
         if (core.host.wanted != agent.host_requested_said ||
             core_host_mapped() - core.host.taking < agent.host_held_said)
                 send_host();
+}
+
+/* Ask the daemon for host memory, or report how much is left of what earlier daemons lent. */
+static void tell_lent(void) REQUIRES(core_lock)
+{
+        struct wire_message m = {0};
+
+        if (lent_to_say(&m.FILL.end, &m.FILL.kept))
+                daemon_send(&m, WIRE_FILL, WIRE_NO_GPU);
 }
 
 /* True if the figures must be sent now: a thread or the daemon waits for them or for a later
@@ -745,6 +762,7 @@ void agent_tell(void)
         agent_self_count(now);
         agent_self_frozen();
         tell_host();
+        tell_lent();
         for (unsigned i = 0; i < core.gpu_count && daemon_line.link == LINK_UP; i++)
                 if (core.gpus[i].attached)
                         tell_gpu(&core.gpus[i], now);

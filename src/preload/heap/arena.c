@@ -11,6 +11,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "preload/heap/lent.h"
 #include "preload/process/libc_compat.h"
 #include "preload/process/lock.h"
 #include "preload/rm/freeze_watch.h"
@@ -25,6 +26,7 @@ struct segment {
         char *memory;
         uint64_t bytes;
         uint32_t units, used;
+        uint32_t pool;   /* of memory that the daemon lends (lent.h); 0: it is the process's own */
         bool registered; /* false: the driver refused (locked-memory limit), so copies are slower */
         uint64_t used_bits[];
 };
@@ -43,8 +45,10 @@ struct arena {
         uint64_t wanted;        /* bytes that no maker has begun to make */
         uint64_t begun;         /* bytes that makers make now */
         uint64_t part;          /* of them, in each segment */
+        bool lends;             /* they are to be memory that the daemon lends */
         bool full;              /* the host had no room for a segment */
         _Atomic bool refused;   /* the driver did not pin a segment */
+        _Atomic uint64_t lent;  /* bytes of segments that the daemon lends */
         _Atomic uint64_t bytes; /* of all segments, and of those that makers make now */
 };
 
@@ -60,6 +64,11 @@ struct arena *arena_new(uint64_t segment_bytes)
 uint64_t arena_bytes(const struct arena *a)
 {
         return atomic_load_explicit(&a->bytes, memory_order_relaxed);
+}
+
+uint64_t arena_lent(const struct arena *a)
+{
+        return atomic_load_explicit(&a->lent, memory_order_relaxed);
 }
 
 /* ---- segments ---- */
@@ -103,14 +112,19 @@ static bool host_has_to_spare(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes + m.total_bytes / 2;
 }
 
-static struct segment *segment_new(uint64_t bytes)
+/* lent: of memory that the daemon lends. */
+static struct segment *segment_new(uint64_t bytes, bool lent)
 {
         const uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
-        struct segment *s = calloc(1, sizeof(*s) + (units + 63) / 64 * sizeof(uint64_t));
+        struct segment *s;
 
+        if (!lent && !arena_host_has(bytes))
+                return NULL;
+        s = calloc(1, sizeof(*s) + (units + 63) / 64 * sizeof(uint64_t));
         if (!s)
                 return NULL;
-        *s = (struct segment){.memory = map_huge(bytes), .bytes = bytes, .units = units};
+        *s = (struct segment){.bytes = bytes, .units = units};
+        s->memory = lent ? lent_map(bytes, &s->pool) : map_huge(bytes);
         if (!s->memory) {
                 free(s);
                 return NULL;
@@ -139,7 +153,10 @@ static void segment_delete(struct segment *s)
 {
         if (s->registered)
                 (void)real.cuMemHostUnregister(s->memory);
-        (void)munmap(s->memory, s->bytes);
+        if (s->pool)
+                lent_unmap(s->memory, s->bytes, s->pool);
+        else
+                (void)munmap(s->memory, s->bytes);
         free(s);
 }
 
@@ -147,6 +164,8 @@ static void segment_link(struct arena *a, struct segment *s)
 {
         s->next = a->segments;
         a->segments = s;
+        if (s->pool)
+                atomic_fetch_add_explicit(&a->lent, s->bytes, memory_order_relaxed);
 }
 
 /* ---- makers: threads that make segments ---- */
@@ -170,10 +189,11 @@ static void make(struct arena *a)
 
         lock_acquire(&a->lock);
         while ((bytes = claim(a)) > 0) {
+                const bool lent = a->lends;
                 struct segment *s;
 
                 lock_release(&a->lock);
-                s = arena_host_has(bytes) ? segment_new(bytes) : NULL;
+                s = segment_new(bytes, lent);
                 if (s)
                         segment_pin(a, s);
                 lock_acquire(&a->lock);
@@ -183,7 +203,8 @@ static void make(struct arena *a)
                 } else {
                         atomic_fetch_sub_explicit(&a->bytes, bytes, memory_order_relaxed);
                         a->wanted = 0;
-                        a->full = true;
+                        /* Others may have mapped what was ready: then more is lent. */
+                        a->full = !lent || lent_ready() >= bytes;
                 }
                 bell_ring(&a->made);
         }
@@ -208,11 +229,12 @@ static void *maker_main(void *userdata)
 }
 
 /* Has so many bytes made, by a maker for each processor, or fewer. The caller's context becomes
- * theirs. Nothing is made if the host has no room for all of it. */
-static void begin(struct arena *a, uint64_t bytes, unsigned processors_each)
+ * theirs. lent: of memory that is ready (lent.h); otherwise nothing is made if the host has no room
+ * for all of it. */
+static void begin(struct arena *a, uint64_t bytes, bool lent, unsigned processors_each)
 {
         unsigned most = MAKERS_MAX / processors_each, more = 0;
-        const bool room = arena_host_has(bytes);
+        const bool room = lent || arena_host_has(bytes);
         CUcontext context;
         cpu_set_t cpus;
 
@@ -223,7 +245,9 @@ static void begin(struct arena *a, uint64_t bytes, unsigned processors_each)
         lock_acquire(&a->lock);
         a->full = !room && a->makers == 0;
         if (room) {
-                a->wanted = sub_sat(bytes, a->begun);
+                /* What is being made of lent memory is ready no more. */
+                a->wanted = lent ? bytes : sub_sat(bytes, a->begun);
+                a->lends = lent;
                 most = (unsigned)MAX(MIN(most, a->wanted / PART_MIN), UINT64_C(1));
                 a->part =
                         align_up(MIN((a->wanted + most - 1) / most, a->segment_bytes), ARENA_UNIT);
@@ -311,31 +335,94 @@ void arena_expect(struct arena *a, uint64_t bytes, uint64_t ahead)
         a->ahead = ahead;
 }
 
+static bool is_making(struct arena *a)
+{
+        bool makes;
+
+        lock_acquire(&a->lock);
+        makes = a->makers > 0;
+        lock_release(&a->lock);
+        return makes;
+}
+
+/* True if half of what the daemon lends at most stays free besides: as host_has_to_spare(). */
+static bool lender_has_to_spare(uint64_t bytes)
+{
+        uint64_t most;
+
+        return lent_left(&most) >= bytes + most / 2;
+}
+
+static bool lender_has(uint64_t bytes)
+{
+        uint64_t most;
+
+        return lent_left(&most) >= bytes;
+}
+
+/* Returns the bytes of lent memory that makers make now, or are about to. */
+static uint64_t being_lent(struct arena *a)
+{
+        uint64_t bytes;
+
+        lock_acquire(&a->lock);
+        bytes = a->makers > 0 && a->lends ? a->begun + a->wanted : 0;
+        lock_release(&a->lock);
+        return bytes;
+}
+
+/* Makes what is ready of `bytes`, and has the rest lent. */
+static enum lent borrow(struct arena *a, uint64_t bytes, unsigned processors_each)
+{
+        const enum lent lent = lent_want(sub_sat(bytes, being_lent(a)));
+
+        if (lent == LENT_READY && !is_making(a))
+                begin(a, MIN(lent_ready(), bytes), true, processors_each);
+        return lent;
+}
+
 bool arena_add(struct arena *a, uint64_t missing)
 {
         /* Only a little at a time, because the program may need the processors soon. */
         const uint64_t bytes = align_up(MIN(missing, MAKERS_MAX * a->segment_bytes), ARENA_UNIT);
-        bool makes;
 
-        if (missing == 0 || atomic_load(&a->refused) || !host_has_to_spare(bytes))
+        if (missing == 0 || atomic_load(&a->refused))
                 return false;
-        lock_acquire(&a->lock);
-        makes = a->makers > 0;
-        lock_release(&a->lock);
-        if (!makes)
-                begin(a, bytes, 2);
+        if (lent_is_there())
+                return lender_has_to_spare(bytes) && borrow(a, bytes, 2) != LENT_NONE;
+        if (!host_has_to_spare(bytes))
+                return false;
+        if (!is_making(a))
+                begin(a, bytes, false, 2);
         return true;
 }
 
-/* Returns how much to make if so many bytes are missing: for all that is expected, if the host has
- * it. */
-static uint64_t affordable(const struct arena *a, uint64_t missing)
+/* Returns how much to make if so many bytes are missing: for all that is expected, if the host or
+ * the lender has it. */
+static uint64_t affordable(const struct arena *a, uint64_t missing, bool lent)
 {
         const uint64_t least = MAX(missing, MIN(PART_MIN, a->segment_bytes));
         const uint64_t expected = align_up(MAX(least, a->expected), ARENA_UNIT);
         const uint64_t all = align_up(MAX(least, a->expected + a->ahead), ARENA_UNIT);
 
+        if (lent)
+                return lender_has_to_spare(all) ? all : lender_has(expected) ? expected : least;
         return host_has_to_spare(all) ? all : arena_host_has(expected) ? expected : least;
+}
+
+/* Begins to make the missing bytes, or a part of them. -EAGAIN: the daemon has to lend them
+ * first. */
+static int begin_missing(struct arena *a, uint64_t missing)
+{
+        switch (borrow(a, affordable(a, missing, true), 1)) {
+        case LENT_READY:
+                return 0;
+        case LENT_ASKED:
+                return is_making(a) ? 0 : -EAGAIN;
+        default:
+                begin(a, affordable(a, missing, false), false, 1);
+                return 0;
+        }
 }
 
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
@@ -343,6 +430,7 @@ int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
         int64_t left = (int64_t)(bytes / ARENA_UNIT);
         struct arena_room room = {0};
         bool begun = false;
+        int r = 0;
 
         lock_acquire(&a->lock);
         for (;;) {
@@ -351,27 +439,27 @@ int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
                 for (struct segment *s = a->segments; s && left > 0; s = s->next)
                         if (s->used < s->units)
                                 left = segment_take(s, (uint32_t)left, &room);
-                if (left <= 0)
+                if (left <= 0 || r < 0)
                         break;
                 if (begun && a->makers > 0) {
                         await_maker(a, heard);
                         continue;
                 }
                 if (begun && a->full) {
-                        left = -ENOMEM;
+                        r = -ENOMEM;
                         break;
                 }
                 lock_release(&a->lock);
-                begin(a, affordable(a, (uint64_t)left * ARENA_UNIT), 1);
+                r = begin_missing(a, (uint64_t)left * ARENA_UNIT);
                 begun = true;
                 lock_acquire(&a->lock);
         }
         lock_release(&a->lock);
-        a->expected = sub_sat(a->expected, bytes);
-        if (left < 0) {
+        if (left != 0) {
                 arena_give(a, &room);
-                return -ENOMEM;
+                return r < 0 ? r : -ENOMEM;
         }
+        a->expected = sub_sat(a->expected, bytes);
         *ret = room;
         return 0;
 }
@@ -412,6 +500,8 @@ void arena_trim(struct arena *a, uint64_t bytes)
                 s->next = dead;
                 dead = s;
                 atomic_fetch_sub_explicit(&a->bytes, s->bytes, memory_order_relaxed);
+                if (s->pool)
+                        atomic_fetch_sub_explicit(&a->lent, s->bytes, memory_order_relaxed);
         }
         lock_release(&a->lock);
         while (dead) {

@@ -1,6 +1,7 @@
 /* arena.h: the pinned host memory that holds evicted contents; private to the process.
  *
- * The arena consists of segments of transparent huge pages. Several threads make segments: each of
+ * The arena consists of segments: of memory that the daemon lends, if it does (lent.h), and else of
+ * transparent huge pages. Several threads make segments: each of
  * them touches its memory and registers it with the driver. Segments are kept. The contents of one
  * extent may lie in several pieces. Only the agent's thread takes room, adds to the arena and trims
  * it; any thread may give room back. */
@@ -27,12 +28,12 @@ struct arena_room {
 struct arena *arena_new(uint64_t segment_bytes);
 
 /* Take room for this many bytes, a multiple of 2 MiB. New segments are made if needed, and waited
- * for. A context of the GPU must be current. Returns 0; or -ENOMEM if host memory is short, and
- * takes no room. */
+ * for. A context of the GPU must be current. Returns 0; -EAGAIN: the daemon is about to lend
+ * memory; or -ENOMEM: host memory is short. On an error no room is taken. */
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret);
 /* Say how many bytes are about to be taken, and how many more may be taken later: if any are
- * missing, memory for all of the first is made if the host has room, and for the others, too, if half
- * of the host's memory stays free. */
+ * missing, memory for all of the first is made if the host has room, and for the others, too, if
+ * half of the host's memory stays free. */
 void arena_expect(struct arena *a, uint64_t bytes, uint64_t ahead);
 /* Begin to make some of the missing bytes ahead of an eviction, unless that goes on already. A
  * context of the GPU must be current. False: none are missing, half of the host's memory would not
@@ -47,5 +48,7 @@ void arena_give(struct arena *a, struct arena_room *room);
 bool arena_host_has(uint64_t bytes);
 /* Give whole free segments back to the system until the arena holds at most this many bytes. */
 void arena_trim(struct arena *a, uint64_t bytes);
+/* Bytes that it holds of memory that the daemon lends; any thread. */
+uint64_t arena_lent(const struct arena *a);
 uint64_t
 arena_bytes(const struct arena *a); /* bytes that the arena holds, used or not; any thread */

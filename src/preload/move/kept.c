@@ -42,8 +42,10 @@ int kept_take(struct gpu *g, struct arena *a, struct extent *e)
         uint64_t bytes = extent_pages_bytes(e->kept);
         struct kept_sweep s = {0};
 
-        while (!e->host.count && arena_take(a, bytes, &e->host) < 0)
-                if (!kept_drop(g, a, &s, bytes))
-                        return -ENOMEM;
+        int r = 0;
+
+        while (!e->host.count && (r = arena_take(a, bytes, &e->host)) < 0)
+                if (r != -ENOMEM || !kept_drop(g, a, &s, bytes))
+                        return r;
         return 0;
 }

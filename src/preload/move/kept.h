@@ -17,7 +17,8 @@ struct kept_sweep {
  * busy. */
 void kept_forget(struct arena *a, struct extent *e);
 /* Takes host memory for an extent that is marked busy: the memory of its own kept copy, new memory,
- * or the memory of other kept copies. Returns 0, or -ENOMEM. core_lock not held. */
+ * or the memory of other kept copies. Returns 0; -EAGAIN, as arena_take();
+ * or -ENOMEM. core_lock not held. */
 int kept_take(struct gpu *g, struct arena *a, struct extent *e);
 /* Drops kept copies in the next part of the heap, until so many bytes are dropped. False: no kept
  * copy is left. core_lock not held. */

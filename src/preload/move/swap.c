@@ -16,6 +16,7 @@
 #include "preload/process/hidden.h"
 #include "preload/move/kept.h"
 #include "preload/freeze/mover.h"
+#include "preload/heap/lent.h"
 #include "preload/move/export.h"
 #include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
@@ -83,9 +84,12 @@ static bool unpin_some(struct gpu *g)
         struct swap *s = g->swap;
         const uint64_t before = arena_bytes(s->arena);
 
-        if (arena_host_has(s->unpin) || transfer_prepare(g) != CUDA_SUCCESS)
+        /* How much the daemon's host pool has free, only the daemon knows: it has looked. */
+        if ((!arena_lent(s->arena) && arena_host_has(s->unpin)) ||
+            transfer_prepare(g) != CUDA_SUCCESS)
                 return false;
         s->others_lack = true;
+        s->unpin -= MIN(s->unpin, lent_give_back());
         arena_trim(s->arena, sub_sat(before, 1));
         s->unpin -= MIN(s->unpin, before - arena_bytes(s->arena));
         return arena_bytes(s->arena) < before ||
@@ -501,7 +505,7 @@ static enum swap_progress step_end(struct gpu *g, enum swap_progress progress, b
                 progress = SWAP_COPYING;
         if (s->no_host && s->count == 0) {
                 s->no_host = false;
-                g->host_short = true;
+                g->host_short = !s->lent_soon;
                 progress = SWAP_LATER;
         }
         note_stays(g, may_evict);

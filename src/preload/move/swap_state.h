@@ -53,6 +53,7 @@ struct swap {
         uint64_t episode_bytes, spared_before;
         bool no_host_said;
         bool no_host;       /* host memory ran out: begin no eviction before a pause */
+        bool lent_soon;     /* no_host: the daemon is about to lend some */
         uint64_t copied_ns; /* when a copy out was last seen to end */
 };
 

@@ -183,13 +183,16 @@ static void restore_later(struct gpu *g, struct transfer *t)
 static bool evict_copy(struct gpu *g, struct transfer *t)
 {
         struct swap *s = g->swap;
+        int r;
 
-        if (!t->extent->managed && kept_take(g, s->arena, t->extent) < 0) {
-                if (!s->no_host_said)
+        if (!t->extent->managed && (r = kept_take(g, s->arena, t->extent)) < 0) {
+                s->lent_soon = r == -EAGAIN;
+                if (!s->no_host_said && !s->lent_soon)
                         log_warning("GPU %u: no host memory to evict %llu MiB to; they stay on the "
                                     "GPU for now",
                                     g->index, (unsigned long long)(t->extent->bytes >> 20));
-                s->no_host_said = s->no_host = true;
+                s->no_host_said = s->no_host_said || !s->lent_soon;
+                s->no_host = true;
                 evict_later(g, t);
                 return false;
         }

@@ -47,8 +47,9 @@ struct LOCK_ATTRIBUTE(capability("lock")) lock {
  *   5. the driver's own locks: some calls are made under 2, 3 and 4
  *   6. watch.lock (freeze_watch.c)
  *   7. ledger_lock (rm.c), which the ioctl() wrapper takes under 5
- *   8. the locks under which no other lock is taken and no driver call made: that of the arena
- *      (arena.c), that of kind_check() (hooks_virtual.c), and publishing (real.c) */
+ *   8. the locks under which no other lock is taken and no driver call made: those of the arena
+ *      (arena.c) and of lent memory (lent.c), that of kind_check() (hooks_virtual.c), and
+ * publishing (real.c) */
 extern struct lock core_lock;
 
 /* The test build of the library notes which thread holds core_lock (tests/watched/held.c). */

@@ -1,0 +1,44 @@
+/* host_pool.h: host memory of the daemon that programs are evicted to, so that it does not count
+ * against the limits of their containers.
+ *
+ * A process gets one memfd, of nearly endless size. The daemon puts memory behind its offsets, in
+ * the order of the offsets and each once, when the process asks for it; so the memory is charged to
+ * the daemon's cgroup. The process takes the memory away where it needs it no longer, and never
+ * uses these offsets again. No two processes share a memfd, so nobody sees another's bytes. What
+ * counts is what the memfds really hold, whatever clients say. A pool lives until its process has
+ * ended, even without a connection. For the loop's thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "wire/wire.h"
+
+struct client;
+struct host_pools;
+struct server;
+
+#define HOST_POOL_SIZE  (UINT64_C(1) << 56) /* of a memfd: its process cannot change it */
+#define HOST_POOL_PIECE (UINT64_C(64) << 20)
+
+/* Makes server->host_pools. 0 or -errno. */
+int host_pools_new(struct server *s);
+void host_pools_free(struct server *s);
+
+/* The client has attached a GPU: gives it the pool of its process, or a new one. */
+void host_pool_attached(struct client *c);
+/* Handles FILL. 0, or -EINVAL. */
+int host_pool_fill(struct client *c, const struct wire_message *m);
+/* The client's record ends. If its process has ended, its pool's memory is given back. */
+void host_pool_left(struct client *c);
+/* The setting has changed. */
+void host_pool_changed(struct server *s);
+/* Handles the end of a child of the daemon. False: the child was not one of the pools'. */
+bool host_pools_reaped(struct server *s, pid_t pid);
+
+/* Returns the bytes of the client's pool, and of all pools. */
+uint64_t host_pool_held(const struct client *c);
+uint64_t host_pools_held(const struct server *s);
+/* True if the client's pool may not grow by so many bytes unless `other` gives some back. */
+bool host_pool_lacks(const struct client *c, const struct client *other, uint64_t bytes);
