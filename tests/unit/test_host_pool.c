@@ -150,6 +150,11 @@ ino_t peer_own_container(const struct peer *p)
         return p->container;
 }
 
+bool peer_same_account(const struct peer *a, const struct peer *b)
+{
+        return tenant_same(&a->tenant, &b->tenant);
+}
+
 /* ---- scenes ---- */
 
 static int begin(void **state)
@@ -341,6 +346,21 @@ static void a_container_is_a_tenant_whatever_its_users(void **state)
         for (unsigned i = 0; i < 3; i++) {
                 clients[i].peer.uid = i;
                 clients[i].peer.container = i < 2 ? 5 : 6;
+                host_pool_attached(&clients[i]);
+                assert_int_equal(ask(i, PIECE, 0), 0);
+                work_all();
+        }
+        check_filled(0, PIECE, false);
+        check_filled(1, 0, true);
+        check_filled(2, PIECE, false);
+}
+
+static void a_pod_is_a_tenant_with_all_its_containers(void **state)
+{
+        config.host_pool_bytes = PIECE;
+        for (unsigned i = 0; i < 3; i++) {
+                clients[i].peer.container = 5 + i;
+                clients[i].peer.tenant = (struct tenant){TENANT_POD, {i < 2 ? '1' : '2'}};
                 host_pool_attached(&clients[i]);
                 assert_int_equal(ask(i, PIECE, 0), 0);
                 work_all();
@@ -574,6 +594,7 @@ int main(void)
                 POOL_TEST(it_is_filled_piece_by_piece),
                 POOL_TEST(a_tenant_gets_no_more_than_the_bound),
                 POOL_TEST(a_container_is_a_tenant_whatever_its_users),
+                POOL_TEST(a_pod_is_a_tenant_with_all_its_containers),
                 POOL_TEST(all_pools_together_stay_within_the_daemons_budget),
                 POOL_TEST(without_memory_it_is_refused_and_may_ask_again),
                 POOL_TEST(tenants_get_their_pieces_by_turns),
