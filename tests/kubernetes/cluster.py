@@ -1,8 +1,8 @@
 """A Kubernetes cluster of one node, for tests: etcd, API server, scheduler, controller manager, kubelet, containerd.
 
 Everything lives in one folder, and in namespaces of its own for processes, mounts and the network, so that it ends with
-the process that made it. As root. What it leaves outside are cgroups named kubepods, which stop() removes, and three
-settings of the kernel that the kubelet changes, which stop() puts back."""
+the process that made it. As root. Outside it makes cgroups named kubepods and a few empty folders, and the kubelet
+changes three settings of the kernel: stop() takes all of that back."""
 
 import contextlib
 import json
@@ -83,7 +83,7 @@ class Cluster:
     def __init__(self, built, folder):
         self.bin, self.run = pathlib.Path(built) / "bin", pathlib.Path(folder)
         self.running = {}
-        self.kernel = {}
+        self.kernel, self.made = {}, []
 
     # ---- beginning and end ----
 
@@ -107,6 +107,10 @@ class Cluster:
         for k, v in self.kernel.items():
             with contextlib.suppress(OSError):
                 pathlib.Path("/proc/sys", k).write_text(v)
+        for path in self.made:
+            with contextlib.suppress(OSError, RuntimeError):
+                run("umount", "--recursive", "--lazy", path)
+                os.rmdir(path)
         # What is left in the cgroups are shims and containers.
         for _ in range(50):
             left = [p for top in pathlib.Path("/sys/fs/cgroup").glob("*/kubepods") for p in [top, *top.rglob("*")]
@@ -142,9 +146,14 @@ class Cluster:
                      "/var/lib/cni", "/run/containerd"):
             own = self.run / "root" / path[1:]
             own.mkdir(parents=True)
-            os.makedirs(path, exist_ok=True)
-            run("mount", "--bind", own, path)
+            self.mount(own, path)
         run("mount", "--make-rshared", "/")
+
+    def mount(self, own, path):
+        if not os.path.exists(path):
+            os.makedirs(path)
+            self.made.append(path)
+        run("mount", "--bind", own, path)
 
     def _network(self):
         run("ip", "link", "set", "lo", "up")

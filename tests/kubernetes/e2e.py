@@ -123,8 +123,7 @@ def through(cluster, build, folder, archives):
     began = time.monotonic()
     cluster.start(archives)
     note("a cluster of one node is ready after", f"{time.monotonic() - began:.0f} s")
-    os.makedirs("/sim", exist_ok=True)
-    run("mount", "--bind", build / "sim", "/sim")
+    cluster.mount(build / "sim", "/sim")
     run(DEPLOY / "webhook/certificate.sh")
 
     cluster.kubectl("apply", "-f", DEPLOY / "base/namespace.yaml")

@@ -463,7 +463,7 @@ def test_what_the_owner_does_not_allow_is_lowered_and_nonsense_left_out(make_nod
 def test_requests_of_memory_become_minima(make_node, api):
     api.put(pod("a", FIRST, memory_request="32Mi"))
     node = make_node(api=api)  # a card of 128 MiB
-    node.await_file("minimum = 25.0%")
+    node.await_file("minimum = 23.7%")
 
 
 def test_versions_that_are_too_old_are_listed_again(make_node, api):

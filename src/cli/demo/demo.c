@@ -205,8 +205,8 @@ static void print_next(const struct demo_stage *stage)
                      name, sim, name, sim);
 }
 
-/* Deletes the folder. The daemons' directories in it contain only sockets, a lock and a log, no
- * folders. */
+/* Deletes the folder. The daemons' directories in it contain only sockets, a lock, a log and an
+ * empty folder. */
 static void remove_folder(const char *folder)
 {
         DIR *outer = opendir(folder), *inner;
@@ -218,8 +218,8 @@ static void remove_folder(const char *folder)
                 inner = e->d_name[0] == '.' ? NULL : opendir(path);
                 while (inner && (f = readdir(inner))) {
                         (void)snprintf(deeper, sizeof(deeper), "%s/%s", path, f->d_name);
-                        if (f->d_type != DT_DIR)
-                                (void)unlink(deeper);
+                        (void)(f->d_type == DT_DIR && f->d_name[0] != '.' ? rmdir(deeper)
+                                                                          : unlink(deeper));
                 }
                 if (inner) {
                         (void)closedir(inner);
