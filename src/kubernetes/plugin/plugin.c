@@ -304,7 +304,7 @@ static void on_pod(const json_t *object, bool gone, void *userdata)
 {
         struct plugin *p = userdata;
         struct complaints complaints = {.n = 0};
-        struct pod pod;
+        struct pod pod = {.uid = ""};
         const int r = pod_read(object, p->options->resource, &p->options->bounds, keep_complaint,
                                &complaints, &pod);
 
