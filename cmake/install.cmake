@@ -62,7 +62,8 @@ install(FILES include/sublet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES python/sublet.py DESTINATION ${SUBLET_PYTHON_DIR})
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.jsonl" PATTERN "*.svg" PATTERN "*.png" PATTERN "examples/*")
-install(DIRECTORY deploy/kubernetes DESTINATION ${CMAKE_INSTALL_DOCDIR}/deploy PATTERN certificate EXCLUDE)
+install(DIRECTORY deploy/kubernetes DESTINATION ${CMAKE_INSTALL_DOCDIR}/deploy PATTERN certificate EXCLUDE
+  PATTERN .gitignore EXCLUDE)
 # Files of the repository that the installed documentation links to, with the same relative paths (tools/check_links.py).
 foreach(linked deploy/container/Containerfile deploy/subletd.conf deploy/grafana/sublet.json deploy/prometheus/sublet.rules.yml deploy/prometheus/sublet.rules.test.yml sim/README.md src/wire/history.h src/wire/wire_messages.def tests/fuzz/README.md)
   get_filename_component(folder ${linked} DIRECTORY)
