@@ -125,6 +125,8 @@ static void hammer(unsigned rounds)
                 assert_int_equal(pthread_create(&threads[i], NULL, passer, NULL), 0);
         for (unsigned i = 0; i < rounds; i++)
                 shut_and_open(i + 1 == rounds);
+        while (atomic_load(&passes) == before) /* on a busy machine no thread has run yet */
+                (void)sched_yield();
         atomic_store(&stop, true);
         for (unsigned i = 0; i < THREADS; i++)
                 pthread_join(threads[i], NULL);

@@ -61,9 +61,19 @@ static int make_dir(void **state)
 }
 
 /* Removes the directory. Fails if anything but the lock is left in it. */
+/* Removes the folder that a daemon leaves for other programs' files. */
+static void remove_conf(const char *of)
+{
+        char path[PATHS_DIR_MAX + 8];
+
+        (void)snprintf(path, sizeof(path), "%s/conf.d", of);
+        (void)rmdir(path);
+}
+
 static int remove_dir(void **state)
 {
         (void)state;
+        remove_conf(dir);
         return unlink(address_of("lock").sun_path) < 0 || rmdir(dir) < 0 ? -1 : 0;
 }
 
@@ -144,6 +154,7 @@ static void remove_made(const char *made)
 
         (void)snprintf(lock, sizeof(lock), "%s/lock", made);
         assert_int_equal(unlink(lock), 0);
+        remove_conf(made);
         assert_int_equal(rmdir(made), 0);
         assert_int_equal(close(creat(address_of("lock").sun_path, 0600)), 0);
 }
