@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/options.h"
 #include "base/paths.h"
 #include "base/settings.h"
 #include "daemon/history/ring.h"
@@ -21,7 +22,6 @@
 #include "daemon/server.h"
 
 #define SYSTEM_DIR "/run/sublet"
-#define EXIT_USAGE 2
 
 struct options {
         struct config config;
@@ -30,13 +30,6 @@ struct options {
         char resource_config[CONFIG_PATH_MAX];
         bool private, shared, help, version;
         char error[CONFIG_ERROR_MAX];
-};
-
-struct option_row {
-        const char *name;
-        const char *argument; /* placeholder of the value; NULL: the option takes no value */
-        const char *help;
-        int (*set)(struct options *o, const char *value);
 };
 
 static int set_dir(struct options *o, const char *value)
@@ -108,34 +101,37 @@ static const struct option_row rows[] = {
         {"dir", "DIR",
          "the directory of the sockets (" SYSTEM_DIR " for root,\n"
          "else $XDG_RUNTIME_DIR/sublet or /tmp/sublet-UID)",
-         set_dir},
+         set_dir, NULL},
         {"config", "FILE",
          "settings, with those in FILE.d/*.conf over them (else\n" SOURCES_SYSTEM_FILE
          " for the daemon in " SYSTEM_DIR ";\n"
          "$XDG_CONFIG_HOME/sublet/subletd.conf for a private one\n"
          "and for one that is not root's)",
-         set_config},
+         set_config, NULL},
         {"resource-config", "FILE",
          "classes: a line with their number, then as many lines\n"
          "\"ID REQUEST LIMIT GPU_MEM\"",
-         set_resource_config},
+         set_resource_config, NULL},
         {"capacity", "[GPU=]SIZE",
          "use this much of the card, such as 8GiB or 1=8GiB;\n"
          "GPU is an index or a UUID; may be repeated",
-         set_capacity},
-        {"host-memory", "SIZE", "host memory that may be promised to clients", set_host_memory},
+         set_capacity, NULL},
+        {"host-memory", "SIZE", "host memory that may be promised to clients", set_host_memory,
+         NULL},
         {"private", NULL,
          "serve one user from the background; leave when the\n"
          "last client has",
-         set_private},
-        {"linger", "DURATION", "with --private: how long to stay without clients (30s)",
-         set_linger},
-        {"shared", NULL, "let other users connect (in " SYSTEM_DIR ": always)", set_shared},
+         set_private, NULL},
+        {"linger", "DURATION", "with --private: how long to stay without clients (30s)", set_linger,
+         NULL},
+        {"shared", NULL, "let other users connect (in " SYSTEM_DIR ": always)", set_shared, NULL},
         {"group", "GROUP", "with --shared: only the members of this group (name or number)",
-         set_group},
-        {"version", NULL, "print the version", set_version},
-        {"help", NULL, "print this", set_help},
+         set_group, NULL},
+        {"version", NULL, "print the version", set_version, NULL},
+        {"help", NULL, "print this", set_help, NULL},
 };
+
+static const struct options_table table = {"subletd", rows, ARRAY_SIZE(rows), 23};
 
 static void print_variables(void)
 {
@@ -157,20 +153,7 @@ static void print_help(void)
         (void)printf("usage: subletd [OPTION]...\n\n"
                      "Shares GPUs among the processes that run under sublet: keeps the ledger of\n"
                      "their memory and decides who may run.\n\n");
-        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-                char left[40];
-                const char *text = rows[i].help, *end;
-
-                (void)snprintf(left, sizeof(left), "--%s%s%s", rows[i].name,
-                               rows[i].argument ? " " : "",
-                               rows[i].argument ? rows[i].argument : "");
-                while ((end = strchr(text, '\n'))) {
-                        (void)printf("  %-23s %.*s\n", left, (int)(end - text), text);
-                        left[0] = '\0';
-                        text = end + 1;
-                }
-                (void)printf("  %-23s %s\n", left, text);
-        }
+        options_print(&table);
         (void)printf("\nSettings, one \"key = value\" a line under [daemon] (and what they are "
                      "unless set):\n");
         config_print_help(stdout);
@@ -182,52 +165,6 @@ static void print_help(void)
         classes_print_pod_help(stdout);
         print_variables();
         (void)printf("\nExit status: 0 stopped, 1 failed or already served, 2 bad usage.\n");
-}
-
-static int usage_error(const char *sentence)
-{
-        (void)fprintf(stderr, "subletd: %s\n", sentence);
-        return EXIT_USAGE;
-}
-
-/* Reads the command line. 0, or EXIT_USAGE after a message. */
-static int parse_options(struct options *o, int argc, char *argv[])
-{
-        char text[CONFIG_ERROR_MAX + 64];
-
-        for (int i = 1; i < argc; i++) {
-                const char *arg = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i], *value = NULL;
-                const struct option_row *row = NULL;
-                size_t n = strcspn(arg, "=");
-
-                for (size_t k = 0; k < ARRAY_SIZE(rows) && !row; k++)
-                        if (strncmp(arg, "--", 2) == 0 && strlen(rows[k].name) == n - 2 &&
-                            strncmp(arg + 2, rows[k].name, n - 2) == 0)
-                                row = &rows[k];
-                if (!row) {
-                        (void)snprintf(text, sizeof(text),
-                                       "unknown %s \"%.100s\": subletd --help lists what there is",
-                                       arg[0] == '-' ? "option" : "argument", arg);
-                        return usage_error(text);
-                }
-                if (arg[n] == '=')
-                        value = arg + n + 1;
-                else if (row->argument)
-                        value = argv[++i]; /* NULL: the command line ends here */
-                if (row->argument ? !value : value != NULL) {
-                        (void)snprintf(text, sizeof(text), "--%s %s%s", row->name,
-                                       row->argument ? "needs " : "takes no value",
-                                       row->argument ? row->argument : "");
-                        return usage_error(text);
-                }
-                (void)snprintf(o->error, sizeof(o->error), "malformed value \"%.100s\"",
-                               value ? value : "");
-                if (row->set(o, value) < 0) {
-                        (void)snprintf(text, sizeof(text), "--%s: %s", row->name, o->error);
-                        return usage_error(text);
-                }
-        }
-        return 0;
 }
 
 /* Reads the files, and the options of the command line over them. dir: the daemon's own. */
@@ -244,7 +181,7 @@ static int load_config(struct options *o, const char *dir, bool system)
                 r = sources_read_first(&o->sources, &o->config, o->error);
         if (r > 0)
                 log_error("%s; the daemon starts without its folder conf.d", o->error);
-        return r < 0 ? usage_error(o->error) : 0;
+        return r < 0 ? options_fail(&table, "%s", o->error) : 0;
 }
 
 /* Parses a group's number, for groups that have no name on this machine. */
@@ -266,20 +203,17 @@ static int parse_id(const char *text, gid_t *ret)
 static int find_group(struct options *o, gid_t *ret)
 {
         const struct group *g;
-        char text[160];
 
         *ret = (gid_t)-1;
         if (!o->group)
                 return 0;
         if (!o->shared)
-                return usage_error("--group goes with --shared");
+                return options_fail(&table, "--group goes with --shared");
         g = getgrnam(o->group);
         if (!g && parse_id(o->group, ret) == 0)
                 return 0;
-        if (!g) {
-                (void)snprintf(text, sizeof(text), "unknown group \"%.100s\"", o->group);
-                return usage_error(text);
-        }
+        if (!g)
+                return options_fail(&table, "unknown group \"%.100s\"", o->group);
         *ret = g->gr_gid;
         return 0;
 }
@@ -294,15 +228,14 @@ static int choose_dir(const struct options *o, char dir[static PATHS_DIR_MAX])
                 .runtime = getenv("XDG_RUNTIME_DIR"),
                 .uid = geteuid(),
         };
-        char text[512];
 
         if (paths_choose(&in, dir, PATHS_DIR_MAX, NULL) == 0)
                 return 0;
-        (void)snprintf(text, sizeof(text),
-                       "socket path too long: %.300s/%s does not fit a socket address (the "
-                       "directory may have %d characters)",
-                       in.named ? in.named : in.runtime, PATHS_CONTROL_SOCKET, PATHS_DIR_MAX - 1);
-        return usage_error(text);
+        return options_fail(&table,
+                            "socket path too long: %.300s/%s does not fit a socket address (the "
+                            "directory may have %d characters)",
+                            in.named ? in.named : in.runtime, PATHS_CONTROL_SOCKET,
+                            PATHS_DIR_MAX - 1);
 }
 
 static int serve(struct options *o, const struct place_options *where)
@@ -317,7 +250,7 @@ static int serve(struct options *o, const struct place_options *where)
 
         if (r < 0) {
                 (void)fprintf(stderr, "subletd: %s\n", error);
-                return r == -EALREADY ? EXIT_FAILURE : EXIT_USAGE;
+                return r == -EALREADY ? EXIT_FAILURE : OPTIONS_EXIT_USAGE;
         }
         log_form_open();
         history = ring_new();
@@ -337,7 +270,7 @@ static int serve_private(struct options *o, const struct place_options *where)
         if (r == 0)
                 return EXIT_SUCCESS;
         (void)fprintf(stderr, "subletd: %s\n", error);
-        return r == -EALREADY ? EXIT_FAILURE : EXIT_USAGE;
+        return r == -EALREADY ? EXIT_FAILURE : OPTIONS_EXIT_USAGE;
 }
 
 int main(int argc, char *argv[])
@@ -349,7 +282,7 @@ int main(int argc, char *argv[])
         int r;
 
         log_open("subletd", LOG_LEVEL_WARNING);
-        r = parse_options(&o, argc, argv);
+        r = options_parse(&table, &o, argc, argv, o.error, sizeof(o.error));
         if (r)
                 return r;
         if (o.help || o.version) {
@@ -360,9 +293,9 @@ int main(int argc, char *argv[])
                 return EXIT_SUCCESS;
         }
         if (o.private && o.shared)
-                return usage_error("--private and --shared exclude each other");
+                return options_fail(&table, "--private and --shared exclude each other");
         if (o.linger && !o.private)
-                return usage_error("--linger goes with --private");
+                return options_fail(&table, "--linger goes with --private");
         r = choose_dir(&o, dir);
         system = strcmp(dir, SYSTEM_DIR) == 0 && !o.private;
         if (system)

@@ -16,7 +16,7 @@ MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; te
 # The calls that print messages: folders, and the text from the call to its message.
 SOURCES = (
     ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error|notice)\(\s*"),
-    ("src/daemon src/kubernetes/webhook", r"usage_error\(\s*"),
+    ("src/daemon src/kubernetes/webhook src/base", r"options_fail\((?:&table|t),\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order

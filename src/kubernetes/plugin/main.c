@@ -7,11 +7,11 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/options.h"
 #include "base/units.h"
 #include "kubernetes/plugin/library.h"
 #include "kubernetes/plugin/plugin.h"
 
-#define EXIT_USAGE      2
 #define SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
 #define RELEASE_DIR     "/var/lib/sublet/" SUBLET_VERSION "/"
 
@@ -20,14 +20,6 @@ struct options {
         const char *bring; /* NULL: the library is on the node already */
         char url[512];
         bool help, version;
-};
-
-struct option_row {
-        const char *name;
-        const char *argument; /* placeholder of the value; NULL: the option takes no value */
-        const char *initial;  /* read before the command line; NULL: none */
-        const char *help;
-        int (*set)(struct options *o, const char *value);
 };
 
 static int set_text(const char **ret, const char *value, size_t most)
@@ -222,51 +214,53 @@ static int set_help(struct options *o, const char *value)
 }
 
 static const struct option_row rows[] = {
-        {"resource", "NAME", "sublet.dev/gpu", "what pods ask for", set_resource},
-        {"devices-per-gpu", "N", "100", "how many containers may have a GPU at once, up to 1000",
-         set_devices},
-        {"place", "WORD", "spread",
+        {"resource", "NAME", "what pods ask for", set_resource, "sublet.dev/gpu"},
+        {"devices-per-gpu", "N", "how many containers may have a GPU at once, up to 1000",
+         set_devices, "100"},
+        {"place", "WORD",
          "spread: a pod gets the GPU with the least load; pack: the\n"
          "fullest one on which its work still fits",
-         set_place},
-        {"gpu-access", "WORD", "environment",
+         set_place, "spread"},
+        {"gpu-access", "WORD",
          "how a container gets its GPU: environment\n"
          "(NVIDIA_VISIBLE_DEVICES, for the NVIDIA runtime), cdi, or\n"
          "devices (plain nodes of /dev)",
-         set_access},
-        {"inject", "WORD", "preload-file",
+         set_access, "environment"},
+        {"inject", "WORD",
          "how its programs get the library: preload-file (a mount of\n"
          "/etc/ld.so.preload) or environment (LD_PRELOAD)",
-         set_inject},
-        {"dir", "DIR", "/run/sublet", "the daemon's directory, as the plugin sees it", set_dir},
-        {"kubelet-dir", "DIR", "/var/lib/kubelet/device-plugins", "where kubelet.sock is",
-         set_kubelet_dir},
-        {"endpoint", "NAME", "sublet-gpu.sock", "the plugin's own socket beside it", set_endpoint},
-        {"library", "FILE", RELEASE_DIR "libsublet.so", "the library, on the node", set_library},
-        {"bring", "FILE", NULL, "copy this to --library first, and write --preload-file",
-         set_bring},
-        {"preload-file", "FILE", RELEASE_DIR "ld.so.preload",
-         "a file of the node with one line,\n" GRANT_LIBRARY, set_preload_file},
-        {"host-dir", "DIR", "/run/sublet", "the daemon's directory, on the node", set_host_dir},
-        {"cdi-kind", "KIND", "nvidia.com/gpu", "the kind of the GPUs' CDI names", set_cdi_kind},
-        {"proc", "DIR", "/proc", "the node's /proc, as the plugin sees it", set_proc},
-        {"dev", "DIR", "/dev", "the node's /dev, as the plugin sees it", set_dev},
-        {"node", "NAME", NULL, "this node ($NODE_NAME)", set_node},
-        {"api-server", "URL", NULL,
+         set_inject, "preload-file"},
+        {"dir", "DIR", "the daemon's directory, as the plugin sees it", set_dir, "/run/sublet"},
+        {"kubelet-dir", "DIR", "where kubelet.sock is", set_kubelet_dir,
+         "/var/lib/kubelet/device-plugins"},
+        {"endpoint", "NAME", "the plugin's own socket beside it", set_endpoint, "sublet-gpu.sock"},
+        {"library", "FILE", "the library, on the node", set_library, RELEASE_DIR "libsublet.so"},
+        {"bring", "FILE", "copy this to --library first, and write --preload-file", set_bring,
+         NULL},
+        {"preload-file", "FILE", "a file of the node with one line,\n" GRANT_LIBRARY,
+         set_preload_file, RELEASE_DIR "ld.so.preload"},
+        {"host-dir", "DIR", "the daemon's directory, on the node", set_host_dir, "/run/sublet"},
+        {"cdi-kind", "KIND", "the kind of the GPUs' CDI names", set_cdi_kind, "nvidia.com/gpu"},
+        {"proc", "DIR", "the node's /proc, as the plugin sees it", set_proc, "/proc"},
+        {"dev", "DIR", "the node's /dev, as the plugin sees it", set_dev, "/dev"},
+        {"node", "NAME", "this node ($NODE_NAME)", set_node, NULL},
+        {"api-server", "URL",
          "whom to ask for this node's pods\n"
          "(https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT)",
-         set_api_server},
-        {"token-file", "FILE", SERVICE_ACCOUNT "token", "the service account's token",
-         set_token_file},
-        {"ca-file", "FILE", SERVICE_ACCOUNT "ca.crt", "who vouches for the API server",
-         set_ca_file},
-        {"priority-most", "N", "0", "the highest priority that a pod may ask for",
-         set_priority_most},
-        {"minimum-most", "N%", "50%", "the largest minimum that a pod may ask for",
-         set_minimum_most},
-        {"version", NULL, NULL, "print the version", set_version},
-        {"help", NULL, NULL, "print this", set_help},
+         set_api_server, NULL},
+        {"token-file", "FILE", "the service account's token", set_token_file,
+         SERVICE_ACCOUNT "token"},
+        {"ca-file", "FILE", "who vouches for the API server", set_ca_file,
+         SERVICE_ACCOUNT "ca.crt"},
+        {"priority-most", "N", "the highest priority that a pod may ask for", set_priority_most,
+         "0"},
+        {"minimum-most", "N%", "the largest minimum that a pod may ask for", set_minimum_most,
+         "50%"},
+        {"version", NULL, "print the version", set_version, NULL},
+        {"help", NULL, "print this", set_help, NULL},
 };
+
+static const struct options_table table = {"sublet-device-plugin", rows, ARRAY_SIZE(rows), 20};
 
 static void print_help(void)
 {
@@ -274,26 +268,7 @@ static void print_help(void)
                 "usage: sublet-device-plugin [OPTION]...\n\n"
                 "Offers the GPUs of a Kubernetes node to its pods, each GPU several times: the\n"
                 "programs in the pods share it through the node's subletd.\n\n");
-        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-                char left[40];
-                const char *text = rows[i].help, *end;
-
-                (void)snprintf(left, sizeof(left), "--%s%s%s", rows[i].name,
-                               rows[i].argument ? " " : "",
-                               rows[i].argument ? rows[i].argument : "");
-                while ((end = strchr(text, '\n'))) {
-                        (void)printf("  %-20s %.*s\n", left, (int)(end - text), text);
-                        left[0] = '\0';
-                        text = end + 1;
-                }
-                (void)printf("  %-20s %s", left, text);
-                if (rows[i].initial && strlen(rows[i].initial) + strlen(text) > 60)
-                        (void)printf("\n  %-20s (%s)\n", "", rows[i].initial);
-                else if (rows[i].initial)
-                        (void)printf(" (%s)\n", rows[i].initial);
-                else
-                        (void)printf("\n");
-        }
+        options_print(&table);
         (void)printf(
                 "\nVariables of the environment:\n"
                 "  NODE_NAME                this node\n"
@@ -301,57 +276,6 @@ static void print_help(void)
                 "  KUBERNETES_SERVICE_PORT  its port\n"
                 "  SUBLET_LOG               what is said on stderr: error, warning, info or debug\n"
                 "\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
-}
-
-static int usage_error(const char *sentence)
-{
-        (void)fprintf(stderr, "sublet-device-plugin: %s\n", sentence);
-        return EXIT_USAGE;
-}
-
-static const struct option_row *find_row(const char *arg, size_t n)
-{
-        for (size_t k = 0; k < ARRAY_SIZE(rows); k++)
-                if (n > 2 && strncmp(arg, "--", 2) == 0 && strlen(rows[k].name) == n - 2 &&
-                    strncmp(arg + 2, rows[k].name, n - 2) == 0)
-                        return &rows[k];
-        return NULL;
-}
-
-/* Reads the command line. 0, or EXIT_USAGE after a message. */
-static int parse_options(struct options *o, int argc, char *argv[])
-{
-        char text[256];
-
-        for (int i = 1; i < argc; i++) {
-                const char *arg = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i], *value = NULL;
-                const size_t n = strcspn(arg, "=");
-                const struct option_row *row = find_row(arg, n);
-
-                if (!row) {
-                        (void)snprintf(text, sizeof(text),
-                                       "unknown %s \"%.100s\": sublet-device-plugin --help lists "
-                                       "what there is",
-                                       arg[0] == '-' ? "option" : "argument", arg);
-                        return usage_error(text);
-                }
-                if (arg[n] == '=')
-                        value = arg + n + 1;
-                else if (row->argument)
-                        value = argv[++i]; /* NULL: the command line ends here */
-                if (row->argument ? !value : value != NULL) {
-                        (void)snprintf(text, sizeof(text), "--%s %s%s", row->name,
-                                       row->argument ? "needs " : "takes no value",
-                                       row->argument ? row->argument : "");
-                        return usage_error(text);
-                }
-                if (row->set(o, value) < 0) {
-                        (void)snprintf(text, sizeof(text), "--%s: malformed value \"%.100s\"",
-                                       row->name, value);
-                        return usage_error(text);
-                }
-        }
-        return 0;
 }
 
 /* What the command line does not say comes from the environment that Kubernetes makes. */
@@ -370,25 +294,24 @@ static int complete(struct options *o)
                 (void)snprintf(url, sizeof(url), "https://%s%.255s%s:%.8s", is_ipv6 ? "[" : "",
                                host, is_ipv6 ? "]" : "", port && port[0] ? port : "443");
                 if (set_api_server(o, url) < 0)
-                        return usage_error("KUBERNETES_SERVICE_HOST names no host");
+                        return options_fail(&table, "KUBERNETES_SERVICE_HOST names no host");
         }
         if (!o->plugin.api.url)
                 o->plugin.api.url = "";
         if (o->plugin.api.url[0] && (!o->plugin.node[0] || strlen(o->plugin.node) > 253))
-                return usage_error("which node is this? --node NAME, or NODE_NAME, says it");
+                return options_fail(&table,
+                                    "which node is this? --node NAME, or NODE_NAME, says it");
         return 0;
 }
 
 int main(int argc, char *argv[])
 {
         static struct options o;
+        char error[160];
         int r;
 
         log_open("sublet-device-plugin", LOG_LEVEL_INFO);
-        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-                if (rows[i].initial && rows[i].set(&o, rows[i].initial) < 0)
-                        return usage_error(rows[i].name);
-        r = parse_options(&o, argc, argv);
+        r = options_parse(&table, &o, argc, argv, error, sizeof(error));
         if (r)
                 return r;
         if (o.help || o.version) {

@@ -11,11 +11,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/options.h"
 #include "base/units.h"
 #include "kubernetes/webhook/certificate.h"
 #include "kubernetes/webhook/server.h"
 
-#define EXIT_USAGE    2
 #define LINGER_MAX_NS (300 * NSEC_PER_SEC)
 
 struct options {
@@ -24,34 +24,75 @@ struct options {
         bool help, version;
 };
 
-struct option_row {
-        const char *name;
-        const char *argument; /* placeholder of the value; NULL: the option takes no value */
-        const char *help;
-        size_t at; /* where the value goes, in struct options */
-};
+static int set_text(const char **ret, const char *value)
+{
+        *ret = value;
+        return *value ? 0 : -ENODATA;
+}
+
+static int set_listen(struct options *o, const char *value)
+{
+        return set_text(&o->server.listen, value);
+}
+
+static int set_certificate(struct options *o, const char *value)
+{
+        return set_text(&o->certificate, value);
+}
+
+static int set_key(struct options *o, const char *value)
+{
+        return set_text(&o->key, value);
+}
+
+static int set_from(struct options *o, const char *value)
+{
+        return set_text(&o->server.from, value);
+}
+
+static int set_to(struct options *o, const char *value)
+{
+        return set_text(&o->server.to, value);
+}
+
+static int set_linger(struct options *o, const char *value)
+{
+        return set_text(&o->linger, value);
+}
+
+static int set_version(struct options *o, const char *value)
+{
+        o->version = true;
+        return 0;
+}
+
+static int set_help(struct options *o, const char *value)
+{
+        o->help = true;
+        return 0;
+}
 
 static const struct option_row rows[] = {
         {"listen", "ADDR:PORT",
          "where reviews are served; without ADDR, on all\n"
          "addresses (:8443)",
-         offsetof(struct options, server.listen)},
+         set_listen, NULL},
         {"certificate", "FILE",
          "the certificate for TLS, and those that signed it (PEM);\n"
          "a changed file is used without a restart",
-         offsetof(struct options, certificate)},
-        {"key", "FILE", "the certificate's key (PEM)", offsetof(struct options, key)},
-        {"resource-from", "NAME", "the resource that is replaced (nvidia.com/gpu)",
-         offsetof(struct options, server.from)},
-        {"resource-to", "NAME", "what it becomes (sublet.dev/gpu)",
-         offsetof(struct options, server.to)},
+         set_certificate, NULL},
+        {"key", "FILE", "the certificate's key (PEM)", set_key, NULL},
+        {"resource-from", "NAME", "the resource that is replaced (nvidia.com/gpu)", set_from, NULL},
+        {"resource-to", "NAME", "what it becomes (sublet.dev/gpu)", set_to, NULL},
         {"linger", "DURATION",
          "after SIGTERM, go on for so long, until the API server\n"
          "knows that the webhook is not ready (0)",
-         offsetof(struct options, linger)},
-        {"version", NULL, "print the version", offsetof(struct options, version)},
-        {"help", NULL, "print this", offsetof(struct options, help)},
+         set_linger, NULL},
+        {"version", NULL, "print the version", set_version, NULL},
+        {"help", NULL, "print this", set_help, NULL},
 };
+
+static const struct options_table table = {"sublet-webhook", rows, ARRAY_SIZE(rows), 21};
 
 static void print_help(void)
 {
@@ -59,85 +100,22 @@ static void print_help(void)
                      "Lets pods that ask for a whole GPU share one: answers the reviews of\n"
                      "Kubernetes' API server, at /mutate for pods that opted in and at\n"
                      "/mutate-all for all that did not opt out.\n\n");
-        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-                char left[40];
-                const char *text = rows[i].help, *end;
-
-                (void)snprintf(left, sizeof(left), "--%s%s%s", rows[i].name,
-                               rows[i].argument ? " " : "",
-                               rows[i].argument ? rows[i].argument : "");
-                while ((end = strchr(text, '\n'))) {
-                        (void)printf("  %-21s %.*s\n", left, (int)(end - text), text);
-                        left[0] = '\0';
-                        text = end + 1;
-                }
-                (void)printf("  %-21s %s\n", left, text);
-        }
+        options_print(&table);
         (void)printf("\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
-}
-
-static int usage_error(const char *sentence)
-{
-        (void)fprintf(stderr, "sublet-webhook: %s\n", sentence);
-        return EXIT_USAGE;
-}
-
-static const struct option_row *find_row(const char *arg, size_t n)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-                if (n > 2 && strncmp(arg, "--", 2) == 0 && strlen(rows[i].name) == n - 2 &&
-                    strncmp(arg + 2, rows[i].name, n - 2) == 0)
-                        return &rows[i];
-        return NULL;
-}
-
-/* Reads the command line. 0, or EXIT_USAGE after a message. */
-static int parse_options(struct options *o, int argc, char *argv[])
-{
-        char text[256];
-
-        for (int i = 1; i < argc; i++) {
-                const char *arg = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i], *value = NULL;
-                const size_t n = strcspn(arg, "=");
-                const struct option_row *row = find_row(arg, n);
-
-                if (!row) {
-                        (void)snprintf(text, sizeof(text),
-                                       "unknown %s \"%.100s\": sublet-webhook --help lists what "
-                                       "there is",
-                                       arg[0] == '-' ? "option" : "argument", arg);
-                        return usage_error(text);
-                }
-                if (arg[n] == '=')
-                        value = arg + n + 1;
-                else if (row->argument)
-                        value = argv[++i]; /* NULL: the command line ends here */
-                if (row->argument ? !value || !*value : value != NULL) {
-                        (void)snprintf(text, sizeof(text), "--%s %s%s", row->name,
-                                       row->argument ? "needs " : "takes no value",
-                                       row->argument ? row->argument : "");
-                        return usage_error(text);
-                }
-                if (row->argument)
-                        *(const char **)((char *)o + row->at) = value;
-                else
-                        *(bool *)((char *)o + row->at) = true;
-        }
-        return 0;
 }
 
 /* A name without a vendor is Kubernetes' own, such as cpu. */
 static int check_options(struct options *o)
 {
         if (!o->certificate || !o->key)
-                return usage_error("--certificate and --key are needed");
+                return options_fail(&table, "--certificate and --key are needed");
         if (!strchr(o->server.from, '/') || !strchr(o->server.to, '/'))
-                return usage_error("a resource has a name such as nvidia.com/gpu");
+                return options_fail(&table, "a resource has a name such as nvidia.com/gpu");
         if (strcmp(o->server.from, o->server.to) == 0)
-                return usage_error("--resource-from and --resource-to are the same");
+                return options_fail(&table, "--resource-from and --resource-to are the same");
         if (units_parse_duration(o->linger, &o->server.linger_ns) < 0 ||
             o->server.linger_ns > LINGER_MAX_NS)
-                return usage_error("--linger is a time such as 5s, of at most 5min");
+                return options_fail(&table, "--linger is a time such as 5s, of at most 5min");
         return 0;
 }
 
@@ -150,7 +128,7 @@ int main(int argc, char *argv[])
         int r;
 
         log_open("sublet-webhook", LOG_LEVEL_INFO);
-        r = parse_options(&o, argc, argv);
+        r = options_parse(&table, &o, argc, argv, error, sizeof(error));
         if (r)
                 return r;
         if (o.help || o.version) {
@@ -172,5 +150,5 @@ int main(int argc, char *argv[])
         certificate_close();
         if (r < 0)
                 (void)fprintf(stderr, "sublet-webhook: %s\n", error);
-        return r == 0 ? EXIT_SUCCESS : r == -EINVAL ? EXIT_USAGE : EXIT_FAILURE;
+        return r == 0 ? EXIT_SUCCESS : r == -EINVAL ? OPTIONS_EXIT_USAGE : EXIT_FAILURE;
 }

@@ -1,0 +1,35 @@
+/* options.h: the command line of a program whose arguments are all options: one table drives
+ * parsing and help. */
+#pragma once
+
+#include <stddef.h>
+
+#define OPTIONS_EXIT_USAGE 2 /* exit status after a wrong command line */
+
+struct options; /* each program defines its own */
+
+struct option_row {
+        const char *name;
+        const char *argument; /* placeholder of the value; NULL: the option takes no value */
+        const char *help;
+        /* 0; -ENODATA: the value must not be empty; or another -errno: it is malformed. */
+        int (*set)(struct options *o, const char *value);
+        const char *initial; /* set before the command line is read; NULL: none */
+};
+
+struct options_table {
+        const char *program;
+        const struct option_row *rows;
+        size_t n;
+        int width; /* of the column with the options in the help */
+};
+
+/* Sets the rows' initial values, then reads the command line. 0, or OPTIONS_EXIT_USAGE after a
+ * message. error: room for the reason against a value, which set() may write. */
+int options_parse(const struct options_table *t, struct options *o, int argc, char *argv[],
+                  char *error, size_t size);
+/* Prints the rows to stdout. */
+void options_print(const struct options_table *t);
+/* Prints "PROGRAM: " and one sentence to stderr. Returns OPTIONS_EXIT_USAGE. */
+int options_fail(const struct options_table *t, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
