@@ -111,7 +111,7 @@ class Cluster:
             with contextlib.suppress(OSError, RuntimeError):
                 run("umount", "--recursive", "--lazy", path)
                 os.rmdir(path)
-        # What is left in the cgroups are shims and containers.
+        # Shims and containers are left in the cgroups.
         for _ in range(50):
             left = [p for top in pathlib.Path("/sys/fs/cgroup").glob("*/kubepods") for p in [top, *top.rglob("*")]
                     if p.is_dir()]

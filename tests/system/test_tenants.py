@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -255,14 +254,8 @@ def test_two_pods_of_root_divide_the_time_whatever_they_start(tenants, card):  #
     gpu.join("third", 600, waits=True, prefix=[*tenants.pod("a", "c3"), "unshare", "--fork", "--pid", "--kill-child"])
     alone = gpu.join("alone", 600, waits=True, prefix=tenants.pod("b"))
 
-    def times():
-        return {c["name"]: c["gpu_time_s"] for c in gpu.world.clients().values()}
-
     gpu.until(lambda: alone.grants)
-    before, began = times(), time.monotonic()
-    gpu.until(lambda: time.monotonic() - began >= 8, 8)
-    passed, after = time.monotonic() - began, times()
-    got = {name: after[name] - before[name] for name in after}
+    got, passed = gpu.times_within(8)
     assert got["alone"] >= 0.4 * passed, got
     assert min(got.values()) >= 0.08 * passed, got
 

@@ -145,6 +145,16 @@ class Card:
             self.until(lambda: c.lease)
         return c
 
+    def times_within(self, seconds):
+        """Returns what each program gets of the time in so many seconds, {name: seconds}, and how many have passed."""
+        def times():
+            return {c["name"]: c["gpu_time_s"] for c in self.world.clients().values()}
+
+        before, began = times(), time.monotonic()
+        self.until(lambda: time.monotonic() - began >= seconds, seconds)
+        passed, after = time.monotonic() - began, times()
+        return {name: after[name] - before[name] for name in after}, passed
+
     def until(self, condition, within=GENEROUS_S):
         """Lets each client go on in its way until the condition holds: within so many seconds, and some."""
         obey_until(self.clients, condition, timeout=(within + SLACK_S) * PATIENCE)
@@ -313,13 +323,7 @@ def test_root_of_a_container_gets_no_more_by_more_programs_or_namespaces(card):
     gpu.join("nested", 600, waits=True, prefix=[*inside, *container])
     alone = gpu.join("alone", 600, waits=True, prefix=container)
 
-    def times():
-        return {c["name"]: c["gpu_time_s"] for c in gpu.world.clients().values()}
-
     gpu.until(lambda: alone.grants)
-    before, began = times(), time.monotonic()
-    gpu.until(lambda: time.monotonic() - began >= 8, 8)
-    passed, after = time.monotonic() - began, times()
-    got = {name: after[name] - before[name] for name in after}
+    got, passed = gpu.times_within(8)
     assert got["alone"] >= 0.4 * passed, got
     assert min(got.values()) >= 0.1 * passed, got

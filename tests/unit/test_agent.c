@@ -99,8 +99,7 @@ static void memory_is_restored_only_while_a_thread_waits(void **state)
         assert_true(steps_restore);
 }
 
-/* A lease arrives while the memory is still evicted: from then on no more may leave. */
-static void a_program_with_a_lease_evicts_nothing(void **state)
+static void begin_with_a_lease_and_evicted_memory(void)
 {
         begin_attached();
         put(EXTENT_EVICTED);
@@ -108,6 +107,12 @@ static void a_program_with_a_lease_evicts_nothing(void **state)
         grant();
         assert_int_equal(core.lease, LEASE);
         assert_false(core.running);
+}
+
+/* A lease arrives while the memory is still evicted: from then on no more may leave. */
+static void a_program_with_a_lease_evicts_nothing(void **state)
+{
+        begin_with_a_lease_and_evicted_memory();
         want_to_run(0); /* the waiting thread has ended */
         assert_false(steps_evict);
         assert_true(steps_restore);
@@ -632,12 +637,7 @@ static void host_memory_is_given_back_when_the_program_does_not_run(void **state
 /* The others cannot make room for it before. */
 static void host_memory_is_given_back_while_memory_is_restored(void **state)
 {
-        begin_attached();
-        put(EXTENT_EVICTED);
-        want_to_run(1);
-        grant();
-        assert_int_equal(core.lease, LEASE);
-        assert_false(core.running);
+        begin_with_a_lease_and_evicted_memory();
         tell(WIRE_UNPIN)->UNPIN.bytes = 3;
         rounds(4);
         assert_false(core.running);

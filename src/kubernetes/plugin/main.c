@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "kubernetes/plugin/library.h"
 #include "kubernetes/plugin/plugin.h"
+#include "kubernetes/plugin/pod.h"
 
 #define SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
 #define RELEASE_DIR     "/var/lib/sublet/" SUBLET_VERSION "/"
@@ -176,13 +177,7 @@ static int set_ca_file(struct options *o, const char *value)
 
 static int set_priority_most(struct options *o, const char *value)
 {
-        const bool below = value[0] == '-';
-        uint64_t v;
-
-        if (units_parse_count(value + below, &v) < 0 || v > 20)
-                return -EINVAL;
-        o->plugin.bounds.priority_most = below ? -(int)v : (int)v;
-        return 0;
+        return pod_parse_priority(value, &o->plugin.bounds.priority_most);
 }
 
 static int set_minimum_most(struct options *o, const char *value)

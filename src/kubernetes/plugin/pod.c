@@ -87,7 +87,7 @@ static int parse_size(const char *text, uint64_t *ret)
         return 0;
 }
 
-static int parse_priority(const char *text, int *ret)
+int pod_parse_priority(const char *text, int *ret)
 {
         const bool below = text[0] == '-';
         uint64_t v;
@@ -163,7 +163,7 @@ static int read_priority(struct reading *r, const char *text)
         struct pod_wishes *w = &r->pod->wishes;
         char bound[16];
 
-        if (parse_priority(text, &w->priority) < 0)
+        if (pod_parse_priority(text, &w->priority) < 0)
                 return -EINVAL;
         w->has_priority = true;
         if (w->priority > r->bounds->priority_most) {

@@ -18,7 +18,7 @@ struct pod_bounds {
         unsigned minimum_most; /* thousandths */
 };
 
-/* What a pod asks for. Zeroes: nothing. A pod never gets more than minimum_most, whatever it asks
+/* Holds what a pod asks for; a field of 0 asks for nothing. A pod never gets more than minimum_most, whatever it asks
  * by. */
 struct pod_wishes {
         unsigned minimum, maximum; /* thousandths of the time */
@@ -39,6 +39,9 @@ struct pod {
         struct pod_wishes wishes;
         uint64_t annotations; /* differs if the annotations do */
 };
+
+/* Reads a number from -20 to 20. 0 or -EINVAL. Pure. */
+int pod_parse_priority(const char *text, int *ret);
 
 /* Reads a pod. 0; -ENOENT: its containers do not ask for the resource, or have ended, so it is none
  * of ours, but ret->uid is set; -EINVAL: this is no pod. complain is called with a sentence for
