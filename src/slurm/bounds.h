@@ -38,8 +38,8 @@ struct bounds bounds_of(const struct bounds_file *f, const char *account);
 /* True if jobs of some account run under sublet without asking. */
 bool bounds_any_always(const struct bounds_file *f);
 
-/* What the job gets: its wishes within the bounds. The words of what is less than it asked for go
- * to `less`, with commas; "": it gets all. */
+/* Holds what the job gets: its wishes within the bounds. `less` lists, with commas, what is less
+ * than the job asked for; "": it gets all. */
 struct granted {
         unsigned minimum, maximum, weight; /* thousandths; minimum 0: none */
         uint64_t cap;                      /* 0: none */

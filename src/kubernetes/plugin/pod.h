@@ -18,8 +18,8 @@ struct pod_bounds {
         unsigned minimum_most; /* thousandths */
 };
 
-/* Holds what a pod asks for; a field of 0 asks for nothing. A pod never gets more than minimum_most, whatever it asks
- * by. */
+/* Holds what a pod asks for; a field of 0 asks for nothing. Its minimum is minimum_most at most,
+ * also if memory_request gives it. */
 struct pod_wishes {
         unsigned minimum, maximum; /* thousandths of the time */
         unsigned weight;           /* thousandths */
