@@ -73,8 +73,10 @@ def make_node(make_world):
     """Returns a function that makes a node with a daemon, and with a plugin unless plugin=False."""
     nodes = []
 
-    def make(*args, gpus=1, api=None, plugin=True, daemon=True, mig=None, **env):
+    def make(*args, gpus=1, api=None, plugin=True, daemon=True, mig=None, compute_mode=None, **env):
         world = make_world(gpus=gpus)
+        if compute_mode:
+            world.env["SIMCUDA_COMPUTE_MODE"] = str(compute_mode)
         if mig:
             world.env["SIMCUDA_MIG"] = str(mig)
         if daemon:
@@ -272,6 +274,28 @@ def test_a_gpu_of_mps_is_unhealthy_with_a_sentence(make_node):
     left = node.kubelet.await_devices(lambda e: 0 < len(e["healthy"]) < len(e["devices"]), "one healthy GPU")
     assert {card_of(d) for d in left["healthy"]} == {other}
     node.says(f"GPU {mine} is unhealthy: MPS serves it")
+
+
+def test_a_gpu_that_one_program_or_none_may_use_is_unhealthy_until_its_compute_mode_is_back(make_node, tmp_path):
+    def set_modes(text):
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(tmp_path / "modes")
+
+    set_modes("0,3")
+    node = make_node(gpus=2, compute_mode=tmp_path / "modes")
+    shared, other = (gpu["uuid"] for gpu in node.world.status()["gpus"])
+    assert {card_of(d) for d in node.devices()} == {shared}
+    node.says(f"GPU {other} is unhealthy: its compute mode is exclusive, so only one program can use it")
+    set_modes("2,0")
+    node.kubelet.await_devices(lambda e: {card_of(d) for d in e["healthy"]} == {other}, "the other GPU")
+    node.says(f"GPU {shared} is unhealthy: its compute mode is prohibited, so no program can use it")
+    node.says(f"GPU {other} is healthy again")
+    said = node.world.sublet("status")
+    assert "prohibited compute mode: no program at all" in said.stdout, said.stdout
+    set_modes("0,0")
+    node.kubelet.await_devices(lambda e: len(e["healthy"]) == len(e["devices"]), "both GPUs")
+    assert [gpu["compute_mode"] for gpu in node.world.status()["gpus"]] == ["default", "default"]
+    assert "compute mode" not in node.world.sublet("status").stdout
 
 
 # ---- what pods get ----

@@ -161,6 +161,31 @@ static void health_follows_the_daemons_status(void **state)
         assert_int_equal(card_health(&cards, &cards.list[0]), CARD_NO_DAEMON);
 }
 
+/* Takes a status of one card in this mode; NULL: the daemon does not know it. */
+static enum card_health health_in(const char *mode)
+{
+        json_t *status = json_pack("{s:[{s:s, s:i, s:f, s:s?}]}", "gpus", "uuid", "A", "nvml_index",
+                                   0, "measured_s_ago", 0.5, "compute_mode", mode);
+
+        assert_true(cards_take(&cards, status));
+        json_decref(status);
+        return card_health(&cards, &cards.list[0]);
+}
+
+static void only_a_card_in_default_compute_mode_is_healthy(void **state)
+{
+        memset(&cards, 0, sizeof(cards));
+        cards.devices = 1;
+        assert_int_equal(health_in("default"), CARD_HEALTHY);
+        assert_int_equal(health_in("exclusive_process"), CARD_EXCLUSIVE);
+        assert_int_equal(health_in("exclusive_thread"), CARD_EXCLUSIVE);
+        assert_int_equal(health_in("prohibited"), CARD_PROHIBITED);
+        assert_int_equal(health_in(NULL), CARD_HEALTHY);
+        cards.list[0].mps = true; /* MPS is why it is exclusive */
+        assert_int_equal(health_in("exclusive_process"), CARD_MPS);
+        assert_int_equal(health_in("prohibited"), CARD_PROHIBITED);
+}
+
 static void nonsense_is_no_status(void **state)
 {
         json_t *none = json_loads("{\"error\": \"no\"}", 0, NULL);
@@ -235,6 +260,7 @@ int main(void)
                 cmocka_unit_test(unhealthy_cards_come_last),
                 cmocka_unit_test(only_written_ids_are_devices),
                 cmocka_unit_test(health_follows_the_daemons_status),
+                cmocka_unit_test(only_a_card_in_default_compute_mode_is_healthy),
                 cmocka_unit_test(nonsense_is_no_status),
                 cmocka_unit_test(a_container_gets_each_gpu_once),
                 cmocka_unit_test(mps_serves_the_gpus_that_it_names),
