@@ -67,10 +67,11 @@ def test_the_ways_to_the_gpu_differ_by_an_option_of_the_plugin(deploy):
     assert spec["runtimeClassName"] == "nvidia"
 
 
-def test_only_the_plugin_may_ask_the_api_server_and_only_to_read_pods(deploy):
+def test_only_the_plugin_may_ask_the_api_server_and_only_to_read_pods_and_make_events(deploy):
     documents = render(deploy / "overlays/with-webhook")
     rules = [r for d in documents if d["kind"].endswith("Role") for r in d["rules"]]
-    assert rules == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    assert rules == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+                     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}]
     for d in documents:
         if d["kind"] in ("DaemonSet", "Deployment"):
             assert d["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
