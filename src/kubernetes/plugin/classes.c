@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/shares.h"
 
 #define NAME_PART 18 /* of a class's name, which has up to 31 characters: NAME-HASH */
 
@@ -58,9 +59,8 @@ static unsigned minimum_of(const struct pod *pod, uint64_t card_bytes)
 
         /* Of what can be promised, so that requests that fill a card fit together. */
         if (!v && w->memory_request && card_bytes)
-                v = (unsigned)(MIN(w->memory_request, card_bytes) * CLASSES_MINIMA_MAX /
-                               card_bytes);
-        v = MIN(v, MIN(w->minimum_most, CLASSES_MINIMA_MAX));
+                v = (unsigned)(MIN(w->memory_request, card_bytes) * SHARES_MINIMA_MAX / card_bytes);
+        v = MIN(v, MIN(w->minimum_most, SHARES_MINIMA_MAX));
         return w->maximum ? MIN(v, w->maximum) : v;
 }
 
@@ -164,7 +164,7 @@ static unsigned fit_minima(struct pod_wishes *classes, const struct member *of, 
         for (size_t i = 0; i < n; i++) {
                 if (of[i].first != i || !classes[i].minimum)
                         continue;
-                if (sum + classes[i].minimum > CLASSES_MINIMA_MAX) {
+                if (sum + classes[i].minimum > SHARES_MINIMA_MAX) {
                         classes[i].minimum = 0;
                         ret_left[i] = true;
                         continue;

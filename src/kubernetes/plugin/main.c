@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/options.h"
+#include "base/shares.h"
 #include "base/units.h"
 #include "kubernetes/plugin/library.h"
 #include "kubernetes/plugin/plugin.h"
@@ -177,23 +178,12 @@ static int set_ca_file(struct options *o, const char *value)
 
 static int set_priority_most(struct options *o, const char *value)
 {
-        return pod_parse_priority(value, &o->plugin.bounds.priority_most);
+        return shares_parse_priority(value, &o->plugin.bounds.priority_most);
 }
 
 static int set_minimum_most(struct options *o, const char *value)
 {
-        const size_t n = strlen(value);
-        char digits[8];
-        uint64_t v;
-
-        if (n < 2 || n > sizeof(digits) || value[n - 1] != '%')
-                return -EINVAL;
-        memcpy(digits, value, n - 1);
-        digits[n - 1] = '\0';
-        if (units_parse_count(digits, &v) < 0 || v > 95)
-                return -EINVAL;
-        o->plugin.bounds.minimum_most = (unsigned)v * 10;
-        return 0;
+        return shares_parse_percent(value, 0, SHARES_MINIMA_MAX, &o->plugin.bounds.minimum_most);
 }
 
 static int set_version(struct options *o, const char *value)
