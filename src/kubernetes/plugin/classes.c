@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/macros.h"
 #include "base/shares.h"
 
@@ -102,9 +103,7 @@ static bool asks_for_something(const struct pod_wishes *w)
 
 static uint64_t hash_of(const char *text, uint64_t hash)
 {
-        for (; *text; text++)
-                hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211); /* FNV-1a */
-        return hash;
+        return hash_add(hash, text, strlen(text));
 }
 
 /* The class is named after its pod or its group. The hash keeps names apart; that of a group stays
@@ -113,7 +112,7 @@ static void write_name(FILE *f, const struct pod *pods, const struct member *of,
 {
         const struct pod *pod = &pods[first];
         const bool grouped = pod->wishes.group[0];
-        uint64_t hash = UINT64_C(14695981039346656037);
+        uint64_t hash = HASH_BASIS;
 
         if (grouped) {
                 hash = hash_of(pod->wishes.group, hash_of("/", hash_of(pod->namespace, hash)));

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/macros.h"
 #include "base/shares.h"
 #include "kubernetes/grammar/quantity.h"
@@ -180,14 +181,6 @@ static bool asks_for(const json_t *containers, const char *resource)
         return false;
 }
 
-static uint64_t hash_add(uint64_t hash, const char *text)
-{
-        do /* with the NUL, so that "a" and "b" differ from "ab" and "" */
-                hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211); /* FNV-1a */
-        while (*text++);
-        return hash;
-}
-
 static void read_annotations(struct reading *r, const json_t *given)
 {
         struct pod_wishes *w = &r->pod->wishes;
@@ -196,11 +189,13 @@ static void read_annotations(struct reading *r, const json_t *given)
         for (size_t i = 0; i < ARRAY_SIZE(annotations); i++) {
                 const struct annotation *a = &annotations[i];
                 char key[64];
-                const char *text;
+                const char *text, *hashed;
 
                 (void)snprintf(key, sizeof(key), PREFIX "%s", a->key);
                 text = json_string_value(json_object_get(given, key));
-                r->pod->annotations = hash_add(r->pod->annotations, text ? text : "");
+                /* With the NUL, so that "a" and "b" differ from "ab" and "". */
+                hashed = text ? text : "";
+                r->pod->annotations = hash_add(r->pod->annotations, hashed, strlen(hashed) + 1);
                 if (!text || a->read(r, text) == 0)
                         continue;
                 (void)snprintf(sentence, sizeof(sentence),
