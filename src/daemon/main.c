@@ -12,6 +12,7 @@
 #include "base/options.h"
 #include "base/paths.h"
 #include "base/settings.h"
+#include "base/units.h"
 #include "daemon/history/ring.h"
 #include "daemon/setup/config.h"
 #include "daemon/setup/log_form.h"
@@ -173,14 +174,9 @@ static int load_config(struct options *o, const char *dir, bool system)
 /* Parses a group's number, for groups that have no name on this machine. */
 static int parse_id(const char *text, gid_t *ret)
 {
-        char *end;
-        unsigned long v;
+        uint64_t v;
 
-        if (text[0] < '0' || text[0] > '9')
-                return -EINVAL;
-        errno = 0;
-        v = strtoul(text, &end, 10);
-        if (errno || *end || v >= UINT32_MAX)
+        if (units_parse_count(text, &v) < 0 || v >= UINT32_MAX)
                 return -EINVAL;
         *ret = (gid_t)v;
         return 0;
