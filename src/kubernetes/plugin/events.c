@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 
 #define NONE_FAILED (-1)
@@ -96,16 +97,12 @@ static void begin_next(struct events *e)
         }
 }
 
-/* The same for each pod and reason, so that the API server refuses a second one: FNV-1a. */
+/* The same for each pod and reason, so that the API server refuses a second one. */
 static uint64_t number_of(const struct pod *pod, const char *reason)
 {
-        uint64_t hash = UINT64_C(14695981039346656037);
-        const char *parts[] = {pod->uid, reason};
+        const uint64_t hash = hash_add(HASH_BASIS, pod->uid, strlen(pod->uid));
 
-        for (unsigned i = 0; i < 2; i++)
-                for (const char *c = parts[i]; *c; c++)
-                        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
-        return hash;
+        return hash_add(hash, reason, strlen(reason));
 }
 
 /* Returns the Event as text; the caller frees it. NULL: out of memory. */
