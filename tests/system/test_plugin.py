@@ -221,6 +221,18 @@ def test_a_plugin_that_starts_before_the_daemon_registers_when_it_knows_the_gpus
     node.says("answers again")
 
 
+def test_a_daemon_without_nvml_is_told_and_its_gpus_are_offered_later(make_node):
+    node = make_node(plugin=False, daemon=False)
+    node.world.start_daemon(SIMCUDA_FAIL="nvmlInit:1+:9")
+    node.start_plugin()
+    node.says("knows no GPU, so kubelet is offered none")
+    assert not node.kubelet.await_event("list")["devices"]
+    assert node.world.sublet("stop").returncode == 0
+    node.world.start_daemon()
+    assert node.devices()
+    assert node.plugin.err().count("knows no GPU") == 1
+
+
 def test_a_daemon_that_restarts_leaves_the_devices_healthy(make_node):
     node = make_node()
     node.devices()

@@ -63,6 +63,8 @@ struct plugin {
         sd_event_source *ask, *look, *patience, *daemon_dir;
         bool told_away;             /* the log says that the daemon does not answer */
         uint64_t asked_ns, gone_ns; /* gone_ns: since when it does not answer; 0: it does */
+        bool told_bare;             /* the log says that the daemon knows no GPU */
+        uint64_t bare_ns;           /* since when it knows none; 0: it knows one */
         struct rpc_call *streams[STREAMS_MAX];
         unsigned n_streams;
         struct waiting waiting[WAITING_MAX];
@@ -247,6 +249,22 @@ static void daemon_is_away(struct plugin *p, int r)
         }
 }
 
+/* A daemon reads NVML a moment after its start. */
+static void tell_no_gpus(struct plugin *p)
+{
+        if (p->cards.n > 0) {
+                p->bare_ns = 0;
+                p->told_bare = false;
+        } else if (!p->bare_ns) {
+                p->bare_ns = clock_now_ns();
+        } else if (!p->told_bare && clock_now_ns() - p->bare_ns >= GRACE_NS) {
+                log_warning("the daemon in %s knows no GPU, so kubelet is offered none: is the "
+                            "driver loaded, and NVML in the daemon's container?",
+                            p->options->dir);
+                p->told_bare = true;
+        }
+}
+
 static void on_status(int r, json_t *answer, void *userdata)
 {
         struct plugin *p = userdata;
@@ -262,6 +280,7 @@ static void on_status(int r, json_t *answer, void *userdata)
                 if (p->told_away)
                         log_notice("the daemon in %s answers again", p->options->dir);
                 p->told_away = false;
+                tell_no_gpus(p);
                 tenants_serve(p->tenants, instance ? instance : "?", cards_smallest(&p->cards));
         }
         if (!p->daemon_dir)
