@@ -14,7 +14,7 @@ from cluster import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/system"))
-from roots import put_libraries, put_program  # noqa: E402  pylint: disable=wrong-import-position
+from roots import put_libraries, put_program  # noqa: E402
 OURS = ("daemon", "device-plugin", "webhook")
 DEBIANS = ("python3-ipykernel", "python3-jupyter-server")  # what the notebooks' image has, with all that they depend on
 USER, HOME = 1000, "/home/jovyan"  # as in the images of the Jupyter project
