@@ -36,7 +36,7 @@ endif()
 
 add_compile_definitions(_GNU_SOURCE SUBLET_VERSION="${PROJECT_VERSION}")
 add_compile_options(
-  -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
+  -Wall -Wextra -Wshadow "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>" -Wpointer-arith -Wvla
   -Wformat=2 -Wno-unused-parameter -fno-common -fno-strict-aliasing -fstack-protector-strong)
 option(SUBLET_WERROR "warnings are errors" ON)
 if(SUBLET_WERROR)
