@@ -336,7 +336,8 @@ static int try_batch(const struct field *f, const unsigned *batch, size_t n, str
 
 static int try_batches(const struct field *f, struct evaluate *ret)
 {
-        const size_t n = MIN(f->n, (size_t)BATCH);
+        /* Of few jobs a part, so that batches differ. */
+        const size_t n = MIN(f->n > BATCH ? f->n : f->n * 3 / 4, (size_t)BATCH);
         _cleanup_free_ unsigned *order = calloc(f->n + 1, sizeof(*order));
         uint64_t state = 42;
 
