@@ -352,7 +352,7 @@ static int try_batches(const struct field *f, struct evaluate *ret)
                 int r;
 
                 for (size_t i = 0; i < n; i++) { /* the first n of a random order */
-                        const size_t k = i + next_random(&state) % (f->n - i);
+                        const size_t k = i + next_random(&state) % MAX(f->n - i, (size_t)1);
                         const unsigned taken = order[k];
 
                         order[k] = order[i];
