@@ -703,13 +703,13 @@ EXPORT nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
 
                 m->nvmlReturn = NVML_SUCCESS;
                 if (m->metricId == 20)
-                        m->value = (double)sub_sat(get->sample2->d2h_bytes,
-                                                   get->sample1->d2h_bytes) *
-                                   1e9 / ns / (double)MIB;
+                        m->value =
+                                (double)sub_sat(get->sample2->d2h_bytes, get->sample1->d2h_bytes) *
+                                1e9 / ns / (double)MIB;
                 else if (m->metricId == 21)
-                        m->value = (double)sub_sat(get->sample2->h2d_bytes,
-                                                   get->sample1->h2d_bytes) *
-                                   1e9 / ns / (double)MIB;
+                        m->value =
+                                (double)sub_sat(get->sample2->h2d_bytes, get->sample1->h2d_bytes) *
+                                1e9 / ns / (double)MIB;
                 else
                         m->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
                 for (unsigned k = 0; k < ARRAY_SIZE(parts); k++)

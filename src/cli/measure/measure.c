@@ -29,9 +29,9 @@
 #define SECONDS_DEFAULT 10
 #define WARM_UP_DEFAULT (2 * NSEC_PER_SEC)
 #define NO_STEPS_NS     (60 * NSEC_PER_SEC) /* --steps: how long to wait for the first step */
-#define LEAST_NS        NSEC_PER_SEC /* a shorter window is given up for all that was seen */
+#define LEAST_NS        NSEC_PER_SEC        /* a shorter window is given up for all that was seen */
 #define MERCY_NS        (10 * NSEC_PER_SEC) /* from SIGTERM to SIGKILL */
-#define RESTARTS_MOST   4u /* of the window, when a longer step is found */
+#define RESTARTS_MOST   4u                  /* of the window, when a longer step is found */
 #define OTHERS_EVERY    10u
 #define DEPTH_MOST      64u
 
@@ -49,11 +49,12 @@ const struct cli_option measure_options[] = {
                            "write the job to FILE (NAME.job.json in this folder)", 'o'},
         [OPTION_STEPS] = {"steps", CLI_REQUIRED, "N",
                           "measure N steps of the program's work, as far as they are found"},
-        [OPTION_SECONDS] = {"seconds", CLI_REQUIRED, "S", "measure for S seconds (10)"},
+        [OPTION_SECONDS] = {"seconds", CLI_REQUIRED, "S",
+                            "measure for S seconds (10); then the program is ended"},
         [OPTION_WARM_UP] = {"warm-up", CLI_REQUIRED, "S",
                             "begin S seconds after the first kernel (2)"},
         [OPTION_KEEP_RUNNING] = {"keep-running", CLI_NONE, NULL,
-                                 "let the program go on once it was measured"},
+                                 "let the program go on when the measured time is over"},
         [OWN_OPTIONS] = {.more = launch_options},
 };
 
@@ -342,8 +343,7 @@ static void look_for_others(struct measuring *m)
 {
         pid_t own[PAGES_MAX];
 
-        if (m->crowd_said || m->ended || m->stage != STAGE_WINDOW ||
-            m->ticks++ % OTHERS_EVERY != 0)
+        if (m->crowd_said || m->ended || m->stage != STAGE_WINDOW || m->ticks++ % OTHERS_EVERY != 0)
                 return;
         for (unsigned i = 0; i < m->end.n; i++)
                 own[i] = (pid_t)m->end.page[i]->pid;
@@ -479,8 +479,8 @@ static void watch(struct measuring *m)
                 tick(m);
         }
         pages_read(&m->end, m->folder, true);
-        m->end_ns = m->stage == STAGE_OVER ? clock_now_ns()
-                                           : MIN(clock_now_ns(), last_launch_ns(m));
+        m->end_ns =
+                m->stage == STAGE_OVER ? clock_now_ns() : MIN(clock_now_ns(), last_launch_ns(m));
 }
 
 /* ---- the file ---- */
@@ -542,7 +542,7 @@ static int report(struct measuring *m, const char *path)
                 (void)fprintf(stderr, "sublet: measured %.1f s, %.0f %s%s: %s\n",
                               job.measured.seconds, job.steps.count,
                               strcmp(job.steps.unit, "step") == 0 ? "step" : "launch",
-                              job.steps.count == 1                    ? ""
+                              job.steps.count == 1                  ? ""
                               : strcmp(job.steps.unit, "step") == 0 ? "s"
                                                                     : "es",
                               path);
