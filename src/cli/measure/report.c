@@ -12,6 +12,7 @@
 #include "base/text.h"
 
 #define STEPS_LEAST     3u
+#define SAMPLES_LEAST   3u
 #define SECONDS_TOO_FEW 1e-9
 
 /* The launches of one kernel in one geometry, directly or by graphs, and their time. */
@@ -34,19 +35,29 @@ static uint64_t grown(const _Atomic uint64_t *now, const _Atomic uint64_t *befor
         return sub_sat(pages_get(now), before ? pages_get(before) : 0);
 }
 
-/* Returns the mean time of a launch. Samples of launches that the GPU had to wait for are used only
- * if there are hardly any others. */
-static double mean_seconds(const struct measure_time *now)
+/* The mean time of a launch between two looks; before: NULL, the first look saw nothing. Samples
+ * of launches that came late are used only if there are hardly any others. */
+static double mean_between(const struct measure_time *now, const struct measure_time *before)
 {
-        const double all = (double)pages_get(&now->samples), late = (double)pages_get(&now->late);
-        const double ns = (double)pages_get(&now->sampled_ns);
-        const double late_ns = (double)pages_get(&now->late_ns);
+        const double all = (double)grown(&now->samples, before ? &before->samples : NULL);
+        const double late = (double)grown(&now->late, before ? &before->late : NULL);
+        const double ns = (double)grown(&now->sampled_ns, before ? &before->sampled_ns : NULL);
+        const double late_ns = (double)grown(&now->late_ns, before ? &before->late_ns : NULL);
 
         if (all <= 0)
                 return NAN;
         if (late > 0 && late < all && (all - late) * 4 >= all)
                 return MAX(ns - late_ns, 0.0) / (all - late) / 1e9;
         return ns / all / 1e9;
+}
+
+/* The mean time of a launch: in the measured time if it was sampled often enough then, or else in
+ * all of the program's time. */
+static double mean_seconds(const struct measure_time *now, const struct measure_time *before)
+{
+        const bool often = grown(&now->samples, before ? &before->samples : NULL) >= SAMPLES_LEAST;
+
+        return mean_between(now, often ? before : NULL);
 }
 
 /* ---- rows ---- */
@@ -58,15 +69,15 @@ static void add_direct(struct rows *rows, const struct measure_page *now,
 
         for (uint32_t i = 0; i < n; i++) {
                 const struct measure_kernel *k = &now->kernels[i];
-                const uint64_t launches =
-                        grown(&k->time.launches, before ? &before->kernels[i].time.launches : NULL);
+                const struct measure_time *old = before ? &before->kernels[i].time : NULL;
+                const uint64_t launches = grown(&k->time.launches, old ? &old->launches : NULL);
 
                 if (launches > 0)
-                        rows->row[rows->n++] =
-                                (struct row){.page = now,
-                                             .kernel = k,
-                                             .launches = (double)launches,
-                                             .seconds = (double)launches * mean_seconds(&k->time)};
+                        rows->row[rows->n++] = (struct row){.page = now,
+                                                            .kernel = k,
+                                                            .launches = (double)launches,
+                                                            .seconds = (double)launches *
+                                                                       mean_seconds(&k->time, old)};
         }
 }
 
@@ -86,19 +97,19 @@ static struct row *graph_row(struct rows *rows, size_t first, const struct measu
 static double node_seconds(const struct measure_page *page, const struct measure_node *node,
                            double guess)
 {
-        const double seconds = mean_seconds(&page->kernels[node->kernel].time);
+        const double seconds = mean_seconds(&page->kernels[node->kernel].time, NULL);
 
         return isnan(seconds) ? guess : seconds;
 }
 
-/* Only whole graphs are timed. Their time is divided among the kernels in proportion to the times
- * that these have outside graphs; a kernel that was never seen there counts as the mean of the
- * others. */
+/* Only whole graphs are timed (`whole` seconds a launch). Their time is divided among the kernels
+ * in proportion to the times that these have outside graphs; a kernel that was never seen there
+ * counts as the mean of the others. */
 static void add_graph(struct rows *rows, size_t first, const struct measure_page *page,
-                      const struct measure_graph *g, double launches)
+                      const struct measure_graph *g, double launches, double whole)
 {
         const struct measure_node *nodes = &page->nodes[g->first];
-        double known = 0, known_count = 0, sum = 0, guess, scale, whole = mean_seconds(&g->time);
+        double known = 0, known_count = 0, sum = 0, guess, scale;
 
         for (uint32_t i = 0; i < g->count; i++) {
                 const double seconds = node_seconds(page, &nodes[i], NAN);
@@ -129,11 +140,12 @@ static void add_graphs(struct rows *rows, const struct measure_page *now,
 
         for (uint32_t i = 0; i < n; i++) {
                 const struct measure_graph *g = &now->graphs[i];
-                const uint64_t launches =
-                        grown(&g->time.launches, before ? &before->graphs[i].time.launches : NULL);
+                const struct measure_time *old = before ? &before->graphs[i].time : NULL;
+                const uint64_t launches = grown(&g->time.launches, old ? &old->launches : NULL);
 
                 if (launches > 0)
-                        add_graph(rows, first, now, g, (double)launches);
+                        add_graph(rows, first, now, g, (double)launches,
+                                  mean_seconds(&g->time, old));
         }
 }
 
