@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -229,6 +230,53 @@ static void copies_and_memory(void **state)
         near(job.memory.peak_bytes, 12345);
 }
 
+/* The program that is measured can write anything into its file. */
+static void a_file_of_garbage_is_read_within_bounds(void **state)
+{
+        char folder[] = "/tmp/sublet-pages-XXXXXX", path[64];
+        struct measure_page *p = calloc(1, sizeof(*p));
+        struct pages first = {0}, last = {0};
+        struct report_seen seen = {
+                .begin = &first, .end = &last, .seconds = 2, .card = CARD_FIGURES_NONE};
+        uint64_t random = 88172645463325252u;
+        FILE *f;
+
+        assert_non_null(p);
+        assert_non_null(mkdtemp(folder));
+        for (size_t i = 0; i < sizeof(*p) / sizeof(random); i++) {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                memcpy((char *)p + i * sizeof(random), &random, sizeof(random));
+        }
+        p->magic = MEASURE_MAGIC;
+        for (unsigned i = 0; i < MEASURE_GRAPHS; i++)
+                p->graphs[i].count %= 64; /* so that the test does not take seconds */
+        (void)snprintf(path, sizeof(path), "%s/4711", folder);
+        f = fopen(path, "we");
+        assert_non_null(f);
+        assert_int_equal(fwrite(p, sizeof(*p), 1, f), 1);
+        (void)fclose(f);
+        pages_read(&last, folder, true);
+        assert_int_equal(last.n, 1);
+        assert_int_equal(last.page[0]->pid, 4711);
+        assert_true(last.page[0]->kernel_count <= MEASURE_KERNELS);
+        job_free(&job);
+        assert_true(report_fill(&seen, &job));
+        assert_true(job.n_kernels <= JOB_KERNELS_MAX);
+        p->magic = MEASURE_MAGIC + 1; /* a file that is being made, or of another release */
+        pages_free(&last);
+        f = fopen(path, "we");
+        assert_non_null(f);
+        assert_int_equal(fwrite(p, sizeof(*p), 1, f), 1);
+        (void)fclose(f);
+        pages_read(&last, folder, true);
+        assert_int_equal(last.n, 0);
+        pages_remove(folder);
+        assert_int_equal(access(folder, F_OK), -1);
+        free(p);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -243,6 +291,7 @@ int main(void)
                 TEST(without_steps_a_launch_counts),
                 TEST(more_kernels_than_a_file_holds_are_other_work),
                 TEST(copies_and_memory),
+                TEST(a_file_of_garbage_is_read_within_bounds),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
