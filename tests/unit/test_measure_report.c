@@ -179,6 +179,21 @@ static void a_graphs_time_is_divided_among_its_kernels(void **state)
         near(kernel("short")->share, 0.4);
 }
 
+/* 1,000,000 launches of 1 µs and 100 of 5 ms fill 1.5 of 2 s; the events have shown 2 µs more. */
+static void times_that_exceed_the_busy_time_lose_what_events_add(void **state)
+{
+        struct report_seen seen = {
+                .begin = &begin, .end = &end, .seconds = 2, .card = CARD_FIGURES_NONE};
+
+        seen.card.busy = 0.75;
+        launches(&add_kernel("short", 1, 32)->time, 1000000, 10, 3000);
+        launches(&add_kernel("long", 1, 32)->time, 100, 10, 5 * MS);
+        assert_true(report_fill(&seen, &job));
+        assert_true(fabs(kernel("short")->seconds - 1e-6) < 1e-9);
+        assert_true(fabs(kernel("long")->seconds - 5e-3) < 3e-6);
+        assert_true(fabs(kernel("short")->share - 2.0 / 3) < 1e-3);
+}
+
 static void steps_give_rates_and_launches_a_step(void **state)
 {
         launches(&add_kernel("a", 1, 32)->time, 80, 10, 1 * MS);
@@ -287,6 +302,7 @@ int main(void)
                 TEST(late_samples_are_left_out_if_there_are_others),
                 TEST(a_kernel_without_samples_has_no_time),
                 TEST(a_graphs_time_is_divided_among_its_kernels),
+                TEST(times_that_exceed_the_busy_time_lose_what_events_add),
                 TEST(steps_give_rates_and_launches_a_step),
                 TEST(without_steps_a_launch_counts),
                 TEST(more_kernels_than_a_file_holds_are_other_work),
