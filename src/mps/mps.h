@@ -48,6 +48,8 @@ int mps_spawn(const struct mps_options *o, pid_t *ret_pid);
 bool mps_is_ready(const char *dir);
 /* Finds the control daemon of this directory and user, whoever has started it; 0: there is none. */
 pid_t mps_find(const char *dir, uid_t uid);
+/* Returns how many control daemons and servers of this directory and user there are. */
+unsigned mps_count(const char *dir, uid_t uid);
 /* Kills the control daemon and the servers of this directory and user. Returns how many there
  * were. Their programs get errors. */
 unsigned mps_kill(const char *dir, uid_t uid);

@@ -183,6 +183,12 @@ static bool test_gpu(struct gpu *g) UNLOCKS(core_lock)
         const char *why = known;
         int r = 0;
 
+        /* What is known of the GPU is known of programs with channels of their own. */
+        if (g->mps) {
+                (void)verdict(FREEZE_TEST_NO_CHANNEL, 0, &why);
+                turn_off(why);
+                return true;
+        }
         switch (freeze_known(rm_driver(), g->uuid, known)) {
         case FREEZE_WORKS:
                 break;
