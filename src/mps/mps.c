@@ -43,8 +43,6 @@ const char *mps_program(void)
         static char found[PATH_LENGTH];
         const char *lists[] = {getenv("PATH"), usual};
 
-        if (found[0] && access(found, X_OK) == 0)
-                return found;
         for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
                 for (const char *at = lists[i]; at;) {
                         const size_t length = strcspn(at, ":");
@@ -233,7 +231,7 @@ int mps_spawn(const struct mps_options *o, pid_t *ret_pid)
 {
         const char *program = mps_program();
         const pid_t parent = getpid();
-        struct surroundings s;
+        struct surroundings s = {.list = {NULL}};
         pid_t pid;
 
         if (!program)
@@ -391,7 +389,7 @@ int mps_ask_begin(const struct mps_options *o, const char *order, pid_t *ret_pid
 {
         _cleanup_close_ int in = -EBADF, in_end = -EBADF, out = -EBADF, out_end = -EBADF;
         const char *program = mps_program();
-        struct surroundings s;
+        struct surroundings s = {.list = {NULL}};
         int fds[2];
         pid_t pid;
 

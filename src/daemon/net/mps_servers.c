@@ -103,18 +103,21 @@ static void enter(struct mps_place *p, enum state state)
         p->idle_ns = p->since_ns;
 }
 
+/* After each change: sets the timer, and the count for the metrics. */
 static void arm(struct mps_servers *all)
 {
-        uint64_t next = 0;
+        bool soon = false;
 
-        for (const struct mps_place *p = all->places; p; p = p->next)
-                next = p->state == STARTING || p->state == QUITTING || next == FAST_US ? FAST_US
-                                                                                       : SLOW_US;
-        if (!next) {
+        all->server->n_mps = 0;
+        for (const struct mps_place *p = all->places; p; p = p->next) {
+                soon |= p->state == STARTING || p->state == QUITTING;
+                all->server->n_mps += p->state != FAILED;
+        }
+        if (!all->places) {
                 (void)sd_event_source_set_enabled(all->timer, SD_EVENT_OFF);
                 return;
         }
-        (void)sd_event_source_set_time_relative(all->timer, next);
+        (void)sd_event_source_set_time_relative(all->timer, soon ? FAST_US : SLOW_US);
         (void)sd_event_source_set_enabled(all->timer, SD_EVENT_ONESHOT);
 }
 
@@ -427,15 +430,6 @@ bool mps_servers_reaped(struct server *s, pid_t pid, int status)
                 return true;
         }
         return false;
-}
-
-unsigned mps_servers_count(const struct server *s)
-{
-        unsigned n = 0;
-
-        for (const struct mps_place *p = s->mps ? s->mps->places : NULL; p; p = p->next)
-                n += p->state != FAILED;
-        return n;
 }
 
 /* ---- a program asks ---- */

@@ -26,5 +26,3 @@ int mps_servers_join(struct client *c, const struct wire_message *m);
 void mps_servers_seen(struct client *c, unsigned gpu);
 /* Handles the end of a child of the daemon. False: the child was none of these. */
 bool mps_servers_reaped(struct server *s, pid_t pid, int status);
-/* Returns the number of control daemons that run, or are being started. */
-unsigned mps_servers_count(const struct server *s);
