@@ -156,12 +156,12 @@ static void surround(const struct mps_options *o, struct surroundings *s)
         s->list[n] = NULL;
 }
 
-static bool become(uid_t uid, gid_t gid)
+static bool become(const struct mps_options *o)
 {
-        if (geteuid() == uid && getuid() == uid)
+        if (geteuid() == o->uid && getuid() == o->uid)
                 return true;
-        return setgroups(0, NULL) == 0 && setresgid(gid, gid, gid) == 0 &&
-               setresuid(uid, uid, uid) == 0;
+        return setgroups(o->n_groups, o->groups) == 0 && setresgid(o->gid, o->gid, o->gid) == 0 &&
+               setresuid(o->uid, o->uid, o->uid) == 0;
 }
 
 /* In the child: what the caller has set for itself must not hold for the program. */
@@ -187,7 +187,7 @@ static _Noreturn void become_program(const struct mps_options *o, struct surroun
             dup2(out >= 0 ? 1 : null, 2) < 0)
                 _exit(EXIT_FAILURE);
         closefrom(3);
-        if (!become(o->uid, o->gid))
+        if (!become(o))
                 _exit(MPS_EXIT_NOT_USER);
         (void)umask(0077);
         if (foreground)

@@ -28,6 +28,8 @@ struct mps_options {
         const char *gpu; /* the GPU's UUID, "GPU-…"; NULL: as CUDA_VISIBLE_DEVICES says */
         uid_t uid;       /* whose it is; another one than ours only if we may change it */
         gid_t gid;
+        const gid_t *groups; /* its other groups, which may be those of the device files */
+        unsigned n_groups;
         bool outlives; /* it goes on when the calling process has ended */
 };
 

@@ -217,6 +217,20 @@ def test_if_mps_does_not_start_a_program_runs_without_it(world, script, why):
     runs_without(world, why)
 
 
+def test_if_the_server_cannot_be_reached_a_program_runs_without_it(world):
+    """As far as the driver lets it begin again: the simulated one does."""
+    folder = world.path("bin")
+    os.mkdir(folder)
+    with open(os.path.join(folder, "nvidia-cuda-mps-control"), "w", encoding="ascii") as f:
+        f.write("#!/usr/bin/python3\nimport os, socket, sys\n"
+                "if sys.argv[1:]:\n    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                "    s.bind(os.environ['CUDA_MPS_PIPE_DIRECTORY'] + '/control')\n    while True: sys.stdin.read() or __import__('time').sleep(1)\n")
+    os.chmod(f.name, 0o755)
+    world.env["PATH"] = f"{folder}:{world.env['PATH']}"
+    world.start_daemon(config=CONFIG)
+    runs_without(world, "the driver cannot reach the server (error 805)")
+
+
 def test_a_prohibited_gpu_and_an_instance_of_mig_have_no_server(make_world):
     for env, why in (({"SIMCUDA_COMPUTE_MODE": "2"}, "the GPU's compute mode is prohibited"),
                      ({"SIMCUDA_MIG": "1"}, "sublet starts no MPS server for an instance of MIG")):
@@ -459,6 +473,20 @@ def machine(make_world):
 def start_as(world, uid, *argv, stdin=subprocess.DEVNULL):
     return world.start([*others.as_user(uid), os.path.join(others.BUILD, "programs", argv[0]), *argv[1:]], stdin=stdin,
                        LD_PRELOAD=os.path.join(others.BUILD, "libsublet.so"), SUBLET_WAY="shared", XDG_CACHE_HOME="/nonexistent")
+
+
+@others.needed
+def test_a_server_has_the_groups_of_its_user(make_world):
+    world = machine(make_world)
+    p = world.start([*others.as_user(others.NOBODY, groups=(others.NOBODY, 44)), os.path.join(others.BUILD, "programs", "fill"), "--bytes",
+                     "8MiB", "--block", "2MiB", "--until", world.path("end")],
+                    LD_PRELOAD=os.path.join(others.BUILD, "libsublet.so"), SUBLET_WAY="shared", XDG_CACHE_HOME="/nonexistent")
+    begin(p)
+    with open(f"/proc/{processes(only_folder(world))[0]}/status", encoding="ascii") as f:
+        lines = dict(line.split(":", 1) for line in f.read().splitlines())
+    assert sorted(map(int, lines["Groups"].split())) == [44, others.NOBODY] and lines["Uid"].split() == [str(others.NOBODY)] * 4
+    assert int(lines["CapEff"], 16) == 0
+    end_fills(world, p)
 
 
 @others.needed

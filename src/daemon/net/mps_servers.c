@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -26,10 +27,15 @@
 #include "daemon/state/client.h"
 #include "mps/mps.h"
 
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
+#endif
+
 #define FOLDER       "mps"
 #define PLACES_MAX   256u
 #define SERVERS_MAX  8u
 #define UUID_PART    8 /* digits of a GPU's UUID that are part of a directory's name */
+#define GROUPS_MAX   64
 #define UUID_TEXT    48
 #define NAME_MAX_LEN 48
 #define FAST_US      UINT64_C(10000)
@@ -51,7 +57,8 @@ struct mps_place {
         struct mps_place *next;
         struct mps_servers *all;
         uid_t uid;
-        gid_t gid;
+        gid_t gid, groups[GROUPS_MAX];
+        unsigned n_groups;
         uint64_t tenant;
         char gpu[UUID_PART + 1];
         char uuid[UUID_TEXT];    /* empty for one that was found: it has its environment */
@@ -93,6 +100,8 @@ static struct mps_options options_of(const struct mps_place *p)
                                     .gpu = p->uuid[0] ? p->uuid : NULL,
                                     .uid = p->uid,
                                     .gid = p->gid,
+                                    .groups = p->groups,
+                                    .n_groups = p->n_groups,
                                     .outlives = true};
 }
 
@@ -529,6 +538,16 @@ static const char *obstacle(const struct client *c, const struct nvml_card *card
         return NULL;
 }
 
+/* The groups of the program that asks first; without those that do not fit. */
+static void take_groups(struct mps_place *p, int fd)
+{
+        socklen_t n = sizeof(p->groups);
+
+        p->n_groups = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, p->groups, &n) == 0
+                              ? (unsigned)(n / sizeof(gid_t))
+                              : 0;
+}
+
 static int make_folder(const struct mps_servers *all)
 {
         char path[PATHS_DIR_MAX + sizeof(FOLDER) + 1];
@@ -597,6 +616,7 @@ int mps_servers_join(struct client *c, const struct wire_message *m)
                         return 0;
                 }
                 p->gid = c->peer.gid;
+                take_groups(p, c->fd);
                 (void)text_copy(p->uuid, sizeof(p->uuid), card->uuid_text);
                 if (p->dir[0])
                         start(p);
