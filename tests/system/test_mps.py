@@ -370,6 +370,26 @@ def test_programs_survive_the_daemon_and_the_next_daemon_ends_the_server(mps, ho
     gone(mps, folder)
 
 
+def test_the_names_of_the_daemons_directory_may_be_relative(world):
+    world.env["PATH"] = f"{MPS}:{world.env['PATH']}"
+    os.mkdir(world.dir, 0o700)
+    world.daemon = world.start(["env", "-C", world.root, os.path.join(BUILD, "subletd"), "--dir", os.path.basename(world.dir)])
+    wait_for(lambda: world.sublet("set", "mps", "yes").returncode == 0, 20, "subletd to listen")
+    p = fill(world, 1, before=("env", "-C", world.root), SUBLET_DIR=os.path.basename(world.dir))
+    begin(p)
+    assert ways(world) == {p.pid: "shared"} and clients_of(only_folder(world)) == {p.pid}
+    end_fills(world, p)
+
+
+def test_a_program_that_a_program_starts_asks_for_itself(mps):
+    p = mps.start(["sh", "-c", f"{BUILD}/programs/hold --bytes 4MiB --block 2MiB < /dev/null && exec {BUILD}/programs/fill --bytes 8MiB "
+                               f"--block 2MiB --until {mps.path('end')}"], LD_PRELOAD=os.path.join(BUILD, "libsublet.so"), SUBLET_WAY="shared",
+                  CUDA_MPS_PIPE_DIRECTORY=f"{mps.dir}/mps/0.0.00000000")  # as if it came down from an earlier server
+    begin(p)
+    assert ways(mps)[p.pid] == "shared" and clients_of(only_folder(mps)) == {p.pid}
+    end_fills(mps, p)
+
+
 def test_a_stop_of_the_daemon_leaves_no_unused_server(mps):
     p = mps.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--rounds", "1", SUBLET_WAY="shared")
     p.ok()

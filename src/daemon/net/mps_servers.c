@@ -33,6 +33,7 @@
 
 #define FOLDER       "mps"
 #define PLACES_MAX   256u
+#define CHILDREN_MAX (4 * PLACES_MAX)
 #define SERVERS_MAX  8u
 #define UUID_PART    8 /* digits of a GPU's UUID that are part of a directory's name */
 #define GROUPS_MAX   64
@@ -92,6 +93,10 @@ struct mps_servers {
         struct mps_place *places;
         unsigned n;
         sd_event_source *timer;
+        char dir[PATHS_DIR_MAX]; /* the daemon's, absolute; empty: too long */
+        /* Our children that have not been waited for. A place may be gone before its children. */
+        pid_t children[CHILDREN_MAX];
+        unsigned n_children;
 };
 
 static struct mps_options options_of(const struct mps_place *p)
@@ -232,7 +237,10 @@ static bool order(struct mps_place *p, const char *text)
         end_order(p);
         p->answered = 0;
         p->order_ns = clock_now_ns();
-        r = mps_ask_begin(&o, text, &p->order_pid, &p->order_fd);
+        r = p->all->n_children < CHILDREN_MAX ? mps_ask_begin(&o, text, &p->order_pid, &p->order_fd)
+                                              : -EAGAIN;
+        if (r == 0)
+                p->all->children[p->all->n_children++] = p->order_pid;
         if (r == 0)
                 r = sd_event_add_io(p->all->server->event, &p->order_io, p->order_fd, EPOLLIN,
                                     on_answer, p);
@@ -267,7 +275,9 @@ static void start(struct mps_place *p)
 
         enter(p, STARTING);
         if (r == 0)
-                r = mps_spawn(&o, &p->child);
+                r = p->all->n_children < CHILDREN_MAX ? mps_spawn(&o, &p->child) : -EAGAIN;
+        if (r == 0)
+                p->all->children[p->all->n_children++] = p->child;
         if (r == -EPERM)
                 fail(p, "the daemon may not act as this user: docs/operations.md, \"MPS\"");
         else if (r < 0)
@@ -417,28 +427,37 @@ static int on_tick(sd_event_source *src, uint64_t usec, void *userdata)
         return 0;
 }
 
-bool mps_servers_reaped(struct server *s, pid_t pid, int status)
+/* The control daemon that we have started has ended. */
+static void child_ended(struct mps_place *p, int status)
 {
         const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 
-        for (struct mps_place *p = s->mps ? s->mps->places : NULL; p; p = p->next) {
-                if (p->order_pid == pid) {
+        p->child = 0;
+        if (p->state != STARTING)
+                return;
+        fail(p, code == MPS_EXIT_NOT_USER
+                        ? "the daemon may not act as this user: docs/operations.md, \"MPS\""
+                        : "the control daemon of MPS does not start");
+        arm(p->all);
+}
+
+bool mps_servers_reaped(struct server *s, pid_t pid, int status)
+{
+        struct mps_servers *all = s->mps;
+        unsigned i = 0;
+
+        while (all && i < all->n_children && all->children[i] != pid)
+                i++;
+        if (!all || i == all->n_children)
+                return false;
+        all->children[i] = all->children[--all->n_children];
+        for (struct mps_place *p = all->places; p; p = p->next) {
+                if (p->order_pid == pid)
                         p->order_pid = 0;
-                        return true;
-                }
-                if (p->child != pid)
-                        continue;
-                p->child = 0;
-                if (p->state == STARTING) {
-                        fail(p, code == MPS_EXIT_NOT_USER
-                                        ? "the daemon may not act as this user: "
-                                          "docs/operations.md, \"MPS\""
-                                        : "the control daemon of MPS does not start");
-                        arm(p->all);
-                }
-                return true;
+                if (p->child == pid)
+                        child_ended(p, status);
         }
-        return false;
+        return true;
 }
 
 /* ---- a program asks ---- */
@@ -467,8 +486,8 @@ static struct mps_place *add_place(struct mps_servers *all, uid_t uid, uint64_t 
         (void)snprintf(p->gpu, sizeof(p->gpu), "%.*s", UUID_PART, gpu);
         (void)snprintf(p->name, sizeof(p->name), FOLDER "/%u.%llx.%s", (unsigned)uid,
                        (unsigned long long)tenant, p->gpu);
-        if (snprintf(p->dir, sizeof(p->dir), "%s/%s", all->server->place->dir, p->name) >=
-            (int)sizeof(p->dir))
+        if (!all->dir[0] ||
+            snprintf(p->dir, sizeof(p->dir), "%s/%s", all->dir, p->name) >= (int)sizeof(p->dir))
                 p->dir[0] = '\0'; /* too long */
         p->next = all->places;
         all->places = p;
@@ -673,6 +692,7 @@ int mps_servers_new(struct server *s)
 {
         struct mps_servers *all = calloc(1, sizeof(*all));
         char path[PATHS_DIR_MAX + sizeof(FOLDER) + 1];
+        _cleanup_free_ char *absolute = NULL;
         const struct dirent *e;
         DIR *d;
         int r;
@@ -681,6 +701,9 @@ int mps_servers_new(struct server *s)
                 return -ENOMEM;
         all->server = s;
         s->mps = all;
+        absolute = realpath(s->place->dir, NULL);
+        if (absolute && strlen(absolute) < sizeof(all->dir))
+                (void)strcpy(all->dir, absolute);
         r = sd_event_add_time_relative(s->event, &all->timer, CLOCK_MONOTONIC, 0, 1000, on_tick,
                                        all);
         if (r < 0)

@@ -3,6 +3,7 @@
 #include "preload/process/way.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,13 +126,13 @@ static int receive_answer(int fd, struct wire_message *ret)
 
 /* Returns true if the user has a control daemon of his own. One of ours may have come down from the
  * program that started this one. */
-static bool has_other(const char *where)
+static bool has_other(const char *folder)
 {
         const char *pipe = getenv(PIPE);
-        const size_t n = strlen(where);
+        const size_t n = strlen(folder);
 
         return pipe && *pipe &&
-               (strncmp(pipe, where, n) != 0 || strncmp(pipe + n, "/mps/", 5) != 0);
+               (strncmp(pipe, folder, n) != 0 || strncmp(pipe + n, "/mps/", 5) != 0);
 }
 
 void way_join(void)
@@ -139,13 +140,15 @@ void way_join(void)
         const char *devices = getenv(DEVICES);
         struct wire_message m, bye = {.header = {WIRE_BYE, WIRE_NO_GPU, 3}};
         _cleanup_close_ int fd = -EBADF;
-        char where[128];
+        char where[128], folder[PATH_MAX];
         int r;
 
         if (setting_choice(SETTING_WAY) == 0 || (devices && !*devices))
                 return;
         r = link_connect(where, &fd);
-        if (r == 0 && has_other(where))
+        if (r == 0 && !realpath(where, folder)) /* the name may be relative */
+                r = -errno;
+        if (r == 0 && has_other(folder))
                 return;
         if (r == 0)
                 r = send_question(fd);
@@ -162,7 +165,11 @@ void way_join(void)
                         (void)set_variables(); /* the server is not for this program */
                 return;
         }
-        (void)snprintf(way.pipe, sizeof(way.pipe), PIPE "=%s/%s", where, m.JOINED.place);
+        if (snprintf(way.pipe, sizeof(way.pipe), PIPE "=%s/%s", folder, m.JOINED.place) >=
+            (int)sizeof(way.pipe)) {
+                tell("the daemon's directory has too long a name for MPS");
+                return;
+        }
         if (m.JOINED.devices[0])
                 (void)snprintf(way.devices, sizeof(way.devices), DEVICES "=%s", m.JOINED.devices);
         if (set_variables() < 0)
