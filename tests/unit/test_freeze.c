@@ -513,10 +513,9 @@ static void a_process_without_channels_is_not_remembered(void **state)
 
 static void under_mps_freezing_is_off_whatever_is_known_of_the_gpu(void **state)
 {
-        core.gpus[0].mps = false;
+        begin_ready("move");
         freeze_look(&core.gpus[0]);
         assert_string_equal(freeze_off(), "");
-        freeze_learn(DRIVER, core.gpus[0].uuid, "");
         core.gpus[0].mps = true;
         freeze_look(&core.gpus[0]);
         core.gpus[0].mps = false;
