@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import subprocess
+import time
 
 import pytest
 
@@ -115,6 +116,17 @@ def test_programs_of_a_user_share_a_server_that_ends_after_them(mps):
     again = fill(mps, 3)
     again.ok()  # the file that ends it exists
     assert only_folder(mps) == folder
+
+
+def test_a_server_stays_for_the_time_linger(world):
+    prepared(world, linger="1h")
+    seen = set()
+    for seed in (1, 2):
+        p = world.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--seed", str(seed), "--rounds", "1", SUBLET_WAY="shared")
+        p.ok()
+        seen.add(tuple(processes(only_folder(world))))
+        time.sleep(2.5)  # the daemon looks once a second
+    assert len(seen) == 1 and processes(only_folder(world)) == list(seen.pop())
 
 
 def test_past_memory_programs_of_a_server_take_turns_with_equal_contents(mps):

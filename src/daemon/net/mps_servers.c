@@ -347,7 +347,7 @@ static void tick_ready(struct mps_place *p, uint64_t now)
                 enter(p, ORPHANED);
                 return;
         }
-        if (p->n_members > 0 || now - p->idle_ns < p->all->server->config->linger_ns)
+        if (p->n_members > 0 || sub_sat(now, p->idle_ns) < p->all->server->config->linger_ns)
                 return;
         enter(p, ASKING);
         p->n_asked = p->n_servers = 0;
@@ -358,7 +358,7 @@ static void tick_ready(struct mps_place *p, uint64_t now)
 /* False: the place is to be forgotten. */
 static bool tick(struct mps_place *p, uint64_t now)
 {
-        const bool late = now - p->since_ns >= MPS_START_MS * NSEC_PER_MSEC;
+        const bool late = sub_sat(now, p->since_ns) >= MPS_START_MS * NSEC_PER_MSEC;
 
         drop_ended(p);
         switch (p->state) {
@@ -372,11 +372,11 @@ static bool tick(struct mps_place *p, uint64_t now)
                 tick_ready(p, now);
                 break;
         case ASKING:
-                if (now - p->order_ns >= ORDER_NS) /* it hangs */
+                if (sub_sat(now, p->order_ns) >= ORDER_NS) /* it hangs */
                         quit(p);
                 break;
         case QUITTING:
-                if (!has_ended(p) && now - p->since_ns < QUIT_NS)
+                if (!has_ended(p) && sub_sat(now, p->since_ns) < QUIT_NS)
                         break;
                 clean_up(p);
                 if (!is_awaited(p))
@@ -384,12 +384,13 @@ static bool tick(struct mps_place *p, uint64_t now)
                 start(p);
                 break;
         case ORPHANED:
-                if (p->n_members > 0 || now - p->idle_ns < p->all->server->config->linger_ns)
+                if (p->n_members > 0 ||
+                    sub_sat(now, p->idle_ns) < p->all->server->config->linger_ns)
                         break;
                 clean_up(p);
                 return false;
         case FAILED:
-                if (now - p->since_ns < FAILED_NS || p->child)
+                if (sub_sat(now, p->since_ns) < FAILED_NS || p->child)
                         break;
                 clean_up(p);
                 return false;
