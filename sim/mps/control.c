@@ -219,7 +219,7 @@ static bool obey(const char *order, struct talk_packet *ret_answer)
 /* Handles one connection: a program that stays, or an order. */
 static bool handle(int fd)
 {
-        struct talk_packet p, answer;
+        struct talk_packet p = {0}, answer;
         struct ucred who;
         socklen_t size = sizeof(who);
         bool goes_on = true;
