@@ -426,7 +426,10 @@ def test_what_a_crash_has_left_in_the_folder_is_no_hindrance(world):
     world.start_daemon(config=CONFIG)
     p = fill(world, 1)
     begin(p)
-    assert ways(world) == {p.pid: "shared"} and clients_of(folder) == {p.pid}
+    assert ways(world) == {p.pid: "shared"}, p.report() + world.daemon.err()
+    assert clients_of(folder) == {p.pid}
+    with open(f"/proc/{processes(folder)[0]}/environ", "rb") as f:
+        assert f"CUDA_VISIBLE_DEVICES={gpu}".encode() in f.read().split(b"\0")
     end_fills(world, p)
 
 

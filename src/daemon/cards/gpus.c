@@ -152,13 +152,16 @@ static void take_card(struct gpus *g, unsigned index, const struct nvml_card *ca
                       struct sched *sched, uint64_t now_ns)
 {
         struct gpu gpu = {.vouched = true,
+                          .prohibited = card->prohibited,
                           .nvml_index = (int)index,
                           .driver_bytes = card->total_bytes,
                           .held_ns = now_ns};
         int at = find_card(g, card);
 
-        if (at >= 0)
+        if (at >= 0) {
                 g->list[at].nvml_index = (int)index;
+                g->list[at].prohibited = card->prohibited;
+        }
         if (!card->measured || card->total_bytes < CARD_MIN || card->total_bytes > CARD_MAX)
                 return;
         if (at >= 0) {

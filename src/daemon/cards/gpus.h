@@ -18,10 +18,11 @@ struct gpu {
         uint8_t uuid[16];
         char uuid_text[NVML_UUID_TEXT_MAX];
         char name[NVML_NAME_MAX];
-        bool vouched;   /* NVML has described the card */
-        bool corrected; /* the total has changed, and the scheduler does not know yet */
-        bool displaced; /* NVML lists another card in this place: the clients must disconnect */
-        int nvml_index; /* NVML's number in the last look; -1: not listed */
+        bool vouched;    /* NVML has described the card */
+        bool corrected;  /* the total has changed, and the scheduler does not know yet */
+        bool displaced;  /* NVML lists another card in this place: the clients must disconnect */
+        bool prohibited; /* by the compute mode, no process may use it */
+        int nvml_index;  /* NVML's number in the last look; -1: not listed */
         uint64_t driver_bytes; /* size of the card, from NVML or from a client */
         uint64_t total_bytes;  /* bytes that we manage: fewer if a capacity is configured */
         uint64_t foreign[3];   /* foreign bytes in the last three samples; sample i is at i % 3 */

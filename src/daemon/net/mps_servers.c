@@ -46,6 +46,7 @@
 #define FAILED_NS    (5 * NSEC_PER_SEC) /* a start that has failed is not tried again before */
 
 enum state {
+        NEW,
         STARTING,
         READY,
         ASKING, /* no program of ours is left: are there others? */
@@ -62,7 +63,7 @@ struct mps_place {
         unsigned n_groups;
         uint64_t tenant;
         char gpu[UUID_PART + 1];
-        char uuid[UUID_TEXT];    /* empty for one that was found: it has its environment */
+        char uuid[UUID_TEXT];    /* empty: it was found, and no program has asked since */
         char name[NAME_MAX_LEN]; /* below the daemon's directory */
         char dir[MPS_DIR_MAX];
         enum state state;
@@ -362,6 +363,8 @@ static bool tick(struct mps_place *p, uint64_t now)
 
         drop_ended(p);
         switch (p->state) {
+        case NEW:
+                break;
         case STARTING:
                 if (mps_is_ready(p->dir))
                         become_ready(p);
@@ -496,54 +499,79 @@ static struct mps_place *add_place(struct mps_servers *all, uid_t uid, uint64_t 
         return p;
 }
 
-static bool all_alike(const struct nvml_look *look)
+/* Returns the card with NVML's number; NULL: NVML lists none, or has never described it. The table
+ * knows it also while NVML is late. */
+static const struct gpu *numbered(const struct server *s, uint64_t number)
 {
-        for (unsigned i = 1; i < look->n; i++)
-                if (strcmp(look->cards[i].name, look->cards[0].name) != 0)
+        for (unsigned i = 0; i < s->gpus.n; i++) {
+                const struct gpu *g = &s->gpus.list[i];
+
+                if (g->present && g->vouched && g->nvml_index >= 0 &&
+                    (uint64_t)g->nvml_index == number)
+                        return g;
+        }
+        return NULL;
+}
+
+static bool all_alike(const struct server *s)
+{
+        const struct gpu *first = numbered(s, 0), *g;
+
+        for (unsigned i = 1; i < SCHED_GPUS_MAX; i++) {
+                g = numbered(s, i);
+                if (g && (!first || strcmp(g->name, first->name) != 0))
                         return false;
+        }
         return true;
 }
 
-/* Finds the one card that the program sees. NULL with a sentence. */
-static const struct nvml_card *find_card(const struct server *s,
-                                         const __typeof__(((struct wire_message *)0)->JOIN) *in,
-                                         const char **ret_why)
+static const struct gpu *find_by_number(const struct server *s,
+                                        const __typeof__(((struct wire_message *)0)->JOIN) *in,
+                                        const char **ret_why)
 {
-        const struct nvml_look *look = s->look;
-        const struct nvml_card *found = NULL;
         uint64_t number;
 
-        *ret_why = "it may use several GPUs: name one, as with sublet run --gpu";
-        if (!look || look->n == 0) {
-                *ret_why = "NVML lists no GPU";
+        if (units_parse_count(in->devices, &number) < 0 || !numbered(s, number))
                 return NULL;
+        if (in->flags & WIRE_JOIN_PCI_ORDER || all_alike(s))
+                return numbered(s, number);
+        *ret_why = "CUDA may number these GPUs otherwise: name one by its UUID, as with sublet run "
+                   "--gpu";
+        return NULL;
+}
+
+/* Finds the one card that the program sees. NULL with a sentence. */
+static const struct gpu *find_card(const struct server *s,
+                                   const __typeof__(((struct wire_message *)0)->JOIN) *in,
+                                   const char **ret_why)
+{
+        const struct gpu *found = NULL;
+        unsigned matches = 0, listed = 0;
+
+        for (unsigned i = 0; i < SCHED_GPUS_MAX; i++) {
+                const struct gpu *g = numbered(s, i);
+                const bool match =
+                        g && strncmp(g->uuid_text, in->devices, strlen(in->devices)) == 0;
+
+                listed += g != NULL;
+                matches += match;
+                if (match)
+                        found = g;
         }
-        if (strchr(in->devices, ',') || (!in->devices[0] && look->n > 1))
+        *ret_why = "NVML lists no GPU";
+        if (listed == 0)
+                return NULL;
+        *ret_why = "it may use several GPUs: name one, as with sublet run --gpu";
+        if (strchr(in->devices, ',') || (!in->devices[0] && listed > 1))
                 return NULL;
         *ret_why = "CUDA_VISIBLE_DEVICES names no GPU that the daemon knows";
-        if (!in->devices[0])
-                return &look->cards[0];
-        if (isdigit((unsigned char)in->devices[0])) {
-                if (units_parse_count(in->devices, &number) < 0 || number >= look->n)
-                        return NULL;
-                if (look->n == 1 || in->flags & WIRE_JOIN_PCI_ORDER || all_alike(look))
-                        return &look->cards[number];
-                *ret_why = "CUDA may number these GPUs otherwise: name one by its UUID, as with "
-                           "sublet run --gpu";
-                return NULL;
-        }
-        for (unsigned i = 0; i < look->n; i++) {
-                if (strncmp(look->cards[i].uuid_text, in->devices, strlen(in->devices)) != 0)
-                        continue;
-                if (found)
-                        return NULL;
-                found = &look->cards[i];
-        }
-        return found;
+        if (isdigit((unsigned char)in->devices[0]))
+                return find_by_number(s, in, ret_why);
+        return matches == 1 ? found : NULL;
 }
 
 /* Returns why this client can have no server on the card; NULL: it can. */
-static const char *obstacle(const struct client *c, const struct nvml_card *card)
+static const char *obstacle(const struct client *c, const struct gpu *card)
 {
         if (strncmp(card->uuid_text, "GPU-", 4) != 0)
                 return "sublet starts no MPS server for an instance of MIG";
@@ -605,7 +633,7 @@ int mps_servers_join(struct client *c, const struct wire_message *m)
 {
         struct mps_servers *all = c->server->mps;
         const uint64_t tenant = tenant_number(&c->peer.tenant);
-        const struct nvml_card *card;
+        const struct gpu *card;
         struct mps_place *p;
         const char *why;
 
@@ -627,22 +655,21 @@ int mps_servers_join(struct client *c, const struct wire_message *m)
         if (isdigit((unsigned char)m->JOIN.devices[0]) && strcmp(m->JOIN.devices, "0") != 0)
                 (void)text_copy(c->joins_devices, sizeof(c->joins_devices), card->uuid_text);
         p = find(all, c->peer.uid, tenant, card->uuid_text + 4);
+        if (!p && all->n < PLACES_MAX && make_folder(all) == 0)
+                p = add_place(all, c->peer.uid, tenant, card->uuid_text + 4);
         if (!p) {
-                p = all->n < PLACES_MAX && make_folder(all) == 0
-                            ? add_place(all, c->peer.uid, tenant, card->uuid_text + 4)
-                            : NULL;
-                if (!p) {
-                        answer(c, NULL, "", "the daemon can make no more MPS servers");
-                        return 0;
-                }
+                answer(c, NULL, "", "the daemon can make no more MPS servers");
+                return 0;
+        }
+        if (!p->uuid[0]) { /* new, or left by an earlier daemon */
                 p->gid = c->peer.gid;
                 take_groups(p, c->fd);
                 (void)text_copy(p->uuid, sizeof(p->uuid), card->uuid_text);
-                if (p->dir[0])
-                        start(p);
-                else
-                        fail(p, "the daemon's directory has too long a name for MPS");
         }
+        if (p->state == NEW && p->dir[0])
+                start(p);
+        else if (p->state == NEW)
+                fail(p, "the daemon's directory has too long a name for MPS");
         join(c, p);
         arm(all);
         return 0;

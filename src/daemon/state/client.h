@@ -71,7 +71,8 @@ struct client {
         uint64_t lost_ns;    /* when the connection ended */
         uint64_t ended_ns;   /* when the process ended */
 
-        /* An ATTACH that waits for a look at the cards; no other message is read until then. */
+        /* An ATTACH or a JOIN that waits for a look at the cards; no other message is read until
+         * then. */
         struct client_held {
                 struct wire_message message;
                 uint64_t since_ns; /* 0: no ATTACH waits */
