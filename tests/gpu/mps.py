@@ -1,6 +1,7 @@
 """Programs that share the GPU through an MPS server of the daemon: past memory, how they end, and how fast two networks
 are; and their page. Needs nvidia-cuda-mps-control, which comes with the driver."""
 
+import functools
 import os
 import re
 import signal
@@ -68,6 +69,31 @@ def must_share(part, *programs):
     return {pid: row["freeze_off"] for pid, row in rows().items() if pid in [p.pid for p in programs]}
 
 
+def leaves_nothing(function):
+    """Ends the daemon in an orderly way after the part, because its MPS servers do not end with it."""
+    @functools.wraps(function)
+    def run(part, result):
+        try:
+            function(part, result)
+        finally:
+            daemon = part.processes[0]
+            for p in part.processes[1:]:
+                p.kill()
+            try:
+                part.ask("stop")
+                daemon.process.wait(15)
+            except (OSError, ValueError, subprocess.TimeoutExpired):
+                pass
+            top = os.path.join(part.dir, "mps")
+            for name in os.listdir(top) if os.path.isdir(top) else ():
+                subprocess.run(["nvidia-cuda-mps-control"], env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": os.path.join(top, name)},
+                               input="quit -t 2\n", text=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20, check=False)
+                result["left_behind"] = result.get("left_behind", 0) + 1
+
+    return run
+
+
+@leaves_nothing
 def past(part, result):
     """Two programs of one MPS server past memory, contents checked."""
     card = suite.Card(part)
@@ -156,6 +182,7 @@ def end_of_one(part, how):
     return r, time.monotonic()
 
 
+@leaves_nothing
 def ends(part, result):
     """What the end of one program of an MPS server does to another, and when the server ends."""
     part.daemon(quantum="1s", **SETTINGS)
@@ -201,6 +228,7 @@ def one_pair(part, way, pair):
     return r
 
 
+@leaves_nothing
 def nets(part, result):
     """Two networks in PyTorch, in each way: steps a second."""
     part.daemon(quantum="200ms", **SETTINGS)
