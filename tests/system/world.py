@@ -441,7 +441,9 @@ class World:
         for path in glob.glob("/proc/[0-9]*/environ"):
             try:
                 with open(path, "rb") as f:
-                    if self.session.encode() in f.read():
+                    environ = f.read()
+                    # Control daemons of MPS have little but their directory in their environment.
+                    if self.session.encode() in environ or f"={self.root}/".encode() in environ:
                         found.append(int(path.split("/")[2]))
             except (OSError, ValueError):
                 continue
