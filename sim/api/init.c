@@ -6,6 +6,8 @@
 
 #include "base/macros.h"
 #include "sim/queue/capture.h"
+#include "sim/api/context.h"
+#include "sim/mps/client.h"
 #include "sim/session/fault.h"
 #include "sim/call/objects.h"
 #include "sim/rm/rm.h"
@@ -60,8 +62,14 @@ static void init(void)
                 r = trace_setup();
         if (r == 0)
                 r = session_join(true, &sim.session);
-        if (r == 0)
+        if (r == 0) {
+                init_result = mps_join(contexts_fail);
+                if (init_result != CUDA_SUCCESS) {
+                        session_leave(sim.session);
+                        return;
+                }
                 r = space_setup();
+        }
         if (r == 0)
                 r = rm_setup();
         if (r == 0)
