@@ -12,8 +12,10 @@
 
 /* J(family, intensity, footprint in KiB, threads, values, blocks an SM, grid, µs, gap) */
 #define J(family, intensity, footprint, threads, values, blocks, grid, us, gap)               \
-        {KERNEL_##family, intensity, footprint, threads, values, blocks, grid, us, gap}
-#define M(mib) ((mib) * MIB_OF_KIB)
+        {                                                                                     \
+                KERNEL_##family, intensity, footprint, threads, values, blocks, grid, us, gap \
+        }
+#define M(mib) ((mib)*MIB_OF_KIB)
 
 const struct kernel_job kernel_jobs[] = {
         /* Arithmetic without memory: the units, occupancy, the grid, the length. */
@@ -89,9 +91,10 @@ const char *kernel_family_help(enum kernel_family family)
         return families[family].help;
 }
 
-static size_t add(char *buf, size_t used, const char *format, unsigned number)
+static size_t add(char *buf, size_t used, const char *before, unsigned number, const char *after)
 {
-        return used + (size_t)snprintf(buf + used, KERNEL_NAME_MAX - used, format, number);
+        return used + (size_t)snprintf(buf + used, KERNEL_NAME_MAX - used, "%s%u%s", before, number,
+                                       after);
 }
 
 void kernel_name(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX])
@@ -99,24 +102,24 @@ void kernel_name(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX])
         size_t used = (size_t)snprintf(buf, KERNEL_NAME_MAX, "%s", kernel_family_name(job->family));
 
         if (job->intensity)
-                used = add(buf, used, "-i%u", job->intensity);
+                used = add(buf, used, "-i", job->intensity, "");
         if (job->footprint_kib >= MIB_OF_KIB)
-                used = add(buf, used, "-f%um", job->footprint_kib / MIB_OF_KIB);
+                used = add(buf, used, "-f", job->footprint_kib / MIB_OF_KIB, "m");
         else if (job->footprint_kib)
-                used = add(buf, used, "-f%uk", job->footprint_kib);
+                used = add(buf, used, "-f", job->footprint_kib, "k");
         if (job->values > 8)
-                used = add(buf, used, "-v%u", job->values);
+                used = add(buf, used, "-v", job->values, "");
         if (job->blocks_per_sm)
-                used = add(buf, used, "-occ%u",
-                           100 * job->blocks_per_sm * job->threads / SM_THREADS);
-        used = job->grid > 0 ? add(buf, used, "-waves%u", (unsigned)job->grid)
-                             : add(buf, used, "-part%u", (unsigned)-job->grid);
+                used = add(buf, used, "-occ", 100 * job->blocks_per_sm * job->threads / SM_THREADS,
+                           "");
+        used = job->grid > 0 ? add(buf, used, "-waves", (unsigned)job->grid, "")
+                             : add(buf, used, "-part", (unsigned)-job->grid, "");
         if (job->us >= 1000)
-                used = add(buf, used, "-%ums", job->us / 1000);
+                used = add(buf, used, "-", job->us / 1000, "ms");
         else
-                used = add(buf, used, "-%uus", job->us);
+                used = add(buf, used, "-", job->us, "us");
         if (job->gap)
-                (void)add(buf, used, "-gap%u", job->gap);
+                (void)add(buf, used, "-gap", job->gap, "");
 }
 
 const struct kernel_job *kernel_find(const char *name)

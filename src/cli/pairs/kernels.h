@@ -10,17 +10,17 @@
 #define KERNEL_PTX_MAX  (64 * 1024)
 
 /* KERNEL_FAMILY(identifier, name, what it is for the list) */
-#define KERNEL_FAMILIES(X)                                              \
-        X(FP32, "fp32", "multiplies and adds numbers of 32 bits")       \
-        X(FP64, "fp64", "multiplies and adds numbers of 64 bits")       \
-        X(FP16, "fp16", "multiplies and adds pairs of 16 bits")         \
-        X(INTEGER, "int", "integers")                                   \
-        X(SPECIAL, "special", "special functions")                      \
-        X(TENSOR, "tensor", "tensor units, 16 bits")                    \
-        X(READ, "read", "reads memory")                                 \
-        X(UPDATE, "update", "reads and writes memory")                  \
-        X(SHARED, "smem", "reads and writes shared memory of the SM")   \
-        X(GATHER, "gather", "reads memory at random")                   \
+#define KERNEL_FAMILIES(X)                                            \
+        X(FP32, "fp32", "multiplies and adds numbers of 32 bits")     \
+        X(FP64, "fp64", "multiplies and adds numbers of 64 bits")     \
+        X(FP16, "fp16", "multiplies and adds pairs of 16 bits")       \
+        X(INTEGER, "int", "integers")                                 \
+        X(SPECIAL, "special", "special functions")                    \
+        X(TENSOR, "tensor", "tensor units, 16 bits")                  \
+        X(READ, "read", "reads memory")                               \
+        X(UPDATE, "update", "reads and writes memory")                \
+        X(SHARED, "smem", "reads and writes shared memory of the SM") \
+        X(GATHER, "gather", "reads memory at random")                 \
         X(ATOMIC, "atomic", "adds to memory at random, atomically")
 
 enum kernel_family {
@@ -38,9 +38,9 @@ struct kernel_job {
         unsigned threads;       /* of a block */
         unsigned values;        /* that a thread computes with at once: more take more registers */
         unsigned blocks_per_sm; /* the most, by shared memory that nobody uses; 0: as many as fit */
-        int grid;               /* above 0: so many full waves; below: percent of the SMs, a block each */
-        unsigned us;            /* how long the kernel runs alone, about */
-        unsigned gap;           /* percent of the time without a kernel, because the host pauses */
+        int grid;     /* above 0: so many full waves; below: percent of the SMs, a block each */
+        unsigned us;  /* how long the kernel runs alone, about */
+        unsigned gap; /* percent of the time without a kernel, because the host pauses */
 };
 
 extern const struct kernel_job kernel_jobs[];

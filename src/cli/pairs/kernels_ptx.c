@@ -247,10 +247,10 @@ static void body(struct text *t, const struct kernel_job *job)
         default:
                 if (job->intensity)
                         read_stream(t, job);
-                for (unsigned i = 0; i < (job->intensity ? job->intensity
-                                          : job->family == KERNEL_TENSOR
-                                                  ? values
-                                                  : MAX(values, (unsigned)UNROLLED));
+                for (unsigned i = 0;
+                     i < (job->intensity                 ? job->intensity
+                          : job->family == KERNEL_TENSOR ? values
+                                                         : MAX(values, (unsigned)UNROLLED));
                      i++)
                         compute(t, job);
         }

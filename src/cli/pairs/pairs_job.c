@@ -2,14 +2,13 @@
  * the driver API that repeats a synthetic kernel. It obeys lines on stdin and answers each with one
  * line. Must never count work outside of the time that was asked for.
  *
- *     job NAME LOOPS      prepares a job of kernels.h. LOOPS is how often the kernel's loop runs; 0:
- *                         so often that the kernel is as long as its table says. Answers
- *                         "job LOOPS SECONDS", how long one kernel takes now.
- *     run SECONDS AT      repeats the kernel from 50 ms before AT (CLOCK_MONOTONIC, in ns) until
- *                         SECONDS after it. Answers "ran COUNT", the kernels within the SECONDS;
- *                         one that begins or ends outside counts in part.
- *     describe FILE       writes what is known of the kernel, as JSON. Answers "described".
- *     quit                ends. So does the end of stdin.
+ *     job NAME LOOPS      prepares a job of kernels.h. LOOPS is how often the kernel's loop runs;
+ * 0: so often that the kernel is as long as its table says. Answers "job LOOPS SECONDS", how long
+ * one kernel takes now. run SECONDS AT      repeats the kernel from 50 ms before AT
+ * (CLOCK_MONOTONIC, in ns) until SECONDS after it. Answers "ran COUNT", the kernels within the
+ * SECONDS; one that begins or ends outside counts in part. describe FILE       writes what is known
+ * of the kernel, as JSON. Answers "described". card FILE           writes what is known of the
+ * card. Answers "described". quit                ends. So does the end of stdin.
  *
  * "ready" comes first. "failed TEXT" is an answer, too. After a failed call of the driver the
  * program ends with status 1, because such errors stay. */
@@ -39,22 +38,29 @@
 #define SHARED_MARGIN 1024 /* bytes, more than the least that keeps another block out */
 
 /* Numbers of the driver API reference. */
-#define ATTRIBUTE_PROCESSORS       16
-#define ATTRIBUTE_SM_SHARED        81
-#define ATTRIBUTE_SM_THREADS       39
-#define ATTRIBUTE_RESERVED_SHARED  111
-#define FUNCTION_SHARED            1
-#define FUNCTION_LOCAL             3
-#define FUNCTION_REGISTERS         4
-#define FUNCTION_MAX_SHARED        8
-#define CONTEXT_SPIN               1
-#define STREAM_NON_BLOCKING        1
+#define ATTRIBUTE_PROCESSORS      16
+#define ATTRIBUTE_SM_SHARED       81
+#define ATTRIBUTE_SM_THREADS      39
+#define ATTRIBUTE_RESERVED_SHARED 111
+#define ATTRIBUTE_CLOCK           13
+#define ATTRIBUTE_MEMORY_CLOCK    36
+#define ATTRIBUTE_MEMORY_BITS     37
+#define ATTRIBUTE_L2_BYTES        38
+#define FUNCTION_SHARED           1
+#define FUNCTION_LOCAL            3
+#define FUNCTION_REGISTERS        4
+#define FUNCTION_MAX_SHARED       8
+#define CONTEXT_SPIN              1
+#define STREAM_NON_BLOCKING       1
 
 typedef uint64_t device_ptr;
 #define DRIVER_CALLS(X)                                                                          \
         X(cuInit, "cuInit", (unsigned flags))                                                    \
         X(cuDeviceGet, "cuDeviceGet", (int *device, int ordinal))                                \
         X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *value, int attribute, int device)) \
+        X(cuDeviceGetName, "cuDeviceGetName", (char *name, int room, int device))                \
+        X(cuDeviceTotalMem, "cuDeviceTotalMem_v2", (size_t * bytes, int device))                 \
+        X(cuDeviceGetUuid, "cuDeviceGetUuid", (unsigned char *uuid, int device))                 \
         X(cuCtxCreate, "cuCtxCreate_v2", (void **context, unsigned flags, int device))           \
         X(cuCtxSynchronize, "cuCtxSynchronize", (void))                                          \
         X(cuModuleLoadData, "cuModuleLoadData", (void **module, const void *image))              \
@@ -219,8 +225,7 @@ static void bound_blocks(const struct kernel_job *job, struct ready *r)
 {
         const unsigned bytes = padding(job, r);
 
-        if (!bytes ||
-            driver.cuFuncSetAttribute(r->function, FUNCTION_MAX_SHARED, (int)bytes) != 0)
+        if (!bytes || driver.cuFuncSetAttribute(r->function, FUNCTION_MAX_SHARED, (int)bytes) != 0)
                 return;
         r->shared_bytes = bytes;
         count_blocks(r, job->threads);
@@ -390,8 +395,7 @@ static void submit(struct window *w, unsigned size)
 
 static void run(double seconds, uint64_t at_ns)
 {
-        const double kernel = MAX(self.ready->seconds, 1e-6),
-                     gap = (double)self.job->gap / 100,
+        const double kernel = MAX(self.ready->seconds, 1e-6), gap = (double)self.job->gap / 100,
                      pause = gap > 0 ? kernel * gap / (1 - gap) : 0;
         const double size = BATCH_S / kernel;
         const unsigned batch = pause > 0 ? 1 : (unsigned)MIN(MAX(size, 1), BATCH_MAX);
@@ -449,6 +453,34 @@ static void describe(const char *path)
         (void)printf("described\n");
 }
 
+static void describe_card(const char *path)
+{
+        unsigned char uuid[16] = {0};
+        char name[96] = "";
+        size_t bytes = 0;
+        FILE *file = fopen(path, "we");
+
+        if (!file) {
+                (void)printf("failed %s: %m\n", path);
+                return;
+        }
+        TRY(cuDeviceGetName, name, sizeof(name), self.device);
+        TRY(cuDeviceTotalMem, &bytes, self.device);
+        TRY(cuDeviceGetUuid, uuid, self.device);
+        (void)fprintf(file,
+                      "{\"gpu\": \"%.95s\", \"memory_bytes\": %zu, \"sms\": %d, \"l2_bytes\": %d, "
+                      "\"clock_mhz\": %.1f, \"dram_gb_s\": %.1f, \"uuid\": \"",
+                      name, bytes, self.processors, attribute(ATTRIBUTE_L2_BYTES, 0),
+                      attribute(ATTRIBUTE_CLOCK, 0) / 1e3,
+                      2.0 * attribute(ATTRIBUTE_MEMORY_CLOCK, 0) *
+                              attribute(ATTRIBUTE_MEMORY_BITS, 0) / 8 / 1e6);
+        for (size_t i = 0; i < sizeof(uuid); i++)
+                (void)fprintf(file, "%02x", uuid[i]);
+        (void)fprintf(file, "\"}\n");
+        (void)fclose(file);
+        (void)printf("described\n");
+}
+
 static void obey(char *line)
 {
         char name[KERNEL_NAME_MAX], *end;
@@ -459,6 +491,8 @@ static void obey(char *line)
         line[strcspn(line, "\n")] = 0;
         if (sscanf(line, "job %63s %u", name, &loops) == 2) {
                 take_job(name, loops);
+        } else if (strncmp(line, "card ", 5) == 0) {
+                describe_card(line + 5);
         } else if (!self.ready) {
                 (void)printf("failed no job\n");
         } else if (strncmp(line, "run ", 4) == 0) {

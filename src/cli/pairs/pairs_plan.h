@@ -9,9 +9,9 @@
 #define PAIRS_NAME_MAX 64
 
 /* PAIRS_WAY(identifier, name, what it is): the way that two programs share the GPU. */
-#define PAIRS_WAYS(X)                                        \
+#define PAIRS_WAYS(X)                                                   \
         X(SHARED, "shared", "MPS: their kernels run beside each other") \
-        X(SLICED, "sliced", "the driver slices the time")    \
+        X(SLICED, "sliced", "the driver slices the time")               \
         X(TURNS, "turns", "one at a time, as sublet's mode exclusive lets them")
 
 enum pairs_way {

@@ -43,6 +43,8 @@ static void become(const struct pairs_worker *w, const char *path)
                 (void)setenv("CUDA_MPS_PIPE_DIRECTORY", w->mps_dir, 1);
         else
                 (void)unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+        if (w->gpu)
+                (void)setenv("CUDA_VISIBLE_DEVICES", w->gpu, 1);
         if (w->measure_dir)
                 (void)setenv("SUBLET_MEASURE", w->measure_dir, 1);
         (void)setenv("SUBLET_NAME", w->name, 1);

@@ -13,13 +13,14 @@
 struct pairs_worker {
         /* The request. */
         const struct job_daemon *daemon;
-        bool preload;             /* under sublet */
-        const char *mps_dir;      /* CUDA_MPS_PIPE_DIRECTORY; NULL: no MPS */
-        const char *measure_dir;  /* SUBLET_MEASURE; NULL: it is not measured */
-        const char *python;       /* NULL: the program of synthetic kernels */
-        const char *log;          /* gets what it writes to stderr */
-        uint64_t budget;          /* bytes for models */
-        char name[32];            /* SUBLET_NAME */
+        bool preload;            /* under sublet */
+        const char *mps_dir;     /* CUDA_MPS_PIPE_DIRECTORY; NULL: no MPS */
+        const char *gpu;         /* CUDA_VISIBLE_DEVICES; NULL: as it is */
+        const char *measure_dir; /* SUBLET_MEASURE; NULL: it is not measured */
+        const char *python;      /* NULL: the program of synthetic kernels */
+        const char *log;         /* gets what it writes to stderr */
+        uint64_t budget;         /* bytes for models */
+        char name[32];           /* SUBLET_NAME */
         /* The state. */
         struct job_program run;
         bool answered;
