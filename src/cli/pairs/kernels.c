@@ -122,6 +122,14 @@ void kernel_name(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX])
                 (void)add(buf, used, "-gap", job->gap, "");
 }
 
+void kernel_entry(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX])
+{
+        kernel_name(job, buf);
+        for (char *c = buf; *c; c++)
+                if (*c == '-')
+                        *c = '_';
+}
+
 const struct kernel_job *kernel_find(const char *name)
 {
         for (size_t i = 0; i < kernel_jobs_count; i++) {

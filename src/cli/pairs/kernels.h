@@ -48,13 +48,15 @@ extern const size_t kernel_jobs_count;
 
 /* Writes the job's name: "fp32-i64-f1024m-occ50-waves8-200us-gap30". */
 void kernel_name(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX]);
+/* Writes the name of the job's kernel: its name, with underscores. */
+void kernel_entry(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX]);
 /* NULL: there is no such job. */
 const struct kernel_job *kernel_find(const char *name);
 const char *kernel_family_name(enum kernel_family family);
 const char *kernel_family_help(enum kernel_family family);
 
 /* Writes the job's code. Its entry is
- *     work(u64 base, u64 bytes, u64 stride, u32 loops, u32 never)
+ *     kernel_entry(u64 base, u64 bytes, u64 stride, u32 loops, u32 never)
  * where the memory at base has bytes, of which a thread accesses 16 in each step and goes on by
  * stride < bytes. loops is how often the body runs. The result is stored at base if it is equal to
  * never, so that no compiler may leave out the computation. 0, or -ENOSPC. */

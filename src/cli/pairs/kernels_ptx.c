@@ -162,17 +162,19 @@ static void access_shared(struct text *t)
 static void begin(struct text *t, const struct kernel_job *job)
 {
         const unsigned values = values_of(job);
+        char name[KERNEL_NAME_MAX];
 
+        kernel_entry(job, name);
         add(t,
             ".version 7.0\n.target %s\n.address_size 64\n"
-            ".visible .entry work(.param .u64 p_base, .param .u64 p_bytes, .param .u64 p_stride, "
+            ".visible .entry %s(.param .u64 p_base, .param .u64 p_bytes, .param .u64 p_stride, "
             ".param .u32 p_loops, .param .u32 p_never)\n{\n"
             "  .reg .pred %%p1, %%p2;\n"
             "  .reg .b32 %%r0, %%r1, %%r2, %%gid, %%loops, %%never, %%seed, %%words, %%s, %%sbase, "
             "%%off, %%l0, %%l1, %%l2, %%l3, %%ha, %%hb, %%t<6>, %%v<%u>;\n"
             "  .reg .b64 %%base, %%bytes, %%stride, %%at, %%end, %%size;\n"
             "  .reg .f32 %%fa, %%fb, %%fl, %%f<%u>;\n  .reg .f64 %%da, %%db, %%dl, %%d<%u>;\n",
-            job->family == KERNEL_TENSOR ? "sm_80" : "sm_70", values, TENSOR_RESULTS * values,
+            job->family == KERNEL_TENSOR ? "sm_80" : "sm_70", name, values, TENSOR_RESULTS * values,
             values);
         if (job->family == KERNEL_SHARED)
                 add(t, "  .shared .align 16 .b8 room[%d];\n", SHARED_BYTES);

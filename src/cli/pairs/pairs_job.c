@@ -249,6 +249,7 @@ static void take_memory(uint64_t bytes)
 static bool load(const struct kernel_job *job, struct ready *r)
 {
         static char code[KERNEL_PTX_MAX];
+        char name[KERNEL_NAME_MAX];
         uint64_t threads;
         void *module;
         int result;
@@ -262,7 +263,8 @@ static bool load(const struct kernel_job *job, struct ready *r)
                 (void)printf("failed cuModuleLoadData answered %d\n", result);
                 return false;
         }
-        TRY(cuModuleGetFunction, &r->function, module, "work");
+        kernel_entry(job, name);
+        TRY(cuModuleGetFunction, &r->function, module, name);
         TRY(cuFuncGetAttribute, &r->registers, FUNCTION_REGISTERS, r->function);
         TRY(cuFuncGetAttribute, &r->static_bytes, FUNCTION_SHARED, r->function);
         TRY(cuFuncGetAttribute, &r->local_bytes, FUNCTION_LOCAL, r->function);
@@ -499,6 +501,8 @@ static void obey(char *line)
                 seconds = strtod(line + 4, &end);
                 at_ns = strtoull(end, NULL, 10);
                 run(seconds, at_ns);
+        } else if (strcmp(line, "memory") == 0) {
+                (void)printf("memory %" PRIu64 "\n", self.ready->bytes);
         } else if (strncmp(line, "describe ", 9) == 0) {
                 describe(line + 9);
         } else {

@@ -9,27 +9,31 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "cli/measure/report.h"
 #include "cli/pairs/pairs.h"
 #include "cli/pairs/pairs_worker.h"
 #include "mps/mps.h"
 
-#define QUANTUM       "50ms"
-#define LEAD_NS       (70 * NSEC_PER_MSEC) /* the workers warm up for 50 ms of it */
-#define ALONE_WINDOWS 3
-#define MODEL_ALONE   4 /* windows of models are so many times as long … */
-#define MODEL_PAIR    8
-#define TURNS_PAIR    3.2  /* … and those of turns: there have to be several turns in them */
-#define CARD_S        0.45 /* the least time for which NVML watches */
-#define READY_S       120  /* a worker may take so long to start … */
-#define JOB_S         180  /* … to prepare a job … */
-#define ANSWER_S      30   /* … and beyond the time that it was asked to run */
-#define STARTS_MAX    20
-#define FAILURES_MAX  4 /* of a job; then it is left out */
-#define REPORT_NS     (60 * NSEC_PER_SEC)
-#define BUDGET_PART   0.8 /* of the GPU's memory for all workers with models together */
+#define QUANTUM         "50ms"
+#define LEAD_NS         (70 * NSEC_PER_MSEC) /* the workers warm up for 50 ms of it */
+#define ALONE_WINDOWS   3
+#define MODEL_ALONE     4 /* windows of models are so many times as long … */
+#define MODEL_PAIR      8
+#define TURNS_PAIR      3.2  /* … and those of turns: there have to be several turns in them */
+#define CARD_S          0.45 /* the least time for which NVML watches */
+#define READY_S         120  /* a worker may take so long to start … */
+#define JOB_S           180  /* … to prepare a job … */
+#define ANSWER_S        30   /* … and beyond the time that it was asked to run */
+#define STARTS_MAX      20
+#define FAILURES_MAX    4 /* of a job; then it is left out */
+#define REPORT_NS       (60 * NSEC_PER_SEC)
+#define BUDGET_PART     0.17 /* of the GPU's memory for the models of a worker … */
+#define BUDGET_MEASURED 0.1  /* … and of one that is measured */
+#define KERNELS_MAX     500 /* that a measured worker has shown; then another one takes its place */
 
 enum kind { KIND_KERNELS, KIND_MODELS, KINDS };
-enum place { PLACE_SUBLET, PLACE_MPS, PLACES };
+/* PLACE_MEASURED has one worker of a kind, in which the library measures; it costs a little. */
+enum place { PLACE_SUBLET, PLACE_MPS, PLACE_MEASURED, PLACES };
 
 struct running {
         const struct pairs_setting *setting;
@@ -39,7 +43,8 @@ struct running {
         struct job_daemon daemon;
         struct mps_options mps;
         pid_t mps_pid;
-        char mps_dir[MPS_DIR_MAX], gpu[48], log[PATHS_DIR_MAX + 16], file[PATHS_DIR_MAX + 16];
+        char mps_dir[MPS_DIR_MAX], measure_dir[PATHS_DIR_MAX + 16], gpu[48],
+                log[PATHS_DIR_MAX + 16], file[PATHS_DIR_MAX + 16];
         struct pairs_worker workers[KINDS][PLACES][2];
         bool ways[PAIRS_WAYS_COUNT], kinds[KINDS];
         struct pairs_data data;
@@ -135,12 +140,18 @@ static struct pairs_worker *worker(struct running *r, const struct pairs_job *jo
         return &r->workers[job->torch ? KIND_MODELS : KIND_KERNELS][place][which];
 }
 
+static unsigned workers_at(enum place place)
+{
+        return place == PLACE_MEASURED ? 1 : 2;
+}
+
 static bool has_place(const struct running *r, enum place place)
 {
         return place == PLACE_MPS ? r->ways[PAIRS_SHARED] : true;
 }
 
-/* Starts those that do not run, and waits until they are ready. */
+/* Starts those that do not run, and waits until all are ready, those that were started before,
+ * too. */
 static bool make_ready(struct pairs_worker *const *workers, unsigned n)
 {
         struct pairs_worker *fresh[KINDS * PLACES * 2] = {0};
@@ -150,9 +161,11 @@ static bool make_ready(struct pairs_worker *const *workers, unsigned n)
         for (unsigned i = 0; i < n; i++) {
                 struct pairs_worker *w = workers[i];
 
-                if (pairs_worker_runs(w))
+                if (pairs_worker_runs(w) && w->answered)
                         continue;
-                if (w->starts >= STARTS_MAX || pairs_worker_start(w) < 0)
+                if (pairs_worker_runs(w))
+                        fresh[n_fresh++] = w;
+                else if (w->starts >= STARTS_MAX || pairs_worker_start(w) < 0)
                         all = false;
                 else
                         fresh[n_fresh++] = w;
@@ -174,12 +187,14 @@ static void set_up_worker(struct running *r, enum kind kind, enum place place, u
 
         *w = PAIRS_WORKER_NONE;
         w->daemon = &r->daemon;
-        w->preload = place == PLACE_SUBLET;
+        w->preload = place != PLACE_MPS;
         w->mps_dir = place == PLACE_MPS ? r->mps_dir : NULL;
         w->gpu = place == PLACE_MPS ? r->gpu : NULL;
         w->python = kind == KIND_MODELS ? r->setting->python : NULL;
         w->log = r->log;
-        w->budget = (uint64_t)(BUDGET_PART * r->card_job.measured.memory_bytes / (2.0 * PLACES));
+        w->measure_dir = place == PLACE_MEASURED ? r->measure_dir : NULL;
+        w->budget = (uint64_t)(r->card_job.measured.memory_bytes *
+                               (place == PLACE_MEASURED ? BUDGET_MEASURED : BUDGET_PART));
         (void)snprintf(w->name, sizeof(w->name), "pairs-%s-%s-%u", kinds[kind], places[place],
                        which + 1);
 }
@@ -190,7 +205,7 @@ static unsigned workers_of(struct running *r, enum place place, struct pairs_wor
         unsigned n = 0;
 
         for (unsigned kind = 0; kind < KINDS; kind++)
-                for (unsigned which = 0; r->kinds[kind] && which < 2; which++)
+                for (unsigned which = 0; r->kinds[kind] && which < workers_at(place); which++)
                         ret[n++] = &r->workers[kind][place][which];
         return n;
 }
@@ -244,7 +259,8 @@ static int ask_card(struct running *r)
 /* Starts all workers. A place or kind whose workers do not start is left out. */
 static int start(struct running *r)
 {
-        struct pairs_worker *workers[KINDS * 2];
+        struct pairs_worker *workers[KINDS * PLACES * 2];
+        unsigned n;
         int result = start_daemon(r);
 
         if (result != CLI_OK)
@@ -259,7 +275,9 @@ static int start(struct running *r)
                         for (unsigned which = 0; which < 2; which++)
                                 if (kind || place || which)
                                         set_up_worker(r, kind, place, which);
-        (void)make_ready(workers, workers_of(r, PLACE_SUBLET, workers));
+        n = workers_of(r, PLACE_SUBLET, workers);
+        n += workers_of(r, PLACE_MEASURED, workers + n);
+        (void)make_ready(workers, n);
         if (r->kinds[KIND_MODELS] && !job_interrupted() &&
             !pairs_worker_runs(&r->workers[KIND_MODELS][PLACE_SUBLET][0])) {
                 (void)cli_fail(0, "models are left out: %s",
@@ -274,7 +292,8 @@ static int start(struct running *r)
                                "under shared",
                                workers[0]->answer);
                 show_log(r);
-                for (unsigned i = 0; i < workers_of(r, PLACE_MPS, workers); i++)
+                n = workers_of(r, PLACE_MPS, workers);
+                for (unsigned i = 0; i < n; i++)
                         pairs_worker_end(workers[i]);
                 r->ways[PAIRS_SHARED] = false;
         }
@@ -291,6 +310,7 @@ static void end(struct running *r)
                 mps_stop(&r->mps, r->mps_pid);
         job_daemon_end(&r->daemon);
         card_close(r->card);
+        pages_remove(r->measure_dir);
         pairs_data_close(&r->data);
 }
 
@@ -329,30 +349,32 @@ static bool prepare(struct running *r, struct pairs_worker *const *workers, cons
         return all;
 }
 
-/* Lets the workers run at the same time. False: at least one has not. */
-static bool run(struct running *r, struct pairs_worker *const *workers, unsigned n, double seconds,
-                bool watched, double *ret_counts)
+/* Tells the workers to run at the same time. Returns when they begin to count. */
+static uint64_t tell_to_run(struct pairs_worker *const *workers, unsigned n, double seconds)
 {
-        const uint64_t at = clock_now_ns() + LEAD_NS,
-                       until = at + (uint64_t)(seconds * (double)NSEC_PER_SEC);
-        bool all = true;
+        const uint64_t at = clock_now_ns() + LEAD_NS;
 
         for (unsigned i = 0; i < n; i++)
                 pairs_worker_order(workers[i], "run %.6f %llu", seconds, (unsigned long long)at);
-        if (watched && r->card) {
-                /* The first look ends a window that began before this run. */
-                sleep_until(at);
-                card_look(r->card);
-                card_reset(r->card);
-                for (uint64_t next = at + CARD_WINDOW_NS; next <= until; next += CARD_WINDOW_NS) {
-                        sleep_until(next);
-                        card_look(r->card);
-                }
-        }
+        return at;
+}
+
+/* Waits until they have run. False: at least one has not. */
+static bool hear_counts(struct pairs_worker *const *workers, unsigned n, double seconds,
+                        double *ret_counts)
+{
+        bool all = true;
+
         (void)pairs_workers_wait(workers, n, seconds + ANSWER_S);
         for (unsigned i = 0; i < n; i++)
                 all &= sscanf(workers[i]->answer, "ran %lf", &ret_counts[i]) == 1;
         return all;
+}
+
+static bool run(struct pairs_worker *const *workers, unsigned n, double seconds, double *ret_counts)
+{
+        (void)tell_to_run(workers, n, seconds);
+        return hear_counts(workers, n, seconds, ret_counts);
 }
 
 /* The other workers prepare the job too, all at once, so that no pair waits for that. What fails
@@ -364,7 +386,8 @@ static void prepare_elsewhere(struct running *r, unsigned j)
         unsigned n = 0;
 
         for (unsigned place = 0; place < PLACES; place++)
-                for (unsigned which = 0; has_place(r, place) && which < 2; which++) {
+                for (unsigned which = 0; has_place(r, place) && which < workers_at(place);
+                     which++) {
                         struct pairs_worker *w = worker(r, job, place, which);
 
                         if ((place == PLACE_SUBLET && which == 0) || !pairs_worker_runs(w))
@@ -386,36 +409,118 @@ static int compare(const void *one, const void *other)
         return a < b ? -1 : a > b;
 }
 
-static int record(struct running *r, struct pairs_job *job, const double *rates, double step,
-                  double window)
+/* ---- what a job does ---- */
+
+/* Lets one worker run, and looks at the card and at what the library counts meanwhile. The card's
+ * first look ends a window that began before. */
+static bool watch(struct running *r, struct pairs_worker *w, double seconds, struct pages *begin,
+                  struct pages *end, struct report_seen *ret)
 {
-        struct pairs_worker *w = worker(r, job, PLACE_SUBLET, 0);
-        struct card_figures figures;
-        struct job measured = r->card_job;
+        const uint64_t at = tell_to_run(&w, 1, seconds),
+                       until = at + (uint64_t)(seconds * (double)NSEC_PER_SEC);
+        double cpu_s, count;
+
+        *ret = (struct report_seen){.begin = begin, .end = end, .card = CARD_FIGURES_NONE};
+        sleep_until(at);
+        pages_read(begin, r->measure_dir, true);
+        ret->seconds = -since(r->begun_ns);
+        cpu_s = pairs_worker_cpu_s(w);
+        if (r->card) {
+                card_look(r->card);
+                card_reset(r->card);
+        }
+        for (uint64_t next = at + CARD_WINDOW_NS; next <= until; next += CARD_WINDOW_NS) {
+                sleep_until(next);
+                if (r->card)
+                        card_look(r->card);
+        }
+        pages_read(end, r->measure_dir, true);
+        ret->seconds += since(r->begun_ns);
+        ret->cpu_s = pairs_worker_cpu_s(w) - cpu_s;
+        if (r->card)
+                card_figures(r->card, &ret->card);
+        return hear_counts(&w, 1, seconds, &count);
+}
+
+/* As the library sees the job in a worker of its own. A worker that has shown many kernels is
+ * replaced: the library's table has room for so many. False: it does not tell. */
+static bool observe(struct running *r, unsigned j, double seconds, struct job *ret)
+{
+        struct pairs_worker *w = worker(r, &r->jobs[j], PLACE_MEASURED, 0);
+        struct pages begin = {0}, end = {0};
+        const struct measure_page *page;
+        struct report_seen seen;
+        double bytes;
+        bool known;
+
+        if (!make_ready(&w, 1) || !prepare(r, &w, &j, 1))
+                return false;
+        known = watch(r, w, seconds, &begin, &end, &seen);
+        page = pages_find(&end, (uint32_t)w->run.pid);
+        known = known && page && pages_leader(&end, &begin) == page && report_fill(&seen, ret) &&
+                ret->n_kernels > 0 && ret->kernels[0].seconds > 0;
+        if (page && page->kernel_count > KERNELS_MAX) {
+                pairs_worker_end(w);
+                (void)pairs_worker_start(w);
+        } else {
+                pairs_worker_order(w, "memory");
+                (void)pairs_workers_wait(&w, 1, ANSWER_S);
+                if (sscanf(w->answer, "memory %lf", &bytes) == 1)
+                        ret->memory.peak_bytes = bytes;
+        }
+        pages_free(&begin);
+        pages_free(&end);
+        return known;
+}
+
+/* As the job's own worker describes it. */
+static bool describe(struct running *r, unsigned j, double seconds, const double *rates,
+                     double step, double window, struct job *ret)
+{
+        struct pairs_worker *w = worker(r, &r->jobs[j], PLACE_SUBLET, 0);
+        struct pages begin = {0}, end = {0};
+        struct report_seen seen;
+        bool known = watch(r, w, seconds, &begin, &end, &seen);
+
+        pages_free(&begin);
+        pages_free(&end);
+        pairs_worker_order(w, "describe %s", r->file);
+        (void)pairs_workers_wait(&w, 1, JOB_S);
+        ret->measured = r->card_job.measured;
+        return known && strcmp(w->answer, "described") == 0 &&
+               pairs_describe(ret, r->file, &seen.card, rates, ALONE_WINDOWS, step, window) == 0;
+}
+
+static int record(struct running *r, unsigned j, const double *rates, double step, double window)
+{
+        const double seconds = MAX(window, CARD_S);
+        struct pairs_job *job = &r->jobs[j];
+        const time_t now = time(NULL);
+        _cleanup_job_ struct job measured;
+        struct tm utc;
         int result;
 
         if (job->recorded)
                 return CLI_OK;
-        pairs_worker_order(w, "describe %s", r->file);
-        (void)pairs_workers_wait(&w, 1, JOB_S);
-        if (r->card)
-                card_figures(r->card, &figures);
-        (void)snprintf(measured.name, sizeof(measured.name), "%s", job->name);
-        if (strcmp(w->answer, "described") != 0 ||
-            pairs_describe(&measured, r->file, r->card ? &figures : NULL, rates, ALONE_WINDOWS,
-                           step, window) < 0) {
-                if (!job_interrupted())
-                        (void)cli_fail(0, "%s: what it does is not known: %s", job->name,
-                                       w->answer);
-                job->rate = 0;
-                return CLI_OK;
+        job_init(&measured);
+        if (!observe(r, j, seconds, &measured)) {
+                job_free(&measured);
+                if (!describe(r, j, seconds, rates, step, window, &measured)) {
+                        if (!job_interrupted())
+                                (void)cli_fail(0, "%s: what it does is not known", job->name);
+                        job->rate = 0;
+                        return CLI_OK;
+                }
+                (void)cli_fail(0, "%s: the library has not measured it, so its own figures count",
+                               job->name);
         }
+        (void)snprintf(measured.name, sizeof(measured.name), "%s", job->name);
+        (void)strftime(measured.measured.time, sizeof(measured.measured.time), "%Y-%m-%dT%H:%M:%SZ",
+                       gmtime_r(&now, &utc));
         result = pairs_data_begin(&r->data, &r->card_job);
         if (result == CLI_OK)
                 result = pairs_data_job(&r->data, job, &measured);
         job->recorded = result == CLI_OK;
-        measured.command = NULL;
-        job_free(&measured);
         return result;
 }
 
@@ -435,16 +540,13 @@ static int measure_alone(struct running *r, unsigned j)
                 job->loops = loops;
         prepare_elsewhere(r, j);
         for (unsigned i = 0; i < ALONE_WINDOWS; i++) {
-                const bool last = i + 1 == ALONE_WINDOWS;
-                const double seconds = last ? MAX(window, CARD_S) : window;
-
-                if (!run(r, &w, 1, seconds, last, &rates[i])) {
+                if (!run(&w, 1, window, &rates[i])) {
                         if (!job_interrupted())
                                 (void)cli_fail(0, "%s alone: %s", job->name,
                                                w->answer[0] ? w->answer : "the program has ended");
                         return CLI_OK;
                 }
-                rates[i] /= seconds;
+                rates[i] /= window;
         }
         memcpy(sorted, rates, sizeof(sorted));
         qsort(sorted, ALONE_WINDOWS, sizeof(*sorted), compare);
@@ -455,7 +557,7 @@ static int measure_alone(struct running *r, unsigned j)
         job->rate = sorted[ALONE_WINDOWS / 2];
         (void)fprintf(stderr, "%s alone: %.6g a second, +-%.1f %%\n", job->name, job->rate,
                       50 * (sorted[ALONE_WINDOWS - 1] - sorted[0]) / job->rate);
-        return record(r, job, rates, step, window);
+        return record(r, j, rates, step, window);
 }
 
 /* ---- the pairs ---- */
@@ -499,7 +601,7 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
                 r->failed++;
                 return CLI_OK;
         }
-        if (!run(r, workers, 2, window, false, counts)) {
+        if (!run(workers, 2, window, counts)) {
                 r->failed++;
                 for (unsigned i = 0; i < 2 && !job_interrupted(); i++)
                         if (strncmp(workers[i]->answer, "ran ", 4) != 0) {
@@ -558,6 +660,8 @@ static int measure(struct running *r, struct pairs_item *items, size_t n)
         for (unsigned j = 0; result == CLI_OK && j < r->n_jobs && !is_over(r); j++)
                 if (is_needed(r, items, n, j))
                         result = measure_alone(r, j);
+        for (unsigned kind = 0; kind < KINDS; kind++)
+                pairs_worker_end(&r->workers[kind][PLACE_MEASURED][0]);
         for (size_t i = 0; result == CLI_OK && i < n && !is_over(r); i++) {
                 if (!is_left_out(r, &items[i]))
                         result = measure_pair(r, &items[i]);
@@ -585,6 +689,8 @@ int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_
         for (unsigned i = 0; i < KINDS * PLACES * 2; i++)
                 (&r.workers[0][0][0])[i] = PAIRS_WORKER_NONE;
         (void)snprintf(r.log, sizeof(r.log), "%s/log", setting->folder);
+        (void)snprintf(r.measure_dir, sizeof(r.measure_dir), "%s/measure", setting->folder);
+        (void)mkdir(r.measure_dir, 0700);
         (void)snprintf(r.file, sizeof(r.file), "%s/told.json", setting->folder);
         result = start(&r);
         if (result == CLI_OK)

@@ -301,6 +301,7 @@ class Worker:
         self.torch, self.budget, self.answers = torch, budget, answers
         self.makers = {name: make for name, _, make in JOBS}
         self.models = {}  # name: (step, seconds of a step); the last one was used last
+        self.peaks = {}  # name: the most bytes that it had
         self.name = None
         torch.manual_seed(1)
         torch.backends.mha.set_fastpath_enabled(False)
@@ -332,10 +333,13 @@ class Worker:
         self.answer(f"job 0 {self.models[name][1]:.9f}")
 
     def make(self, name):
+        before = self.torch.cuda.memory_allocated()
+        self.torch.cuda.reset_peak_memory_stats()
         step = self.makers[name]()
         for _ in range(FIRST_STEPS):
             step()
         self.torch.cuda.synchronize()
+        self.peaks[name] = self.torch.cuda.max_memory_allocated() - before
         began = time.monotonic()
         for _ in range(FIRST_STEPS):
             step()
@@ -401,7 +405,7 @@ class Worker:
                             "waves": grid[0] * grid[1] * grid[2] / blocks / processors, "launches_per_step": n / PROFILED_STEPS,
                             "seconds": seconds / n, "share": seconds / whole, "graph": "graph" in self.name})
         with open(path, "w", encoding="utf-8") as f:
-            json.dump({"kernels": kernels, "memory": {"peak_bytes": self.torch.cuda.max_memory_allocated()},
+            json.dump({"kernels": kernels, "memory": {"peak_bytes": self.peaks[self.name]},
                        "launches_per_step": launches / PROFILED_STEPS, "busy_s_per_step": whole / PROFILED_STEPS,
                        "other_share": max(0.0, 1 - sum(k["share"] for k in kernels))}, f)
         self.answer("described")
@@ -414,6 +418,8 @@ class Worker:
                 self.answer("failed no job")
             elif words[:1] == ["run"]:
                 self.run(float(words[1]), int(words[2]))
+            elif words[:1] == ["memory"]:
+                self.answer(f"memory {self.peaks[self.name]}")
             elif words[:1] == ["describe"]:
                 self.describe(words[1])
             else:

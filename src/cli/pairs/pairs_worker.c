@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -107,6 +108,17 @@ void pairs_worker_end(struct pairs_worker *w)
         reap(w);
         w->run = JOB_PROGRAM_NONE;
         w->job = PAIRS_NO_JOB;
+}
+
+double pairs_worker_cpu_s(const struct pairs_worker *w)
+{
+        struct timespec used;
+        clockid_t clock;
+
+        if (!pairs_worker_runs(w) || clock_getcpuclockid(w->run.pid, &clock) != 0 ||
+            clock_gettime(clock, &used) < 0)
+                return NAN;
+        return (double)used.tv_sec + (double)used.tv_nsec / (double)NSEC_PER_SEC;
 }
 
 /* ---- the talk ---- */

@@ -40,5 +40,7 @@ void pairs_worker_order(struct pairs_worker *w, const char *format, ...)
 /* Waits until all have answered, or ended. Kills those that have not after so many seconds, and
  * all of them after Ctrl-C. NULLs are left out. True: all have answered. */
 bool pairs_workers_wait(struct pairs_worker *const *workers, unsigned n, double seconds);
+/* The processor time that it has used, in seconds; NAN: not known. */
+double pairs_worker_cpu_s(const struct pairs_worker *w);
 /* Kills it if it runs, and waits for its end. */
 void pairs_worker_end(struct pairs_worker *w);
