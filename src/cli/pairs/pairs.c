@@ -39,11 +39,11 @@ static const struct cli_option pairs_options[] = {
         [OPTION_TORCH] = {"torch", CLI_NONE, NULL, "models of PyTorch, too"},
         [OPTION_PYTHON] = {"python", CLI_REQUIRED, "FILE", "the Python that has PyTorch (python3)"},
         [OPTION_SECONDS] = {"seconds", CLI_REQUIRED, "S",
-                            "how long a pair of kernels runs; models run 8 times as long (0.25)"},
+                            "how long a pair of kernels runs; models run 4 times as long (0.25)"},
         [OPTION_LIMIT] = {"limit", CLI_REQUIRED, "TIME",
                           "end after this time, with a part of the pairs (none)"},
         [OPTION_JOBS] = {"jobs", CLI_REQUIRED, "NAME,...",
-                         "which jobs (all); the beginning of a name chooses several"},
+                         "which jobs (all): names or their beginnings, families, kernels, models"},
         [OPTION_SEED] = {"seed", CLI_REQUIRED, "N", "of the order of the pairs (1)"},
         [OPTION_LIST] = {"list", CLI_NONE, NULL, "list the jobs"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s",
@@ -183,29 +183,33 @@ static int list_jobs(const struct pairs_setting *s, struct pairs_job *jobs, size
         return s->torch ? add_models(s, jobs, ret_n) : CLI_OK;
 }
 
-static bool is_chosen(const char *name, const char *list)
+/* A word is the beginning of a name, a family, or one of the two kinds. */
+static bool fits(const struct pairs_job *job, const char *word, size_t length)
 {
-        while (list && *list) {
-                const size_t n = strcspn(list, ",");
+        const char *kind = job->torch ? "models" : "kernels";
 
-                if (n > 0 && strncmp(name, list, n) == 0)
-                        return true;
-                list += n + (list[n] == ',');
-        }
-        return false;
+        return length > 0 &&
+               (strncmp(job->name, word, length) == 0 ||
+                (strlen(job->family) == length && strncmp(job->family, word, length) == 0) ||
+                (strlen(kind) == length && strncmp(kind, word, length) == 0));
 }
 
+/* Leaves those jobs that a word of --jobs chooses. */
 static int choose_jobs(const struct pairs_setting *s, struct pairs_job *jobs, size_t *n)
 {
-        size_t kept = 0;
+        bool chosen[PAIRS_JOBS_MAX] = {false};
         const char *word = s->jobs;
+        size_t kept = 0;
 
-        while (word && *word) {
+        if (!word)
+                return CLI_OK;
+        while (*word) {
                 const size_t length = strcspn(word, ",");
                 bool any = false;
 
                 for (size_t i = 0; i < *n; i++)
-                        any |= strncmp(jobs[i].name, word, length) == 0;
+                        if (fits(&jobs[i], word, length))
+                                any = chosen[i] = true;
                 if (!any)
                         return cli_fail(CLI_USAGE,
                                         "--jobs does not know '%.*s'; sublet bench pairs --list "
@@ -214,7 +218,7 @@ static int choose_jobs(const struct pairs_setting *s, struct pairs_job *jobs, si
                 word += length + (word[length] == ',');
         }
         for (size_t i = 0; i < *n; i++)
-                if (!s->jobs || is_chosen(jobs[i].name, s->jobs))
+                if (chosen[i])
                         jobs[kept++] = jobs[i];
         *n = kept;
         return CLI_OK;

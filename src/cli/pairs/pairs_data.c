@@ -180,8 +180,9 @@ int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const stru
 
         if (!json)
                 return cli_fail(CLI_FAILED, "out of memory");
-        return write_line(d, json_pack("{so,ss,sb,si}", "job", json, "family", job->family,
-                                       "synthetic", !job->torch, "loops", (int)job->loops));
+        return write_line(d, json_pack("{so,ss,sb,si,sf}", "job", json, "family", job->family,
+                                       "synthetic", !job->torch, "loops", (int)job->loops, "rate",
+                                       job->rate));
 }
 
 int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,

@@ -50,6 +50,7 @@
 #define FUNCTION_LOCAL            3
 #define FUNCTION_REGISTERS        4
 #define FUNCTION_MAX_SHARED       8
+#define FUNCTION_CARVEOUT         9 /* percent of the SM's cache that is to be shared memory */
 #define CONTEXT_SPIN              1
 #define STREAM_NON_BLOCKING       1
 
@@ -227,6 +228,7 @@ static void bound_blocks(const struct kernel_job *job, struct ready *r)
 
         if (!bytes || driver.cuFuncSetAttribute(r->function, FUNCTION_MAX_SHARED, (int)bytes) != 0)
                 return;
+        (void)driver.cuFuncSetAttribute(r->function, FUNCTION_CARVEOUT, 100);
         r->shared_bytes = bytes;
         count_blocks(r, job->threads);
         if (r->blocks_per_sm > 0)

@@ -18,7 +18,7 @@
 #define LEAD_NS         (70 * NSEC_PER_MSEC) /* the workers warm up for 50 ms of it */
 #define ALONE_WINDOWS   3
 #define MODEL_ALONE     4 /* windows of models are so many times as long … */
-#define MODEL_PAIR      8
+#define MODEL_PAIR      4
 #define TURNS_PAIR      3.2  /* … and those of turns: there have to be several turns in them */
 #define CARD_S          0.45 /* the least time for which NVML watches */
 #define READY_S         120  /* a worker may take so long to start … */
@@ -28,7 +28,7 @@
 #define FAILURES_MAX    4 /* of a job; then it is left out */
 #define REPORT_NS       (60 * NSEC_PER_SEC)
 #define BUDGET_PART     0.17 /* of the GPU's memory for the models of a worker … */
-#define BUDGET_MEASURED 0.1  /* … and of one that is measured */
+#define BUDGET_MEASURED 0.08 /* … and of one that is measured */
 #define KERNELS_MAX     500 /* that a measured worker has shown; then another one takes its place */
 
 enum kind { KIND_KERNELS, KIND_MODELS, KINDS };
@@ -113,6 +113,21 @@ static bool set_mode(struct running *r, enum pairs_way way)
                 r->mode = mode;
         json_decref(answer);
         return result == 0;
+}
+
+/* How often the GPU went from one program to another, by turns. */
+static json_int_t count_handoffs(const struct running *r)
+{
+        json_t *status = NULL, *gpu;
+        json_int_t handoffs = 0;
+        size_t i;
+
+        if (job_daemon_ask(&r->daemon, "status", &status) < 0)
+                return 0;
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
+                handoffs += json_integer_value(json_object_get(gpu, "handoffs"));
+        json_decref(status);
+        return handoffs;
 }
 
 static void start_mps(struct running *r)
@@ -285,14 +300,15 @@ static int start(struct running *r)
                 show_log(r);
                 r->kinds[KIND_MODELS] = false;
         }
+        n = workers_of(r, PLACE_MPS, workers);
+        /* The first one starts the server, for which the others could come too early. */
         if (r->ways[PAIRS_SHARED] && !job_interrupted() &&
-            !make_ready(workers, workers_of(r, PLACE_MPS, workers))) {
+            (!make_ready(workers, 1) || !make_ready(workers, n))) {
                 (void)cli_fail(0,
                                "programs do not start under MPS (%s): no pairs are measured "
                                "under shared",
                                workers[0]->answer);
                 show_log(r);
-                n = workers_of(r, PLACE_MPS, workers);
                 for (unsigned i = 0; i < n; i++)
                         pairs_worker_end(workers[i]);
                 r->ways[PAIRS_SHARED] = false;
@@ -500,9 +516,9 @@ static int record(struct running *r, unsigned j, const double *rates, double ste
         struct tm utc;
         int result;
 
+        job_init(&measured);
         if (job->recorded)
                 return CLI_OK;
-        job_init(&measured);
         if (!observe(r, j, seconds, &measured)) {
                 job_free(&measured);
                 if (!describe(r, j, seconds, rates, step, window, &measured)) {
@@ -531,7 +547,8 @@ static int measure_alone(struct running *r, unsigned j)
         struct pairs_job *job = &r->jobs[j];
         struct pairs_worker *w = worker(r, job, PLACE_SUBLET, 0);
         const double window = r->setting->seconds * (job->torch ? MODEL_ALONE : 1);
-        double rates[ALONE_WINDOWS], sorted[ALONE_WINDOWS], step = 0;
+        double rates[ALONE_WINDOWS] = {0}, sorted[ALONE_WINDOWS], step = 0;
+        const unsigned n = job->recorded ? 1 : ALONE_WINDOWS; /* an earlier run has measured it */
         unsigned loops = 0;
 
         if (!set_mode(r, PAIRS_SLICED) || !make_ready(&w, 1) || !prepare(r, &w, &j, 1))
@@ -539,7 +556,7 @@ static int measure_alone(struct running *r, unsigned j)
         if (sscanf(w->answer, "job %u %lf", &loops, &step) == 2)
                 job->loops = loops;
         prepare_elsewhere(r, j);
-        for (unsigned i = 0; i < ALONE_WINDOWS; i++) {
+        for (unsigned i = 0; i < n; i++) {
                 if (!run(&w, 1, window, &rates[i])) {
                         if (!job_interrupted())
                                 (void)cli_fail(0, "%s alone: %s", job->name,
@@ -549,14 +566,14 @@ static int measure_alone(struct running *r, unsigned j)
                 rates[i] /= window;
         }
         memcpy(sorted, rates, sizeof(sorted));
-        qsort(sorted, ALONE_WINDOWS, sizeof(*sorted), compare);
-        if (sorted[ALONE_WINDOWS / 2] <= 0) {
+        qsort(sorted, n, sizeof(*sorted), compare);
+        if (sorted[n / 2] <= 0) {
                 (void)cli_fail(0, "%s alone: it has done nothing", job->name);
                 return CLI_OK;
         }
-        job->rate = sorted[ALONE_WINDOWS / 2];
+        job->rate = sorted[n / 2];
         (void)fprintf(stderr, "%s alone: %.6g a second, +-%.1f %%\n", job->name, job->rate,
-                      50 * (sorted[ALONE_WINDOWS - 1] - sorted[0]) / job->rate);
+                      50 * (sorted[n - 1] - sorted[0]) / job->rate);
         return record(r, j, rates, step, window);
 }
 
@@ -585,6 +602,7 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
         const unsigned wanted[2] = {item->a, item->b};
         const double window = window_of(r, item);
         struct pairs_result result = {.a = item->a, .b = item->b, .way = item->way};
+        json_int_t handoffs;
         double counts[2];
 
         if (!set_mode(r, item->way) || !make_ready(workers, 2)) {
@@ -601,6 +619,7 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
                 r->failed++;
                 return CLI_OK;
         }
+        handoffs = item->way == PAIRS_SLICED ? count_handoffs(r) : 0;
         if (!run(workers, 2, window, counts)) {
                 r->failed++;
                 for (unsigned i = 0; i < 2 && !job_interrupted(); i++)
@@ -611,6 +630,14 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
                                                workers[i]->answer[0] ? workers[i]->answer
                                                                      : "the program has ended");
                         }
+                return CLI_OK;
+        }
+        if (item->way == PAIRS_SLICED && count_handoffs(r) != handoffs) {
+                r->failed++;
+                (void)cli_fail(0,
+                               "%s beside %s, sliced: they took turns, because the memory of "
+                               "all programs does not fit the GPU",
+                               a->name, b->name);
                 return CLI_OK;
         }
         result.progress[0] = counts[0] / window / a->rate;
@@ -683,9 +710,8 @@ int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_
         int result;
 
         memcpy(r.ways, setting->ways, sizeof(r.ways));
-        r.kinds[KIND_KERNELS] = true;
         for (size_t j = 0; j < n_jobs; j++)
-                r.kinds[KIND_MODELS] |= jobs[j].torch;
+                r.kinds[jobs[j].torch ? KIND_MODELS : KIND_KERNELS] = true;
         for (unsigned i = 0; i < KINDS * PLACES * 2; i++)
                 (&r.workers[0][0][0])[i] = PAIRS_WORKER_NONE;
         (void)snprintf(r.log, sizeof(r.log), "%s/log", setting->folder);

@@ -31,7 +31,7 @@ JOBS = (
     ("bert-train-b8-fp32", "encoder", lambda: encoder(8, 128, "float32", True)),
     ("gpt-train-b8-bf16", "gpt", lambda: gpt_training(8, 512)),
     ("decode-b1-bf16-graph", "decode", lambda: decoding(1, 1024, True)),
-    ("decode-b32-bf16", "decode", lambda: decoding(32, 1024, False)),
+    ("decode-b32-bf16", "decode", lambda: decoding(32, 512, False)),
     ("lstm-train-b64-fp32", "lstm", lambda: lstm_training(64, 128)),
     ("dlrm-train-b4096-fp32", "dlrm", lambda: dlrm_training(4096)),
     ("unet-infer-b4-bf16", "unet", lambda: unet(4, 64)),
@@ -177,7 +177,7 @@ def lstm_training(batch, tokens):
     return training(net, (x,), lambda y: mean_square(y[0]))
 
 
-def dlrm_training(batch, tables=26, rows=400_000, width=64):
+def dlrm_training(batch, tables=26, rows=200_000, width=64):
     import torch
     from torch import nn
 
@@ -318,7 +318,7 @@ class Worker:
 
     def job(self, name):
         if name not in self.models:
-            while self.models and self.torch.cuda.memory_reserved() > 0.7 * self.budget:
+            while self.models and self.torch.cuda.memory_allocated() > 0.75 * self.budget:
                 self.drop(next(iter(self.models)))
             try:
                 self.models[name] = self.make(name)
