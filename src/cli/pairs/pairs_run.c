@@ -27,7 +27,7 @@
 #define STARTS_MAX      20
 #define FAILURES_MAX    4 /* of a job; then it is left out */
 #define REPORT_NS       (60 * NSEC_PER_SEC)
-#define BUDGET_PART     0.17 /* of the GPU's memory for the models of a worker … */
+#define BUDGET_PART     0.14 /* of the GPU's memory for the models of a worker … */
 #define BUDGET_MEASURED 0.08 /* … and of one that is measured */
 #define KERNELS_MAX     500 /* that a measured worker has shown; then another one takes its place */
 
@@ -196,8 +196,8 @@ static bool make_ready(struct pairs_worker *const *workers, unsigned n)
 
 static void set_up_worker(struct running *r, enum kind kind, enum place place, unsigned which)
 {
-        static const char *const kinds[] = {"kernels", "models"}, *const places[] = {"sublet",
-                                                                                     "mps"};
+        static const char *const kinds[] = {"kernels", "models"};
+        static const char *const places[] = {"sublet", "mps", "measured"};
         struct pairs_worker *w = &r->workers[kind][place][which];
 
         *w = PAIRS_WORKER_NONE;
@@ -271,11 +271,19 @@ static int ask_card(struct running *r)
         return CLI_OK;
 }
 
+static bool all_run(struct pairs_worker *const *workers, unsigned n)
+{
+        for (unsigned i = 0; i < n; i++)
+                if (!pairs_worker_runs(workers[i]))
+                        return false;
+        return true;
+}
+
 /* Starts all workers. A place or kind whose workers do not start is left out. */
 static int start(struct running *r)
 {
         struct pairs_worker *workers[KINDS * PLACES * 2];
-        unsigned n;
+        unsigned n, n_mps;
         int result = start_daemon(r);
 
         if (result != CLI_OK)
@@ -290,8 +298,12 @@ static int start(struct running *r)
                         for (unsigned which = 0; which < 2; which++)
                                 if (kind || place || which)
                                         set_up_worker(r, kind, place, which);
-        n = workers_of(r, PLACE_SUBLET, workers);
+        n_mps = r->ways[PAIRS_SHARED] ? workers_of(r, PLACE_MPS, workers) : 0;
+        n = n_mps + workers_of(r, PLACE_SUBLET, workers + n_mps);
         n += workers_of(r, PLACE_MEASURED, workers + n);
+        /* The first program under MPS starts the server, for which others could come too early. */
+        if (n_mps > 0)
+                (void)make_ready(workers, 1);
         (void)make_ready(workers, n);
         if (r->kinds[KIND_MODELS] && !job_interrupted() &&
             !pairs_worker_runs(&r->workers[KIND_MODELS][PLACE_SUBLET][0])) {
@@ -299,17 +311,13 @@ static int start(struct running *r)
                                r->workers[KIND_MODELS][PLACE_SUBLET][0].answer);
                 show_log(r);
                 r->kinds[KIND_MODELS] = false;
-        }
-        n = workers_of(r, PLACE_MPS, workers);
-        /* The first one starts the server, for which the others could come too early. */
-        if (r->ways[PAIRS_SHARED] && !job_interrupted() &&
-            (!make_ready(workers, 1) || !make_ready(workers, n))) {
+        } else if (n_mps > 0 && !job_interrupted() && !all_run(workers, n_mps)) {
                 (void)cli_fail(0,
                                "programs do not start under MPS (%s): no pairs are measured "
                                "under shared",
                                workers[0]->answer);
                 show_log(r);
-                for (unsigned i = 0; i < n; i++)
+                for (unsigned i = 0; i < n_mps; i++)
                         pairs_worker_end(workers[i]);
                 r->ways[PAIRS_SHARED] = false;
         }
