@@ -49,44 +49,43 @@ struct process_info {
 };
 
 /* FUNCTION(member, symbol, parameters) */
-#define FUNCTIONS                                                                           \
-        FUNCTION(by_uuid, nvmlDeviceGetHandleByUUID, (const char *, device_handle *))       \
-        FUNCTION(driver, nvmlSystemGetDriverVersion, (char *, unsigned))                    \
-        FUNCTION(support, nvmlGpmQueryDeviceSupport, (device_handle, struct gpm_support *)) \
-        FUNCTION(sample_alloc, nvmlGpmSampleAlloc, (sample_handle *))                       \
-        FUNCTION(sample_free, nvmlGpmSampleFree, (sample_handle))                           \
-        FUNCTION(sample_get, nvmlGpmSampleGet, (device_handle, sample_handle))              \
-        FUNCTION(metrics, nvmlGpmMetricsGet, (struct gpm_get *))                            \
-        FUNCTION(utilization, nvmlDeviceGetUtilizationRates,                                \
-                 (device_handle, struct utilization *))                                     \
-        FUNCTION(power, nvmlDeviceGetPowerUsage, (device_handle, unsigned *))               \
-        FUNCTION(clock, nvmlDeviceGetClockInfo, (device_handle, int, unsigned *))           \
-        FUNCTION(link_generation, nvmlDeviceGetMaxPcieLinkGeneration,                       \
-                 (device_handle, unsigned *))                                               \
-        FUNCTION(link_width, nvmlDeviceGetMaxPcieLinkWidth, (device_handle, unsigned *))    \
-        FUNCTION(processes, nvmlDeviceGetComputeRunningProcesses_v3,                        \
+#define FUNCTIONS                                                                                  \
+        FUNCTION(by_uuid, nvmlDeviceGetHandleByUUID, (const char *, device_handle *))              \
+        FUNCTION(driver, nvmlSystemGetDriverVersion, (char *, unsigned))                           \
+        FUNCTION(support, nvmlGpmQueryDeviceSupport, (device_handle, struct gpm_support *))        \
+        FUNCTION(sample_alloc, nvmlGpmSampleAlloc, (sample_handle *))                              \
+        FUNCTION(sample_free, nvmlGpmSampleFree, (sample_handle))                                  \
+        FUNCTION(sample_get, nvmlGpmSampleGet, (device_handle, sample_handle))                     \
+        FUNCTION(metrics, nvmlGpmMetricsGet, (struct gpm_get *))                                   \
+        FUNCTION(utilization, nvmlDeviceGetUtilizationRates,                                       \
+                 (device_handle, struct utilization *))                                            \
+        FUNCTION(power, nvmlDeviceGetPowerUsage, (device_handle, unsigned *))                      \
+        FUNCTION(clock, nvmlDeviceGetClockInfo, (device_handle, int, unsigned *))                  \
+        FUNCTION(link_generation, nvmlDeviceGetMaxPcieLinkGeneration, (device_handle, unsigned *)) \
+        FUNCTION(link_width, nvmlDeviceGetMaxPcieLinkWidth, (device_handle, unsigned *))           \
+        FUNCTION(processes, nvmlDeviceGetComputeRunningProcesses_v3,                               \
                  (device_handle, unsigned *, struct process_info *))
 
 /* METRIC(name, NVML's number, what one unit of NVML is) */
 #define PERCENT 0.01
-#define METRICS                             \
-        METRIC(BUSY, 1, PERCENT)            \
-        METRIC(SM, 2, PERCENT)              \
-        METRIC(OCCUPANCY, 3, PERCENT)       \
-        METRIC(INTEGER, 4, PERCENT)         \
-        METRIC(TENSOR, 5, PERCENT)          \
-        METRIC(DRAM, 10, PERCENT)           \
-        METRIC(FP64, 11, PERCENT)           \
-        METRIC(FP32, 12, PERCENT)           \
-        METRIC(FP16, 13, PERCENT)           \
-        METRIC(TO_HOST, 20, MIB_BYTES / 1e9)      \
+#define METRICS                              \
+        METRIC(BUSY, 1, PERCENT)             \
+        METRIC(SM, 2, PERCENT)               \
+        METRIC(OCCUPANCY, 3, PERCENT)        \
+        METRIC(INTEGER, 4, PERCENT)          \
+        METRIC(TENSOR, 5, PERCENT)           \
+        METRIC(DRAM, 10, PERCENT)            \
+        METRIC(FP64, 11, PERCENT)            \
+        METRIC(FP32, 12, PERCENT)            \
+        METRIC(FP16, 13, PERCENT)            \
+        METRIC(TO_HOST, 20, MIB_BYTES / 1e9) \
         METRIC(TO_DEVICE, 21, MIB_BYTES / 1e9)
 
 enum metric {
 #define METRIC(name, number, unit) METRIC_##name,
         METRICS
 #undef METRIC
-        METRIC_COUNT
+                METRIC_COUNT
 };
 
 static const struct {
@@ -194,10 +193,8 @@ static double mean_of(const struct mean *m)
 /* Takes the figures between the older sample and the newer one. */
 static void take_window(struct card *c)
 {
-        struct gpm_get get = {.version = 1,
-                              .count = METRIC_COUNT,
-                              .from = c->samples[0],
-                              .to = c->samples[1]};
+        struct gpm_get get = {
+                .version = 1, .count = METRIC_COUNT, .from = c->samples[0], .to = c->samples[1]};
 
         for (unsigned i = 0; i < METRIC_COUNT; i++)
                 get.metrics[i].id = metrics[i].number;
@@ -205,10 +202,9 @@ static void take_window(struct card *c)
                 return;
         for (unsigned i = 0; i < METRIC_COUNT; i++)
                 if (get.metrics[i].result == 0)
-                        mean_add(&c->means[i],
-                                 metrics[i].unit == PERCENT
-                                         ? MIN(get.metrics[i].value * PERCENT, 1.0)
-                                         : get.metrics[i].value * metrics[i].unit);
+                        mean_add(&c->means[i], metrics[i].unit == PERCENT
+                                                       ? MIN(get.metrics[i].value * PERCENT, 1.0)
+                                                       : get.metrics[i].value * metrics[i].unit);
         if (get.metrics[METRIC_SM].result == 0 && c->sm_count < WINDOWS_MAX)
                 c->sm[c->sm_count++] = (float)(get.metrics[METRIC_SM].value * PERCENT);
         if (get.metrics[METRIC_DRAM].result == 0 && c->dram_count < WINDOWS_MAX)

@@ -26,7 +26,7 @@ struct card_figures {
 
 #define CARD_FIGURES_NONE                                                                       \
         ((struct card_figures){NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, \
-                               NAN, NAN, NAN, "",  0})
+                               NAN, NAN, NAN, "", 0})
 
 /* Loads NVML, from this folder or, if it is NULL, by the usual search. NULL: there is none. */
 struct card *card_open(const char *folder);

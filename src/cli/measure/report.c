@@ -12,6 +12,7 @@
 #include "base/text.h"
 
 #define STEPS_LEAST     3u
+#define SAMPLES_LEAST   3u
 #define SECONDS_TOO_FEW 1e-9
 
 /* The launches of one kernel in one geometry, directly or by graphs, and their time. */
@@ -34,19 +35,29 @@ static uint64_t grown(const _Atomic uint64_t *now, const _Atomic uint64_t *befor
         return sub_sat(pages_get(now), before ? pages_get(before) : 0);
 }
 
-/* Returns the mean time of a launch. Samples of launches that the GPU had to wait for are used only
- * if there are hardly any others. */
-static double mean_seconds(const struct measure_time *now)
+/* The mean time of a launch between two looks; before: NULL, the first look saw nothing. Samples
+ * of launches that came late are used only if there are hardly any others. */
+static double mean_between(const struct measure_time *now, const struct measure_time *before)
 {
-        const double all = (double)pages_get(&now->samples), late = (double)pages_get(&now->late);
-        const double ns = (double)pages_get(&now->sampled_ns);
-        const double late_ns = (double)pages_get(&now->late_ns);
+        const double all = (double)grown(&now->samples, before ? &before->samples : NULL);
+        const double late = (double)grown(&now->late, before ? &before->late : NULL);
+        const double ns = (double)grown(&now->sampled_ns, before ? &before->sampled_ns : NULL);
+        const double late_ns = (double)grown(&now->late_ns, before ? &before->late_ns : NULL);
 
         if (all <= 0)
                 return NAN;
         if (late > 0 && late < all && (all - late) * 4 >= all)
                 return MAX(ns - late_ns, 0.0) / (all - late) / 1e9;
         return ns / all / 1e9;
+}
+
+/* The mean time of a launch: in the measured time if it was sampled often enough then, or else in
+ * all of the program's time. */
+static double mean_seconds(const struct measure_time *now, const struct measure_time *before)
+{
+        const bool often = grown(&now->samples, before ? &before->samples : NULL) >= SAMPLES_LEAST;
+
+        return mean_between(now, often ? before : NULL);
 }
 
 /* ---- rows ---- */
@@ -58,15 +69,15 @@ static void add_direct(struct rows *rows, const struct measure_page *now,
 
         for (uint32_t i = 0; i < n; i++) {
                 const struct measure_kernel *k = &now->kernels[i];
-                const uint64_t launches =
-                        grown(&k->time.launches, before ? &before->kernels[i].time.launches : NULL);
+                const struct measure_time *old = before ? &before->kernels[i].time : NULL;
+                const uint64_t launches = grown(&k->time.launches, old ? &old->launches : NULL);
 
                 if (launches > 0)
-                        rows->row[rows->n++] =
-                                (struct row){.page = now,
-                                             .kernel = k,
-                                             .launches = (double)launches,
-                                             .seconds = (double)launches * mean_seconds(&k->time)};
+                        rows->row[rows->n++] = (struct row){.page = now,
+                                                            .kernel = k,
+                                                            .launches = (double)launches,
+                                                            .seconds = (double)launches *
+                                                                       mean_seconds(&k->time, old)};
         }
 }
 
@@ -86,19 +97,19 @@ static struct row *graph_row(struct rows *rows, size_t first, const struct measu
 static double node_seconds(const struct measure_page *page, const struct measure_node *node,
                            double guess)
 {
-        const double seconds = mean_seconds(&page->kernels[node->kernel].time);
+        const double seconds = mean_seconds(&page->kernels[node->kernel].time, NULL);
 
         return isnan(seconds) ? guess : seconds;
 }
 
-/* Only whole graphs are timed. Their time is divided among the kernels in proportion to the times
- * that these have outside graphs; a kernel that was never seen there counts as the mean of the
- * others. */
+/* Only whole graphs are timed (`whole` seconds a launch). Their time is divided among the kernels
+ * in proportion to the times that these have outside graphs; a kernel that was never seen there
+ * counts as the mean of the others. */
 static void add_graph(struct rows *rows, size_t first, const struct measure_page *page,
-                      const struct measure_graph *g, double launches)
+                      const struct measure_graph *g, double launches, double whole)
 {
         const struct measure_node *nodes = &page->nodes[g->first];
-        double known = 0, known_count = 0, sum = 0, guess, scale, whole = mean_seconds(&g->time);
+        double known = 0, known_count = 0, sum = 0, guess, scale;
 
         for (uint32_t i = 0; i < g->count; i++) {
                 const double seconds = node_seconds(page, &nodes[i], NAN);
@@ -116,8 +127,8 @@ static void add_graph(struct rows *rows, size_t first, const struct measure_page
                 struct row *row = graph_row(rows, first, page, &page->kernels[nodes[i].kernel]);
 
                 row->launches += launches * nodes[i].count;
-                row->seconds += launches * nodes[i].count * scale *
-                                node_seconds(page, &nodes[i], guess);
+                row->seconds +=
+                        launches * nodes[i].count * scale * node_seconds(page, &nodes[i], guess);
         }
 }
 
@@ -129,11 +140,12 @@ static void add_graphs(struct rows *rows, const struct measure_page *now,
 
         for (uint32_t i = 0; i < n; i++) {
                 const struct measure_graph *g = &now->graphs[i];
-                const uint64_t launches =
-                        grown(&g->time.launches, before ? &before->graphs[i].time.launches : NULL);
+                const struct measure_time *old = before ? &before->graphs[i].time : NULL;
+                const uint64_t launches = grown(&g->time.launches, old ? &old->launches : NULL);
 
                 if (launches > 0)
-                        add_graph(rows, first, now, g, (double)launches);
+                        add_graph(rows, first, now, g, (double)launches,
+                                  mean_seconds(&g->time, old));
         }
 }
 
@@ -143,7 +155,8 @@ static int by_seconds(const void *a, const void *b)
         const double s = isnan(x->seconds) ? -1 : x->seconds;
         const double t = isnan(y->seconds) ? -1 : y->seconds;
 
-        return s != t ? (s < t) - (s > t) : (x->launches < y->launches) - (x->launches > y->launches);
+        return s != t ? (s < t) - (s > t)
+                      : (x->launches < y->launches) - (x->launches > y->launches);
 }
 
 static bool find_rows(const struct report_seen *seen, struct rows *ret)
@@ -171,8 +184,8 @@ static double known(uint32_t value)
         return value == MEASURE_UNSUPPORTED ? NAN : (double)value;
 }
 
-static void fill_kernel(const struct row *row, const struct report_seen *seen,
-                        double steps_per_second, double all_seconds, struct job_kernel *ret)
+static void fill_kernel(const struct row *row, double steps, double all_seconds,
+                        struct job_kernel *ret)
 {
         const struct measure_kernel *k = row->kernel;
         double blocks = 1, threads = 1;
@@ -196,13 +209,13 @@ static void fill_kernel(const struct row *row, const struct report_seen *seen,
                 ret->occupancy = ret->blocks_per_sm * threads / row->page->threads_per_sm;
         if (row->page->sms > 0 && ret->blocks_per_sm > 0)
                 ret->waves = blocks / (row->page->sms * ret->blocks_per_sm);
-        ret->launches_per_step = row->launches / seen->seconds / steps_per_second;
+        ret->launches_per_step = row->launches / steps;
         ret->seconds = row->seconds / row->launches;
         if (all_seconds > 0 && !isnan(row->seconds))
                 ret->share = row->seconds / all_seconds;
 }
 
-static bool fill_kernels(const struct report_seen *seen, const struct rows *rows, struct job *ret)
+static bool fill_kernels(const struct rows *rows, double steps, struct job *ret)
 {
         const size_t n = MIN(rows->n, (size_t)JOB_KERNELS_MAX);
 
@@ -212,8 +225,7 @@ static bool fill_kernels(const struct report_seen *seen, const struct rows *rows
                 return false;
         ret->n_kernels = n;
         for (size_t i = 0; i < n; i++)
-                fill_kernel(&rows->row[i], seen, ret->steps.per_second, rows->seconds,
-                            &ret->kernels[i]);
+                fill_kernel(&rows->row[i], steps, rows->seconds, &ret->kernels[i]);
         for (size_t i = n; i < rows->n; i++)
                 if (rows->seconds > 0 && !isnan(rows->row[i].seconds))
                         ret->other_share += rows->row[i].seconds / rows->seconds;
@@ -225,6 +237,7 @@ static bool fill_kernels(const struct report_seen *seen, const struct rows *rows
 /* The steps between two looks: their numbers in the count of the era of the end. */
 struct steps_seen {
         uint64_t first, last; /* the first one that began, and the last one */
+        bool whole;           /* all of the time between the looks belongs to this era */
 };
 
 /* False: fewer than two steps began. */
@@ -236,6 +249,7 @@ static bool find_steps(const struct measure_page *now, const struct measure_page
 
         ret->first = same_era ? pages_get(&before->steps) : 0;
         ret->last = steps - 1;
+        ret->whole = same_era;
         return steps > ret->first + 1 && pages_get(&now->era) > 0;
 }
 
@@ -255,16 +269,16 @@ static double spread_of(const struct measure_page *p, uint64_t first, uint64_t l
         if (!times)
                 return NAN;
         for (size_t i = 0; i < n; i++)
-                times[i] = (double)sub_sat(
-                        pages_get(&p->step_ns[(first + i + 1) % MEASURE_STEPS]),
-                        pages_get(&p->step_ns[(first + i) % MEASURE_STEPS]));
+                times[i] = (double)sub_sat(pages_get(&p->step_ns[(first + i + 1) % MEASURE_STEPS]),
+                                           pages_get(&p->step_ns[(first + i) % MEASURE_STEPS]));
         qsort(times, n, sizeof(*times), by_size);
         if (times[n / 2] <= 0)
                 return NAN;
         return (times[(n - 1) * 84 / 100] - times[(n - 1) * 16 / 100]) / 2 / times[n / 2];
 }
 
-static void fill_steps(const struct report_seen *seen, struct job *ret)
+/* Returns how many steps the launches are divided by. */
+static double fill_steps(const struct report_seen *seen, struct job *ret)
 {
         const struct measure_page *now = pages_leader(seen->end, seen->begin);
         struct steps_seen s;
@@ -279,13 +293,17 @@ static void fill_steps(const struct report_seen *seen, struct job *ret)
                         (void)strcpy(ret->steps.unit, "step");
                         ret->steps.count = (double)(s.last - s.first);
                         ret->steps.per_second = (double)(s.last - kept) / ((double)took_ns / 1e9);
+                        if (kept > s.first) /* of all, not of the last ones */
+                                ret->steps.per_second = ret->steps.count / seen->seconds;
                         ret->steps.spread = spread_of(now, kept, s.last);
-                        return;
+                        return s.whole ? ret->steps.count + 1
+                                       : ret->steps.per_second * seen->seconds;
                 }
         }
         (void)strcpy(ret->steps.unit, "launch");
-        ret->steps.count = (ret->launch.per_second + ret->launch.graphs_per_second) * seen->seconds;
         ret->steps.per_second = ret->launch.per_second + ret->launch.graphs_per_second;
+        ret->steps.count = round(ret->steps.per_second * seen->seconds);
+        return ret->steps.count;
 }
 
 unsigned long long report_steps(const struct pages *begin, const struct pages *end)
@@ -370,14 +388,15 @@ static void fill_card(const struct report_seen *seen, struct job *ret)
 bool report_fill(const struct report_seen *seen, struct job *ret)
 {
         struct rows rows;
+        double steps;
         bool ok;
 
         if (seen->seconds < SECONDS_TOO_FEW || !find_rows(seen, &rows))
                 return false;
         fill_card(seen, ret);
         fill_rates(seen, ret);
-        fill_steps(seen, ret);
-        ok = fill_kernels(seen, &rows, ret);
+        steps = fill_steps(seen, ret);
+        ok = fill_kernels(&rows, steps, ret);
         if (!isnan(seen->card.busy))
                 ret->launch.idle = MAX(1 - seen->card.busy, 0.0);
         else if (rows.seconds > 0)

@@ -67,8 +67,7 @@ void measure_instantiate_params(struct measure_call *m, CUgraphExec *ret_exec, C
                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params);
 void measure_instantiate_log(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
                              CUgraphNode *error_node, char *log, size_t log_bytes);
-void measure_to_device(struct measure_call *m, CUdeviceptr to, const void *from, size_t bytes,
-                       ...);
+void measure_to_device(struct measure_call *m, CUdeviceptr to, const void *from, size_t bytes, ...);
 void measure_to_host(struct measure_call *m, void *to, CUdeviceptr from, size_t bytes, ...);
 void measure_either(struct measure_call *m, CUdeviceptr to, CUdeviceptr from, size_t bytes, ...);
 void measure_copy_2d(struct measure_call *m, const CUDA_MEMCPY2D *copy, ...);
