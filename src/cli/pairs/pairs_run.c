@@ -414,7 +414,8 @@ static void prepare_elsewhere(struct running *r, unsigned j)
                      which++) {
                         struct pairs_worker *w = worker(r, job, place, which);
 
-                        if ((place == PLACE_SUBLET && which == 0) || !pairs_worker_runs(w))
+                        if ((place == PLACE_SUBLET && which == 0) || !pairs_worker_runs(w) ||
+                            !w->answered)
                                 continue;
                         w->job = PAIRS_NO_JOB;
                         pairs_worker_order(w, "job %s %u", job->name, job->loops);
@@ -553,7 +554,8 @@ static int record(struct running *r, unsigned j, const double *rates, double ste
 static int measure_alone(struct running *r, unsigned j)
 {
         struct pairs_job *job = &r->jobs[j];
-        struct pairs_worker *w = worker(r, job, PLACE_SUBLET, 0);
+        struct pairs_worker *w = worker(r, job, PLACE_SUBLET, 0),
+                            *observer = worker(r, job, PLACE_MEASURED, 0);
         const double window = r->setting->seconds * (job->torch ? MODEL_ALONE : 1);
         double rates[ALONE_WINDOWS] = {0}, sorted[ALONE_WINDOWS], step = 0;
         const unsigned n = job->recorded ? 1 : ALONE_WINDOWS; /* an earlier run has measured it */
@@ -563,6 +565,8 @@ static int measure_alone(struct running *r, unsigned j)
                 return CLI_OK;
         if (sscanf(w->answer, "job %u %lf", &loops, &step) == 2)
                 job->loops = loops;
+        if (!job->recorded)
+                (void)make_ready(&observer, 1); /* it may have been started again */
         prepare_elsewhere(r, j);
         for (unsigned i = 0; i < n; i++) {
                 if (!run(&w, 1, window, &rates[i])) {
