@@ -59,23 +59,15 @@ static CUresult talk(int fd)
         return p.what == TALK_WELCOME ? CUDA_SUCCESS : CUDA_ERROR_MPS_MAX_CLIENTS_REACHED;
 }
 
-CUresult mps_join(void (*failed)(CUresult error))
+static CUresult join(const struct sockaddr_un *sa)
 {
-        const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
-        struct sockaddr_un sa = {.sun_family = AF_UNIX};
         CUresult r = CUDA_ERROR_MPS_CONNECTION_FAILED;
-        int fd;
+        const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-        if (!dir || !*dir ||
-            snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control", dir) >=
-                    (int)sizeof(sa.sun_path))
-                return CUDA_SUCCESS;
-        fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         if (fd < 0)
                 return r;
-        if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0) {
+        if (connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) == 0) {
                 mps.fd = fd;
-                mps.failed = failed;
                 r = talk(fd);
                 if (r == CUDA_SUCCESS && start_listening()) {
                         atomic_store(&mps.joined, true);
@@ -85,6 +77,26 @@ CUresult mps_join(void (*failed)(CUresult error))
                 r = CUDA_SUCCESS; /* as with the driver: nobody offers MPS here */
         }
         (void)close(fd);
+        return r;
+}
+
+CUresult mps_join(void (*failed)(CUresult error))
+{
+        static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
+        static bool done;
+        const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
+        struct sockaddr_un sa = {.sun_family = AF_UNIX};
+        CUresult r = CUDA_SUCCESS;
+        int n;
+
+        (void)pthread_mutex_lock(&joining);
+        n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control", dir ? dir : "");
+        if (!done && dir && *dir && n < (int)sizeof(sa.sun_path)) {
+                mps.failed = failed;
+                r = join(&sa);
+        }
+        done = r == CUDA_SUCCESS;
+        (void)pthread_mutex_unlock(&joining);
         return r;
 }
 

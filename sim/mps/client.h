@@ -4,7 +4,7 @@
 
 #include "sim/process/sim.h"
 
-/* Joins, at cuInit. failed() is called from a thread of its own, once at most: the server or
+/* Joins, at each cuInit until it succeeds. failed() is called from a thread of its own, once at most: the server or
  * another client has failed, or the process may not go on. Success also without MPS. */
 CUresult mps_join(void (*failed)(CUresult error));
 /* True if this process takes part, until it ends. */

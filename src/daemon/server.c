@@ -25,6 +25,7 @@
 #include "daemon/history/history.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/private.h"
+#include "daemon/net/mps_servers.h"
 #include "daemon/net/turns.h"
 #include "daemon/net/session.h"
 #include "daemon/ledger/entitlement.h"
@@ -206,10 +207,12 @@ static int on_accept_timer(sd_event_source *src, uint64_t usec, void *userdata)
 static int on_child(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
 {
         struct server *s = userdata;
+        int status;
         pid_t pid;
 
-        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-                if (!reader_reaped(s->reader, pid) && !host_pools_reaped(s, pid))
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+                if (!reader_reaped(s->reader, pid) && !host_pools_reaped(s, pid) &&
+                    !mps_servers_reaped(s, pid, status))
                         hangup_reaped();
         return 0;
 }
@@ -397,6 +400,8 @@ static int server_open(struct server *s)
                 r = reader_new(s->event, looks_told, s, &s->reader);
         if (r == 0)
                 r = host_pools_new(s);
+        if (r == 0)
+                r = mps_servers_new(s);
         server_set_accepting(s, false);
         if (r == 0)
                 looks_sample(s);
@@ -414,6 +419,7 @@ static void server_close(struct server *s)
                 place_mark(s->place, false);
         while (s->clients)
                 client_free(s->clients);
+        mps_servers_free(s);
         host_pools_free(s);
         control_close_all(s);
         endpoint_use(s, NULL);

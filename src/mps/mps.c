@@ -43,8 +43,6 @@ const char *mps_program(void)
         static char found[PATH_LENGTH];
         const char *lists[] = {getenv("PATH"), usual};
 
-        if (found[0] && access(found, X_OK) == 0)
-                return found;
         for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
                 for (const char *at = lists[i]; at;) {
                         const size_t length = strcspn(at, ":");
@@ -158,12 +156,12 @@ static void surround(const struct mps_options *o, struct surroundings *s)
         s->list[n] = NULL;
 }
 
-static bool become(uid_t uid, gid_t gid)
+static bool become(const struct mps_options *o)
 {
-        if (geteuid() == uid && getuid() == uid)
+        if (geteuid() == o->uid && getuid() == o->uid)
                 return true;
-        return setgroups(0, NULL) == 0 && setresgid(gid, gid, gid) == 0 &&
-               setresuid(uid, uid, uid) == 0;
+        return setgroups(o->n_groups, o->groups) == 0 && setresgid(o->gid, o->gid, o->gid) == 0 &&
+               setresuid(o->uid, o->uid, o->uid) == 0;
 }
 
 /* In the child: what the caller has set for itself must not hold for the program. */
@@ -189,7 +187,7 @@ static _Noreturn void become_program(const struct mps_options *o, struct surroun
             dup2(out >= 0 ? 1 : null, 2) < 0)
                 _exit(EXIT_FAILURE);
         closefrom(3);
-        if (!become(o->uid, o->gid))
+        if (!become(o))
                 _exit(MPS_EXIT_NOT_USER);
         (void)umask(0077);
         if (foreground)
@@ -233,7 +231,7 @@ int mps_spawn(const struct mps_options *o, pid_t *ret_pid)
 {
         const char *program = mps_program();
         const pid_t parent = getpid();
-        struct surroundings s;
+        struct surroundings s = {.list = {NULL}};
         pid_t pid;
 
         if (!program)
@@ -361,6 +359,18 @@ pid_t mps_find(const char *dir, uid_t uid)
         return pid;
 }
 
+static void note_nothing(pid_t pid, bool control, void *user)
+{
+        (void)pid;
+        (void)control;
+        (void)user;
+}
+
+unsigned mps_count(const char *dir, uid_t uid)
+{
+        return each(dir, uid, note_nothing, NULL);
+}
+
 static void end_one(pid_t pid, bool control, void *user)
 {
         (void)control;
@@ -379,7 +389,7 @@ int mps_ask_begin(const struct mps_options *o, const char *order, pid_t *ret_pid
 {
         _cleanup_close_ int in = -EBADF, in_end = -EBADF, out = -EBADF, out_end = -EBADF;
         const char *program = mps_program();
-        struct surroundings s;
+        struct surroundings s = {.list = {NULL}};
         int fds[2];
         pid_t pid;
 

@@ -28,6 +28,8 @@ struct mps_options {
         const char *gpu; /* the GPU's UUID, "GPU-…"; NULL: as CUDA_VISIBLE_DEVICES says */
         uid_t uid;       /* whose it is; another one than ours only if we may change it */
         gid_t gid;
+        const gid_t *groups; /* its other groups, which may be those of the device files */
+        unsigned n_groups;
         bool outlives; /* it goes on when the calling process has ended */
 };
 
@@ -48,6 +50,8 @@ int mps_spawn(const struct mps_options *o, pid_t *ret_pid);
 bool mps_is_ready(const char *dir);
 /* Finds the control daemon of this directory and user, whoever has started it; 0: there is none. */
 pid_t mps_find(const char *dir, uid_t uid);
+/* Returns how many control daemons and servers of this directory and user there are. */
+unsigned mps_count(const char *dir, uid_t uid);
 /* Kills the control daemon and the servers of this directory and user. Returns how many there
  * were. Their programs get errors. */
 unsigned mps_kill(const char *dir, uid_t uid);

@@ -13,8 +13,9 @@
 #include "base/log.h"
 #include "base/macros.h"
 
-#define RESULT_SUCCESS 0
-#define SCRATCH_MAX    4096u /* room for processes: with too little room NVML returns none */
+#define RESULT_SUCCESS     0
+#define COMPUTE_PROHIBITED 2
+#define SCRATCH_MAX        4096u /* room for processes: with too little room NVML returns none */
 
 struct memory_info {
         unsigned long long total, free, used;
@@ -50,6 +51,7 @@ struct nvml {
         /* NULL: missing */
         int (*processes)(device_handle, unsigned *, struct process_info *);
         int (*utilization)(device_handle, struct utilization *);
+        int (*compute_mode)(device_handle, unsigned *);
         int (*link_generation)(device_handle, unsigned *);
         int (*link_width)(device_handle, unsigned *);
         int (*mig_mode)(device_handle, unsigned *, unsigned *);
@@ -82,6 +84,8 @@ static int nvml_resolve(struct nvml *n)
                         n->library, "nvmlDeviceGetComputeRunningProcesses_v2");
         n->utilization =
                 (__typeof__(n->utilization))dlsym(n->library, "nvmlDeviceGetUtilizationRates");
+        n->compute_mode =
+                (__typeof__(n->compute_mode))dlsym(n->library, "nvmlDeviceGetComputeMode");
         n->link_generation = (__typeof__(n->link_generation))dlsym(
                 n->library, "nvmlDeviceGetMaxPcieLinkGeneration");
         n->mig_mode = (__typeof__(n->mig_mode))dlsym(n->library, "nvmlDeviceGetMigMode");
@@ -222,6 +226,14 @@ static void read_utilization(const struct nvml *n, const struct device *d, struc
                 ret->utilization = (int)rates.gpu;
 }
 
+static bool is_prohibited(const struct nvml *n, const struct device *d)
+{
+        unsigned mode = 0;
+
+        return n->compute_mode && n->compute_mode(d->gpu, &mode) == RESULT_SUCCESS &&
+               mode == COMPUTE_PROHIBITED;
+}
+
 static void read_processes(const struct nvml *n, const struct device *d, struct nvml_card *ret)
 {
         unsigned count = SCRATCH_MAX;
@@ -245,6 +257,7 @@ void nvml_read(const struct nvml *n, struct nvml_look *ret)
                 read_memory(n, d, card);
                 read_bus(n, d, card);
                 read_utilization(n, d, card);
+                card->prohibited = is_prohibited(n, d);
                 read_processes(n, d, card);
         }
 }

@@ -31,6 +31,7 @@ struct nvml_card {
         uint64_t
                 bus_bytes_s; /* what copies reach in each direction, by the PCIe link; 0: unknown */
         int utilization;     /* percent of the time, lately, in which a kernel ran; -1: unknown */
+        bool prohibited;     /* by the compute mode, no process may use the card */
         unsigned n_processes;
         struct nvml_process processes[NVML_PROCESSES_MAX];
 };

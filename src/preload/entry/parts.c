@@ -26,7 +26,7 @@ const struct part parts[] = {
         {.setup = interrupt_setup},
         {.forked = rm_forget},
         {.forked = freeze_watch_forget},
-        {.setup = freeze_setup, .failed = freeze_blame},
+        {.setup = freeze_setup, .learn = freeze_look, .failed = freeze_blame},
         {.setup = swap_setup, .learn = swap_learn},
         {.learn = managed_learn},
         {.setup = caches_setup},

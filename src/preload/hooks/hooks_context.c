@@ -16,6 +16,7 @@
 #include "preload/pool/pool.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
+#include "preload/process/way.h"
 #include "preload/state/request.h"
 
 CUresult hook_cuInit(unsigned int Flags)
@@ -24,6 +25,9 @@ CUresult hook_cuInit(unsigned int Flags)
 
         (void)core_setup();
         r = real.cuInit(Flags);
+        if (r >= CUDA_ERROR_MPS_CONNECTION_FAILED && r <= CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED &&
+            way_leave(r))
+                r = real.cuInit(Flags);
         core_expect_exit();
         return r;
 }
