@@ -163,7 +163,7 @@ def decoding(batch, length, graph, width=2048, layers=16, words=32768):
     with torch.cuda.graph(captured):
         step()
 
-    def replay(kept=(blocks, words_in, words_out, caches)):  # the graph uses their memory
+    def replay(kept=(blocks, words_in, words_out, caches, token)):  # the graph uses their memory
         captured.replay()
     return replay
 
