@@ -120,6 +120,7 @@ int pairs_describe(struct job *job, const char *path, const struct card_figures 
         if (figures)
                 take_card(job, figures);
         take_rates(job, rates, n, window_s);
+        (void)strcpy(job->steps.unit, isnan(gap) ? "step" : "launch");
         job->memory.peak_bytes = number(json_object_get(json, "memory"), "peak_bytes");
         job->launch.per_second = job->steps.per_second * (isnan(launches) ? 1 : launches);
         job->launch.graphs_per_second = 0;

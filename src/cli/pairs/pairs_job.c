@@ -181,7 +181,8 @@ static void pause_for(double seconds)
                 const double left = end - now();
 
                 if (left > 0.0005) {
-                        struct timespec t = {.tv_nsec = (long)((MIN(left, 0.5) - 0.0003) * 1e9)};
+                        const double most = MIN(left, 0.5);
+                        const struct timespec t = {.tv_nsec = (long)((most - 0.0003) * 1e9)};
 
                         (void)nanosleep(&t, NULL);
                 }

@@ -324,7 +324,7 @@ static int start(struct running *r)
         return job_interrupted() ? CLI_FAILED : CLI_OK;
 }
 
-static void end(struct running *r)
+static void end_all(struct running *r)
 {
         for (unsigned kind = 0; kind < KINDS; kind++)
                 for (unsigned place = 0; place < PLACES; place++)
@@ -740,7 +740,7 @@ int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_
                 mark_done(&r, items, n);
                 result = measure(&r, items, n);
         }
-        end(&r);
+        end_all(&r);
         free(items);
         if (result == CLI_OK && !job_interrupted())
                 (void)fprintf(stderr, "%zu pairs measured in %.1f min, %zu failed\n", r.measured,
