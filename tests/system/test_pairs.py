@@ -114,7 +114,7 @@ def test_a_killed_program_costs_its_pair_and_no_other(world):
     os.kill(worker(bench, "pairs-kernels-sublet-2"), signal.SIGKILL)
     bench.ok()
     _, jobs, pairs = read(data)
-    assert len(jobs) == 2 and len(pairs) >= 2 and "the program has ended" in bench.err()
+    assert len(jobs) == 2 and len(pairs) >= 2 and "the program has ended" in bench.err(), bench.report()
     wait_for(lambda: not leftovers(bench), 10, "the files and processes of the bench to go")
 
 

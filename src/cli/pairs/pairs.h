@@ -51,8 +51,9 @@ int pairs_data_open(struct pairs_data *d, const char *path, const struct job *ca
  * unless the file has it: */
 int pairs_data_begin(struct pairs_data *d, const struct job *card);
 int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const struct job *measured);
+/* handoffs: turns that sublet gave although the way was PAIRS_SLICED. */
 int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,
-                    const struct pairs_result *result, double seconds);
+                    const struct pairs_result *result, double seconds, json_int_t handoffs);
 void pairs_data_close(struct pairs_data *d);
 
 /* ---- what one job is, alone ---- */

@@ -186,12 +186,16 @@ int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const stru
 }
 
 int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,
-                    const struct pairs_result *result, double seconds)
+                    const struct pairs_result *result, double seconds, json_int_t handoffs)
 {
-        return write_line(d, json_pack("{s[ss],ss,s[ff],sf}", "pair", jobs[result->a].name,
-                                       jobs[result->b].name, "way", pairs_way_name(result->way),
-                                       "progress", result->progress[0], result->progress[1],
-                                       "seconds", seconds));
+        json_t *line =
+                json_pack("{s[ss],ss,s[ff],sf}", "pair", jobs[result->a].name, jobs[result->b].name,
+                          "way", pairs_way_name(result->way), "progress", result->progress[0],
+                          result->progress[1], "seconds", seconds);
+
+        if (line && handoffs > 0)
+                (void)json_object_set_new(line, "handoffs", json_integer(handoffs));
+        return write_line(d, line);
 }
 
 void pairs_data_close(struct pairs_data *d)
