@@ -23,10 +23,11 @@ enum pairs_way {
 
 struct pairs_job {
         char name[PAIRS_NAME_MAX], family[24];
-        bool torch;     /* a model; else a synthetic kernel */
-        bool recorded;  /* the data file has it */
-        unsigned loops; /* of a synthetic kernel; 0: not known yet */
-        double rate;    /* steps a second alone; 0: not measured in this run */
+        bool torch;         /* a model; else a synthetic kernel */
+        bool recorded;      /* the data file has it */
+        unsigned loops;     /* of a synthetic kernel; 0: not known yet */
+        double rate;        /* steps a second alone; 0: not measured in this run */
+        double shared_rate; /* … as the only program under MPS */
         unsigned failures;
 };
 

@@ -15,7 +15,8 @@
 #include "mps/mps.h"
 
 #define QUANTUM         "50ms"
-#define LEAD_NS         (70 * NSEC_PER_MSEC) /* the workers warm up for 50 ms of it */
+#define LEAD_NS         (70 * NSEC_PER_MSEC)  /* the workers warm up for 50 ms of it … */
+#define MODEL_LEAD_NS   (270 * NSEC_PER_MSEC) /* … and models for 250 ms */
 #define ALONE_WINDOWS   3
 #define MODEL_ALONE     4 /* windows of models are so many times as long … */
 #define MODEL_PAIR      4
@@ -374,10 +375,14 @@ static bool prepare(struct running *r, struct pairs_worker *const *workers, cons
 }
 
 /* Tells the workers to run at the same time. Returns when they begin to count. */
-static uint64_t tell_to_run(struct pairs_worker *const *workers, unsigned n, double seconds)
+static uint64_t tell_to_run(const struct running *r, struct pairs_worker *const *workers,
+                            unsigned n, double seconds)
 {
-        const uint64_t at = clock_now_ns() + LEAD_NS;
+        uint64_t at = clock_now_ns() + LEAD_NS;
 
+        for (unsigned i = 0; i < n; i++)
+                if (r->jobs[workers[i]->job].torch)
+                        at = clock_now_ns() + MODEL_LEAD_NS;
         for (unsigned i = 0; i < n; i++)
                 pairs_worker_order(workers[i], "run %.6f %llu", seconds, (unsigned long long)at);
         return at;
@@ -395,9 +400,10 @@ static bool hear_counts(struct pairs_worker *const *workers, unsigned n, double 
         return all;
 }
 
-static bool run(struct pairs_worker *const *workers, unsigned n, double seconds, double *ret_counts)
+static bool run(const struct running *r, struct pairs_worker *const *workers, unsigned n,
+                double seconds, double *ret_counts)
 {
-        (void)tell_to_run(workers, n, seconds);
+        (void)tell_to_run(r, workers, n, seconds);
         return hear_counts(workers, n, seconds, ret_counts);
 }
 
@@ -441,7 +447,7 @@ static int compare(const void *one, const void *other)
 static bool watch(struct running *r, struct pairs_worker *w, double seconds, struct pages *begin,
                   struct pages *end, struct report_seen *ret)
 {
-        const uint64_t at = tell_to_run(&w, 1, seconds),
+        const uint64_t at = tell_to_run(r, &w, 1, seconds),
                        until = at + (uint64_t)(seconds * (double)NSEC_PER_SEC);
         double cpu_s, count;
 
@@ -549,15 +555,44 @@ static int record(struct running *r, unsigned j, const double *rates, double ste
         return result;
 }
 
-/* Measures a job alone: its rate, and what it does. A job that fails is left out: its rate stays
+/* Measures the rates of n windows in which one worker runs alone. Returns their median; 0 after a
+ * message. */
+static double rate_alone(struct running *r, struct pairs_worker *w, double window, unsigned n,
+                         double *ret_rates)
+{
+        const char *name = r->jobs[w->job].name;
+        double sorted[ALONE_WINDOWS];
+
+        for (unsigned i = 0; i < n; i++) {
+                if (!run(r, &w, 1, window, &ret_rates[i])) {
+                        if (!job_interrupted())
+                                (void)cli_fail(0, "%s alone: %s", name,
+                                               w->answer[0] ? w->answer : "the program has ended");
+                        return 0;
+                }
+                ret_rates[i] /= window;
+        }
+        memcpy(sorted, ret_rates, n * sizeof(*sorted));
+        qsort(sorted, n, sizeof(*sorted), compare);
+        if (sorted[n / 2] <= 0) {
+                (void)cli_fail(0, "%s alone: it has done nothing", name);
+                return 0;
+        }
+        (void)fprintf(stderr, "%s alone: %.6g a second, +-%.1f %%\n", w->name, sorted[n / 2],
+                      50 * (sorted[n - 1] - sorted[0]) / sorted[n / 2]);
+        return sorted[n / 2];
+}
+
+/* Measures a job alone: its rates, and what it does. A job that fails is left out: its rate stays
  * 0. */
 static int measure_alone(struct running *r, unsigned j)
 {
         struct pairs_job *job = &r->jobs[j];
         struct pairs_worker *w = worker(r, job, PLACE_SUBLET, 0),
-                            *observer = worker(r, job, PLACE_MEASURED, 0);
+                            *observer = worker(r, job, PLACE_MEASURED, 0),
+                            *client = worker(r, job, PLACE_MPS, 0);
         const double window = r->setting->seconds * (job->torch ? MODEL_ALONE : 1);
-        double rates[ALONE_WINDOWS] = {0}, sorted[ALONE_WINDOWS], step = 0;
+        double rates[ALONE_WINDOWS] = {0}, shared[ALONE_WINDOWS], step = 0;
         const unsigned n = job->recorded ? 1 : ALONE_WINDOWS; /* an earlier run has measured it */
         unsigned loops = 0;
 
@@ -568,25 +603,12 @@ static int measure_alone(struct running *r, unsigned j)
         if (!job->recorded)
                 (void)make_ready(&observer, 1); /* it may have been started again */
         prepare_elsewhere(r, j);
-        for (unsigned i = 0; i < n; i++) {
-                if (!run(&w, 1, window, &rates[i])) {
-                        if (!job_interrupted())
-                                (void)cli_fail(0, "%s alone: %s", job->name,
-                                               w->answer[0] ? w->answer : "the program has ended");
-                        return CLI_OK;
-                }
-                rates[i] /= window;
-        }
-        memcpy(sorted, rates, sizeof(sorted));
-        qsort(sorted, n, sizeof(*sorted), compare);
-        if (sorted[n / 2] <= 0) {
-                (void)cli_fail(0, "%s alone: it has done nothing", job->name);
-                return CLI_OK;
-        }
-        job->rate = sorted[n / 2];
-        (void)fprintf(stderr, "%s alone: %.6g a second, +-%.1f %%\n", job->name, job->rate,
-                      50 * (sorted[n - 1] - sorted[0]) / job->rate);
-        return record(r, j, rates, step, window);
+        (void)fprintf(stderr, "%s\n", job->name);
+        job->rate = rate_alone(r, w, window, n, rates);
+        job->shared_rate = job->rate;
+        if (job->rate > 0 && r->ways[PAIRS_SHARED] && has_place(r, PLACE_MPS) && client->job == j)
+                job->shared_rate = rate_alone(r, client, window, n, shared);
+        return job->rate > 0 ? record(r, j, rates, step, window) : CLI_OK;
 }
 
 /* ---- the pairs ---- */
@@ -602,7 +624,10 @@ static double window_of(const struct running *r, const struct pairs_item *item)
 static bool is_left_out(const struct running *r, const struct pairs_item *item)
 {
         return item->done || !r->ways[item->way] || r->jobs[item->a].rate <= 0 ||
-               r->jobs[item->b].rate <= 0 || r->jobs[item->a].failures >= FAILURES_MAX ||
+               r->jobs[item->b].rate <= 0 ||
+               (item->way == PAIRS_SHARED &&
+                (r->jobs[item->a].shared_rate <= 0 || r->jobs[item->b].shared_rate <= 0)) ||
+               r->jobs[item->a].failures >= FAILURES_MAX ||
                r->jobs[item->b].failures >= FAILURES_MAX;
 }
 
@@ -632,7 +657,7 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
                 return CLI_OK;
         }
         handoffs = item->way == PAIRS_SLICED ? count_handoffs(r) : 0;
-        if (!run(workers, 2, window, counts)) {
+        if (!run(r, workers, 2, window, counts)) {
                 r->failed++;
                 for (unsigned i = 0; i < 2 && !job_interrupted(); i++)
                         if (strncmp(workers[i]->answer, "ran ", 4) != 0) {
@@ -651,8 +676,10 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
                                "%s beside %s, sliced: sublet gave turns, so not all programs fit "
                                "the GPU; the line says so",
                                a->name, b->name);
-        result.progress[0] = counts[0] / window / a->rate;
-        result.progress[1] = counts[1] / window / b->rate;
+        for (unsigned i = 0; i < 2; i++)
+                result.progress[i] = counts[i] / window /
+                                     (item->way == PAIRS_SHARED ? r->jobs[wanted[i]].shared_rate
+                                                                : r->jobs[wanted[i]].rate);
         r->measured++;
         if (pairs_results_add(r->results, &result) < 0)
                 return cli_fail(CLI_FAILED, "out of memory");

@@ -13,9 +13,10 @@ import sys
 import tempfile
 import time
 
-WARM_S = 0.05
+WARM_S = 0.25
 AHEAD = 3  # steps that are submitted and not done
 FIRST_STEPS = 3  # of a model that was just made: they load the libraries' kernels
+FIRST_S = 1.0  # ... and it runs at least so long before it counts as prepared: its first second is slower
 PROFILED_STEPS = 3
 KERNELS_MAX = 64
 
@@ -340,11 +341,14 @@ class Worker:
             step()
         self.torch.cuda.synchronize()
         self.peaks[name] = self.torch.cuda.max_memory_allocated() - before
-        began = time.monotonic()
-        for _ in range(FIRST_STEPS):
+        began, n = time.monotonic(), 0
+        while n < FIRST_STEPS or time.monotonic() - began < FIRST_S:
             step()
+            n += 1
+            if n % FIRST_STEPS == 0:
+                self.torch.cuda.synchronize()
         self.torch.cuda.synchronize()
-        return step, (time.monotonic() - began) / FIRST_STEPS
+        return step, (time.monotonic() - began) / n
 
     def run(self, seconds, at_ns):
         """Counts the steps between at_ns and so many seconds later, in parts at its edges: the events' times tell."""
