@@ -6,8 +6,8 @@
 
 if(SUBLET_CLI)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-demo-job ${CMAKE_BINARY_DIR}/sublet-bench-job DESTINATION ${SUBLET_PRIVATE_DIR})
-  install(FILES src/cli/bench/bench_torch.py DESTINATION ${SUBLET_PRIVATE_DIR})
+  install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-demo-job ${CMAKE_BINARY_DIR}/sublet-bench-job ${CMAKE_BINARY_DIR}/sublet-pairs-job DESTINATION ${SUBLET_PRIVATE_DIR})
+  install(FILES src/cli/bench/bench_torch.py src/cli/pairs/pairs_torch.py DESTINATION ${SUBLET_PRIVATE_DIR})
 endif()
 if(TARGET sublet-pairing)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-pairing DESTINATION ${SUBLET_PRIVATE_DIR})
@@ -57,7 +57,7 @@ endif()
 # A target with all files that `cmake --install` installs. ./dev demo builds only this target, and an installation works
 # after it.
 add_custom_target(product)
-foreach(part sublet subletd sublet_command sublet-device-plugin sublet-webhook sublet-pairing sublet-demo-job sublet-bench-job sim_cuda sim_nvml
+foreach(part sublet subletd sublet_command sublet-device-plugin sublet-webhook sublet-pairing sublet-demo-job sublet-bench-job sublet-pairs-job sim_cuda sim_nvml
     simcuda-stat sublet_spank sublet_manual)
   if(TARGET ${part})
     add_dependencies(product ${part})

@@ -62,6 +62,8 @@ examples() {
                 "$sublet" help "$command" | sed -n '1s/^usage: \(.*\)/.SS "\1"/p; 2s/$/./p' | sed 's/-/\\-/g'
                 "$sublet" help "$command" | sed 1,2d | escape | sed 's/^  \\-\\-/  --/' | options
         done
+        "$sublet" bench pairs --help | sed -n '1s/^usage: \(.*\)/.SS "\1"/p; 2s/$/./p' | sed 's/-/\\-/g'
+        "$sublet" bench pairs --help | sed 1,2d | escape | sed 's/^  \\-\\-/  --/' | options
         printf '.SH EXAMPLES\n'
         examples <<-'END'
 		sublet run -- python train.py

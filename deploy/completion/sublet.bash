@@ -34,6 +34,12 @@ _sublet() {
                 words=$(_sublet_names "" "")
         elif [ "$command" = jupyter ] && [ "$COMP_CWORD" -eq 2 ]; then
                 words=install
+        elif [ "$command" = bench ] && [ "$COMP_CWORD" -eq 2 ] && [[ $cur != -* ]]; then
+                words=pairs
+        elif [ "$command" = bench ] && [ "${COMP_WORDS[2]}" = pairs ] && [[ $cur == -* ]]; then
+                words=$(sublet bench pairs --help 2>/dev/null | sed -n "s/^  \(--[a-z-]\{1,\}\).*/\1/p")
+        elif [ "$command" = bench ] && [ "$before" = --ways ]; then
+                words="shared sliced turns"
         elif [[ $command == @(run|measure) ]] && _sublet_program; then
                 declare -F _command_offset >/dev/null && _command_offset "$i" # a function of bash-completion
                 return

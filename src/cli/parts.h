@@ -15,6 +15,8 @@ enum part {
         PART_DEMO_JOB,
         PART_BENCH_JOB,
         PART_BENCH_TORCH,
+        PART_PAIRS_JOB,
+        PART_PAIRS_TORCH,
         PART_SIMULATOR_STAT,
         PART_PAIRING
 };
