@@ -120,7 +120,7 @@ static int by_trees(const struct pairs *p, enum way way, struct pairs_pair *list
                 features_row(a, b, rows + used++ * FEATURES);
                 features_row(b, a, rows + used++ * FEATURES);
         }
-        r = model_predict(p->model, way, rows, used, 0, progress, error);
+        r = model_predict(p->model, way, rows, used, p->threads, progress, error);
         if (r < 0)
                 return r;
         used = 0;
