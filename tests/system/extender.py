@@ -132,7 +132,8 @@ class Extender:
         assert answer.keys() == {"Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
         assert answer["Nodes"] is None and answer["Error"] == "" and answer["FailedAndUnresolvableNodes"] == {}
         assert sorted([*answer["NodeNames"], *answer["FailedNodes"]]) == sorted(names)
-        assert answer["NodeNames"] == [n for n in names if n in answer["NodeNames"]], "the order has changed"
+        passed = set(answer["NodeNames"])
+        assert answer["NodeNames"] == [n for n in names if n in passed], "the order has changed"
         return answer["NodeNames"], answer["FailedNodes"]
 
     def scores(self, one, names):

@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -200,6 +201,32 @@ def test_the_pod_that_is_asked_about_does_not_count_itself(start):
     assert e.filter(asked, ["a"])[0] == ["a"]
 
 
+def test_the_next_pod_waits_until_the_last_one_is_on_its_node(start):
+    """The scheduler asks about the next pod before the last one is bound."""
+    e = start(["--qos", "0.5"], nodes=[node("a")])
+    first, next_pod, passed = pod("first", BAD[0]), pod("next", BAD[1]), []
+    assert e.filter(first, ["a"])[0] == ["a"] and e.scores(first, ["a"]) != [0]
+    asking = threading.Thread(target=lambda: passed.append(e.filter(next_pod, ["a"])[0]))
+    asking.start()
+    time.sleep(0.1)
+    assert not passed, "the next pod was answered before the first one is bound"
+    e.api.put(copy.deepcopy(first) | {"spec": first["spec"] | {"nodeName": "a"}})
+    asking.join()
+    assert passed == [[]]
+
+
+def test_a_pod_that_is_not_bound_holds_up_the_next_for_a_moment_only(start):
+    e = start(["--qos", "0.5"], nodes=[node("a")])
+    assert e.filter(pod("first", BAD[0]), ["a"])[0] == ["a"]
+    began = time.monotonic()
+    assert e.filter(pod("no job"), ["a"])[0] == ["a"], "pods without a job do not wait"
+    assert e.filter(pod("next", BAD[1]), ["a"])[0] == ["a"]
+    assert 0.3 < time.monotonic() - began < 5 * PATIENCE
+    assert e.filter(pod("refused", BAD[1]), [])[0] == []
+    began = time.monotonic()
+    assert e.end() == 0 and time.monotonic() - began < 5 * PATIENCE
+
+
 def test_watches_that_are_cut_or_too_old_miss_nothing(start):
     e = start(["--qos", "0.5"], nodes=[node("a"), node("b")])
     new = pod("new", BAD[0])
@@ -348,7 +375,8 @@ def test_a_thousand_malformed_requests_are_answered(start):
               pods=[pod("p", BAD[0], on="a"), pod("q", GOOD[0], on="b"), pod("r", GOOD[1], on="b")])
     chance, statuses, c = random.Random(7), {}, e.connect()
     names = json.loads(request_of(pod("new", GOOD[0], qos="0.4"), ["a", "b", "c"]))
-    whole = {"Pod": pod("new", BAD[0]), "Nodes": {"metadata": {}, "items": [node("a"), node("b", 2)]}, "NodeNames": None}
+    whole = {"Pod": pod("new", BAD[0], uid=names["Pod"]["metadata"]["uid"]), "NodeNames": None,
+             "Nodes": {"metadata": {}, "items": [node("a"), node("b", 2)]}}
     for n in range(1000):
         body = chance.choice([strange, strange, broken])(chance, chance.choice([names, whole]))
         status, answer = e.ask("POST", chance.choice(["/filter", "/prioritize"]), body, c)
@@ -367,7 +395,7 @@ def test_a_thousand_malformed_requests_are_answered(start):
             except (TimeoutError, OSError):
                 pass
     assert e.process.poll() is None
-    assert e.filter(pod("new", BAD[1]), ["a", "b"])[0] == []
+    assert e.filter(pod("new", BAD[1]), ["a", "b"])[0] == ["b"]
 
 
 def test_strange_objects_of_the_api_server_do_not_stop_it(start):

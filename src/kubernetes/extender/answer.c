@@ -188,6 +188,7 @@ static int write_filter(const struct request *q, json_t *passed, json_t *failed,
         return *ret ? 0 : -ENOMEM;
 }
 
+/* Returns 1 if a node passes, 0 if none does; -ENOMEM. */
 static int filter(const struct answer_context *x, const struct request *q, char **ret)
 {
         __attribute__((cleanup(cleanup_json))) json_t *passed = json_array();
@@ -210,7 +211,7 @@ static int filter(const struct answer_context *x, const struct request *q, char 
         }
         log_debug("pod %s, job \"%s\": %zu of %zu nodes can take it", q->pod.name, q->pod.job,
                   json_array_size(passed), json_array_size(q->list));
-        return write_filter(q, passed, failed, ret);
+        return write_filter(q, passed, failed, ret) < 0 ? -ENOMEM : json_array_size(passed) > 0;
 }
 
 /* What is wrong with the pod's own words, for the log. */
@@ -228,21 +229,39 @@ static void complain(const struct answer_context *x, const struct request *q)
                            q->pod.name, x->rules.bound);
 }
 
-int answer_filter(const char *text, size_t size, struct answer_context *context, char **ret_answer,
-                  char error[static ANSWER_ERROR_MAX])
+/* The next pod of the scheduler waits until this one is on its node. */
+static void expect_binding(struct answer_context *x, const struct request *q, uint64_t now_ns)
+{
+        if (q->pod.gpus > 0)
+                pending_add(&x->pending, q->pod.uid, now_ns);
+}
+
+static int check_known(const struct answer_context *x, const struct request *q,
+                       char error[static ANSWER_ERROR_MAX])
+{
+        if (q->one.job < 0 || cluster_is_known(x->cluster))
+                return 0;
+        (void)snprintf(error, ANSWER_ERROR_MAX, "the cluster's pods and nodes are not known yet");
+        return -EAGAIN;
+}
+
+int answer_filter(const char *text, size_t size, struct answer_context *context, uint64_t now_ns,
+                  char **ret_answer, char error[static ANSWER_ERROR_MAX])
 {
         __attribute__((cleanup(cleanup_request))) struct request q = {0};
         int r = read_request(text, size, context, &q, error);
 
+        if (r == 0)
+                r = check_known(context, &q, error);
         if (r < 0)
                 return r;
-        if (!cluster_is_known(context->cluster) && q.one.job >= 0) {
-                (void)snprintf(error, ANSWER_ERROR_MAX,
-                               "the cluster's pods and nodes are not known yet");
-                return -EAGAIN;
-        }
+        if (q.one.job >= 0 && pending_any(&context->pending, context->cluster, q.pod.uid, now_ns))
+                return -EBUSY;
         complain(context, &q);
-        return filter(context, &q, ret_answer);
+        r = filter(context, &q, ret_answer);
+        if (r > 0)
+                expect_binding(context, &q, now_ns);
+        return MIN(r, 0);
 }
 
 /* ---- prioritize ---- */
@@ -270,17 +289,16 @@ static int prioritize(const struct answer_context *x, const struct request *q, c
 }
 
 int answer_prioritize(const char *text, size_t size, struct answer_context *context,
-                      char **ret_answer, char error[static ANSWER_ERROR_MAX])
+                      uint64_t now_ns, char **ret_answer, char error[static ANSWER_ERROR_MAX])
 {
         __attribute__((cleanup(cleanup_request))) struct request q = {0};
         int r = read_request(text, size, context, &q, error);
 
-        if (r < 0)
-                return r;
-        if (!cluster_is_known(context->cluster) && q.one.job >= 0) {
-                (void)snprintf(error, ANSWER_ERROR_MAX,
-                               "the cluster's pods and nodes are not known yet");
-                return -EAGAIN;
-        }
-        return prioritize(context, &q, ret_answer);
+        if (r == 0)
+                r = check_known(context, &q, error);
+        if (r == 0)
+                r = prioritize(context, &q, ret_answer);
+        if (r == 0)
+                expect_binding(context, &q, now_ns); /* later than its filter */
+        return r;
 }

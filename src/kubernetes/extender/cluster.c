@@ -205,6 +205,11 @@ int cluster_put_pod(struct cluster *c, const struct pod *pod)
         return wanted ? add_pod(c, pod) : 0;
 }
 
+bool cluster_has_pod(const struct cluster *c, const char *uid)
+{
+        return find_pod(c, uid) != NULL;
+}
+
 size_t cluster_count_pods(const struct cluster *c)
 {
         return c->n_pods;

@@ -37,4 +37,5 @@ struct cluster_pod {
 /* NULL: not known, or none. Both hold until the cluster changes. */
 const struct node *cluster_node(const struct cluster *c, const char *name);
 const struct cluster_pod *cluster_pods(const struct cluster *c, const char *node);
+bool cluster_has_pod(const struct cluster *c, const char *uid);
 size_t cluster_count_pods(const struct cluster *c);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "kubernetes/api/watch.h"
@@ -157,13 +158,13 @@ _Static_assert(ANSWER_ERROR_MAX <= REQUESTS_ERROR_MAX, "a sentence would be cut"
 static int serve_filter(const char *text, size_t size, void *userdata, char **ret_answer,
                         char error[static REQUESTS_ERROR_MAX])
 {
-        return answer_filter(text, size, userdata, ret_answer, error);
+        return answer_filter(text, size, userdata, clock_now_ns(), ret_answer, error);
 }
 
 static int serve_prioritize(const char *text, size_t size, void *userdata, char **ret_answer,
                             char error[static REQUESTS_ERROR_MAX])
 {
-        return answer_prioritize(text, size, userdata, ret_answer, error);
+        return answer_prioritize(text, size, userdata, clock_now_ns(), ret_answer, error);
 }
 
 static const char *not_ready(void *userdata)

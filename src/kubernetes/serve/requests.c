@@ -19,12 +19,12 @@
 #define TRIM_BYTES   (256u << 10)
 #define SENTENCE_MAX 512
 
-enum state { TAKING, WAITING, ANSWERED };
+enum state { TAKING, WAITING, BUSY, ANSWERED };
 
 struct request {
         struct requests *all;
         struct MHD_Connection *connection;
-        struct request *next; /* of those that wait */
+        struct request *next; /* of those that wait, or that are busy */
         enum state state;
         const struct requests_door *door;
         bool woken; /* MHD calls once more as at the beginning, without data */
@@ -38,6 +38,7 @@ struct requests {
         const struct requests_service *service;
         size_t body_max, room, room_used;
         struct request *first; /* that waits */
+        struct request *busy;  /* the first of those whose answer is to be tried again */
         bool ending;
 };
 
@@ -117,6 +118,13 @@ static int answer(struct request *q)
         char error[REQUESTS_ERROR_MAX], *text = NULL;
         int r = q->door->answer(q->body ? q->body : "", q->size, s->userdata, &text, error);
 
+        if (r == -EBUSY) {
+                q->state = BUSY;
+                q->next = q->all->busy;
+                q->all->busy = q;
+                MHD_suspend_connection(q->connection);
+                return 0;
+        }
         q->state = ANSWERED;
         if (q->size >= TRIM_BYTES)
                 (void)malloc_trim(0); /* a large body leaves much behind */
@@ -168,12 +176,34 @@ static void take_room(struct request *q, size_t bytes)
         MHD_suspend_connection(q->connection);
 }
 
+/* MHD calls again for a connection that is resumed without an answer. */
+void requests_retry(struct requests *r)
+{
+        struct request *q;
+
+        while ((q = r->busy)) {
+                r->busy = q->next;
+                q->next = NULL;
+                q->state = TAKING;
+                MHD_resume_connection(q->connection);
+        }
+}
+
+bool requests_any_busy(const struct requests *r)
+{
+        return r->busy != NULL;
+}
+
 void requests_finish(struct request *q)
 {
         struct request **link;
 
         if (!q)
                 return;
+        for (link = &q->all->busy; *link && *link != q;)
+                link = &(*link)->next;
+        if (*link)
+                *link = q->next;
         for (link = &q->all->first; *link && *link != q;)
                 link = &(*link)->next;
         if (*link)
@@ -187,7 +217,7 @@ void requests_finish(struct request *q)
 
 bool requests_waits(const struct request *q)
 {
-        return q->state == WAITING;
+        return q->state == WAITING || q->state == BUSY;
 }
 
 /* ---- the course of a request ---- */

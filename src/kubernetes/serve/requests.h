@@ -15,7 +15,8 @@
 struct requests_door {
         const char *path;
         /* Writes the answer, which is freed. 0; or, after a sentence without its line's end,
-         * -EINVAL: the client is wrong (400), -EAGAIN: not now (503); -ENOMEM. */
+         * -EINVAL: the client is wrong (400), -EAGAIN: not now (503); -ENOMEM; -EBUSY: it is called
+         * again a moment later. */
         int (*answer)(const char *text, size_t size, void *userdata, char **ret_answer,
                       char error[static REQUESTS_ERROR_MAX]);
 };
@@ -52,5 +53,8 @@ int requests_begin(struct requests *r, struct MHD_Connection *c, const char *url
 int requests_take(struct request *q, const char *data, size_t *size);
 /* The request is over, answered or not. NULL is a no-op. */
 void requests_finish(struct request *q);
-/* Whether the request waits for room, so that its client is not late. */
+/* Lets those that were busy try again. */
+void requests_retry(struct requests *r);
+bool requests_any_busy(const struct requests *r);
+/* Whether the request waits for something of ours, so that its client is not late. */
 bool requests_waits(const struct request *q);

@@ -35,6 +35,7 @@
  * that is just being sent would be lost. */
 #define IDLE_NS (120 * NSEC_PER_SEC)
 #define LOOK_MS 500
+#define BUSY_MS 20 /* between two tries of an answer that has to wait */
 
 struct connection {
         struct connection *next, **link;
@@ -296,6 +297,8 @@ static int sleep_ms(const struct server *s)
         MHD_UNSIGNED_LONG_LONG mhd;
         int ms = s->n || s->ending ? LOOK_MS : -1;
 
+        if (requests_any_busy(s->requests))
+                ms = BUSY_MS;
         if (MHD_get_timeout(s->http, &mhd) == MHD_YES && (ms < 0 || mhd < (unsigned)ms))
                 ms = (int)mhd;
         return ms;
@@ -343,6 +346,7 @@ static void loop(struct server *s, int signal_fd, const struct server_beside *be
                 }
                 if (fds[2].revents)
                         beside->turn(beside->userdata);
+                requests_retry(s->requests);
                 (void)MHD_run(s->http);
                 if (s->ending)
                         close_door(s);
