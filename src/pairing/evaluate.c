@@ -72,9 +72,10 @@ static int predict_all(const struct data *data, const struct model *m, enum way 
         for (size_t i = 0; i < data->n_pairs; i++) {
                 const struct data_pair *p = &data->pairs[i];
 
-                for (unsigned side = 0; side < 2 && p->way == way; side++)
-                        features_row(&features[p->jobs[side]], &features[p->jobs[!side]],
-                                     rows + n++ * FEATURES);
+                if (p->way != way)
+                        continue;
+                features_rows(&features[p->jobs[0]], &features[p->jobs[1]], rows + n * FEATURES);
+                n += 2;
         }
         r = model_predict(m, way, rows, n, 0, out, error);
         n = 0;
