@@ -66,8 +66,8 @@ def test_a_pair_that_keeps_both_bounds_passes_and_another_is_explained(start, tr
     passed, failed = e.filter(pod("new", BAD[0]), ["b", "c"])
     both = tools.predict(tmp_path, model, jobs[BAD[0]], jobs[BAD[1]])
     assert passed == ["c"] and min(both) < 0.5
-    assert failed["b"].startswith(f"beside each other, jobs {BAD[0]} and {BAD[1]} are predicted to make "
-                                  f"{both[0]:.2f} and {both[1]:.2f} of their progress alone; to keep 0.50 and 0.50, it takes ")
+    assert failed["b"].startswith(f"node(s) where jobs {BAD[0]} and {BAD[1]} would slow each other too much: "
+                                  f"progress {both[0]:.2f} and {both[1]:.2f} is predicted, and to keep 0.50 and 0.50 it takes ")
 
 
 def test_each_bound_counts_of_the_new_job_and_of_the_one_that_runs(start, trained, tmp_path):
@@ -87,7 +87,7 @@ def test_each_bound_counts_of_the_new_job_and_of_the_one_that_runs(start, traine
 
 def test_a_third_job_finds_no_place_on_a_gpu(start):
     e = start(["--qos", "0.3"], nodes=[node("a")], pods=[pod("p1", GOOD[0], on="a"), pod("p2", GOOD[1], on="a")])
-    assert e.filter(pod("new", GOOD[0]), ["a"])[1] == {"a": "two jobs run on each GPU that is left to measured jobs"}
+    assert e.filter(pod("new", GOOD[0]), ["a"])[1] == {"a": "node(s) where each GPU that is left to measured jobs has two"}
 
 
 def test_several_gpus_are_dealt_out_by_matching(start):
@@ -113,7 +113,7 @@ def test_without_a_model_only_jobs_past_memory_are_predicted(start):
     e = start(["--qos", "0.3"], model=None, nodes=[node("a"), node("b")],
               pods=[pod("p", LARGE[0], on="a"), pod("q", GOOD[0], on="b")])
     assert e.filter(pod("new", LARGE[1]), ["a"])[0] == ["a"]
-    assert e.filter(pod("new", GOOD[1]), ["b"])[1] == {"b": f"nothing predicts job {GOOD[1]} beside {GOOD[0]}"}
+    assert e.filter(pod("new", GOOD[1]), ["b"])[1] == {"b": f"node(s) where nothing predicts job {GOOD[1]} beside {GOOD[0]}"}
 
 
 def test_pods_without_a_measured_job_pass_everywhere(start):
@@ -136,14 +136,14 @@ def test_pods_that_are_not_measured_have_their_gpus_for_themselves(start):
     e = start(["--qos", "0.3"], nodes=[node("a", 1), node("b", 2)], pods=[pod("p", on="a"), pod("q", on="b")])
     passed, failed = e.filter(pod("new", GOOD[0]), ["a", "b"])
     assert passed == ["b"]
-    assert failed["a"] == ("none of its 1 GPUs is free of pods whose job is not measured, or that have several GPUs")
+    assert failed["a"] == "node(s) where pods whose job is not measured, or that have several GPUs, have all 1 GPUs"
 
 
 def test_a_pod_with_several_gpus_has_them_alone(start):
     e = start(["--qos", "0.3"], nodes=[node("a", 2), node("b", 3)],
               pods=[pod("p", GOOD[0], on="a"), pod("q", GOOD[0], on="b")])
     assert e.filter(pod("new", GOOD[1], gpus=2), ["a", "b"]) == (
-        ["b"], {"a": "it has no 2 GPUs that its other jobs can leave free"})
+        ["b"], {"a": "node(s) whose jobs cannot leave 2 GPUs free"})
     assert e.filter(pod("new", GOOD[1], gpus=1), ["a", "b"])[0] == ["a", "b"]
 
 

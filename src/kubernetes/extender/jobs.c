@@ -159,8 +159,10 @@ static int take_file(struct jobs *j, const char *file, const char *gpu, struct j
                 return -ENOENT;
         }
         at = jobs_find(j, name);
-        (void)snprintf(line, sizeof(line), "%s; %s", error,
-                       at < 0 ? "the job is left out" : "the last good file stays");
+        if (at < 0)
+                (void)snprintf(line, sizeof(line), "%s; the job is left out", error);
+        else
+                (void)snprintf(line, sizeof(line), "%s; the last good file stays", error);
         tell(j, line);
         if (at < 0)
                 return -ENOENT;
@@ -373,12 +375,13 @@ void jobs_why(struct jobs *j, const struct jobs_pair *pair, char ret[static JOBS
         const struct forecast f = look_up(j, pair);
 
         if (f.way < 0)
-                (void)snprintf(ret, JOBS_WHY_MAX, "nothing predicts job %s beside %s", a, b);
+                (void)snprintf(ret, JOBS_WHY_MAX, "node(s) where nothing predicts job %s beside %s",
+                               a, b);
         else
                 (void)snprintf(ret, JOBS_WHY_MAX,
-                               "beside each other, jobs %s and %s are predicted to make %.2f and "
-                               "%.2f of their progress alone; to keep %.2f and %.2f, it takes %.2f "
-                               "and %.2f",
+                               "node(s) where jobs %s and %s would slow each other too much: "
+                               "progress %.2f and %.2f is predicted, and to keep %.2f and %.2f it "
+                               "takes %.2f and %.2f",
                                a, b, (double)f.progress[0], (double)f.progress[1], pair->bounds[0],
                                pair->bounds[1], least_of(j, &f, pair->bounds[0]),
                                least_of(j, &f, pair->bounds[1]));

@@ -40,7 +40,8 @@ int jobs_predict(struct jobs *j, const struct jobs_pair *pair, double *ret_sum);
 /* How far the worse of the two is from what it has to exceed: less than 1 if its bound is not kept;
  * 0: nothing predicts the two. */
 double jobs_slack(struct jobs *j, const struct jobs_pair *pair);
-/* Writes why the two cannot be beside each other. */
+/* Writes why the two cannot be beside each other, as the scheduler words it: behind the number of
+ * nodes. */
 void jobs_why(struct jobs *j, const struct jobs_pair *pair, char ret[static JOBS_WHY_MAX]);
 
 /* Predicts for one more job. Returns 1 while there is more to do, or 0. */

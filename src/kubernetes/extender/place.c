@@ -102,8 +102,8 @@ static void say_why(const struct table *t, const struct place_pod *one, size_t n
 
         if (t->gpus == 0) {
                 refuse(ret,
-                       "none of its %u GPUs is free of pods whose job is not measured, or that "
-                       "have several GPUs",
+                       "node(s) where pods whose job is not measured, or that have several GPUs, "
+                       "have all %u GPUs",
                        gpus);
                 return;
         }
@@ -117,9 +117,9 @@ static void say_why(const struct table *t, const struct place_pod *one, size_t n
                 }
         }
         if (t->n > 2 * (size_t)t->gpus) {
-                refuse(ret, "two jobs run on each GPU that is left to measured jobs");
+                refuse(ret, "node(s) where each GPU that is left to measured jobs has two");
         } else if (!best || most >= 1) {
-                refuse(ret, "its GPUs have no place left that keeps the bounds of all jobs");
+                refuse(ret, "node(s) where no place is left that keeps the bounds of all jobs");
         } else {
                 p = pair_of(one, best);
                 jobs_why(t->jobs, &p, why);
@@ -138,7 +138,7 @@ static int try_alone(struct table *t, const struct place_pod *one, struct place 
                 r = best_of(t, &ignored);
         }
         if (r == -ENOSPC) {
-                refuse(ret, "it has no %u GPUs that its other jobs can leave free", one->gpus);
+                refuse(ret, "node(s) whose jobs cannot leave %u GPUs free", one->gpus);
                 return 0;
         }
         *ret = (struct place){.how = PLACE_ALONE, .gain = 1};
