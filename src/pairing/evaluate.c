@@ -336,7 +336,8 @@ static int try_batch(const struct field *f, const unsigned *batch, size_t n, str
 
 static int try_batches(const struct field *f, struct evaluate *ret)
 {
-        const size_t n = MIN(f->n, (size_t)BATCH);
+        /* Of few jobs a part, so that batches differ. */
+        const size_t n = MIN(f->n > BATCH ? f->n : f->n * 3 / 4, (size_t)BATCH);
         _cleanup_free_ unsigned *order = calloc(f->n + 1, sizeof(*order));
         uint64_t state = 42;
 
@@ -351,7 +352,7 @@ static int try_batches(const struct field *f, struct evaluate *ret)
                 int r;
 
                 for (size_t i = 0; i < n; i++) { /* the first n of a random order */
-                        const size_t k = i + next_random(&state) % (f->n - i);
+                        const size_t k = i + next_random(&state) % MAX(f->n - i, (size_t)1);
                         const unsigned taken = order[k];
 
                         order[k] = order[i];

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <new>
 #include <utility>
 #include <vector>
@@ -114,8 +115,8 @@ bool give(Problem &p, Ranked &ranked, size_t most)
         for (auto &list : ranked) {
                 const size_t n = std::min(most, list.size());
 
-                std::partial_sort(list.begin(), list.begin() + static_cast<long>(n), list.end(),
-                                  std::greater<std::pair<long long, size_t>>());
+                std::partial_sort(list.begin(), std::next(list.begin(), static_cast<long>(n)),
+                                  list.end(), std::greater<std::pair<long long, size_t>>());
                 for (size_t i = 0; i < n; i++) {
                         any |= !p.given[list[i].second];
                         p.given[list[i].second] = 1;

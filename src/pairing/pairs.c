@@ -86,8 +86,10 @@ void pairs_close(struct pairs *p)
 }
 
 /* What the model of turns says. A pair that fits has turns by the trees, if they know them: what
- * turns cost there is not a matter of bytes. */
-static void by_turns(const struct pairs *p, bool allowed, struct pairs_pair *pair)
+ * turns cost there is not a matter of bytes. Without trees it is said only if turns alone are asked
+ * for. */
+static void by_turns(const struct pairs *p, const bool allowed[static WAYS],
+                     struct pairs_pair *pair)
 {
         const struct turns_job jobs[2] = {p->turns[pair->a], p->turns[pair->b]};
         struct turns t;
@@ -99,7 +101,9 @@ static void by_turns(const struct pairs *p, bool allowed, struct pairs_pair *pai
         pair->handoff_s = t.handoff_s;
         pair->bus_bytes_s = t.bus_bytes_s;
         pair->host_bytes = t.host_bytes;
-        if (!allowed || (pair->fits && p->model && p->model->ways[WAY_TURNS].trees))
+        if (!allowed[WAY_TURNS] ||
+            (pair->fits && (p->model ? p->model->ways[WAY_TURNS].trees != NULL
+                                     : allowed[WAY_SLICED] || allowed[WAY_SHARED])))
                 return;
         pair->ways[WAY_TURNS] =
                 (struct pairs_way){.possible = true, .progress = {t.progress[0], t.progress[1]}};
@@ -148,7 +152,7 @@ int pairs_predict(const struct pairs *p, const bool allowed[static WAYS], struct
                 return -ENOMEM;
         }
         for (size_t i = 0; i < n; i++)
-                by_turns(p, allowed[WAY_TURNS], &list[i]);
+                by_turns(p, allowed, &list[i]);
         for (size_t at = 0; p->model && at < n; at += BATCH) {
                 int r = by_trees(p, allowed, list + at, MIN(n - at, (size_t)BATCH), rows, progress,
                                  error);
