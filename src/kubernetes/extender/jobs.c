@@ -79,15 +79,16 @@ static int by_name(const void *a, const void *b)
         return strcmp(((const struct job *)a)->name, ((const struct job *)b)->name);
 }
 
+static int by_name_of(const void *name, const void *job)
+{
+        return strcmp(name, ((const struct job *)job)->name);
+}
+
 int jobs_find(const struct jobs *j, const char *name)
 {
-        struct job key;
-        const struct job *found;
+        const struct job *found =
+                j->n ? bsearch(name, j->list, j->n, sizeof(*j->list), by_name_of) : NULL;
 
-        if (strlen(name) >= sizeof(key.name))
-                return -ENOENT;
-        (void)strcpy(key.name, name);
-        found = j->n ? bsearch(&key, j->list, j->n, sizeof(*j->list), by_name) : NULL;
         return found ? (int)(found - j->list) : -ENOENT;
 }
 
