@@ -98,6 +98,11 @@ def test_several_gpus_are_dealt_out_by_matching(start):
     assert e.filter(pod("new", GOOD[0]), ["two", "three"])[0] == ["two"]
     passed, failed = e.filter(pod("new", BAD[1]), ["two", "three"])
     assert passed == [] and set(failed) == {"two", "three"}
+    # Two jobs that would go well together have a GPU each, and do not move to make room.
+    e.api.nodes.put(node("apart", 2))
+    e.api.put(pod("p7", GOOD[0], on="apart"))
+    e.api.put(pod("p8", GOOD[1], on="apart"))
+    e.await_filter(pod("new", BAD[0]), ["apart"], [], "both pods count")
     # With the good pair on one GPU the other is full, too: nothing is left for a fourth.
     e.api.put(pod("p6", GOOD[0], on="two"))
     e.await_filter(pod("new", GOOD[0]), ["two"], [], "the third pod counts")
@@ -143,7 +148,7 @@ def test_a_pod_with_several_gpus_has_them_alone(start):
     e = start(["--qos", "0.3"], nodes=[node("a", 2), node("b", 3)],
               pods=[pod("p", GOOD[0], on="a"), pod("q", GOOD[0], on="b")])
     assert e.filter(pod("new", GOOD[1], gpus=2), ["a", "b"]) == (
-        ["b"], {"a": "node(s) whose jobs cannot leave 2 GPUs free"})
+        ["b"], {"a": "node(s) that may not have 2 GPUs free"})
     assert e.filter(pod("new", GOOD[1], gpus=1), ["a", "b"])[0] == ["a", "b"]
 
 

@@ -129,6 +129,8 @@ static void pods_that_are_not_measured_share_with_nobody(void **state)
 
 /* The most that jobs from `at` on can make, if each is put on a GPU with one other at most; less
  * than 0: not all bounds are kept. */
+static bool no_free_gpu;
+
 static double best_by_hand(const struct place_pod *pods, size_t n, size_t at, int *gpus, int n_gpus)
 {
         double best = -1;
@@ -139,6 +141,9 @@ static double best_by_hand(const struct place_pod *pods, size_t n, size_t at, in
                 for (int g = 0; g < n_gpus; g++) {
                         const int *here = &gpus[2 * g];
                         double both = here[0] >= 0;
+
+                        if (no_free_gpu && here[0] == (int)n - 1 && here[1] < 0)
+                                return -1; /* the others would have to move */
 
                         if (here[1] >= 0) {
                                 const struct jobs_pair p = {
@@ -189,7 +194,9 @@ static void random_nodes_are_filled_as_by_trying_all_ways(void **state)
                                 set_sum(a, b, (double)(random() % 10) / 10 + 1);
                 for (size_t i = 0; i <= n; i++)
                         pods[i] = job((int)(random() % JOBS), (double)(random() % 4) / 10 + 0.5);
+                no_free_gpu = false;
                 before = by_hand(pods, n, gpus);
+                no_free_gpu = n >= (size_t)gpus;
                 after = by_hand(pods, n + 1, gpus);
                 p = try_place((unsigned)gpus, pods, n, pods[n]);
                 assert_int_equal(p.how == PLACE_NOT, after < 0);

@@ -16,7 +16,8 @@ struct table {
         struct jobs *jobs;
         const struct place_pod **pods;
         size_t n;
-        unsigned gpus; /* that no other pod has */
+        unsigned gpus;      /* that no other pod has */
+        bool newcomer_last; /* the last of the pods is the new one, and no GPU is free for it */
 };
 
 static void refuse(struct place *ret, const char *format, ...)
@@ -38,7 +39,8 @@ static struct jobs_pair pair_of(const struct place_pod *a, const struct place_po
 }
 
 /* Writes the edges of a graph in which each GPU is a pair: of two jobs, of a job and an empty
- * place, or of two empty places. Returns how many. */
+ * place, or of two empty places. Jobs that run do not move, so where no GPU is free the new one
+ * must be beside one of them. Returns how many. */
 static size_t draw(const struct table *t, struct match_edge *ret)
 {
         const unsigned places = 2 * t->gpus, jobs = (unsigned)t->n;
@@ -53,6 +55,8 @@ static size_t draw(const struct table *t, struct match_edge *ret)
 
                                 if (jobs_predict(t->jobs, &p, &weight) < 0)
                                         continue;
+                        } else if (t->newcomer_last && a == jobs - 1) {
+                                continue;
                         }
                         ret[n++] = (struct match_edge){a, b, weight};
                 }
@@ -127,22 +131,13 @@ static void say_why(const struct table *t, const struct place_pod *one, size_t n
         }
 }
 
-/* Several GPUs: each must be free of others. */
-static int try_alone(struct table *t, const struct place_pod *one, struct place *ret)
+/* Several GPUs: each must be free of others, wherever these are. */
+static void try_alone(const struct table *t, const struct place_pod *one, struct place *ret)
 {
-        double ignored;
-        int r = -ENOSPC;
-
-        if (one->gpus <= t->gpus) {
-                t->gpus -= one->gpus;
-                r = best_of(t, &ignored);
-        }
-        if (r == -ENOSPC) {
-                refuse(ret, "node(s) whose jobs cannot leave %u GPUs free", one->gpus);
-                return 0;
-        }
-        *ret = (struct place){.how = PLACE_ALONE, .gain = 1};
-        return r;
+        if (t->n + one->gpus <= t->gpus)
+                *ret = (struct place){.how = PLACE_ALONE, .gain = 1};
+        else
+                refuse(ret, "node(s) that may not have %u GPUs free", one->gpus);
 }
 
 int place_try(struct jobs *jobs, unsigned gpus, const struct place_pod *running, size_t n,
@@ -162,8 +157,10 @@ int place_try(struct jobs *jobs, unsigned gpus, const struct place_pod *running,
                 else
                         t.gpus -= MIN(t.gpus, running[i].gpus);
         }
-        if (one->gpus > 1)
-                return try_alone(&t, one, ret);
+        if (one->gpus > 1) {
+                try_alone(&t, one, ret);
+                return 0;
+        }
         n_running = t.n;
         if (t.n < t.gpus) {
                 *ret = (struct place){.how = PLACE_ALONE, .gain = 1};
@@ -172,6 +169,7 @@ int place_try(struct jobs *jobs, unsigned gpus, const struct place_pod *running,
         r = best_of(&t, &before);
         if (r == 0) {
                 pods[t.n++] = one;
+                t.newcomer_last = true;
                 r = best_of(&t, &after);
         }
         if (r == -ENOSPC) {

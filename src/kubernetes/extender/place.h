@@ -1,9 +1,11 @@
 /* place.h: whether a pod finds a GPU on a node, alone or beside a job that runs there, so that both
  * bounds are kept.
  *
- * At most two measured jobs share a GPU. Nobody here knows which GPU which pod has, so a node is
- * taken if its pods and the new one can be dealt out to its GPUs at all: by matching. Pods whose
- * job is not measured, and those with several GPUs, have theirs for themselves. Not thread-safe. */
+ * At most two measured jobs share a GPU. Nobody here knows which GPU which pod has, and pods that
+ * run do not move. If the node has fewer jobs than GPUs, the new one finds a free GPU. Otherwise it
+ * must go beside one of the jobs, so that the others can be dealt out to the other GPUs: by
+ * matching. Pods whose job is not measured, and those with several GPUs, have theirs for
+ * themselves. Not thread-safe. */
 #pragma once
 
 #include <stddef.h>
