@@ -36,7 +36,7 @@ endif()
 # The manual pages are made from the programs' help, so the programs must run here, without a sanitizer's messages.
 if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANITIZE)
   set(more_programs) # with pages of section 8
-  foreach(part sublet-device-plugin sublet-webhook)
+  foreach(part sublet-device-plugin sublet-webhook sublet-extender)
     if(TARGET ${part})
       list(APPEND more_programs ${part})
     endif()
@@ -57,7 +57,7 @@ endif()
 # A target with all files that `cmake --install` installs. ./dev demo builds only this target, and an installation works
 # after it.
 add_custom_target(product)
-foreach(part sublet subletd sublet_command sublet-device-plugin sublet-webhook sublet-pairing sublet-demo-job sublet-bench-job sublet-pairs-job sim_cuda sim_nvml
+foreach(part sublet subletd sublet_command sublet-device-plugin sublet-webhook sublet-extender sublet-pairing sublet-demo-job sublet-bench-job sublet-pairs-job sim_cuda sim_nvml
     simcuda-stat sublet_spank sublet_manual)
   if(TARGET ${part})
     add_dependencies(product ${part})

@@ -125,7 +125,8 @@ static int by_trees(const struct pairs *p, const bool allowed[static WAYS], stru
 
                 if (!allowed[way] || !p->model->ways[way].trees)
                         continue;
-                r = model_predict(p->model, (enum way)way, rows, 2 * used, 0, progress, error);
+                r = model_predict(p->model, (enum way)way, rows, 2 * used, p->threads, progress,
+                                  error);
                 if (r < 0)
                         return r;
                 for (size_t i = 0; i < n; i++) {

@@ -22,6 +22,7 @@ struct pairs {
         struct features *features;
         struct turns_job *turns;
         struct turns_card card;
+        unsigned threads; /* that predict; pairs_open() sets 0: one for each CPU */
 };
 
 struct pairs_way {

@@ -16,7 +16,7 @@ MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; te
 # The calls that print messages: folders, and the text from the call to its message.
 SOURCES = (
     ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error|notice)\(\s*"),
-    ("src/daemon src/kubernetes/webhook src/base", r"options_fail\((?:&table|t),\s*"),
+    ("src/daemon src/kubernetes/webhook src/kubernetes/extender src/base", r"options_fail\((?:&table|t),\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
@@ -26,9 +26,12 @@ SOURCES = (
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
     ("src/kubernetes", r"log_(?:warning|error|notice)\(\s*"),
     ("src/kubernetes", r"patch_say\(\s*p,\s*"),
-    ("src/kubernetes/webhook", r"snprintf\(\s*error, \w+_ERROR_MAX,\s*"),
+    ("src/kubernetes/webhook src/kubernetes/serve src/kubernetes/extender", r"snprintf\(\s*error, \w+_ERROR_MAX,\s*"),
     ("src/kubernetes/plugin", r"snprintf\(error, GRANT_ERROR_MAX,\s*"),
-    ("src/kubernetes/webhook/review.c", r"refuse\(error,\s*"),
+    ("src/kubernetes/webhook/review.c src/kubernetes/extender/answer.c", r"refuse\(error,\s*"),
+    ("src/kubernetes/extender", r"snprintf\(\s*line, sizeof\(line\),\s*"),
+    ("src/kubernetes/extender", r"snprintf\(\s*ret, JOBS_WHY_MAX,\s*"),
+    ("src/kubernetes/extender/place.c", r"refuse\(\s*ret,\s*"),
     ("src/kubernetes/plugin", r"snprintf\(sentence, sizeof\(sentence\),\s*"),
     ("src/cli", r"cli_fail\(\s*(?:-1|CLI_(?:OK|FAILED|NO_\w+)),\s*"),
     ("src/pairing", r"command_fail\(\s*(?:0|STATUS_FAILED),\s*"),

@@ -1,7 +1,7 @@
 /* certificate.c: owns the certificate in use and those before it that connections still hold. Must
  * never replace a certificate by one that does not fit its key: the two files change one after the
  * other. */
-#include "kubernetes/webhook/certificate.h"
+#include "kubernetes/serve/certificate.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -48,7 +48,8 @@ static struct {
 
 struct certificate *certificate_hold(void)
 {
-        shown.now->holders++;
+        if (shown.now)
+                shown.now->holders++;
         return shown.now;
 }
 
@@ -216,7 +217,7 @@ void certificate_refresh(void)
         char error[CERTIFICATE_ERROR_MAX];
         struct stamp stamps[FILES];
 
-        if (clock_now_ns() < shown.looked_ns + LOOK_EACH_NS)
+        if (!shown.now || clock_now_ns() < shown.looked_ns + LOOK_EACH_NS)
                 return;
         shown.looked_ns = clock_now_ns();
         look(stamps);

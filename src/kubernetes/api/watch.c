@@ -1,6 +1,6 @@
 /* watch.c: owns the conversation with the API server. Must never ask more often than its back-off
  * allows while the server refuses. */
-#include "kubernetes/plugin/watch.h"
+#include "kubernetes/api/watch.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/macros.h"
 
-#define PAGE          25 /* pods of one answer: the memory is bounded, and a pod has up to 100 KiB */
 #define LIST_S        30u
 #define WATCH_S       300u /* then the server ends the watch, and the next one begins */
 #define BACK_OFF_MS   1000u
@@ -28,7 +27,7 @@ struct watch {
         struct web *web;
         const struct watch_told *told;
         void *userdata;
-        char node[800]; /* as a part of a query */
+        const struct watch_what *what;
         struct web_request *request;
         sd_event_source *retry;
         bool listing, again; /* again: another list is wanted after this one */
@@ -59,11 +58,11 @@ static void fail(struct watch *w, const char *problem)
         uint64_t wait_ms;
 
         w->back_off_ms = MIN(MAX(w->back_off_ms * 2, BACK_OFF_MS), BACK_OFF_MAX);
-        /* Up to a quarter more, so that the plugins of all nodes do not ask at once. */
+        /* Up to a quarter more, so that those of all nodes do not ask at once. */
         wait_ms = w->back_off_ms + (uint64_t)random() % (w->back_off_ms / 4);
         if (strcmp(w->problem, problem) != 0) {
                 (void)snprintf(w->problem, sizeof(w->problem), "%s", problem);
-                log_warning("cannot read this node's pods from %s: %s; trying again",
+                log_warning("cannot read %s from %s: %s; trying again", w->what->name,
                             web_server_of(w->web)->url, problem);
         }
         w->listing = false;
@@ -80,7 +79,7 @@ static void fail_status(struct watch *w, unsigned status, const char *error)
                                web_server_of(w->web)->token_file);
         else if (status == 403)
                 (void)snprintf(problem, sizeof(problem),
-                               "403, the service account may not list and watch pods");
+                               "403, the service account may not list and watch %s", w->what->kind);
         else if (status)
                 (void)snprintf(problem, sizeof(problem), "it answers %u", status);
         else
@@ -146,20 +145,20 @@ static void ask_page(struct watch *w)
 {
         char path[PATH_MAX_HERE];
 
-        (void)snprintf(path, sizeof(path),
-                       "/api/v1/pods?fieldSelector=spec.nodeName%%3D%s&limit=%d%s%s", w->node, PAGE,
-                       w->next_page[0] ? "&continue=" : "", w->next_page);
+        (void)snprintf(path, sizeof(path), "/api/v1/%s?%slimit=%u%s%s", w->what->kind,
+                       w->what->which, w->what->page, w->next_page[0] ? "&continue=" : "",
+                       w->next_page);
         ask(w, path, LIST_S, on_page, on_page_end);
 }
 
 static void end_list(struct watch *w)
 {
         if (w->problem[0])
-                log_notice("this node's pods are read from %s again", web_server_of(w->web)->url);
+                log_notice("%s are read from %s again", w->what->name, web_server_of(w->web)->url);
         w->problem[0] = '\0';
         w->back_off_ms = 0;
         w->listing = false;
-        (void)malloc_trim(0); /* the pods of a list took megabytes */
+        (void)malloc_trim(0); /* the objects of a list took megabytes */
         w->told->end(w->number, w->userdata);
         if (w->again)
                 begin_list(w);
@@ -170,7 +169,7 @@ static void end_list(struct watch *w)
 static void on_page_end(unsigned status, const char *error, void *userdata)
 {
         struct watch *w = userdata;
-        json_t *page, *items, *pod;
+        json_t *page, *items, *one;
         const char *more;
         size_t i;
 
@@ -187,12 +186,16 @@ static void on_page_end(unsigned status, const char *error, void *userdata)
         forget_buffer(w);
         items = json_object_get(page, "items");
         if (!page || (items && !json_is_array(items) && !json_is_null(items))) {
+                char problem[WEB_ERROR_MAX];
+
                 json_decref(page);
-                fail(w, "its answer is no list of pods");
+                (void)snprintf(problem, sizeof(problem), "its answer is no list of %s",
+                               w->what->kind);
+                fail(w, problem);
                 return;
         }
-        json_array_foreach (items, i, pod)
-                w->told->pod(pod, false, w->userdata);
+        json_array_foreach (items, i, one)
+                w->told->one(one, false, w->userdata);
         take_version(w, page);
         more = json_string_value(json_object_get(json_object_get(page, "metadata"), "continue"));
         if (!more || !more[0] || web_escape(more, w->next_page, sizeof(w->next_page)) < 0)
@@ -232,7 +235,7 @@ static bool take_event(struct watch *w, const char *line, size_t n)
         } else if (ok) {
                 take_version(w, object);
                 if (strcmp(type, "BOOKMARK") != 0) {
-                        w->told->pod(object, strcmp(type, "DELETED") == 0, w->userdata);
+                        w->told->one(object, strcmp(type, "DELETED") == 0, w->userdata);
                         w->told_changes = true;
                 }
         }
@@ -259,7 +262,8 @@ static bool on_events(const char *bytes, size_t n, void *userdata)
         }
         if (w->told_changes) {
                 w->told_changes = false;
-                w->told->changed(w->userdata);
+                if (w->told->changed)
+                        w->told->changed(w->userdata);
         }
         return ok;
 }
@@ -290,9 +294,9 @@ static void begin_watch(struct watch *w)
 
         w->begun_ns = clock_now_ns();
         (void)snprintf(path, sizeof(path),
-                       "/api/v1/pods?fieldSelector=spec.nodeName%%3D%s&watch=1&"
-                       "allowWatchBookmarks=true&resourceVersion=%s&timeoutSeconds=%u",
-                       w->node, w->version, WATCH_S);
+                       "/api/v1/%s?%swatch=1&allowWatchBookmarks=true&resourceVersion=%s&"
+                       "timeoutSeconds=%u",
+                       w->what->kind, w->what->which, w->version, WATCH_S);
         ask(w, path, WATCH_S + LIST_S, on_events, on_watch_end);
 }
 
@@ -306,19 +310,18 @@ unsigned watch_refresh(struct watch *w)
         return w->number;
 }
 
-int watch_new(sd_event *loop, struct web *web, const char *node, const struct watch_told *told,
-              void *userdata, struct watch **ret)
+int watch_new(sd_event *loop, struct web *web, const struct watch_what *what,
+              const struct watch_told *told, void *userdata, struct watch **ret)
 {
         struct watch *w = calloc(1, sizeof(*w));
         int r;
 
         if (!w)
                 return -ENOMEM;
-        *w = (struct watch){.loop = loop, .web = web, .told = told, .userdata = userdata};
+        *w = (struct watch){
+                .loop = loop, .web = web, .what = what, .told = told, .userdata = userdata};
         srandom((unsigned)time(NULL) ^ (unsigned)getpid());
-        r = web_escape(node, w->node, sizeof(w->node));
-        if (r == 0)
-                r = sd_event_add_time_relative(loop, &w->retry, CLOCK_MONOTONIC, 0, 0, on_retry, w);
+        r = sd_event_add_time_relative(loop, &w->retry, CLOCK_MONOTONIC, 0, 0, on_retry, w);
         if (r < 0) {
                 watch_free(w);
                 return r;

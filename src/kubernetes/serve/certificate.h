@@ -1,4 +1,4 @@
-/* certificate.h: the certificate that the webhook shows, read again when its files change.
+/* certificate.h: the certificate that a program shows, read again when its files change.
  *
  * A connection that started under one certificate may still need it when the next one is there, so
  * connections hold a reference. There is one certificate in a process, because the function that
@@ -20,7 +20,7 @@ void certificate_close(void);
  * told in the log once, and the last good certificate stays. */
 void certificate_refresh(void);
 
-/* Keeps the certificate of now, and all that follow it, until the release. */
+/* Keeps the certificate of now, and all that follow it, until the release. NULL: none is open. */
 struct certificate *certificate_hold(void);
 void certificate_release(struct certificate *c);
 

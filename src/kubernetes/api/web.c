@@ -1,6 +1,6 @@
 /* web.c: owns libcurl: its descriptors and its timer are sources of the loop. Must never log or
  * pass on the token. */
-#include "kubernetes/plugin/web.h"
+#include "kubernetes/api/web.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -217,6 +217,9 @@ static int add_token(struct web_request *r, const char *file, char error[static 
 
 static void set_options(struct web_request *r, const char *url, unsigned timeout_s)
 {
+        char agent[64];
+
+        (void)snprintf(agent, sizeof(agent), "%s/" SUBLET_VERSION, r->web->server->program);
         (void)curl_easy_setopt(r->easy, CURLOPT_URL, url);
         (void)curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, r->headers);
         (void)curl_easy_setopt(r->easy, CURLOPT_WRITEFUNCTION, on_bytes);
@@ -226,7 +229,7 @@ static void set_options(struct web_request *r, const char *url, unsigned timeout
         (void)curl_easy_setopt(r->easy, CURLOPT_NOSIGNAL, 1L);
         (void)curl_easy_setopt(r->easy, CURLOPT_NOPROXY, "*"); /* it is in the cluster */
         (void)curl_easy_setopt(r->easy, CURLOPT_PROTOCOLS_STR, "http,https");
-        (void)curl_easy_setopt(r->easy, CURLOPT_USERAGENT, "sublet-device-plugin/" SUBLET_VERSION);
+        (void)curl_easy_setopt(r->easy, CURLOPT_USERAGENT, agent);
         (void)curl_easy_setopt(r->easy, CURLOPT_CONNECTTIMEOUT, CONNECT_S);
         (void)curl_easy_setopt(r->easy, CURLOPT_TIMEOUT, (long)timeout_s);
         (void)curl_easy_setopt(r->easy, CURLOPT_TCP_KEEPALIVE, 1L);
@@ -318,4 +321,34 @@ int web_escape(const char *text, char *ret, size_t n)
         }
         ret[used] = '\0';
         return 0;
+}
+
+/* ---- which server ---- */
+
+int web_copy_url(const char *text, char ret[static WEB_URL_MAX])
+{
+        const size_t n = strlen(text);
+
+        if (strncmp(text, "https://", 8) != 0 && strncmp(text, "http://", 7) != 0)
+                return -EINVAL;
+        if (n >= WEB_URL_MAX || text[n - 1] == '/')
+                return -EINVAL;
+        memcpy(ret, text, n + 1);
+        return 0;
+}
+
+int web_url_of_cluster(char ret[static WEB_URL_MAX])
+{
+        const char *host = getenv("KUBERNETES_SERVICE_HOST");
+        const char *port = getenv("KUBERNETES_SERVICE_PORT");
+        char url[WEB_URL_MAX];
+        bool is_ipv6;
+
+        ret[0] = '\0';
+        if (!host || !host[0])
+                return 0;
+        is_ipv6 = strchr(host, ':');
+        (void)snprintf(url, sizeof(url), "https://%s%.255s%s:%.8s", is_ipv6 ? "[" : "", host,
+                       is_ipv6 ? "]" : "", port && port[0] ? port : "443");
+        return web_copy_url(url, ret);
 }

@@ -1,6 +1,6 @@
 /* server.c: owns the sockets, the loop around MHD, and when a connection has to end. One thread
- * does all: a review takes less time than a handshake. Must never wait for a client. */
-#include "kubernetes/webhook/server.h"
+ * does all: an answer takes less time than a handshake. Must never wait for a client. */
+#include "kubernetes/serve/server.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "kubernetes/webhook/certificate.h"
+#include "kubernetes/serve/certificate.h"
 
 /* While all are in use, new clients wait in the socket's queue. */
 #define CONNECTIONS_MAX 256u
@@ -31,10 +31,11 @@
 #define MEMORY_MAX 8192ul
 /* From the first byte of a connection or request to its last: no API server waits longer. */
 #define REQUEST_NS (10 * NSEC_PER_SEC)
-/* The API server closes its idle connections after 90 s. If the webhook were the first, a review
+/* The API server closes its idle connections after 90 s. If the server were the first, a request
  * that is just being sent would be lost. */
 #define IDLE_NS (120 * NSEC_PER_SEC)
 #define LOOK_MS 500
+#define BUSY_MS 20 /* between two tries of an answer that has to wait */
 
 struct connection {
         struct connection *next, **link;
@@ -53,7 +54,7 @@ struct server {
         struct connection *connections; /* the newest first */
         unsigned n;
         int listen_fd;
-        uint64_t linger_ns, close_ns; /* when the door closes, once the webhook ends */
+        uint64_t linger_ns, close_ns; /* when the door closes, once the program ends */
         bool ending, quiet;           /* quiet: nobody new is let in */
 };
 
@@ -235,7 +236,7 @@ static int open_socket(const char *text, int *ret)
         return r;
 }
 
-static void say_where(int fd)
+static void say_where(int fd, const char *many)
 {
         struct sockaddr_storage at;
         socklen_t size = sizeof(at);
@@ -244,19 +245,26 @@ static void say_where(int fd)
         if (getsockname(fd, (struct sockaddr *)&at, &size) == 0 &&
             getnameinfo((struct sockaddr *)&at, size, host, sizeof(host), port, sizeof(port),
                         NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-                log_info("serves reviews on %s port %s", host, port);
+                log_info("serves %s on %s port %s", many, host, port);
 }
 
-static struct MHD_Daemon *start_http(struct server *s)
+/* MHD refuses options of TLS without TLS. */
+static struct MHD_Daemon *start_http(struct server *s, bool plain)
 {
+        struct MHD_OptionItem tls[] = {
+                {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)certificate_retrieve},
+                {MHD_OPTION_HTTPS_PRIORITIES, 0,
+                 (void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
+                {MHD_OPTION_END, 0, NULL}};
+
+        if (plain)
+                tls[0].option = MHD_OPTION_END;
         return MHD_start_daemon(
-                MHD_USE_TLS | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request,
-                s, MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_HTTPS_CERT_CALLBACK,
-                certificate_retrieve, MHD_OPTION_HTTPS_PRIORITIES,
-                "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2", MHD_OPTION_CONNECTION_LIMIT,
-                CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_MAX,
-                MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
-                MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_END);
+                (plain ? 0 : MHD_USE_TLS) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+                on_request, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_ARRAY, tls,
+                MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                MEMORY_MAX, MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_NOTIFY_CONNECTION,
+                on_connection, s, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_END);
 }
 
 /* ---- the loop ---- */
@@ -289,6 +297,8 @@ static int sleep_ms(const struct server *s)
         MHD_UNSIGNED_LONG_LONG mhd;
         int ms = s->n || s->ending ? LOOK_MS : -1;
 
+        if (requests_any_busy(s->requests))
+                ms = BUSY_MS;
         if (MHD_get_timeout(s->http, &mhd) == MHD_YES && (ms < 0 || mhd < (unsigned)ms))
                 ms = (int)mhd;
         return ms;
@@ -315,13 +325,16 @@ static bool is_done(const struct server *s)
         return true;
 }
 
-static void loop(struct server *s, int signal_fd)
+static void loop(struct server *s, int signal_fd, const struct server_beside *beside)
 {
         const int http_fd = MHD_get_daemon_info(s->http, MHD_DAEMON_INFO_EPOLL_FD)->listen_fd;
         struct pollfd fds[] = {{.fd = http_fd, .events = POLLIN},
-                               {.fd = signal_fd, .events = POLLIN}};
+                               {.fd = signal_fd, .events = POLLIN},
+                               {.fd = beside ? beside->fd : -1, .events = POLLIN}};
         uint64_t look_ns = 0;
 
+        if (beside)
+                beside->turn(beside->userdata);
         while (!is_done(s)) {
                 (void)poll(fds, ARRAY_SIZE(fds), sleep_ms(s));
                 if (fds[1].revents && !s->ending) {
@@ -331,6 +344,9 @@ static void loop(struct server *s, int signal_fd)
                         fds[1].fd = -1;
                         requests_end(s->requests);
                 }
+                if (fds[2].revents)
+                        beside->turn(beside->userdata);
+                requests_retry(s->requests);
                 (void)MHD_run(s->http);
                 if (s->ending)
                         close_door(s);
@@ -347,7 +363,8 @@ static int fail(int r, const char *what, char error[static SERVER_ERROR_MAX])
         return r;
 }
 
-int server_run(const struct server_options *o, char error[static SERVER_ERROR_MAX])
+int server_run(const struct server_options *o, const struct requests_service *service,
+               const struct server_beside *beside, char error[static SERVER_ERROR_MAX])
 {
         _cleanup_close_ int signal_fd = -EBADF;
         struct server s = {.listen_fd = -EBADF, .linger_ns = o->linger_ns};
@@ -360,15 +377,15 @@ int server_run(const struct server_options *o, char error[static SERVER_ERROR_MA
         if (r < 0)
                 return r == -EINVAL ? r : fail(r, o->listen, error);
         r = open_signals(&signal_fd);
-        s.requests = requests_new(o->from, o->to);
-        s.http = r < 0 || !s.requests ? NULL : start_http(&s);
+        s.requests = requests_new(service);
+        s.http = r < 0 || !s.requests ? NULL : start_http(&s, o->plain);
         if (!s.http) {
                 (void)close(s.listen_fd);
                 requests_free(s.requests);
                 return fail(r < 0 ? r : -ENOMEM, "cannot start the web server", error);
         }
-        say_where(s.listen_fd);
-        loop(&s, signal_fd);
+        say_where(s.listen_fd, service->many);
+        loop(&s, signal_fd, beside);
         MHD_stop_daemon(s.http);
         requests_free(s.requests);
         return 0;

@@ -1,10 +1,12 @@
 /* requests.c: owns the paths, the bodies and the room for them. Must never hold more of them in
- * memory than its bounds allow, and never answer a review twice. */
-#include "kubernetes/webhook/requests.h"
+ * memory than its bounds allow, and never answer a request twice. */
+#include "kubernetes/serve/requests.h"
 
 #include <errno.h>
 #include <malloc.h>
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,19 +15,19 @@
 #include "base/macros.h"
 #include "base/units.h"
 
-#define SMALL_BYTES (32u << 10) /* taken without waiting: so much for each connection */
-#define ROOM_BYTES  (4u << 20)  /* for all larger bodies together */
-#define TRIM_BYTES  (256u << 10)
+#define SMALL_BYTES  (32u << 10) /* taken without waiting: so much for each connection */
+#define TRIM_BYTES   (256u << 10)
+#define SENTENCE_MAX 512
 
-enum state { TAKING, WAITING, ANSWERED };
+enum state { TAKING, WAITING, BUSY, ANSWERED };
 
 struct request {
         struct requests *all;
         struct MHD_Connection *connection;
-        struct request *next; /* of those that wait */
+        struct request *next; /* of those that wait, or that are busy */
         enum state state;
-        bool everyone; /* at /mutate-all */
-        bool woken;    /* MHD calls once more as at the beginning, without data */
+        const struct requests_door *door;
+        bool woken; /* MHD calls once more as at the beginning, without data */
         bool too_large;
         char *body;
         size_t length; /* as announced; 0: in chunks */
@@ -33,18 +35,21 @@ struct request {
 };
 
 struct requests {
-        struct review_options options;
-        size_t room_used;
+        const struct requests_service *service;
+        size_t body_max, room, room_used;
         struct request *first; /* that waits */
+        struct request *busy;  /* the first of those whose answer is to be tried again */
         bool ending;
 };
 
-struct requests *requests_new(const char *from, const char *to)
+struct requests *requests_new(const struct requests_service *service)
 {
         struct requests *r = calloc(1, sizeof(*r));
 
         if (r)
-                r->options = (struct review_options){.from = from, .to = to};
+                *r = (struct requests){.service = service,
+                                       .body_max = (size_t)service->body_max_mib << 20,
+                                       .room = (size_t)service->room_mib << 20};
         return r;
 }
 
@@ -82,37 +87,61 @@ static int send_text(struct requests *r, struct MHD_Connection *c, unsigned stat
         return sent == MHD_YES ? 0 : -EIO;
 }
 
-static int say(struct request *q, unsigned status, const char *sentence)
+static int say(struct request *q, unsigned status, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+
+/* Answers with one sentence as a line. */
+static int say(struct request *q, unsigned status, const char *format, ...)
 {
+        char *line = NULL, sentence[SENTENCE_MAX];
+        va_list args;
+
         q->state = ANSWERED;
-        return send_text(q->all, q->connection, status, strdup(sentence), "text/plain");
+        va_start(args, format);
+        (void)vsnprintf(sentence, sizeof(sentence), format, args);
+        va_end(args);
+        if (asprintf(&line, "%s\n", sentence) < 0)
+                return -EIO;
+        return send_text(q->all, q->connection, status, line, "text/plain");
 }
 
-static int answer_review(struct request *q)
+static int say_too_large(struct request *q)
 {
-        struct review_options options = q->all->options;
-        char error[REVIEW_ERROR_MAX], line[REVIEW_ERROR_MAX + 2], *answer = NULL;
-        int r;
+        const struct requests_service *s = q->all->service;
 
-        options.all = q->everyone;
-        r = review_answer(q->body ? q->body : "", q->size, &options, &answer, error);
+        return say(q, MHD_HTTP_CONTENT_TOO_LARGE, "%s has at most %u MiB", s->one, s->body_max_mib);
+}
+
+static int answer(struct request *q)
+{
+        const struct requests_service *s = q->all->service;
+        char error[REQUESTS_ERROR_MAX], *text = NULL;
+        int r = q->door->answer(q->body ? q->body : "", q->size, s->userdata, &text, error);
+
+        if (r == -EBUSY) {
+                q->state = BUSY;
+                q->next = q->all->busy;
+                q->all->busy = q;
+                MHD_suspend_connection(q->connection);
+                return 0;
+        }
         q->state = ANSWERED;
         if (q->size >= TRIM_BYTES)
-                (void)malloc_trim(0); /* a large review leaves much behind */
+                (void)malloc_trim(0); /* a large body leaves much behind */
         if (r == 0)
-                return send_text(q->all, q->connection, MHD_HTTP_OK, answer, "application/json");
+                return send_text(q->all, q->connection, MHD_HTTP_OK, text, "application/json");
         if (r == -ENOMEM)
-                return say(q, MHD_HTTP_INTERNAL_SERVER_ERROR, "there is no memory to answer\n");
-        log_debug("refuses a review: %s", error);
-        (void)snprintf(line, sizeof(line), "%s\n", error);
-        return say(q, MHD_HTTP_BAD_REQUEST, line);
+                return say(q, MHD_HTTP_INTERNAL_SERVER_ERROR, "there is no memory to answer");
+        log_debug("refuses %s: %s", s->one, error);
+        return say(q, r == -EAGAIN ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_BAD_REQUEST, "%s",
+                   error);
 }
 
 /* ---- room for bodies ---- */
 
 static bool has_room(const struct requests *r, size_t bytes)
 {
-        return r->room_used + bytes <= ROOM_BYTES;
+        return r->room_used + bytes <= r->room;
 }
 
 /* Lets those at the head of the line in, as long as they fit. */
@@ -147,12 +176,34 @@ static void take_room(struct request *q, size_t bytes)
         MHD_suspend_connection(q->connection);
 }
 
+/* MHD calls again for a connection that is resumed without an answer. */
+void requests_retry(struct requests *r)
+{
+        struct request *q;
+
+        while ((q = r->busy)) {
+                r->busy = q->next;
+                q->next = NULL;
+                q->state = TAKING;
+                MHD_resume_connection(q->connection);
+        }
+}
+
+bool requests_any_busy(const struct requests *r)
+{
+        return r->busy != NULL;
+}
+
 void requests_finish(struct request *q)
 {
         struct request **link;
 
         if (!q)
                 return;
+        for (link = &q->all->busy; *link && *link != q;)
+                link = &(*link)->next;
+        if (*link)
+                *link = q->next;
         for (link = &q->all->first; *link && *link != q;)
                 link = &(*link)->next;
         if (*link)
@@ -166,44 +217,55 @@ void requests_finish(struct request *q)
 
 bool requests_waits(const struct request *q)
 {
-        return q->state == WAITING;
+        return q->state == WAITING || q->state == BUSY;
 }
 
 /* ---- the course of a request ---- */
 
-static int begin_review(struct request *q)
+static int begin_body(struct request *q)
 {
         const char *header = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND,
                                                          MHD_HTTP_HEADER_CONTENT_LENGTH);
-        uint64_t length = REQUESTS_BODY_MAX; /* in chunks: it may become as large */
+        uint64_t length = q->all->body_max; /* in chunks: it may become as large */
 
         if (header && units_parse_count(header, &length) < 0)
-                return say(q, MHD_HTTP_BAD_REQUEST, "the Content-Length is no number\n");
-        if (length > REQUESTS_BODY_MAX)
-                return say(q, MHD_HTTP_CONTENT_TOO_LARGE, "a review has at most 3 MiB\n");
+                return say(q, MHD_HTTP_BAD_REQUEST, "the Content-Length is no number");
+        if (length > q->all->body_max)
+                return say_too_large(q);
         q->length = header ? (size_t)length : 0;
         take_room(q, (size_t)length);
         return 0;
 }
 
+static int answer_probe(struct request *q, const char *url)
+{
+        const struct requests_service *s = q->all->service;
+        const char *why = NULL;
+
+        if (strcmp(url, "/readyz") == 0 && q->all->ending)
+                return say(q, MHD_HTTP_SERVICE_UNAVAILABLE, "%s is ending", s->program);
+        if (strcmp(url, "/readyz") == 0 && s->not_ready)
+                why = s->not_ready(s->userdata);
+        return why ? say(q, MHD_HTTP_SERVICE_UNAVAILABLE, "%s", why) : say(q, MHD_HTTP_OK, "ok");
+}
+
 static int begin(struct request *q, const char *url, const char *method)
 {
+        const struct requests_service *s = q->all->service;
         const bool get = strcmp(method, MHD_HTTP_METHOD_GET) == 0 ||
                          strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
         const bool post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
 
-        q->everyone = strcmp(url, "/mutate-all") == 0;
-        if (q->everyone || strcmp(url, "/mutate") == 0)
-                return post ? begin_review(q)
-                            : say(q, MHD_HTTP_METHOD_NOT_ALLOWED, "reviews are sent with POST\n");
+        for (size_t i = 0; i < s->n_doors && !q->door; i++)
+                if (strcmp(url, s->doors[i].path) == 0)
+                        q->door = &s->doors[i];
+        if (q->door)
+                return post ? begin_body(q)
+                            : say(q, MHD_HTTP_METHOD_NOT_ALLOWED, "%s are sent with POST", s->many);
         if (strcmp(url, "/healthz") != 0 && strcmp(url, "/readyz") != 0)
-                return say(q, MHD_HTTP_NOT_FOUND,
-                           "there are /mutate, /mutate-all, /healthz and /readyz\n");
-        if (!get)
-                return say(q, MHD_HTTP_METHOD_NOT_ALLOWED, "probes ask with GET\n");
-        if (q->all->ending && strcmp(url, "/readyz") == 0)
-                return say(q, MHD_HTTP_SERVICE_UNAVAILABLE, "the webhook is ending\n");
-        return say(q, MHD_HTTP_OK, "ok\n");
+                return say(q, MHD_HTTP_NOT_FOUND, "there are %s", s->paths);
+        return get ? answer_probe(q, url)
+                   : say(q, MHD_HTTP_METHOD_NOT_ALLOWED, "probes ask with GET");
 }
 
 int requests_begin(struct requests *r, struct MHD_Connection *c, const char *url,
@@ -226,7 +288,7 @@ static int append(struct request *q, const char *data, size_t size)
                 char *grown;
 
                 /* The length is known, mostly: growing would leave holes. */
-                wanted = q->length ? q->length : MIN(wanted, (size_t)REQUESTS_BODY_MAX);
+                wanted = q->length ? q->length : MIN(wanted, q->all->body_max);
                 grown = q->size + size > wanted ? NULL : realloc(q->body, wanted);
                 if (!grown)
                         return -EIO;
@@ -248,11 +310,11 @@ int requests_take(struct request *q, const char *data, size_t *size)
         if (q->state != TAKING || (!got && woken))
                 return 0;
         if (!got && q->too_large)
-                return say(q, MHD_HTTP_CONTENT_TOO_LARGE, "a review has at most 3 MiB\n");
+                return say_too_large(q);
         if (!got)
-                return answer_review(q);
+                return answer(q);
         /* MHD sends no answer before the body has ended, so the rest is read and dropped. */
-        if (q->size + got > REQUESTS_BODY_MAX)
+        if (q->size + got > q->all->body_max)
                 q->too_large = true;
         return q->too_large ? 0 : append(q, data, got);
 }

@@ -15,6 +15,7 @@ struct web_server {
         const char *url;        /* "https://host:port", without a slash at the end */
         const char *token_file; /* read for each request, since tokens are replaced; "": none */
         const char *ca_file;    /* "": the machine's authorities */
+        const char *program;    /* who asks: "sublet-device-plugin" */
 };
 
 /* Called with what comes, as it comes. False ends the request. */
@@ -41,3 +42,12 @@ void web_drop(struct web_request *r);
 
 /* Writes text so that it can be a part of a query. 0 or -ENAMETOOLONG. */
 int web_escape(const char *text, char *ret, size_t n);
+
+#define WEB_URL_MAX         512
+#define WEB_SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/" /* token, ca.crt */
+
+/* Copies the URL of a server, if it can be one. 0 or -EINVAL. */
+int web_copy_url(const char *text, char ret[static WEB_URL_MAX]);
+/* Writes the API server that Kubernetes names in the variables of each pod; "": it names none. 0 or
+ * -EINVAL. */
+int web_url_of_cluster(char ret[static WEB_URL_MAX]);
