@@ -276,7 +276,7 @@ device_plugin() { # PROGRAM
 		.B \-\-gpu\-access devices
 		the image must have the driver's libraries. MIG instances need one of the other ways.
 		.SS Pods
-		The plugin lists and watches the pods of its node: its service account may get, list and watch pods, and needs nothing else. It
+		The plugin lists and watches the pods of its node: its service account may get, list and watch pods, and create events, and needs nothing else. It
 		writes them into conf.d/50\-kubernetes.conf in the daemon's directory, and lets the daemon read the file. Before a container starts
 		it lists the pods anew, so that the daemon knows the pod before its first program. If that takes 5 seconds, the container starts all
 		the same.

@@ -42,6 +42,11 @@ image() {
 
 put "$work/daemon" "$build/subletd" /usr/sbin/subletd
 put "$work/daemon" "$build/sublet" /usr/bin/sublet
+# NVML, which comes from the node, loads these, too. They are empty since glibc 2.34, so no program of today brings them.
+folder=$(ldd "$build/subletd" | awk '$1 == "libc.so.6" { sub("/[^/]*$", "", $3); print $3 }')
+for name in libpthread.so.0 libdl.so.2 librt.so.1 libm.so.6; do
+        put "$work/daemon" "$folder/$name" "$folder/$name"
+done
 put "$work/device-plugin" "$build/sublet-device-plugin" /usr/sbin/sublet-device-plugin
 put "$work/device-plugin" "$build/libsublet.so" /usr/lib/sublet/libsublet.so
 put "$work/webhook" "$build/sublet-webhook" /usr/sbin/sublet-webhook

@@ -439,15 +439,32 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
         return NVML_SUCCESS;
 }
 
+/* Reads the text of the setting from a file, so that a test can change it while others look. */
+static const char *read_setting(const char *path, char *line, int size)
+{
+        FILE *f = fopen(path, "re");
+
+        if (!f || !fgets(line, size, f))
+                line[0] = '\0';
+        if (f)
+                (void)fclose(f);
+        return line;
+}
+
 /* Returns the compute mode that SIMCUDA_COMPUTE_MODE names. The simulated driver ignores it. */
 EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, int *mode)
 {
-        const char *setting = getenv("SIMCUDA_COMPUTE_MODE");
+        const char *setting = getenv("SIMCUDA_COMPUTE_MODE"), *comma;
+        char line[64];
         unsigned index;
         nvmlReturn_t r = nvmlDeviceGetIndex(device, &index);
 
         if (r != NVML_SUCCESS || !mode)
                 return r != NVML_SUCCESS ? r : NVML_ERROR_INVALID_ARGUMENT;
+        if (setting && setting[0] == '/')
+                setting = read_setting(setting, line, sizeof(line));
+        for (; setting && index > 0 && (comma = strchr(setting, ',')); index--)
+                setting = comma + 1;
         *mode = setting ? atoi(setting) : 0;
         return NVML_SUCCESS;
 }

@@ -55,9 +55,9 @@ struct session {
 
 void segment_lock(struct session_segment *g);
 void segment_unlock(struct session_segment *g);
-/* Finds the cards that a CUDA process sees with this value of CUDA_VISIBLE_DEVICES (NULL: unset).
- * Returns their number. */
-unsigned visible_cards(const struct session_segment *g, const char *list,
+/* Finds the cards that a CUDA process sees: the folder has their nodes (NULL: all have one), and
+ * the list, the value of CUDA_VISIBLE_DEVICES, names them (NULL: unset). Returns their number. */
+unsigned visible_cards(const struct session_segment *g, const char *folder, const char *list,
                        uint8_t ret_card[static SESSION_DEVICES]);
 /* Both functions need the lock. */
 uint64_t segment_used(struct session_segment *g, unsigned device);

@@ -498,7 +498,8 @@ int session_join(bool cuda, struct session **ret_session)
         s->segment = g;
         s->own = slot;
         if (cuda)
-                s->visible = visible_cards(g, getenv("CUDA_VISIBLE_DEVICES"), s->card);
+                s->visible = visible_cards(g, getenv("SIMCUDA_DEV"), getenv("CUDA_VISIBLE_DEVICES"),
+                                           s->card);
         else
                 session_all(s);
         *ret_session = TAKE_PTR(s);

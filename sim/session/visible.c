@@ -1,8 +1,10 @@
-/* visible.c: which cards a CUDA process sees: CUDA_VISIBLE_DEVICES, as NVIDIA's driver reads it.
+/* visible.c: which cards a CUDA process sees: those with a device node, and of these the ones that
+ * CUDA_VISIBLE_DEVICES names, as NVIDIA's driver reads it.
  * Must never show a card behind an entry that names none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "sim/session/segment.h"
@@ -34,43 +36,63 @@ static int find_uuid(const char *kind, const uint8_t *uuid, size_t stride, unsig
         return found;
 }
 
-/* Returns the card of one entry; -1: it names none. With MIG a GPU stands for its first instance.
- */
-static int find_card(const struct session_segment *g, const char *entry)
+/* Without a folder every GPU has its node. */
+static bool has_node(const char *folder, unsigned gpu)
 {
-        unsigned each = MAX(g->mig, 1u);
-        int gpu = -1;
-        char *end;
+        char path[512];
 
-        if (strncmp(entry, "MIG-", 4) == 0)
-                return g->mig ? find_uuid("MIG", g->device[0].uuid, sizeof(g->device[0]),
-                                          g->devices, entry)
-                              : -1;
-        if (strncmp(entry, "GPU-", 4) == 0) {
-                gpu = find_uuid("GPU", g->gpu_uuid[0], sizeof(g->gpu_uuid[0]), g->devices / each,
-                                entry);
-        } else {
-                long n = strtol(entry, &end, 10);
-
-                if (end != entry && !*end && n >= 0 && n < (long)(g->devices / each))
-                        gpu = (int)n;
-        }
-        return gpu < 0 ? -1 : gpu * (int)each;
+        if (!folder)
+                return true;
+        (void)snprintf(path, sizeof(path), "%s/nvidia%u", folder, gpu);
+        return access(path, F_OK) == 0;
 }
 
-unsigned visible_cards(const struct session_segment *g, const char *list,
+/* Returns the card of one entry; -1: it names none. With MIG a GPU stands for its first instance.
+ * gpu: the n GPUs that have a node, which is what numbers count. */
+static int find_card(const struct session_segment *g, const uint8_t *gpu, unsigned n,
+                     const char *entry)
+{
+        const unsigned each = MAX(g->mig, 1u);
+        int found;
+        long number;
+        char *end;
+
+        if (strncmp(entry, "MIG-", 4) == 0) {
+                found = g->mig ? find_uuid("MIG", g->device[0].uuid, sizeof(g->device[0]),
+                                           g->devices, entry)
+                               : -1;
+                return found >= 0 && memchr(gpu, found / (int)each, n) ? found : -1;
+        }
+        if (strncmp(entry, "GPU-", 4) == 0) {
+                found = find_uuid("GPU", g->gpu_uuid[0], sizeof(g->gpu_uuid[0]), g->devices / each,
+                                  entry);
+                return found >= 0 && memchr(gpu, found, n) ? found * (int)each : -1;
+        }
+        number = strtol(entry, &end, 10);
+        if (end == entry || *end || number < 0 || number >= (long)n)
+                return -1;
+        return gpu[number] * (int)each;
+}
+
+unsigned visible_cards(const struct session_segment *g, const char *folder, const char *list,
                        uint8_t ret_card[static SESSION_DEVICES])
 {
-        unsigned most = g->mig ? 1 : g->devices, n = 0;
+        const unsigned each = MAX(g->mig, 1u);
+        uint8_t gpu[SESSION_DEVICES] = {0};
+        unsigned most, n = 0, gpus = 0;
         char copy[1024], *rest = copy, *entry;
 
+        for (unsigned i = 0; i < g->devices / each; i++)
+                if (has_node(folder, i))
+                        gpu[gpus++] = (uint8_t)i;
+        most = g->mig ? MIN(gpus, 1u) : gpus;
         for (unsigned i = 0; i < SESSION_DEVICES; i++)
-                ret_card[i] = (uint8_t)i;
+                ret_card[i] = i < gpus ? (uint8_t)(gpu[i] * each) : (uint8_t)i;
         if (!list)
                 return most;
         (void)snprintf(copy, sizeof(copy), "%s", list);
         while (n < most && (entry = strsep(&rest, ","))) {
-                int card = find_card(g, entry + strspn(entry, " "));
+                int card = find_card(g, gpu, gpus, entry + strspn(entry, " "));
 
                 if (card < 0 || memchr(ret_card, card, n))
                         break;

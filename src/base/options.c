@@ -4,8 +4,12 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+static const struct option_row version = {"version", NULL, "print the version", NULL, NULL};
+static const struct option_row help = {"help", NULL, "print this", NULL, NULL};
 
 int options_fail(const struct options_table *t, const char *format, ...)
 {
@@ -19,13 +23,18 @@ int options_fail(const struct options_table *t, const char *format, ...)
         return OPTIONS_EXIT_USAGE;
 }
 
+static bool is_row(const struct option_row *row, const char *arg, size_t n)
+{
+        return n > 2 && strncmp(arg, "--", 2) == 0 && strlen(row->name) == n - 2 &&
+               strncmp(arg + 2, row->name, n - 2) == 0;
+}
+
 static const struct option_row *find_row(const struct options_table *t, const char *arg, size_t n)
 {
         for (size_t i = 0; i < t->n; i++)
-                if (n > 2 && strncmp(arg, "--", 2) == 0 && strlen(t->rows[i].name) == n - 2 &&
-                    strncmp(arg + 2, t->rows[i].name, n - 2) == 0)
+                if (is_row(&t->rows[i], arg, n))
                         return &t->rows[i];
-        return NULL;
+        return is_row(&version, arg, n) ? &version : is_row(&help, arg, n) ? &help : NULL;
 }
 
 static int wrong_number(const struct options_table *t, const struct option_row *row)
@@ -49,6 +58,7 @@ static int set(const struct options_table *t, const struct option_row *row, stru
 int options_parse(const struct options_table *t, struct options *o, int argc, char *argv[],
                   char *error, size_t size)
 {
+        bool wants_help = false, wants_version = false;
         int r = 0;
 
         for (size_t i = 0; i < t->n && r == 0; i++)
@@ -69,31 +79,45 @@ int options_parse(const struct options_table *t, struct options *o, int argc, ch
                         value = argv[++i]; /* NULL: the command line ends here */
                 if (row->argument ? !value : value != NULL)
                         return wrong_number(t, row);
-                r = set(t, row, o, value, error, size);
+                if (row->set)
+                        r = set(t, row, o, value, error, size);
+                wants_help |= row == &help;
+                wants_version |= row == &version;
         }
-        return r;
+        if (r || (!wants_help && !wants_version))
+                return r;
+        if (wants_help)
+                t->print_help(t);
+        else
+                (void)printf("%s " SUBLET_VERSION "\n", t->program);
+        return OPTIONS_HELPED;
+}
+
+static void print_row(const struct option_row *row, int width)
+{
+        const char *text = row->help, *end;
+        char left[40];
+
+        (void)snprintf(left, sizeof(left), "--%s%s%s", row->name, row->argument ? " " : "",
+                       row->argument ? row->argument : "");
+        while ((end = strchr(text, '\n'))) {
+                (void)printf("  %-*s %.*s\n", width, left, (int)(end - text), text);
+                left[0] = '\0';
+                text = end + 1;
+        }
+        (void)printf("  %-*s %s", width, left, text);
+        if (row->initial && strlen(row->initial) + strlen(text) > 60)
+                (void)printf("\n  %-*s (%s)\n", width, "", row->initial);
+        else if (row->initial)
+                (void)printf(" (%s)\n", row->initial);
+        else
+                (void)printf("\n");
 }
 
 void options_print(const struct options_table *t)
 {
-        for (size_t i = 0; i < t->n; i++) {
-                const struct option_row *row = &t->rows[i];
-                const char *text = row->help, *end;
-                char left[40];
-
-                (void)snprintf(left, sizeof(left), "--%s%s%s", row->name, row->argument ? " " : "",
-                               row->argument ? row->argument : "");
-                while ((end = strchr(text, '\n'))) {
-                        (void)printf("  %-*s %.*s\n", t->width, left, (int)(end - text), text);
-                        left[0] = '\0';
-                        text = end + 1;
-                }
-                (void)printf("  %-*s %s", t->width, left, text);
-                if (row->initial && strlen(row->initial) + strlen(text) > 60)
-                        (void)printf("\n  %-*s (%s)\n", t->width, "", row->initial);
-                else if (row->initial)
-                        (void)printf(" (%s)\n", row->initial);
-                else
-                        (void)printf("\n");
-        }
+        for (size_t i = 0; i < t->n; i++)
+                print_row(&t->rows[i], t->width);
+        print_row(&version, t->width);
+        print_row(&help, t->width);
 }

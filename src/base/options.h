@@ -1,10 +1,12 @@
 /* options.h: the command line of a program whose arguments are all options: one table drives
- * parsing and help. */
+ * parsing and help. All of
+ * these programs have --version and --help. */
 #pragma once
 
 #include <stddef.h>
 
 #define OPTIONS_EXIT_USAGE 2 /* exit status after a wrong command line */
+#define OPTIONS_HELPED     (-1)
 
 struct options; /* each program defines its own */
 
@@ -22,10 +24,12 @@ struct options_table {
         const struct option_row *rows;
         size_t n;
         int width; /* of the column with the options in the help */
+        void (*print_help)(const struct options_table *t);
 };
 
-/* Sets the rows' initial values, then reads the command line. 0, or OPTIONS_EXIT_USAGE after a
- * message. error: room for the reason against a value, which set() may write. */
+/* Sets the rows' initial values, then reads the command line. 0; OPTIONS_EXIT_USAGE after a
+ * message; OPTIONS_HELPED: help or the version is printed, and nothing else is to be done. error:
+ * room for the reason against a value, which set() may write. */
 int options_parse(const struct options_table *t, struct options *o, int argc, char *argv[],
                   char *error, size_t size);
 /* Prints the rows to stdout. */

@@ -54,6 +54,17 @@ void figure_put(const json_t *value, enum figure kind, char cell[static FIGURE_M
                 (void)strcpy(cell, FIGURE_UNKNOWN);
 }
 
+const char *figure_compute_mode(const json_t *gpu)
+{
+        const char *mode = json_string_value(json_object_get(gpu, "compute_mode"));
+
+        if (mode && strncmp(mode, "exclusive", 9) == 0)
+                return "exclusive compute mode: one program at a time";
+        if (mode && strcmp(mode, "prohibited") == 0)
+                return "prohibited compute mode: no program at all";
+        return NULL;
+}
+
 double figure_number(const json_t *object, const char *field)
 {
         return json_number_value(json_object_get(object, field));

@@ -20,6 +20,10 @@ void figure_seconds(double s, char cell[static FIGURE_MAX]);
 void figure_text(const char *text, char cell[static FIGURE_MAX]);
 void figure_put(const json_t *value, enum figure kind, char cell[static FIGURE_MAX]);
 
+/* Returns in words who may use the card, if not all programs may: "exclusive compute mode: ...".
+ * NULL: all may, or the daemon does not know. */
+const char *figure_compute_mode(const json_t *gpu);
+
 /* Returns a number; 0: not known. */
 double figure_number(const json_t *object, const char *field);
 /* Returns a text; "N/A": not known. Not for a terminal, except texts that the daemon made up. */

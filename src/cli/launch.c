@@ -16,6 +16,7 @@
 #include "base/macros.h"
 #include "base/preload_list.h"
 #include "base/settings.h"
+#include "base/shares.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -251,13 +252,13 @@ int launch_take(int option, const char *argument, void *launch)
                                    wire_group_is_valid(argument));
         case OPTION_PRIORITY:
                 return set_setting(l, "--priority", SETTING_PRIORITY, argument,
-                                   wire_parse_priority(argument, &priority) == 0);
+                                   shares_parse_priority(argument, &priority) == 0);
         case OPTION_SHARE:
                 return set_setting(l, "--share", SETTING_SHARE, argument,
-                                   wire_parse_share(argument, &minimum, &maximum) == 0);
+                                   shares_parse_range(argument, &minimum, &maximum) == 0);
         case OPTION_WEIGHT:
                 return set_setting(l, "--weight", SETTING_WEIGHT, argument,
-                                   wire_parse_weight(argument, &weight) == 0);
+                                   shares_parse_weight(argument, &weight) == 0);
         case OPTION_MEMORY_CAP:
                 return set_setting(l, "--memory-cap", SETTING_MEMORY_CAP, argument,
                                    check_size(argument));

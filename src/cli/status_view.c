@@ -84,11 +84,14 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
 {
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX], d[UNITS_TEXT_MAX];
         char index[FIGURE_MAX], handoffs[FIGURE_MAX];
+        const char *compute_mode = figure_compute_mode(gpu);
 
         figure_put(json_object_get(gpu, "index"), FIGURE_COUNT, index);
         figure_put(json_object_get(gpu, "handoffs"), FIGURE_COUNT, handoffs);
         (void)fprintf(out, "GPU %s  %s  %s\n", index, figure_string(gpu, "name"),
                       figure_string(gpu, "uuid"));
+        if (compute_mode)
+                (void)fprintf(out, "  %s, until nvidia-smi -c DEFAULT\n", compute_mode);
         (void)fprintf(out, "  capacity %s of %s, used by others %s, headroom %s\n",
                       size_of(gpu, "capacity", a), size_of(gpu, "total", b),
                       size_of(gpu, "foreign", c), size_of(gpu, "headroom", d));

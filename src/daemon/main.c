@@ -12,6 +12,7 @@
 #include "base/options.h"
 #include "base/paths.h"
 #include "base/settings.h"
+#include "base/units.h"
 #include "daemon/history/ring.h"
 #include "daemon/setup/config.h"
 #include "daemon/setup/log_form.h"
@@ -28,7 +29,7 @@ struct options {
         struct sources sources;
         const char *config_path, *dir, *group, *linger;
         char resource_config[CONFIG_PATH_MAX];
-        bool private, shared, help, version;
+        bool private, shared;
         char error[CONFIG_ERROR_MAX];
 };
 
@@ -85,18 +86,6 @@ static int set_group(struct options *o, const char *value)
         return 0;
 }
 
-static int set_version(struct options *o, const char *value)
-{
-        o->version = true;
-        return 0;
-}
-
-static int set_help(struct options *o, const char *value)
-{
-        o->help = true;
-        return 0;
-}
-
 static const struct option_row rows[] = {
         {"dir", "DIR",
          "the directory of the sockets (" SYSTEM_DIR " for root,\n"
@@ -127,11 +116,7 @@ static const struct option_row rows[] = {
         {"shared", NULL, "let other users connect (in " SYSTEM_DIR ": always)", set_shared, NULL},
         {"group", "GROUP", "with --shared: only the members of this group (name or number)",
          set_group, NULL},
-        {"version", NULL, "print the version", set_version, NULL},
-        {"help", NULL, "print this", set_help, NULL},
 };
-
-static const struct options_table table = {"subletd", rows, ARRAY_SIZE(rows), 23};
 
 static void print_variables(void)
 {
@@ -148,12 +133,12 @@ static void print_variables(void)
         }
 }
 
-static void print_help(void)
+static void print_help(const struct options_table *t)
 {
         (void)printf("usage: subletd [OPTION]...\n\n"
                      "Shares GPUs among the processes that run under sublet: keeps the ledger of\n"
                      "their memory and decides who may run.\n\n");
-        options_print(&table);
+        options_print(t);
         (void)printf("\nSettings, one \"key = value\" a line under [daemon] (and what they are "
                      "unless set):\n");
         config_print_help(stdout);
@@ -166,6 +151,8 @@ static void print_help(void)
         print_variables();
         (void)printf("\nExit status: 0 stopped, 1 failed or already served, 2 bad usage.\n");
 }
+
+static const struct options_table table = {"subletd", rows, ARRAY_SIZE(rows), 23, print_help};
 
 /* Reads the files, and the options of the command line over them. dir: the daemon's own. */
 static int load_config(struct options *o, const char *dir, bool system)
@@ -187,14 +174,9 @@ static int load_config(struct options *o, const char *dir, bool system)
 /* Parses a group's number, for groups that have no name on this machine. */
 static int parse_id(const char *text, gid_t *ret)
 {
-        char *end;
-        unsigned long v;
+        uint64_t v;
 
-        if (text[0] < '0' || text[0] > '9')
-                return -EINVAL;
-        errno = 0;
-        v = strtoul(text, &end, 10);
-        if (errno || *end || v >= UINT32_MAX)
+        if (units_parse_count(text, &v) < 0 || v >= UINT32_MAX)
                 return -EINVAL;
         *ret = (gid_t)v;
         return 0;
@@ -284,14 +266,7 @@ int main(int argc, char *argv[])
         log_open("subletd", LOG_LEVEL_WARNING);
         r = options_parse(&table, &o, argc, argv, o.error, sizeof(o.error));
         if (r)
-                return r;
-        if (o.help || o.version) {
-                if (o.help)
-                        print_help();
-                else
-                        (void)printf("subletd " SUBLET_VERSION "\n");
-                return EXIT_SUCCESS;
-        }
+                return r == OPTIONS_HELPED ? EXIT_SUCCESS : r;
         if (o.private && o.shared)
                 return options_fail(&table, "--private and --shared exclude each other");
         if (o.linger && !o.private)

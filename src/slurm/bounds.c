@@ -3,7 +3,6 @@
  * defaults. */
 #include "slurm/bounds.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -17,8 +16,8 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/shares.h"
 #include "base/units.h"
-#include "wire/wire.h"
 
 #define ACCOUNT_SECTION "account "
 #define ACCOUNTS_MAX    4096u
@@ -29,48 +28,23 @@ struct bounds_section {
         struct bounds values;
 };
 
-static const struct bounds defaults = {.maximum = 1000, .weight_most = 1000};
+static const struct bounds defaults = {.maximum = SHARES_ALL, .weight_most = SHARES_ALL};
 
 /* ---- the keys ---- */
 
-/* Reads "30%" or "2.5%" into thousandths. */
-static int parse_percent(const char *text, unsigned least, unsigned *ret)
-{
-        uint64_t whole = 0;
-        unsigned tenth = 0, n = 0;
-
-        while (isdigit((unsigned char)text[n]) && n < 3)
-                whole = whole * 10 + (unsigned)(text[n++] - '0');
-        if (n == 0)
-                return -EINVAL;
-        text += n;
-        if (text[0] == '.') {
-                if (!isdigit((unsigned char)text[1]))
-                        return -EINVAL;
-                tenth = (unsigned)(text[1] - '0');
-                text += 2;
-        }
-        whole = whole * 10 + tenth;
-        if (strcmp(text, "%") != 0 || whole < least || whole > 1000)
-                return -EINVAL;
-        *ret = (unsigned)whole;
-        return 0;
-}
-
 static int parse_minimum(struct bounds *b, const char *text)
 {
-        return parse_percent(text, 0, &b->minimum_most) == 0 && b->minimum_most <= 950 ? 0
-                                                                                       : -EINVAL;
+        return shares_parse_percent(text, 0, SHARES_MINIMA_MAX, &b->minimum_most);
 }
 
 static int parse_maximum(struct bounds *b, const char *text)
 {
-        return parse_percent(text, 10, &b->maximum);
+        return shares_parse_percent(text, SHARES_MAXIMUM_MIN, SHARES_ALL, &b->maximum);
 }
 
 static int parse_weight(struct bounds *b, const char *text)
 {
-        return wire_parse_weight(text, &b->weight_most);
+        return shares_parse_weight(text, &b->weight_most);
 }
 
 static int parse_cap(struct bounds *b, const char *text)
@@ -85,7 +59,7 @@ static int parse_cap(struct bounds *b, const char *text)
 
 static int parse_priority(struct bounds *b, const char *text)
 {
-        return wire_parse_priority(text, &b->priority_most);
+        return shares_parse_priority(text, &b->priority_most);
 }
 
 static int parse_always(struct bounds *b, const char *text)
@@ -318,33 +292,22 @@ static void note(char less[static BOUNDS_ERROR_MAX], const char *format, ...)
         va_end(args);
 }
 
-/* Writes a number of thousandths without zeroes at its end: "2.5", "50". */
-static const char *decimal(unsigned thousandths, char ret[static UNITS_TEXT_MAX])
-{
-        int n = snprintf(ret, UNITS_TEXT_MAX, "%u.%03u", thousandths / 1000, thousandths % 1000);
-
-        while (ret[n - 1] == '0')
-                ret[--n] = '\0';
-        if (ret[n - 1] == '.')
-                ret[n - 1] = '\0';
-        return ret;
-}
-
 static void note_percent(char less[static BOUNDS_ERROR_MAX], const char *what, unsigned gets,
                          unsigned asked)
 {
-        char got[UNITS_TEXT_MAX], wanted[UNITS_TEXT_MAX];
+        char got[SHARES_TEXT_MAX], wanted[SHARES_TEXT_MAX];
 
-        note(less, "a %s of %s%% instead of %s%%", what, decimal(gets * 100, got),
-             decimal(asked * 100, wanted));
+        note(less, "a %s of %s instead of %s", what, shares_format_percent(gets, got),
+             shares_format_percent(asked, wanted));
 }
 
 struct granted bounds_grant(const struct bounds *b, const struct wishes *w,
                             char less[static BOUNDS_ERROR_MAX])
 {
         struct granted g = {
-                .maximum = MIN(w->maximum ? MAX(w->maximum, 10u) : b->maximum, b->maximum),
-                .weight = MIN(w->weight ? w->weight : 1000u, b->weight_most),
+                .maximum = MIN(w->maximum ? MAX(w->maximum, SHARES_MAXIMUM_MIN) : b->maximum,
+                               b->maximum),
+                .weight = MIN(w->weight ? w->weight : SHARES_ALL, b->weight_most),
                 .cap = w->cap ? w->cap : b->memory_cap_most,
                 .priority = MIN(w->priority, b->priority_most),
                 .priority_most = b->priority_most,
@@ -358,11 +321,11 @@ struct granted bounds_grant(const struct bounds *b, const struct wishes *w,
         if (g.minimum < w->minimum)
                 note_percent(less, "minimum", g.minimum, w->minimum);
         /* A share without a maximum reads as one of 1000. */
-        if (g.maximum < w->maximum && w->maximum < 1000)
+        if (g.maximum < w->maximum && w->maximum < SHARES_ALL)
                 note_percent(less, "maximum", g.maximum, w->maximum);
         if (g.weight < w->weight)
-                note(less, "a weight of %s instead of %s", decimal(g.weight, size),
-                     decimal(w->weight, asked));
+                note(less, "a weight of %s instead of %s", shares_format(g.weight, size),
+                     shares_format(w->weight, asked));
         if (g.cap < w->cap)
                 note(less, "a memory cap of %s instead of %s", units_format_size(g.cap, size),
                      units_format_size(w->cap, asked));

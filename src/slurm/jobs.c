@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "ask/ask.h"
+#include "ask/folder.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
@@ -183,22 +184,10 @@ static bool has_text(int folder, uint32_t id, const char *text, size_t n)
 
 static int write_text(int folder, uint32_t id, const char *text, size_t n)
 {
-        char name[NAME_LENGTH], new_name[NAME_LENGTH];
-        _cleanup_close_ int fd = -EBADF;
+        char name[NAME_LENGTH], fresh[NAME_LENGTH];
 
-        (void)unlinkat(folder, name_of(FILE_NEW, id, new_name), 0);
-        fd = openat(folder, new_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-        if (fd < 0)
-                return -errno;
-        errno = 0; /* a short write sets none */
-        if (write(fd, text, n) != (ssize_t)n || fchmod(fd, 0644) < 0 ||
-            renameat(folder, new_name, folder, name_of(FILE_CLASS, id, name)) < 0) {
-                int r = errno ? -errno : -ENOSPC;
-
-                (void)unlinkat(folder, new_name, 0);
-                return r;
-        }
-        return 0;
+        return folder_put(folder, name_of(FILE_NEW, id, fresh), name_of(FILE_CLASS, id, name), text,
+                          n);
 }
 
 /* Takes the step's share of the job's lock. */

@@ -9,14 +9,14 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/settings.h"
+#include "base/shares.h"
 #include "base/units.h"
-#include "wire/wire.h"
 
 static int take_share(struct wishes *w, const char *text)
 {
         unsigned minimum, maximum;
 
-        if (wire_parse_share(text, &minimum, &maximum) < 0)
+        if (shares_parse_range(text, &minimum, &maximum) < 0)
                 return -EINVAL;
         w->minimum = minimum;
         w->maximum = maximum;
@@ -25,7 +25,7 @@ static int take_share(struct wishes *w, const char *text)
 
 static int take_weight(struct wishes *w, const char *text)
 {
-        return wire_parse_weight(text, &w->weight);
+        return shares_parse_weight(text, &w->weight);
 }
 
 static int take_cap(struct wishes *w, const char *text)
@@ -36,7 +36,7 @@ static int take_cap(struct wishes *w, const char *text)
 static int take_priority(struct wishes *w, const char *text)
 {
         w->has_priority = true;
-        return wire_parse_priority(text, &w->priority);
+        return shares_parse_priority(text, &w->priority);
 }
 
 static const struct {

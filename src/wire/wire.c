@@ -8,7 +8,6 @@
 
 #include "base/macros.h"
 #include "base/text.h"
-#include "base/units.h"
 
 #define HEADER_SIZE 8u
 
@@ -263,67 +262,8 @@ bool wire_group_is_valid(const char *text)
         return !*p && p != text && p - text <= WIRE_GROUP_MAX;
 }
 
-int wire_parse_priority(const char *text, int *ret_priority)
-{
-        bool negative = text[0] == '-', positive = text[0] == '+';
-        uint64_t n;
-
-        if (units_parse_count(text + (negative || positive), &n) < 0 || n > WIRE_PRIORITY_MAX)
-                return -EINVAL;
-        *ret_priority = negative ? -(int)n : (int)n;
-        return 0;
-}
-
 static const char *const freeze_names[] = {
         [WIRE_FREEZE_OFF] = "off", [WIRE_FREEZE_PARK] = "park", [WIRE_FREEZE_MOVE] = "move"};
-
-/* Parses a decimal number with at most three digits after the point, whatever the locale. Returns
- * where it ends; NULL: it is none, or above `most`. */
-static const char *parse_thousandths(const char *text, unsigned most, unsigned *ret)
-{
-        unsigned v = 0, unit = 1000;
-
-        if (*text < '0' || *text > '9')
-                return NULL;
-        for (; *text >= '0' && *text <= '9'; text++) {
-                v = v * 10 + (unsigned)(*text - '0') * 1000;
-                if (v > most)
-                        return NULL;
-        }
-        if (*text == '.')
-                for (text++; *text >= '0' && *text <= '9' && unit > 1; text++) {
-                        unit /= 10;
-                        v += (unsigned)(*text - '0') * unit;
-                }
-        *ret = v;
-        return v <= most ? text : NULL;
-}
-
-int wire_parse_share(const char *text, unsigned *ret_minimum, unsigned *ret_maximum)
-{
-        unsigned minimum = 0, maximum = 1000;
-
-        if (*text != ':')
-                text = parse_thousandths(text, 1000, &minimum);
-        if (text && *text == ':')
-                text = parse_thousandths(text + 1, 1000, &maximum);
-        if (!text || *text || minimum > maximum || !maximum)
-                return -EINVAL;
-        *ret_minimum = minimum;
-        *ret_maximum = maximum;
-        return 0;
-}
-
-int wire_parse_weight(const char *text, unsigned *ret_weight)
-{
-        unsigned weight;
-        const char *end = parse_thousandths(text, 100000, &weight);
-
-        if (!end || *end || weight < 10)
-                return -EINVAL;
-        *ret_weight = weight;
-        return 0;
-}
 
 int wire_parse_freeze(const char *text, enum wire_freeze *ret_mode)
 {

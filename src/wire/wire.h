@@ -19,12 +19,9 @@
 #define WIRE_SIZE_MAX 320     /* no packet has more bytes */
 #define WIRE_PASS_MAX 8       /* descriptors that come with one USAGE or LIMIT */
 
-#define WIRE_GROUP_MAX    31 /* length of the name of a group */
-#define WIRE_PRIORITY_MAX 20 /* priorities go from -20 to 20; the highest goes first */
+#define WIRE_GROUP_MAX 31 /* length of the name of a group */
 /* True for 1 to WIRE_GROUP_MAX printable ASCII characters. */
 bool wire_group_is_valid(const char *text);
-/* Parses a priority, as people write it. 0 or -EINVAL. */
-int wire_parse_priority(const char *text, int *ret_priority);
 
 enum wire_direction { WIRE_UP, WIRE_DOWN, WIRE_ACROSS };
 
@@ -102,11 +99,6 @@ enum wire_freeze {
         WIRE_FREEZE_PARK, /* it may be paused */
         WIRE_FREEZE_MOVE, /* it may also be frozen to give way, in place of a drain */
 };
-/* Parses a share of the time, "MIN:MAX", "MIN" or ":MAX", each from 0 to 1, into thousandths. 0 or
- * -EINVAL. */
-int wire_parse_share(const char *text, unsigned *ret_minimum, unsigned *ret_maximum);
-/* Parses a weight from 0.01 to 100 into thousandths. 0 or -EINVAL. */
-int wire_parse_weight(const char *text, unsigned *ret_weight);
 /* Parses a freeze mode: "off", "park", "move". 0 or -EINVAL. */
 int wire_parse_freeze(const char *text, enum wire_freeze *ret_mode);
 /* The words for a freeze mode, and for how memory is shared; NULL: there is no such mode. */

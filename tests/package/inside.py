@@ -10,16 +10,20 @@ import pathlib
 import re
 import shutil
 import signal
+import ssl
 import stat
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 sys.stdout = sys.stderr = open("/dev/console", "w", buffering=1)
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES, TOOLS, HOLDER = HERE.parents[1] / "build-package", HERE.parents[1] / "tools", HERE / "holder.py"
-OLD = "0.0.1"  # as long as the version of the packages, so that it can replace the version in the programs
-NAMES = ("sublet", "subletd", "python3-sublet")
+NAMES = ("sublet", "subletd", "python3-sublet", "sublet-kubernetes")
+PROGRAMS = ("sublet", "subletd", "sublet-device-plugin", "sublet-webhook")
+PAGES = ("1 sublet", "8 subletd", "5 subletd.conf", "8 sublet-device-plugin", "8 sublet-webhook")
 UNITS = ("subletd.service", "subletd.socket", "subletd-control.socket")
 RUN = pathlib.Path("/run/sublet")
 GENEROUS_S = 60
@@ -99,8 +103,10 @@ def install(*packages):
 
 
 def check_installed():
-    assert re.search(OLD, run("sublet", "--version"))
-    for page in ("1 sublet", "8 subletd", "5 subletd.conf"):
+    for program in PROGRAMS:
+        assert OLD in run(program, "--version")
+        assert program in run(program, "--help").splitlines()[0]
+    for page in PAGES:
         assert len(run("man", "--warnings", *page.split()).splitlines()) > 30
     assert "lead somewhere" in run("python3", f"{TOOLS}/check_links.py", "/usr/share/doc/sublet")
     assert run("python3", "-c", "import sublet; print(sublet.is_here())") == "False\n"
@@ -139,6 +145,51 @@ def check_example():
     shutil.rmtree(folder)
 
 
+def check_webhook():
+    """The webhook answers with a certificate, as on a node."""
+    certificate, key = "/tmp/tls.crt", "/tmp/tls.key"
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-noenc", "-days", "1", "-subj", "/CN=webhook",
+        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate)
+    trust = ssl.create_default_context(cafile=certificate)
+    webhook = subprocess.Popen(["sublet-webhook", "--listen", "127.0.0.1:8443", "--certificate", certificate, "--key", key])
+
+    def answers():
+        assert webhook.poll() is None, "the webhook has ended"
+        try:
+            return urllib.request.urlopen("https://127.0.0.1:8443/readyz", context=trust).read() == b"ok\n"
+        except urllib.error.URLError as e:
+            assert isinstance(e.reason, ConnectionRefusedError), e
+            return False
+
+    wait_for(answers, "the webhook does not listen")
+    webhook.terminate()
+    assert webhook.wait(GENEROUS_S) == 0
+
+
+def check_device_plugin():
+    """The plugin finds the daemon and its library where the packages have put them. No kubelet is here."""
+    folder, library = pathlib.Path("/tmp/kubelet"), pathlib.Path("/tmp/brought/libsublet.so")
+    folder.mkdir()
+    plugin = subprocess.Popen(["sublet-device-plugin", "--kubelet-dir", folder, "--bring", f"{SIMULATOR}/../libsublet.so",
+                               "--library", library, "--preload-file", library.with_name("ld.so.preload")])
+
+    def serves():
+        assert plugin.poll() is None, "the plugin has ended"
+        return (folder / "sublet-gpu.sock").is_socket()
+
+    wait_for(serves, "the plugin does not listen")
+    plugin.terminate()
+    assert plugin.wait(GENEROUS_S) == 0
+    assert library.stat().st_size > 0
+    shutil.rmtree(folder)
+    shutil.rmtree(library.parent)
+
+
+def check_slurm():
+    """All libraries that Slurm's plugin needs are here. Slurm is not, so the plugin cannot be loaded."""
+    assert "not found" not in run("ldd", f"{SIMULATOR}/../sublet_spank.so")
+
+
 def restarts():
     return int(property_of("subletd.service", "NRestarts"))
 
@@ -162,6 +213,9 @@ def check_restarts(holder):
 
 step("packages of an earlier version")
 VERSION = re.search(r"_([\d.]+)-", os.path.basename(glob.glob(f"{PACKAGES}/sublet_*.deb")[0]))[1]
+# As long as the version, so that it can replace it in the programs. The last number stays: there may be a text "0" in a
+# program that the linker has made the end of "0.2.0".
+OLD = "0.0." + VERSION.rsplit(".", maxsplit=1)[1]
 assert len(VERSION) == len(OLD) and VERSION != OLD
 old_packages(VERSION)
 before_install = named_sublet()
@@ -173,6 +227,11 @@ install(*glob.glob("/tmp/old/*.deb"))
 SIMULATOR, = glob.glob("/usr/lib/*/sublet/sim")
 check_installed()
 check_service()
+
+step("the programs for Kubernetes, and Slurm's plugin")
+check_webhook()
+check_device_plugin()
+check_slurm()
 
 step("the example of the documentation")
 check_example()
@@ -192,7 +251,7 @@ check_restarts(holders[0])
 step("an upgrade while programs run")
 assert status()["version"] == OLD
 sockets = {path: path.stat().st_ino for path in RUN.glob("*.sock")}
-install(*glob.glob(f"{PACKAGES}/sublet_*.deb"), *glob.glob(f"{PACKAGES}/subletd_*.deb"), *glob.glob(f"{PACKAGES}/python3-*.deb"))
+install(*(package for name in NAMES for package in glob.glob(f"{PACKAGES}/{name}_*.deb")))
 wait_for(lambda: {h.pid for h in holders} <= set(clients()), "the programs do not come back")
 assert status()["version"] == VERSION
 assert sockets == {path: path.stat().st_ino for path in RUN.glob("*.sock")}, "the sockets stay"

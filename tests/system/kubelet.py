@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import socket
@@ -98,7 +99,8 @@ def pod(name, uid, phase="Running", resource="sublet.dev/gpu", created="2026-11-
 
 
 class ApiServer:
-    """Lists and watches pods as the API server does: resource versions, pages, bookmarks, 410 and tokens."""
+    """Lists and watches pods as the API server does: resource versions, pages, bookmarks, 410 and tokens. Takes
+    Events."""
 
     def __init__(self, tls=None):
         self.pods, self.version, self.oldest = {}, 10, 0
@@ -107,6 +109,9 @@ class ApiServer:
         self.changed = threading.Condition()
         self.broken = None  # a status that is answered to all requests
         self.watches = set()
+        self.events = {}  # the Events that it has taken, by namespace and name
+        self.posts, self.refuse_posts, self.hold_posts = 0, None, threading.Event()
+        self.hold_posts.set()  # clear it, and POST requests wait
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -122,7 +127,10 @@ class ApiServer:
                 outer.wrong.append((self.command, self.path))
                 self.send_error(405)
 
-            do_POST = do_PUT = do_PATCH = do_DELETE = _refuse
+            def do_POST(self):
+                outer.take_event(self)
+
+            do_PUT = do_PATCH = do_DELETE = _refuse
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -132,6 +140,7 @@ class ApiServer:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self):
+        self.hold_posts.set()
         self.cut()
         self.server.shutdown()
         self.server.server_close()
@@ -188,6 +197,24 @@ class ApiServer:
             self._watch(request)
         else:
             self._list(request)
+
+    def take_event(self, request):
+        body = request.rfile.read(int(request.headers["Content-Length"]))
+        self.posts += 1
+        self.hold_posts.wait()
+        found = re.fullmatch(r"/api/v1/namespaces/([a-z0-9-]+)/events", request.path)
+        if request.headers.get("Authorization") != f"Bearer {self.token}":
+            status = 401
+        elif self.refuse_posts or not found:
+            status = self.refuse_posts or 404
+        elif request.headers.get("Content-Type") != "application/json":
+            status = 415
+        else:
+            event = json.loads(body)
+            key = (found.group(1), event["metadata"]["name"])
+            status = 409 if key in self.events else 201
+            self.events.setdefault(key, event)
+        self._json(request, status, {"kind": "Status", "code": status})
 
     def _list(self, request):
         query = dict(part.split("=", 1) for part in request.path.split("?", 1)[1].split("&"))

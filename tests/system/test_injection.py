@@ -11,23 +11,16 @@ import pytest
 
 import kubelet as kubelet_module
 from kubelet import PLUGIN, Kubelet
-from world import BUILD, wait_for
+from roots import put_program
+from world import BUILD, NO_PID_NAMESPACES, wait_for
 
-NEEDS = kubelet_module.MISSING or ("needs root" if os.geteuid() else None)
+NEEDS = (kubelet_module.MISSING or ("needs root" if os.geteuid() else None) or
+         (NO_PID_NAMESPACES if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], stderr=subprocess.DEVNULL,
+                                              check=False).returncode else None))
 pytestmark = pytest.mark.skipif(bool(NEEDS), reason=NEEDS or "")
 
 JOB = os.path.join(BUILD, "sublet-demo-job")
 CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin")
-
-
-def lay_out(root, *programs):
-    """Puts files and the libraries that they load below root, at the same paths: no shell, nothing else."""
-    for program in programs:
-        done = subprocess.run(["ldd", program], stdout=subprocess.PIPE, text=True, check=False)
-        for path in [program, *(w for line in done.stdout.splitlines() for w in line.split() if w.startswith("/"))]:
-            to = root + path
-            os.makedirs(os.path.dirname(to), exist_ok=True)
-            shutil.copy2(os.path.realpath(path), to)
 
 
 class Container:
@@ -82,7 +75,8 @@ def make_container(make_world):
 @pytest.mark.parametrize("way", ["preload-file", "environment"])
 def test_a_program_in_an_image_without_anything_else_shares_the_gpu(make_container, way):
     container = make_container("--inject", way)
-    lay_out(container.root, JOB, os.path.join(BUILD, "sim", "libcuda.so.1"))
+    put_program(container.root, JOB)
+    put_program(container.root, os.path.join(BUILD, "sim", "libcuda.so.1"))
     assert container.answer["envs"]["SUBLET_INJECTED"] == way
     assert ("LD_PRELOAD" in container.answer["envs"]) == (way == "environment")
     program = container.start(JOB, "16MiB", "1", "1000", "0.1", "1", LD_LIBRARY_PATH=os.path.join(BUILD, "sim"))

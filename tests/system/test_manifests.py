@@ -67,10 +67,25 @@ def test_the_ways_to_the_gpu_differ_by_an_option_of_the_plugin(deploy):
     assert spec["runtimeClassName"] == "nvidia"
 
 
-def test_only_the_plugin_may_ask_the_api_server_and_only_to_read_pods(deploy):
+def test_without_a_runtime_of_nvidia_the_daemon_takes_nvml_alone_from_the_node(deploy):
+    """No engine brings a GPU into a pod that asks for none, and other libraries of the node may need another glibc."""
+    for overlay in ("overlays/cdi", "overlays/devices"):
+        documents = render(deploy / overlay)
+        daemon, volumes = containers(documents)["daemon"], the_only(documents, "DaemonSet")["spec"]["template"]["spec"]["volumes"]
+        (nvml,) = (m for m in daemon["volumeMounts"] if m["name"] == "nvml")
+        (path,) = (v["hostPath"] for v in volumes if v["name"] == "nvml")
+        assert path == {"path": nvml["mountPath"], "type": "File"} and nvml["readOnly"]
+        assert path["path"].endswith("/libnvidia-ml.so.1")
+        environment = {e["name"]: e.get("value") for e in daemon["env"]}
+        assert environment["NVIDIA_VISIBLE_DEVICES"] == "void" and "LD_LIBRARY_PATH" not in environment
+        assert daemon["securityContext"]["privileged"]  # the device nodes
+
+
+def test_only_the_plugin_may_ask_the_api_server_and_only_to_read_pods_and_make_events(deploy):
     documents = render(deploy / "overlays/with-webhook")
     rules = [r for d in documents if d["kind"].endswith("Role") for r in d["rules"]]
-    assert rules == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    assert rules == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+                     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}]
     for d in documents:
         if d["kind"] in ("DaemonSet", "Deployment"):
             assert d["spec"]["template"]["spec"]["automountServiceAccountToken"] is False

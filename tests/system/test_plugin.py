@@ -1,5 +1,6 @@
 """sublet-device-plugin, with a kubelet of another gRPC (kubelet.py) and a real daemon on the simulated GPU."""
 
+import calendar
 import json
 import os
 import re
@@ -73,8 +74,10 @@ def make_node(make_world):
     """Returns a function that makes a node with a daemon, and with a plugin unless plugin=False."""
     nodes = []
 
-    def make(*args, gpus=1, api=None, plugin=True, daemon=True, mig=None, **env):
+    def make(*args, gpus=1, api=None, plugin=True, daemon=True, mig=None, compute_mode=None, **env):
         world = make_world(gpus=gpus)
+        if compute_mode:
+            world.env["SIMCUDA_COMPUTE_MODE"] = str(compute_mode)
         if mig:
             world.env["SIMCUDA_MIG"] = str(mig)
         if daemon:
@@ -218,6 +221,18 @@ def test_a_plugin_that_starts_before_the_daemon_registers_when_it_knows_the_gpus
     node.says("answers again")
 
 
+def test_a_daemon_without_nvml_is_told_and_its_gpus_are_offered_later(make_node):
+    node = make_node(plugin=False, daemon=False)
+    node.world.start_daemon(SIMCUDA_FAIL="nvmlInit:1+:9")
+    node.start_plugin()
+    node.says("knows no GPU, so kubelet is offered none")
+    assert not node.kubelet.await_event("list")["devices"]
+    assert node.world.sublet("stop").returncode == 0
+    node.world.start_daemon()
+    assert node.devices()
+    assert node.plugin.err().count("knows no GPU") == 1
+
+
 def test_a_daemon_that_restarts_leaves_the_devices_healthy(make_node):
     node = make_node()
     node.devices()
@@ -272,6 +287,28 @@ def test_a_gpu_of_mps_is_unhealthy_with_a_sentence(make_node):
     left = node.kubelet.await_devices(lambda e: 0 < len(e["healthy"]) < len(e["devices"]), "one healthy GPU")
     assert {card_of(d) for d in left["healthy"]} == {other}
     node.says(f"GPU {mine} is unhealthy: MPS serves it")
+
+
+def test_a_gpu_that_one_program_or_none_may_use_is_unhealthy_until_its_compute_mode_is_back(make_node, tmp_path):
+    def set_modes(text):
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(tmp_path / "modes")
+
+    set_modes("0,3")
+    node = make_node(gpus=2, compute_mode=tmp_path / "modes")
+    shared, other = (gpu["uuid"] for gpu in node.world.status()["gpus"])
+    assert {card_of(d) for d in node.devices()} == {shared}
+    node.says(f"GPU {other} is unhealthy: its compute mode is exclusive, so only one program can use it")
+    set_modes("2,0")
+    node.kubelet.await_devices(lambda e: {card_of(d) for d in e["healthy"]} == {other}, "the other GPU")
+    node.says(f"GPU {shared} is unhealthy: its compute mode is prohibited, so no program can use it")
+    node.says(f"GPU {other} is healthy again")
+    said = node.world.sublet("status")
+    assert "prohibited compute mode: no program at all" in said.stdout, said.stdout
+    set_modes("0,0")
+    node.kubelet.await_devices(lambda e: len(e["healthy"]) == len(e["devices"]), "both GPUs")
+    assert [gpu["compute_mode"] for gpu in node.world.status()["gpus"]] == ["default", "default"]
+    assert "compute mode" not in node.world.sublet("status").stdout
 
 
 # ---- what pods get ----
@@ -636,23 +673,121 @@ def test_a_daemon_that_takes_nothing_leaves_the_file_whole(make_node, api):
         daemon.close()
 
 
+def add_process(node, pid, uid, comm="python3", loader="/lib64/ld-linux-x86-64.so.2", **files):
+    """Adds a process of this pod to the node's /proc. files: further ones, such as environ."""
+    os.makedirs(node.world.path(f"proc/{pid}"))
+    group = f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid.replace('-', '_')}.slice/cri-x.scope\n"
+    for name, text in {"comm": comm + "\n", "cgroup": group, "maps": f"7f00-7f01 r-xp 0 0:0 1 {loader}\n", **files}.items():
+        with open(node.world.path(f"proc/{pid}/{name}"), "w", encoding="ascii") as f:
+            f.write(text)
+
+
+MUSL = "/lib/ld-musl-x86_64.so.1"
+
+
 def test_a_pod_with_musl_is_told_once(make_node, api):
     api.put(pod("alpine", FIRST))
     api.put(pod("debian", SECOND))
     node = make_node(api=api, plugin=False)
-    group = f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{FIRST.replace('-', '_')}.slice/cri-x.scope\n"
-    plain = f"0::/kubepods/pod{SECOND}/x\n"
-    musl, glibc = "7f00-7f01 r-xp 0 0:0 1 /lib/ld-musl-x86_64.so.1\n", "7f00-7f01 r-xp 0 0:0 1 /lib64/ld-linux-x86-64.so.2\n"
-    for pid, cgroup, maps in ((40, group, musl), (41, group, musl), (42, plain, glibc),
-                              (43, plain, musl + "7f02-7f03 r-xp 0 0:0 1 /usr/lib/sublet/libsublet.so\n")):
-        os.makedirs(node.world.path(f"proc/{pid}"))
-        for name, text in (("comm", "python3\n"), ("cgroup", cgroup), ("maps", maps)):
-            with open(node.world.path(f"proc/{pid}/{name}"), "w", encoding="ascii") as f:
-                f.write(text)
+    add_process(node, 40, FIRST, loader=MUSL)
+    add_process(node, 41, FIRST, loader=MUSL)
+    add_process(node, 42, SECOND)
+    add_process(node, 43, SECOND, maps=f"7f00-7f01 r-xp 0 0:0 1 {MUSL}\n7f02-7f03 r-xp 0 0:0 1 /usr/lib/sublet/libsublet.so\n",
+                cgroup=f"0::/kubepods/pod{SECOND}/x\n")
     node.start_plugin()
     node.says("pod default/alpine runs on musl (process 4")
+    api.cut()  # another list of pods is no reason to tell it again
     time.sleep(11)  # the next look
     assert node.plugin.err().count("runs on musl") == 1
+    assert len(api.events) == 1 and api.posts == 1
+
+
+def test_a_pod_with_musl_gets_an_event(make_node, api):
+    api.put(pod("alpine", FIRST, namespace="lab"))
+    node = make_node(api=api, plugin=False)
+    add_process(node, 40, FIRST, loader=MUSL)
+    node.start_plugin()
+    wait_for(lambda: api.events, 30, "the Event", report=node.plugin.report)
+    ((namespace, name), event), = api.events.items()
+    when = event["firstTimestamp"]
+    assert re.fullmatch(r"alpine\.[0-9a-f]{16}", name) and namespace == "lab"
+    assert abs(calendar.timegm(time.strptime(when, "%Y-%m-%dT%H:%M:%SZ")) - time.time()) < 60
+    assert event == {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "lab"}, "type": "Warning",
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": "lab", "name": "alpine", "uid": FIRST},
+        "reason": "SubletNotInjected", "source": {"component": "sublet-device-plugin", "host": "node-1"},
+        "message": "runs on musl (process 40, python3), where the library cannot be loaded: its programs are not shared, "
+                   "and count as foreign; use an image with glibc",
+        "reportingComponent": "sublet-device-plugin", "reportingInstance": "node-1",
+        "firstTimestamp": when, "lastTimestamp": when, "count": 1}
+    # The next plugin tells it again, to a server that has it.
+    node.plugin.send(signal.SIGTERM)
+    node.plugin.ok()
+    node.start_plugin()
+    wait_for(lambda: api.posts == 2, 30, "the Event again")
+    node.says("runs on musl")
+    assert len(api.events) == 1 and "no Event" not in node.plugin.err()
+
+
+@pytest.mark.parametrize("status, said", [(403, "403, the service account may not create events"),
+                                          (500, "the API server answers 500")])
+def test_a_server_that_takes_no_events_costs_one_line(make_node, api, status, said):
+    api.refuse_posts = status
+    for n, uid in enumerate((FIRST, SECOND, THIRD)):
+        api.put(pod(f"alpine-{n}", uid))
+    node = make_node(api=api, plugin=False)
+    for n, uid in enumerate((FIRST, SECOND, THIRD)):
+        add_process(node, 40 + n, uid, loader=MUSL)
+    node.start_plugin()
+    node.says(said)
+    wait_for(lambda: api.posts == 3, 30, "three requests")
+    time.sleep(11)  # the next look
+    assert api.posts == 3 and node.plugin.err().count("no Event tells of pod") == 1
+    assert node.plugin.err().count("runs on musl") == 3
+    api.put(pod("next", "3a2b3c4d-0000-4000-8000-000000000004"))
+    node.await_file("name = next")  # pods are read as before
+
+
+def test_a_server_that_is_slow_to_take_an_event_holds_up_nothing(make_node, api):
+    api.hold_posts.clear()
+    api.put(pod("alpine", FIRST))
+    node = make_node(api=api, plugin=False)
+    add_process(node, 40, FIRST, loader=MUSL)
+    node.start_plugin()
+    wait_for(lambda: api.posts == 1, 30, "the request")
+    devices, began = node.devices(), time.monotonic()
+    api.put(pod("next", SECOND))
+    node.await_file(SECOND)
+    assert node.kubelet.allocate(devices[:1])["code"] == 0
+    assert node.kubelet.call("PreStartContainer", devices_ids=devices[:1])["code"] == 0
+    assert time.monotonic() - began < 5 * PATIENCE
+    node.says("no Event tells of pod default/alpine: ")  # after 10 s
+    # It ends while a request is under way.
+    add_process(node, 41, SECOND, loader=MUSL)
+    wait_for(lambda: api.posts == 2, 30, "the next request")
+    node.plugin.send(signal.SIGTERM)
+    node.plugin.ok()
+
+
+def test_a_pod_that_starts_mps_for_itself_leaves_the_gpu_to_others(make_node, api):
+    api.put(pod("greedy", FIRST))
+    node = make_node(api=api, plugin=False)
+    add_process(node, 77, FIRST, comm="nvidia-cuda-mps", environ="A=1\0")
+    node.start_plugin()
+    wait_for(lambda: api.events, 30, "the Event", report=node.plugin.report)
+    (event,) = api.events.values()
+    assert event["reason"] == "SubletMPSNotSupported" and event["message"].startswith("runs MPS (process 77, nvidia-cuda-mps): ")
+    node.devices()
+    assert node.plugin.err().count("pod default/greedy runs MPS") == 1
+    # MPS of a pod that asks for no GPU of ours, as NVIDIA's plugin has one, serves the node.
+    add_process(node, 78, SECOND, comm="nvidia-cuda-mps", environ="A=1\0", status="Name:\tnvidia-cuda-mps\nState:\tS (sleeping)\n")
+    node.kubelet.await_devices(lambda e: not e["healthy"], "unhealthy devices")
+    node.says("is unhealthy: MPS serves it")
+    # It ends, and nobody waits for it.
+    with open(node.world.path("proc/78/status"), "w", encoding="ascii") as f:
+        f.write("Name:\tnvidia-cuda-mps\nState:\tZ (zombie)\n")
+    node.devices()
+    node.says("is healthy again")
 
 
 # ---- the command line ----

@@ -3,6 +3,7 @@ are shown. All programs are root's, as in most pods, and in the pid namespace of
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -182,7 +183,8 @@ def test_root_of_a_pod_gives_no_orders_for_others(machine, tenants):
     assert [rows[pid][field] for field in ("name", "uid", "pod", "class", "container")] == [None] * 5
     trace = sublet_in(machine, inside, "trace")
     assert trace.returncode == 0 and "secret" not in trace.stdout, trace
-    assert "secret" in machine.sublet("trace").stdout
+    assert tenants.uid("b") in trace.stdout and tenants.uid("a") not in trace.stdout, trace
+    assert re.search(rf"secret +\({victim.pid}\) +{tenants.uid('a')} ", machine.sublet("trace").stdout)
     (trace,) = ask_in(machine, inside, {"order": "trace"})
     assert list(trace["tenants"].values()) == [tenants.uid("b")]
     victim.finish()

@@ -104,6 +104,25 @@ static uint64_t total_of(unsigned gpu)
         return sched_gpu_view(sched, gpu, &v) == 0 ? v.total : 0;
 }
 
+static void the_last_compute_mode_that_nvml_told_holds(void **state)
+{
+        unsigned at;
+
+        at = brought(7, CARD); /* NVML does not list this one */
+        assert_int_equal(gpus.list[at].compute_mode, COMPUTE_MODE_UNKNOWN);
+        show(1, CARD);
+        shown.cards[0].compute_mode = COMPUTE_MODE_EXCLUSIVE_PROCESS;
+        look();
+        at = (unsigned)gpus_named(&gpus, uuid_of(1));
+        assert_int_equal(gpus.list[at].compute_mode, COMPUTE_MODE_EXCLUSIVE_PROCESS);
+        shown.cards[0].compute_mode = COMPUTE_MODE_UNKNOWN;
+        look();
+        assert_int_equal(gpus.list[at].compute_mode, COMPUTE_MODE_EXCLUSIVE_PROCESS);
+        shown.cards[0].compute_mode = COMPUTE_MODE_DEFAULT;
+        look();
+        assert_int_equal(gpus.list[at].compute_mode, COMPUTE_MODE_DEFAULT);
+}
+
 static void nvmls_cards_are_there_before_any_client(void **state)
 {
         unsigned at;
@@ -422,6 +441,7 @@ static void contexts_and_blocks_depend_on_the_size_of_the_card(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                GPUS_TEST(the_last_compute_mode_that_nvml_told_holds),
                 GPUS_TEST(nvmls_cards_are_there_before_any_client),
                 GPUS_TEST(memory_is_expected_to_move_at_the_rate_of_the_cards_link),
                 GPUS_TEST(a_card_that_nvml_no_longer_shows_stays_without_a_number),

@@ -161,6 +161,31 @@ static void health_follows_the_daemons_status(void **state)
         assert_int_equal(card_health(&cards, &cards.list[0]), CARD_NO_DAEMON);
 }
 
+/* Takes a status of one card in this mode; NULL: the daemon does not know it. */
+static enum card_health health_in(const char *mode)
+{
+        json_t *status = json_pack("{s:[{s:s, s:i, s:f, s:s?}]}", "gpus", "uuid", "A", "nvml_index",
+                                   0, "measured_s_ago", 0.5, "compute_mode", mode);
+
+        assert_true(cards_take(&cards, status));
+        json_decref(status);
+        return card_health(&cards, &cards.list[0]);
+}
+
+static void only_a_card_in_default_compute_mode_is_healthy(void **state)
+{
+        memset(&cards, 0, sizeof(cards));
+        cards.devices = 1;
+        assert_int_equal(health_in("default"), CARD_HEALTHY);
+        assert_int_equal(health_in("exclusive_process"), CARD_EXCLUSIVE);
+        assert_int_equal(health_in("exclusive_thread"), CARD_EXCLUSIVE);
+        assert_int_equal(health_in("prohibited"), CARD_PROHIBITED);
+        assert_int_equal(health_in(NULL), CARD_HEALTHY);
+        cards.list[0].mps = true; /* MPS is why it is exclusive */
+        assert_int_equal(health_in("exclusive_process"), CARD_MPS);
+        assert_int_equal(health_in("prohibited"), CARD_PROHIBITED);
+}
+
 static void nonsense_is_no_status(void **state)
 {
         json_t *none = json_loads("{\"error\": \"no\"}", 0, NULL);
@@ -209,19 +234,62 @@ static void a_container_gets_each_gpu_once(void **state)
         assert_int_equal(grant_answer(&o, &cards, &request, &bytes, &n, error), -EINVAL);
 }
 
+/* Returns which of the cards, "0" to "9", MPS serves with this CUDA_VISIBLE_DEVICES. */
+static const char *served(const char *devices)
+{
+        static char text[16];
+        struct processes_mps mps = {.all = false};
+        size_t n = 0;
+
+        processes_add_mps(devices, &mps);
+        processes_mark_mps(&mps, &cards);
+        for (unsigned i = 0; i < cards.n; i++)
+                if (cards.list[i].mps)
+                        text[n++] = (char)('0' + i);
+        text[n] = '\0';
+        return text;
+}
+
 static void mps_serves_the_gpus_that_it_names(void **state)
 {
-        struct processes_mps mps = {.runs = true};
+        begin(3, 2);
+        assert_string_equal(served("GPU-1"), "1");
+        assert_string_equal(served("GPU-2, GPU-0,"), "02");
+        assert_string_equal(served("GPU-"), ""); /* no beginning that is the only one */
+        assert_string_equal(served("GPU-7"), "");
+        (void)strcpy(cards.list[1].uuid, "GPU-1abc");
+        assert_string_equal(served("GPU-1A"), "1");
+}
 
-        (void)snprintf(mps.devices, sizeof(mps.devices), "GPU-12,MIG-7777");
-        assert_true(processes_mps_serves(&mps, "GPU-12"));
-        assert_true(processes_mps_serves(&mps, "GPU-1234"));
-        assert_true(processes_mps_serves(&mps, "MIG-7777"));
-        assert_false(processes_mps_serves(&mps, "GPU-1"));
-        (void)snprintf(mps.devices, sizeof(mps.devices), "GPU-12,all");
-        assert_true(processes_mps_serves(&mps, "GPU-1"));
-        mps.runs = false;
-        assert_false(processes_mps_serves(&mps, "GPU-12"));
+static void mps_that_names_no_uuid_may_serve_every_gpu(void **state)
+{
+        static const char *const devices[] = {
+                "", "0", "GPU-1,0", "0,GPU-1", "all", "MIG-GPU-1/7/0", ",", "gpu-1"};
+
+        begin(3, 2);
+        for (size_t i = 0; i < ARRAY_SIZE(devices); i++)
+                assert_string_equal(served(devices[i]), "012");
+}
+
+static void mps_of_a_gpu_with_mig_may_serve_each_instance(void **state)
+{
+        begin(3, 2);
+        (void)strcpy(cards.list[1].uuid, "MIG-1");
+        (void)strcpy(cards.list[2].uuid, "MIG-2");
+        assert_string_equal(served("MIG-2"), "2");
+        assert_string_equal(served("GPU-9"), "12");
+        assert_string_equal(served("GPU-0"), "0");
+}
+
+static void mps_with_more_names_than_there_is_room_may_serve_every_gpu(void **state)
+{
+        struct processes_mps mps = {.all = false};
+
+        begin(1, 2);
+        for (unsigned i = 0; i < MPS_DEVICES_MAX / 5 && !mps.all; i++)
+                processes_add_mps("GPU-7", &mps);
+        processes_mark_mps(&mps, &cards);
+        assert_true(cards.list[0].mps);
 }
 
 int main(void)
@@ -235,9 +303,13 @@ int main(void)
                 cmocka_unit_test(unhealthy_cards_come_last),
                 cmocka_unit_test(only_written_ids_are_devices),
                 cmocka_unit_test(health_follows_the_daemons_status),
+                cmocka_unit_test(only_a_card_in_default_compute_mode_is_healthy),
                 cmocka_unit_test(nonsense_is_no_status),
                 cmocka_unit_test(a_container_gets_each_gpu_once),
                 cmocka_unit_test(mps_serves_the_gpus_that_it_names),
+                cmocka_unit_test(mps_that_names_no_uuid_may_serve_every_gpu),
+                cmocka_unit_test(mps_of_a_gpu_with_mig_may_serve_each_instance),
+                cmocka_unit_test(mps_with_more_names_than_there_is_room_may_serve_every_gpu),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

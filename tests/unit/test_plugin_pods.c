@@ -78,6 +78,12 @@ static void shares_and_sizes_are_read_as_they_are_written(void **state)
                      {"512Mi", 512 * MIB},
                      {"1073741824", GIB},
                      {"64k", 64000},
+                     {"0.3Gi", 322122548},
+                     {"1e9", 1000000000},
+                     {"20g", 0},
+                     {"64K", 0},
+                     {"128m", 0},
+                     {"2GiBB", 0},
                      {"0", 0},
                      {"-1", 0},
                      {"Gi", 0},
@@ -114,7 +120,7 @@ static void the_owners_bounds_hold(void **state)
         assert_int_equal(pod.wishes.minimum, 250);
         assert_int_equal(pod.wishes.priority, 2);
         assert_non_null(strstr(complaints, "pod lab/a: sublet.dev/minimum is 30%, more than this "
-                                           "node's owner allows: it is lowered to 25.0%"));
+                                           "node's owner allows: it is lowered to 25%"));
         assert_non_null(strstr(complaints, "lowered to 2\n"));
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/shares.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
 #include "fakes/daemon.h"
@@ -462,8 +463,8 @@ static void only_trusted_clients_get_positive_priorities(void **state)
                      {-5, false, -5},
                      {-5, true, -5},
                      {0, true, 0},
-                     {WIRE_PRIORITY_MAX + 9, true, WIRE_PRIORITY_MAX},
-                     {-WIRE_PRIORITY_MAX - 9, false, -WIRE_PRIORITY_MAX}};
+                     {SHARES_PRIORITY_MAX + 9, true, SHARES_PRIORITY_MAX},
+                     {-SHARES_PRIORITY_MAX - 9, false, -SHARES_PRIORITY_MAX}};
 
         for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
                 struct client *c = &clients[0];

@@ -1,6 +1,7 @@
 /* test_status_view.c: the table that `sublet status` prints from the daemon's JSON. */
 #include "unit.h"
 
+#include "base/macros.h"
 #include "cli/columns.h"
 #include "cli/status_view.h"
 
@@ -55,6 +56,30 @@ static void a_client_is_a_row_in_human_units(void **state)
         assert_non_null(strstr(text, "headroom 512 MiB"));
         assert_non_null(strstr(text, "contested"));
         free(text);
+}
+
+static void a_compute_mode_other_than_the_default_is_told(void **state)
+{
+        static const char *const modes[][2] = {
+                {"exclusive_process", "  exclusive compute mode: one program at a time, until "
+                                      "nvidia-smi -c DEFAULT\n"},
+                {"prohibited", "  prohibited compute mode: no program at all, until "
+                               "nvidia-smi -c DEFAULT\n"},
+                {"default", NULL}};
+
+        for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+                char *json, *text;
+
+                assert_true(asprintf(&json,
+                                     "{\"gpus\":[{\"index\":0,\"name\":\"H\",\"uuid\":\"U\","
+                                     "\"compute_mode\":\"%s\"}]}",
+                                     modes[i][0]) > 0);
+                text = render(json);
+                assert_true(modes[i][1] ? strstr(text, modes[i][1]) != NULL
+                                        : strstr(text, "compute mode") == NULL);
+                free(text);
+                free(json);
+        }
 }
 
 static void priorities_have_a_column_if_there_are_any(void **state)
@@ -386,6 +411,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_client_is_a_row_in_human_units),
+                cmocka_unit_test(a_compute_mode_other_than_the_default_is_told),
                 cmocka_unit_test(priorities_have_a_column_if_there_are_any),
                 cmocka_unit_test(classes_and_what_a_program_has_of_its_own_are_shown),
                 cmocka_unit_test(rows_are_sorted_and_summed_up),

@@ -197,6 +197,19 @@ static void four_programs_fit_80_columns_with_what_matters(void **state)
         assert_non_null(strstr(text, "+ - priority"));
 }
 
+static void a_card_that_cannot_be_shared_says_why(void **state)
+{
+        json_t *status = status_of(many(9), 1);
+
+        set(json_array_get(json_object_get(status, "gpus"), 0), "compute_mode",
+            json_string("exclusive_process"));
+        look(status);
+        assert_true(shows(80, 24, "exclusive compute mode: one program at a time"));
+        assert_true(shows(80, 8, "exclusive, 10.0G of 16.0G")); /* one line for the card */
+        look(status_of(many(9), 2));
+        assert_false(shows(80, 24, "exclusive"));
+}
+
 static void a_wide_terminal_shows_all_columns(void **state)
 {
         look(status_of(many(40), 1));
@@ -590,6 +603,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(every_size_of_terminal_is_filled_and_no_more),
                 TEST(four_programs_fit_80_columns_with_what_matters),
+                TEST(a_card_that_cannot_be_shared_says_why),
                 TEST(a_wide_terminal_shows_all_columns),
                 TEST(empty_columns_go_before_a_name_is_cut),
                 TEST(many_programs_leave_the_card_its_lines_and_scroll),

@@ -256,6 +256,24 @@ static void a_long_name_is_cut_and_its_number_is_not(void **state)
         free(text);
 }
 
+static void pods_and_jobs_have_a_column_if_there_are_any(void **state)
+{
+        char *text;
+
+        hand_off();
+        read_all();
+        (void)json_object_set_new(answer, "tenants", json_pack("{s:s}", "3", "lab/elsewhere"));
+        text = printed();
+        assert_null(strstr(text, "POD"));
+        free(text);
+        (void)json_object_set_new(answer, "tenants", json_pack("{s:s}", "1", "lab/trainer-0"));
+        text = printed();
+        assert_non_null(strstr(text, "PROGRAM             POD           WHAT "));
+        assert_non_null(strstr(text, " a (10)                            evicts "));
+        assert_non_null(strstr(text, " b (11)              lab/trainer-0 restores "));
+        free(text);
+}
+
 static void an_unknown_name_is_not_shown(void **state)
 {
         char *text;
@@ -361,6 +379,7 @@ int main(void)
                 TEST(an_allocation_that_waits_and_an_unused_turn_are_told),
                 TEST(a_line_tells_when_who_what_and_how_much),
                 TEST(a_long_name_is_cut_and_its_number_is_not),
+                TEST(pods_and_jobs_have_a_column_if_there_are_any),
                 TEST(an_unknown_name_is_not_shown),
                 TEST(the_json_is_what_perfetto_reads),
                 TEST(a_daemon_that_crashed_may_have_written_anything),

@@ -9,7 +9,7 @@
 
 #include "base/macros.h"
 #include "kubernetes/webhook/patch.h"
-#include "kubernetes/webhook/quantity.h"
+#include "kubernetes/grammar/quantity.h"
 #include "kubernetes/webhook/review.h"
 
 static const struct review_options options = {.from = "nvidia.com/gpu", .to = "sublet.dev/gpu"};
@@ -175,6 +175,12 @@ static void quantities_are_read_as_kubernetes_writes_them(void **state)
         for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
                 if (quantity_mib(bad[i], &mib) != -EINVAL || mib != 77)
                         fail_msg("\"%s\" was accepted", bad[i]);
+        assert_int_equal(quantity_bytes("16777216Ti", &mib), -ERANGE);
+        assert_int_equal(quantity_bytes("16777215Ti", &mib), 0);
+        assert_true(mib == UINT64_C(16777215) << 40);
+        assert_int_equal(quantity_bytes("1.5", &mib), 0);
+        assert_int_equal(mib, 2);
+        assert_int_equal(quantity_bytes("999m", &mib), -EINVAL);
         assert_int_equal(quantity_mib("1e30", &mib), -ERANGE);
         assert_int_equal(quantity_mib("999999999999999999Ei", &mib), -ERANGE);
         assert_int_equal(quantity_mib("9999999999999999999", &mib), -ERANGE);

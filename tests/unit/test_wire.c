@@ -346,23 +346,6 @@ static void layouts_of_hello_welcome_and_refused_never_change(void **state)
         assert_int_equal(wire_size(WIRE_REFUSED), 192);
 }
 
-static void a_priority_is_a_whole_number_within_bounds(void **state)
-{
-        static const char *const bad[] = {"",    "-",   "+",   "--1",        "21",
-                                          "-21", "1.5", "0x1", "4294967297", "high"};
-        int v = 77;
-
-        for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-                if (wire_parse_priority(bad[i], &v) != -EINVAL || v != 77)
-                        fail_msg("\"%s\" was not refused", bad[i]);
-        assert_int_equal(wire_parse_priority("-20", &v), 0);
-        assert_int_equal(v, -20);
-        assert_int_equal(wire_parse_priority("+7", &v), 0);
-        assert_int_equal(v, 7);
-        assert_int_equal(wire_parse_priority("0", &v), 0);
-        assert_int_equal(v, 0);
-}
-
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -382,7 +365,6 @@ int main(void)
                 cmocka_unit_test(bytes_behind_the_nul_are_neither_sent_nor_accepted),
                 cmocka_unit_test(a_text_without_room_for_its_nul_is_cut),
                 cmocka_unit_test(layouts_of_hello_welcome_and_refused_never_change),
-                cmocka_unit_test(a_priority_is_a_whole_number_within_bounds),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,12 +201,15 @@ static void put_counts(const json_t *gpu, char ret[static CLIENTS_SUMMARY_MAX])
 static void draw_title(const json_t *gpu, struct frame *f, int y, bool with_use)
 {
         char counts[CLIENTS_SUMMARY_MAX], name[FIGURE_MAX], cell[FIGURE_MAX], text[256];
+        const char *compute_mode = figure_compute_mode(gpu);
         int used;
 
         (void)snprintf(text, sizeof(text), "GPU %d", (int)figure_number(gpu, "index"));
         used = frame_text(f, y, 0, f->width, STYLE_BOLD, text) + 1;
         figure_put(json_object_get(gpu, "name"), FIGURE_TEXT, name);
         used += frame_text(f, y, used, f->width - used, STYLE_PLAIN, name) + 2;
+        if (compute_mode)
+                used += frame_text(f, y, used, f->width - used, STYLE_BAD, compute_mode) + 2;
         put_counts(gpu, counts);
         figure_put(json_object_get(gpu, "handoffs"), FIGURE_COUNT, cell);
         (void)snprintf(text, sizeof(text), "%s%s%s hand-offs", counts, *counts ? ", " : "", cell);
@@ -217,13 +220,15 @@ static void draw_title(const json_t *gpu, struct frame *f, int y, bool with_use)
         frame_right(f, y, used, f->width - used, STYLE_PLAIN, text);
 }
 
-static int put_memory(const json_t *gpu, char *text, size_t size)
+/* mode: what figure_compute_mode() says, of which the first word is written. */
+static int put_memory(const json_t *gpu, const char *mode, char *text, size_t size)
 {
         char used[FIGURE_MAX], total[FIGURE_MAX];
 
         figure_size(figure_number(gpu, "charged") + figure_number(gpu, "foreign"), used);
         figure_size(figure_number(gpu, "total"), total);
-        return snprintf(text, size, "%s of %s", used, total);
+        return snprintf(text, size, "%.*s%s%s of %s", mode ? (int)strcspn(mode, " ") : 0,
+                        mode ? mode : "", mode ? ", " : "", used, total);
 }
 
 void panel_draw(const json_t *gpu, const struct history_gpu *past, const struct top_view *view,
@@ -242,7 +247,8 @@ void panel_draw(const json_t *gpu, const struct history_gpu *past, const struct 
                 (void)frame_text(f, y, 0, 6, STYLE_BOLD, text);
                 frame_right(f, y, 6, LABEL - 7, STYLE_PLAIN, use);
         }
-        room = put_memory(gpu, text, sizeof(text)) + 1;
+        room = put_memory(gpu, height > 1 ? NULL : figure_compute_mode(gpu), text, sizeof(text)) +
+               1;
         bar.width = f->width - LABEL - room;
         frame_right(f, bar.y, LABEL, f->width - LABEL, STYLE_PLAIN, text);
         draw_memory(gpu, bar);

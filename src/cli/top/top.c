@@ -13,6 +13,7 @@
 #include "ask/ask.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/shares.h"
 #include "base/units.h"
 #include "cli/clients.h"
 #include "cli/commands.h"
@@ -30,7 +31,6 @@
 #define ANSWER_NS    (3 * NSEC_PER_SEC)    /* how long the daemon may take to answer */
 #define SETTLE_NS    (100 * NSEC_PER_MSEC) /* after an order, when its effect is looked at */
 #define ORDERS_MAX   16                    /* that wait while the daemon answers */
-#define PRIORITY_MAX 20
 #define WIDTH        80
 #define WIDTH_MAX    1000
 
@@ -214,7 +214,8 @@ static json_t *order_of(const struct top *t, const struct top_order *o)
                 return json_pack("{ss}", "order", "status");
         if (strcmp(o->name, "priority") != 0)
                 return json_pack("{ss,si}", "order", o->name, "pid", o->pid);
-        priority = MIN(MAX(priority_of(t, o->pid) + o->by, -PRIORITY_MAX), PRIORITY_MAX);
+        priority =
+                MIN(MAX(priority_of(t, o->pid) + o->by, -SHARES_PRIORITY_MAX), SHARES_PRIORITY_MAX);
         (void)snprintf(number, sizeof(number), "%d", priority);
         return json_pack("{ss,si,ss}", "order", "set_program", "pid", o->pid, "priority", number);
 }

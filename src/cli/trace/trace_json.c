@@ -73,12 +73,10 @@ static void name_gpu(const struct trace_view *v, json_t *list, unsigned gpu)
 /* Writes "NAME (PID)", and the pod or the job. */
 static void label_of(const struct trace_view *v, uint16_t track, char *ret, size_t size)
 {
-        char label[TRACE_LABEL_MAX], row[8];
-        const char *tenant;
+        const char *tenant = trace_tenant(v, track);
+        char label[TRACE_LABEL_MAX];
 
         trace_label(v->in, track, label);
-        (void)snprintf(row, sizeof(row), "%u", track);
-        tenant = json_string_value(json_object_get(json_object_get(v->answer, "tenants"), row));
         (void)snprintf(ret, size, "%s%s%s", label, tenant ? " in " : "", tenant ? tenant : "");
 }
 

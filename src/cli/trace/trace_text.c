@@ -8,8 +8,8 @@
 #include "cli/trace/trace_view.h"
 
 #define NOTES_MAX   128
-#define PROGRAM_MAX 19 /* columns of a program: then most lines have 80 */
-#define LINE        "%-12s %3s %-19s %-14s %8s  %s"
+#define PROGRAM_MAX 19   /* columns of a program: then most lines have 80 */
+#define WHOLE_MAX   1024 /* a line */
 
 /* Writes the local time of day, as 14:03:07.125, and the day. */
 static void put_time(const struct trace_view *v, uint64_t time_ns, char ret[static 32],
@@ -70,11 +70,42 @@ static void put_notes(const struct trace_event *e, char ret[static NOTES_MAX])
         add_note(ret, e->what == TRACE_STARTS || e->what == TRACE_SETTINGS, note);
 }
 
-/* Prints a line without blanks at its end. */
-static void print_line(const char *line, FILE *out)
+const char *trace_tenant(const struct trace_view *v, uint16_t track)
 {
-        size_t n = strlen(line);
+        char row[8];
 
+        (void)snprintf(row, sizeof(row), "%u", track);
+        return json_string_value(json_object_get(json_object_get(v->answer, "tenants"), row));
+}
+
+/* Returns how wide the column of pods must be; 0: no program runs in one, so there is none. */
+static int tenant_width(const struct trace_view *v)
+{
+        size_t width = 0;
+
+        for (size_t i = 0; i < v->trace->n; i++) {
+                const uint16_t track = v->trace->events[i].track;
+                const char *tenant = track == TRACE_NO_TRACK ? NULL : trace_tenant(v, track);
+
+                width = MAX(width, tenant ? strlen(tenant) : 0);
+        }
+        return (int)width;
+}
+
+struct line {
+        const char *time, *gpu, *program, *tenant, *what, *seconds, *notes;
+};
+
+/* Prints a line without blanks at its end. */
+static void print_line(const struct line *l, int width, FILE *out)
+{
+        char line[WHOLE_MAX];
+        size_t n;
+
+        (void)snprintf(line, sizeof(line), "%-12s %3s %-19s %-*s%s%-14s %8s  %s", l->time, l->gpu,
+                       l->program, width, l->tenant, width ? " " : "", l->what, l->seconds,
+                       l->notes);
+        n = strlen(line);
         while (n > 0 && line[n - 1] == ' ')
                 n--;
         (void)fprintf(out, "%.*s\n", (int)n, line);
@@ -101,11 +132,12 @@ static void put_program(const struct trace_view *v, uint16_t track,
 
 /* day: the day of the event before, which is printed when it changes. */
 static void print_event(const struct trace_view *v, const struct trace_event *e,
-                        char day[static 16], FILE *out)
+                        char day[static 16], int width, FILE *out)
 {
+        const char *tenant = e->track == TRACE_NO_TRACK ? NULL : trace_tenant(v, e->track);
         const bool lasts = e->what < TRACE_SPANS;
         char time[32], today[16], gpu[8] = "", program[TRACE_LABEL_MAX], what[192], length[24] = "",
-                                  notes[NOTES_MAX], line[512];
+                                  notes[NOTES_MAX];
 
         put_time(v, e->begin_ns, time, today);
         if (strcmp(day, today) != 0)
@@ -119,18 +151,20 @@ static void print_event(const struct trace_view *v, const struct trace_event *e,
         if (lasts)
                 (void)snprintf(length, sizeof(length), "%.3f",
                                (double)(e->end_ns - e->begin_ns) / (double)NSEC_PER_SEC);
-        (void)snprintf(line, sizeof(line), LINE, time, gpu, program, what, length,
-                       lasts ? notes : "");
-        print_line(line, out);
+        print_line(&(struct line){time, gpu, program, tenant ? tenant : "", what, length,
+                                  lasts ? notes : ""},
+                   width, out);
 }
 
 void trace_print(const struct trace_view *v, FILE *out)
 {
-        char line[512], day[16] = "";
+        const int width = tenant_width(v);
+        char day[16] = "";
 
-        (void)snprintf(line, sizeof(line), LINE, "TIME", "GPU", "PROGRAM", "WHAT", "SECONDS", "");
-        print_line(line, out);
+        print_line(
+                &(struct line){"TIME", "GPU", "PROGRAM", width ? "POD" : "", "WHAT", "SECONDS", ""},
+                width, out);
         for (size_t i = 0; i < v->trace->n; i++)
                 if (v->trace->events[i].what != TRACE_MEMORY)
-                        print_event(v, &v->trace->events[i], day, out);
+                        print_event(v, &v->trace->events[i], day, width, out);
 }

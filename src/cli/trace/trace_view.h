@@ -14,6 +14,9 @@ struct trace_view {
         const json_t *answer; /* the daemon's: GPUs, release, the time of day */
 };
 
+/* Returns the pod or the Slurm job of a program; NULL: it runs in none, or the viewer may not know.
+ */
+const char *trace_tenant(const struct trace_view *v, uint16_t track);
 /* Prints one line for each event, but none for the memory. */
 void trace_print(const struct trace_view *v, FILE *out);
 /* Returns a new object; NULL: no memory. GPUs are processes, programs are threads. */

@@ -148,11 +148,32 @@ static void correct(struct gpus *g, unsigned at, const struct nvml_card *card)
                         g->list[i].displaced = true;
 }
 
+/* In any mode but the default, the driver refuses programs whatever we do. */
+static void take_compute_mode(struct gpu *gpu, unsigned at, enum compute_mode mode)
+{
+        const enum compute_mode before = gpu->compute_mode;
+
+        if (mode == COMPUTE_MODE_UNKNOWN || mode == before)
+                return;
+        gpu->compute_mode = mode;
+        if (mode == COMPUTE_MODE_PROHIBITED)
+                log_warning("GPU %u is in prohibited compute mode: the driver lets no program use "
+                            "it; nvidia-smi -i %s -c DEFAULT",
+                            at, gpu->uuid_text);
+        else if (mode != COMPUTE_MODE_DEFAULT)
+                log_warning("GPU %u is in exclusive compute mode: the driver lets one program at a "
+                            "time use it; nvidia-smi -i %s -c DEFAULT",
+                            at, gpu->uuid_text);
+        else if (before != COMPUTE_MODE_UNKNOWN)
+                log_notice("GPU %u is in default compute mode again: programs share it", at);
+}
+
 static void take_card(struct gpus *g, unsigned index, const struct nvml_card *card,
                       struct sched *sched, uint64_t now_ns)
 {
         struct gpu gpu = {.vouched = true,
                           .nvml_index = (int)index,
+                          .compute_mode = COMPUTE_MODE_UNKNOWN,
                           .driver_bytes = card->total_bytes,
                           .held_ns = now_ns};
         int at = find_card(g, card);
@@ -173,6 +194,7 @@ static void take_card(struct gpus *g, unsigned index, const struct nvml_card *ca
         }
         if (at >= 0) {
                 sched_gpu_bus(sched, (unsigned)at, card->bus_bytes_s);
+                take_compute_mode(&g->list[at], (unsigned)at, card->compute_mode);
                 return;
         }
         for (unsigned i = 0; i < g->n; i++)
@@ -194,7 +216,10 @@ void gpus_take(struct gpus *g, const struct nvml_look *look, struct sched *sched
 int gpus_find(struct gpus *g, const uint8_t uuid[static 16], uint64_t driver_bytes, bool may_add,
               struct sched *sched, uint64_t now_ns, unsigned *ret_gpu)
 {
-        struct gpu gpu = {.nvml_index = -1, .driver_bytes = driver_bytes, .held_ns = now_ns};
+        struct gpu gpu = {.nvml_index = -1,
+                          .compute_mode = COMPUTE_MODE_UNKNOWN,
+                          .driver_bytes = driver_bytes,
+                          .held_ns = now_ns};
         int at = gpus_named(g, uuid);
 
         if (at >= 0 && g->list[at].vouched) {

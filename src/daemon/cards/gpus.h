@@ -32,6 +32,7 @@ struct gpu {
         uint64_t rise_ns; /* time of a request for a look because of missing bytes; 0: no request */
         uint64_t held_ns; /* when a client was last seen on the card */
         bool names; /* NVML has listed a client by its pid, so it knows processes by our numbers */
+        enum compute_mode compute_mode; /* the last that NVML has told */
 };
 
 struct gpus {

@@ -50,6 +50,7 @@ struct nvml {
         /* NULL: missing */
         int (*processes)(device_handle, unsigned *, struct process_info *);
         int (*utilization)(device_handle, struct utilization *);
+        int (*compute_mode)(device_handle, int *);
         int (*link_generation)(device_handle, unsigned *);
         int (*link_width)(device_handle, unsigned *);
         int (*mig_mode)(device_handle, unsigned *, unsigned *);
@@ -82,6 +83,8 @@ static int nvml_resolve(struct nvml *n)
                         n->library, "nvmlDeviceGetComputeRunningProcesses_v2");
         n->utilization =
                 (__typeof__(n->utilization))dlsym(n->library, "nvmlDeviceGetUtilizationRates");
+        n->compute_mode =
+                (__typeof__(n->compute_mode))dlsym(n->library, "nvmlDeviceGetComputeMode");
         n->link_generation = (__typeof__(n->link_generation))dlsym(
                 n->library, "nvmlDeviceGetMaxPcieLinkGeneration");
         n->mig_mode = (__typeof__(n->mig_mode))dlsym(n->library, "nvmlDeviceGetMigMode");
@@ -222,6 +225,17 @@ static void read_utilization(const struct nvml *n, const struct device *d, struc
                 ret->utilization = (int)rates.gpu;
 }
 
+/* A MIG instance has the mode of its GPU. */
+static void read_compute_mode(const struct nvml *n, const struct device *d, struct nvml_card *ret)
+{
+        int mode = COMPUTE_MODE_UNKNOWN;
+
+        ret->compute_mode = COMPUTE_MODE_UNKNOWN;
+        if (n->compute_mode && n->compute_mode(d->gpu, &mode) == RESULT_SUCCESS &&
+            mode >= COMPUTE_MODE_DEFAULT && mode <= COMPUTE_MODE_EXCLUSIVE_PROCESS)
+                ret->compute_mode = (enum compute_mode)mode;
+}
+
 static void read_processes(const struct nvml *n, const struct device *d, struct nvml_card *ret)
 {
         unsigned count = SCRATCH_MAX;
@@ -245,8 +259,26 @@ void nvml_read(const struct nvml *n, struct nvml_look *ret)
                 read_memory(n, d, card);
                 read_bus(n, d, card);
                 read_utilization(n, d, card);
+                read_compute_mode(n, d, card);
                 read_processes(n, d, card);
         }
+}
+
+const char *nvml_compute_mode_name(enum compute_mode mode)
+{
+        switch (mode) {
+        case COMPUTE_MODE_DEFAULT:
+                return "default";
+        case COMPUTE_MODE_EXCLUSIVE_THREAD:
+                return "exclusive_thread";
+        case COMPUTE_MODE_PROHIBITED:
+                return "prohibited";
+        case COMPUTE_MODE_EXCLUSIVE_PROCESS:
+                return "exclusive_process";
+        case COMPUTE_MODE_UNKNOWN:
+                break;
+        }
+        return NULL;
 }
 
 int nvml_parse_uuid(const char *text, uint8_t ret_uuid[static 16])

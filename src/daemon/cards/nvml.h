@@ -15,6 +15,15 @@
 #define NVML_NAME_MAX      96
 #define NVML_PROCESSES_MAX 1024u
 
+/* Who may use a card, by the driver: nvmlComputeMode_t. */
+enum compute_mode {
+        COMPUTE_MODE_UNKNOWN = -1,
+        COMPUTE_MODE_DEFAULT = 0,
+        COMPUTE_MODE_EXCLUSIVE_THREAD = 1, /* of old drivers */
+        COMPUTE_MODE_PROHIBITED = 2,       /* no process */
+        COMPUTE_MODE_EXCLUSIVE_PROCESS = 3 /* one process */
+};
+
 struct nvml;
 
 struct nvml_process {
@@ -31,6 +40,7 @@ struct nvml_card {
         uint64_t
                 bus_bytes_s; /* what copies reach in each direction, by the PCIe link; 0: unknown */
         int utilization;     /* percent of the time, lately, in which a kernel ran; -1: unknown */
+        enum compute_mode compute_mode;
         unsigned n_processes;
         struct nvml_process processes[NVML_PROCESSES_MAX];
 };
@@ -48,5 +58,7 @@ void nvml_read(const struct nvml *n, struct nvml_look *ret);
 
 /* Converts "GPU-01234567-89ab-..." to the 16 bytes of the UUID. 0 or -EINVAL. Pure. */
 int nvml_parse_uuid(const char *text, uint8_t ret_uuid[static 16]);
+/* Returns "default", "exclusive_process", ...; NULL: unknown. Pure. */
+const char *nvml_compute_mode_name(enum compute_mode mode);
 /* Converts a UUID to text. */
 void nvml_format_uuid(const uint8_t uuid[static 16], char ret_text[static NVML_UUID_TEXT_MAX]);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/shares.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/state/client.h"
@@ -49,8 +50,8 @@ static const struct class_settings *settings_of(const struct client *c)
  * orders. */
 static int allowed_priority(const struct client *c, int32_t wanted)
 {
-        const int most = c->peer.trusted ? WIRE_PRIORITY_MAX : settings_of(c)->priority_max;
-        const int allowed = wanted > most ? most : MAX(wanted, -WIRE_PRIORITY_MAX);
+        const int most = c->peer.trusted ? SHARES_PRIORITY_MAX : settings_of(c)->priority_max;
+        const int allowed = wanted > most ? most : MAX(wanted, -SHARES_PRIORITY_MAX);
 
         if (allowed != wanted)
                 log_info("client %d (%s) asked for priority %d and gets %d", (int)c->peer.pid,

@@ -232,7 +232,7 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
 
         return json_pack(
                 "{s:i, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, "
-                "s:I, s:b, s:i, s:i, s:i, s:o, s:o}",
+                "s:I, s:b, s:i, s:i, s:i, s:o, s:s?, s:o}",
                 "index", (int)gpu, "nvml_index",
                 g->nvml_index >= 0 ? json_integer(g->nvml_index) : json_null(), "uuid",
                 g->uuid_text, "name", g->name, "total", bytes(v->total), "foreign",
@@ -244,7 +244,8 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
                 bytes(v->committed), "quantum_s", seconds(v->quantum_ns), "move_s_per_gib",
                 seconds(v->gib_ns), "handoffs", (json_int_t)v->handoffs, "contested", v->contested,
                 "waiting", (int)v->waiting, "running", (int)v->running, "reserved",
-                (int)reserve_count(s, gpu), "utilization", utilization(s, g), "clients",
+                (int)reserve_count(s, gpu), "utilization", utilization(s, g), "compute_mode",
+                nvml_compute_mode_name(g->compute_mode), "clients",
                 clients_json(s, gpu, now, viewer));
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/macros.h"
 
 #define HEX        "0123456789abcdef"
@@ -81,16 +82,12 @@ bool tenant_same(const struct tenant *a, const struct tenant *b)
         return a->kind == b->kind && strncmp(a->id, b->id, sizeof(a->id)) == 0;
 }
 
-/* FNV-1a. The uids of pods are random, chosen by the API server. */
+/* The uids of pods are random, chosen by the API server. */
 uint64_t tenant_number(const struct tenant *t)
 {
-        uint64_t hash = 0xcbf29ce484222325;
-
         if (t->kind == TENANT_NONE)
                 return 0;
-        for (size_t i = 0; i < sizeof(t->id) && t->id[i]; i++)
-                hash = (hash ^ (unsigned char)t->id[i]) * 0x100000001b3;
-        return hash | UINT64_C(1) << 63;
+        return hash_add(HASH_BASIS, t->id, strnlen(t->id, sizeof(t->id))) | UINT64_C(1) << 63;
 }
 
 /* ---- the places ---- */

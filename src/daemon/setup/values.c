@@ -5,17 +5,16 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/shares.h"
 #include "base/units.h"
 
 #define QUANTUM_LEAST NSEC_PER_MSEC /* shorter than any drain */
 #define QUANTUM_MOST  (3600 * NSEC_PER_SEC)
 #define DURATION_MOST (1000 * 3600 * NSEC_PER_SEC)
-#define PRIORITY_MOST 20
 
 /* ---- the table ---- */
 
@@ -254,14 +253,9 @@ const struct value_kind value_duration = {parse_duration, format_duration, "dura
 
 static int parse_number(void *field, const char *text)
 {
-        char *end;
-        unsigned long v;
+        uint64_t v;
 
-        if (!isdigit((unsigned char)text[0]))
-                return -EINVAL;
-        errno = 0;
-        v = strtoul(text, &end, 10);
-        if (errno || *end || v == 0 || v > 1000000)
+        if (units_parse_count(text, &v) < 0 || v == 0 || v > 1000000)
                 return -EINVAL;
         *(unsigned *)field = (unsigned)v;
         return 0;
@@ -276,70 +270,35 @@ static bool format_number(const void *field, char text[static VALUE_TEXT_MAX])
 const struct value_kind value_number = {parse_number, format_number, "number", "from 1 to 1000000",
                                         NULL};
 
-/* Parses a decimal number that ends with `unit`. */
-static int decimal(const char *text, const char *unit, double least, double most, double *ret)
-{
-        char *end;
-        double v;
-
-        if (!isdigit((unsigned char)text[0]) || tolower((unsigned char)text[1]) == 'x')
-                return -EINVAL;
-        v = strtod(text, &end);
-        if (strcmp(end, unit) != 0 || !(v >= least && v <= most))
-                return -EINVAL;
-        *ret = v;
-        return 0;
-}
-
-static int percent(void *field, const char *text, double least, double most)
-{
-        double v;
-
-        if (decimal(text, "%", least, most, &v) < 0)
-                return -EINVAL;
-        *(unsigned *)field = (unsigned)(v * 10 + 0.5);
-        return 0;
-}
-
 static bool format_percent(const void *field, char text[static VALUE_TEXT_MAX])
 {
-        const unsigned permille = *(const unsigned *)field;
-
-        if (permille % 10)
-                (void)snprintf(text, VALUE_TEXT_MAX, "%u.%u%%", permille / 10, permille % 10);
-        else
-                (void)snprintf(text, VALUE_TEXT_MAX, "%u%%", permille / 10);
+        (void)shares_format_percent(*(const unsigned *)field, text);
         return true;
 }
 
-#define PERCENT(suffix, least, most)                                                              \
+/* least, most: thousandths, and `form` says the same */
+#define PERCENT(suffix, least, most, form)                                                        \
         static int parse_percent_##suffix(void *field, const char *text)                          \
         {                                                                                         \
-                return percent(field, text, least, most);                                         \
+                return shares_parse_percent(text, least, most, field);                            \
         }                                                                                         \
         const struct value_kind value_percent_##suffix = {parse_percent_##suffix, format_percent, \
-                                                          "share",                                \
-                                                          "from " #least "% to " #most "%", NULL}
+                                                          "share", form, NULL}
 
-PERCENT(50, 0.1, 50);
-PERCENT(90, 0.1, 90);
-PERCENT(95, 0.1, 95);
-PERCENT(100, 0.1, 100);
-PERCENT(from_1, 1, 100);
+PERCENT(50, 1, 500, "from 0.1% to 50%");
+PERCENT(90, 1, 900, "from 0.1% to 90%");
+PERCENT(95, 1, SHARES_MINIMA_MAX, "from 0.1% to 95%");
+PERCENT(100, 1, SHARES_ALL, "from 0.1% to 100%");
+PERCENT(from_1, SHARES_MAXIMUM_MIN, SHARES_ALL, "from 1% to 100%");
 
 static int parse_weight(void *field, const char *text)
 {
-        double v;
-
-        if (decimal(text, "", 0.01, 100, &v) < 0)
-                return -EINVAL;
-        *(unsigned *)field = (unsigned)(v * 1000 + 0.5);
-        return 0;
+        return shares_parse_weight(text, field);
 }
 
 static bool format_weight(const void *field, char text[static VALUE_TEXT_MAX])
 {
-        (void)snprintf(text, VALUE_TEXT_MAX, "%g", *(const unsigned *)field / 1000.0);
+        (void)shares_format(*(const unsigned *)field, text);
         return true;
 }
 
@@ -348,13 +307,7 @@ const struct value_kind value_weight = {parse_weight, format_weight, "weight", "
 
 static int parse_priority(void *field, const char *text)
 {
-        const char *digits = text + (text[0] == '-');
-        uint64_t n;
-
-        if (units_parse_count(digits, &n) < 0 || n > PRIORITY_MOST)
-                return -EINVAL;
-        *(int *)field = digits > text ? -(int)n : (int)n;
-        return 0;
+        return shares_parse_priority(text, field);
 }
 
 static bool format_priority(const void *field, char text[static VALUE_TEXT_MAX])

@@ -27,12 +27,15 @@ static struct card *find(struct cards *cards, const char *uuid)
 static enum card_health state_of(const json_t *gpu)
 {
         const json_t *age = json_object_get(gpu, "measured_s_ago");
+        const char *mode = json_string_value(json_object_get(gpu, "compute_mode"));
 
         if (!json_is_integer(json_object_get(gpu, "nvml_index")))
                 return CARD_ABSENT;
         if (!json_is_number(age) || json_number_value(age) > CARD_STALE_S)
                 return CARD_UNREADABLE;
-        return CARD_HEALTHY;
+        if (mode && strcmp(mode, "prohibited") == 0)
+                return CARD_PROHIBITED;
+        return mode && strncmp(mode, "exclusive", 9) == 0 ? CARD_EXCLUSIVE : CARD_HEALTHY;
 }
 
 static void take_one(struct cards *cards, const json_t *gpu)
@@ -76,9 +79,10 @@ enum card_health card_health(const struct cards *cards, const struct card *card)
 {
         if (!cards->daemon)
                 return CARD_NO_DAEMON;
-        if (card->state != CARD_HEALTHY)
-                return card->state;
-        return card->mps ? CARD_MPS : CARD_HEALTHY;
+        /* MPS is often why the mode is exclusive, and who ends it may set the mode back. */
+        if (card->mps && (card->state == CARD_HEALTHY || card->state == CARD_EXCLUSIVE))
+                return CARD_MPS;
+        return card->state;
 }
 
 const char *card_health_text(enum card_health health)
@@ -89,6 +93,10 @@ const char *card_health_text(enum card_health health)
                 [CARD_ABSENT] = "NVML does not list it any more",
                 [CARD_UNREADABLE] = "NVML has no figures of it",
                 [CARD_MPS] = "MPS serves it: end nvidia-cuda-mps-control on this node",
+                [CARD_EXCLUSIVE] = "its compute mode is exclusive, so only one program can use it: "
+                                   "set it back with nvidia-smi -c DEFAULT",
+                [CARD_PROHIBITED] = "its compute mode is prohibited, so no program can use it: set "
+                                    "it back with nvidia-smi -c DEFAULT",
         };
 
         return texts[health];

@@ -23,6 +23,8 @@ enum card_health {
         CARD_ABSENT,     /* NVML does not list it any more */
         CARD_UNREADABLE, /* NVML has no figures of it */
         CARD_MPS,        /* a control daemon of MPS serves it */
+        CARD_EXCLUSIVE,  /* its compute mode lets one process at a time use it */
+        CARD_PROHIBITED, /* its compute mode lets no process use it */
 };
 
 struct card {

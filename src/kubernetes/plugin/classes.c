@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/macros.h"
+#include "base/shares.h"
 
 #define NAME_PART 18 /* of a class's name, which has up to 31 characters: NAME-HASH */
 
@@ -58,9 +60,8 @@ static unsigned minimum_of(const struct pod *pod, uint64_t card_bytes)
 
         /* Of what can be promised, so that requests that fill a card fit together. */
         if (!v && w->memory_request && card_bytes)
-                v = (unsigned)(MIN(w->memory_request, card_bytes) * CLASSES_MINIMA_MAX /
-                               card_bytes);
-        v = MIN(v, MIN(w->minimum_most, CLASSES_MINIMA_MAX));
+                v = (unsigned)(MIN(w->memory_request, card_bytes) * SHARES_MINIMA_MAX / card_bytes);
+        v = MIN(v, MIN(w->minimum_most, SHARES_MINIMA_MAX));
         return w->maximum ? MIN(v, w->maximum) : v;
 }
 
@@ -102,9 +103,7 @@ static bool asks_for_something(const struct pod_wishes *w)
 
 static uint64_t hash_of(const char *text, uint64_t hash)
 {
-        for (; *text; text++)
-                hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211); /* FNV-1a */
-        return hash;
+        return hash_add(hash, text, strlen(text));
 }
 
 /* The class is named after its pod or its group. The hash keeps names apart; that of a group stays
@@ -113,7 +112,7 @@ static void write_name(FILE *f, const struct pod *pods, const struct member *of,
 {
         const struct pod *pod = &pods[first];
         const bool grouped = pod->wishes.group[0];
-        uint64_t hash = UINT64_C(14695981039346656037);
+        uint64_t hash = HASH_BASIS;
 
         if (grouped) {
                 hash = hash_of(pod->wishes.group, hash_of("/", hash_of(pod->namespace, hash)));
@@ -164,7 +163,7 @@ static unsigned fit_minima(struct pod_wishes *classes, const struct member *of, 
         for (size_t i = 0; i < n; i++) {
                 if (of[i].first != i || !classes[i].minimum)
                         continue;
-                if (sum + classes[i].minimum > CLASSES_MINIMA_MAX) {
+                if (sum + classes[i].minimum > SHARES_MINIMA_MAX) {
                         classes[i].minimum = 0;
                         ret_left[i] = true;
                         continue;

@@ -7,8 +7,7 @@
 
 #include "kubernetes/plugin/pod.h"
 
-#define CLASSES_MINIMA_MAX 950u /* thousandths that all minima together may have */
-#define CLASSES_GROUP_MAX  24u  /* pods of one group; more are in the next class of that name */
+#define CLASSES_GROUP_MAX 24u /* pods of one group; more are in the next class of that name */
 
 /* Sorts pods: the oldest first. */
 void classes_sort(struct pod *pods, size_t n);

@@ -175,7 +175,9 @@ static int add_gpus(struct container *c, const struct grant_options *o, const st
         }
         if (o->access == GPU_ENVIRONMENT)
                 add_env(c, "NVIDIA_VISIBLE_DEVICES", c->uuids);
-        if (o->access == GPU_CDI) { /* kubelets before 1.28 know only the annotation */
+        if (o->access == GPU_CDI) {
+                /* Kubelets before 1.29 pass only the annotation on (1.28 with a feature gate also
+                 * the field). Engines that get both take each name once. */
                 v1beta1__pair__init(&c->note);
                 c->note.key = (char *)"cdi.k8s.io/sublet";
                 c->note.value = c->cdi_all;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/options.h"
+#include "base/shares.h"
 #include "base/units.h"
 #include "kubernetes/plugin/library.h"
 #include "kubernetes/plugin/plugin.h"
@@ -20,7 +21,6 @@ struct options {
         struct plugin_options plugin;
         const char *bring; /* NULL: the library is on the node already */
         char url[512];
-        bool help, version;
 };
 
 static int set_text(const char **ret, const char *value, size_t most)
@@ -177,35 +177,12 @@ static int set_ca_file(struct options *o, const char *value)
 
 static int set_priority_most(struct options *o, const char *value)
 {
-        return pod_parse_priority(value, &o->plugin.bounds.priority_most);
+        return shares_parse_priority(value, &o->plugin.bounds.priority_most);
 }
 
 static int set_minimum_most(struct options *o, const char *value)
 {
-        const size_t n = strlen(value);
-        char digits[8];
-        uint64_t v;
-
-        if (n < 2 || n > sizeof(digits) || value[n - 1] != '%')
-                return -EINVAL;
-        memcpy(digits, value, n - 1);
-        digits[n - 1] = '\0';
-        if (units_parse_count(digits, &v) < 0 || v > 95)
-                return -EINVAL;
-        o->plugin.bounds.minimum_most = (unsigned)v * 10;
-        return 0;
-}
-
-static int set_version(struct options *o, const char *value)
-{
-        o->version = true;
-        return 0;
-}
-
-static int set_help(struct options *o, const char *value)
-{
-        o->help = true;
-        return 0;
+        return shares_parse_percent(value, 0, SHARES_MINIMA_MAX, &o->plugin.bounds.minimum_most);
 }
 
 static const struct option_row rows[] = {
@@ -251,19 +228,15 @@ static const struct option_row rows[] = {
          "0"},
         {"minimum-most", "N%", "the largest minimum that a pod may ask for", set_minimum_most,
          "50%"},
-        {"version", NULL, "print the version", set_version, NULL},
-        {"help", NULL, "print this", set_help, NULL},
 };
 
-static const struct options_table table = {"sublet-device-plugin", rows, ARRAY_SIZE(rows), 20};
-
-static void print_help(void)
+static void print_help(const struct options_table *t)
 {
         (void)printf(
                 "usage: sublet-device-plugin [OPTION]...\n\n"
                 "Offers the GPUs of a Kubernetes node to its pods, each GPU several times: the\n"
                 "programs in the pods share it through the node's subletd.\n\n");
-        options_print(&table);
+        options_print(t);
         (void)printf(
                 "\nVariables of the environment:\n"
                 "  NODE_NAME                this node\n"
@@ -272,6 +245,9 @@ static void print_help(void)
                 "  SUBLET_LOG               what is said on stderr: error, warning, info or debug\n"
                 "\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
 }
+
+static const struct options_table table = {"sublet-device-plugin", rows, ARRAY_SIZE(rows), 20,
+                                           print_help};
 
 /* What the command line does not say comes from the environment that Kubernetes makes. */
 static int complete(struct options *o)
@@ -308,14 +284,7 @@ int main(int argc, char *argv[])
         log_open("sublet-device-plugin", LOG_LEVEL_INFO);
         r = options_parse(&table, &o, argc, argv, error, sizeof(error));
         if (r)
-                return r;
-        if (o.help || o.version) {
-                if (o.help)
-                        print_help();
-                else
-                        (void)printf("sublet-device-plugin " SUBLET_VERSION "\n");
-                return EXIT_SUCCESS;
-        }
+                return r == OPTIONS_HELPED ? EXIT_SUCCESS : r;
         r = complete(&o);
         if (r)
                 return r;

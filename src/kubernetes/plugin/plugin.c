@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "kubernetes/plugin/events.h"
 #include "kubernetes/plugin/kubelet.h"
 #include "kubernetes/plugin/offer.h"
 #include "kubernetes/plugin/order.h"
@@ -31,7 +32,7 @@
 #define PRE_START_NS  (5 * NSEC_PER_SEC)
 #define STREAMS_MAX   32u
 #define WAITING_MAX   64u
-#define TOLD_MAX      256u /* pods with musl that were told; then the oldest is forgotten */
+#define TOLD_MAX      256u /* pods that were told of; then the oldest is forgotten */
 
 /* A container that waits until the daemon knows its pod. */
 struct waiting {
@@ -40,13 +41,21 @@ struct waiting {
         uint64_t until_ns;
 };
 
+/* The pods that a thing was told of, so that it is told once. */
+struct told {
+        char list[TOLD_MAX][POD_UID_MAX];
+        unsigned n;
+};
+
 struct plugin {
         const struct plugin_options *options;
         sd_event *loop;
         struct rpc *rpc;
         struct kubelet *kubelet;
         struct tenants *tenants;
-        struct watch *watch; /* NULL: no API server */
+        struct web *web; /* NULL, like the next two: no API server */
+        struct watch *watch;
+        struct events *events;
         struct cards cards;
         enum card_health told[CARDS_MAX]; /* what kubelet was told last */
         unsigned n_told;
@@ -54,13 +63,14 @@ struct plugin {
         sd_event_source *ask, *look, *patience, *daemon_dir;
         bool told_away;             /* the log says that the daemon does not answer */
         uint64_t asked_ns, gone_ns; /* gone_ns: since when it does not answer; 0: it does */
+        bool told_bare;             /* the log says that the daemon knows no GPU */
+        uint64_t bare_ns;           /* since when it knows none; 0: it knows one */
         struct rpc_call *streams[STREAMS_MAX];
         unsigned n_streams;
         struct waiting waiting[WAITING_MAX];
         unsigned n_waiting;
         unsigned listed;
-        char musl[TOLD_MAX][POD_UID_MAX];
-        unsigned n_musl;
+        struct told musl, mps;
 };
 
 static void arm(sd_event_source *timer, uint64_t ms)
@@ -115,41 +125,74 @@ static void tell_health(struct plugin *p)
 
 /* ---- the processes of the node ---- */
 
-static bool was_told(const struct plugin *p, const char *uid)
+static bool was_told(const struct told *told, const char *uid)
 {
-        for (unsigned i = 0; i < MIN(p->n_musl, TOLD_MAX); i++)
-                if (strcmp(p->musl[i], uid) == 0)
+        for (unsigned i = 0; i < MIN(told->n, TOLD_MAX); i++)
+                if (strcmp(told->list[i], uid) == 0)
                         return true;
         return false;
 }
 
-static bool asks_about(const char *uid, void *userdata)
+/* Tells the log and, by an Event, those who look at the pod. */
+static void tell_of_pod(struct plugin *p, struct told *told, const char *uid, const char *reason,
+                        const char *message)
+{
+        const struct pod *pod = tenants_find(p->tenants, uid);
+
+        (void)snprintf(told->list[told->n++ % TOLD_MAX], POD_UID_MAX, "%s", uid);
+        log_warning("pod %.100s/%.100s %s", pod->namespace, pod->name, message);
+        if (p->events)
+                events_tell(p->events, pod, reason, message);
+}
+
+static bool is_ours(const char *uid, void *userdata)
 {
         const struct plugin *p = userdata;
 
-        return tenants_find(p->tenants, uid) && !was_told(p, uid);
+        return tenants_find(p->tenants, uid);
+}
+
+static bool knows_musl(const char *uid, void *userdata)
+{
+        const struct plugin *p = userdata;
+
+        return was_told(&p->musl, uid);
 }
 
 static void on_musl(const char *uid, int pid, const char *name, void *userdata)
 {
         struct plugin *p = userdata;
-        const struct pod *pod = tenants_find(p->tenants, uid);
+        char message[POD_SENTENCE_MAX];
 
-        (void)snprintf(p->musl[p->n_musl++ % TOLD_MAX], POD_UID_MAX, "%s", uid);
-        log_warning("pod %.100s/%.100s runs on musl (process %d, %s), where the library cannot be "
-                    "loaded: its programs are not shared, and count as foreign; use an image with "
-                    "glibc",
-                    pod->namespace, pod->name, pid, name);
+        (void)snprintf(message, sizeof(message),
+                       "runs on musl (process %d, %s), where the library cannot be loaded: its "
+                       "programs are not shared, and count as foreign; use an image with glibc",
+                       pid, name);
+        tell_of_pod(p, &p->musl, uid, "SubletNotInjected", message);
+}
+
+static void on_mps(const char *uid, int pid, const char *name, void *userdata)
+{
+        struct plugin *p = userdata;
+        char message[POD_SENTENCE_MAX];
+
+        if (was_told(&p->mps, uid))
+                return;
+        (void)snprintf(message, sizeof(message),
+                       "runs MPS (process %d, %s): sublet does not support programs that use it; "
+                       "end it, sublet shares the GPU without MPS",
+                       pid, name);
+        tell_of_pod(p, &p->mps, uid, "SubletMPSNotSupported", message);
 }
 
 static void look_at_processes(struct plugin *p)
 {
-        static const struct processes_told told = {.asks = asks_about, .musl = on_musl};
+        static const struct processes_told told = {
+                .is_ours = is_ours, .knows_musl = knows_musl, .musl = on_musl, .mps = on_mps};
         struct processes_mps mps;
 
         processes_look(p->options->grant.proc, &told, p, &mps);
-        for (unsigned i = 0; i < p->cards.n; i++)
-                p->cards.list[i].mps = processes_mps_serves(&mps, p->cards.list[i].uuid);
+        processes_mark_mps(&mps, &p->cards);
         tell_health(p);
         arm(p->look, LOOK_MS);
 }
@@ -206,6 +249,22 @@ static void daemon_is_away(struct plugin *p, int r)
         }
 }
 
+/* A daemon reads NVML a moment after its start. */
+static void tell_no_gpus(struct plugin *p)
+{
+        if (p->cards.n > 0) {
+                p->bare_ns = 0;
+                p->told_bare = false;
+        } else if (!p->bare_ns) {
+                p->bare_ns = clock_now_ns();
+        } else if (!p->told_bare && clock_now_ns() - p->bare_ns >= GRACE_NS) {
+                log_warning("the daemon in %s knows no GPU, so kubelet is offered none: is the "
+                            "driver loaded, and NVML in the daemon's container?",
+                            p->options->dir);
+                p->told_bare = true;
+        }
+}
+
 static void on_status(int r, json_t *answer, void *userdata)
 {
         struct plugin *p = userdata;
@@ -221,6 +280,7 @@ static void on_status(int r, json_t *answer, void *userdata)
                 if (p->told_away)
                         log_notice("the daemon in %s answers again", p->options->dir);
                 p->told_away = false;
+                tell_no_gpus(p);
                 tenants_serve(p->tenants, instance ? instance : "?", cards_smallest(&p->cards));
         }
         if (!p->daemon_dir)
@@ -483,6 +543,8 @@ static void plugin_free(struct plugin *p)
         struct kubelet *kubelet = TAKE_PTR(p->kubelet);
 
         watch_free(p->watch);
+        events_free(p->events);
+        web_free(p->web);
         tenants_free(p->tenants);
         order_drop(p->order);
         rpc_free(p->rpc);
@@ -495,6 +557,20 @@ static void plugin_free(struct plugin *p)
         free(p);
 }
 
+static int reach_api_server(struct plugin *p)
+{
+        static const struct watch_told told = {
+                .begin = on_list, .pod = on_pod, .end = on_list_end, .changed = on_pods_changed};
+        const struct plugin_options *o = p->options;
+        int r = web_new(p->loop, &o->api, &p->web);
+
+        if (r >= 0)
+                r = events_new(p->web, o->node, &p->events);
+        if (r >= 0)
+                r = watch_new(p->loop, p->web, o->node, &told, p, &p->watch);
+        return r;
+}
+
 int plugin_run(const struct plugin_options *options)
 {
         static const struct rpc_method methods[] = {
@@ -505,8 +581,6 @@ int plugin_run(const struct plugin_options *options)
                 {"/v1beta1.DevicePlugin/PreStartContainer", serve_pre_start},
                 {NULL, NULL},
         };
-        static const struct watch_told told = {
-                .begin = on_list, .pod = on_pod, .end = on_list_end, .changed = on_pods_changed};
         struct plugin *p = calloc(1, sizeof(*p));
         int r;
 
@@ -527,7 +601,7 @@ int plugin_run(const struct plugin_options *options)
                 r = kubelet_new(p->loop, p->rpc, options->kubelet_dir, options->endpoint,
                                 options->resource, &p->kubelet);
         if (r >= 0 && options->api.url[0])
-                r = watch_new(p->loop, &options->api, options->node, &told, p, &p->watch);
+                r = reach_api_server(p);
         if (r >= 0)
                 r = sd_event_loop(p->loop);
         plugin_free(p);

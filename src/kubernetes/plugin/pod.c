@@ -8,16 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/macros.h"
-#include "base/units.h"
+#include "base/shares.h"
+#include "kubernetes/grammar/quantity.h"
 
-#define PREFIX        "sublet.dev/"
-#define PART_ONE      1000u /* thousandths */
-#define MINIMUM_MAX   950u  /* the daemon's */
-#define MAXIMUM_LEAST 10u
-#define WEIGHT_LEAST  10u
-#define WEIGHT_MAX    100000u
-#define PRIORITY_MAX  20
+#define PREFIX "sublet.dev/"
 
 struct reading {
         const struct pod_bounds *bounds;
@@ -26,76 +22,19 @@ struct reading {
         struct pod *pod;
 };
 
-/* "1.25" in thousandths. Not strtod(), which reads "inf" and "0x1p3", and the point by the locale.
+/* Reads Kubernetes' quantities, and with a B behind them ("20GiB") as people write sizes elsewhere.
  */
-static int parse_thousandths(const char *text, size_t n, unsigned *ret)
-{
-        unsigned whole = 0, part = 0, unit = PART_ONE;
-        size_t i = 0, digits = 0;
-
-        for (; i < n && isdigit((unsigned char)text[i]); i++, digits++) {
-                if (whole > 1000000)
-                        return -EINVAL;
-                whole = whole * 10 + (unsigned)(text[i] - '0');
-        }
-        if (i < n && text[i] == '.')
-                for (i++; i < n && isdigit((unsigned char)text[i]); i++, digits++) {
-                        unit /= 10;
-                        part += (unsigned)(text[i] - '0') * unit;
-                }
-        if (i < n || digits == 0)
-                return -EINVAL;
-        *ret = whole * PART_ONE + part;
-        return 0;
-}
-
-/* "30%" or "0.3". */
-static int parse_share(const char *text, unsigned *ret)
-{
-        const size_t n = strlen(text);
-        unsigned v;
-
-        if (n > 0 && text[n - 1] == '%') {
-                if (parse_thousandths(text, n - 1, &v) < 0)
-                        return -EINVAL;
-                v /= 100;
-        } else if (parse_thousandths(text, n, &v) < 0) {
-                return -EINVAL;
-        }
-        if (v < 1 || v > PART_ONE)
-                return -EINVAL;
-        *ret = v;
-        return 0;
-}
-
-/* Quantities as Kubernetes writes them, whose "20G" is decimal and "20Gi" binary, and "20GiB". */
 static int parse_size(const char *text, uint64_t *ret)
 {
-        char with_unit[64];
-        const size_t n = strlen(text);
-        const char last = n ? text[n - 1] : '\0';
-        uint64_t bytes;
+        char copy[64];
+        size_t n = strlen(text);
 
-        if (n + 2 > sizeof(with_unit))
+        if (n >= sizeof(copy))
                 return -EINVAL;
-        (void)snprintf(with_unit, sizeof(with_unit), "%s%s", text,
-                       last == 'i' || strchr("kKMGT", last) ? "B" : "");
-        if (!isdigit((unsigned char)text[0]) || units_parse_size(with_unit, &bytes) < 0 ||
-            bytes == 0)
-                return -EINVAL;
-        *ret = bytes;
-        return 0;
-}
-
-int pod_parse_priority(const char *text, int *ret)
-{
-        const bool below = text[0] == '-';
-        uint64_t v;
-
-        if (units_parse_count(text + below, &v) < 0 || v > PRIORITY_MAX)
-                return -EINVAL;
-        *ret = below ? -(int)v : (int)v;
-        return 0;
+        n -= n > 0 && text[n - 1] == 'B';
+        memcpy(copy, text, n);
+        copy[n] = '\0';
+        return quantity_bytes(copy, ret);
 }
 
 static int parse_group(const char *text, char ret[static POD_GROUP_MAX])
@@ -125,27 +64,21 @@ static void lower(struct reading *r, const char *key, const char *text, const ch
 static int read_minimum(struct reading *r, const char *text)
 {
         unsigned *v = &r->pod->wishes.minimum;
-        const unsigned most = MIN(r->bounds->minimum_most, MINIMUM_MAX);
-        char bound[32];
+        const unsigned most = MIN(r->bounds->minimum_most, SHARES_MINIMA_MAX);
+        char bound[SHARES_TEXT_MAX];
 
-        if (parse_share(text, v) < 0)
+        if (shares_parse_part(text, 1, SHARES_ALL, v) < 0)
                 return -EINVAL;
         if (*v > most) {
                 *v = most;
-                (void)snprintf(bound, sizeof(bound), "%u.%u%%", most / 10, most % 10);
-                lower(r, "minimum", text, bound);
+                lower(r, "minimum", text, shares_format_percent(most, bound));
         }
         return 0;
 }
 
 static int read_maximum(struct reading *r, const char *text)
 {
-        unsigned v;
-
-        if (parse_share(text, &v) < 0 || v < MAXIMUM_LEAST)
-                return -EINVAL;
-        r->pod->wishes.maximum = v;
-        return 0;
+        return shares_parse_part(text, SHARES_MAXIMUM_MIN, SHARES_ALL, &r->pod->wishes.maximum);
 }
 
 static int read_memory_cap(struct reading *r, const char *text)
@@ -163,7 +96,7 @@ static int read_priority(struct reading *r, const char *text)
         struct pod_wishes *w = &r->pod->wishes;
         char bound[16];
 
-        if (pod_parse_priority(text, &w->priority) < 0)
+        if (shares_parse_priority(text, &w->priority) < 0)
                 return -EINVAL;
         w->has_priority = true;
         if (w->priority > r->bounds->priority_most) {
@@ -176,12 +109,7 @@ static int read_priority(struct reading *r, const char *text)
 
 static int read_weight(struct reading *r, const char *text)
 {
-        unsigned v;
-
-        if (parse_thousandths(text, strlen(text), &v) < 0 || v < WEIGHT_LEAST || v > WEIGHT_MAX)
-                return -EINVAL;
-        r->pod->wishes.weight = v;
-        return 0;
+        return shares_parse_weight(text, &r->pod->wishes.weight);
 }
 
 static int read_group(struct reading *r, const char *text)
@@ -253,14 +181,6 @@ static bool asks_for(const json_t *containers, const char *resource)
         return false;
 }
 
-static uint64_t hash_add(uint64_t hash, const char *text)
-{
-        do /* with the NUL, so that "a" and "b" differ from "ab" and "" */
-                hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211); /* FNV-1a */
-        while (*text++);
-        return hash;
-}
-
 static void read_annotations(struct reading *r, const json_t *given)
 {
         struct pod_wishes *w = &r->pod->wishes;
@@ -269,11 +189,13 @@ static void read_annotations(struct reading *r, const json_t *given)
         for (size_t i = 0; i < ARRAY_SIZE(annotations); i++) {
                 const struct annotation *a = &annotations[i];
                 char key[64];
-                const char *text;
+                const char *text, *hashed;
 
                 (void)snprintf(key, sizeof(key), PREFIX "%s", a->key);
                 text = json_string_value(json_object_get(given, key));
-                r->pod->annotations = hash_add(r->pod->annotations, text ? text : "");
+                /* With the NUL, so that "a" and "b" differ from "ab" and "". */
+                hashed = text ? text : "";
+                r->pod->annotations = hash_add(r->pod->annotations, hashed, strlen(hashed) + 1);
                 if (!text || a->read(r, text) == 0)
                         continue;
                 (void)snprintf(sentence, sizeof(sentence),

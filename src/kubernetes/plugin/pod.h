@@ -40,9 +40,6 @@ struct pod {
         uint64_t annotations; /* differs if the annotations do */
 };
 
-/* Reads a number from -20 to 20. 0 or -EINVAL. Pure. */
-int pod_parse_priority(const char *text, int *ret);
-
 /* Reads a pod. 0; -ENOENT: its containers do not ask for the resource, or have ended, so it is none
  * of ours, but ret->uid is set; -EINVAL: this is no pod. complain is called with a sentence for
  * each annotation that is left out or lowered. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/text.h"
@@ -78,12 +79,49 @@ static bool runs_on_musl(const char *proc, int pid)
         return musl;
 }
 
-static void add_mps(const char *proc, int pid, struct processes_mps *mps)
+/* A process that has ended keeps its name until its parent takes note, which some never do. */
+static bool has_ended(const char *proc, int pid)
+{
+        _cleanup_fclose_ FILE *f = open_file(proc, pid, "status");
+        char line[128], state = '?';
+
+        while (f && fgets(line, sizeof(line), f))
+                if (sscanf(line, "State: %c", &state) == 1)
+                        break;
+        return state == 'Z' || state == 'X';
+}
+
+/* MIG-GPU-... is an older way to write an instance, which is not its UUID. */
+static bool is_uuid(const char *name)
+{
+        return (strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0) &&
+               strncmp(name, "MIG-GPU-", 8) != 0;
+}
+
+void processes_add_mps(const char *devices, struct processes_mps *mps)
+{
+        size_t used = strlen(mps->devices), n = 0;
+
+        while (*(devices += strspn(devices, ", "))) {
+                n = strcspn(devices, ", ");
+                /* Numbers depend on the environment of the process, so they may be any GPU. */
+                if (!is_uuid(devices) || used + n + 2 > sizeof(mps->devices)) {
+                        mps->all = true;
+                        return;
+                }
+                used += (size_t)snprintf(mps->devices + used, sizeof(mps->devices) - used, "%s%.*s",
+                                         used ? "," : "", (int)n, devices);
+                devices += n;
+        }
+        mps->all |= n == 0;
+}
+
+static void look_at_mps(const char *proc, int pid, struct processes_mps *mps)
 {
         static const char key[] = "CUDA_VISIBLE_DEVICES=";
         _cleanup_fclose_ FILE *f = open_file(proc, pid, "environ");
         _cleanup_free_ char *entry = NULL;
-        size_t room = 0, used = strlen(mps->devices);
+        size_t room = 0;
         const char *devices = "";
 
         while (f && getdelim(&entry, &room, '\0', f) >= 0)
@@ -91,28 +129,39 @@ static void add_mps(const char *proc, int pid, struct processes_mps *mps)
                         devices = entry + sizeof(key) - 1;
                         break;
                 }
-        /* One that names no UUIDs counts as one of all GPUs: numbers depend on its environment. */
-        if (!strstr(devices, "GPU-") && !strstr(devices, "MIG-"))
-                devices = "all";
-        (void)snprintf(mps->devices + used, sizeof(mps->devices) - used, "%s%s", used ? "," : "",
-                       devices);
-        mps->runs = true;
+        processes_add_mps(devices, mps);
 }
 
-bool processes_mps_serves(const struct processes_mps *mps, const char *uuid)
+/* CUDA takes the beginning of a UUID for the whole, if it is the only one. */
+static bool means(const char *name, size_t n, const char *uuid)
+{
+        return n > 4 && n <= strlen(uuid) && strncasecmp(name, uuid, n) == 0;
+}
+
+/* A GPU that is no card is one with MIG: any of its instances may be meant. */
+static void mark_instances(struct cards *cards)
+{
+        for (unsigned i = 0; i < cards->n; i++)
+                cards->list[i].mps |= strncmp(cards->list[i].uuid, "MIG-", 4) == 0;
+}
+
+void processes_mark_mps(const struct processes_mps *mps, struct cards *cards)
 {
         const char *at = mps->devices;
 
-        while (mps->runs && *at) {
+        for (unsigned i = 0; i < cards->n; i++)
+                cards->list[i].mps = mps->all;
+        while (*at) {
                 const size_t n = strcspn(at, ",");
+                bool found = false;
 
-                /* CUDA takes the beginning of a UUID for the whole, if it is the only one. */
-                if ((n == 3 && strncmp(at, "all", 3) == 0) ||
-                    (n > 4 && n <= strlen(uuid) && strncmp(at, uuid, n) == 0))
-                        return true;
+                for (unsigned i = 0; i < cards->n; i++)
+                        if (means(at, n, cards->list[i].uuid))
+                                cards->list[i].mps = found = true;
+                if (!found && strncmp(at, "GPU-", 4) == 0)
+                        mark_instances(cards);
                 at += n + (at[n] == ',');
         }
-        return false;
 }
 
 void processes_look(const char *proc, const struct processes_told *told, void *userdata,
@@ -125,14 +174,18 @@ void processes_look(const char *proc, const struct processes_told *told, void *u
         while (folder && (entry = readdir(folder))) {
                 const int pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
                 char name[NAME_ROOM], uid[UID_ROOM];
+                bool ours, mps;
 
                 if (pid <= 0 || !read_name(proc, pid, name))
                         continue;
-                /* The kernel keeps 15 characters of nvidia-cuda-mps-control. */
-                if (strncmp(name, "nvidia-cuda-mps", 15) == 0)
-                        add_mps(proc, pid, ret);
-                if (find_pod(proc, pid, uid) && told->asks(uid, userdata) &&
-                    runs_on_musl(proc, pid))
+                ours = find_pod(proc, pid, uid) && told->is_ours(uid, userdata);
+                /* The kernel keeps 15 characters of nvidia-cuda-mps-control and -server. */
+                mps = strncmp(name, "nvidia-cuda-mps", 15) == 0 && !has_ended(proc, pid);
+                if (mps && ours)
+                        told->mps(uid, pid, name, userdata);
+                else if (mps)
+                        look_at_mps(proc, pid, ret);
+                if (ours && !told->knows_musl(uid, userdata) && runs_on_musl(proc, pid))
                         told->musl(uid, pid, name, userdata);
         }
         if (folder)

@@ -1,24 +1,31 @@
 /* processes.h: one look at all processes of the node: which belong to a pod and run on musl without
- * the library, and whether MPS runs. */
+ * the library, and which GPUs MPS serves. */
 #pragma once
 
 #include <stdbool.h>
 
-#define MPS_DEVICES_MAX 1024
+#include "kubernetes/plugin/cards.h"
+
+#define MPS_DEVICES_MAX 4096
 
 struct processes_mps {
-        bool runs;
-        /* CUDA_VISIBLE_DEVICES of its control daemons, with commas; "": unknown, or all GPUs. */
-        char devices[MPS_DEVICES_MAX];
+        bool all;                      /* it may serve every GPU */
+        char devices[MPS_DEVICES_MAX]; /* UUIDs of the GPUs that it serves, with commas */
 };
 
 struct processes_told {
-        bool (*asks)(const char *uid, void *userdata); /* is this pod of interest? */
+        bool (*is_ours)(const char *uid, void *userdata);    /* does this pod ask for our GPUs? */
+        bool (*knows_musl)(const char *uid, void *userdata); /* true: musl() need not be called */
         void (*musl)(const char *uid, int pid, const char *name, void *userdata);
+        /* A pod of ours runs MPS for itself. It counts for no GPU: other pods cannot reach it. */
+        void (*mps)(const char *uid, int pid, const char *name, void *userdata);
 };
 
 /* proc: "/proc". Processes that may not be looked at are left out. */
 void processes_look(const char *proc, const struct processes_told *told, void *userdata,
                     struct processes_mps *ret);
-/* True if MPS serves this GPU, as far as the look shows. */
-bool processes_mps_serves(const struct processes_mps *mps, const char *uuid);
+/* Adds the GPUs that a CUDA_VISIBLE_DEVICES of MPS names; all, if it names others than by UUID.
+ * Pure. */
+void processes_add_mps(const char *devices, struct processes_mps *mps);
+/* Says of each card whether MPS serves it, as far as the look shows. Pure. */
+void processes_mark_mps(const struct processes_mps *mps, struct cards *cards);

@@ -9,13 +9,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "ask/folder.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/paths.h"
 #include "kubernetes/plugin/classes.h"
 #include "kubernetes/plugin/order.h"
 
-#define FOLDER       "conf.d"
 #define NAME         "50-kubernetes.conf"
 #define AGAIN_US     UINT64_C(30000000) /* after a failure that time may heal */
 #define PODS_MAX     2048u
@@ -128,27 +129,14 @@ void tenants_end(struct tenants *t)
 
 static int write_file(const struct tenants *t, const char *text)
 {
-        _cleanup_close_ int folder = -EBADF, fd = -EBADF;
+        _cleanup_close_ int folder = -EBADF;
         char path[512];
-        size_t done = 0;
-        const size_t n = strlen(text);
 
-        (void)snprintf(path, sizeof(path), "%s/" FOLDER, t->dir);
+        (void)snprintf(path, sizeof(path), "%s/" PATHS_CONFIG, t->dir);
         folder = open(path, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         if (folder < 0)
                 return -errno;
-        (void)unlinkat(folder, "." NAME, 0); /* of a plugin that was killed */
-        fd = openat(folder, "." NAME, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-        if (fd < 0)
-                return -errno;
-        while (done < n) {
-                const ssize_t wrote = write(fd, text + done, n - done);
-
-                if (wrote < 0 && errno != EINTR)
-                        return -errno;
-                done += wrote > 0 ? (size_t)wrote : 0;
-        }
-        return renameat(folder, "." NAME, folder, NAME) < 0 ? -errno : 0;
+        return folder_put(folder, "." NAME, NAME, text, strlen(text));
 }
 
 /* ---- telling ---- */
@@ -223,7 +211,7 @@ static void give_up(struct tenants *t, const char *reason)
         char *whole;
         unsigned minima;
 
-        (void)snprintf(problem, sizeof(problem), "it refuses %s/" FOLDER "/" NAME ": %.160s",
+        (void)snprintf(problem, sizeof(problem), "it refuses %s/" PATHS_CONFIG "/" NAME ": %.160s",
                        t->dir, reason);
         whole = classes_text(t->sent, t->n_sent, t->card_bytes, 0, t->left, &minima);
         if (whole)
@@ -264,7 +252,7 @@ static void attempt(struct tenants *t)
                 classes_text(t->sent, t->n_sent, t->card_bytes, t->without, t->left, &t->minima);
         r = t->sending ? write_file(t, t->sending) : -ENOMEM;
         if (r < 0) {
-                (void)snprintf(problem, sizeof(problem), "%s/" FOLDER "/" NAME ": %s", t->dir,
+                (void)snprintf(problem, sizeof(problem), "%s/" PATHS_CONFIG "/" NAME ": %s", t->dir,
                                strerror(-r));
                 fail(t, problem);
                 return;

@@ -26,7 +26,6 @@
 struct watch {
         sd_event *loop;
         struct web *web;
-        const struct web_server *server;
         const struct watch_told *told;
         void *userdata;
         char node[800]; /* as a part of a query */
@@ -65,7 +64,7 @@ static void fail(struct watch *w, const char *problem)
         if (strcmp(w->problem, problem) != 0) {
                 (void)snprintf(w->problem, sizeof(w->problem), "%s", problem);
                 log_warning("cannot read this node's pods from %s: %s; trying again",
-                            w->server->url, problem);
+                            web_server_of(w->web)->url, problem);
         }
         w->listing = false;
         (void)sd_event_source_set_time_relative(w->retry, wait_ms * 1000);
@@ -78,7 +77,7 @@ static void fail_status(struct watch *w, unsigned status, const char *error)
 
         if (status == 401)
                 (void)snprintf(problem, sizeof(problem), "401, the token in %.180s is not accepted",
-                               w->server->token_file);
+                               web_server_of(w->web)->token_file);
         else if (status == 403)
                 (void)snprintf(problem, sizeof(problem),
                                "403, the service account may not list and watch pods");
@@ -156,7 +155,7 @@ static void ask_page(struct watch *w)
 static void end_list(struct watch *w)
 {
         if (w->problem[0])
-                log_notice("this node's pods are read from %s again", w->server->url);
+                log_notice("this node's pods are read from %s again", web_server_of(w->web)->url);
         w->problem[0] = '\0';
         w->back_off_ms = 0;
         w->listing = false;
@@ -307,19 +306,17 @@ unsigned watch_refresh(struct watch *w)
         return w->number;
 }
 
-int watch_new(sd_event *loop, const struct web_server *server, const char *node,
-              const struct watch_told *told, void *userdata, struct watch **ret)
+int watch_new(sd_event *loop, struct web *web, const char *node, const struct watch_told *told,
+              void *userdata, struct watch **ret)
 {
         struct watch *w = calloc(1, sizeof(*w));
         int r;
 
         if (!w)
                 return -ENOMEM;
-        *w = (struct watch){.loop = loop, .server = server, .told = told, .userdata = userdata};
+        *w = (struct watch){.loop = loop, .web = web, .told = told, .userdata = userdata};
         srandom((unsigned)time(NULL) ^ (unsigned)getpid());
         r = web_escape(node, w->node, sizeof(w->node));
-        if (r == 0)
-                r = web_new(loop, server, &w->web);
         if (r == 0)
                 r = sd_event_add_time_relative(loop, &w->retry, CLOCK_MONOTONIC, 0, 0, on_retry, w);
         if (r < 0) {
@@ -335,7 +332,6 @@ void watch_free(struct watch *w)
         if (!w)
                 return;
         web_drop(w->request);
-        web_free(w->web);
         (void)sd_event_source_disable_unref(w->retry);
         free(w->buffer);
         free(w);

@@ -20,9 +20,9 @@ struct watch_told {
         void (*changed)(void *userdata); /* pods were told outside of a list */
 };
 
-/* server, node and told outlive the watch. 0 or -errno. */
-int watch_new(sd_event *loop, const struct web_server *server, const char *node,
-              const struct watch_told *told, void *userdata, struct watch **ret);
+/* web, node and told outlive the watch. 0 or -errno. */
+int watch_new(sd_event *loop, struct web *web, const char *node, const struct watch_told *told,
+              void *userdata, struct watch **ret);
 void watch_free(struct watch *w);
 /* Lists the pods anew, now. Returns the number of the list that shows all pods of this moment. */
 unsigned watch_refresh(struct watch *w);

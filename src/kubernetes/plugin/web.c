@@ -153,6 +153,11 @@ int web_new(sd_event *loop, const struct web_server *server, struct web **ret)
         return 0;
 }
 
+const struct web_server *web_server_of(const struct web *w)
+{
+        return w->server;
+}
+
 void web_free(struct web *w)
 {
         if (!w)
@@ -170,7 +175,15 @@ static size_t on_bytes(char *bytes, size_t size, size_t n, void *userdata)
 {
         struct web_request *r = userdata;
 
-        return r->take(bytes, size * n, r->userdata) ? size * n : 0;
+        return !r->take || r->take(bytes, size * n, r->userdata) ? size * n : 0;
+}
+
+static int add_header(struct web_request *r, const char *line)
+{
+        struct curl_slist *more = curl_slist_append(r->headers, line);
+
+        r->headers = more ? more : r->headers;
+        return more ? 0 : -ENOMEM;
 }
 
 static int add_token(struct web_request *r, const char *file, char error[static WEB_ERROR_MAX])
@@ -179,7 +192,6 @@ static int add_token(struct web_request *r, const char *file, char error[static 
         _cleanup_fclose_ FILE *f = NULL;
         const char before[] = "Authorization: Bearer ";
         const size_t start = sizeof(before) - 1;
-        struct curl_slist *more;
         size_t n;
 
         if (!line)
@@ -200,9 +212,7 @@ static int add_token(struct web_request *r, const char *file, char error[static 
                 (void)snprintf(error, WEB_ERROR_MAX, "%.200s: not a token", file);
                 return -EINVAL;
         }
-        more = curl_slist_append(r->headers, line);
-        r->headers = more ? more : r->headers;
-        return more ? 0 : -ENOMEM;
+        return add_header(r, line);
 }
 
 static void set_options(struct web_request *r, const char *url, unsigned timeout_s)
@@ -224,26 +234,47 @@ static void set_options(struct web_request *r, const char *url, unsigned timeout
                 (void)curl_easy_setopt(r->easy, CURLOPT_CAINFO, r->web->server->ca_file);
 }
 
-int web_get(struct web *w, const char *path, unsigned timeout_s, web_take take, web_ended ended,
-            void *userdata, struct web_request **ret, char error[static WEB_ERROR_MAX])
+static int add_json(struct web_request *r, const char *json)
 {
-        struct web_request *r = calloc(1, sizeof(*r));
+        const int e = add_header(r, "Content-Type: application/json");
+
+        return e == 0 && curl_easy_setopt(r->easy, CURLOPT_COPYPOSTFIELDS, json) != CURLE_OK
+                       ? -ENOMEM
+                       : e;
+}
+
+/* json: what goes to the server; NULL: this is a GET request. */
+static int begin(struct web_request *r, const char *path, const char *json, unsigned timeout_s,
+                 char error[static WEB_ERROR_MAX])
+{
+        const struct web_server *server = r->web->server;
         _cleanup_free_ char *url = NULL;
         int e = -ENOMEM;
+
+        r->easy = curl_easy_init();
+        r->headers = curl_slist_append(NULL, "Accept: application/json");
+        if (r->easy && r->headers && asprintf(&url, "%s%s", server->url, path) >= 0)
+                e = add_token(r, server->token_file, error);
+        if (e == 0 && json)
+                e = add_json(r, json);
+        if (e < 0)
+                return e;
+        set_options(r, url, timeout_s);
+        return curl_multi_add_handle(r->web->multi, r->easy) == CURLM_OK ? 0 : -ENOMEM;
+}
+
+static int ask(struct web *w, const char *path, const char *json, unsigned timeout_s, web_take take,
+               web_ended ended, void *userdata, struct web_request **ret,
+               char error[static WEB_ERROR_MAX])
+{
+        struct web_request *r = calloc(1, sizeof(*r));
+        int e;
 
         (void)snprintf(error, WEB_ERROR_MAX, "out of memory");
         if (!r)
                 return -ENOMEM;
         *r = (struct web_request){.web = w, .take = take, .ended = ended, .userdata = userdata};
-        r->easy = curl_easy_init();
-        r->headers = curl_slist_append(NULL, "Accept: application/json");
-        if (r->easy && r->headers && asprintf(&url, "%s%s", w->server->url, path) >= 0)
-                e = add_token(r, w->server->token_file, error);
-        if (e == 0) {
-                set_options(r, url, timeout_s);
-                if (curl_multi_add_handle(w->multi, r->easy) != CURLM_OK)
-                        e = -ENOMEM;
-        }
+        e = begin(r, path, json, timeout_s, error);
         if (e < 0) {
                 if (r->easy)
                         curl_easy_cleanup(r->easy);
@@ -253,6 +284,18 @@ int web_get(struct web *w, const char *path, unsigned timeout_s, web_take take, 
         }
         *ret = r;
         return 0;
+}
+
+int web_get(struct web *w, const char *path, unsigned timeout_s, web_take take, web_ended ended,
+            void *userdata, struct web_request **ret, char error[static WEB_ERROR_MAX])
+{
+        return ask(w, path, NULL, timeout_s, take, ended, userdata, ret, error);
+}
+
+int web_post(struct web *w, const char *path, const char *json, unsigned timeout_s, web_ended ended,
+             void *userdata, struct web_request **ret, char error[static WEB_ERROR_MAX])
+{
+        return ask(w, path, json, timeout_s, NULL, ended, userdata, ret, error);
 }
 
 void web_drop(struct web_request *r)

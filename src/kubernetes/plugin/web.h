@@ -1,4 +1,4 @@
-/* web.h: GET requests to one server, without waiting for them. */
+/* web.h: requests to one server, without waiting for them. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,12 +25,17 @@ typedef void (*web_ended)(unsigned status, const char *error, void *userdata);
 
 /* The strings of the server outlive the web. 0 or -errno. */
 int web_new(sd_event *loop, const struct web_server *server, struct web **ret);
+const struct web_server *web_server_of(const struct web *w);
 /* All requests must have ended or been dropped. NULL is a no-op. */
 void web_free(struct web *w);
 
 /* Neither callback is called before this returns. 0, or -errno with a sentence. */
 int web_get(struct web *w, const char *path, unsigned timeout_s, web_take take, web_ended ended,
             void *userdata, struct web_request **ret, char error[static WEB_ERROR_MAX]);
+/* The same with a text of JSON that goes to the server. It is copied, and the answer's text is
+ * dropped. */
+int web_post(struct web *w, const char *path, const char *json, unsigned timeout_s, web_ended ended,
+             void *userdata, struct web_request **ret, char error[static WEB_ERROR_MAX]);
 /* NULL is a no-op. Not to be called from take(). */
 void web_drop(struct web_request *r);
 

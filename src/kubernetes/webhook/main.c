@@ -21,7 +21,6 @@
 struct options {
         struct server_options server;
         const char *certificate, *key, *linger;
-        bool help, version;
 };
 
 static int set_text(const char **ret, const char *value)
@@ -60,18 +59,6 @@ static int set_linger(struct options *o, const char *value)
         return set_text(&o->linger, value);
 }
 
-static int set_version(struct options *o, const char *value)
-{
-        o->version = true;
-        return 0;
-}
-
-static int set_help(struct options *o, const char *value)
-{
-        o->help = true;
-        return 0;
-}
-
 static const struct option_row rows[] = {
         {"listen", "ADDR:PORT",
          "where reviews are served; without ADDR, on all\n"
@@ -88,21 +75,20 @@ static const struct option_row rows[] = {
          "after SIGTERM, go on for so long, until the API server\n"
          "knows that the webhook is not ready (0)",
          set_linger, NULL},
-        {"version", NULL, "print the version", set_version, NULL},
-        {"help", NULL, "print this", set_help, NULL},
 };
 
-static const struct options_table table = {"sublet-webhook", rows, ARRAY_SIZE(rows), 21};
-
-static void print_help(void)
+static void print_help(const struct options_table *t)
 {
         (void)printf("usage: sublet-webhook --certificate FILE --key FILE [OPTION]...\n\n"
                      "Lets pods that ask for a whole GPU share one: answers the reviews of\n"
                      "Kubernetes' API server, at /mutate for pods that opted in and at\n"
                      "/mutate-all for all that did not opt out.\n\n");
-        options_print(&table);
+        options_print(t);
         (void)printf("\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
 }
+
+static const struct options_table table = {"sublet-webhook", rows, ARRAY_SIZE(rows), 21,
+                                           print_help};
 
 /* A name without a vendor is Kubernetes' own, such as cpu. */
 static int check_options(struct options *o)
@@ -130,14 +116,7 @@ int main(int argc, char *argv[])
         log_open("sublet-webhook", LOG_LEVEL_INFO);
         r = options_parse(&table, &o, argc, argv, error, sizeof(error));
         if (r)
-                return r;
-        if (o.help || o.version) {
-                if (o.help)
-                        print_help();
-                else
-                        (void)printf("sublet-webhook " SUBLET_VERSION "\n");
-                return EXIT_SUCCESS;
-        }
+                return r == OPTIONS_HELPED ? EXIT_SUCCESS : r;
         r = check_options(&o);
         if (r)
                 return r;

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "kubernetes/webhook/quantity.h"
+#include "base/shares.h"
+#include "kubernetes/grammar/quantity.h"
 
 #define FRACTION      "gpu-fraction"
 #define FRACTION_NAME "gpu-fraction-container-name"
@@ -23,10 +24,6 @@
 #define CAP     "sublet.dev/memory-cap"
 #define REQUEST "sublet.dev/memory-request"
 #define MINIMUM "sublet.dev/minimum"
-
-/* All minima may add up to 95 %, because turns end (docs/configuration.md). So a fraction is taken
- * of that: the pods that fill a card for KAI fill it here. */
-#define MINIMA_PERMILLE 950u
 
 static const json_t *annotations_of(const json_t *pod)
 {
@@ -345,8 +342,9 @@ void words_annotate(const json_t *pod, const struct container *containers, size_
         if (words_annotation(pod, MINIMUM) || words_annotation(pod, REQUEST))
                 return;
         if (words->fraction) {
+                /* Of what all minima may have: pods that fill a card for KAI fill it here. */
                 const unsigned permille =
-                        (unsigned)((uint64_t)words->fraction * MINIMA_PERMILLE / 1000000);
+                        (unsigned)((uint64_t)words->fraction * SHARES_MINIMA_MAX / 1000000);
 
                 (void)snprintf(text, sizeof(text), "%u.%u%%", permille / 10,
                                MAX(permille, 1u) % 10);

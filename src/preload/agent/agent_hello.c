@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/settings.h"
+#include "base/shares.h"
 #include "base/units.h"
 #include "preload/process/launcher.h"
 #include "preload/process/name.h"
@@ -20,7 +21,7 @@ static int requested_priority(void)
 
         if (!text)
                 return 0;
-        if (wire_parse_priority(text, &priority) == 0)
+        if (shares_parse_priority(text, &priority) == 0)
                 return priority;
         setting_refuse(SETTING_PRIORITY, text);
         return 0;
@@ -51,9 +52,9 @@ void agent_claim(void)
         struct wire_message m = {0};
         __typeof__(m.CLAIM) *c = &m.CLAIM;
 
-        if (share && wire_parse_share(share, &c->minimum, &c->maximum) < 0)
+        if (share && shares_parse_range(share, &c->minimum, &c->maximum) < 0)
                 setting_refuse(SETTING_SHARE, share);
-        if (weight && wire_parse_weight(weight, &c->weight) < 0)
+        if (weight && shares_parse_weight(weight, &c->weight) < 0)
                 setting_refuse(SETTING_WEIGHT, weight);
         if (cap && (units_parse_size(cap, &c->memory_cap) < 0 || !c->memory_cap))
                 setting_refuse(SETTING_MEMORY_CAP, cap);

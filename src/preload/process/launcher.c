@@ -6,8 +6,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
+#include "base/hash.h"
 #include "base/macros.h"
 #include "base/units.h"
 
@@ -51,16 +53,10 @@ static const struct launcher {
         {"mpich", "PMI_SIZE", "PMI_RANK", {MAKER "PMI_FD"}},
 };
 
-/* 64-bit FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/), of the bytes and their NUL */
-#define FNV_BASIS UINT64_C(0xcbf29ce484222325)
-#define FNV_PRIME UINT64_C(0x100000001b3)
-
-static uint64_t fnv(uint64_t hash, const char *text)
+/* With the NUL, so that two texts differ from the same bytes cut elsewhere. */
+static uint64_t add_text(uint64_t hash, const char *text)
 {
-        do {
-                hash = (hash ^ (unsigned char)*text) * FNV_PRIME;
-        } while (*text++);
-        return hash;
+        return hash_add(hash, text, strlen(text) + 1);
 }
 
 /* Returns the variable's value; NULL: unset or empty. */
@@ -103,14 +99,14 @@ static bool identify(const char *name, uint64_t *hash)
                 text = value_of(name);
                 if (!text)
                         return false;
-                *hash = fnv(*hash, text);
+                *hash = add_text(*hash, text);
                 return true;
         }
         pid = maker_of(number_of(name + 1));
         if (pid <= 0)
                 return false;
         (void)snprintf(maker, sizeof(maker), "%d", (int)pid);
-        *hash = fnv(*hash, maker);
+        *hash = add_text(*hash, maker);
         return true;
 }
 
@@ -118,7 +114,7 @@ static bool identify(const char *name, uint64_t *hash)
  * for the job. */
 static bool started_by(const struct launcher *l, uint64_t *ret_hash)
 {
-        uint64_t hash = FNV_BASIS;
+        uint64_t hash = HASH_BASIS;
 
         if (number_of(l->size) < 2 || !value_of(l->rank))
                 return false;

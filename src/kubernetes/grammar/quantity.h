@@ -5,6 +5,9 @@
 
 #include <stdint.h>
 
+/* Reads a quantity of bytes, rounded up. 0; -EINVAL: malformed, negative, or less than a byte, such
+ * as "128m", which is mistaken for MiB; -ERANGE: too large. */
+int quantity_bytes(const char *text, uint64_t *ret_bytes);
 /* Reads a quantity of bytes as MiB, rounded up. 0; -EINVAL: malformed, negative or nothing;
  * -ERANGE: too large. */
 int quantity_mib(const char *text, uint64_t *ret_mib);

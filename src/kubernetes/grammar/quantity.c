@@ -1,6 +1,6 @@
 /* quantity.c: owns the grammar of Kubernetes' quantities (apimachinery's resource.Quantity). Must
  * never depend on a locale. */
-#include "kubernetes/webhook/quantity.h"
+#include "kubernetes/grammar/quantity.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -112,15 +112,34 @@ static int work_out(const struct number *n, unsigned __int128 *ret, bool *ret_re
         return 0;
 }
 
+static int read_bytes(const char *text, unsigned __int128 *ret, bool *ret_rest)
+{
+        struct number n;
+        int r = read_number(text, &n);
+
+        return r < 0 ? r : work_out(&n, ret, ret_rest);
+}
+
+int quantity_bytes(const char *text, uint64_t *ret_bytes)
+{
+        unsigned __int128 bytes = 0;
+        bool rest = false;
+        int r = read_bytes(text, &bytes, &rest);
+
+        if (r < 0 || bytes == 0)
+                return r < 0 ? r : -EINVAL;
+        if (bytes + rest > UINT64_MAX)
+                return -ERANGE;
+        *ret_bytes = (uint64_t)(bytes + rest);
+        return 0;
+}
+
 int quantity_mib(const char *text, uint64_t *ret_mib)
 {
         unsigned __int128 bytes = 0;
-        struct number n;
         bool rest = false;
-        int r = read_number(text, &n);
+        int r = read_bytes(text, &bytes, &rest);
 
-        if (r == 0)
-                r = work_out(&n, &bytes, &rest);
         if (r < 0)
                 return r;
         bytes = (bytes + rest + MIB - 1) / MIB;

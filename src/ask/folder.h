@@ -1,0 +1,9 @@
+/* folder.h: puts files into the daemon's folder conf.d. Used by the programs for clusters. */
+#pragma once
+
+#include <stddef.h>
+
+/* Replaces a file of the folder by this text of n bytes, at once. fresh: its name until it is
+ * whole, with a dot in front, because the daemon reads no such files. 0 or -errno; then the file is
+ * as it was. */
+int folder_put(int folder, const char *fresh, const char *name, const char *text, size_t n);
