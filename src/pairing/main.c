@@ -10,7 +10,7 @@
 static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-} commands[] = {{"predict", predict_main}, {"pair", pair_main}, {"train", train_main}};
+} commands[] = {{"predict", predict_main}, {"pair", pair_main}, {"train", train_main}, {"serve", serve_main}};
 
 int main(int argc, char **argv)
 {
