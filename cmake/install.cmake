@@ -9,6 +9,11 @@ if(SUBLET_CLI)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-demo-job ${CMAKE_BINARY_DIR}/sublet-bench-job DESTINATION ${SUBLET_PRIVATE_DIR})
   install(FILES src/cli/bench/bench_torch.py DESTINATION ${SUBLET_PRIVATE_DIR})
 endif()
+if(TARGET sublet-pairing)
+  install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-pairing DESTINATION ${SUBLET_PRIVATE_DIR})
+  # Models that come with the product, one for each card, in a file named as the card.
+  install(DIRECTORY deploy/models DESTINATION ${SUBLET_PRIVATE_DIR} FILES_MATCHING PATTERN "*.json" PATTERN "*.md")
+endif()
 if(SUBLET_SIM)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sim/libcuda.so.1 ${CMAKE_BINARY_DIR}/sim/libnvidia-ml.so.1
                    ${CMAKE_BINARY_DIR}/sim/simcuda-stat
@@ -52,7 +57,7 @@ endif()
 # A target with all files that `cmake --install` installs. ./dev demo builds only this target, and an installation works
 # after it.
 add_custom_target(product)
-foreach(part sublet subletd sublet_command sublet-device-plugin sublet-webhook sublet-demo-job sublet-bench-job sim_cuda sim_nvml
+foreach(part sublet subletd sublet_command sublet-device-plugin sublet-webhook sublet-pairing sublet-demo-job sublet-bench-job sim_cuda sim_nvml
     simcuda-stat sublet_spank sublet_manual)
   if(TARGET ${part})
     add_dependencies(product ${part})

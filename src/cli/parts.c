@@ -21,6 +21,7 @@ static const struct {
         [PART_BENCH_TORCH] = {"bench_torch.py", SUBLET_FROM_BIN_TO_PRIVATE "/bench_torch.py"},
         [PART_SIMULATOR_STAT] = {"sim/simcuda-stat",
                                  SUBLET_FROM_BIN_TO_PRIVATE "/sim/simcuda-stat"},
+        [PART_PAIRING] = {"sublet-pairing", SUBLET_FROM_BIN_TO_PRIVATE "/sublet-pairing"},
 };
 
 static int own_folder(char *ret, size_t size)
