@@ -3,6 +3,7 @@
 
 #include "base/macros.h"
 #include "preload/agent/agent.h"
+#include "preload/extra/measure.h"
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/extra/torture.h"
@@ -58,6 +59,7 @@ const struct part parts[] = {
          .room_changed = overflow_changed,
          .daemon_lost = overflow_cancel},
         {.setup = profile_setup, .exits = profile_exits, .forked = profile_forget},
+        {.setup = measure_setup, .forked = measure_forget},
         {.attach = agent_attach, .exits = agent_stop, .forked = agent_forget},
 };
 const unsigned parts_count = ARRAY_SIZE(parts);

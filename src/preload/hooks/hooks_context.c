@@ -7,6 +7,7 @@
 #include "preload/pool/room.h"
 #include "preload/state/core.h"
 #include "preload/move/unevictable.h"
+#include "preload/extra/measure.h"
 #include "preload/freeze/freeze_test.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
@@ -84,6 +85,7 @@ static struct ending context_dies(struct context *c) UNLOCKS(core_lock)
         ret.bytes += unevictable_forget_context(c->handle);
         core.unbooked++;
         pool_context_dies(c->handle);
+        measure_context_dies(c->handle);
         if (c->primary)
                 g->ended = c->handle;
         quiesce_context_remove(c);
@@ -440,6 +442,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
                         quiesce_wait_all();
                 throttle_forget(c->handle);
                 pool_context_dies(c->handle);
+                measure_context_dies(c->handle);
                 quiesce_context_remove(c);
                 ending = primary_dies(g, false);
         }
