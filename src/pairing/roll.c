@@ -10,8 +10,9 @@
 #include "base/macros.h"
 #include "pairing/match.h"
 
-#define REPAIRS     16    /* matchings at most until free GPUs and host memory suffice */
-#define FIRST_COMES 0.001 /* how much an earlier arrival may weigh: less than any gain that counts */
+#define REPAIRS 16 /* matchings at most until free GPUs and host memory suffice */
+#define FIRST_COMES \
+        0.001 /* how much an earlier arrival may weigh: less than any gain that counts */
 
 struct edge {
         const struct pairs_pair *pair;
@@ -104,14 +105,15 @@ static int match(struct work *w)
 
         for (size_t i = 0; i < w->n_edges; i++)
                 if (!w->edges[i].forbidden)
-                        w->given[n++] = (struct match_edge){w->edges[i].pair->a, w->edges[i].pair->b,
-                                                            w->edges[i].weight};
+                        w->given[n++] = (struct match_edge){
+                                w->edges[i].pair->a, w->edges[i].pair->b, w->edges[i].weight};
         r = match_run((unsigned)w->p->n, w->given, n, MATCH_CARDINALITY, w->partners);
         if (r < 0)
                 return r;
         w->n_chosen = 0;
         for (size_t i = 0; i < w->n_edges; i++)
-                if (!w->edges[i].forbidden && w->partners[w->edges[i].pair->a] == w->edges[i].pair->b)
+                if (!w->edges[i].forbidden &&
+                    w->partners[w->edges[i].pair->a] == w->edges[i].pair->b)
                         w->chosen[w->n_chosen++] = &w->edges[i];
         qsort(w->chosen, w->n_chosen, sizeof(*w->chosen), heavy_first);
         return 0;
@@ -197,8 +199,8 @@ int roll_choose(const struct pairs *p, const struct roll_job *jobs,
                 const struct edge *e = w.chosen[i];
                 const double *progress = e->pair->ways[e->way].progress;
 
-                ret[i] = (struct roll_pair){e->pair->a, e->pair->b, e->way,
-                                            {progress[0], progress[1]}, *e->pair};
+                ret[i] = (struct roll_pair){
+                        e->pair->a, e->pair->b, e->way, {progress[0], progress[1]}, *e->pair};
         }
         *ret_n = w.n_chosen;
         return 0;

@@ -348,7 +348,8 @@ void queue_observe(struct queue *q, uint32_t id, double progress, uint64_t now_n
 
 /* ---- starting ---- */
 
-/* Closes a GPU for newcomers for each old job: the one whose only job began first, or else a pair's.
+/* Closes a GPU for newcomers for each old job: the one whose only job began first, or else a
+ * pair's.
  */
 static void reserve(struct queue *q, struct queue_job *j)
 {
@@ -382,9 +383,8 @@ static struct queue_job *next_waiting(struct queue *q, const struct queue_job *a
 static void reserve_for_old(struct queue *q, uint64_t now_ns)
 {
         for (struct queue_job *j = NULL; (j = next_waiting(q, j));)
-                if (is_old(j, now_ns) &&
-                    (j->reserved < 0 || !q->gpus[j->reserved].present ||
-                     q->gpus[j->reserved].taken)) {
+                if (is_old(j, now_ns) && (j->reserved < 0 || !q->gpus[j->reserved].present ||
+                                          q->gpus[j->reserved].taken)) {
                         j->reserved = -1;
                         reserve(q, j);
                 }

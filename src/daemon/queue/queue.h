@@ -4,12 +4,13 @@
  * the time in and performs what comes out. Not thread-safe: the daemon's loop owns it.
  *
  * The rules. A job waits until a GPU is free for it, or until a job that runs alone may have it
- * beside itself. A pair is made only if both jobs are predicted to keep their bounds, and such pairs
- * come from outside (queue_offer, of sublet-pairing); the queue checks each one again. Jobs do not
- * move between GPUs, so pairs that run stay as they are. A job that has waited for QUEUE_OLD_NS
- * keeps one GPU closed for newcomers, and gets it alone. What is observed corrects what was
- * predicted: of each two jobs, and of each job, the queue keeps the mean of observed / predicted. A
- * pair that misses a bound for QUEUE_BELOW_NS goes over to turns; if turns are worse, it goes back.
+ * beside itself. A pair is made only if both jobs are predicted to keep their bounds, and such
+ * pairs come from outside (queue_offer, of sublet-pairing); the queue checks each one again. Jobs
+ * do not move between GPUs, so pairs that run stay as they are. A job that has waited for
+ * QUEUE_OLD_NS keeps one GPU closed for newcomers, and gets it alone. What is observed corrects
+ * what was predicted: of each two jobs, and of each job, the queue keeps the mean of observed /
+ * predicted. A pair that misses a bound for QUEUE_BELOW_NS goes over to turns; if turns are worse,
+ * it goes back.
  *
  * Times are CLOCK_MONOTONIC nanoseconds. */
 #pragma once
@@ -37,10 +38,10 @@
 /* What a job asks for. */
 struct queue_wish {
         char name[QUEUE_NAME_MAX];
-        uint64_t user;        /* a number for each user; shared pairs are of one user */
-        double bound;         /* the least progress beside another job, in (0, 1) */
-        unsigned ways;        /* mask of enum way */
-        bool measured;        /* its job file is known: without one it runs alone */
+        uint64_t user; /* a number for each user; shared pairs are of one user */
+        double bound;  /* the least progress beside another job, in (0, 1) */
+        unsigned ways; /* mask of enum way */
+        bool measured; /* its job file is known: without one it runs alone */
 };
 
 struct queue_job {
@@ -139,7 +140,8 @@ struct queue_ratio_row {
 };
 bool queue_known(const struct queue *q, unsigned i, struct queue_ratio_row *ret);
 uint64_t queue_key(const struct queue_job *j);
-/* Ways in which this job can get a partner now: one that runs has chosen whether it is under MPS. */
+/* Ways in which this job can get a partner now: one that runs has chosen whether it is under MPS.
+ */
 unsigned queue_ways(const struct queue_job *job);
 /* True if a newcomer may join the job: it runs alone on a GPU that nobody keeps closed. */
 bool queue_is_open(const struct queue *q, const struct queue_job *job);

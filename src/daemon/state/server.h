@@ -29,6 +29,7 @@ struct peer_daemons;
 struct reservations;
 struct ring;
 struct sources;
+struct submits;
 struct tally;
 struct endpoint;
 
@@ -58,6 +59,7 @@ struct server {
         struct host_pools *host_pools;     /* memory that clients are evicted to (host_pool.c) */
         struct reservations *reservations; /* NULL: none yet (reserve.c) */
         struct ring *history;              /* the last records of what happened; NULL: no memory */
+        struct submits *submits;           /* the queue of submitted jobs (submit.c) */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;
