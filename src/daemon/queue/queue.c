@@ -411,7 +411,9 @@ static int any_free(const struct queue *q)
 static double corrected(const struct queue *q, const struct queue_offer *o,
                         const struct queue_job *job, const struct queue_job *beside, unsigned k)
 {
-        return MIN(o->progress[k] * queue_ratio(q, job, beside, o->way), 1.0);
+        const double p = o->progress[k] * queue_ratio(q, job, beside, o->way);
+
+        return p > 1 ? 1 : p /* also if it is no number */;
 }
 
 /* True if the pair is allowed, whoever proposes it. */
@@ -619,8 +621,6 @@ const char *queue_check(const struct queue *q)
                                 return "a GPU has a job that is not there";
                         if (!isnan(j->predicted) && j->predicted < j->wish.bound)
                                 return "a job is predicted to miss its bound";
-                        if (g->jobs[0] && g->jobs[1] && !j->wish.measured && !isnan(j->predicted))
-                                return "a job without a file has a partner";
                 }
         }
         return NULL;
