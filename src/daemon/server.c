@@ -134,7 +134,8 @@ static int on_post(sd_event_source *src, void *userdata)
         sweep_clients(s);
         control_sweep(s);
         submit_settle(s);
-        place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->return_until_ns);
+        place_mark(s->place,
+                   s->n_attached > 0 || submit_runs(s) || clock_now_ns() < s->return_until_ns);
         kill_point(s->n_attached > 0 && clock_now_ns() < s->return_until_ns ? "grace" : "swept");
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
         if (s->n_clients > 0 && measuring == SD_EVENT_OFF)
@@ -415,7 +416,7 @@ static int server_open(struct server *s)
 
 static void server_close(struct server *s)
 {
-        if (s->n_attached == 0)
+        if (s->n_attached == 0 && !submit_runs(s))
                 place_mark(s->place, false);
         while (s->clients)
                 client_free(s->clients);

@@ -2,6 +2,7 @@
 #include "cli/submit/place.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -68,7 +69,7 @@ static int keep(struct place *p, struct ask_talk *talk)
 {
         p->used = MIN(talk->used - talk->line, sizeof(p->line));
         memcpy(p->line, talk->text + talk->line, p->used);
-        p->fd = dup(talk->fd);
+        p->fd = fcntl(talk->fd, F_DUPFD_CLOEXEC, 0); /* ask_end() closes the other */
         ask_end(talk);
         if (p->fd < 0 || send_file(p) < 0) {
                 place_leave(p);

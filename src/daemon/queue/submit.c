@@ -42,6 +42,16 @@ bool submit_busy(const struct server *s)
         return s->submits && s->submits->list;
 }
 
+bool submit_runs(const struct server *s)
+{
+        const struct queue *q = s->submits ? s->submits->queue : NULL;
+
+        for (const struct queue_job *j = NULL; submit_busy(s) && (j = queue_next(q, j));)
+                if (j->gpu >= 0)
+                        return true;
+        return false;
+}
+
 /* ---- writing ---- */
 
 static void flush(struct submission *m)

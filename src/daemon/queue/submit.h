@@ -28,5 +28,7 @@ void submit_settle(struct server *s);
 bool submit_reaped(struct server *s, pid_t pid);
 /* True if jobs wait or run. */
 bool submit_busy(const struct server *s);
+/* True if jobs run, which would come back to the daemon that follows. */
+bool submit_runs(const struct server *s);
 /* Describes the queue, for status. */
 json_t *submit_json(struct server *s, const struct peer *viewer);
