@@ -136,7 +136,6 @@ static void an_old_job_keeps_a_gpu_closed_and_gets_it_alone(void **state)
         (void)decide(q, S);
         old = come(q, "old", 2, 0, S);
         young = come(q, "young", 3, 0.7, S);
-        assert_int_equal(queue_next_ns(q), S + QUEUE_OLD_NS);
         assert_int_equal(offer(q, (struct queue_offer){young, a, WAY_SLICED, {1, 1}, 0}, S), 1);
         queue_leave(q, young);
         young = come(q, "young", 3, 0.7, late);

@@ -586,16 +586,6 @@ bool queue_takes_turns(const struct queue *q, unsigned gpu)
         return g->jobs[0] && g->jobs[1] && (g->way == WAY_TURNS || g->turns == QUEUE_TRIES_TURNS);
 }
 
-uint64_t queue_next_ns(const struct queue *q)
-{
-        uint64_t next = UINT64_MAX;
-
-        for (unsigned i = 0; i < QUEUE_JOBS_MAX; i++)
-                if (waits(&q->jobs[i]) && q->jobs[i].reserved < 0)
-                        next = MIN(next, q->jobs[i].came_ns + QUEUE_OLD_NS);
-        return next;
-}
-
 /* ---- for tests ---- */
 
 const char *queue_check(const struct queue *q)

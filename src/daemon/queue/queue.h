@@ -126,8 +126,6 @@ struct queue_turn {
 unsigned queue_tick(struct queue *q, uint64_t now_ns, struct queue_turn ret[QUEUE_GPUS_MAX]);
 /* True if the jobs of this GPU are to run in turns now. */
 bool queue_takes_turns(const struct queue *q, unsigned gpu);
-/* The next time at which a job becomes old; UINT64_MAX: none does. */
-uint64_t queue_next_ns(const struct queue *q);
 
 /* Observed / predicted of a beside b: of the two, or else of a beside anything, or else 1. */
 double queue_ratio(const struct queue *q, const struct queue_job *a, const struct queue_job *b,
