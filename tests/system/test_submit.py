@@ -279,7 +279,7 @@ def test_a_helper_that_hangs_costs_two_seconds_and_no_job(make_world):
     os.kill(helper, signal.SIGSTOP)
     for name in "bc":
         running[name] = submit(world, name, file=job_file(world, name, busy=True))
-    await_jobs(world, b="running", c="waiting")
+    wait_for(lambda: sorted(j["state"] for j in jobs(world).values()) == ["running", "running", "waiting"], 20, "the other GPU")
     wait_for(lambda: "did not answer within 2 s" in world.daemon.err(), 20, "word of it")
     wait_for(lambda: pairing(world) not in (None, helper), 20, "another helper")
     for name, p in running.items():
@@ -371,6 +371,20 @@ def busy(world, name, alone):
     """Submits `fill`, whose job file says how many kernels a second it launches alone."""
     return submit(world, name, f"{BUILD}/programs/fill", "--until", world.path("end"), "--bytes", str(8 * MIB),
                   file=job_file(world, name, launch={"per_second": alone}))
+
+
+def test_a_measured_job_alone_is_observed_to_progress_as_measured(queue):
+    """Sleeping between its steps sets the rate, so that a busy machine changes little."""
+    program = [f"{BUILD}/programs/regular", "--how", "wait", "--ms", "100", "--rounds", "0", "--until", queue.path("end")]
+    file = queue.path("regular.job.json")
+    queue.start([SUBLET, "measure", "-o", file, "--warm-up", "0.3", "--seconds", "2", "--", *program]).wait()
+    a = submit(queue, "a", *program, file=file)
+    seen = wait_for(lambda: [j["observed"] for j in jobs(queue).values() if j["observed"] is not None], 30, "progress",
+                    report=a.report)
+    assert 0.5 < seen[0] < 1.5
+    with open(queue.path("end"), "w", encoding="utf-8"):
+        pass
+    a.ok()
 
 
 def test_a_pair_that_misses_a_bound_goes_over_to_turns(make_world, tmp_path):
