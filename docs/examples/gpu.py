@@ -66,21 +66,30 @@ def fill(mib):
     return f"{len(blocks) * BLOCK >> 20} MiB on the GPU"
 
 
+def add(number):
+    """Adds 1 to each word of a block."""
+    block = blocks[number]
+    parameter = (ctypes.c_void_p * 1)(ctypes.addressof(block[0]))
+    call("cuLaunchKernel", add_one, BLOCK // 8 // 256, 1, 1, 256, 1, 1, 0, None, parameter, None)
+    call("cuCtxSynchronize")
+    block[1] += 1
+
+
+def read(number):
+    copy = ctypes.create_string_buffer(BLOCK)
+    call("cuMemcpyDtoH_v2", copy, blocks[number][0], ctypes.c_size_t(BLOCK))
+    return copy.raw
+
+
 def work(seconds):
     """The time counts from the end of the first round, so that a wait for the GPU does not count."""
     end, rounds = None, 0
     while end is None or time.monotonic() < end:
-        block = blocks[rounds % len(blocks)]
-        parameter = (ctypes.c_void_p * 1)(ctypes.addressof(block[0]))
-        call("cuLaunchKernel", add_one, BLOCK // 8 // 256, 1, 1, 256, 1, 1, 0, None, parameter, None)
-        call("cuCtxSynchronize")
-        block[1] += 1
+        add(rounds % len(blocks))
         rounds += 1
         end = end or time.monotonic() + seconds
-    copy = ctypes.create_string_buffer(BLOCK)
-    for address, word in blocks:
-        call("cuMemcpyDtoH_v2", copy, address, ctypes.c_size_t(BLOCK))
-        if copy.raw != word.to_bytes(8, sys.byteorder) * (BLOCK // 8):
+    for number, (_, word) in enumerate(blocks):
+        if read(number) != word.to_bytes(8, sys.byteorder) * (BLOCK // 8):
             raise RuntimeError("the GPU's memory is not what it must be")
     return f"{rounds} rounds; all memory is as it must be"
 

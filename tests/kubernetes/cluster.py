@@ -201,6 +201,7 @@ class Cluster:
                    f"--service-account-signing-key-file={keys}/accounts.key",
                    "--service-account-issuer=https://kubernetes.default.svc",
                    "--service-cluster-ip-range=10.96.0.0/24", "--allow-privileged=true",
+                   "--kubelet-preferred-address-types=InternalIP",  # the node's name does not resolve
                    "--enable-aggregator-routing=true",  # webhooks are called at their pods: there is no kube-proxy
                    f"--cert-dir={self.run}/api")
         eventually("the API server answers", lambda: self.kubectl("get", "--raw", "/readyz"))
@@ -233,7 +234,7 @@ class Cluster:
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
     def logs(self, pod):
-        """What a pod's containers have written; kubectl would ask the kubelet by a name that does not resolve."""
+        """What a pod's containers have written, also after the pod is gone."""
         lines = []
         for path in sorted(pathlib.Path("/var/log/pods").glob(f"*_{pod}_*/*/*.log")):
             for line in path.read_text(errors="replace").splitlines():

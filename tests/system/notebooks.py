@@ -1,5 +1,5 @@
-"""A Jupyter server in a world, and notebooks whose cells are run as a browser runs them: by REST requests and messages
-over a websocket."""
+"""Jupyter servers, one of them in a world, and notebooks whose cells are run as a browser runs them: by REST requests
+and messages over a websocket."""
 
 import http.client
 import json
@@ -47,7 +47,7 @@ class Notebook:
         self.kernel = self.session["kernel"]["id"]
         self.socket = websocket.create_connection(
             f"ws://localhost/api/kernels/{self.kernel}/channels?session_id={self.session['id']}",
-            socket=connect(server.path), header=[f"Authorization: token {TOKEN}"])
+            socket=server.connect(), header=[f"Authorization: token {server.token}"])
         threading.Thread(target=self._read, daemon=True).start()
         self.pid = self.ask_pid()
 
@@ -94,16 +94,39 @@ class Notebook:
         self.server.ask("POST", f"/api/kernels/{self.kernel}/{what}")
 
 
-class Server:
+class Jupyter:
+    """A server that runs. connect: returns a new socket that is connected to it."""
+
+    def __init__(self, connect, token):
+        self.connect, self.token = connect, token
+
+    def ask(self, method, path, body=None):
+        c = http.client.HTTPConnection("localhost", timeout=60)
+        c.sock = self.connect()
+        c.request(method, path, json.dumps(body) if body else None, {"Authorization": f"token {self.token}"})
+        answer = c.getresponse()
+        text = answer.read()
+        c.close()
+        assert answer.status < 300, f"{method} {path}: {answer.status} {text!r}"
+        return json.loads(text) if text else None
+
+    def notebook(self, name, kernel="sublet"):
+        return Notebook(self, name, kernel)
+
+
+class Server(Jupyter):
+    """Starts a server in the world, on a Unix socket."""
+
     def __init__(self, world):
-        self.world, self.path = world, world.path("jupyter.sock")
+        self.world, path = world, world.path("jupyter.sock")
+        super().__init__(lambda: connect(path), TOKEN)
         home = world.path("home")
         os.makedirs(home)
         self.env = {"HOME": home, "XDG_DATA_HOME": None, "JUPYTER_DATA_DIR": None, "JUPYTER_RUNTIME_DIR": world.path("r"),
                     "SUBLET_QUIET": None,
                     "PYTEST_CURRENT_TEST": None}  # under pytest ipykernel does not show what is written to descriptor 2
         self.process = world.start(
-            [PYTHON, "-m", "jupyter_server", "--no-browser", "--allow-root", f"--sock={self.path}",
+            [PYTHON, "-m", "jupyter_server", "--no-browser", "--allow-root", f"--sock={path}",
              f"--ServerApp.token={TOKEN}", f"--ServerApp.root_dir={home}"], PYTHONDONTWRITEBYTECODE="1", **self.env)
         wait_for(self._answers, 30, "the server", report=self.process.report)
 
@@ -114,18 +137,5 @@ class Server:
             assert self.process.running(), self.process.report()
             return None
 
-    def ask(self, method, path, body=None):
-        c = http.client.HTTPConnection("localhost", timeout=60)
-        c.sock = connect(self.path)
-        c.request(method, path, json.dumps(body) if body else None, {"Authorization": f"token {TOKEN}"})
-        answer = c.getresponse()
-        text = answer.read()
-        c.close()
-        assert answer.status < 300, f"{method} {path}: {answer.status} {text!r}"
-        return json.loads(text) if text else None
-
     def install(self, *options, **env):
         return self.world.sublet("jupyter", "install", "--python", PYTHON, *options, **self.env, **env)
-
-    def notebook(self, name, kernel="sublet"):
-        return Notebook(self, name, kernel)

@@ -143,3 +143,21 @@ def test_an_example_asks_for_a_shared_gpu(path):
     assert specs
     for spec in specs:
         assert [c["resources"]["limits"] for c in spec["containers"]] == [{"sublet.dev/gpu": 1}]
+
+
+def test_the_clusters_test_runs_the_example_of_two_notebooks_with_another_image_and_the_simulated_card(tmp_path):
+    """./dev e2e-k8s opens them."""
+    folder = tmp_path / "notebooks"
+    shutil.copytree(ROOT / "tests/kubernetes/notebooks", folder)
+    shutil.copy(DEPLOY / "examples/two-notebooks.yaml", folder)
+    tried, example = render(folder), list(yaml.safe_load_all((folder / "two-notebooks.yaml").read_text()))
+    assert len(tried) == len(example) == 2
+    for one, meant in zip(tried, example):
+        (container,), (other,) = one["spec"]["containers"], meant["spec"]["containers"]
+        assert container.pop("image") == "sublet-test/notebook:1" and other.pop("image").startswith("quay.io/jupyter/")
+        assert {e["name"] for e in container.pop("env")} == {"LD_LIBRARY_PATH", "SIMCUDA_SESSION", "SIMCUDA_MEMORY",
+                                                            "SIMCUDA_GPUS"}
+        assert {m["name"] for m in container.pop("volumeMounts")} == {v["name"] for v in one["spec"].pop("volumes")} == {
+            "sim", "shm"}
+        assert one["metadata"].pop("namespace") == "default"
+        assert one == meant
