@@ -70,6 +70,8 @@ examples() {
 		See two programs share a GPU that is too small for both, also on a machine without a GPU
 		sublet bench --plot bench.svg
 		Measure two programs alone, one after the other and together
+		sublet pair --gpus 4 --qos 0.7 jobs/*.json
+		Say which measured jobs go well together on four GPUs
 		sublet status --watch
 		See each second which program runs, and which one waits
 		eval "$(sublet env)"

@@ -38,7 +38,7 @@ int command_options(int argc, char **argv, const struct command_option *options,
         size_t n = 0;
         int got;
 
-        for (; options[n].name && n < OPTIONS_MAX; n++) {
+        for (; n < OPTIONS_MAX && options[n].name; n++) {
                 rows[n] = (struct option){options[n].name, options[n].argument, NULL,
                                           FIRST_ID + options[n].id};
                 if (options[n].letter) {
@@ -167,7 +167,7 @@ static const char *card_of(const struct command_input *in)
 /* Without a model of the card, pairs past memory can be predicted still. */
 static int read_model(struct command_input *in)
 {
-        char path[PATH_MAX], error[MODEL_ERROR_MAX];
+        char path[PATH_MAX] = "", error[MODEL_ERROR_MAX];
 
         if (!in->model_path) {
                 if (!in->allowed[WAY_SLICED] && !in->allowed[WAY_SHARED])

@@ -72,9 +72,10 @@ static int predict_all(const struct data *data, const struct model *m, enum way 
         for (size_t i = 0; i < data->n_pairs; i++) {
                 const struct data_pair *p = &data->pairs[i];
 
-                for (unsigned side = 0; side < 2 && p->way == way; side++)
-                        features_row(&features[p->jobs[side]], &features[p->jobs[!side]],
-                                     rows + n++ * FEATURES);
+                if (p->way != way)
+                        continue;
+                features_rows(&features[p->jobs[0]], &features[p->jobs[1]], rows + n * FEATURES);
+                n += 2;
         }
         r = model_predict(m, way, rows, n, 0, out, error);
         n = 0;
@@ -335,7 +336,8 @@ static int try_batch(const struct field *f, const unsigned *batch, size_t n, str
 
 static int try_batches(const struct field *f, struct evaluate *ret)
 {
-        const size_t n = MIN(f->n, (size_t)BATCH);
+        /* Of few jobs a part, so that batches differ. */
+        const size_t n = MIN(f->n > BATCH ? f->n : f->n * 3 / 4, (size_t)BATCH);
         _cleanup_free_ unsigned *order = calloc(f->n + 1, sizeof(*order));
         uint64_t state = 42;
 
@@ -350,7 +352,7 @@ static int try_batches(const struct field *f, struct evaluate *ret)
                 int r;
 
                 for (size_t i = 0; i < n; i++) { /* the first n of a random order */
-                        const size_t k = i + next_random(&state) % (f->n - i);
+                        const size_t k = i + next_random(&state) % MAX(f->n - i, (size_t)1);
                         const unsigned taken = order[k];
 
                         order[k] = order[i];

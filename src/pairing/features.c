@@ -148,17 +148,14 @@ static double count_short(const double *a, const double *b)
         return n;
 }
 
-static double roof_of(const struct roof_job roof[static 2], int shared)
-{
-        double progress[2];
+/* What both rows of a pair have in common. */
+struct estimate {
+        double fullest, sliced[2], shared[2];
+};
 
-        roof_progress(roof, shared, progress);
-        return progress[0];
-}
-
-void features_row(const struct features *fa, const struct features *fb, float ret[static FEATURES])
+static void write_row(const struct features *fa, const struct features *fb,
+                      const struct estimate *estimate, unsigned side, float ret[static FEATURES])
 {
-        const struct roof_job roof[2] = {fa->roof, fb->roof};
         const double *a = fa->job, *b = fb->job;
         float *at = ret;
 
@@ -174,4 +171,16 @@ void features_row(const struct features *fa, const struct features *fb, float re
         for (unsigned i = 0; i < FEATURES; i++)
                 if (!isfinite(ret[i]))
                         ret[i] = NAN;
+}
+
+void features_rows(const struct features *a, const struct features *b,
+                   float ret[static 2 * FEATURES])
+{
+        const struct roof_job roof[2] = {a->roof, b->roof};
+        struct estimate estimate = {.fullest = roof_fullest(roof, NULL)};
+
+        roof_progress(roof, 0, estimate.sliced);
+        roof_progress(roof, 1, estimate.shared);
+        write_row(a, b, &estimate, 0, ret);
+        write_row(b, a, &estimate, 1, ret + FEATURES);
 }

@@ -29,5 +29,6 @@ struct features {
 };
 
 void features_of(const struct job *job, struct features *ret);
-/* Writes the row that says how a runs beside b. */
-void features_row(const struct features *a, const struct features *b, float ret[static FEATURES]);
+/* Writes two rows: how a runs beside b, and how b runs beside a. */
+void features_rows(const struct features *a, const struct features *b,
+                   float ret[static 2 * FEATURES]);

@@ -151,17 +151,17 @@ static bool is_used(const struct fit *f, const struct data_pair *p)
         return p->way == f->way && !(out && (out[p->jobs[0]] || out[p->jobs[1]]));
 }
 
-static void add_row(struct fit *f, const struct features *jobs, size_t pair, unsigned side)
+static void add_rows(struct fit *f, const struct features *jobs, size_t pair)
 {
         const struct data_pair *p = &f->data->pairs[pair];
-        const unsigned a = p->jobs[side], b = p->jobs[!side];
 
-        features_row(&jobs[a], &jobs[b], f->x + f->n * FEATURES);
-        f->progress[f->n] = p->progress[side];
-        f->pair[f->n] = (unsigned)pair;
-        f->fold[f->n][0] = f->job_fold[a];
-        f->fold[f->n][1] = f->job_fold[b];
-        f->n++;
+        features_rows(&jobs[p->jobs[0]], &jobs[p->jobs[1]], f->x + f->n * FEATURES);
+        for (unsigned side = 0; side < 2; side++, f->n++) {
+                f->progress[f->n] = p->progress[side];
+                f->pair[f->n] = (unsigned)pair;
+                f->fold[f->n][0] = f->job_fold[p->jobs[side]];
+                f->fold[f->n][1] = f->job_fold[p->jobs[!side]];
+        }
 }
 
 static void fit_clear(struct fit *f)
@@ -196,8 +196,8 @@ static int gather(struct fit *f, const struct features *jobs)
             !f->check_x || !f->check_y || !f->out)
                 return no_memory(f->error);
         for (size_t i = 0; i < f->data->n_pairs; i++)
-                for (unsigned side = 0; side < 2 && is_used(f, &f->data->pairs[i]); side++)
-                        add_row(f, jobs, i, side);
+                if (is_used(f, &f->data->pairs[i]))
+                        add_rows(f, jobs, i);
         return 0;
 }
 

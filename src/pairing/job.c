@@ -39,7 +39,7 @@ static const struct field kernel_fields[] = {
 
 static double *number_at(void *base, const struct field *f)
 {
-        return (double *)((char *)base + f->at);
+        return (void *)((char *)base + f->at);
 }
 
 static char *text_at(void *base, const struct field *f)

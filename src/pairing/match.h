@@ -3,7 +3,8 @@
  *
  * Cardinality first: as many pairs as possible; of all such matchings, one of the greatest weight.
  * Or weight alone: then a pair counts by its weight only.
- * Weights are rounded to millionths of their range, and each pair more counts more than all weights
+ * A matching of many edges may be lighter than the best by 1e-4 for each pair, not more.
+ * Weights are rounded to millionths, and each pair more counts more than all weights
  * together. With at most MATCH_NODES_MAX nodes no sum exceeds 2^58, so 64 bits do not overflow.
  * Pure. */
 #pragma once

@@ -86,8 +86,10 @@ void pairs_close(struct pairs *p)
 }
 
 /* What the model of turns says. A pair that fits has turns by the trees, if they know them: what
- * turns cost there is not a matter of bytes. */
-static void by_turns(const struct pairs *p, bool allowed, struct pairs_pair *pair)
+ * turns cost there is not a matter of bytes. Without trees it is said only if turns alone are asked
+ * for. */
+static void by_turns(const struct pairs *p, const bool allowed[static WAYS],
+                     struct pairs_pair *pair)
 {
         const struct turns_job jobs[2] = {p->turns[pair->a], p->turns[pair->b]};
         struct turns t;
@@ -99,40 +101,40 @@ static void by_turns(const struct pairs *p, bool allowed, struct pairs_pair *pai
         pair->handoff_s = t.handoff_s;
         pair->bus_bytes_s = t.bus_bytes_s;
         pair->host_bytes = t.host_bytes;
-        if (!allowed || (pair->fits && p->model && p->model->ways[WAY_TURNS].trees))
+        if (!allowed[WAY_TURNS] ||
+            (pair->fits && (p->model ? p->model->ways[WAY_TURNS].trees != NULL
+                                     : allowed[WAY_SLICED] || allowed[WAY_SHARED])))
                 return;
         pair->ways[WAY_TURNS] =
                 (struct pairs_way){.possible = true, .progress = {t.progress[0], t.progress[1]}};
 }
 
-/* Predicts those of at most BATCH pairs that fit, by the trees of one way. */
-static int by_trees(const struct pairs *p, enum way way, struct pairs_pair *list, size_t n,
-                    float *rows, double *progress, char error[static PAIRS_ERROR_MAX])
+/* Predicts those of at most BATCH pairs that fit, by the trees of each allowed way. */
+static int by_trees(const struct pairs *p, const bool allowed[static WAYS], struct pairs_pair *list,
+                    size_t n, float *rows, double *progress, char error[static PAIRS_ERROR_MAX])
 {
         size_t used = 0;
-        int r;
 
-        for (size_t i = 0; i < n; i++) {
-                const struct features *a = &p->features[list[i].a], *b = &p->features[list[i].b];
+        for (size_t i = 0; i < n; i++)
+                if (list[i].fits)
+                        features_rows(&p->features[list[i].a], &p->features[list[i].b],
+                                      rows + 2 * used++ * FEATURES);
+        for (unsigned way = 0; way < WAYS; way++) {
+                const double *at = progress;
+                int r;
 
-                if (!list[i].fits)
+                if (!allowed[way] || !p->model->ways[way].trees)
                         continue;
-                features_row(a, b, rows + used++ * FEATURES);
-                features_row(b, a, rows + used++ * FEATURES);
-        }
-        r = model_predict(p->model, way, rows, used, 0, progress, error);
-        if (r < 0)
-                return r;
-        used = 0;
-        for (size_t i = 0; i < n; i++) {
-                if (!list[i].fits)
-                        continue;
-                list[i].ways[way] = (struct pairs_way){
-                        .possible = true,
-                        .by_model = true,
-                        .progress = {progress[used], progress[used + 1]},
-                };
-                used += 2;
+                r = model_predict(p->model, (enum way)way, rows, 2 * used, 0, progress, error);
+                if (r < 0)
+                        return r;
+                for (size_t i = 0; i < n; i++) {
+                        if (!list[i].fits)
+                                continue;
+                        list[i].ways[way] = (struct pairs_way){
+                                .possible = true, .by_model = true, .progress = {at[0], at[1]}};
+                        at += 2;
+                }
         }
         return 0;
 }
@@ -149,16 +151,14 @@ int pairs_predict(const struct pairs *p, const bool allowed[static WAYS], struct
                 return -ENOMEM;
         }
         for (size_t i = 0; i < n; i++)
-                by_turns(p, allowed[WAY_TURNS], &list[i]);
-        for (unsigned way = 0; p->model && way < WAYS; way++)
-                for (size_t at = 0; allowed[way] && p->model->ways[way].trees && at < n;
-                     at += BATCH) {
-                        int r = by_trees(p, (enum way)way, list + at, MIN(n - at, (size_t)BATCH),
-                                         rows, progress, error);
+                by_turns(p, allowed, &list[i]);
+        for (size_t at = 0; p->model && at < n; at += BATCH) {
+                int r = by_trees(p, allowed, list + at, MIN(n - at, (size_t)BATCH), rows, progress,
+                                 error);
 
-                        if (r < 0)
-                                return r;
-                }
+                if (r < 0)
+                        return r;
+        }
         return 0;
 }
 

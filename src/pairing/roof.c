@@ -32,7 +32,9 @@ void roof_progress(const struct roof_job jobs[static 2], int shared, double ret[
         const double stretch = shared ? MIN(MAX(roof_fullest(jobs, NULL), 1.0), 2.0) : 2.0;
         double on_card[2] = {jobs[0].duty, jobs[1].duty};
 
-        for (unsigned round = 0; round < ROUNDS; round++)
+        for (unsigned round = 0; round < ROUNDS; round++) {
+                const double before[2] = {on_card[0], on_card[1]};
+
                 for (unsigned k = 0; k < 2; k++) {
                         const double card = jobs[k].duty * (1 + on_card[!k] * (stretch - 1));
                         const double whole = 1 - jobs[k].duty + card;
@@ -40,4 +42,7 @@ void roof_progress(const struct roof_job jobs[static 2], int shared, double ret[
                         on_card[k] = card / whole;
                         ret[k] = 1 / whole;
                 }
+                if (fabs(on_card[0] - before[0]) + fabs(on_card[1] - before[1]) < 1e-9)
+                        break;
+        }
 }

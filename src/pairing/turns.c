@@ -68,9 +68,8 @@ static double solve(const struct turns_job jobs[static 2], const bool busy[stati
 
         for (unsigned round = 0; round < ROUNDS; round++)
                 for (unsigned k = 0; k < 2; k++) {
-                        const double own = t->quantum_s[k], other_turn = t->quantum_s[!k];
-                        const double other =
-                                busy[!k] ? other_turn : MIN(jobs[!k].burst_s, other_turn);
+                        const double own = t->quantum_s;
+                        const double other = busy[!k] ? own : MIN(jobs[!k].burst_s, own);
                         double whole, more;
 
                         if (busy[k]) {
@@ -86,7 +85,7 @@ static double solve(const struct turns_job jobs[static 2], const bool busy[stati
                         wanted[k] = 1 - jobs[k].gap_s / whole;
                 }
         for (unsigned k = 0; k < 2; k++) {
-                const double own = t->quantum_s[k], cycle = own / t->progress[k];
+                const double own = t->quantum_s, cycle = own / t->progress[k];
                 const double step = (jobs[k].gap_s + jobs[k].burst_s) / t->progress[k];
 
                 handoffs = MAX(handoffs, busy[k] ? 1 / cycle : ceil(jobs[k].burst_s / own) / step);
@@ -106,7 +105,7 @@ int turns_predict(const struct turns_job jobs[static 2], const struct turns_card
                 MAX(jobs[0].memory_bytes + jobs[1].memory_bytes - card->capacity_bytes, 0.0);
         t.handoff_s = t.missing_bytes / card->each_way_bytes_s + card->fixed_s;
         for (unsigned k = 0; k < 2; k++) {
-                t.quantum_s[k] = quantum_of(card, &t, jobs[k].memory_bytes);
+                t.quantum_s = MAX(t.quantum_s, quantum_of(card, &t, jobs[k].memory_bytes));
                 busy[k] = jobs[k].gap_s <= 2 * t.handoff_s;
         }
         t.bus_bytes_s = t.missing_bytes / solve(jobs, busy, &t);

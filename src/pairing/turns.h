@@ -6,9 +6,9 @@
  *
  *      h = M / W + h0            W: the bus each way while both ways are busy
  *
- * Turns. A turn of job k lasts Q_k: with the daemon's `auto`, such that moving takes the part
- * `handoff_share` of the time. Two jobs that always have work get Q_k of each cycle, which lasts
- * Q_A + Q_B + 2 h. So the progress of k is Q_k / (Q_A + Q_B + 2 h).
+ * Turns. A turn lasts Q: with the daemon's `auto`, such that moving takes the part `handoff_share`
+ * of the time. The daemon is fair in time: a job whose turns are shorter gets several in a row. So
+ * Q is the longer of both, and two jobs that always have work get Q of each cycle of 2 Q + 2 h.
  *
  * Gaps. A job that computes on the host for longer than moving out and in again costs (2 h) gives
  * the card up meanwhile; shorter gaps are waited out, and then the job counts as always busy. With
@@ -39,7 +39,7 @@ struct turns_job {
 struct turns {
         double missing_bytes; /* M; 0: both fit */
         double handoff_s;
-        double quantum_s[2];
+        double quantum_s; /* Q */
         double progress[2];
         double bus_bytes_s; /* each way, on average */
         double host_bytes;  /* at most: both have room for what they lack */

@@ -32,6 +32,8 @@ SOURCES = (
     ("src/kubernetes/webhook/review.c", r"refuse\(error,\s*"),
     ("src/kubernetes/plugin", r"snprintf\(sentence, sizeof\(sentence\),\s*"),
     ("src/cli", r"cli_fail\(\s*(?:-1|CLI_(?:OK|FAILED|NO_\w+)),\s*"),
+    ("src/pairing", r"command_fail\(\s*(?:0|STATUS_FAILED),\s*"),
+    ("src/pairing", r"fail\(\s*&?(?:r|error),\s*(?:-\w+,\s*)?"),
     ("src/slurm", r"(?<!void )say\(\s*"),
     ("src/slurm/jobs.c", r"snprintf\(\s*sentence,\s*JOBS_SENTENCE_MAX,\s*"),
     ("src/slurm/wishes.c", r"snprintf\(\s*error,\s*WISHES_ERROR_MAX,\s*"),
