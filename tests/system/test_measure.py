@@ -111,7 +111,8 @@ def test_pauses_are_idle_time(quiet):
     assert job["launch"]["idle"] > 0.5
 
 
-@pytest.mark.parametrize("how", [("regular", "--how", "plain"), ("regular", "--how", "graph"), ("captures",), ("graph",),
+@pytest.mark.parametrize("how", [("regular", "--how", "plain"), ("regular", "--how", "graph"), ("captures",), ("captures", "--how", "local"),
+                                 ("captures", "--how", "free"), ("graph",),
                                  ("graphbuild",), ("launchex",), ("cooperative",), ("threads",), ("ptds",), ("fork",),
                                  ("contexts",)], ids=" ".join)
 def test_results_are_the_same_as_without_measuring(quiet, how):

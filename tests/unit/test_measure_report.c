@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -178,6 +179,21 @@ static void a_graphs_time_is_divided_among_its_kernels(void **state)
         near(kernel("short")->share, 0.4);
 }
 
+/* 1,000,000 launches of 1 µs and 100 of 5 ms fill 1.5 of 2 s; the events have shown 2 µs more. */
+static void times_that_exceed_the_busy_time_lose_what_events_add(void **state)
+{
+        struct report_seen seen = {
+                .begin = &begin, .end = &end, .seconds = 2, .card = CARD_FIGURES_NONE};
+
+        seen.card.busy = 0.75;
+        launches(&add_kernel("short", 1, 32)->time, 1000000, 10, 3000);
+        launches(&add_kernel("long", 1, 32)->time, 100, 10, 5 * MS);
+        assert_true(report_fill(&seen, &job));
+        assert_true(fabs(kernel("short")->seconds - 1e-6) < 1e-9);
+        assert_true(fabs(kernel("long")->seconds - 5e-3) < 3e-6);
+        assert_true(fabs(kernel("short")->share - 2.0 / 3) < 1e-3);
+}
+
 static void steps_give_rates_and_launches_a_step(void **state)
 {
         launches(&add_kernel("a", 1, 32)->time, 80, 10, 1 * MS);
@@ -229,6 +245,53 @@ static void copies_and_memory(void **state)
         near(job.memory.peak_bytes, 12345);
 }
 
+/* The program that is measured can write anything into its file. */
+static void a_file_of_garbage_is_read_within_bounds(void **state)
+{
+        char folder[] = "/tmp/sublet-pages-XXXXXX", path[64];
+        struct measure_page *p = calloc(1, sizeof(*p));
+        struct pages first = {0}, last = {0};
+        struct report_seen seen = {
+                .begin = &first, .end = &last, .seconds = 2, .card = CARD_FIGURES_NONE};
+        uint64_t random = 88172645463325252u;
+        FILE *f;
+
+        assert_non_null(p);
+        assert_non_null(mkdtemp(folder));
+        for (size_t i = 0; i < sizeof(*p) / sizeof(random); i++) {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                memcpy((char *)p + i * sizeof(random), &random, sizeof(random));
+        }
+        p->magic = MEASURE_MAGIC;
+        for (unsigned i = 0; i < MEASURE_GRAPHS; i++)
+                p->graphs[i].count %= 64; /* so that the test does not take seconds */
+        (void)snprintf(path, sizeof(path), "%s/4711", folder);
+        f = fopen(path, "we");
+        assert_non_null(f);
+        assert_int_equal(fwrite(p, sizeof(*p), 1, f), 1);
+        (void)fclose(f);
+        pages_read(&last, folder, true);
+        assert_int_equal(last.n, 1);
+        assert_int_equal(last.page[0]->pid, 4711);
+        assert_true(last.page[0]->kernel_count <= MEASURE_KERNELS);
+        job_free(&job);
+        assert_true(report_fill(&seen, &job));
+        assert_true(job.n_kernels <= JOB_KERNELS_MAX);
+        p->magic = MEASURE_MAGIC + 1; /* a file that is being made, or of another release */
+        pages_free(&last);
+        f = fopen(path, "we");
+        assert_non_null(f);
+        assert_int_equal(fwrite(p, sizeof(*p), 1, f), 1);
+        (void)fclose(f);
+        pages_read(&last, folder, true);
+        assert_int_equal(last.n, 0);
+        pages_remove(folder);
+        assert_int_equal(access(folder, F_OK), -1);
+        free(p);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -239,10 +302,12 @@ int main(void)
                 TEST(late_samples_are_left_out_if_there_are_others),
                 TEST(a_kernel_without_samples_has_no_time),
                 TEST(a_graphs_time_is_divided_among_its_kernels),
+                TEST(times_that_exceed_the_busy_time_lose_what_events_add),
                 TEST(steps_give_rates_and_launches_a_step),
                 TEST(without_steps_a_launch_counts),
                 TEST(more_kernels_than_a_file_holds_are_other_work),
                 TEST(copies_and_memory),
+                TEST(a_file_of_garbage_is_read_within_bounds),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,8 +47,9 @@ enum {
 const struct cli_option measure_options[] = {
         [OPTION_OUTPUT] = {"output", CLI_REQUIRED, "FILE",
                            "write the job to FILE (NAME.job.json in this folder)", 'o'},
-        [OPTION_STEPS] = {"steps", CLI_REQUIRED, "N",
-                          "measure N steps of the program's work, as far as they are found"},
+        [OPTION_STEPS] =
+                {"steps", CLI_REQUIRED, "N",
+                 "measure N steps of the program's work; sublet finds what repeats itself"},
         [OPTION_SECONDS] = {"seconds", CLI_REQUIRED, "S",
                             "measure for S seconds (10); then the program is ended"},
         [OPTION_WARM_UP] = {"warm-up", CLI_REQUIRED, "S",
@@ -68,8 +69,9 @@ enum stage {
 struct measuring {
         /* As asked for. */
         const char *output;
-        uint64_t steps; /* 0: --seconds counts */
-        uint64_t seconds_ns, warm_up_ns;
+        uint64_t steps;      /* 0: only the time counts */
+        uint64_t seconds_ns; /* 0: only the steps count */
+        uint64_t warm_up_ns;
         bool keep_running;
         struct launch launch;
         char **command;
@@ -149,7 +151,7 @@ static const char *job_name(const struct measuring *m)
         if (m->launch.name)
                 return m->launch.name;
         if (strncmp(program, "python", 6) == 0)
-                for (char **word = m->command + 1; *word; word++)
+                for (char **word = m->command + 1; *word && strcmp(*word, "-c") != 0; word++)
                         if (**word != '-')
                                 return base_name(*word);
         return program;
@@ -396,9 +398,9 @@ static bool window_is_over(const struct measuring *m, uint64_t now)
 {
         const unsigned long long steps = report_steps(&m->begin, &m->end);
 
-        if (!m->steps)
-                return now - m->begin_ns >= m->seconds_ns;
-        return steps >= m->steps || (steps == 0 && now - m->begin_ns >= NO_STEPS_NS);
+        if (m->seconds_ns && now - m->begin_ns >= m->seconds_ns)
+                return true;
+        return m->steps && (steps >= m->steps || (steps == 0 && now - m->begin_ns >= NO_STEPS_NS));
 }
 
 static uint64_t first_launch_ns(const struct measuring *m)
@@ -502,7 +504,7 @@ static char **copy_words(char **words)
         size_t n = 0;
         char **copy;
 
-        while (words[n] && n < JOB_WORDS_MAX)
+        while (n < JOB_WORDS_MAX && words[n])
                 n++;
         copy = calloc(n + 1, sizeof(*copy));
         for (size_t i = 0; copy && i < n; i++) {
@@ -599,10 +601,7 @@ static int measure(struct measuring *m, const char *path)
 
 int measure_main(const struct cli_command *self, int argc, char **argv)
 {
-        struct measuring m = {.seconds_ns = SECONDS_DEFAULT * NSEC_PER_SEC,
-                              .warm_up_ns = WARM_UP_DEFAULT,
-                              .cpu_begin = NAN,
-                              .cpu_now = NAN};
+        struct measuring m = {.warm_up_ns = WARM_UP_DEFAULT, .cpu_begin = NAN, .cpu_now = NAN};
         _cleanup_free_ char *path = NULL;
         int words, r;
 
@@ -611,6 +610,8 @@ int measure_main(const struct cli_command *self, int argc, char **argv)
                 r = cli_fail(CLI_USAGE, "measure needs a command to run");
         if (r == CLI_OK) {
                 m.command = argv;
+                if (!m.steps && !m.seconds_ns)
+                        m.seconds_ns = SECONDS_DEFAULT * NSEC_PER_SEC;
                 r = name_output(&m, &path);
         }
         if (r == CLI_OK)

@@ -11,9 +11,12 @@
 #include "base/macros.h"
 #include "base/text.h"
 
-#define STEPS_LEAST     3u
-#define SAMPLES_LEAST   3u
-#define SECONDS_TOO_FEW 1e-9
+#define STEPS_LEAST      3u
+#define SAMPLES_LEAST    3u
+#define SECONDS_TOO_FEW  1e-9
+#define PAIR_LENGTHENS_S 3e-6 /* how much a pair of events lengthens a kernel at most (estimate) \
+                               */
+#define MOST_CORRECTED 0.8
 
 /* The launches of one kernel in one geometry, directly or by graphs, and their time. */
 struct row {
@@ -159,6 +162,35 @@ static int by_seconds(const void *a, const void *b)
                       : (x->launches < y->launches) - (x->launches > y->launches);
 }
 
+/* Two events lengthen what is between them: the GPU finishes the kernel before, and only then
+ * begins with the next one. If the times of all kernels are more than the time in which the GPU was
+ * busy, this is taken off each launch, as far as it explains the difference. */
+static void correct_rows(struct rows *rows, double busy_seconds)
+{
+        double launches = 0, each;
+
+        rows->seconds = 0;
+        for (size_t i = 0; i < rows->n; i++) {
+                if (isnan(rows->row[i].seconds))
+                        continue;
+                rows->seconds += rows->row[i].seconds;
+                launches += rows->row[i].graph ? 0 : rows->row[i].launches;
+        }
+        if (rows->seconds <= busy_seconds || launches <= 0)
+                return;
+        each = MIN((rows->seconds - busy_seconds) / launches, PAIR_LENGTHENS_S);
+        rows->seconds = 0;
+        for (size_t i = 0; i < rows->n; i++) {
+                struct row *row = &rows->row[i];
+
+                if (isnan(row->seconds))
+                        continue;
+                if (!row->graph)
+                        row->seconds -= MIN(each * row->launches, row->seconds * MOST_CORRECTED);
+                rows->seconds += row->seconds;
+        }
+}
+
 static bool find_rows(const struct report_seen *seen, struct rows *ret)
 {
         *ret = (struct rows){.row = calloc((size_t)MAX(seen->end->n, 1u) * MEASURE_KERNELS * 2,
@@ -172,9 +204,7 @@ static bool find_rows(const struct report_seen *seen, struct rows *ret)
                 add_direct(ret, now, before);
                 add_graphs(ret, now, before);
         }
-        for (size_t i = 0; i < ret->n; i++)
-                if (!isnan(ret->row[i].seconds))
-                        ret->seconds += ret->row[i].seconds;
+        correct_rows(ret, seen->seconds * (isnan(seen->card.busy) ? 1 : seen->card.busy));
         qsort(ret->row, ret->n, sizeof(*ret->row), by_seconds);
         return true;
 }
