@@ -156,23 +156,38 @@ static int choose(struct work *w)
         return r;
 }
 
-/* Lists the pairs that are possible at all. */
-static size_t list_pairs(const struct work *w, struct pairs_pair *list)
+/* Lists the pairs that are possible at all: those that may only take turns, or the others. */
+static size_t list_pairs(const struct work *w, bool turns_only, struct pairs_pair *list)
 {
+        const struct roll_job *jobs = w->jobs;
         size_t n = 0;
 
         for (unsigned a = 0; a < w->p->n; a++)
-                for (unsigned b = 0; b < w->p->n && !w->jobs[a].runs; b++)
-                        if (w->jobs[b].runs || (w->o->free_gpus > 0 && a < b))
+                for (unsigned b = 0; b < w->p->n && !jobs[a].runs; b++)
+                        if ((jobs[b].runs || (w->o->free_gpus > 0 && a < b)) &&
+                            turns_only == ((jobs[a].ways & jobs[b].ways) == 1u << WAY_TURNS))
                                 list[n++] = (struct pairs_pair){.a = a, .b = b};
         return n;
+}
+
+/* Without a model of turns, turns of two that fit are predicted only if no other way is allowed. */
+static int predict(const struct work *w, struct pairs_pair *list, size_t *ret_n,
+                   char error[static PAIRS_ERROR_MAX])
+{
+        static const bool all[WAYS] = {true, true, true}, turns[WAYS] = {[WAY_TURNS] = true};
+        const size_t n = list_pairs(w, true, list), more = list_pairs(w, false, list + n);
+        int r = pairs_predict(w->p, turns, list, n, error);
+
+        if (r == 0)
+                r = pairs_predict(w->p, all, list + n, more, error);
+        *ret_n = n + more;
+        return r;
 }
 
 int roll_choose(const struct pairs *p, const struct roll_job *jobs,
                 const struct roll_options *options, struct roll_pair *ret, size_t *ret_n,
                 char error[static PAIRS_ERROR_MAX])
 {
-        static const bool all[WAYS] = {true, true, true};
         _cleanup_free_ struct pairs_pair *list = calloc(p->n * p->n + 1, sizeof(*list));
         _cleanup_free_ struct edge *edges = calloc(p->n * p->n + 1, sizeof(*edges));
         _cleanup_free_ unsigned *partners = calloc(p->n + 1, sizeof(*partners));
@@ -183,8 +198,7 @@ int roll_choose(const struct pairs *p, const struct roll_job *jobs,
         int r = -ENOMEM;
 
         if (list && edges && partners && given && chosen) {
-                n = list_pairs(&w, list);
-                r = pairs_predict(p, all, list, n, error);
+                r = predict(&w, list, &n, error);
                 if (r < 0)
                         return r;
                 take_edges(&w, list, n);

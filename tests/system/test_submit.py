@@ -34,8 +34,9 @@ def job_file(world, name, busy=False, memory=16 * MIB, **changes):
     return path
 
 
-def submit(world, name, *command, file=None, options=(), **env):
-    """Submits a job. Without a command it runs until its end is set (end())."""
+def submit(world, name, *command, file=None, options=("--way", "turns"), **env):
+    """Submits a job. Without a command it runs until its end is set (end()). The model of turns predicts jobs that fit
+    together only if they may do nothing else."""
     command = command or ("sh", "-c", f"until [ -e '{world.path(name + '.end')}' ]; do sleep 0.05; done")
     job = ("--job", file) if file else ()
     return world.start([SUBLET, "submit", "--name", name, *job, *options, "--", *command], **env)
@@ -127,7 +128,7 @@ def test_a_job_whose_bound_no_pair_keeps_waits_for_a_gpu_of_its_own(queue):
 
 
 def test_a_lower_bound_lets_two_busy_jobs_pair(queue):
-    low = ("--qos", "0.3")
+    low = ("--qos", "0.3", "--way", "turns")
     a = submit(queue, "a", file=job_file(queue, "a", busy=True), options=low)
     await_jobs(queue, a="running")
     b = submit(queue, "b", file=job_file(queue, "b", busy=True), options=low)
@@ -138,18 +139,18 @@ def test_a_lower_bound_lets_two_busy_jobs_pair(queue):
 
 
 def test_jobs_past_memory_pair_only_if_the_model_of_turns_keeps_both_bounds(queue):
-    """Moving 100 MiB each way takes 9 ms at 12 GB/s, and 9 s at 12 MB/s."""
+    """Moving 100 MiB each way takes 9 ms at 12 GB/s, and 9 s at 12 MB/s. All ways are allowed."""
     slow = {"measured": {"bus_gb_s": 0.012}}
-    a = submit(queue, "a", file=job_file(queue, "a", memory=100 * MIB))
+    a = submit(queue, "a", file=job_file(queue, "a", memory=100 * MIB), options=())
     await_jobs(queue, a="running")
-    b = submit(queue, "b", file=job_file(queue, "b", memory=100 * MIB))
+    b = submit(queue, "b", file=job_file(queue, "b", memory=100 * MIB), options=())
     await_jobs(queue, b="running")
     for name, p in (("a", a), ("b", b)):
         end(queue, name, p)
     await_gone(queue)
-    c = submit(queue, "c", file=job_file(queue, "c", memory=100 * MIB, **slow))
+    c = submit(queue, "c", file=job_file(queue, "c", memory=100 * MIB, **slow), options=())
     await_jobs(queue, c="running")
-    d = submit(queue, "d", file=job_file(queue, "d", memory=100 * MIB, **slow))
+    d = submit(queue, "d", file=job_file(queue, "d", memory=100 * MIB, **slow), options=())
     await_jobs(queue, d="waiting")
     wait_for(lambda: "beside no job" in d.err(), 10, "the reason", report=d.report)
     for name, p in (("c", c), ("d", d)):
@@ -370,7 +371,7 @@ def test_a_helper_that_lies_makes_no_pair_and_does_not_end_the_daemon(make_world
 def busy(world, name, alone):
     """Submits `fill`, whose job file says how many kernels a second it launches alone."""
     return submit(world, name, f"{BUILD}/programs/fill", "--until", world.path("end"), "--bytes", str(8 * MIB),
-                  file=job_file(world, name, launch={"per_second": alone}))
+                  file=job_file(world, name, launch={"per_second": alone}), options=())
 
 
 def test_a_measured_job_alone_is_observed_to_progress_as_measured(queue):
@@ -413,7 +414,7 @@ def test_a_pair_that_misses_a_bound_goes_over_to_turns(make_world, tmp_path):
 def test_what_was_observed_keeps_the_same_pair_from_being_made_again(make_world, tmp_path):
     world = make_world()
     start_daemon_beside(world, tmp_path, SLICED)
-    a = submit(world, "a", file=job_file(world, "a"))
+    a = submit(world, "a", file=job_file(world, "a"), options=())
     await_jobs(world, a="running")
     b = busy(world, "b", 1e6)
     await_jobs(world, b="running")

@@ -34,7 +34,7 @@ static void add(struct crowd *c, bool runs, bool busy)
         j->gpu.busy = busy ? 1 : 0.05;
         j->launch.idle = busy ? 0 : 0.95;
         c->roll[c->n++] =
-                (struct roll_job){.runs = runs, .bound = 0.7, .ways = (1u << WAYS) - 1, .user = 1};
+                (struct roll_job){.runs = runs, .bound = 0.7, .ways = 1u << WAY_TURNS, .user = 1};
 }
 
 static size_t choose(struct crowd *c, unsigned free_gpus)
@@ -137,7 +137,9 @@ static void what_was_observed_counts(void **state)
         c.o.ratio = half;
         assert_int_equal(choose(&c, 0), 1);
         assert_int_equal(c.ret[0].b, 1);
-        c.roll[1].ways = 1u << WAY_SLICED; /* nothing predicts this */
+        c.roll[1].ways |= 1u << WAY_SLICED; /* the other one allows turns only */
+        assert_int_equal(choose(&c, 0), 1);
+        c.roll[2].ways |= 1u << WAY_SLICED; /* no model says which of both is better */
         assert_int_equal(choose(&c, 0), 0);
 }
 
