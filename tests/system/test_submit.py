@@ -262,6 +262,9 @@ def test_the_helper_is_started_anew_and_serves_only_while_jobs_have_files(queue)
     a = submit(queue, "a", file=job_file(queue, "a"))
     await_jobs(queue, a="running")
     first = wait_for(lambda: pairing(queue), 10, "the helper")
+    with open(f"/proc/{first}/status", encoding="ascii") as f:
+        user = next(line.split()[1] for line in f if line.startswith("Uid:"))
+    assert user == str(os.geteuid() or 65534)  # root's helper reads files of all users, so it is nobody
     os.kill(first, signal.SIGKILL)
     b = submit(queue, "b", file=job_file(queue, "b"))
     await_jobs(queue, b="running")  # after a pause a new one says so

@@ -26,10 +26,11 @@ static struct queue *queue_with(unsigned gpus)
         return q;
 }
 
-static uint32_t come(struct queue *q, const char *name, uint64_t user, double bound, uint64_t now)
+static uint32_t come_for(struct queue *q, const char *name, uint64_t user, double bound,
+                         unsigned ways, uint64_t now)
 {
         struct queue_wish wish = {
-                .user = user, .bound = bound, .ways = QUEUE_ALL_WAYS, .measured = bound > 0};
+                .user = user, .bound = bound, .ways = ways, .measured = bound > 0};
         uint32_t id = 0;
 
         if (bound == 0)
@@ -37,6 +38,11 @@ static uint32_t come(struct queue *q, const char *name, uint64_t user, double bo
         (void)snprintf(wish.name, sizeof(wish.name), "%s", name);
         assert_int_equal(queue_come(q, &wish, now, &id), 0);
         return id;
+}
+
+static uint32_t come(struct queue *q, const char *name, uint64_t user, double bound, uint64_t now)
+{
+        return come_for(q, name, user, bound, QUEUE_ALL_WAYS, now);
 }
 
 static bool runs(const struct queue *q, uint32_t id)
@@ -74,7 +80,7 @@ static void jobs_get_free_gpus_in_the_order_of_arrival(void **state)
 static void a_pair_starts_only_if_both_keep_their_bounds(void **state)
 {
         struct queue *q = queue_with(1);
-        const uint32_t a = come(q, "a", 1, 0.7, S);
+        const uint32_t a = come_for(q, "a", 1, 0.7, 1u << WAY_SLICED | 1u << WAY_TURNS, S);
         uint32_t b;
 
         (void)decide(q, S);
@@ -108,7 +114,30 @@ static void two_jobs_that_wait_may_share_one_free_gpu_but_mps_only_for_one_user(
         assert_int_equal(queue_decide(q, &same, 1, true, S, starts), 2);
         assert_int_equal(starts[0].way, WAY_SHARED);
         assert_int_equal(starts[1].way, WAY_SHARED);
-        assert_int_equal(queue_ways(queue_find(q, b)), 1u << WAY_SHARED | 1u << WAY_TURNS);
+        queue_free(q);
+}
+
+static void a_job_alone_runs_under_mps_if_it_may_so_that_every_way_stays_open(void **state)
+{
+        struct queue *q = queue_with(2);
+        const uint32_t a = come(q, "a", 1, 0.7, S), b = come(q, "b", 1, 0, S);
+        uint32_t c;
+
+        assert_int_equal(decide(q, S), 2);
+        assert_int_equal(starts[0].way, WAY_SHARED);
+        assert_int_equal(starts[1].way, WAY_SLICED); /* it gets no partner anyway */
+        assert_int_equal(queue_ways(queue_find(q, a)), QUEUE_ALL_WAYS);
+        assert_int_equal(queue_ways(queue_find(q, b)), QUEUE_ALL_WAYS & ~(1u << WAY_SHARED));
+        c = come(q, "c", 2, 0.7, S);
+        assert_int_equal(offer(q, (struct queue_offer){c, a, WAY_SHARED, {1, 1}, 0}, S), 0);
+        assert_int_equal(offer(q, (struct queue_offer){c, a, WAY_SLICED, {1, 1}, 0}, S), 1);
+        assert_false(queue_find(q, c)->shared);
+        queue_leave(q, c);
+        c = come(q, "c", 1, 0.7, S);
+        assert_int_equal(offer(q, (struct queue_offer){c, a, WAY_SHARED, {1, 1}, 0}, S), 1);
+        assert_true(queue_find(q, c)->shared);
+        queue_leave(q, a);
+        assert_int_equal(queue_gpu(q, (unsigned)queue_find(q, c)->gpu)->way, WAY_SHARED);
         queue_free(q);
 }
 
@@ -479,6 +508,7 @@ int main(void)
                 cmocka_unit_test(a_pair_starts_only_if_both_keep_their_bounds),
                 cmocka_unit_test(
                         two_jobs_that_wait_may_share_one_free_gpu_but_mps_only_for_one_user),
+                cmocka_unit_test(a_job_alone_runs_under_mps_if_it_may_so_that_every_way_stays_open),
                 cmocka_unit_test(jobs_wait_for_offers_only_if_not_all_can_have_a_gpu),
                 cmocka_unit_test(an_old_job_keeps_a_gpu_closed_and_gets_it_alone),
                 cmocka_unit_test(a_gpu_that_others_use_gets_no_job),

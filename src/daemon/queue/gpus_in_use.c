@@ -11,9 +11,10 @@
 #include "daemon/queue/state.h"
 #include "daemon/state/client.h"
 
-#define ANCESTORS_MAX  64u
-#define OTHERS_IDLE_NS (30 * NSEC_PER_SEC) /* idle for so long, a program leaves its GPU to jobs \
-                                            */
+#define ANCESTORS_MAX 64u
+#define OTHERS_IDLE_NS                                                            \
+        (30 * NSEC_PER_SEC) /* idle for so long, a program leaves its GPU to jobs \
+                             */
 
 /* Returns the parent of a process; 0: unknown. In /proc/PID/stat it stands behind the name, which
  * may contain any character. */

@@ -134,11 +134,7 @@ unsigned queue_free_gpus(const struct queue *q)
 
 unsigned queue_ways(const struct queue_job *job)
 {
-        const unsigned shared = 1u << WAY_SHARED;
-
-        if (job->gpu < 0)
-                return job->wish.ways;
-        return job->shared ? job->wish.ways & (shared | 1u << WAY_TURNS) : job->wish.ways & ~shared;
+        return job->gpu < 0 || job->shared ? job->wish.ways : job->wish.ways & ~(1u << WAY_SHARED);
 }
 
 bool queue_is_open(const struct queue *q, const struct queue_job *job)
@@ -394,8 +390,8 @@ static struct queue_start start_alone(struct queue *q, struct queue_job *j, unsi
                                       uint64_t now_ns)
 {
         place(q, j, gpu, now_ns);
-        /* Outside of MPS a job can be frozen; under MPS only if it wants no other way. */
-        j->shared = j->wish.ways == 1u << WAY_SHARED;
+        /* A program cannot enter MPS later. Under it, the job can still get a partner outside. */
+        j->shared = j->wish.ways & 1u << WAY_SHARED && j->wish.measured;
         q->gpus[gpu].way = j->shared ? WAY_SHARED : WAY_SLICED;
         return (struct queue_start){j->id, 0, gpu, q->gpus[gpu].way, 1};
 }

@@ -138,8 +138,7 @@ struct queue_ratio_row {
 };
 bool queue_known(const struct queue *q, unsigned i, struct queue_ratio_row *ret);
 uint64_t queue_key(const struct queue_job *j);
-/* Ways in which this job can get a partner now: one that runs has chosen whether it is under MPS.
- */
+/* Ways in which this job can get a partner now: one that runs outside of MPS cannot enter it. */
 unsigned queue_ways(const struct queue_job *job);
 /* True if a newcomer may join the job: it runs alone on a GPU that nobody keeps closed. */
 bool queue_is_open(const struct queue *q, const struct queue_job *job);
