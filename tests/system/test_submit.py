@@ -263,8 +263,9 @@ def test_the_helper_is_started_anew_and_serves_only_while_jobs_have_files(queue)
     await_jobs(queue, a="running")
     first = wait_for(lambda: pairing(queue), 10, "the helper")
     with open(f"/proc/{first}/status", encoding="ascii") as f:
-        user = next(line.split()[1] for line in f if line.startswith("Uid:"))
-    assert user == str(os.geteuid() or 65534)  # root's helper reads files of all users, so it is nobody
+        status = dict(line.split(":", 1) for line in f)
+    assert status["Uid"].split()[1] == str(os.geteuid() or 65534)  # root's helper reads files of all users: it is nobody
+    assert int(status["CapPrm"], 16) == 0 and int(status["NoNewPrivs"]) == 1
     os.kill(first, signal.SIGKILL)
     b = submit(queue, "b", file=job_file(queue, "b"))
     await_jobs(queue, b="running")  # after a pause a new one says so
@@ -272,6 +273,18 @@ def test_the_helper_is_started_anew_and_serves_only_while_jobs_have_files(queue)
     for name, p in (("a", a), ("b", b)):
         end(queue, name, p)
     wait_for(lambda: not pairing(queue), 10, "the helper to end")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user; as root (sudo ./dev test) it runs")
+def test_the_helper_of_a_service_that_may_not_change_its_user_has_no_capabilities(world):
+    """As under the systemd unit."""
+    world.start_daemon(prefix=("setpriv", "--bounding-set", "-setuid,-setgid", "--"))
+    a = submit(world, "a", file=job_file(world, "a"))
+    helper = wait_for(lambda: pairing(world), 10, "the helper")
+    with open(f"/proc/{helper}/status", encoding="ascii") as f:
+        status = dict(line.split(":", 1) for line in f)
+    assert int(status["CapPrm"], 16) == int(status["CapEff"], 16) == 0
+    end(world, "a", a)
 
 
 def test_a_helper_that_hangs_costs_two_seconds_and_no_job(make_world):

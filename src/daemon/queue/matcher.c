@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <linux/limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -68,14 +70,21 @@ static int find_program(char ret[static PATH_MAX])
         return -ENOENT;
 }
 
-/* The helper reads files of all users, so root's has no rights of its own. */
+/* The helper reads files of all users, so root's has no rights of its own: it is nobody, or, where
+ * the service may not change its user, root without capabilities. With NO_NEW_PRIVS exec gives none
+ * back.
+ */
 static void drop_rights(void)
 {
+        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+        const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+
         if (geteuid() == 0) {
                 (void)setgroups(0, NULL);
                 (void)!setresgid(NOBODY, NOBODY, NOBODY);
                 (void)!setresuid(NOBODY, NOBODY, NOBODY);
         }
+        (void)syscall(SYS_capset, &header, none);
         (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
