@@ -73,7 +73,7 @@ static int fit(const struct training *t, const char *left_out, struct model *ret
                                       .tell = left_out ? NULL : tell};
         char error[MODEL_ERROR_MAX];
 
-        if (fit_model(&t->data, &o, ret, NULL, error) < 0)
+        if (fit_model(&t->data, &o, ret, error) < 0)
                 return command_fail(STATUS_FAILED, "%s", error);
         return STATUS_OK;
 }

@@ -12,7 +12,8 @@
 #include "base/macros.h"
 #include "base/text.h"
 
-#define PROGRESS_MAX 4.0 /* a larger one is a wrong measurement */
+#define PROGRESS_MAX   4.0  /* a larger one is a wrong measurement */
+#define PROGRESS_LEAST 0.01 /* a short measurement cannot tell less from nothing */
 
 struct reading {
         const char *path;
@@ -140,11 +141,11 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
                 if (at < 0)
                         return fail(r, "no line before this one has the job %.100s",
                                     name && text_is_clean(name) ? name : "that pair names");
-                if (!json_is_number(json_array_get(list, k)) || !(progress > 0) ||
+                if (!json_is_number(json_array_get(list, k)) || !(progress >= 0) ||
                     progress > PROGRESS_MAX)
                         return fail(r, "progress is not within 0 to %g", PROGRESS_MAX);
                 pair.jobs[k] = (unsigned)at;
-                pair.progress[k] = progress;
+                pair.progress[k] = MAX(progress, PROGRESS_LEAST);
         }
         if (grow((void **)&data->pairs, data->n_pairs, &data->room_pairs, sizeof(*data->pairs),
                  DATA_PAIRS_MAX) < 0)

@@ -264,7 +264,7 @@ static int train(struct fit *f, const struct candidate *c, unsigned i, unsigned 
         return 1;
 }
 
-/* Predicts the chosen rows into unseen, by row. */
+/* Predicts the chosen rows. ret_predicted has a place for each row; the others stay as they are. */
 static int predict(struct fit *f, struct trees *trees, enum choice choice, unsigned i, unsigned j,
                    enum model_target target, double *ret_predicted)
 {
@@ -373,8 +373,7 @@ static int predict_unseen(struct fit *f, const struct candidate *c, unsigned rou
 }
 
 /* Calibrates by the rows that were predicted; the two rows of a pair are next to each other. */
-static int calibrate_way(const struct fit *f, const double *predicted, struct model_way *w,
-                         struct fit_unseen *unseen)
+static int calibrate_way(const struct fit *f, const double *predicted, struct model_way *w)
 {
         _cleanup_free_ struct calibrate_pair *pairs = calloc(f->n, sizeof(*pairs));
         size_t n = 0;
@@ -387,8 +386,6 @@ static int calibrate_way(const struct fit *f, const double *predicted, struct mo
                 for (unsigned side = 0; side < 2; side++) {
                         pairs[n].predicted[side] = predicted[row + side];
                         pairs[n].measured[side] = f->progress[row + side];
-                        if (unseen)
-                                unseen->progress[f->pair[row]][side] = predicted[row + side];
                 }
                 n++;
         }
@@ -410,7 +407,7 @@ static size_t count_jobs(const struct fit *f)
         return n;
 }
 
-static int fit_way(struct fit *f, struct model_way *ret, struct fit_unseen *unseen)
+static int fit_way(struct fit *f, struct model_way *ret)
 {
         _cleanup_free_ double *predicted = calloc(f->n + 1, sizeof(*predicted));
         const struct candidate *best = NULL;
@@ -424,7 +421,7 @@ static int fit_way(struct fit *f, struct model_way *ret, struct fit_unseen *unse
         if (r == 0)
                 r = predict_unseen(f, best, rounds, predicted);
         if (r == 0)
-                r = calibrate_way(f, predicted, &w, unseen);
+                r = calibrate_way(f, predicted, &w);
         if (r == 0) /* no fold has this number, so all rows are trained on */
                 r = train(f, best, FIT_FOLDS_MAX, FIT_FOLDS_MAX, false, rounds, &w.trees);
         if (r < 0)
@@ -450,8 +447,7 @@ static void name_model(const struct data *data, struct model *m)
 }
 
 /* Fits each way of which there are pairs enough. Returns how many. */
-static int fit_ways(struct fit *f, const struct features *jobs, size_t families, struct model *m,
-                    struct fit_unseen *unseen)
+static int fit_ways(struct fit *f, const struct features *jobs, size_t families, struct model *m)
 {
         int fitted = 0;
 
@@ -462,7 +458,7 @@ static int fit_ways(struct fit *f, const struct features *jobs, size_t families,
                 one.way = (enum way)way;
                 r = gather(&one, jobs);
                 if (r == 0 && one.n >= 2 * FIT_PAIRS_MIN) {
-                        r = fit_way(&one, &m->ways[way], unseen);
+                        r = fit_way(&one, &m->ways[way]);
                         m->ways[way].families = families;
                         fitted += r == 0;
                         if (r == -ENODATA) { /* its pairs are all of one fold */
@@ -481,12 +477,11 @@ static int fit_ways(struct fit *f, const struct features *jobs, size_t families,
 }
 
 int fit_model(const struct data *data, const struct fit_options *options, struct model *ret,
-              struct fit_unseen *ret_unseen, char error[static MODEL_ERROR_MAX])
+              char error[static MODEL_ERROR_MAX])
 {
         _cleanup_free_ struct features *jobs = calloc(data->n_jobs + 1, sizeof(*jobs));
         _cleanup_free_ unsigned char *job_fold = calloc(data->n_jobs + 1, 1);
         struct fit f = {.data = data, .options = options, .error = error, .job_fold = job_fold};
-        struct fit_unseen unseen = {0};
         _cleanup_model_ struct model m = {0};
         size_t families;
         int r;
@@ -503,28 +498,17 @@ int fit_model(const struct data *data, const struct fit_options *options, struct
                 return no_memory(error);
         if (r < 0)
                 return r;
-        if (ret_unseen) {
-                unseen.progress = calloc(data->n_pairs + 1, sizeof(*unseen.progress));
-                if (!unseen.progress)
-                        return no_memory(error);
-                for (size_t i = 0; i < data->n_pairs; i++)
-                        unseen.progress[i][0] = unseen.progress[i][1] = NAN;
-        }
         name_model(data, &m);
-        r = fit_ways(&f, jobs, families, &m, ret_unseen ? &unseen : NULL);
+        r = fit_ways(&f, jobs, families, &m);
         if (r == 0) {
                 (void)snprintf(error, MODEL_ERROR_MAX,
                                "no way has the %d measured pairs that training takes",
                                FIT_PAIRS_MIN);
                 r = -ENODATA;
         }
-        if (r < 0) {
-                free(unseen.progress);
+        if (r < 0)
                 return r;
-        }
         *ret = m;
         m = (struct model){0};
-        if (ret_unseen)
-                *ret_unseen = unseen;
         return 0;
 }

@@ -23,12 +23,6 @@ struct fit_options {
         void *userdata;
 };
 
-/* Predictions of pairs by trees that saw neither family: two for each pair of data; NAN: none. */
-struct fit_unseen {
-        double (*progress)[2];
-};
-
-/* Trains a model for each way of which there are pairs enough. ret_unseen may be NULL; the caller
- * frees ret_unseen->progress. 0; or -errno after a sentence. */
+/* Trains a model for each way of which there are pairs enough. 0; or -errno after a sentence. */
 int fit_model(const struct data *data, const struct fit_options *options, struct model *ret,
-              struct fit_unseen *ret_unseen, char error[static MODEL_ERROR_MAX]);
+              char error[static MODEL_ERROR_MAX]);

@@ -100,7 +100,7 @@ static void a_wrong_line_is_refused_with_its_number(void **state)
                 {HEAD JOB("a") "{\"pair\": [\"a\"], \"way\": \"turns\"}\n",
                  "line 3: pair and progress are no lists of two"},
                 {HEAD JOB("a") "{\"pair\": [\"a\", \"a\"], \"way\": \"turns\", \"progress\": [1, "
-                               "0]}\n",
+                               "-1]}\n",
                  "line 3: progress is not within 0 to 4"},
         };
 
