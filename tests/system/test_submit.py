@@ -6,11 +6,13 @@ host most of the time goes well with others, and two busy jobs do not."""
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 
 import pytest
 
+import toy_pairs
 from world import BUILD, MIB, PAIRING, children, name_of, wait_for
 
 SUBLET = os.path.join(BUILD, "sublet")
@@ -329,10 +331,9 @@ def pairs(q):
 
 
 def start_daemon_beside(world, folder, helper=None):
-    """Starts a daemon beside which this helper stands; None: none does."""
-    with open(os.path.join(BUILD, "subletd"), "rb") as f:
-        (folder / "subletd").write_bytes(f.read())
-    (folder / "subletd").chmod(0o755)
+    """Starts a daemon beside which this helper stands; "": a copy of sublet-pairing; None: none does."""
+    for name in ["subletd"] + [PAIRING] * (helper == ""):
+        shutil.copy(os.path.join(BUILD, name), folder)
     if helper:
         (folder / PAIRING).write_text(HELPER.replace("{pairs}", helper))
         (folder / PAIRING).chmod(0o755)
@@ -379,6 +380,40 @@ def test_a_helper_that_lies_makes_no_pair_and_does_not_end_the_daemon(make_world
     await_jobs(world, b="running")
     end(world, "b", b)
     assert world.daemon.running()
+
+
+def test_a_trained_model_pairs_jobs_as_sublet_predict_does(make_world, tmp_path, monkeypatch):
+    """The model is of a toy, whose figures say nothing about a real card."""
+    monkeypatch.setitem(toy_pairs.CARD, "gpu", "Simulated H200")
+    toy_pairs.write(tmp_path / "data.jsonl", 24)
+    (tmp_path / "models").mkdir()
+    world = make_world()
+    model = tmp_path / "models" / "simulated-h200.json"
+    done = world.sublet("train", str(tmp_path / "data.jsonl"), "-o", str(model), timeout=300)
+    assert done.returncode == 0, done.stderr
+    model.chmod(0o644)
+    start_daemon_beside(world, tmp_path, "")
+    files = {}
+    for number, (family, job) in enumerate(toy_pairs.jobs(12, seed=9)):
+        job["memory"] = {"peak_bytes": 16 * MIB}
+        files[f"{family}-{number}"] = path = world.path(f"{number}.job.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(job, f)
+    options, made = ("--qos", "0.4", "--way", "sliced"), None
+    first, *others = files
+    a = submit(world, first, file=files[first], options=options)
+    await_jobs(world, **{first: "running"})
+    waiting = {name: submit(world, name, file=files[name], options=options) for name in others}
+    made = wait_for(lambda: [j for j in jobs(world).values() if j["beside"]], 30, "a pair")
+    other = next(j for j in made if j["name"] != first)
+    assert other["way"] == "sliced" and all(0.4 <= j["predicted"] <= 1 for j in made)
+    told = json.loads(world.sublet("predict", files[first], files[other["name"]], "--way", "sliced", "--json", "--model",
+                                   str(model), "--capacity", "128MiB").stdout)
+    predicted = [next(j["predicted"] for j in made if j["name"] == name) for name in (first, other["name"])]
+    assert [round(p["value"], 3) for p in told["ways"]["sliced"]["progress"]] == [round(p, 3) for p in predicted], (told, made)
+    for p in (a, *waiting.values()):
+        p.send(signal.SIGTERM)
+        p.wait()
 
 
 # ---- what is observed ----
