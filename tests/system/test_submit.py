@@ -330,7 +330,7 @@ def pairs(q):
 """
 
 
-def start_daemon_beside(world, folder, helper=None):
+def start_daemon_beside(world, folder, helper=None, config=None):
     """Starts a daemon beside which this helper stands; "": a copy of sublet-pairing; None: none does."""
     for name in ["subletd"] + [PAIRING] * (helper == ""):
         shutil.copy(os.path.join(BUILD, name), folder)
@@ -339,7 +339,7 @@ def start_daemon_beside(world, folder, helper=None):
         (folder / PAIRING).chmod(0o755)
     for parent in (folder, *list(folder.parents)[:3]):  # root's helper runs as nobody
         parent.chmod(0o755)
-    world.start_daemon(binary=str(folder / "subletd"))
+    world.start_daemon(binary=str(folder / "subletd"), config=config)
 
 
 def test_without_sublet_pairing_each_job_runs_alone_and_the_log_says_so_once(make_world, tmp_path):
@@ -479,6 +479,37 @@ def test_what_was_observed_keeps_the_same_pair_from_being_made_again(make_world,
     b.send(signal.SIGTERM)
     b.wait()
 
+
+
+# ---- MPS ----
+
+
+def fill(world, name, **env):
+    return submit(world, name, f"{BUILD}/programs/fill", "--until", world.path("end"), "--bytes", str(8 * MIB),
+                  file=job_file(world, name), options=("--way", "shared"), **env)
+
+
+@pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, "sim", "mps")), reason="the simulated MPS is not built")
+def test_jobs_that_share_by_mps_are_both_under_it(make_world, tmp_path):
+    world = make_world()
+    world.env["PATH"] = f"{BUILD}/sim/mps:{world.env['PATH']}"
+    start_daemon_beside(world, tmp_path, SLICED.replace("sliced", "shared"), config={"mps": "yes", "linger": "1s"})
+    running = {"a": fill(world, "a")}
+    await_jobs(world, a="running")
+    running["b"] = fill(world, "b")
+    now = await_jobs(world, a="running", b="running")
+    assert {j["way"] for j in now.values()} == {"shared"}
+    wait_for(lambda: [c["way"] for c in world.clients().values()] == ["shared"] * 2, 30, "both under MPS",
+             report=running["a"].report)
+    with open(world.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in running.values():
+        p.ok()
+
+
+def test_shared_alone_is_refused_where_the_owner_does_not_allow_mps(queue):
+    done = queue.sublet("submit", "--way", "shared", "true")
+    assert done.returncode == 1 and "does not allow MPS (its key mps)" in done.stderr, done
 
 
 # ---- hostile and mistaken ----
