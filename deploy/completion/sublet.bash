@@ -10,7 +10,7 @@ _sublet_values() {
         sublet help "$1" 2>/dev/null | sed -n "s/.* $2 \([a-zA-Z]*|[a-zA-Z|]*\).*/\1/p" | tr '|' '\n' | grep '^[a-z]'
 }
 
-# Sets i to the first word of the program of `sublet run` or `sublet measure`; false if the cursor is not behind that word.
+# Sets i to the first word of the program of `sublet run`, `measure` or `submit`; false if the cursor is not behind that word.
 _sublet_program() {
         local taking
         taking=" = $(sublet help "$command" 2>/dev/null | sed -n 's/^  \(--[a-z-]*\(, -[a-z]\)\{0,1\}\) [^ ].*/\1/p' | tr ',\n' '  ')" # bash makes = a word
@@ -40,7 +40,7 @@ _sublet() {
                 words=$(sublet bench pairs --help 2>/dev/null | sed -n "s/^  \(--[a-z-]\{1,\}\).*/\1/p")
         elif [ "$command" = bench ] && [ "$before" = --ways ]; then
                 words="shared sliced turns"
-        elif [[ $command == @(run|measure) ]] && _sublet_program; then
+        elif [[ $command == @(run|measure|submit) ]] && _sublet_program; then
                 declare -F _command_offset >/dev/null && _command_offset "$i" # a function of bash-completion
                 return
         elif [[ $cur == -* ]]; then
@@ -63,7 +63,7 @@ _sublet() {
                 words=$(sublet status 2>/dev/null | sed -n 's/^ *\([0-9]\{1,\}\)  .*/\1/p')
         else
                 words=$(_sublet_values "$command" "$before")
-                [ -n "$words" ] || [[ $command != @(run|measure) ]] || words=$(compgen -c -- "$cur")
+                [ -n "$words" ] || [[ $command != @(run|measure|submit) ]] || words=$(compgen -c -- "$cur")
         fi
         [ -z "$words" ] || mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -13,6 +13,7 @@ enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE };
 int predict_main(int argc, char **argv);
 int pair_main(int argc, char **argv);
 int train_main(int argc, char **argv);
+int serve_main(int argc, char **argv); /* the helper of subletd */
 
 /* Prints "sublet: " and one sentence to stderr; returns status. */
 int command_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -146,6 +146,15 @@ struct client {
         bool joined;             /* it has sent JOIN */
         char joins_devices[48];  /* JOINED.devices of the answer */
 
+        /* The submitted job that it belongs to (gpus_in_use.c). */
+        struct client_job {
+                bool known;        /* it was looked for */
+                bool alone;        /* the scheduler knows that it takes turns */
+                uint32_t id;       /* 0: none */
+                unsigned returned; /* count of jobs that had come back when it was looked for */
+                uint64_t run_ns, worked_ns; /* its run time then, and when it last did anything */
+        } job;
+
         struct client_packet *queue; /* a ring buffer, allocated when first needed */
         unsigned queue_first, queue_used;
 };

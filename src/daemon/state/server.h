@@ -30,6 +30,7 @@ struct peer_daemons;
 struct reservations;
 struct ring;
 struct sources;
+struct submits;
 struct tally;
 struct endpoint;
 
@@ -61,6 +62,7 @@ struct server {
         struct ring *history;              /* the last records of what happened; NULL: no memory */
         struct mps_servers *mps;           /* control daemons of MPS (mps_servers.c) */
         unsigned n_mps;                    /* how many there are */
+        struct submits *submits;           /* the queue of submitted jobs (submit.c) */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;
