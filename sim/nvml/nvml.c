@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "sim/nvml/gpm.h"
 #include "sim/session/fault.h"
 #include "sim/session/identity.h"
 #include "sim/session/session.h"
@@ -57,31 +58,6 @@ typedef struct {
         unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
         char busId[32];
 } nvmlPciInfo_t;
-
-typedef struct nvmlGpmSample_st {
-        bool taken;
-        unsigned index;
-        uint64_t ns, kernel_ns, h2d_bytes, d2h_bytes;
-} * nvmlGpmSample_t;
-
-typedef struct {
-        unsigned int metricId;
-        nvmlReturn_t nvmlReturn;
-        double value;
-        struct {
-                char *shortName, *longName, *unit;
-        } metricInfo;
-} nvmlGpmMetric_t;
-
-typedef struct {
-        unsigned int version, numMetrics;
-        nvmlGpmSample_t sample1, sample2;
-        nvmlGpmMetric_t metrics[]; /* NVML's own header has room for a few hundred */
-} nvmlGpmMetricsGet_t;
-
-typedef struct {
-        unsigned int version, isSupportedDevice;
-} nvmlGpmSupport_t;
 
 #define NVML_MEMORY_V2 (sizeof(nvmlMemory_v2_t) | (2u << 24))
 

@@ -33,7 +33,7 @@ SOURCES = (
     ("src/kubernetes/extender", r"snprintf\(\s*line, sizeof\(line\),\s*"),
     ("src/kubernetes/extender", r"snprintf\(\s*ret, JOBS_WHY_MAX,\s*"),
     ("src/kubernetes/extender/place.c", r"refuse\(\s*ret,\s*"),
-    ("src/kubernetes/plugin", r"snprintf\(sentence, sizeof\(sentence\),\s*"),
+    ("src/kubernetes/plugin", r"snprintf\((?:sentence, sizeof\(sentence\)|message, sizeof\(message\)),\s*"),
     ("src/cli", r"cli_fail\(\s*(?:-1|CLI_(?:OK|FAILED|NO_\w+)),\s*"),
     ("src/pairing", r"command_fail\(\s*(?:0|STATUS_FAILED),\s*"),
     ("src/pairing", r"fail\(\s*&?(?:r|error),\s*(?:-\w+,\s*)?"),
