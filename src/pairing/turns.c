@@ -13,11 +13,13 @@
 /* Two ResNet-50 that fit, in turns of 0.2 s, together did 0.82 and 1.03 of what one did alone, in
  * two measurements; 15 ms a hand-off are between the two. */
 #define FIXED_S        0.015
-#define CONTEXTS_BYTES (2.0 * GIB) /* what two processes have on the card besides their memory */
-#define HANDOFF_SHARE  0.05        /* the daemon's handoff_share, quantum_min and quantum_max */
-#define QUANTUM_MIN_S  0.2
-#define QUANTUM_MAX_S  60.0
-#define ROUNDS         32
+#define CONTEXTS_BYTES (2.0 * GIB) /* what two processes have on the card besides their memory … \
+                                    */
+#define CONTEXTS_PART 0.125        /* … and at most this part of a small card */
+#define HANDOFF_SHARE 0.05         /* the daemon's handoff_share, quantum_min and quantum_max */
+#define QUANTUM_MIN_S 0.2
+#define QUANTUM_MAX_S 60.0
+#define ROUNDS        32
 
 static double known(double n, double instead)
 {
@@ -26,8 +28,10 @@ static double known(double n, double instead)
 
 void turns_card_of(const struct job *job, struct turns_card *ret)
 {
+        const double memory = known(job->measured.memory_bytes, 139.8 * GIB);
+
         *ret = (struct turns_card){
-                .capacity_bytes = known(job->measured.memory_bytes, 139.8 * GIB) - CONTEXTS_BYTES,
+                .capacity_bytes = memory - MIN(CONTEXTS_BYTES, memory * CONTEXTS_PART),
                 .each_way_bytes_s = known(job->measured.bus_gb_s, 55) * 1e9 * EACH_WAY_PART,
                 .fixed_s = FIXED_S,
         };
