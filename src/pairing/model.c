@@ -324,6 +324,8 @@ void model_free(struct model *m)
 
 /* ---- where models are ---- */
 
+#define MACHINES_FOLDER "/var/lib/sublet/models"
+
 /* "NVIDIA H200" is "nvidia-h200.json". */
 static void name_of(const char *gpu, char ret[static 128])
 {
@@ -338,6 +340,14 @@ static void name_of(const char *gpu, char ret[static 128])
         (void)snprintf(ret + n, 128 - n, ".json");
 }
 
+static int machines_folder(char *ret, size_t size)
+{
+        const int n = snprintf(ret, size, MACHINES_FOLDER);
+
+        return n >= 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
+}
+
+/* What root trains is the machine's, so that the queue of root's daemon finds it. */
 static int own_folder(char *ret, size_t size)
 {
         const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
@@ -345,6 +355,8 @@ static int own_folder(char *ret, size_t size)
 
         if (data && *data == '/')
                 n = snprintf(ret, size, "%s/sublet/models", data);
+        else if (geteuid() == 0)
+                return machines_folder(ret, size);
         else if (home && *home == '/')
                 n = snprintf(ret, size, "%s/.local/share/sublet/models", home);
         else
@@ -367,7 +379,7 @@ static int installed_folder(char *ret, size_t size)
 int model_find(const char *gpu, char *ret, size_t size, char error[static MODEL_ERROR_MAX])
 {
         char folder[PATH_MAX], name[128];
-        int (*const places[])(char *, size_t) = {own_folder, installed_folder};
+        int (*const places[])(char *, size_t) = {own_folder, machines_folder, installed_folder};
 
         name_of(gpu, name);
         for (unsigned i = 0; i < ARRAY_SIZE(places); i++) {
