@@ -382,6 +382,24 @@ def test_programs_survive_the_daemon_and_the_next_daemon_ends_the_server(mps, ho
     gone(mps, folder)
 
 
+def test_programs_survive_if_both_daemons_end_even_without_any_time_to_linger(world):
+    prepared(world, linger="0s")
+    p = fill(world, 1)
+    begin(p)
+    folder = only_folder(world)
+    p.send(signal.SIGSTOP)
+    world.daemon.send(signal.SIGKILL)
+    world.daemon.wait()
+    os.kill(processes(folder)[0], signal.SIGKILL)
+    world.start_daemon(config={**CONFIG, "linger": "0s"})
+    time.sleep(3)  # the daemon looks once a second
+    p.send(signal.SIGCONT)
+    wait_for(lambda: ways(world) == {p.pid: "shared"}, 20, "the program to come back")
+    go_on([p], 2)
+    end_fills(world, p)
+    gone(world, folder)
+
+
 def test_the_names_of_the_daemons_directory_may_be_relative(world):
     world.env["PATH"] = f"{MPS}:{world.env['PATH']}"
     os.mkdir(world.dir, 0o700)
