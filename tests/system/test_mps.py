@@ -3,6 +3,7 @@ means for its programs. The simulator has a small MPS (sim/mps)."""
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import time
@@ -253,6 +254,19 @@ def test_a_prohibited_gpu_and_an_instance_of_mig_have_no_server(make_world):
 
 def test_without_a_daemon_a_program_runs_without_mps(world):
     p = world.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--rounds", "1", SUBLET_WAY="shared", SUBLET_DAEMON="")
+    p.ok()
+    assert "MPS is not used: there is no daemon to ask; this program runs without it" in p.err()
+
+
+def test_without_the_daemon_a_program_does_not_look_for_the_server_of_the_one_that_started_it(mps):
+    assert mps.sublet("stop").returncode == 0
+    mps.daemon.wait()
+    folder = os.path.join(mps.dir, "mps", "0.0.00000000")
+    os.makedirs(folder)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.bind(os.path.join(folder, "control"))  # as one that was killed leaves it
+    p = mps.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--rounds", "1", SUBLET_WAY="shared", SUBLET_DAEMON="",
+                    CUDA_MPS_PIPE_DIRECTORY=folder)
     p.ok()
     assert "MPS is not used: there is no daemon to ask; this program runs without it" in p.err()
 
