@@ -621,8 +621,8 @@ static int make_folder(const struct mps_servers *all)
         char path[PATHS_DIR_MAX + sizeof(FOLDER) + 1];
 
         (void)snprintf(path, sizeof(path), "%s/" FOLDER, all->server->place->dir);
-        if (mkdir(path, 0711) < 0)
-                return errno == EEXIST ? 0 : -errno;
+        if (mkdir(path, 0711) < 0 && errno != EEXIST)
+                return -errno;
         return chmod(path, 0711) < 0 ? -errno : 0; /* mkdir() is subject to the umask */
 }
 

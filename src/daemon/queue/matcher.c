@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/oom.h"
+#include "base/text.h"
 
 #define LATE_NS     (2 * NSEC_PER_SEC) /* time after which a question is given up */
 #define WAIT_NS     NSEC_PER_SEC       /* pause before the next try, doubled each time */
@@ -354,6 +355,7 @@ static void take_answer(struct matcher *m, const json_t *answer)
         static struct queue_offer offers[QUEUE_JOBS_MAX];
         const json_t *pairs = json_object_get(answer, "pairs"), *one;
         const char *error = json_string_value(json_object_get(answer, "error"));
+        char clean[256]; /* what users wrote may be part of it */
         unsigned n = 0;
         size_t i;
 
@@ -361,7 +363,8 @@ static void take_answer(struct matcher *m, const json_t *answer)
                 if (n < ARRAY_SIZE(offers) && read_offer(one, &offers[n]))
                         n++;
         if (error)
-                log_info("%s cannot pair the jobs: %s", PROGRAM, error);
+                log_info("%s cannot pair the jobs: %s", PROGRAM,
+                         text_copy(clean, sizeof(clean), error));
         if (m->said)
                 log_notice("%s answers again", PROGRAM);
         m->said = false;
