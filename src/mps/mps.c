@@ -563,7 +563,7 @@ int mps_ask(const struct mps_options *o, const char *order, unsigned limit_ms, c
 bool mps_is_used(const struct mps_options *o, bool silent)
 {
         char answer[MPS_ANSWER_MAX], question[48];
-        pid_t servers[SERVERS_MAX], one;
+        pid_t servers[SERVERS_MAX] = {0}, one;
         unsigned n;
 
         if (mps_ask(o, "get_server_list", ASK_MS, answer, sizeof(answer)) < 0)
