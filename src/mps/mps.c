@@ -13,19 +13,24 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/oom.h"
 
 #define PATH_LENGTH  512
 #define POLL_NS      (10 * NSEC_PER_MSEC)
 #define QUIT_MS      4000u /* the server gets 2 s of them */
 #define GONE_MS      3000u
+#define ASK_MS       1000u
+#define SERVERS_MAX  8u
 #define COMM         "nvidia-cuda-mps" /* the kernel keeps 15 characters of a name */
 #define ENVIRON_MOST (256u * 1024u)
+#define LEFT_MOST    4096u /* files that are removed: MPS leaves far fewer */
 
 /* ---- the program ---- */
 
@@ -91,8 +96,9 @@ int mps_make_dir(const char *dir, uid_t uid, gid_t gid)
 }
 
 /* The directory is the user's, so what is in it is removed by name from an open descriptor, and no
- * link is followed. */
-static void empty(int fd, unsigned depth)
+ * link is followed. The user may also have put any number of files there, or go on doing so:
+ * *left says how many more are looked at. */
+static void empty(int fd, unsigned depth, unsigned *left)
 {
         DIR *d = fdopendir(fd);
         const struct dirent *e;
@@ -101,9 +107,10 @@ static void empty(int fd, unsigned depth)
                 (void)close(fd);
                 return;
         }
-        while ((e = readdir(d))) {
+        while (*left > 0 && (e = readdir(d))) {
                 int below;
 
+                (*left)--;
                 if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
                         continue;
                 if (unlinkat(dirfd(d), e->d_name, 0) == 0 || depth == 0)
@@ -112,7 +119,7 @@ static void empty(int fd, unsigned depth)
                                O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
                 if (below < 0)
                         continue;
-                empty(below, depth - 1);
+                empty(below, depth - 1, left);
                 (void)unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
         }
         (void)closedir(d);
@@ -121,9 +128,10 @@ static void empty(int fd, unsigned depth)
 void mps_remove_dir(const char *dir)
 {
         const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        unsigned left = LEFT_MOST;
 
         if (fd >= 0)
-                empty(fd, 1);
+                empty(fd, 1, &left);
         (void)rmdir(dir);
 }
 
@@ -164,11 +172,13 @@ static bool become(const struct mps_options *o)
                setresuid(o->uid, o->uid, o->uid) == 0;
 }
 
-/* In the child: what the caller has set for itself must not hold for the program. */
-static void reset_signals(void)
+/* In the child: what the caller has set for itself must not hold for the program. The kernel spares
+ * the machine's daemon when memory runs out, but no user's program for its sake. */
+static void reset(void)
 {
         sigset_t none;
 
+        oom_spare_no_more();
         for (int s = 1; s < NSIG; s++)
                 (void)signal(s, SIG_DFL);
         (void)sigemptyset(&none);
@@ -182,7 +192,7 @@ static _Noreturn void become_program(const struct mps_options *o, struct surroun
         char *argv[] = {(char *)MPS_CONTROL, foreground ? (char *)"-f" : NULL, NULL};
         const int null = open("/dev/null", O_RDWR);
 
-        reset_signals();
+        reset();
         if (null < 0 || dup2(in >= 0 ? in : null, 0) < 0 || dup2(out >= 0 ? out : null, 1) < 0 ||
             dup2(out >= 0 ? 1 : null, 2) < 0)
                 _exit(EXIT_FAILURE);
@@ -253,9 +263,10 @@ int mps_spawn(const struct mps_options *o, pid_t *ret_pid)
 bool mps_is_ready(const char *dir)
 {
         char path[PATH_LENGTH];
+        struct stat st;
 
         (void)snprintf(path, sizeof(path), "%s/control", dir);
-        return access(path, F_OK) == 0;
+        return lstat(path, &st) == 0 && !S_ISLNK(st.st_mode); /* the user's, to anywhere */
 }
 
 /* ---- finding them ---- */
@@ -273,26 +284,23 @@ static bool has_name(int proc, uid_t uid)
         return strncmp(comm, COMM, strlen(COMM)) == 0 && fstat(proc, &st) == 0 && st.st_uid == uid;
 }
 
+/* A process can make its environment as long as it likes: only the first part is read. */
 static bool has_variable(int proc, const char *wanted)
 {
-        _cleanup_fclose_ FILE *f = NULL;
-        _cleanup_free_ char *word = NULL;
-        const int fd = openat(proc, "environ", O_RDONLY | O_CLOEXEC);
-        size_t room = 0, read = 0;
+        _cleanup_free_ char *text = malloc(ENVIRON_MOST + 1);
+        const int fd = text ? openat(proc, "environ", O_RDONLY | O_CLOEXEC) : -1;
+        size_t used = 0;
         ssize_t n;
 
         if (fd < 0)
                 return false;
-        f = fdopen(fd, "r");
-        if (!f) {
-                (void)close(fd);
-                return false;
-        }
-        while (read < ENVIRON_MOST && (n = getdelim(&word, &room, '\0', f)) > 0) {
-                if (strcmp(word, wanted) == 0)
+        while ((n = read(fd, text + used, ENVIRON_MOST - used)) > 0)
+                used += (size_t)n;
+        (void)close(fd);
+        text[used] = '\0';
+        for (const char *at = text; at < text + used; at += strlen(at) + 1)
+                if (strcmp(at, wanted) == 0)
                         return true;
-                read += (size_t)n;
-        }
         return false;
 }
 
@@ -311,13 +319,18 @@ static bool is_control(int proc)
         return strcmp(name ? name + 1 : line, MPS_CONTROL) == 0;
 }
 
-/* Calls back for each process of MPS with this directory. Its number cannot be another process's
- * meanwhile as long as it lives; between look and signal it may have ended, as with every kill. */
-static unsigned each(const char *dir, uid_t uid, void (*found)(pid_t pid, bool control, void *user),
+struct found {
+        pid_t pid;
+        int proc; /* its folder in /proc, which never becomes another process's */
+        bool control;
+};
+
+/* Calls back for each process of MPS with this directory. */
+static unsigned each(const char *dir, uid_t uid, void (*found)(const struct found *f, void *user),
                      void *user)
 {
         char wanted[PATH_LENGTH];
-        DIR *d = opendir("/proc");
+        DIR *d = *dir ? opendir("/proc") : NULL; /* without a name it would be the user's own */
         const struct dirent *e;
         unsigned n = 0;
 
@@ -333,7 +346,7 @@ static unsigned each(const char *dir, uid_t uid, void (*found)(pid_t pid, bool c
                 if (proc < 0)
                         continue;
                 if (has_name(proc, uid) && has_variable(proc, wanted)) {
-                        found(pid, is_control(proc), user);
+                        found(&(struct found){pid, proc, is_control(proc)}, user);
                         n++;
                 }
                 (void)close(proc);
@@ -343,12 +356,12 @@ static unsigned each(const char *dir, uid_t uid, void (*found)(pid_t pid, bool c
 }
 
 /* Of several the oldest: the others are orders that are being given. */
-static void note_control(pid_t pid, bool control, void *user)
+static void note_control(const struct found *f, void *user)
 {
         pid_t *ret = user;
 
-        if (control && (*ret == 0 || pid < *ret))
-                *ret = pid;
+        if (f->control && (*ret == 0 || f->pid < *ret))
+                *ret = f->pid;
 }
 
 pid_t mps_find(const char *dir, uid_t uid)
@@ -359,10 +372,9 @@ pid_t mps_find(const char *dir, uid_t uid)
         return pid;
 }
 
-static void note_nothing(pid_t pid, bool control, void *user)
+static void note_nothing(const struct found *f, void *user)
 {
-        (void)pid;
-        (void)control;
+        (void)f;
         (void)user;
 }
 
@@ -371,11 +383,12 @@ unsigned mps_count(const char *dir, uid_t uid)
         return each(dir, uid, note_nothing, NULL);
 }
 
-static void end_one(pid_t pid, bool control, void *user)
+/* By its folder, because its number may be another process's by now. */
+static void end_one(const struct found *f, void *user)
 {
-        (void)control;
         (void)user;
-        (void)kill(pid, SIGKILL);
+        if (syscall(SYS_pidfd_send_signal, f->proc, SIGKILL, NULL, 0) < 0 && errno != ESRCH)
+                (void)kill(f->pid, SIGKILL); /* a kernel without that call */
 }
 
 unsigned mps_kill(const char *dir, uid_t uid)
@@ -508,14 +521,14 @@ static int read_answer(int fd, uint64_t until_ns, char *ret, size_t n)
 
                 if (got == 0)
                         break;
+                if (clock_now_ns() >= until_ns) /* also of one that talks on and on */
+                        return -ETIMEDOUT;
                 if (got > 0) {
                         used += full ? 0 : (size_t)got;
                         continue;
                 }
                 if (errno != EAGAIN && errno != EINTR)
                         break;
-                if (clock_now_ns() >= until_ns)
-                        return -ETIMEDOUT;
                 (void)poll(&p, 1, (int)(POLL_NS / NSEC_PER_MSEC));
         }
         ret[used] = '\0';
@@ -545,6 +558,24 @@ int mps_ask(const struct mps_options *o, const char *order, unsigned limit_ms, c
                 return r;
         }
         return status == 0 ? 0 : why_ended(status);
+}
+
+bool mps_is_used(const struct mps_options *o, bool silent)
+{
+        char answer[MPS_ANSWER_MAX], question[48];
+        pid_t servers[SERVERS_MAX] = {0}, one;
+        unsigned n;
+
+        if (mps_ask(o, "get_server_list", ASK_MS, answer, sizeof(answer)) < 0)
+                return silent && mps_count(o->dir, o->uid) > 0;
+        n = MIN(mps_numbers(answer, servers, SERVERS_MAX), SERVERS_MAX);
+        for (unsigned i = 0; i < n; i++) {
+                (void)snprintf(question, sizeof(question), "get_client_list %d", (int)servers[i]);
+                if (mps_ask(o, question, ASK_MS, answer, sizeof(answer)) < 0 ||
+                    mps_numbers(answer, &one, 1) > 0)
+                        return true;
+        }
+        return false;
 }
 
 void mps_stop(const struct mps_options *o, pid_t pid)

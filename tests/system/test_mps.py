@@ -3,6 +3,7 @@ means for its programs. The simulator has a small MPS (sim/mps)."""
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import time
@@ -257,6 +258,19 @@ def test_without_a_daemon_a_program_runs_without_mps(world):
     assert "MPS is not used: there is no daemon to ask; this program runs without it" in p.err()
 
 
+def test_without_the_daemon_a_program_does_not_look_for_the_server_of_the_one_that_started_it(mps):
+    assert mps.sublet("stop").returncode == 0
+    mps.daemon.wait()
+    folder = os.path.join(mps.dir, "mps", "0.0.00000000")
+    os.makedirs(folder)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.bind(os.path.join(folder, "control"))  # as one that was killed leaves it
+    p = mps.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--rounds", "1", SUBLET_WAY="shared", SUBLET_DAEMON="",
+                    CUDA_MPS_PIPE_DIRECTORY=folder)
+    p.ok()
+    assert "MPS is not used: there is no daemon to ask; this program runs without it" in p.err()
+
+
 def test_a_control_daemon_of_the_users_own_is_left_as_it_is(mps):
     folder = mps.path("own")
     os.mkdir(folder)
@@ -380,6 +394,24 @@ def test_programs_survive_the_daemon_and_the_next_daemon_ends_the_server(mps, ho
     assert clients_of(folder) == {p.pid, second.pid} and processes(folder) == before
     end_fills(mps, p, second)
     gone(mps, folder)
+
+
+def test_programs_survive_if_both_daemons_end_even_without_any_time_to_linger(world):
+    prepared(world, linger="0s")
+    p = fill(world, 1)
+    begin(p)
+    folder = only_folder(world)
+    p.send(signal.SIGSTOP)
+    world.daemon.send(signal.SIGKILL)
+    world.daemon.wait()
+    os.kill(processes(folder)[0], signal.SIGKILL)
+    world.start_daemon(config={**CONFIG, "linger": "0s"})
+    time.sleep(3)  # the daemon looks once a second
+    p.send(signal.SIGCONT)
+    wait_for(lambda: ways(world) == {p.pid: "shared"}, 20, "the program to come back")
+    go_on([p], 2)
+    end_fills(world, p)
+    gone(world, folder)
 
 
 def test_the_names_of_the_daemons_directory_may_be_relative(world):

@@ -566,7 +566,7 @@ def test_a_job_with_a_file_that_is_none_runs_alone_and_is_told(queue, file, said
 
 
 def test_lines_that_are_no_progress_end_the_job_and_nothing_else(queue):
-    for line in (b"hello\n", b"[]\n", b"x" * 2000, b'{"progress":1e999}\n{\n', b'{"progress":0.5}\n' * 100):
+    for line in (b"hello\n", b"[]\n", b"x" * 2000, b'{"progress":1e999}\n{\n', b'{"progress":0.5}\n' * 1000):
         with contextlib.closing(order(queue, bytes=0)) as s:
             assert answer(s) == {"submitted": True}
             s.sendall(line)

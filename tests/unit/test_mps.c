@@ -273,6 +273,87 @@ static void a_directory_is_removed_without_following_links(void **state)
         (void)unlink(outside);
 }
 
+/* The user may also put any number of files there, and go on doing so. */
+static void a_directory_full_of_files_holds_nobody_up(void **state)
+{
+        char path[128];
+
+        assert_int_equal(mps_make_dir(dir, getuid(), getgid()), 0);
+        for (unsigned i = 0; i < 5000; i++) {
+                (void)snprintf(path, sizeof(path), "%s/%u", dir, i);
+                assert_int_equal(close(open(path, O_CREAT | O_WRONLY, 0600)), 0);
+        }
+        mps_remove_dir(dir);
+        assert_int_equal(access(dir, F_OK), 0); /* the rest is left */
+        mps_remove_dir(dir);
+        assert_int_equal(access(dir, F_OK), -1);
+}
+
+/* The user could make the daemon look at a file of another user's. */
+static void a_link_is_no_control_daemon(void **state)
+{
+        char path[128];
+
+        assert_int_equal(mps_make_dir(dir, getuid(), getgid()), 0);
+        (void)snprintf(path, sizeof(path), "%s/control", dir);
+        assert_int_equal(symlink(top, path), 0);
+        assert_false(mps_is_ready(dir));
+        assert_int_equal(unlink(path), 0);
+}
+
+static void an_answer_without_end_is_given_up(void **state)
+{
+        write_program("#!/bin/sh\nwhile echo 1; do :; done\n");
+        assert_int_equal(mps_ask(&options, "x", 200, answer, sizeof(answer)), -ETIMEDOUT);
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+        remove_program();
+}
+
+/* Runs a program that has the name of MPS, and this environment. */
+static pid_t pretend(char *const *environment)
+{
+        char path[128];
+        char *const argv[] = {(char *)MPS_CONTROL, (char *)"1000", NULL};
+        pid_t pid;
+
+        (void)snprintf(path, sizeof(path), "%s/" MPS_CONTROL, top);
+        assert_int_equal(symlink("/bin/sleep", path), 0);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                (void)execve(path, argv, environment);
+                _exit(1);
+        }
+        return pid;
+}
+
+static char first_argument(pid_t pid)
+{
+        char path[64], c = '\0';
+        FILE *f;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+        f = fopen(path, "r");
+        assert_non_null(f);
+        c = (char)fgetc(f);
+        (void)fclose(f);
+        return c;
+}
+
+static void one_whose_folder_has_no_name_is_left_alone(void **state)
+{
+        char *const environment[] = {(char *)"CUDA_MPS_PIPE_DIRECTORY=", NULL};
+        const pid_t pid = pretend(environment);
+
+        while (first_argument(pid) != MPS_CONTROL[0])
+                (void)usleep(1000);
+        (void)usleep(1000);
+        assert_int_equal(mps_kill("", getuid()), 0);
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+        remove_program();
+}
+
 static void numbers_are_read_from_an_answer_and_words_are_not(void **state)
 {
         pid_t found[2] = {0};
@@ -300,6 +381,10 @@ int main(void)
                 TEST(an_answer_that_does_not_fit_is_cut),
                 TEST(a_directory_of_another_user_or_a_link_is_refused),
                 TEST(a_directory_is_removed_without_following_links),
+                TEST(a_directory_full_of_files_holds_nobody_up),
+                TEST(a_link_is_no_control_daemon),
+                TEST(an_answer_without_end_is_given_up),
+                TEST(one_whose_folder_has_no_name_is_left_alone),
                 TEST(numbers_are_read_from_an_answer_and_words_are_not),
         };
 

@@ -43,7 +43,9 @@
 #define SLOW_US      UINT64_C(1000000)
 #define ORDER_NS     (3 * NSEC_PER_SEC)
 #define QUIT_NS      (5 * NSEC_PER_SEC)
-#define FAILED_NS    (5 * NSEC_PER_SEC) /* a start that has failed is not tried again before */
+#define FAILED_NS    (5 * NSEC_PER_SEC)  /* a start that has failed is not tried again before */
+#define RETURNS_NS   (10 * NSEC_PER_SEC) /* programs of an earlier daemon come back within it */
+#define NOT_USER     "the daemon may not act as this user: docs/operations.md, \"MPS\""
 
 enum state {
         NEW,
@@ -109,6 +111,12 @@ static struct mps_options options_of(const struct mps_place *p)
                                     .groups = p->groups,
                                     .n_groups = p->n_groups,
                                     .outlives = true};
+}
+
+static void drop_fd(int *fd)
+{
+        cleanup_close(fd);
+        *fd = -EBADF;
 }
 
 static void enter(struct mps_place *p, enum state state)
@@ -201,8 +209,7 @@ static bool is_awaited(const struct mps_place *p)
 static void end_order(struct mps_place *p)
 {
         p->order_io = sd_event_source_disable_unref(p->order_io);
-        cleanup_close(&p->order_fd);
-        p->order_fd = -EBADF;
+        drop_fd(&p->order_fd);
         if (p->order_pid > 0)
                 (void)kill(p->order_pid, SIGKILL); /* no effect if it has ended; SIGCHLD reaps it */
 }
@@ -222,8 +229,7 @@ static int on_answer(sd_event_source *src, int fd, uint32_t events, void *userda
                 return 0;
         p->answer[p->answered] = '\0';
         p->order_io = sd_event_source_disable_unref(p->order_io);
-        cleanup_close(&p->order_fd);
-        p->order_fd = -EBADF;
+        drop_fd(&p->order_fd);
         answered(p);
         arm(p->all);
         return 0;
@@ -254,10 +260,18 @@ static bool order(struct mps_place *p, const char *text)
 
 /* ---- a life ---- */
 
+/* Also a child that is not MPS yet, and so cannot be found. */
+static void kill_all(const struct mps_place *p)
+{
+        if (p->child > 0)
+                (void)kill(p->child, SIGKILL);
+        (void)mps_kill(p->dir, p->uid);
+}
+
 static void fail(struct mps_place *p, const char *why)
 {
         log_warning("MPS for user %u: %s (%s/log)", (unsigned)p->uid, why, p->dir);
-        (void)mps_kill(p->dir, p->uid);
+        kill_all(p);
         p->why = why;
         enter(p, FAILED);
         answer_all(p, why);
@@ -280,7 +294,7 @@ static void start(struct mps_place *p)
         if (r == 0)
                 p->all->children[p->all->n_children++] = p->child;
         if (r == -EPERM)
-                fail(p, "the daemon may not act as this user: docs/operations.md, \"MPS\"");
+                fail(p, NOT_USER);
         else if (r < 0)
                 fail(p, "the control daemon of MPS cannot be started");
 }
@@ -299,10 +313,9 @@ static void become_ready(struct mps_place *p)
 static void clean_up(struct mps_place *p)
 {
         end_order(p);
-        (void)mps_kill(p->dir, p->uid);
+        kill_all(p);
         mps_remove_dir(p->dir);
-        cleanup_close(&p->pidfd);
-        p->pidfd = -EBADF;
+        drop_fd(&p->pidfd);
         log_info("MPS for user %u has ended: %s", (unsigned)p->uid, p->dir);
 }
 
@@ -333,7 +346,7 @@ static void answered(struct mps_place *p)
                 (void)snprintf(text, sizeof(text), "get_client_list %d",
                                (int)p->servers[p->n_asked++]);
                 if (!order(p, text))
-                        quit(p);
+                        enter(p, READY); /* nobody knows: later again */
         } else {
                 quit(p);
         }
@@ -353,7 +366,14 @@ static void tick_ready(struct mps_place *p, uint64_t now)
         enter(p, ASKING);
         p->n_asked = p->n_servers = 0;
         if (!order(p, "get_server_list"))
-                quit(p);
+                enter(p, READY); /* nobody knows: later again */
+}
+
+/* True if it was found at the start: its programs may still come back. */
+static bool may_be_used(const struct mps_place *p, uint64_t now)
+{
+        return !p->uuid[0] && sub_sat(now, p->since_ns) < RETURNS_NS &&
+               mps_count(p->dir, p->uid) > 0;
 }
 
 /* False: the place is to be forgotten. */
@@ -390,6 +410,8 @@ static bool tick(struct mps_place *p, uint64_t now)
                 if (p->n_members > 0 ||
                     sub_sat(now, p->idle_ns) < p->all->server->config->linger_ns)
                         break;
+                if (may_be_used(p, now))
+                        break;
                 clean_up(p);
                 return false;
         case FAILED:
@@ -404,7 +426,7 @@ static bool tick(struct mps_place *p, uint64_t now)
 static void free_place(struct mps_place *p)
 {
         end_order(p);
-        cleanup_close(&p->pidfd);
+        drop_fd(&p->pidfd);
         for (unsigned i = 0; i < p->n_members; i++)
                 (void)close(p->members[i].pidfd);
         free(p);
@@ -439,9 +461,7 @@ static void child_ended(struct mps_place *p, int status)
         p->child = 0;
         if (p->state != STARTING)
                 return;
-        fail(p, code == MPS_EXIT_NOT_USER
-                        ? "the daemon may not act as this user: docs/operations.md, \"MPS\""
-                        : "the control daemon of MPS does not start");
+        fail(p, code == MPS_EXIT_NOT_USER ? NOT_USER : "the control daemon of MPS does not start");
         arm(p->all);
 }
 
@@ -601,8 +621,8 @@ static int make_folder(const struct mps_servers *all)
         char path[PATHS_DIR_MAX + sizeof(FOLDER) + 1];
 
         (void)snprintf(path, sizeof(path), "%s/" FOLDER, all->server->place->dir);
-        if (mkdir(path, 0711) < 0)
-                return errno == EEXIST ? 0 : -errno;
+        if (mkdir(path, 0711) < 0 && errno != EEXIST)
+                return -errno;
         return chmod(path, 0711) < 0 ? -errno : 0; /* mkdir() is subject to the umask */
 }
 
@@ -750,22 +770,8 @@ int mps_servers_new(struct server *s)
 static bool is_used(const struct mps_place *p)
 {
         const struct mps_options o = options_of(p);
-        char text[MPS_ANSWER_MAX], question[48];
-        pid_t servers[SERVERS_MAX], one;
-        unsigned n;
 
-        if (p->n_members > 0)
-                return true;
-        if (mps_ask(&o, "get_server_list", 1000, text, sizeof(text)) < 0)
-                return mps_count(p->dir, p->uid) > 0 && p->state != FAILED;
-        n = MIN(mps_numbers(text, servers, SERVERS_MAX), SERVERS_MAX);
-        for (unsigned i = 0; i < n; i++) {
-                (void)snprintf(question, sizeof(question), "get_client_list %d", (int)servers[i]);
-                if (mps_ask(&o, question, 1000, text, sizeof(text)) < 0 ||
-                    mps_numbers(text, &one, 1) > 0)
-                        return true;
-        }
-        return false;
+        return p->n_members > 0 || mps_is_used(&o, p->state != FAILED);
 }
 
 void mps_servers_free(struct server *s)

@@ -24,14 +24,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/oom.h"
+#include "base/text.h"
 
 #define LATE_NS     (2 * NSEC_PER_SEC) /* time after which a question is given up */
 #define WAIT_NS     NSEC_PER_SEC       /* pause before the next try, doubled each time */
 #define WAIT_MAX_NS (64 * NSEC_PER_SEC)
 #define ANSWER_MAX  (1u << 20)
-#define ASKED_MAX   128u /* waiting jobs of a question: the first ones */
+#define OUT_MAX     (128u << 20) /* bytes that it has not read: the files of a full queue, twice */
+#define ASKED_MAX   128u         /* waiting jobs of a question: the first ones */
 #define NOBODY      65534
 #define PROGRAM     "sublet-pairing"
+#define CANNOT_TELL PROGRAM " does not read, or there is no memory for it"
 
 struct matcher {
         sd_event *event;
@@ -92,6 +96,7 @@ static _Noreturn void become_helper(int fd, pid_t parent, const char *path)
 {
         sigset_t none;
 
+        oom_spare_no_more();
         drop_rights();
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)sigemptyset(&none);
@@ -210,8 +215,17 @@ static void flush(struct matcher *m)
 
 static bool put(struct matcher *m, const char *bytes, size_t n)
 {
-        char *bigger = realloc(m->out, m->out_size + n + 1);
+        char *bigger;
 
+        /* Jobs may come and go faster than it reads. */
+        if (m->out_size - m->out_done + n > OUT_MAX)
+                return false;
+        if (m->out_done > m->out_size / 2) {
+                m->out_size -= m->out_done;
+                memmove(m->out, m->out + m->out_done, m->out_size);
+                m->out_done = 0;
+        }
+        bigger = realloc(m->out, m->out_size + n + 1);
         if (!bigger)
                 return false;
         m->out = bigger;
@@ -240,7 +254,7 @@ bool matcher_add(struct matcher *m, uint32_t id, const char *file, size_t size, 
         if (!put_line(m, json_pack("{sI sI ss}", "add", (json_int_t)id, "bytes", (json_int_t)size,
                                    "gpu", gpu)) ||
             !put(m, file, size)) {
-                fail(m, "no memory for " PROGRAM);
+                fail(m, CANNOT_TELL);
                 return false;
         }
         flush(m);
@@ -251,8 +265,11 @@ void matcher_forget(struct matcher *m, uint32_t id)
 {
         if (m->fd < 0)
                 return;
-        (void)put_line(m, json_pack("{sI}", "forget", (json_int_t)id));
-        flush(m);
+        /* Half a line would spoil the next one. */
+        if (put_line(m, json_pack("{sI}", "forget", (json_int_t)id)))
+                flush(m);
+        else
+                fail(m, CANNOT_TELL);
 }
 
 static json_t *jobs_json(const struct queue *q)
@@ -307,7 +324,7 @@ bool matcher_ask(struct matcher *m, const struct queue *q, double capacity_bytes
                                    "gpus", (int)queue_free_gpus(q), "waiting", (int)waiting(q),
                                    "host_bytes", queue_host_left(q), "capacity", capacity_bytes,
                                    "jobs", jobs_json(q), "ratios", ratios_json(q)))) {
-                fail(m, "no memory for " PROGRAM);
+                fail(m, CANNOT_TELL);
                 return false;
         }
         m->asked = true;
@@ -338,6 +355,7 @@ static void take_answer(struct matcher *m, const json_t *answer)
         static struct queue_offer offers[QUEUE_JOBS_MAX];
         const json_t *pairs = json_object_get(answer, "pairs"), *one;
         const char *error = json_string_value(json_object_get(answer, "error"));
+        char clean[256]; /* what users wrote may be part of it */
         unsigned n = 0;
         size_t i;
 
@@ -345,7 +363,8 @@ static void take_answer(struct matcher *m, const json_t *answer)
                 if (n < ARRAY_SIZE(offers) && read_offer(one, &offers[n]))
                         n++;
         if (error)
-                log_info("%s cannot pair the jobs: %s", PROGRAM, error);
+                log_info("%s cannot pair the jobs: %s", PROGRAM,
+                         text_copy(clean, sizeof(clean), error));
         if (m->said)
                 log_notice("%s answers again", PROGRAM);
         m->said = false;

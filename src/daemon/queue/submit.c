@@ -22,9 +22,11 @@
 #include "daemon/setup/values.h"
 #include "sched/sched.h"
 
-#define FILES_MAX     (64u << 20) /* bytes of all job files */
-#define OUT_MAX       16384u      /* bytes that a reader may leave unread */
-#define LINES_MAX     20u         /* a second of one connection */
+#define FILES_MAX (64u << 20) /* bytes of all job files */
+#define OUT_MAX   16384u      /* bytes that a reader may leave unread */
+/* A second of one connection. A job sends one a second; those of a time in which the daemon stood
+ * still come at once, as many as a socket holds. */
+#define LINES_MAX     400u
 #define SECOND_US     UINT64_C(1000000)
 #define RETURNS_NS    (60 * NSEC_PER_SEC) /* jobs of an earlier daemon come back within this time */
 #define BOUND_DEFAULT 0.7

@@ -634,12 +634,20 @@ void measure_copy_3d(struct measure_call *m, const CUDA_MEMCPY3D *c, ...)
 
 /* ---- after the call ---- */
 
+/* Another stream of this thread may be capturing. */
+static void describe_fresh(struct measure_call *m)
+{
+        const CUstreamCaptureMode mode = core_relax();
+
+        describe_kernel(m->fresh, m->func);
+        core_unrelax(mode);
+}
+
 static void launched(struct measure *all, struct measure_call *m)
 {
         struct measure_page *p = all->page;
         const uint64_t now = clock_now_ns();
         bool timed = m->sample.context;
-        CUstreamCaptureMode mode;
         bool first;
 
         if (timed)
@@ -661,11 +669,8 @@ static void launched(struct measure *all, struct measure_call *m)
                 describe_gpu(p);
         }
         SET(p->last_ns, now);
-        if (m->fresh) {
-                mode = core_relax();
-                describe_kernel(m->fresh, m->func);
-                core_unrelax(mode);
-        }
+        if (m->fresh)
+                describe_fresh(m);
 }
 
 void measure_after(struct measure_call *m, CUresult result)
@@ -678,7 +683,7 @@ void measure_after(struct measure_call *m, CUresult result)
                 if (m->sample.context)
                         sample_drop(&m->sample);
                 if (m->fresh)
-                        describe_kernel(m->fresh, m->func);
+                        describe_fresh(m);
                 return;
         }
         if (COUNT(all->page->submissions, 1) % PEAK_EVERY == 0)

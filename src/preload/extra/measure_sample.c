@@ -203,7 +203,8 @@ bool sample_begin(struct sample *s, CUstream stream)
         ok = !make || make_pair(&p);
         if (!ok) {
                 lock_acquire(&lock);
-                s->context->made--;
+                if (s->context->handle == handle)
+                        s->context->made--;
                 lock_release(&lock);
         } else if (real.cuEventRecord(p.start, stream) != CUDA_SUCCESS) {
                 give_pair(s->context, handle, &p);
@@ -214,6 +215,7 @@ bool sample_begin(struct sample *s, CUstream stream)
                 s->context = NULL;
                 return false;
         }
+        s->handle = handle;
         s->stream = stream;
         s->start = p.start;
         s->end = p.end;
@@ -230,7 +232,7 @@ uint64_t sample_end(struct sample *s, struct measure_time *time)
                          .time = time,
                          .gap_ns = launched_ns - s->recorded_ns};
         CUstreamCaptureMode mode = core_relax();
-        CUcontext handle = s->context->handle;
+        CUcontext handle = s->handle;
         uint64_t cost;
 
         if (real.cuEventRecord(p.end, s->stream) != CUDA_SUCCESS) {
@@ -252,7 +254,7 @@ void sample_drop(struct sample *s)
 {
         struct pair p = {.start = s->start, .end = s->end};
 
-        give_pair(s->context, s->context->handle, &p);
+        give_pair(s->context, s->handle, &p);
 }
 
 void sample_context_dies(CUcontext context)

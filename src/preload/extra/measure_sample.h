@@ -15,6 +15,7 @@ struct sample_context;
 /* One launch that is being timed; lives on the caller's stack. */
 struct sample {
         struct sample_context *context; /* NULL: it is not timed */
+        CUcontext handle;               /* whose record that was; it may have died since */
         CUstream stream;
         CUevent start, end;
         uint64_t began_ns, recorded_ns;

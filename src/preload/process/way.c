@@ -140,15 +140,17 @@ void way_join(void)
         const char *devices = getenv(DEVICES);
         struct wire_message m, bye = {.header = {WIRE_BYE, WIRE_NO_GPU, 3}};
         _cleanup_close_ int fd = -EBADF;
-        char where[128], folder[PATH_MAX];
+        char where[128] = "", folder[PATH_MAX];
+        bool found;
         int r;
 
         if (setting_choice(SETTING_WAY) == 0 || (devices && !*devices))
                 return;
         r = link_connect(where, &fd);
-        if (r == 0 && !realpath(where, folder)) /* the name may be relative */
+        found = realpath(where, folder); /* the name may be relative */
+        if (r == 0 && !found)
                 r = -errno;
-        if (r == 0 && has_other(folder))
+        if (found && has_other(folder))
                 return;
         if (r == 0)
                 r = send_question(fd);
@@ -156,6 +158,8 @@ void way_join(void)
                 r = receive_answer(fd, &m);
         if (r < 0) {
                 tell(r == -ETIMEDOUT ? "the daemon does not answer" : "there is no daemon to ask");
+                if (found && getenv(PIPE))
+                        (void)set_variables(); /* its server may have ended, too */
                 return;
         }
         (void)link_send(fd, &bye, NULL, 0);
