@@ -11,11 +11,12 @@
 #include "base/macros.h"
 #include "base/text.h"
 
-#define STEPS_LEAST      3u
-#define SAMPLES_LEAST    3u
-#define SECONDS_TOO_FEW  1e-9
-#define PAIR_LENGTHENS_S 3e-6 /* how much a pair of events lengthens a kernel at most (estimate) \
-                               */
+#define STEPS_LEAST     3u
+#define SAMPLES_LEAST   3u
+#define SECONDS_TOO_FEW 1e-9
+#define PAIR_LENGTHENS_S                                                        \
+        3e-6 /* how much a pair of events lengthens a kernel at most (estimate) \
+              */
 #define MOST_CORRECTED 0.8
 
 /* The launches of one kernel in one geometry, directly or by graphs, and their time. */
