@@ -161,9 +161,10 @@ static void print_table(enum way way, struct evaluate *e)
                 (void)printf("  too few jobs for batches\n");
                 return;
         }
-        (void)printf("\n  %zu batches of %zu of %zu jobs; %zu of their %zu pairs were measured, and "
-                     "only these are made\n\n",
-                     e->batches, e->batch, e->jobs, e->pairs, e->possible);
+        (void)printf(
+                "\n  %zu batches of %zu of %zu jobs; %zu of their %zu pairs were measured, and "
+                "only these are made\n\n",
+                e->batches, e->batch, e->jobs, e->pairs, e->possible);
         (void)printf("  %-30s  bound  pairs  of the oracle's  jobs in pairs  all jobs  work a GPU  "
                      "of the oracle's\n",
                      "");
@@ -217,13 +218,12 @@ static void add_errors(const struct evaluate *e, json_t *json)
                 if (evaluate_errors(&e->of[errors_of[i].unseen], errors_of[i].least,
                                     errors_of[i].formula, &sum) < 0)
                         continue;
-                (void)json_object_set_new(json, errors_of[i].key,
-                                          sum.n == 0
-                                                  ? json_null()
-                                                  : json_pack("{sf sf sf sf sI}", "mean", sum.mean,
-                                                              "median", sum.median, "p90", sum.p90,
-                                                              "points", sum.points, "n",
-                                                              (json_int_t)sum.n));
+                (void)json_object_set_new(
+                        json, errors_of[i].key,
+                        sum.n == 0 ? json_null()
+                                   : json_pack("{sf sf sf sf sI}", "mean", sum.mean, "median",
+                                               sum.median, "p90", sum.p90, "points", sum.points,
+                                               "n", (json_int_t)sum.n));
         }
 }
 
@@ -311,9 +311,12 @@ static int evaluate(struct training *t, json_t *answer)
 
 static void print_way(enum way way, const struct model_way *w)
 {
-        (void)printf("%s: %zu pairs of %zu jobs in %zu families; target %s%s\n", way_names[way],
-                     w->pairs, w->jobs, w->families, model_target_names[w->target],
-                     w->with_signs ? " with signs" : "");
+        (void)printf("%s: %zu pairs of %zu jobs in %zu families; target %s%s%s\n", way_names[way],
+                     w->pairs, w->jobs, w->families,
+                     w->part >= 1  ? ""
+                     : w->part > 0 ? "half of "
+                                   : "none of ",
+                     model_target_names[w->target], w->with_signs ? " with signs" : "");
         (void)printf("  error of families that the trees have not seen: mean %.1f %%, median %.1f "
                      "%%, p90 %.1f %%\n",
                      w->errors.mean * 100, w->errors.median * 100, w->errors.p90 * 100);

@@ -35,8 +35,8 @@ const char *const evaluate_names[EVALUATE_POLICIES] = {
 /* Jobs, and the pairs among them that were measured and predicted. */
 struct field {
         size_t n;
-        unsigned *jobs;              /* in data */
-        struct features *features;   /* of all jobs of data */
+        unsigned *jobs;            /* in data */
+        struct features *features; /* of all jobs of data */
         /* n × n: progress of the row's job beside the column's; NAN: not measured */
         float *measured, *predicted;
         size_t pairs; /* measured, of two jobs */
@@ -358,9 +358,8 @@ static int add_predictions(const struct data *data, enum way way, const char *un
                            struct evaluate *ret)
 {
         for (unsigned u = 0; u < EVALUATE_UNSEEN; u++) {
-                struct evaluate_prediction *list =
-                        realloc(ret->of[u].list,
-                                (ret->of[u].n + 2 * data->n_pairs + 1) * sizeof(*list));
+                struct evaluate_prediction *list = realloc(
+                        ret->of[u].list, (ret->of[u].n + 2 * data->n_pairs + 1) * sizeof(*list));
 
                 if (!list)
                         return -ENOMEM;

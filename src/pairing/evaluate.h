@@ -1,8 +1,8 @@
 /* evaluate.h: what a model is worth for jobs that it has not seen: errors, and batches of jobs that
  * are paired by it, by simple rules, and by an oracle that has measured all pairs.
  *
- * Batches are drawn from jobs of unseen families. Everybody, the oracle too, may make only pairs that
- * were measured. Random numbers have a fixed seed. */
+ * Batches are drawn from jobs of unseen families. Everybody, the oracle too, may make only pairs
+ * that were measured. Random numbers have a fixed seed. */
 #pragma once
 
 #include <stdbool.h>

@@ -11,7 +11,7 @@
 #define SM_SHARED_BYTES 233472.0
 #define SM_REGISTERS    65536.0
 #define SM_THREADS      2048.0
-#define SHARE_MOST      0.01 /* kernels of a smaller share do not count as the longest */
+#define SHARE_MOST      0.01   /* kernels of a smaller share do not count as the longest */
 #define BLOCK_SHARED    1024.0 /* that the driver keeps in each block */
 #define IDLE_WAITS      0.09   /* a host that launches ahead leaves the card idle for less */
 #define STEP_LAUNCHES   3      /* with fewer in a step, an idle card means that the host waits */
@@ -127,7 +127,8 @@ static double duty_of(const struct job *j)
         return isfinite(duty) ? fmax(fmin(duty, 1), 0.01) : NAN;
 }
 
-/* On the card, of its own launch; a busy card is idle for a few percent by the way it is measured. */
+/* On the card, of its own launch; a busy card is idle for a few percent by the way it is measured.
+ */
 static double card_duty_of(const struct job *j)
 {
         const double duty = duty_of(j);
@@ -173,6 +174,7 @@ void features_of(const struct job *j, struct features *ret)
                 .room = {[ROOF_THREADS] = m->room_threads,
                          [ROOF_SHARED_MEMORY] = m->room_shared,
                          [ROOF_REGISTERS] = m->room_registers},
+                .filled = m->filled,
                 .interval_s = 1 / launches_of(j),
                 .waits = waits(j),
                 .use = {[ROOF_DRAM] = j->gpu.dram,
@@ -204,7 +206,7 @@ static double count_short(const double *a, const double *b)
 
 /* What both rows of a pair have in common. */
 struct estimate {
-        double fullest, crowded, sliced[2], shared[2];
+        double fullest, crowded, left[2], sliced[2], shared[2], beside[2];
 };
 
 static void write_row(const struct features *fa, const struct features *fb,
@@ -231,11 +233,14 @@ void features_rows(const struct features *a, const struct features *b,
                    float ret[static 2 * FEATURES])
 {
         const struct roof_job roof[2] = {a->roof, b->roof};
-        struct estimate estimate = {.fullest = roof_fullest(roof, NULL),
-                                    .crowded = roof_crowded(roof)};
+        struct estimate estimate = {
+                .fullest = roof_fullest(roof, NULL),
+                .crowded = roof_crowded(roof),
+                .left = {roof_left(&roof[0], &roof[1]), roof_left(&roof[1], &roof[0])}};
 
         roof_progress(roof, 0, estimate.sliced);
         roof_progress(roof, 1, estimate.shared);
+        roof_beside(roof, estimate.beside);
         write_row(a, b, &estimate, 0, ret);
         write_row(b, a, &estimate, 1, ret + FEATURES);
 }

@@ -27,14 +27,19 @@ static const struct trees_options usual = {
         .lambda = 2,
 };
 
-/* What is tried; the one with the smallest error is kept. Signs say nothing of a ratio. */
+/* What is tried; the one with the smallest error is kept. Signs say nothing of a ratio. With few
+ * jobs, half of what trees say of a ratio may be better than all of it, and none than half. */
 static const struct candidate {
         enum model_target target;
         bool with_signs;
+        double part;
 } candidates[] = {
-        {MODEL_PROGRESS, false}, {MODEL_PROGRESS, true}, {MODEL_LOG, false},
-        {MODEL_LOG, true},       {MODEL_RATIO, false},
+        {MODEL_PROGRESS, false, 1}, {MODEL_LOG, false, 1},     {MODEL_LOG, true, 1},
+        {MODEL_RATIO, false, 1},    {MODEL_RATIO, false, 0.5}, {MODEL_RATIO, false, 0},
 };
+
+/* Errors are of the measured progress, but at least of this: below it, nobody pairs. */
+#define ERROR_LEAST 0.2
 
 /* The rows of one way: two for each pair. */
 struct fit {
@@ -265,15 +270,15 @@ static int train(struct fit *f, const struct candidate *c, unsigned i, unsigned 
 }
 
 /* Predicts the chosen rows. ret_predicted has a place for each row; the others stay as they are. */
-static int predict(struct fit *f, struct trees *trees, enum choice choice, unsigned i, unsigned j,
-                   enum model_target target, double *ret_predicted)
+static int predict(struct fit *f, struct trees *trees, const struct candidate *c,
+                   enum choice choice, unsigned i, unsigned j, double *ret_predicted)
 {
         struct trees_rows rows = {.x = f->check_x, .columns = FEATURES};
         char why[TREES_ERROR_MAX];
         size_t n = 0;
         int r;
 
-        rows.rows = choose(f, choice, i, j, target, f->check_x, f->check_y);
+        rows.rows = choose(f, choice, i, j, c->target, f->check_x, f->check_y);
         r = trees_predict(trees, &rows, f->options->threads, f->out, why);
         if (r < 0) {
                 (void)snprintf(f->error, MODEL_ERROR_MAX, "%s", why);
@@ -281,8 +286,9 @@ static int predict(struct fit *f, struct trees *trees, enum choice choice, unsig
         }
         for (size_t row = 0; row < f->n; row++)
                 if (is_chosen(f, row, choice, i, j))
-                        ret_predicted[row] = model_from_target(
-                                target, f->way, f->x + row * FEATURES, (double)f->out[n++]);
+                        ret_predicted[row] =
+                                model_from_target(c->target, f->way, f->x + row * FEATURES,
+                                                  (double)f->out[n++] * c->part);
         return 0;
 }
 
@@ -307,7 +313,7 @@ static int try_candidate(struct fit *f, const struct candidate *c, double *predi
                 if (r == 0)
                         continue;
                 if (r > 0)
-                        r = predict(f, trees, TOUCHING, k, k, c->target, predicted);
+                        r = predict(f, trees, c, TOUCHING, k, k, predicted);
                 if (r == 0)
                         rounds[tried++] = trees_rounds(trees);
                 trees_free(trees);
@@ -315,7 +321,8 @@ static int try_candidate(struct fit *f, const struct candidate *c, double *predi
                         return r;
                 for (size_t row = 0; row < f->n; row++)
                         if (is_chosen(f, row, TOUCHING, k, k)) {
-                                sum += fabs(predicted[row] - f->progress[row]) / f->progress[row];
+                                sum += fabs(predicted[row] - f->progress[row]) /
+                                       MAX(f->progress[row], ERROR_LEAST);
                                 n++;
                         }
         }
@@ -325,6 +332,11 @@ static int try_candidate(struct fit *f, const struct candidate *c, double *predi
         *ret_rounds = rounds[tried / 2];
         *ret_error = sum / (double)n;
         return 0;
+}
+
+static const char *part_name(double part)
+{
+        return part >= 1 ? "" : part > 0 ? "half of " : "none of ";
 }
 
 static int try_all(struct fit *f, double *predicted, const struct candidate **ret,
@@ -340,8 +352,8 @@ static int try_all(struct fit *f, double *predicted, const struct candidate **re
 
                 if (r < 0)
                         return r;
-                tell(f, "%s: target %s%s: mean error %.2f %% with one family unseen, %u trees",
-                     way_names[f->way], model_target_names[c->target],
+                tell(f, "%s: target %s%s%s: mean error %.2f %% with one family unseen, %u trees",
+                     way_names[f->way], part_name(c->part), model_target_names[c->target],
                      c->with_signs ? " with signs" : "", error * 100, rounds);
                 if (error < least) {
                         least = error;
@@ -364,7 +376,7 @@ static int predict_unseen(struct fit *f, const struct candidate *c, unsigned rou
                         int r = train(f, c, i, j, false, rounds, &trees);
 
                         if (r > 0)
-                                r = predict(f, trees, BETWEEN, i, j, c->target, predicted);
+                                r = predict(f, trees, c, BETWEEN, i, j, predicted);
                         trees_free(trees);
                         if (r < 0)
                                 return r;
@@ -428,6 +440,7 @@ static int fit_way(struct fit *f, struct model_way *ret)
                 return r;
         w.target = best->target;
         w.with_signs = best->with_signs;
+        w.part = best->part;
         *ret = w;
         return 0;
 }

@@ -31,12 +31,14 @@ struct model_way {
         struct trees *trees; /* NULL: this way was not measured */
         enum model_target target;
         int with_signs;
+        double part; /* of what the trees say that counts */
         size_t pairs, jobs, families;
         struct model_errors errors;
         /* Nine of ten measured values are within predicted × low to predicted × high. */
         double low, high, sum_low, sum_high;
         double delta; /* 99 % of predictions are at most 1 + delta times too high */
-        /* The least prediction, divided by the bound, of which 99 % keep the bound. */
+        /* Of the jobs of pairs whose predictions are both above the bound × its margin, 97 % keep
+         * the bound. */
         double margins[MODEL_MARGINS];
 };
 

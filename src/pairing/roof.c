@@ -55,6 +55,21 @@ double roof_crowded(const struct roof_job jobs[static 2])
         return most;
 }
 
+double roof_left(const struct roof_job *j, const struct roof_job *beside)
+{
+        const double filled = beside->filled > 0 ? MIN(beside->filled, 1.0) : 1;
+        double left = 1;
+
+        for (unsigned r = 0; r < ROOF_ROOMS; r++) {
+                const double room =
+                        MAX(1 - beside->room[r] / filled, 0.0); /* where it has blocks */
+
+                if (isfinite(room) && j->room[r] > 0)
+                        left = MIN(left, filled * MIN(room / j->room[r], 1.0) + 1 - filled);
+        }
+        return left;
+}
+
 /* ---- sliced ---- */
 
 static double burst_of(const struct roof_job *j)
@@ -82,8 +97,8 @@ static void slice_one_waits(const struct roof_job *waits, const struct roof_job 
 {
         const double burst = burst_of(waits), slice = SLICE_S * ahead->duty;
         const double turns = MAX(ceil(burst / SLICE_S) - 1, 0.0);
-        const double step = burst + MAX(gap_of(waits), slice + RETURN_S) +
-                            turns * (slice + 2 * SWITCH_S);
+        const double step =
+                burst + MAX(gap_of(waits), slice + RETURN_S) + turns * (slice + 2 * SWITCH_S);
 
         *ret_waits = waits->interval_s / step;
         *ret_ahead = MIN((step - burst - RETURN_S) / step / MAX(ahead->duty, 0.01), 1.0);
@@ -119,8 +134,8 @@ static void slice(const struct roof_job j[static 2], double ret[static 2])
 
 /* ---- shared ---- */
 
-/* Both go on side by side, and while both are on the card their parts there last longer. */
-static void stretch_both(const struct roof_job jobs[static 2], double ret[static 2])
+/* While both are on the card, their parts there last longer. */
+void roof_beside(const struct roof_job jobs[static 2], double ret[static 2])
 {
         const double stretch = MIN(MAX(roof_fullest(jobs, NULL), 1.0), 2.0);
         double on_card[2] = {jobs[0].duty, jobs[1].duty};
@@ -188,7 +203,7 @@ void roof_progress(const struct roof_job jobs[static 2], int shared, double ret[
         else if (timed && roof_crowded(jobs) > CROWDED)
                 alternate(jobs, ret);
         else
-                stretch_both(jobs, ret);
+                roof_beside(jobs, ret);
         for (unsigned k = 0; k < 2; k++)
                 ret[k] = MAX(ret[k], PROGRESS_MIN);
 }

@@ -41,6 +41,7 @@ struct roof_job {
         double duty;                /* part of its time alone that it is on the card */
         double use[ROOF_RESOURCES]; /* alone, of the whole time; NAN where not known */
         double room[ROOF_ROOMS];    /* of all SMs, while its kernels run; NAN where not known */
+        double filled;              /* part of the SMs that have a block meanwhile; NAN: all */
         double interval_s;          /* between launches; 0 or NAN: not known */
         bool waits;                 /* the host waits for each launch before the next */
 };
@@ -50,5 +51,9 @@ struct roof_job {
 double roof_fullest(const struct roof_job jobs[static 2], enum roof_resource *ret);
 /* Returns the largest sum of what the blocks of both hold of the SMs; 0 where nothing is known. */
 double roof_crowded(const struct roof_job jobs[static 2]);
+/* Returns the part of the room that the first takes alone which the second leaves it: 0 to 1. */
+double roof_left(const struct roof_job *j, const struct roof_job *beside);
+/* Writes the progress of both if they ran side by side, and the fullest resource decided. */
+void roof_beside(const struct roof_job jobs[static 2], double ret[static 2]);
 /* Writes the progress of both for the driver's slices, or under MPS (shared). */
 void roof_progress(const struct roof_job jobs[static 2], int shared, double ret[static 2]);
