@@ -1,5 +1,5 @@
 /* roof.h: an estimate, without trees, of how fast two jobs run beside each other: small formulae of
- * what an H200 with driver 580 did with pairs of kernels (docs/pairing.md has the measurements).
+ * what an H200 with driver 580 did with pairs of kernels.
  *
  * Sliced. Each job with work on the card has it for a slice, then the other. Two jobs whose hosts
  * launch ahead get SLICED_SHARE of the time each; what one does not need, the other may take. A
