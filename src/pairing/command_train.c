@@ -171,11 +171,16 @@ static void print_table(enum way way, struct evaluate *e)
         for (unsigned b = 0; b < EVALUATE_BOUNDS; b++)
                 for (unsigned p = 0; p < EVALUATE_POLICIES; p++) {
                         const struct evaluate_sums *s = &e->sums[b][p];
+                        const struct evaluate_sums *oracle = &e->sums[b][EVALUATE_ORACLE];
                         const double n = (double)e->batches;
                         const double jobs = s->gpus + s->pairs; /* two on each GPU of a pair */
 
-                        (void)printf("  %-30s  %5.2f  %5.2f  %13.1f %%", evaluate_names[p],
-                                     evaluate_bounds[b], s->pairs / n, s->of_pairs / n * 100);
+                        (void)printf("  %-30s  %5.2f  %5.2f", evaluate_names[p], evaluate_bounds[b],
+                                     s->pairs / n);
+                        if (oracle->pairs > 0)
+                                (void)printf("  %13.1f %%", s->pairs / oracle->pairs * 100);
+                        else
+                                (void)printf("  %15s", "N/A");
                         if (s->paired > 0)
                                 (void)printf("  %11.1f %%", s->kept / s->paired * 100);
                         else
@@ -194,14 +199,17 @@ static json_t *table_to_json(struct evaluate *e)
         for (unsigned b = 0; b < EVALUATE_BOUNDS && e->batches; b++)
                 for (unsigned p = 0; p < EVALUATE_POLICIES; p++) {
                         const struct evaluate_sums *s = &e->sums[b][p];
+                        const struct evaluate_sums *oracle = &e->sums[b][EVALUATE_ORACLE];
                         const double n = (double)e->batches, jobs = s->gpus + s->pairs;
-                        json_t *row = json_pack(
-                                "{sf ss sf sf sf sf sf}", "bound", evaluate_bounds[b], "policy",
-                                evaluate_names[p], "pairs", s->pairs / n, "of_oracle_pairs",
-                                s->of_pairs / n, "kept_of_all", (jobs - s->paired + s->kept) / jobs,
-                                "work_per_gpu", s->progress / s->gpus, "of_oracle_work",
-                                s->of_progress / n);
+                        json_t *row = json_pack("{sf ss sf sf sf sf}", "bound", evaluate_bounds[b],
+                                                "policy", evaluate_names[p], "pairs", s->pairs / n,
+                                                "kept_of_all", (jobs - s->paired + s->kept) / jobs,
+                                                "work_per_gpu", s->progress / s->gpus,
+                                                "of_oracle_work", s->of_progress / n);
 
+                        if (oracle->pairs > 0)
+                                (void)json_object_set_new(row, "of_oracle_pairs",
+                                                          json_real(s->pairs / oracle->pairs));
                         if (s->paired > 0)
                                 (void)json_object_set_new(row, "kept",
                                                           json_real(s->kept / s->paired));

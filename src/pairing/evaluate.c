@@ -311,7 +311,6 @@ static int try_batch(const struct field *f, const unsigned *batch, size_t n, str
                         to->paired += one->paired;
                         to->progress += one->progress;
                         to->gpus += one->gpus;
-                        to->of_pairs += oracle->pairs > 0 ? one->pairs / oracle->pairs : 1;
                         to->of_progress +=
                                 (one->progress / one->gpus) / (oracle->progress / oracle->gpus);
                 }

@@ -32,7 +32,7 @@ struct evaluate_sums {
         double pairs, kept,
                 paired;        /* pairs made; jobs in pairs that kept the bound; jobs in pairs */
         double progress, gpus; /* of all jobs of the batches; those without a partner count 1 */
-        double of_pairs, of_progress; /* of the oracle's, for each batch; means are by batches */
+        double of_progress; /* of the oracle's work a GPU, for each batch; means are by batches */
 };
 
 /* Who was not seen in training. */

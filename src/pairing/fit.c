@@ -27,16 +27,15 @@ static const struct trees_options usual = {
         .lambda = 2,
 };
 
-/* What is tried; the one with the smallest error is kept. Signs say nothing of a ratio. With few
- * jobs, half of what trees say of a ratio may be better than all of it, and none than half. */
+/* What is tried; the one with the smallest error is kept. Signs say nothing of a ratio. */
 static const struct candidate {
         enum model_target target;
         bool with_signs;
-        double part;
 } candidates[] = {
-        {MODEL_PROGRESS, false, 1}, {MODEL_LOG, false, 1},     {MODEL_LOG, true, 1},
-        {MODEL_RATIO, false, 1},    {MODEL_RATIO, false, 0.5}, {MODEL_RATIO, false, 0},
-};
+        {MODEL_PROGRESS, false}, {MODEL_LOG, false}, {MODEL_LOG, true}, {MODEL_RATIO, false}};
+
+/* How far the trees are trusted beside the formulae: what errs least with both jobs unseen. */
+static const double parts[] = {1, 0.5, 0};
 
 /* Errors are of the measured progress, but at least of this: below it, nobody pairs. */
 #define ERROR_LEAST 0.2
@@ -286,9 +285,8 @@ static int predict(struct fit *f, struct trees *trees, const struct candidate *c
         }
         for (size_t row = 0; row < f->n; row++)
                 if (is_chosen(f, row, choice, i, j))
-                        ret_predicted[row] =
-                                model_from_target(c->target, f->way, f->x + row * FEATURES,
-                                                  (double)f->out[n++] * c->part);
+                        ret_predicted[row] = model_from_target(
+                                c->target, f->way, f->x + row * FEATURES, (double)f->out[n++]);
         return 0;
 }
 
@@ -334,11 +332,6 @@ static int try_candidate(struct fit *f, const struct candidate *c, double *predi
         return 0;
 }
 
-static const char *part_name(double part)
-{
-        return part >= 1 ? "" : part > 0 ? "half of " : "none of ";
-}
-
 static int try_all(struct fit *f, double *predicted, const struct candidate **ret,
                    unsigned *ret_rounds)
 {
@@ -352,8 +345,8 @@ static int try_all(struct fit *f, double *predicted, const struct candidate **re
 
                 if (r < 0)
                         return r;
-                tell(f, "%s: target %s%s%s: mean error %.2f %% with one family unseen, %u trees",
-                     way_names[f->way], part_name(c->part), model_target_names[c->target],
+                tell(f, "%s: target %s%s: mean error %.2f %% with one family unseen, %u trees",
+                     way_names[f->way], model_target_names[c->target],
                      c->with_signs ? " with signs" : "", error * 100, rounds);
                 if (error < least) {
                         least = error;
@@ -382,6 +375,31 @@ static int predict_unseen(struct fit *f, const struct candidate *c, unsigned rou
                                 return r;
                 }
         return 0;
+}
+
+/* Blends what trees that saw neither family predict with the formulae. Returns the part of the
+ * trees with the least error. */
+static double blend(const struct fit *f, double *predicted)
+{
+        double best = 1, least = INFINITY;
+
+        for (size_t p = 0; p < ARRAY_SIZE(parts); p++) {
+                double sum = 0;
+
+                for (size_t row = 0; row < f->n; row++)
+                        if (isfinite(predicted[row]))
+                                sum += fabs(model_blend(f->way, f->x + row * FEATURES,
+                                                        predicted[row], parts[p]) -
+                                            f->progress[row]) /
+                                       MAX(f->progress[row], ERROR_LEAST);
+                if (sum < least) {
+                        least = sum;
+                        best = parts[p];
+                }
+        }
+        for (size_t row = 0; row < f->n; row++)
+                predicted[row] = model_blend(f->way, f->x + row * FEATURES, predicted[row], best);
+        return best;
 }
 
 /* Calibrates by the rows that were predicted; the two rows of a pair are next to each other. */
@@ -433,6 +451,8 @@ static int fit_way(struct fit *f, struct model_way *ret)
         if (r == 0)
                 r = predict_unseen(f, best, rounds, predicted);
         if (r == 0)
+                w.part = blend(f, predicted);
+        if (r == 0)
                 r = calibrate_way(f, predicted, &w);
         if (r == 0) /* no fold has this number, so all rows are trained on */
                 r = train(f, best, FIT_FOLDS_MAX, FIT_FOLDS_MAX, false, rounds, &w.trees);
@@ -440,7 +460,6 @@ static int fit_way(struct fit *f, struct model_way *ret)
                 return r;
         w.target = best->target;
         w.with_signs = best->with_signs;
-        w.part = best->part;
         *ret = w;
         return 0;
 }

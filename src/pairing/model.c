@@ -76,6 +76,11 @@ double model_from_target(enum model_target target, enum way way, const float *ro
         return MIN(MAX(p, PROGRESS_LEAST), PROGRESS_MOST);
 }
 
+double model_blend(enum way way, const float *row, double predicted, double part)
+{
+        return pow(predicted, part) * pow(estimate(way, row), 1 - part);
+}
+
 int model_predict(const struct model *m, enum way way, const float *rows, size_t n,
                   unsigned threads, double *ret, char error[static MODEL_ERROR_MAX])
 {
@@ -93,9 +98,13 @@ int model_predict(const struct model *m, enum way way, const float *rows, size_t
 
                 if (r < 0)
                         return fail(error, r, "%s", why);
-                for (size_t i = 0; i < part.rows; i++)
-                        ret[at + i] = model_from_target(w->target, way, part.x + i * FEATURES,
-                                                        (double)out[i] * w->part);
+                for (size_t i = 0; i < part.rows; i++) {
+                        const float *row = part.x + i * FEATURES;
+
+                        ret[at + i] = model_blend(
+                                way, row, model_from_target(w->target, way, row, (double)out[i]),
+                                w->part);
+                }
         }
         return 0;
 }

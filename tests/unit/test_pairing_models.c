@@ -283,6 +283,18 @@ static void kernels_count_by_their_share_of_the_time(void **state)
         assert_true(isnan(row[column("a.registers")]));
 }
 
+static void trees_count_for_their_part_beside_the_formulae(void **state)
+{
+        float row[FEATURES] = {0};
+
+        row[column("roof_shared")] = 0.25f;
+        row[column("roof_sliced")] = 0.64f;
+        assert_near(model_blend(WAY_SHARED, row, 1, 1), 1, 1e-6);
+        assert_near(model_blend(WAY_SHARED, row, 1, 0.5), 0.5, 1e-6);
+        assert_near(model_blend(WAY_SLICED, row, 1, 0.5), 0.8, 1e-6);
+        assert_near(model_blend(WAY_SHARED, row, 0.9, 0), 0.25, 1e-6);
+}
+
 /* ---- errors ---- */
 
 static void a_quantile_of_few_values_errs_to_the_greater(void **state)
@@ -376,6 +388,7 @@ int main(void)
                 cmocka_unit_test(each_feature_has_a_name_of_its_own),
                 cmocka_unit_test(what_is_not_known_of_a_job_is_not_known_of_a_pair),
                 cmocka_unit_test(kernels_count_by_their_share_of_the_time),
+                cmocka_unit_test(trees_count_for_their_part_beside_the_formulae),
                 cmocka_unit_test(a_quantile_of_few_values_errs_to_the_greater),
                 cmocka_unit_test(delta_and_margins_keep_the_bound_for_97_of_100),
                 cmocka_unit_test(margins_pass_over_the_region_where_jobs_starve),
