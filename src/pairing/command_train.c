@@ -319,12 +319,10 @@ static int evaluate(struct training *t, json_t *answer)
 
 static void print_way(enum way way, const struct model_way *w)
 {
-        (void)printf("%s: %zu pairs of %zu jobs in %zu families; target %s%s%s\n", way_names[way],
-                     w->pairs, w->jobs, w->families,
-                     w->part >= 1  ? ""
-                     : w->part > 0 ? "half of "
-                                   : "none of ",
-                     model_target_names[w->target], w->with_signs ? " with signs" : "");
+        (void)printf("%s: %zu pairs of %zu jobs in %zu families; target %s%s; trees count for %.0f "
+                     "%%, formulae for the rest\n",
+                     way_names[way], w->pairs, w->jobs, w->families, model_target_names[w->target],
+                     w->with_signs ? " with signs" : "", w->part * 100);
         (void)printf("  error of families that the trees have not seen: mean %.1f %%, median %.1f "
                      "%%, p90 %.1f %%\n",
                      w->errors.mean * 100, w->errors.median * 100, w->errors.p90 * 100);
@@ -344,12 +342,13 @@ static json_t *model_summary(const struct model *m)
                 if (one->trees)
                         (void)json_object_set_new(
                                 json, way_names[w],
-                                json_pack("{sI sI sI ss sb sf sf sf sf}", "pairs",
+                                json_pack("{sI sI sI ss sb sf sf sf sf sf}", "pairs",
                                           (json_int_t)one->pairs, "jobs", (json_int_t)one->jobs,
                                           "families", (json_int_t)one->families, "target",
                                           model_target_names[one->target], "signs", one->with_signs,
-                                          "mean", one->errors.mean, "median", one->errors.median,
-                                          "p90", one->errors.p90, "delta", one->delta));
+                                          "part", one->part, "mean", one->errors.mean, "median",
+                                          one->errors.median, "p90", one->errors.p90, "delta",
+                                          one->delta));
         }
         return json;
 }
