@@ -18,7 +18,7 @@
  * that pauses for longer than the other's launches waits for half of one, and takes its part of the
  * other's time.
  *
- * The numbers are not known: both jobs are on the card for their duty. Pure. */
+ * Where launches are not known, uses and duties decide alone. Pure. */
 #pragma once
 
 #include <stdbool.h>
