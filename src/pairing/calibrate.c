@@ -8,7 +8,9 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 
-#define KEPT 0.99 /* part of the predictions above a threshold that keep the bound */
+#define KEPT       0.97 /* part of the jobs of pairs above a threshold that keep the bound */
+#define NEAR       0.8  /* of the bound */
+#define NEAR_LEAST 20   /* predictions */
 
 static int compare(const void *a, const void *b)
 {
@@ -54,46 +56,64 @@ static void find_errors(const struct calibrate_pair *pairs, size_t n, double *ro
         ret->median = calibrate_quantile(room, 2 * n, 0.5);
 }
 
-struct prediction {
-        double predicted, measured;
+/* A pair by the smaller of its two predictions: it is made if that is above the threshold. */
+struct made {
+        double predicted;
+        const struct calibrate_pair *pair;
 };
 
 static int greater_first(const void *a, const void *b)
 {
-        const double x = ((const struct prediction *)a)->predicted;
-        const double y = ((const struct prediction *)b)->predicted;
+        const double x = ((const struct made *)a)->predicted;
+        const double y = ((const struct made *)b)->predicted;
 
         return (x < y) - (x > y);
 }
 
-/* Returns the least threshold, divided by the bound, such that KEPT of the predictions above it
- * keep the bound; or 1 + delta where too few are above it to know. sorted: the greatest first. */
-static double find_margin(const struct prediction *sorted, size_t n, double bound, double delta)
+/* Returns how much too high the predictions are, at most, that are near the bound or above; KEPT of
+ * them are less. */
+static double find_excess(const struct calibrate_pair *pairs, size_t n, double bound, double *room,
+                          double otherwise)
 {
-        double margin = 1 + delta;
+        size_t found = 0;
+
+        for (size_t i = 0; i < 2 * n; i++)
+                if (pairs[i / 2].predicted[i % 2] >= bound * NEAR)
+                        room[found++] =
+                                pairs[i / 2].predicted[i % 2] / pairs[i / 2].measured[i % 2];
+        return found < NEAR_LEAST ? otherwise : MAX(calibrate_quantile(room, found, KEPT), 1.0);
+}
+
+/* Returns the least threshold, divided by the bound, such that of the jobs whose pair is above it
+ * KEPT keep the bound; or, where too few are above to know, what the predictions near the bound
+ * exceed. sorted: the greatest first. */
+static double find_margin(const struct made *sorted, size_t n, double bound, double excess)
+{
+        double margin = INFINITY;
         size_t broken = 0;
 
         for (size_t i = 0; i < n && sorted[i].predicted >= bound; i++) {
-                broken += sorted[i].measured < bound;
-                if ((double)(broken + 1) <= (1 - KEPT) * (double)(i + 2))
-                        margin = MIN(margin, sorted[i].predicted / bound);
+                for (unsigned side = 0; side < 2; side++)
+                        broken += sorted[i].pair->measured[side] < bound;
+                if ((double)(broken + 1) <= (1 - KEPT) * (double)(2 * i + 3))
+                        margin = sorted[i].predicted / bound;
         }
-        return margin;
+        return isfinite(margin) ? margin : excess;
 }
 
 int calibrate(const struct calibrate_pair *pairs, size_t n, struct model_way *ret)
 {
         _cleanup_free_ double *room = calloc(2 * n, sizeof(*room));
-        _cleanup_free_ struct prediction *sorted = calloc(2 * n, sizeof(*sorted));
+        _cleanup_free_ struct made *sorted = calloc(n, sizeof(*sorted));
 
         if (!room || !sorted)
                 return -ENOMEM;
         find_errors(pairs, n, room, &ret->errors);
-        for (size_t i = 0; i < 2 * n; i++) {
-                sorted[i].predicted = pairs[i / 2].predicted[i % 2];
-                sorted[i].measured = pairs[i / 2].measured[i % 2];
-                room[i] = sorted[i].measured / sorted[i].predicted;
-        }
+        for (size_t i = 0; i < n; i++)
+                sorted[i] =
+                        (struct made){MIN(pairs[i].predicted[0], pairs[i].predicted[1]), &pairs[i]};
+        for (size_t i = 0; i < 2 * n; i++)
+                room[i] = pairs[i / 2].measured[i % 2] / pairs[i / 2].predicted[i % 2];
         ret->low = lower(room, 2 * n, 0.05);
         ret->high = calibrate_quantile(room, 2 * n, 0.95);
         for (size_t i = 0; i < 2 * n; i++)
@@ -104,9 +124,12 @@ int calibrate(const struct calibrate_pair *pairs, size_t n, struct model_way *re
                           (pairs[i].predicted[0] + pairs[i].predicted[1]);
         ret->sum_low = lower(room, n, 0.05);
         ret->sum_high = calibrate_quantile(room, n, 0.95);
-        qsort(sorted, 2 * n, sizeof(*sorted), greater_first);
-        for (unsigned m = 0; m < MODEL_MARGINS; m++)
-                ret->margins[m] =
-                        find_margin(sorted, 2 * n, (m + 1.0) / (MODEL_MARGINS + 1), ret->delta);
+        qsort(sorted, n, sizeof(*sorted), greater_first);
+        for (unsigned m = 0; m < MODEL_MARGINS; m++) {
+                const double bound = (m + 1.0) / (MODEL_MARGINS + 1);
+
+                ret->margins[m] = find_margin(sorted, n, bound,
+                                              find_excess(pairs, n, bound, room, 1 + ret->delta));
+        }
         return 0;
 }

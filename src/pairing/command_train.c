@@ -9,7 +9,6 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
-#include "pairing/calibrate.h"
 #include "pairing/commands.h"
 #include "pairing/evaluate.h"
 #include "pairing/fit.h"
@@ -124,41 +123,64 @@ static size_t hold_out(struct training *t, unsigned rotation)
 
 /* ---- what it is worth ---- */
 
-static void print_errors(const char *what, double *list, size_t n)
-{
-        double sum = 0;
+static const struct {
+        enum evaluate_unseen unseen;
+        bool formula;
+        double least;
+        const char *name, *key;
+} errors_of[] = {
+        {EVALUATE_BOTH, false, 0, "both jobs unseen", "both_unseen"},
+        {EVALUATE_BOTH, false, EVALUATE_LEAST, "  progress of 0.2 or more", "both_unseen_above"},
+        {EVALUATE_BOTH, true, 0, "  formulae without trees", "both_unseen_formulae"},
+        {EVALUATE_BOTH, true, EVALUATE_LEAST, "  … progress of 0.2 or more",
+         "both_unseen_formulae_above"},
+        {EVALUATE_ONE, false, 0, "one job unseen", "one_unseen"},
+        {EVALUATE_ONE, false, EVALUATE_LEAST, "  progress of 0.2 or more", "one_unseen_above"},
+};
 
-        if (n == 0)
-                return;
-        for (size_t i = 0; i < n; i++)
-                sum += list[i];
-        (void)printf("  %-28s mean %5.1f %%, median %5.1f %%, p90 %5.1f %% (%zu predictions)\n",
-                     what, sum / (double)n * 100, calibrate_quantile(list, n, 0.5) * 100,
-                     calibrate_quantile(list, n, 0.9) * 100, n);
+static void print_errors(const struct evaluate *e)
+{
+        (void)printf("  %-26s  predictions    mean  median     p90  points of progress\n", "error");
+        for (size_t i = 0; i < ARRAY_SIZE(errors_of); i++) {
+                struct evaluate_errors sum;
+
+                if (evaluate_errors(&e->of[errors_of[i].unseen], errors_of[i].least,
+                                    errors_of[i].formula, &sum) == 0 &&
+                    sum.n > 0)
+                        (void)printf("  %-26s  %11zu  %4.1f %%  %4.1f %%  %4.1f %%  %18.3f\n",
+                                     errors_of[i].name, sum.n, sum.mean * 100, sum.median * 100,
+                                     sum.p90 * 100, sum.points);
+        }
 }
 
 static void print_table(enum way way, struct evaluate *e)
 {
         (void)printf("\n%s: families that training has not seen\n", way_names[way]);
-        print_errors("error, both jobs unseen", e->both, e->n_both);
-        print_errors("error, one job unseen", e->one, e->n_one);
+        print_errors(e);
         if (e->batches == 0) {
-                (void)printf("  too few jobs with all pairs measured for batches\n");
+                (void)printf("  too few jobs for batches\n");
                 return;
         }
-        (void)printf("  %zu batches of %zu of %zu jobs whose pairs were all measured\n\n",
-                     e->batches, e->batch, e->jobs);
+        (void)printf(
+                "\n  %zu batches of %zu of %zu jobs; %zu of their %zu pairs were measured, and "
+                "only these are made\n\n",
+                e->batches, e->batch, e->jobs, e->pairs, e->possible);
         (void)printf("  %-30s  bound  pairs  of the oracle's  jobs in pairs  all jobs  work a GPU  "
                      "of the oracle's\n",
                      "");
         for (unsigned b = 0; b < EVALUATE_BOUNDS; b++)
                 for (unsigned p = 0; p < EVALUATE_POLICIES; p++) {
                         const struct evaluate_sums *s = &e->sums[b][p];
+                        const struct evaluate_sums *oracle = &e->sums[b][EVALUATE_ORACLE];
                         const double n = (double)e->batches;
                         const double jobs = s->gpus + s->pairs; /* two on each GPU of a pair */
 
-                        (void)printf("  %-30s  %5.2f  %5.2f  %13.1f %%", evaluate_names[p],
-                                     evaluate_bounds[b], s->pairs / n, s->of_pairs / n * 100);
+                        (void)printf("  %-30s  %5.2f  %5.2f", evaluate_names[p], evaluate_bounds[b],
+                                     s->pairs / n);
+                        if (oracle->pairs > 0)
+                                (void)printf("  %13.1f %%", s->pairs / oracle->pairs * 100);
+                        else
+                                (void)printf("  %15s", "N/A");
                         if (s->paired > 0)
                                 (void)printf("  %11.1f %%", s->kept / s->paired * 100);
                         else
@@ -177,14 +199,17 @@ static json_t *table_to_json(struct evaluate *e)
         for (unsigned b = 0; b < EVALUATE_BOUNDS && e->batches; b++)
                 for (unsigned p = 0; p < EVALUATE_POLICIES; p++) {
                         const struct evaluate_sums *s = &e->sums[b][p];
+                        const struct evaluate_sums *oracle = &e->sums[b][EVALUATE_ORACLE];
                         const double n = (double)e->batches, jobs = s->gpus + s->pairs;
-                        json_t *row = json_pack(
-                                "{sf ss sf sf sf sf sf}", "bound", evaluate_bounds[b], "policy",
-                                evaluate_names[p], "pairs", s->pairs / n, "of_oracle_pairs",
-                                s->of_pairs / n, "kept_of_all", (jobs - s->paired + s->kept) / jobs,
-                                "work_per_gpu", s->progress / s->gpus, "of_oracle_work",
-                                s->of_progress / n);
+                        json_t *row = json_pack("{sf ss sf sf sf sf}", "bound", evaluate_bounds[b],
+                                                "policy", evaluate_names[p], "pairs", s->pairs / n,
+                                                "kept_of_all", (jobs - s->paired + s->kept) / jobs,
+                                                "work_per_gpu", s->progress / s->gpus,
+                                                "of_oracle_work", s->of_progress / n);
 
+                        if (oracle->pairs > 0)
+                                (void)json_object_set_new(row, "of_oracle_pairs",
+                                                          json_real(s->pairs / oracle->pairs));
                         if (s->paired > 0)
                                 (void)json_object_set_new(row, "kept",
                                                           json_real(s->kept / s->paired));
@@ -193,16 +218,21 @@ static json_t *table_to_json(struct evaluate *e)
         return rows;
 }
 
-static json_t *errors_to_json(double *list, size_t n)
+static void add_errors(const struct evaluate *e, json_t *json)
 {
-        double sum = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(errors_of); i++) {
+                struct evaluate_errors sum;
 
-        for (size_t i = 0; i < n; i++)
-                sum += list[i];
-        return n == 0 ? json_null()
-                      : json_pack("{sf sf sf sI}", "mean", sum / (double)n, "median",
-                                  calibrate_quantile(list, n, 0.5), "p90",
-                                  calibrate_quantile(list, n, 0.9), "n", (json_int_t)n);
+                if (evaluate_errors(&e->of[errors_of[i].unseen], errors_of[i].least,
+                                    errors_of[i].formula, &sum) < 0)
+                        continue;
+                (void)json_object_set_new(
+                        json, errors_of[i].key,
+                        sum.n == 0 ? json_null()
+                                   : json_pack("{sf sf sf sf sI}", "mean", sum.mean, "median",
+                                               sum.median, "p90", sum.p90, "points", sum.points,
+                                               "n", (json_int_t)sum.n));
+        }
 }
 
 static void print_ways(const struct evaluate_ways *w)
@@ -238,17 +268,18 @@ static void report(struct training *t, struct evaluate sums[static WAYS],
         json_t *json = json_object();
 
         for (unsigned w = 0; w < WAYS; w++) {
-                if (sums[w].n_both + sums[w].n_one == 0)
+                json_t *one;
+
+                if (sums[w].of[EVALUATE_BOTH].n + sums[w].of[EVALUATE_ONE].n == 0)
                         continue;
                 if (!t->json)
                         print_table((enum way)w, &sums[w]);
-                (void)json_object_set_new(
-                        json, way_names[w],
-                        json_pack("{so so sI sI so}", "both_unseen",
-                                  errors_to_json(sums[w].both, sums[w].n_both), "one_unseen",
-                                  errors_to_json(sums[w].one, sums[w].n_one), "batches",
-                                  (json_int_t)sums[w].batches, "batch", (json_int_t)sums[w].batch,
-                                  "table", table_to_json(&sums[w])));
+                one = json_pack("{sI sI sI sI so}", "batches", (json_int_t)sums[w].batches, "batch",
+                                (json_int_t)sums[w].batch, "pairs_measured",
+                                (json_int_t)sums[w].pairs, "pairs_possible",
+                                (json_int_t)sums[w].possible, "table", table_to_json(&sums[w]));
+                add_errors(&sums[w], one);
+                (void)json_object_set_new(json, way_names[w], one);
         }
         if (ways->pairs)
                 (void)json_object_set_new(json, "chosen_way",
@@ -288,9 +319,10 @@ static int evaluate(struct training *t, json_t *answer)
 
 static void print_way(enum way way, const struct model_way *w)
 {
-        (void)printf("%s: %zu pairs of %zu jobs in %zu families; target %s%s\n", way_names[way],
-                     w->pairs, w->jobs, w->families, model_target_names[w->target],
-                     w->with_signs ? " with signs" : "");
+        (void)printf("%s: %zu pairs of %zu jobs in %zu families; target %s%s; trees count for %.0f "
+                     "%%, formulae for the rest\n",
+                     way_names[way], w->pairs, w->jobs, w->families, model_target_names[w->target],
+                     w->with_signs ? " with signs" : "", w->part * 100);
         (void)printf("  error of families that the trees have not seen: mean %.1f %%, median %.1f "
                      "%%, p90 %.1f %%\n",
                      w->errors.mean * 100, w->errors.median * 100, w->errors.p90 * 100);
@@ -310,12 +342,13 @@ static json_t *model_summary(const struct model *m)
                 if (one->trees)
                         (void)json_object_set_new(
                                 json, way_names[w],
-                                json_pack("{sI sI sI ss sb sf sf sf sf}", "pairs",
+                                json_pack("{sI sI sI ss sb sf sf sf sf sf}", "pairs",
                                           (json_int_t)one->pairs, "jobs", (json_int_t)one->jobs,
                                           "families", (json_int_t)one->families, "target",
                                           model_target_names[one->target], "signs", one->with_signs,
-                                          "mean", one->errors.mean, "median", one->errors.median,
-                                          "p90", one->errors.p90, "delta", one->delta));
+                                          "part", one->part, "mean", one->errors.mean, "median",
+                                          one->errors.median, "p90", one->errors.p90, "delta",
+                                          one->delta));
         }
         return json;
 }

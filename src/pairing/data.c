@@ -154,6 +154,47 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
         return 0;
 }
 
+static int compare_pairs(const void *a, const void *b)
+{
+        const struct data_pair *x = a, *y = b;
+
+        if (x->way != y->way)
+                return x->way < y->way ? -1 : 1;
+        for (unsigned k = 0; k < 2; k++)
+                if (x->jobs[k] != y->jobs[k])
+                        return x->jobs[k] < y->jobs[k] ? -1 : 1;
+        return 0;
+}
+
+/* Makes one pair, with the means, of each that was measured several times. */
+static void merge_repeats(struct data *data, size_t first)
+{
+        size_t to = first;
+
+        for (size_t i = first; i < data->n_pairs; i++) {
+                struct data_pair *p = &data->pairs[i];
+
+                if (p->jobs[0] > p->jobs[1])
+                        *p = (struct data_pair){.jobs = {p->jobs[1], p->jobs[0]},
+                                                .way = p->way,
+                                                .progress = {p->progress[1], p->progress[0]}};
+        }
+        qsort(data->pairs + first, data->n_pairs - first, sizeof(*data->pairs), compare_pairs);
+        for (size_t i = first, n; i < data->n_pairs; i += n) {
+                struct data_pair sum = data->pairs[i];
+
+                for (n = 1; i + n < data->n_pairs &&
+                            compare_pairs(&data->pairs[i], &data->pairs[i + n]) == 0;
+                     n++)
+                        for (unsigned k = 0; k < 2; k++)
+                                sum.progress[k] += data->pairs[i + n].progress[k];
+                for (unsigned k = 0; k < 2; k++)
+                        sum.progress[k] /= (double)n;
+                data->pairs[to++] = sum;
+        }
+        data->n_pairs = to;
+}
+
 /* Passes over lines that it does not know: a newer sublet may write some. */
 static int take_line(struct reading *r, const char *text, size_t length, struct data *data)
 {
@@ -186,6 +227,7 @@ int data_read(const char *path, struct data *data, char error[static DATA_ERROR_
         struct reading r = {.path = path, .error = error, .first_job = data->n_jobs};
         _cleanup_fclose_ FILE *in = fopen(path, "re");
         _cleanup_free_ char *line = NULL;
+        const size_t first_pair = data->n_pairs;
         size_t room = 0;
         ssize_t n;
         int e = 0;
@@ -205,6 +247,8 @@ int data_read(const char *path, struct data *data, char error[static DATA_ERROR_
         }
         if (e == 0 && !r.headed)
                 e = fail(&r, "this is no data file: it is empty");
+        if (e == 0 && data->n_pairs > first_pair)
+                merge_repeats(data, first_pair);
         return e;
 }
 

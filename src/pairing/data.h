@@ -1,6 +1,7 @@
 /* data.h: the data file of measured pairs, which `sublet bench pairs` writes: lines of JSON. The
- * first says what card it was; then comes a line for each job, and one for each measured pair. A
- * data file is foreign input, as a job file is. Thread-safe. */
+ * first says what card it was; then comes a line for each job, and one for each measured pair; of a
+ * pair that was measured several times the mean is taken. A data file is foreign input, as a job
+ * file is. Thread-safe. */
 #pragma once
 
 #include <stdbool.h>

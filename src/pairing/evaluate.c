@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "pairing/calibrate.h"
 #include "pairing/match.h"
 #include "pairing/pairs.h"
 
@@ -31,12 +32,14 @@ const char *const evaluate_names[EVALUATE_POLICIES] = {
         [EVALUATE_ORACLE] = "oracle",
 };
 
-/* Jobs with all pairs among them measured and predicted. */
+/* Jobs, and the pairs among them that were measured and predicted. */
 struct field {
         size_t n;
-        unsigned *jobs;              /* in data */
-        struct features *features;   /* of all jobs of data */
-        float *measured, *predicted; /* n × n: progress of the row's job beside the column's */
+        unsigned *jobs;            /* in data */
+        struct features *features; /* of all jobs of data */
+        /* n × n: progress of the row's job beside the column's; NAN: not measured */
+        float *measured, *predicted;
+        size_t pairs; /* measured, of two jobs */
         const struct model_way *way;
 };
 
@@ -104,37 +107,6 @@ static void field_clear(struct field *f)
         free(f->predicted);
 }
 
-/* Drops the jobs with the most pairs that were not measured, until none is missing. */
-static void make_complete(struct field *f)
-{
-        for (;;) {
-                size_t worst = 0, most = 0;
-
-                for (size_t i = 0; i < f->n; i++) {
-                        size_t missing = 0;
-
-                        for (size_t k = 0; k < f->n; k++)
-                                missing += k != i && !isfinite(f->measured[i * f->n + k]);
-                        if (missing > most) {
-                                most = missing;
-                                worst = i;
-                        }
-                }
-                if (most == 0)
-                        return;
-                for (size_t i = 0, to = 0; i < f->n; i++)
-                        for (size_t k = 0; k < f->n; k++) {
-                                if (i == worst || k == worst)
-                                        continue;
-                                f->measured[to] = f->measured[i * f->n + k];
-                                f->predicted[to++] = f->predicted[i * f->n + k];
-                        }
-                memmove(&f->jobs[worst], &f->jobs[worst + 1],
-                        (f->n - worst - 1) * sizeof(*f->jobs));
-                f->n--;
-        }
-}
-
 static int field_open(const struct data *data, const struct model *m, enum way way,
                       const char *unseen, double (*predicted)[2], struct features *features,
                       struct field *ret)
@@ -166,8 +138,9 @@ static int field_open(const struct data *data, const struct model *m, enum way w
                         f.measured[at] = (float)p->progress[side];
                         f.predicted[at] = (float)predicted[i][side];
                 }
+                f.pairs += p->jobs[0] != p->jobs[1];
         }
-        make_complete(ret);
+        ret->pairs = f.pairs;
         return 0;
 }
 
@@ -206,6 +179,8 @@ static bool is_edge(const struct field *f, enum evaluate_policy policy, double b
                                          f->features[f->jobs[k]].roof};
         double sum;
 
+        if (!isfinite(f->measured[i * f->n + k]) || !isfinite(f->measured[k * f->n + i]))
+                return false;
         switch (policy) {
         case EVALUATE_OCCUPANCY:
                 sum = known(a[JOB_FEATURE_occupancy]) + known(b[JOB_FEATURE_occupancy]);
@@ -240,11 +215,22 @@ static int compare_bandwidth(const void *a, const void *b)
         return (x->at > y->at) - (x->at < y->at);
 }
 
-/* The first with the last, the second with the last but one, and so on. */
-static void pair_ends(const unsigned *order, size_t n, unsigned *ret_partners)
+/* Each from the first takes the last that is free and was measured beside it. */
+static void pair_ends(const struct field *f, const unsigned *batch, const unsigned *order, size_t n,
+                      unsigned *ret_partners)
 {
         for (size_t i = 0; i < n; i++)
-                ret_partners[order[i]] = n % 2 && i == n / 2 ? MATCH_NONE : order[n - 1 - i];
+                ret_partners[i] = MATCH_NONE;
+        for (size_t i = 0; i < n; i++)
+                for (size_t k = n; k-- > i + 1 && ret_partners[order[i]] == MATCH_NONE;) {
+                        const unsigned a = order[i], b = order[k];
+
+                        if (ret_partners[b] != MATCH_NONE ||
+                            !isfinite(f->measured[batch[a] * f->n + batch[b]]))
+                                continue;
+                        ret_partners[a] = b;
+                        ret_partners[b] = a;
+                }
 }
 
 /* Writes the partners in a batch, whose jobs are places in the field. */
@@ -266,7 +252,7 @@ static int pair_batch(const struct field *f, enum evaluate_policy policy, double
                         order[i] = sorted[i].at;
         }
         if (policy == EVALUATE_BANDWIDTH || policy == EVALUATE_RANDOM) {
-                pair_ends(order, n, ret_partners);
+                pair_ends(f, batch, order, n, ret_partners);
                 return 0;
         }
         for (unsigned i = 0; i < n; i++)
@@ -325,7 +311,6 @@ static int try_batch(const struct field *f, const unsigned *batch, size_t n, str
                         to->paired += one->paired;
                         to->progress += one->progress;
                         to->gpus += one->gpus;
-                        to->of_pairs += oracle->pairs > 0 ? one->pairs / oracle->pairs : 1;
                         to->of_progress +=
                                 (one->progress / one->gpus) / (oracle->progress / oracle->gpus);
                 }
@@ -367,30 +352,61 @@ static int try_batches(const struct field *f, struct evaluate *ret)
 
 /* ---- errors ---- */
 
-static int add_errors(const struct data *data, enum way way, const char *unseen,
-                      double (*predicted)[2], struct evaluate *ret)
+static int add_predictions(const struct data *data, enum way way, const char *unseen,
+                           double (*predicted)[2], const struct features *features,
+                           struct evaluate *ret)
 {
-        double *both = realloc(ret->both, (ret->n_both + 2 * data->n_pairs + 1) * sizeof(*both));
-        double *one = realloc(ret->one, (ret->n_one + 2 * data->n_pairs + 1) * sizeof(*one));
+        for (unsigned u = 0; u < EVALUATE_UNSEEN; u++) {
+                struct evaluate_prediction *list = realloc(
+                        ret->of[u].list, (ret->of[u].n + 2 * data->n_pairs + 1) * sizeof(*list));
 
-        ret->both = both ? both : ret->both;
-        ret->one = one ? one : ret->one;
-        if (!both || !one)
-                return -ENOMEM;
+                if (!list)
+                        return -ENOMEM;
+                ret->of[u].list = list;
+        }
         for (size_t i = 0; i < data->n_pairs; i++) {
                 const struct data_pair *p = &data->pairs[i];
-                const int n = !!unseen[p->jobs[0]] + !!unseen[p->jobs[1]];
+                const struct roof_job roof[2] = {features[p->jobs[0]].roof,
+                                                 features[p->jobs[1]].roof};
+                const int n = unseen[p->jobs[0]] + unseen[p->jobs[1]];
+                struct evaluate_list *to = &ret->of[n == 2 ? EVALUATE_BOTH : EVALUATE_ONE];
+                double formula[2];
 
-                for (unsigned side = 0; side < 2 && n > 0 && p->way == way; side++) {
-                        const double error =
-                                fabs(predicted[i][side] - p->progress[side]) / p->progress[side];
-
-                        if (n == 2)
-                                ret->both[ret->n_both++] = error;
-                        else
-                                ret->one[ret->n_one++] = error;
-                }
+                if (p->way != way || n == 0)
+                        continue;
+                roof_progress(roof, way == WAY_SHARED, formula);
+                for (unsigned side = 0; side < 2; side++)
+                        to->list[to->n++] = (struct evaluate_prediction){
+                                predicted[i][side], formula[side], p->progress[side]};
         }
+        return 0;
+}
+
+int evaluate_errors(const struct evaluate_list *l, double least, bool formula,
+                    struct evaluate_errors *ret)
+{
+        _cleanup_free_ double *errors = calloc(l->n + 1, sizeof(*errors));
+        struct evaluate_errors e = {0};
+
+        if (!errors)
+                return -ENOMEM;
+        for (size_t i = 0; i < l->n; i++) {
+                const struct evaluate_prediction *p = &l->list[i];
+                const double off = fabs((formula ? p->formula : p->predicted) - p->measured);
+
+                if (p->measured < least)
+                        continue;
+                errors[e.n++] = off / p->measured;
+                e.mean += off / p->measured;
+                e.points += off;
+        }
+        if (e.n > 0) {
+                e.mean /= (double)e.n;
+                e.points /= (double)e.n;
+                e.median = calibrate_quantile(errors, e.n, 0.5);
+                e.p90 = calibrate_quantile(errors, e.n, 0.9);
+        }
+        *ret = e;
         return 0;
 }
 
@@ -405,11 +421,13 @@ int evaluate_add(const struct data *data, const struct model *m, enum way way, c
         if (r == 0)
                 r = predict_all(data, m, way, features, predicted, error);
         if (r == 0)
-                r = add_errors(data, way, unseen, predicted, ret);
+                r = add_predictions(data, way, unseen, predicted, features, ret);
         if (r == 0)
                 r = field_open(data, m, way, unseen, predicted, features, &f);
         if (r == 0) {
                 ret->jobs += f.n;
+                ret->pairs += f.pairs;
+                ret->possible += f.n * (f.n - 1) / 2;
                 r = try_batches(&f, ret);
         }
         field_clear(&f);
@@ -418,8 +436,8 @@ int evaluate_add(const struct data *data, const struct model *m, enum way way, c
 
 void evaluate_free(struct evaluate *e)
 {
-        free(e->both);
-        free(e->one);
+        for (unsigned u = 0; u < EVALUATE_UNSEEN; u++)
+                free(e->of[u].list);
         *e = (struct evaluate){0};
 }
 

@@ -1,9 +1,11 @@
 /* evaluate.h: what a model is worth for jobs that it has not seen: errors, and batches of jobs that
  * are paired by it, by simple rules, and by an oracle that has measured all pairs.
  *
- * Batches are drawn from jobs of unseen families whose pairs were all measured. Random numbers have
- * a fixed seed. */
+ * Batches are drawn from jobs of unseen families. Everybody, the oracle too, may make only pairs
+ * that were measured. Random numbers have a fixed seed. */
 #pragma once
+
+#include <stdbool.h>
 
 #include "pairing/data.h"
 #include "pairing/model.h"
@@ -30,14 +32,35 @@ struct evaluate_sums {
         double pairs, kept,
                 paired;        /* pairs made; jobs in pairs that kept the bound; jobs in pairs */
         double progress, gpus; /* of all jobs of the batches; those without a partner count 1 */
-        double of_pairs, of_progress; /* of the oracle's, for each batch; means are by batches */
+        double of_progress; /* of the oracle's work a GPU, for each batch; means are by batches */
 };
 
+/* Who was not seen in training. */
+enum evaluate_unseen { EVALUATE_BOTH, EVALUATE_ONE, EVALUATE_UNSEEN };
+
+struct evaluate_prediction {
+        double predicted, formula, measured; /* formula: without trees (roof.h) */
+};
+
+struct evaluate_list {
+        struct evaluate_prediction *list; /* n of them */
+        size_t n;
+};
+
+/* How far predictions are off. */
+struct evaluate_errors {
+        size_t n;
+        double mean, median, p90; /* of |predicted - measured| / measured */
+        double points;            /* mean of |predicted - measured| */
+};
+
+/* Below, a job makes so little progress that nobody pairs it; relative errors grow without end. */
+#define EVALUATE_LEAST 0.2
+
 struct evaluate {
-        /* Errors of unseen pairs, in one list: room, count; both of unseen families, or one. */
-        double *both, *one;
-        size_t n_both, n_one;
+        struct evaluate_list of[EVALUATE_UNSEEN];
         size_t jobs, batches, batch; /* batch: jobs in one */
+        size_t pairs, possible;      /* measured among the jobs, of all */
         struct evaluate_sums sums[EVALUATE_BOUNDS][EVALUATE_POLICIES];
 };
 
@@ -46,6 +69,10 @@ struct evaluate {
 int evaluate_add(const struct data *data, const struct model *m, enum way way, const char *unseen,
                  struct evaluate *ret, char error[static MODEL_ERROR_MAX]);
 void evaluate_free(struct evaluate *e);
+/* Sums up the predictions of pairs whose measured progress is at least this. formula: the errors of
+ * the estimate without trees. 0 or -ENOMEM. */
+int evaluate_errors(const struct evaluate_list *l, double least, bool formula,
+                    struct evaluate_errors *ret);
 
 /* What the ways that were measured for one pair would have given, if the best predicted had been
  * taken: the measured sum of that way divided by that of the driver's slices. */

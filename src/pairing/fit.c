@@ -32,9 +32,13 @@ static const struct candidate {
         enum model_target target;
         bool with_signs;
 } candidates[] = {
-        {MODEL_PROGRESS, false}, {MODEL_PROGRESS, true}, {MODEL_LOG, false},
-        {MODEL_LOG, true},       {MODEL_RATIO, false},
-};
+        {MODEL_PROGRESS, false}, {MODEL_LOG, false}, {MODEL_LOG, true}, {MODEL_RATIO, false}};
+
+/* How far the trees are trusted beside the formulae: what errs least with both jobs unseen. */
+static const double parts[] = {1, 0.5, 0};
+
+/* Errors are of the measured progress, but at least of this: below it, nobody pairs. */
+#define ERROR_LEAST 0.2
 
 /* The rows of one way: two for each pair. */
 struct fit {
@@ -265,15 +269,15 @@ static int train(struct fit *f, const struct candidate *c, unsigned i, unsigned 
 }
 
 /* Predicts the chosen rows. ret_predicted has a place for each row; the others stay as they are. */
-static int predict(struct fit *f, struct trees *trees, enum choice choice, unsigned i, unsigned j,
-                   enum model_target target, double *ret_predicted)
+static int predict(struct fit *f, struct trees *trees, const struct candidate *c,
+                   enum choice choice, unsigned i, unsigned j, double *ret_predicted)
 {
         struct trees_rows rows = {.x = f->check_x, .columns = FEATURES};
         char why[TREES_ERROR_MAX];
         size_t n = 0;
         int r;
 
-        rows.rows = choose(f, choice, i, j, target, f->check_x, f->check_y);
+        rows.rows = choose(f, choice, i, j, c->target, f->check_x, f->check_y);
         r = trees_predict(trees, &rows, f->options->threads, f->out, why);
         if (r < 0) {
                 (void)snprintf(f->error, MODEL_ERROR_MAX, "%s", why);
@@ -282,7 +286,7 @@ static int predict(struct fit *f, struct trees *trees, enum choice choice, unsig
         for (size_t row = 0; row < f->n; row++)
                 if (is_chosen(f, row, choice, i, j))
                         ret_predicted[row] = model_from_target(
-                                target, f->way, f->x + row * FEATURES, (double)f->out[n++]);
+                                c->target, f->way, f->x + row * FEATURES, (double)f->out[n++]);
         return 0;
 }
 
@@ -307,7 +311,7 @@ static int try_candidate(struct fit *f, const struct candidate *c, double *predi
                 if (r == 0)
                         continue;
                 if (r > 0)
-                        r = predict(f, trees, TOUCHING, k, k, c->target, predicted);
+                        r = predict(f, trees, c, TOUCHING, k, k, predicted);
                 if (r == 0)
                         rounds[tried++] = trees_rounds(trees);
                 trees_free(trees);
@@ -315,7 +319,8 @@ static int try_candidate(struct fit *f, const struct candidate *c, double *predi
                         return r;
                 for (size_t row = 0; row < f->n; row++)
                         if (is_chosen(f, row, TOUCHING, k, k)) {
-                                sum += fabs(predicted[row] - f->progress[row]) / f->progress[row];
+                                sum += fabs(predicted[row] - f->progress[row]) /
+                                       MAX(f->progress[row], ERROR_LEAST);
                                 n++;
                         }
         }
@@ -364,12 +369,37 @@ static int predict_unseen(struct fit *f, const struct candidate *c, unsigned rou
                         int r = train(f, c, i, j, false, rounds, &trees);
 
                         if (r > 0)
-                                r = predict(f, trees, BETWEEN, i, j, c->target, predicted);
+                                r = predict(f, trees, c, BETWEEN, i, j, predicted);
                         trees_free(trees);
                         if (r < 0)
                                 return r;
                 }
         return 0;
+}
+
+/* Blends what trees that saw neither family predict with the formulae. Returns the part of the
+ * trees with the least error. */
+static double blend(const struct fit *f, double *predicted)
+{
+        double best = 1, least = INFINITY;
+
+        for (size_t p = 0; p < ARRAY_SIZE(parts); p++) {
+                double sum = 0;
+
+                for (size_t row = 0; row < f->n; row++)
+                        if (isfinite(predicted[row]))
+                                sum += fabs(model_blend(f->way, f->x + row * FEATURES,
+                                                        predicted[row], parts[p]) -
+                                            f->progress[row]) /
+                                       MAX(f->progress[row], ERROR_LEAST);
+                if (sum < least) {
+                        least = sum;
+                        best = parts[p];
+                }
+        }
+        for (size_t row = 0; row < f->n; row++)
+                predicted[row] = model_blend(f->way, f->x + row * FEATURES, predicted[row], best);
+        return best;
 }
 
 /* Calibrates by the rows that were predicted; the two rows of a pair are next to each other. */
@@ -420,6 +450,8 @@ static int fit_way(struct fit *f, struct model_way *ret)
         r = try_all(f, predicted, &best, &rounds);
         if (r == 0)
                 r = predict_unseen(f, best, rounds, predicted);
+        if (r == 0)
+                w.part = blend(f, predicted);
         if (r == 0)
                 r = calibrate_way(f, predicted, &w);
         if (r == 0) /* no fold has this number, so all rows are trained on */

@@ -4,8 +4,9 @@
  * The families are dealt into folds. Trees for each fold are trained on the pairs that have no job
  * of the fold, and stop by the pairs that have one; the target with the smallest error is kept.
  * Then, for each two folds, trees that saw neither predict the pairs between the two. So there is a
- * prediction of each pair by trees that know neither family: the errors, the interval, delta and
- * the margins are of these. The trees that are kept are trained on all pairs. Everything that looks
+ * prediction of each pair by trees that know neither family. How much they count beside the
+ * formulae of roof.h is what errs least for these; the errors, the interval, delta and the margins
+ * are of the blend. The trees that are kept are trained on all pairs. Everything that looks
  * random has a fixed seed. */
 #pragma once
 

@@ -12,7 +12,10 @@
 static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-} commands[] = {{"predict", predict_main}, {"pair", pair_main}, {"train", train_main}, {"serve", serve_main}};
+} commands[] = {{"predict", predict_main},
+                {"pair", pair_main},
+                {"train", train_main},
+                {"serve", serve_main}};
 
 /* Threads of libgomp, which xgboost uses, spin while they wait: on a busy machine training takes
  * twenty times as long. The library reads the variable when it is loaded. */

@@ -19,6 +19,7 @@
 
 #define FILE_MAX       (256u << 20)
 #define PROGRESS_LEAST 0.01
+#define LOG_LEAST      0.05 /* what makes less would drown the rest of the errors in logarithms */
 #define PROGRESS_MOST  1.2
 #define CHUNK          16384 /* rows predicted at once */
 
@@ -59,11 +60,11 @@ static double estimate(enum way way, const float *row)
 
 double model_to_target(enum model_target target, enum way way, const float *row, double progress)
 {
-        const double p = MAX(progress, PROGRESS_LEAST);
-
         if (target == MODEL_PROGRESS)
                 return progress;
-        return log(p) - (target == MODEL_RATIO ? log(estimate(way, row)) : 0);
+        if (target == MODEL_LOG)
+                return log(MAX(progress, LOG_LEAST));
+        return log(MAX(progress, PROGRESS_LEAST)) - log(estimate(way, row));
 }
 
 double model_from_target(enum model_target target, enum way way, const float *row, double value)
@@ -73,6 +74,11 @@ double model_from_target(enum model_target target, enum way way, const float *ro
                                                   : exp(value) * estimate(way, row);
 
         return MIN(MAX(p, PROGRESS_LEAST), PROGRESS_MOST);
+}
+
+double model_blend(enum way way, const float *row, double predicted, double part)
+{
+        return pow(predicted, part) * pow(estimate(way, row), 1 - part);
 }
 
 int model_predict(const struct model *m, enum way way, const float *rows, size_t n,
@@ -92,9 +98,13 @@ int model_predict(const struct model *m, enum way way, const float *rows, size_t
 
                 if (r < 0)
                         return fail(error, r, "%s", why);
-                for (size_t i = 0; i < part.rows; i++)
-                        ret[at + i] = model_from_target(w->target, way, part.x + i * FEATURES,
-                                                        (double)out[i]);
+                for (size_t i = 0; i < part.rows; i++) {
+                        const float *row = part.x + i * FEATURES;
+
+                        ret[at + i] = model_blend(
+                                way, row, model_from_target(w->target, way, row, (double)out[i]),
+                                w->part);
+                }
         }
         return 0;
 }
@@ -136,9 +146,9 @@ static json_t *way_to_json(const struct model_way *w, char error[static MODEL_ER
         trees = json_loadb(text, length, 0, NULL);
         for (unsigned i = 0; i < MODEL_MARGINS; i++)
                 (void)json_array_append_new(margins, json_real(w->margins[i]));
-        return json_pack("{ss sb si si si s{sf sf sf} s[ff] s[ff] sf sO so}", "target",
-                         model_target_names[w->target], "signs", w->with_signs, "pairs",
-                         (int)w->pairs, "jobs", (int)w->jobs, "families", (int)w->families,
+        return json_pack("{ss sb sf si si si s{sf sf sf} s[ff] s[ff] sf sO so}", "target",
+                         model_target_names[w->target], "signs", w->with_signs, "part", w->part,
+                         "pairs", (int)w->pairs, "jobs", (int)w->jobs, "families", (int)w->families,
                          "errors", "mean", w->errors.mean, "median", w->errors.median, "p90",
                          w->errors.p90, "interval", w->low, w->high, "sum_interval", w->sum_low,
                          w->sum_high, "delta", w->delta, "margins", margins, "trees", trees);
@@ -229,6 +239,7 @@ static int take_way(const json_t *json, const char *path, struct model_way *ret,
         char why[TREES_ERROR_MAX];
         struct model_way w = {
                 .with_signs = json_is_true(json_object_get(json, "signs")),
+                .part = number(json, "part"),
                 .pairs = (size_t)number(json, "pairs"),
                 .jobs = (size_t)number(json, "jobs"),
                 .families = (size_t)number(json, "families"),
@@ -244,7 +255,7 @@ static int take_way(const json_t *json, const char *path, struct model_way *ret,
         for (unsigned i = 0; i < MODEL_MARGINS; i++)
                 w.margins[i] = number_at(json, "margins", i);
         if (take_target(json, &w) < 0 || !text || w.low <= 0 || w.high < w.low || w.sum_low <= 0 ||
-            w.margins[0] <= 0)
+            w.margins[0] <= 0 || !(w.part >= 0 && w.part <= 1))
                 return fail(error, -EINVAL, "%s: a way lacks its trees or its calibration", path);
         r = trees_read(text, strlen(text), FEATURES, &w.trees, why);
         if (r < 0)

@@ -31,12 +31,14 @@ struct model_way {
         struct trees *trees; /* NULL: this way was not measured */
         enum model_target target;
         int with_signs;
+        double part; /* of what the trees say that counts beside the formulae: 0 to 1 */
         size_t pairs, jobs, families;
         struct model_errors errors;
         /* Nine of ten measured values are within predicted × low to predicted × high. */
         double low, high, sum_low, sum_high;
         double delta; /* 99 % of predictions are at most 1 + delta times too high */
-        /* The least prediction, divided by the bound, of which 99 % keep the bound. */
+        /* Of the jobs of pairs whose predictions are both above the bound × its margin, 97 % keep
+         * the bound. */
         double margins[MODEL_MARGINS];
 };
 
@@ -48,6 +50,9 @@ struct model {
 /* Returns what the trees of this target learn for a row, and the progress for what they say. */
 double model_to_target(enum model_target target, enum way way, const float *row, double progress);
 double model_from_target(enum model_target target, enum way way, const float *row, double value);
+
+/* Returns the mean, of logarithms, of a prediction of trees and the estimate without them. */
+double model_blend(enum way way, const float *row, double predicted, double part);
 
 /* Predicts the progress of each of n rows. threads 0: one for each CPU. */
 int model_predict(const struct model *m, enum way way, const float *rows, size_t n,

@@ -12,11 +12,12 @@
 #define EACH_WAY_PART 0.85
 /* Two ResNet-50 that fit, in turns of 0.2 s, together did 0.82 and 1.03 of what one did alone, in
  * two measurements; 15 ms a hand-off are between the two. */
-#define FIXED_S        0.015
-#define CONTEXTS_BYTES (2.0 * GIB) /* what two processes have on the card besides their memory … \
-                                    */
-#define CONTEXTS_PART 0.125        /* … and at most this part of a small card */
-#define HANDOFF_SHARE 0.05         /* the daemon's handoff_share, quantum_min and quantum_max */
+#define FIXED_S 0.015
+#define CONTEXTS_BYTES                                                                      \
+        (2.0 * GIB)         /* what two processes have on the card besides their memory … \
+                             */
+#define CONTEXTS_PART 0.125 /* … and at most this part of a small card */
+#define HANDOFF_SHARE 0.05  /* the daemon's handoff_share, quantum_min and quantum_max */
 #define QUANTUM_MIN_S 0.2
 #define QUANTUM_MAX_S 60.0
 #define ROUNDS        32

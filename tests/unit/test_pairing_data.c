@@ -62,6 +62,26 @@ static void jobs_and_pairs_are_read(void **state)
         assert_true(data.pairs[0].jobs[1] == 1 && data.pairs[0].progress[1] == 0.9);
 }
 
+static void of_a_pair_that_was_measured_again_the_mean_is_taken(void **state)
+{
+        _cleanup_data_ struct data data = {0};
+        char error[DATA_ERROR_MAX] = "";
+
+        put(HEAD JOB("a") JOB("b") PAIR
+            "{\"pair\": [\"a\", \"b\"], \"way\": \"sliced\", \"progress\": [0.4, 0.5]}\n"
+            "{\"pair\": [\"b\", \"a\"], \"way\": \"shared\", \"progress\": [0.7, 0.8]}\n");
+        assert_int_equal(data_read(path, &data, error), 0);
+        assert_int_equal(data.n_pairs, 2);
+        for (unsigned i = 0; i < 2; i++) {
+                const struct data_pair *p = &data.pairs[i];
+                const bool shared = p->way == WAY_SHARED;
+
+                assert_true(p->jobs[0] == 0 && p->jobs[1] == 1);
+                assert_float_equal(p->progress[0], shared ? 0.7 : 0.4, 1e-9);
+                assert_float_equal(p->progress[1], shared ? 0.8 : 0.5, 1e-9);
+        }
+}
+
 static void a_second_file_adds_jobs_of_the_same_card(void **state)
 {
         _cleanup_data_ struct data data = {0};
@@ -132,6 +152,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(jobs_and_pairs_are_read),
+                cmocka_unit_test(of_a_pair_that_was_measured_again_the_mean_is_taken),
                 cmocka_unit_test(a_second_file_adds_jobs_of_the_same_card),
                 cmocka_unit_test(a_wrong_line_is_refused_with_its_number),
                 cmocka_unit_test(a_model_that_is_none_is_refused),

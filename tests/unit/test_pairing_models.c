@@ -12,6 +12,7 @@
 
 #include "base/macros.h"
 #include "pairing/calibrate.h"
+#include "pairing/evaluate.h"
 #include "pairing/features.h"
 #include "pairing/turns.h"
 
@@ -134,16 +135,70 @@ static void a_gap_is_used_only_if_it_is_worth_the_move(void **state)
 
 /* ---- the estimate by uses ---- */
 
-static void the_drivers_slices_halve_two_busy_jobs(void **state)
+static void the_drivers_slices_halve_two_busy_jobs_but_for_the_switches(void **state)
 {
         const struct roof_job busy[2] = {{.duty = 1}, {.duty = 1}};
         const struct roof_job idle[2] = {{.duty = 0.5}, {.duty = 0.01}};
         double progress[2];
 
         roof_progress(busy, 0, progress);
-        assert_near(progress[0], 0.5, 1e-6);
+        assert_near(progress[0], 0.45, 1e-6); /* 0.447 to 0.459 on an H200 */
         roof_progress(idle, 0, progress);
         assert_true(progress[0] > 0.98 && progress[1] > 0.98);
+}
+
+/* Pairs of kernels that were measured on an H200 with driver 580: bursts and gaps of the host. */
+static void a_host_that_waits_gives_its_slice_up(void **state)
+{
+        const struct roof_job reads = {.duty = 0.418, .interval_s = 112.6e-6, .waits = true};
+        const struct roof_job updates = {.duty = 0.693, .interval_s = 125.7e-6, .waits = true};
+        const struct roof_job fp32 = {.duty = 0.745, .interval_s = 617.1e-6, .waits = true};
+        const struct roof_job busy = {.duty = 1, .interval_s = 952e-6};
+        double progress[2];
+
+        roof_progress((struct roof_job[2]){reads, busy}, 0, progress);
+        assert_near(progress[0], 0.043, 0.05);
+        assert_near(progress[1], 0.82, 0.05);
+        roof_progress((struct roof_job[2]){busy, fp32}, 0, progress);
+        assert_near(progress[0], 0.725, 0.05);
+        assert_near(progress[1], 0.212, 0.05);
+        roof_progress((struct roof_job[2]){updates, updates}, 0, progress);
+        assert_near(progress[0], 0.263, 0.05);
+        assert_near(progress[1], 0.263, 0.05);
+}
+
+static void launches_that_do_not_fit_together_alternate(void **state)
+{
+        /* 16-bit arithmetic of 0.5 ms, and integers from memory of 2 ms: 0.21 and 0.848 */
+        struct roof_job jobs[2] = {{.duty = 1,
+                                    .use = {[ROOF_TENSOR] = 0.93},
+                                    .room = {[ROOF_THREADS] = 1},
+                                    .interval_s = 494.9e-6},
+                                   {.duty = 1,
+                                    .use = {[ROOF_DRAM] = 0.96, [ROOF_INTEGER] = 0.68},
+                                    .room = {[ROOF_THREADS] = 1},
+                                    .interval_s = 2006.7e-6}};
+        double progress[2];
+
+        roof_progress(jobs, 1, progress);
+        assert_near(progress[0], 0.21, 0.05);
+        assert_near(progress[1], 0.848, 0.05);
+        /* Small ones run side by side. */
+        jobs[0].room[ROOF_THREADS] = jobs[1].room[ROOF_THREADS] = 0.1;
+        roof_progress(jobs, 1, progress);
+        assert_near(progress[0], 1, 1e-9);
+}
+
+static void what_one_leaves_the_other_is_the_least_of_the_rooms(void **state)
+{
+        const struct roof_job small = {.room = {0.5, 0.6, 0.1}};
+        struct roof_job large = {.room = {0.2, 0.7, 0.1}};
+
+        assert_near(roof_left(&small, &large), 0.3 / 0.6, 1e-9);
+        assert_near(roof_left(&large, &small), 0.4 / 0.7, 1e-9);
+        assert_near(roof_crowded((struct roof_job[2]){small, large}), 1.3, 1e-9);
+        large.filled = 0.7; /* its blocks fill seven SMs of ten; the others are free */
+        assert_near(roof_left(&small, &large), 0.3, 1e-9);
 }
 
 static void under_mps_the_fullest_resource_decides(void **state)
@@ -228,6 +283,18 @@ static void kernels_count_by_their_share_of_the_time(void **state)
         assert_true(isnan(row[column("a.registers")]));
 }
 
+static void trees_count_for_their_part_beside_the_formulae(void **state)
+{
+        float row[FEATURES] = {0};
+
+        row[column("roof_shared")] = 0.25f;
+        row[column("roof_sliced")] = 0.64f;
+        assert_near(model_blend(WAY_SHARED, row, 1, 1), 1, 1e-6);
+        assert_near(model_blend(WAY_SHARED, row, 1, 0.5), 0.5, 1e-6);
+        assert_near(model_blend(WAY_SLICED, row, 1, 0.5), 0.8, 1e-6);
+        assert_near(model_blend(WAY_SHARED, row, 0.9, 0), 0.25, 1e-6);
+}
+
 /* ---- errors ---- */
 
 static void a_quantile_of_few_values_errs_to_the_greater(void **state)
@@ -238,7 +305,7 @@ static void a_quantile_of_few_values_errs_to_the_greater(void **state)
         assert_true(calibrate_quantile(values, 4, 0.99) == 4);
 }
 
-static void delta_and_margins_keep_the_bound_for_99_of_100(void **state)
+static void delta_and_margins_keep_the_bound_for_97_of_100(void **state)
 {
         struct calibrate_pair pairs[500];
         struct model_way way = {0};
@@ -262,9 +329,46 @@ static void delta_and_margins_keep_the_bound_for_99_of_100(void **state)
                                 above++;
                                 broken += pairs[i].measured[k] < 0.7;
                         }
-        assert_true(above > 300 && broken * 100 <= above);
+        assert_true(above > 300 && broken * 100 <= above * 3);
         assert_true(model_threshold(&way, 0.7) <= 0.7 * (1 + way.delta) + 1e-9);
         assert_true(model_threshold(&way, 0.7) >= 0.7);
+}
+
+/* Predictions of half and more of which a fifth are of jobs that starve, up to 0.8. */
+static void margins_pass_over_the_region_where_jobs_starve(void **state)
+{
+        struct calibrate_pair pairs[500];
+        struct model_way way = {0};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(pairs); i++) {
+                const double predicted = 0.5 + 0.5 * i / ARRAY_SIZE(pairs);
+                const bool starves = predicted < 0.8 && i % 5 == 0;
+
+                pairs[i] = (struct calibrate_pair){{predicted, predicted},
+                                                   {predicted, starves ? 0.02 : predicted}};
+        }
+        assert_int_equal(calibrate(pairs, ARRAY_SIZE(pairs), &way), 0);
+        assert_true(way.delta > 20);
+        assert_true(model_threshold(&way, 0.5) > 0.7 && model_threshold(&way, 0.5) < 0.81);
+        assert_true(model_threshold(&way, 0.8) < 0.81);
+}
+
+static void errors_are_summed_up_above_a_progress(void **state)
+{
+        struct evaluate_prediction list[] = {
+                {0.6, 0.5, 0.5}, {0.4, 0.5, 0.5}, {0.1, 0.1, 0.01}, {0.9, 0.9, 1}};
+        const struct evaluate_list all = {list, ARRAY_SIZE(list)};
+        struct evaluate_errors e;
+
+        assert_int_equal(evaluate_errors(&all, 0, false, &e), 0);
+        assert_int_equal(e.n, 4);
+        assert_near(e.mean, (0.2 + 0.2 + 9 + 0.1) / 4, 1e-9);
+        assert_int_equal(evaluate_errors(&all, EVALUATE_LEAST, false, &e), 0);
+        assert_int_equal(e.n, 3);
+        assert_near(e.p90, 0.2, 1e-9);
+        assert_near(e.points, 0.1, 1e-9);
+        assert_int_equal(evaluate_errors(&all, EVALUATE_LEAST, true, &e), 0);
+        assert_near(e.mean, 0.1 / 3, 1e-9);
 }
 
 int main(void)
@@ -276,13 +380,19 @@ int main(void)
                 cmocka_unit_test(two_busy_jobs_share_the_time_but_for_the_handoffs),
                 cmocka_unit_test(only_missing_bytes_move),
                 cmocka_unit_test(a_gap_is_used_only_if_it_is_worth_the_move),
-                cmocka_unit_test(the_drivers_slices_halve_two_busy_jobs),
+                cmocka_unit_test(the_drivers_slices_halve_two_busy_jobs_but_for_the_switches),
+                cmocka_unit_test(a_host_that_waits_gives_its_slice_up),
+                cmocka_unit_test(launches_that_do_not_fit_together_alternate),
+                cmocka_unit_test(what_one_leaves_the_other_is_the_least_of_the_rooms),
                 cmocka_unit_test(under_mps_the_fullest_resource_decides),
                 cmocka_unit_test(each_feature_has_a_name_of_its_own),
                 cmocka_unit_test(what_is_not_known_of_a_job_is_not_known_of_a_pair),
                 cmocka_unit_test(kernels_count_by_their_share_of_the_time),
+                cmocka_unit_test(trees_count_for_their_part_beside_the_formulae),
                 cmocka_unit_test(a_quantile_of_few_values_errs_to_the_greater),
-                cmocka_unit_test(delta_and_margins_keep_the_bound_for_99_of_100),
+                cmocka_unit_test(delta_and_margins_keep_the_bound_for_97_of_100),
+                cmocka_unit_test(margins_pass_over_the_region_where_jobs_starve),
+                cmocka_unit_test(errors_are_summed_up_above_a_progress),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
