@@ -6,8 +6,13 @@
 
 if(SUBLET_CLI)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-demo-job ${CMAKE_BINARY_DIR}/sublet-bench-job DESTINATION ${SUBLET_PRIVATE_DIR})
-  install(FILES src/cli/bench/bench_torch.py DESTINATION ${SUBLET_PRIVATE_DIR})
+  install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-demo-job ${CMAKE_BINARY_DIR}/sublet-bench-job ${CMAKE_BINARY_DIR}/sublet-pairs-job DESTINATION ${SUBLET_PRIVATE_DIR})
+  install(FILES src/cli/bench/bench_torch.py src/cli/pairs/pairs_torch.py DESTINATION ${SUBLET_PRIVATE_DIR})
+endif()
+if(TARGET sublet-pairing)
+  install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-pairing DESTINATION ${SUBLET_PRIVATE_DIR})
+  # Models that come with the product, one for each card, in a file named as the card.
+  install(DIRECTORY deploy/models DESTINATION ${SUBLET_PRIVATE_DIR} FILES_MATCHING PATTERN "*.json" PATTERN "*.md")
 endif()
 if(SUBLET_SIM)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sim/libcuda.so.1 ${CMAKE_BINARY_DIR}/sim/libnvidia-ml.so.1
@@ -31,7 +36,7 @@ endif()
 # The manual pages are made from the programs' help, so the programs must run here, without a sanitizer's messages.
 if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANITIZE)
   set(more_programs) # with pages of section 8
-  foreach(part sublet-device-plugin sublet-webhook)
+  foreach(part sublet-device-plugin sublet-webhook sublet-extender)
     if(TARGET ${part})
       list(APPEND more_programs ${part})
     endif()
@@ -52,7 +57,7 @@ endif()
 # A target with all files that `cmake --install` installs. ./dev demo builds only this target, and an installation works
 # after it.
 add_custom_target(product)
-foreach(part sublet subletd sublet_command sublet-device-plugin sublet-webhook sublet-demo-job sublet-bench-job sim_cuda sim_nvml
+foreach(part sublet subletd sublet_command sublet-device-plugin sublet-webhook sublet-extender sublet-pairing sublet-demo-job sublet-bench-job sublet-pairs-job sim_cuda sim_nvml
     simcuda-stat sublet_spank sublet_manual)
   if(TARGET ${part})
     add_dependencies(product ${part})

@@ -2,8 +2,9 @@
 
 option(SUBLET_DAEMON "subletd (needs libsystemd, inih, jansson)" ON)
 option(SUBLET_CLI "sublet, the command line (needs jansson)" ON)
-option(SUBLET_KUBERNETES "sublet-device-plugin (needs libsystemd, jansson, grpc, protobuf-c, curl) and sublet-webhook (gnutls, jansson, libmicrohttpd)" ON)
+option(SUBLET_KUBERNETES "sublet-device-plugin (needs libsystemd, jansson, grpc, protobuf-c, curl) sublet-webhook (gnutls, jansson, libmicrohttpd) and sublet-extender (both, and what sublet-pairing needs)" ON)
 option(SUBLET_SLURM "Slurm's plugin (needs inih, jansson; libslurm-dev for the plugin itself)" ON)
+option(SUBLET_PAIRING "sublet-pairing (needs jansson, libxgboost, LEMON and a compiler for C++)" ON)
 option(SUBLET_SIM "the simulated driver and NVML" ON)
 option(SUBLET_TESTS "unit tests, test programs (need cmocka), and torture in libsublet.so" OFF)
 option(SUBLET_BENCH "benchmarks" ON)
@@ -35,7 +36,7 @@ endif()
 
 add_compile_definitions(_GNU_SOURCE SUBLET_VERSION="${PROJECT_VERSION}")
 add_compile_options(
-  -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
+  -Wall -Wextra -Wshadow "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>" -Wpointer-arith -Wvla
   -Wformat=2 -Wno-unused-parameter -fno-common -fno-strict-aliasing -fstack-protector-strong)
 option(SUBLET_WERROR "warnings are errors" ON)
 if(SUBLET_WERROR)

@@ -62,6 +62,8 @@ examples() {
                 "$sublet" help "$command" | sed -n '1s/^usage: \(.*\)/.SS "\1"/p; 2s/$/./p' | sed 's/-/\\-/g'
                 "$sublet" help "$command" | sed 1,2d | escape | sed 's/^  \\-\\-/  --/' | options
         done
+        "$sublet" bench pairs --help | sed -n '1s/^usage: \(.*\)/.SS "\1"/p; 2s/$/./p' | sed 's/-/\\-/g'
+        "$sublet" bench pairs --help | sed 1,2d | escape | sed 's/^  \\-\\-/  --/' | options
         printf '.SH EXAMPLES\n'
         examples <<-'END'
 		sublet run -- python train.py
@@ -70,6 +72,8 @@ examples() {
 		See two programs share a GPU that is too small for both, also on a machine without a GPU
 		sublet bench --plot bench.svg
 		Measure two programs alone, one after the other and together
+		sublet pair --gpus 4 --qos 0.7 jobs/*.json
+		Say which measured jobs go well together on four GPUs
 		sublet status --watch
 		See each second which program runs, and which one waits
 		eval "$(sublet env)"
@@ -394,10 +398,68 @@ webhook() { # PROGRAM
 	END
 }
 
+extender() { # PROGRAM
+        title sublet-extender 8 "tells Kubernetes' scheduler where a job goes well beside others"
+        cat <<-'END'
+		.SH SYNOPSIS
+		.B sublet\-extender
+		.BI \-\-jobs " DIR"
+		.RB [ \-\-model
+		.IR FILE ]
+		.RI [ option ...]
+		.SH DESCRIPTION
+		Kubernetes' scheduler asks the extender about each pod that wants a shared GPU. A pod names the file of its measured job by the
+		annotation
+		.BR sublet.dev/job ,
+		and the least part of its progress alone that it is to keep by
+		.B sublet.dev/qos
+		(0.7 or 70%). The extender lets the nodes pass on which the pod finds a GPU alone, or beside one running job so that both are
+		predicted to keep their bounds. Of these nodes it prefers those where all jobs together are predicted to make the most
+		progress.
+		.PP
+		Pods without the annotation pass everywhere. The extender reads pods and nodes from the API server, and writes nothing. If it does
+		not answer, a scheduler with
+		.B ignorable: true
+		goes on by itself.
+		.SH PATHS
+		.TP
+		.BR /filter ", " /prioritize
+		Requests (POST) of the scheduler's extender protocol, v1, with NodeNames or with Nodes.
+		.TP
+		.BR /healthz ", " /readyz
+		Probes (GET). The extender is ready once it knows the cluster's pods and nodes.
+		.SH OPTIONS
+	END
+        "$1" --help | sed -n '/^  --/,/^$/p' | sed '/^$/,$d' | escape | sed 's/^  \\-\\-/  --/' | options
+        printf '.SH EXAMPLES\n'
+        examples <<-'END'
+		sublet-extender --jobs /jobs --model /model/model.json --certificate /tls/tls.crt --key /tls/tls.key
+		Serve HTTPS at port 8444, with the job files of a ConfigMap that is mounted at /jobs
+		sublet-extender --jobs /jobs --model /model/model.json --listen 127.0.0.1:8444 --prefer spread --qos 0.8
+		Serve HTTP to a scheduler in the same pod; free GPUs come before pairs, and each job keeps 80 %
+	END
+        cat <<-'END'
+		.SH LIMITS
+		One extender predicts for one kind of card. It knows at most 1000 job files, and two measured jobs share a GPU at most. Which GPU
+		of a node a pod gets is kubelet's choice. A request has at most 16 MiB. At most 256 clients are connected; more of them wait.
+		.SH EXIT STATUS
+	END
+        "$1" --help | sed -n 's/^Exit status: //p' | escape
+        cat <<-END
+		.SH SEE ALSO
+		.BR sublet (1),
+		.BR sublet-device-plugin (8)
+		.PP
+		.I $documentation/docs/kubernetes.md
+		has the manifests.
+	END
+}
+
 for program in "$@"; do
         case ${program##*/} in
         sublet-device-plugin) device_plugin "$program" >"$folder/sublet-device-plugin.8" ;;
         sublet-webhook) webhook "$program" >"$folder/sublet-webhook.8" ;;
+        sublet-extender) extender "$program" >"$folder/sublet-extender.8" ;;
         *)
                 echo "man.sh: no page for $program" >&2
                 exit 1

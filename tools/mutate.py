@@ -74,7 +74,7 @@ SYSTEM = [  # the first pattern that matches a path names its system tests, the 
 
 UNIT_FOLDERS = ("src/", "sim/", "tests/unit/", "tests/fakes/")  # what unit tests are built from
 UNIT_MAX = 10      # limit, because nearly every unit test uses files of base
-TARGETS = ("sublet", "sublet_watched", "subletd", "subletd-test", "sublet_command", "sublet-demo-job", "sublet-bench-job")  # system tests
+TARGETS = ("sublet", "sublet_watched", "subletd", "subletd-test", "sublet_command", "sublet-demo-job", "sublet-bench-job", "sublet-pairs-job")  # system tests
 SILENT = r"(?:log_\w+|trace_\w+|audit_\w+|kill_point\w*|_Static_assert|static_assert|assert|free|calloc|printf|fprintf|puts)"
 ERRORS = r"-E[A-Z0-9]+"
 

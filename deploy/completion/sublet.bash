@@ -10,10 +10,10 @@ _sublet_values() {
         sublet help "$1" 2>/dev/null | sed -n "s/.* $2 \([a-zA-Z]*|[a-zA-Z|]*\).*/\1/p" | tr '|' '\n' | grep '^[a-z]'
 }
 
-# Sets i to the first word of the program of `sublet run`; false if the cursor is not behind that word.
+# Sets i to the first word of the program of `sublet run`, `measure` or `submit`; false if the cursor is not behind that word.
 _sublet_program() {
         local taking
-        taking=" = $(sublet help run 2>/dev/null | sed -n 's/^  \(--[a-z-]*\) [^ ].*/\1/p' | tr '\n' ' ')" # bash makes = a word
+        taking=" = $(sublet help "$command" 2>/dev/null | sed -n 's/^  \(--[a-z-]*\(, -[a-z]\)\{0,1\}\) [^ ].*/\1/p' | tr ',\n' '  ')" # bash makes = a word
         for ((i = 2; i < COMP_CWORD; i++)); do
                 case ${COMP_WORDS[i]} in
                 --)
@@ -34,7 +34,13 @@ _sublet() {
                 words=$(_sublet_names "" "")
         elif [ "$command" = jupyter ] && [ "$COMP_CWORD" -eq 2 ]; then
                 words=install
-        elif [ "$command" = run ] && _sublet_program; then
+        elif [ "$command" = bench ] && [ "$COMP_CWORD" -eq 2 ] && [[ $cur != -* ]]; then
+                words=pairs
+        elif [ "$command" = bench ] && [ "${COMP_WORDS[2]}" = pairs ] && [[ $cur == -* ]]; then
+                words=$(sublet bench pairs --help 2>/dev/null | sed -n "s/^  \(--[a-z-]\{1,\}\).*/\1/p")
+        elif [ "$command" = bench ] && [ "$before" = --ways ]; then
+                words="shared sliced turns"
+        elif [[ $command == @(run|measure|submit) ]] && _sublet_program; then
                 declare -F _command_offset >/dev/null && _command_offset "$i" # a function of bash-completion
                 return
         elif [[ $cur == -* ]]; then
@@ -57,7 +63,7 @@ _sublet() {
                 words=$(sublet status 2>/dev/null | sed -n 's/^ *\([0-9]\{1,\}\)  .*/\1/p')
         else
                 words=$(_sublet_values "$command" "$before")
-                [ -n "$words" ] || [ "$command" != run ] || words=$(compgen -c -- "$cur")
+                [ -n "$words" ] || [[ $command != @(run|measure|submit) ]] || words=$(compgen -c -- "$cur")
         fi
         [ -z "$words" ] || mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -14,7 +14,7 @@ function __sublet_pids
     sublet status 2>/dev/null | string replace -rf '^ *([0-9]+)  .*' '$1'
 end
 
-# Prints the words that may stand at the cursor. False: the cursor is in the program of `sublet run`.
+# Prints the words that may stand at the cursor. False: the cursor is in the program of `sublet run` or `sublet submit`.
 function __sublet_words
     set -l words (commandline -opc)
     set -l cursor (commandline -ct)
@@ -44,7 +44,7 @@ function __sublet_words
         end
         return
     end
-    if test "$command" = run; and set -q program[1]
+    if contains -- "$command" run submit; and set -q program[1]
         return 1
     end
     if string match -q -- '-*' $cursor
@@ -52,7 +52,7 @@ function __sublet_words
         return
     end
     switch $command
-        case run
+        case run submit
             return 1
         case help
             __sublet_commands
@@ -69,10 +69,10 @@ function __sublet_words
     return 0
 end
 
-# Completes the program of `sublet run` like a command line of its own.
+# Completes the program of `sublet run` or `sublet submit` like a command line of its own.
 function __sublet_program
     set -l words (commandline -opc) (commandline -ct)
-    set -l taking (__sublet_options run | string replace -rf '^(--\S+) .*' '$1')
+    set -l taking (__sublet_options $words[2] | string replace -rf '^(--\S+) .*' '$1')
     set -e words[1..2]
     while string match -q -- '-*' $words[1]; and set -q words[2]
         set -l word $words[1]

@@ -50,6 +50,12 @@ done
 put "$work/device-plugin" "$build/sublet-device-plugin" /usr/sbin/sublet-device-plugin
 put "$work/device-plugin" "$build/libsublet.so" /usr/lib/sublet/libsublet.so
 put "$work/webhook" "$build/sublet-webhook" /usr/sbin/sublet-webhook
+if [ -e "$build/sublet-extender" ]; then
+        put "$work/extender" "$build/sublet-extender" /usr/sbin/sublet-extender
+        image extender 65532:65532 '["/usr/sbin/sublet-extender"]'
+else
+        echo "no image of the extender: the build has no sublet-extender (libxgboost-dev, liblemon-dev)" >&2
+fi
 image daemon 0:0 '["/usr/sbin/subletd"]'
 image device-plugin 0:0 '["/usr/sbin/sublet-device-plugin", "--bring", "/usr/lib/sublet/libsublet.so"]'
 image webhook 65532:65532 '["/usr/sbin/sublet-webhook"]'

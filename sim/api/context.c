@@ -24,6 +24,16 @@ static struct CUctx_st primary[SESSION_DEVICES];
 static _Atomic int device_error[SESSION_DEVICES];
 static uint64_t last_id;
 
+void contexts_fail(CUresult error)
+{
+        for (unsigned d = 0; d < SESSION_DEVICES; d++) {
+                int none = CUDA_SUCCESS;
+
+                (void)atomic_compare_exchange_strong(&device_error[d], &none, (int)error);
+        }
+        channels_wake();
+}
+
 /* Needs sim.lock. On success the queues belong to the context. */
 static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const struct queues *q)
 {

@@ -1,4 +1,4 @@
-/* context.h: how green.c makes and ends green contexts. */
+/* context.h: how green.c makes and ends green contexts, and how all contexts fail. */
 #pragma once
 
 #include "sim/call/objects.h"
@@ -6,3 +6,6 @@
 /* Makes a green context, which retains the primary context; context_ungreen() ends it. */
 CUresult context_green(CUdevice device, unsigned processors, CUcontext *ret_context);
 CUresult context_ungreen(CUcontext c);
+
+/* Fails all contexts of the process: the MPS server has, or another of its clients. */
+void contexts_fail(CUresult error);

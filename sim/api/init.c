@@ -6,6 +6,8 @@
 
 #include "base/macros.h"
 #include "sim/queue/capture.h"
+#include "sim/api/context.h"
+#include "sim/mps/client.h"
 #include "sim/session/fault.h"
 #include "sim/call/objects.h"
 #include "sim/rm/rm.h"
@@ -92,6 +94,7 @@ static void init(void)
 EXPORT CUresult cuInit(unsigned int flags)
 {
         int state = atomic_load_explicit(&sim.state, memory_order_acquire);
+        CUresult r;
 
         if (flags != 0)
                 return CUDA_ERROR_INVALID_VALUE;
@@ -99,6 +102,10 @@ EXPORT CUresult cuInit(unsigned int flags)
                 return CUDA_ERROR_NOT_INITIALIZED;
         if (state == SIM_LEFT)
                 return CUDA_ERROR_DEINITIALIZED;
+        /* A program may try again without MPS; it is not known whether the driver lets it. */
+        r = mps_join(contexts_fail);
+        if (r != CUDA_SUCCESS)
+                return r;
         (void)pthread_once(&init_once, init);
         if (init_result == CUDA_SUCCESS)
                 return (CUresult)fault_check(__func__);

@@ -1,5 +1,6 @@
 /* current.c: the current context of each thread, and lookups of contexts. */
 #include "sim/call/objects.h"
+#include "sim/mps/client.h"
 
 #define STACK_MAX 32
 
@@ -27,7 +28,9 @@ void context_fail(CUcontext c, CUresult error)
 {
         int none = CUDA_SUCCESS;
 
-        (void)atomic_compare_exchange_strong(c->error, &none, (int)error);
+        if (atomic_compare_exchange_strong(c->error, &none, (int)error) &&
+            error == CUDA_ERROR_ILLEGAL_ADDRESS)
+                mps_tell_fault();
         channels_wake();
 }
 

@@ -8,6 +8,7 @@
 #include "base/macros.h"
 #include "sim/session/identity.h"
 #include "sim/call/objects.h"
+#include "sim/mps/client.h"
 
 struct attribute {
         CUdevice_attribute id;
@@ -179,7 +180,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *ret_value, CUdevice_attribute attribut
                 *ret_value = (int)pci_bus(device);
                 return CUDA_SUCCESS;
         }
-        *ret_value = 0;
+        *ret_value = attribute == CU_DEVICE_ATTRIBUTE_MPS_ENABLED && mps_takes_part();
         for (size_t i = 0; i < ARRAY_SIZE(attributes); i++)
                 if (attributes[i].id == attribute)
                         *ret_value = attributes[i].value;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "sim/nvml/gpm.h"
 #include "sim/session/fault.h"
 #include "sim/session/identity.h"
 #include "sim/session/session.h"
@@ -93,6 +94,13 @@ typedef struct {
         X(nvmlDeviceGetMigDeviceHandleByIndex,                                             \
           (nvmlDevice_t device, unsigned index, nvmlDevice_t *ret))                        \
         X(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t * rates)) \
+        X(nvmlDeviceGetPowerUsage, (nvmlDevice_t device, unsigned *milliwatts))            \
+        X(nvmlDeviceGetClockInfo, (nvmlDevice_t device, int type, unsigned *mhz))          \
+        X(nvmlGpmQueryDeviceSupport, (nvmlDevice_t device, nvmlGpmSupport_t * support))    \
+        X(nvmlGpmSampleAlloc, (nvmlGpmSample_t * sample))                                  \
+        X(nvmlGpmSampleFree, (nvmlGpmSample_t sample))                                     \
+        X(nvmlGpmSampleGet, (nvmlDevice_t device, nvmlGpmSample_t sample))                 \
+        X(nvmlGpmMetricsGet, (nvmlGpmMetricsGet_t * get))                                  \
         X(nvmlSystemGetDriverVersion, (char *version, unsigned length))                    \
         X(nvmlSystemGetNVMLVersion, (char *version, unsigned length))                      \
         X(nvmlSystemGetCudaDriverVersion, (int *version))                                  \
@@ -590,6 +598,119 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
         }
         *rates = (nvmlUtilization_t){.gpu = nvml.utilization[index]};
         pthread_mutex_unlock(&nvml.lock);
+        return NVML_SUCCESS;
+}
+
+/* ---- performance (GPM), power, clock ---- */
+
+EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts)
+{
+        nvmlUtilization_t rates;
+        nvmlReturn_t r = milliwatts ? nvmlDeviceGetUtilizationRates(device, &rates)
+                                    : NVML_ERROR_INVALID_ARGUMENT;
+
+        if (r == NVML_SUCCESS)
+                *milliwatts = 100000 + rates.gpu * 5000;
+        return r;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, int type, unsigned *mhz)
+{
+        unsigned index;
+        nvmlReturn_t r = nvmlDeviceGetIndex(device, &index);
+
+        if (r != NVML_SUCCESS || !mhz)
+                return r != NVML_SUCCESS ? r : NVML_ERROR_INVALID_ARGUMENT;
+        *mhz = type == 2 ? 3201 : 1980;
+        return NVML_SUCCESS;
+}
+
+/* SIMCUDA_GPM=0 is a card older than Hopper. */
+EXPORT nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support)
+{
+        const char *setting = getenv("SIMCUDA_GPM");
+        unsigned index;
+        nvmlReturn_t r = nvmlDeviceGetIndex(device, &index);
+
+        if (r != NVML_SUCCESS)
+                return r;
+        if (!support || support->version != 1)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        support->isSupportedDevice = !setting || strcmp(setting, "0") != 0;
+        return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *sample)
+{
+        if (!sample)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        *sample = calloc(1, sizeof(**sample));
+        return *sample ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
+}
+
+EXPORT nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t sample)
+{
+        free(sample);
+        return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
+{
+        struct session_totals totals;
+        struct session *s;
+        unsigned index;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        if (r == NVML_SUCCESS)
+                r = (nvmlReturn_t)fault_check(__func__);
+        if (r != NVML_SUCCESS || !sample)
+                return r != NVML_SUCCESS ? r : NVML_ERROR_INVALID_ARGUMENT;
+        session_totals(s, index, &totals);
+        *sample = (struct nvmlGpmSample_st){.taken = true,
+                                            .index = index,
+                                            .ns = clock_now_ns(),
+                                            .kernel_ns = kernel_ns(s, index),
+                                            .h2d_bytes = totals.h2d_bytes,
+                                            .d2h_bytes = totals.d2h_bytes};
+        return NVML_SUCCESS;
+}
+
+/* The interpreter has no units of a processor: each metric is a fixed part of the time in which
+ * kernels ran. */
+EXPORT nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
+{
+        static const struct {
+                unsigned id;
+                double part;
+        } parts[] = {{1, 1},     {2, 0.75}, {3, 0.5},   {4, 0.125},  {5, 0},
+                     {10, 0.25}, {11, 0},   {12, 0.25}, {13, 0.0625}};
+        double ns, busy;
+
+        if (!get || get->version != 1 || !get->sample1 || !get->sample2 || !get->sample1->taken ||
+            !get->sample2->taken || get->sample2->ns <= get->sample1->ns)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        ns = (double)(get->sample2->ns - get->sample1->ns);
+        busy = MIN((double)sub_sat(get->sample2->kernel_ns, get->sample1->kernel_ns) / ns, 1.0);
+        for (unsigned i = 0; i < get->numMetrics; i++) {
+                nvmlGpmMetric_t *m = &get->metrics[i];
+
+                m->nvmlReturn = NVML_SUCCESS;
+                if (m->metricId == 20)
+                        m->value =
+                                (double)sub_sat(get->sample2->d2h_bytes, get->sample1->d2h_bytes) *
+                                1e9 / ns / (double)MIB;
+                else if (m->metricId == 21)
+                        m->value =
+                                (double)sub_sat(get->sample2->h2d_bytes, get->sample1->h2d_bytes) *
+                                1e9 / ns / (double)MIB;
+                else
+                        m->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+                for (unsigned k = 0; k < ARRAY_SIZE(parts); k++)
+                        if (parts[k].id == m->metricId) {
+                                m->value = 100 * busy * parts[k].part;
+                                m->nvmlReturn = NVML_SUCCESS;
+                        }
+        }
         return NVML_SUCCESS;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 
 #include "base/macros.h"
+#include "sim/mps/client.h"
 #include "sim/rm/rm.h"
 
 enum form { LONG, SHORT, WRAPPED_LONG, WRAPPED_SHORT };
@@ -184,8 +185,13 @@ CUresult queues_new(unsigned device, bool green, struct queues *ret)
 {
         struct queues q = {.client = own.client};
         struct channel **copy = q.channels.copy;
-        int r = device_open(device, &q.device);
+        int r;
 
+        if (mps_takes_part()) { /* the channels are the server's */
+                *ret = q;
+                return CUDA_SUCCESS;
+        }
+        r = device_open(device, &q.device);
         if (r == 0)
                 r = group_make(&q, ENGINE_GRAPHICS, LONG, LONG, q.channels.compute,
                                CHANNELS_COMPUTE);

@@ -89,8 +89,8 @@ static int read_bytes(int fd, const char *rest, size_t n, size_t size, void **re
 
 bool ask_is_public(json_t *order)
 {
-        static const char *const names[] = {"status",  "pause", "resume", "evict",
-                                            "reserve", "trace", "get",    "set_program"};
+        static const char *const names[] = {"status", "pause", "resume",      "evict", "reserve",
+                                            "trace",  "get",   "set_program", "submit"};
         const char *given = json_string_value(json_object_get(order, "order"));
 
         for (size_t i = 0; given && i < ARRAY_SIZE(names); i++)

@@ -211,6 +211,13 @@ static void note_memory(struct notes *n, const json_t *client)
         }
 }
 
+/* Adds a note about a program that takes part in MPS. */
+static void note_way(struct notes *n, const json_t *client)
+{
+        if (strcmp(figure_string(client, "way"), "shared") == 0)
+                add_note(n, "way shared (MPS)");
+}
+
 static void note_number(struct notes *n, const json_t *client, const char *field, double usual,
                         const char *before, double unit, const char *after)
 {
@@ -272,6 +279,7 @@ void client_notes(const json_t *client, const json_t *beside, bool all, const ch
         note_frozen(&n, client);
         if (all) {
                 note_memory(&n, client);
+                note_way(&n, client);
                 note_share(&n, client);
         }
         if (json_is_true(json_object_get(client, "held")))

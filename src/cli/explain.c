@@ -30,10 +30,21 @@ static void explain_env(FILE *out)
                     out);
 }
 
+static void explain_bench(FILE *out)
+{
+        (void)fputs(
+                "\nsublet bench pairs measures how fast pairs of programs run beside each other; "
+                "sublet\nbench pairs --help has its options.\n",
+                out);
+}
+
 static const struct {
         const char *command;
         void (*print)(FILE *out);
-} explained[] = {{"status", status_view_explain}, {"set", explain_set}, {"env", explain_env}};
+} explained[] = {{"status", status_view_explain},
+                 {"set", explain_set},
+                 {"env", explain_env},
+                 {"bench", explain_bench}};
 
 void explain(const char *command, FILE *out)
 {

@@ -46,18 +46,17 @@ static _Noreturn void become_daemon(const struct launch *l, const char *path, co
         _exit(127);
 }
 
-/* Starts a private daemon, as the library does: where only this user can enter. False: none may be
- * started here. */
-static bool start_daemon(const struct launch *l, const struct daemon *d)
+/* Only where no other user can enter. */
+bool gpu_start_daemon(const struct launch *l, const char *dir, enum paths_kind kind)
 {
         const char *path = launch_value(l, "SUBLET_DAEMON");
         int may, status = 0;
         pid_t pid;
 
-        if (!path || d->kind == PATHS_SYSTEM)
+        if (!path || kind == PATHS_SYSTEM)
                 return false;
-        may = d->kind == PATHS_PRIVATE ? paths_make_private(d->dir, getuid())
-                                       : paths_check_private(d->dir, getuid());
+        may = kind == PATHS_PRIVATE ? paths_make_private(dir, getuid())
+                                    : paths_check_private(dir, getuid());
         if (may < 0 && may != -ENOENT)
                 return false;
         /* A grandchild, so that the program that follows has no child that it does not know. */
@@ -65,7 +64,7 @@ static bool start_daemon(const struct launch *l, const struct daemon *d)
         if (pid == 0) {
                 pid = fork();
                 if (pid == 0)
-                        become_daemon(l, path, d->dir);
+                        become_daemon(l, path, dir);
                 _exit(pid < 0);
         }
         return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
@@ -84,7 +83,8 @@ static int ask(const struct launch *l, const struct daemon *d, json_t *order, js
         const struct timespec nap = {.tv_nsec = NAP_NS};
         json_t *answer = NULL;
         int r = ask_daemon(d->dir, d->kind, order, &answer);
-        bool wait = r == -ENOENT || r == -ECONNREFUSED ? start_daemon(l, d) : may_come(r);
+        bool wait = r == -ENOENT || r == -ECONNREFUSED ? gpu_start_daemon(l, d->dir, d->kind)
+                                                       : may_come(r);
 
         for (unsigned n = 0; wait && n < NAPS && may_come(r); n++) {
                 (void)nanosleep(&nap, NULL);

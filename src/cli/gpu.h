@@ -2,7 +2,10 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
+
+#include "base/paths.h"
 
 struct launch;
 
@@ -14,6 +17,10 @@ int gpu_choose(struct launch *l, const char *text);
 /* Writes of each GPU that CUDA_VISIBLE_DEVICES shows how many programs share it and what is free.
  * visible: the variable's value; NULL: unset. Pure. */
 void gpu_line(const json_t *status, const char *visible, char *line, size_t n);
+
+/* Starts a private daemon with the launch's variables, as the library does. False: none may be
+ * started in this directory. */
+bool gpu_start_daemon(const struct launch *l, const char *dir, enum paths_kind kind);
 
 /* Prints that line to stderr, for a program that is about to start; or why the daemon does not
  * tell. Starts a private daemon as gpu_choose() does. */

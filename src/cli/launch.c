@@ -39,6 +39,7 @@ enum {
         OPTION_PROFILE_FILE,
         OPTION_POOLS,
         OPTION_FREEZE,
+        OPTION_WAY,
         OPTION_GPU,
         OPTION_DAEMON,
         OPTION_SIM,
@@ -79,6 +80,9 @@ const struct cli_option launch_options[] = {
         [OPTION_FREEZE] =
                 {"freeze", CLI_REQUIRED, "off|park|move",
                  "whether it can be paused (park), and gives way by standing still at once (move)"},
+        [OPTION_WAY] = {"way", CLI_REQUIRED, "auto|shared",
+                        "shared: its kernels run beside those of your other shared programs, "
+                        "through MPS; only if the owner allows it"},
         [OPTION_GPU] = {"gpu", CLI_REQUIRED, "auto|N|UUID[,...]",
                         "on the GPU that has most room, or on these GPUs; N as in status and "
                         "nvidia-smi"},
@@ -279,6 +283,9 @@ int launch_take(int option, const char *argument, void *launch)
         case OPTION_FREEZE:
                 return set_setting(l, "--freeze", SETTING_FREEZE, argument,
                                    setting_place(SETTING_FREEZE, argument) >= 0);
+        case OPTION_WAY:
+                return set_setting(l, "--way", SETTING_WAY, argument,
+                                   setting_place(SETTING_WAY, argument) >= 0);
         case OPTION_GPU:
                 if (!argument[0])
                         return cli_fail(CLI_USAGE, "--gpu takes auto, a number or a UUID, not ''");

@@ -19,8 +19,11 @@ static const struct {
         [PART_DEMO_JOB] = {"sublet-demo-job", SUBLET_FROM_BIN_TO_PRIVATE "/sublet-demo-job"},
         [PART_BENCH_JOB] = {"sublet-bench-job", SUBLET_FROM_BIN_TO_PRIVATE "/sublet-bench-job"},
         [PART_BENCH_TORCH] = {"bench_torch.py", SUBLET_FROM_BIN_TO_PRIVATE "/bench_torch.py"},
+        [PART_PAIRS_JOB] = {"sublet-pairs-job", SUBLET_FROM_BIN_TO_PRIVATE "/sublet-pairs-job"},
+        [PART_PAIRS_TORCH] = {"pairs_torch.py", SUBLET_FROM_BIN_TO_PRIVATE "/pairs_torch.py"},
         [PART_SIMULATOR_STAT] = {"sim/simcuda-stat",
                                  SUBLET_FROM_BIN_TO_PRIVATE "/sim/simcuda-stat"},
+        [PART_PAIRING] = {"sublet-pairing", SUBLET_FROM_BIN_TO_PRIVATE "/sublet-pairing"},
 };
 
 static int own_folder(char *ret, size_t size)

@@ -15,7 +15,10 @@ enum part {
         PART_DEMO_JOB,
         PART_BENCH_JOB,
         PART_BENCH_TORCH,
-        PART_SIMULATOR_STAT
+        PART_PAIRS_JOB,
+        PART_PAIRS_TORCH,
+        PART_SIMULATOR_STAT,
+        PART_PAIRING
 };
 
 /* Finds the absolute path of a file or, for PART_SIMULATOR, a directory. 0;

@@ -14,6 +14,7 @@
 #include "cli/columns.h"
 #include "cli/figures.h"
 #include "cli/fit.h"
+#include "cli/status_jobs.h"
 
 #define CLIENTS_MAX 4096
 /* The columns of the table of clients. Floors and ranks are those of fit.h. A seldom column is
@@ -272,5 +273,7 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
         }
         if (json_array_size(gpus) == 0)
                 (void)fprintf(out, "\nno GPU is in use yet\n");
+        if (!view->pid)
+                status_jobs_print(status, out);
         return rows;
 }

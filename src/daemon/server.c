@@ -25,7 +25,9 @@
 #include "daemon/history/history.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/private.h"
+#include "daemon/net/mps_servers.h"
 #include "daemon/net/turns.h"
+#include "daemon/queue/submit.h"
 #include "daemon/net/session.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
@@ -132,13 +134,15 @@ static int on_post(sd_event_source *src, void *userdata)
 
         sweep_clients(s);
         control_sweep(s);
-        place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->return_until_ns);
+        submit_settle(s);
+        place_mark(s->place,
+                   s->n_attached > 0 || submit_runs(s) || clock_now_ns() < s->return_until_ns);
         kill_point(s->n_attached > 0 && clock_now_ns() < s->return_until_ns ? "grace" : "swept");
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
         if (s->n_clients > 0 && measuring == SD_EVENT_OFF)
                 looks_afresh(s); /* the first client must not be told an outdated size */
         server_arm_once(s->measure_timer, s->n_clients > 0, MEASURE_PERIOD_US);
-        server_arm_once(s->linger_timer, s->linger && s->n_clients == 0,
+        server_arm_once(s->linger_timer, s->linger && s->n_clients == 0 && !submit_busy(s),
                         s->config->linger_ns / NSEC_PER_USEC);
         arm_sched_timer(s);
         return 0;
@@ -190,7 +194,7 @@ static int on_linger_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;
 
-        if (s->n_clients == 0) {
+        if (s->n_clients == 0 && !submit_busy(s)) {
                 log_info("no client for a while: leaving");
                 server_stop(s, SERVER_LONELY);
         }
@@ -206,10 +210,12 @@ static int on_accept_timer(sd_event_source *src, uint64_t usec, void *userdata)
 static int on_child(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
 {
         struct server *s = userdata;
+        int status;
         pid_t pid;
 
-        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-                if (!reader_reaped(s->reader, pid) && !host_pools_reaped(s, pid))
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+                if (!reader_reaped(s->reader, pid) && !host_pools_reaped(s, pid) &&
+                    !mps_servers_reaped(s, pid, status) && !submit_reaped(s, pid))
                         hangup_reaped();
         return 0;
 }
@@ -397,6 +403,10 @@ static int server_open(struct server *s)
                 r = reader_new(s->event, looks_told, s, &s->reader);
         if (r == 0)
                 r = host_pools_new(s);
+        if (r == 0)
+                r = mps_servers_new(s);
+        if (r == 0)
+                r = submit_new(s);
         server_set_accepting(s, false);
         if (r == 0)
                 looks_sample(s);
@@ -410,11 +420,13 @@ static int server_open(struct server *s)
 
 static void server_close(struct server *s)
 {
-        if (s->n_attached == 0)
+        if (s->n_attached == 0 && !submit_runs(s))
                 place_mark(s->place, false);
         while (s->clients)
                 client_free(s->clients);
+        mps_servers_free(s);
         host_pools_free(s);
+        submit_free(s);
         control_close_all(s);
         endpoint_use(s, NULL);
         peer_daemons_close(s);

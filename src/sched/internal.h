@@ -211,6 +211,7 @@ struct client {
         uint32_t generation;
         struct holder *holder;
         int priority;
+        bool alone;            /* nobody else has a lease of its cards while it wants one */
         struct client *next;   /* of the same holder */
         uint32_t gpus;         /* mask with one bit per attached GPU */
         sched_client previous; /* an earlier connection of the same process */

@@ -139,3 +139,16 @@ int sched_client_priority(struct sched *s, sched_client id, int priority, uint64
         touch_end(s, out);
         return 0;
 }
+
+int sched_client_alone(struct sched *s, sched_client id, bool alone, uint64_t now_ns,
+                       struct sched_actions *out)
+{
+        struct client *c = client_find(s, id);
+
+        touch_begin(s, now_ns, client_gpus(c));
+        if (!c)
+                return -ESTALE;
+        c->alone = alone;
+        touch_end(s, out);
+        return 0;
+}

@@ -235,6 +235,11 @@ int sched_client_share(struct sched *s, sched_client id, const struct sched_shar
 int sched_client_priority(struct sched *s, sched_client id, int priority, uint64_t now_ns,
                           struct sched_actions *out);
 
+/* Says whether a client has its cards alone: while it wants to run, nobody else has a lease of one.
+ * As the terms of a class, for one client. Returns 0 or -ESTALE. */
+int sched_client_alone(struct sched *s, sched_client id, bool alone, uint64_t now_ns,
+                       struct sched_actions *out);
+
 struct sched_attach {
         struct sched_usage usage;
         uint64_t unevictable_requested; /* room for the context that is about to be created */

@@ -23,8 +23,12 @@ static void hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
 
 static bool wants_alone(const struct sched *s, const struct holder *h)
 {
-        return h->top->terms.exclusive && s->config.mode != SCHED_MODE_OFF &&
-               (h->lease || h->waiting);
+        bool alone = h->top->terms.exclusive;
+        const struct client *c;
+
+        FOR_EACH_CLIENT_OF (h, c)
+                alone |= c->alone;
+        return alone && s->config.mode != SCHED_MODE_OFF && (h->lease || h->waiting);
 }
 
 static void survey_gpu(struct sched *s, unsigned gpu)

@@ -191,6 +191,14 @@ static bool message_is_valid(const struct wire_message *m)
                 if (m->FROZEN.why & ~WIRE_FROZEN_KNOWN)
                         return false;
                 break;
+        case WIRE_JOIN:
+                if (m->JOIN.flags & ~WIRE_JOIN_PCI_ORDER)
+                        return false;
+                break;
+        case WIRE_JOINED:
+                if (m->JOINED.ready > 1)
+                        return false;
+                break;
         case WIRE_FILLED:
                 if (m->FILLED.refused > 1)
                         return false;
@@ -199,11 +207,15 @@ static bool message_is_valid(const struct wire_message *m)
                 if (!wire_freeze_name(m->FREEZE.mode))
                         return false;
                 break;
+        case WIRE_SELF:
+                if (m->SELF.way > WIRE_WAY_SHARED)
+                        return false;
+                about_gpu = true;
+                break;
         case WIRE_ATTACHED:
         case WIRE_SHORT:
         case WIRE_MANAGED:
         case WIRE_SPARED:
-        case WIRE_SELF:
         case WIRE_LIMIT:
         case WIRE_EXPORTED:
         case WIRE_HOST_SHORT:

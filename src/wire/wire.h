@@ -84,6 +84,15 @@ enum wire_contested {
 /* How a program's memory on a GPU is shared (SUBLET_MEMORY), if card and driver allow it. */
 enum wire_memory { WIRE_MEMORY_SWAP = 1, WIRE_MEMORY_OVERFLOW, WIRE_MEMORY_MANAGED };
 
+/* How the work of programs that run together meets on the GPU. */
+enum wire_way {
+        WIRE_WAY_OWN,    /* the program has a context of its own, and the driver slices the time */
+        WIRE_WAY_SHARED, /* the program takes part in MPS */
+};
+
+/* CUDA_DEVICE_ORDER of the program is PCI_BUS_ID. */
+#define WIRE_JOIN_PCI_ORDER 1u
+
 /* Why a process is frozen. */
 enum wire_frozen {
         WIRE_FROZEN_PAUSED = 1 << 0, /* the daemon told it to (PAUSE) */

@@ -10,6 +10,7 @@
 #include "daemon/lend/host_pool.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/metrics/tally.h"
+#include "daemon/net/mps_servers.h"
 #include "fakes/daemon.h"
 
 #define WEAK __attribute__((weak))
@@ -76,6 +77,17 @@ WEAK void host_pool_attached(struct client *c)
 WEAK int host_pool_fill(struct client *c, const struct wire_message *m)
 {
         return 0;
+}
+
+WEAK int mps_servers_join(struct client *c, const struct wire_message *m)
+{
+        return 0;
+}
+
+unsigned mps_seen;
+WEAK void mps_servers_seen(struct client *c, unsigned gpu)
+{
+        mps_seen++;
 }
 
 WEAK void history_client(struct client *c)

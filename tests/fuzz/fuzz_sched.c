@@ -235,6 +235,8 @@ static void event(struct stage *g)
         case 16:
                 if (what & 128)
                         (void)sched_client_priority(g->s, a->id, who % 5 - 2, g->now_ns, &g->out);
+                else if (what & 64)
+                        (void)sched_client_alone(g->s, a->id, who & 1, g->now_ns, &g->out);
                 else
                         (void)sched_set_mode(g->s, (enum sched_mode)(who % 3), g->now_ns, &g->out);
                 break;

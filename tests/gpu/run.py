@@ -26,6 +26,7 @@ import interrupt
 import ipc
 import managed
 import mapped
+import mps
 import overflow
 import pages
 import pairs
@@ -60,6 +61,7 @@ PAGES = (
     ("h200-mapped", "Host memory mapped for the card, on one H200", mapped.PARTS, mapped),
     ("h200-interrupt", "Ctrl-C while a program waits, on one H200", interrupt.PARTS, interrupt),
     ("h200-pairs", "Pairs of jobs past memory, on one GPU", pairs.PARTS, pairs),
+    ("h200-mps", "Programs that share a GPU through MPS", mps.PARTS, mps),
     ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
     ("h200-shares", "Shares of classes past memory, on one GPU", shares.PARTS, shares),
     ("h200-bench", "`sublet bench` on one GPU", bench.PARTS, bench),
@@ -158,7 +160,7 @@ def main():
         parts.rehearse()
         overflow.rehearse()
         os.environ.update(SIMCUDA_MEMORY="140MiB", SIMCUDA_GPUS="2", SIMCUDA_SESSION=f"rehearsal-{os.getpid()}",
-                          LD_LIBRARY_PATH=os.path.join(build, "sim"))
+                          LD_LIBRARY_PATH=os.path.join(build, "sim"), PATH=os.path.join(build, "sim", "mps") + ":" + os.environ["PATH"])
     began = time.monotonic()
     results = {"machine": suite.machine(build), "parts": {}, "seconds": 0.0}
     if arguments.touch_host:

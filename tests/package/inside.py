@@ -21,9 +21,9 @@ import urllib.request
 sys.stdout = sys.stderr = open("/dev/console", "w", buffering=1)
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES, TOOLS, HOLDER = HERE.parents[1] / "build-package", HERE.parents[1] / "tools", HERE / "holder.py"
-NAMES = ("sublet", "subletd", "python3-sublet", "sublet-kubernetes")
-PROGRAMS = ("sublet", "subletd", "sublet-device-plugin", "sublet-webhook")
-PAGES = ("1 sublet", "8 subletd", "5 subletd.conf", "8 sublet-device-plugin", "8 sublet-webhook")
+NAMES = ("sublet", "subletd", "python3-sublet", "sublet-kubernetes", "sublet-pairing")
+PROGRAMS = ("sublet", "subletd", "sublet-device-plugin", "sublet-webhook", "sublet-extender")
+PAGES = ("1 sublet", "8 subletd", "5 subletd.conf", "8 sublet-device-plugin", "8 sublet-webhook", "8 sublet-extender")
 UNITS = ("subletd.service", "subletd.socket", "subletd-control.socket")
 RUN = pathlib.Path("/run/sublet")
 GENEROUS_S = 60
@@ -112,6 +112,8 @@ def check_installed():
     assert run("python3", "-c", "import sublet; print(sublet.is_here())") == "False\n"
     assert run("sublet", "run", "--sim", "--", "python3", "-c", "import sublet; print(sublet.is_here())") == "True\n"
     assert "FAIL" not in run(*as_user(USERS[0], "sublet", "doctor", "--sim"))
+    predict = subprocess.run(["sublet", "predict"], text=True, capture_output=True, check=False)
+    assert "predict takes two job files" in predict.stderr, predict.stderr  # sublet-pairing says it, with its libraries
 
 
 def check_service():

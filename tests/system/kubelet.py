@@ -98,17 +98,103 @@ def pod(name, uid, phase="Running", resource="sublet.dev/gpu", created="2026-11-
             "status": {"phase": phase}}
 
 
-class ApiServer:
-    """Lists and watches pods as the API server does: resource versions, pages, bookmarks, 410 and tokens. Takes
-    Events."""
+def answer_json(request, status, answer):
+    body = json.dumps(answer).encode()
+    request.send_response(status)
+    request.send_header("Content-Type", "application/json")
+    request.send_header("Content-Length", str(len(body)))
+    request.end_headers()
+    request.wfile.write(body)
+
+
+class Store:
+    """Objects of one kind that an API server lists and watches: resource versions, pages, bookmarks, 410."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.pods, self.version, self.oldest = {}, 10, 0
+        self.log = []  # (version, type, object)
+        self.changed = threading.Condition()
+        self.watches = set()
+
+    def put(self, one):
+        self._change("MODIFIED" if one["metadata"]["uid"] in self.pods else "ADDED", one)
+
+    def remove(self, uid):
+        self._change("DELETED", self.pods[uid])
+
+    def _change(self, kind, one):
+        with self.changed:
+            self.version += 1
+            one = json.loads(json.dumps(one))
+            one["metadata"]["resourceVersion"] = str(self.version)
+            self.log.append((self.version, kind, one))
+            if kind == "DELETED":
+                del self.pods[one["metadata"]["uid"]]
+            else:
+                self.pods[one["metadata"]["uid"]] = one
+            self.changed.notify_all()
+
+    def forget(self):
+        """Versions until now are too old from here on, as after a compaction of etcd."""
+        with self.changed:
+            self.version += 10
+            self.oldest = self.version
+            self.changed.notify_all()
+
+    def cut(self):
+        """Cuts all watches."""
+        for connection in list(self.watches):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def list_to(self, request):
+        query = dict(part.split("=", 1) for part in request.path.split("?", 1)[1].split("&"))
+        with self.changed:
+            names = sorted(self.pods)
+            at, limit = int(query.get("continue", "0")), int(query["limit"])
+            page = [self.pods[name] for name in names[at:at + limit]]
+            meta = {"resourceVersion": str(self.version)}
+            if at + limit < len(names):
+                meta["continue"] = str(at + limit)
+        answer_json(request, 200, {"kind": self.kind + "List", "metadata": meta, "items": page})
+
+    def watch_to(self, request):
+        version = int(request.path.split("resourceVersion=")[1].split("&")[0])
+        request.send_response(200)
+        request.send_header("Content-Type", "application/json")
+        request.send_header("Connection", "close")
+        request.end_headers()
+        self.watches.add(request.connection)
+        try:
+            while True:
+                with self.changed:
+                    if version < self.oldest:
+                        event = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+                        request.wfile.write(json.dumps(event).encode() + b"\n")
+                        return
+                    news = [entry for entry in self.log if entry[0] > version]
+                    if not news and not self.changed.wait(1):
+                        news = [(version, "BOOKMARK", {"kind": self.kind, "metadata": {"resourceVersion": str(version)}})]
+                for version, kind, one in news:
+                    request.wfile.write(json.dumps({"type": kind, "object": one}).encode() + b"\n")
+                request.wfile.flush()
+        except OSError:
+            pass
+        finally:
+            self.watches.discard(request.connection)
+            request.close_connection = True
+
+
+class ApiServer(Store):
+    """Lists and watches pods as the API server does, with tokens. Takes Events."""
 
     def __init__(self, tls=None):
-        self.pods, self.version, self.oldest = {}, 10, 0
-        self.log = []  # (version, type, pod)
+        super().__init__("Pod")
         self.token, self.asked, self.wrong = "first", [], []
-        self.changed = threading.Condition()
         self.broken = None  # a status that is answered to all requests
-        self.watches = set()
         self.events = {}  # the Events that it has taken, by namespace and name
         self.posts, self.refuse_posts, self.hold_posts = 0, None, threading.Event()
         self.hold_posts.set()  # clear it, and POST requests wait
@@ -147,39 +233,6 @@ class ApiServer:
 
     # ---- what the test does ----
 
-    def put(self, one):
-        self._change("MODIFIED" if one["metadata"]["uid"] in self.pods else "ADDED", one)
-
-    def remove(self, uid):
-        self._change("DELETED", self.pods[uid])
-
-    def _change(self, kind, one):
-        with self.changed:
-            self.version += 1
-            one = json.loads(json.dumps(one))
-            one["metadata"]["resourceVersion"] = str(self.version)
-            self.log.append((self.version, kind, one))
-            if kind == "DELETED":
-                del self.pods[one["metadata"]["uid"]]
-            else:
-                self.pods[one["metadata"]["uid"]] = one
-            self.changed.notify_all()
-
-    def forget(self):
-        """Versions until now are too old from here on, as after a compaction of etcd."""
-        with self.changed:
-            self.version += 10
-            self.oldest = self.version
-            self.changed.notify_all()
-
-    def cut(self):
-        """Cuts all watches."""
-        for connection in list(self.watches):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
     def lists(self):
         return [path for path in self.asked if "watch=1" not in path and "continue=" not in path]
 
@@ -188,15 +241,20 @@ class ApiServer:
     def serve(self, request):
         self.asked.append(request.path)
         if request.headers.get("Authorization") != f"Bearer {self.token}":
-            self._json(request, 401, {"kind": "Status", "code": 401})
+            answer_json(request, 401, {"kind": "Status", "code": 401})
         elif self.broken:
-            self._json(request, self.broken, {"kind": "Status", "code": self.broken})
-        elif not request.path.startswith("/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&"):
-            self._json(request, 404, {"kind": "Status", "code": 404})
-        elif "watch=1" in request.path:
-            self._watch(request)
+            answer_json(request, self.broken, {"kind": "Status", "code": self.broken})
         else:
-            self._list(request)
+            store = self.store_of(request.path)
+            if not store:
+                answer_json(request, 404, {"kind": "Status", "code": 404})
+            elif "watch=1" in request.path:
+                store.watch_to(request)
+            else:
+                store.list_to(request)
+
+    def store_of(self, path):
+        return self if path.startswith("/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&") else None
 
     def take_event(self, request):
         body = request.rfile.read(int(request.headers["Content-Length"]))
@@ -214,49 +272,21 @@ class ApiServer:
             key = (found.group(1), event["metadata"]["name"])
             status = 409 if key in self.events else 201
             self.events.setdefault(key, event)
-        self._json(request, status, {"kind": "Status", "code": status})
+        answer_json(request, status, {"kind": "Status", "code": status})
 
-    def _list(self, request):
-        query = dict(part.split("=", 1) for part in request.path.split("?", 1)[1].split("&"))
-        with self.changed:
-            names = sorted(self.pods)
-            at, limit = int(query.get("continue", "0")), int(query["limit"])
-            page = [self.pods[name] for name in names[at:at + limit]]
-            meta = {"resourceVersion": str(self.version)}
-            if at + limit < len(names):
-                meta["continue"] = str(at + limit)
-        self._json(request, 200, {"kind": "PodList", "metadata": meta, "items": page})
 
-    def _watch(self, request):
-        version = int(request.path.split("resourceVersion=")[1].split("&")[0])
-        request.send_response(200)
-        request.send_header("Content-Type", "application/json")
-        request.send_header("Connection", "close")
-        request.end_headers()
-        self.watches.add(request.connection)
-        try:
-            while True:
-                with self.changed:
-                    if version < self.oldest:
-                        event = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
-                        request.wfile.write(json.dumps(event).encode() + b"\n")
-                        return
-                    news = [entry for entry in self.log if entry[0] > version]
-                    if not news and not self.changed.wait(1):
-                        news = [(version, "BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(version)}})]
-                for version, kind, one in news:
-                    request.wfile.write(json.dumps({"type": kind, "object": one}).encode() + b"\n")
-                request.wfile.flush()
-        except OSError:
-            pass
-        finally:
-            self.watches.discard(request.connection)
-            request.close_connection = True
+class ClusterServer(ApiServer):
+    """The API server for a reader of all pods that are on a node and have not ended, and of all nodes."""
 
-    def _json(self, request, status, answer):
-        body = json.dumps(answer).encode()
-        request.send_response(status)
-        request.send_header("Content-Type", "application/json")
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
+    def __init__(self):
+        super().__init__()
+        self.nodes = Store("Node")
+
+    def store_of(self, path):
+        running = "fieldSelector=spec.nodeName%21%3D%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&"
+        return (self if path.startswith("/api/v1/pods?" + running) else
+                self.nodes if path.startswith("/api/v1/nodes?") else None)
+
+    def cut(self):
+        super().cut()
+        self.nodes.cut()

@@ -114,7 +114,7 @@ COMPLETIONS = (
     ("run --profile job.profile -- cma", {"cmake"}),
     ("run --memory ", {"swap", "overflow", "managed"}),
     ("run --freeze ", {"off", "park", "move"}),
-    ("pa", {"pause"}),
+    ("pau", {"pause"}),
     ("run --sim=memory=1GiB -- cma", {"cmake"}),
     ("run true --na", set()),  # an option of the program itself
     ("set ", {"mode", "quantum"}),

@@ -22,7 +22,8 @@ def _deploy(tmp_path_factory):
     """A copy, in which certificate.sh has run."""
     copy = tmp_path_factory.mktemp("deploy") / "kubernetes"
     shutil.copytree(DEPLOY, copy)
-    subprocess.run([copy / "webhook/certificate.sh"], check=True, stdout=subprocess.DEVNULL)
+    for program in ("webhook", "extender"):
+        subprocess.run([copy / program / "certificate.sh"], check=True, stdout=subprocess.DEVNULL)
     return copy
 
 
@@ -130,6 +131,37 @@ def test_the_certificate_is_for_the_service_and_its_authority_signed_it(deploy, 
     subprocess.run(["openssl", "verify", "-CAfile", authority, "-verify_hostname", "sublet-webhook.sublet-system.svc",
                     folder / "tls.crt"], check=True, stdout=subprocess.DEVNULL)
     assert (folder / "tls.key").stat().st_mode & 0o077 == 0
+
+
+def test_the_extender_reads_pods_and_nodes_and_writes_nothing(deploy):
+    documents = render(deploy / "extender")
+    assert [r for d in documents if d["kind"].endswith("Role") for r in d["rules"]] == [
+        {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["list", "watch"]}]
+    (subject,) = the_only(documents, "ClusterRoleBinding")["subjects"]
+    spec = the_only(documents, "Deployment")["spec"]["template"]["spec"]
+    assert subject["name"] == spec["serviceAccountName"] == the_only(documents, "ServiceAccount")["metadata"]["name"]
+    c = containers(documents)["extender"]
+    assert c["image"] == f"sublet/extender:{RELEASE}"
+    context = c["securityContext"]
+    assert context["runAsNonRoot"] and context["readOnlyRootFilesystem"] and context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"]["drop"] == ["ALL"]
+    mounted = {m["mountPath"] for m in c["volumeMounts"]}
+    assert {"/certificate", "/jobs", "/model", "/var/run/secrets/kubernetes.io/serviceaccount"} == mounted
+    assert {v["name"] for v in spec["volumes"]} == {m["name"] for m in c["volumeMounts"]}
+
+
+def test_the_extender_cannot_stop_a_cluster(deploy):
+    config = yaml.safe_load((deploy / "extender/scheduler.yaml").read_text())
+    (extender,) = config["extenders"]
+    assert extender["ignorable"] is True and extender["nodeCacheCapable"] is True
+    assert extender["managedResources"] == [{"name": "sublet.dev/gpu", "ignoredByScheduler": False}]
+    service = the_only(render(deploy / "extender"), "Service")
+    (port,) = service["spec"]["ports"]
+    name = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    assert extender["urlPrefix"] == f"https://{name}:{port['port']}" and extender["tlsConfig"]["serverName"] == name
+    folder = deploy / "extender/certificate"
+    subprocess.run(["openssl", "verify", "-CAfile", folder / "ca.crt", "-verify_hostname", name, folder / "tls.crt"],
+                   check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("path", sorted(p.name for p in (DEPLOY / "examples").glob("*.yaml")))

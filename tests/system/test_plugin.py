@@ -311,6 +311,21 @@ def test_a_gpu_that_one_program_or_none_may_use_is_unhealthy_until_its_compute_m
     assert "compute mode" not in node.world.sublet("status").stdout
 
 
+def test_a_server_of_mps_that_subletd_has_started_makes_no_gpu_unhealthy(make_node):
+    node = make_node(gpus=2, plugin=False)
+    uuids = [gpu["uuid"] for gpu in node.world.status()["gpus"]]
+    for pid, folder, uuid in ((77, f"/run/sublet/mps/1000.0.{uuids[0][4:12]}", uuids[0]), (78, "/run/other/mps", uuids[1])):
+        path = node.world.path(f"proc/{pid}")
+        os.makedirs(path)
+        environ = f"CUDA_VISIBLE_DEVICES={uuid}\0CUDA_MPS_PIPE_DIRECTORY={folder}\0"
+        for name, text in (("comm", "nvidia-cuda-mps\n"), ("environ", environ), ("cgroup", "0::/\n")):
+            with open(os.path.join(path, name), "w", encoding="ascii") as f:
+                f.write(text)
+    node.start_plugin()
+    left = node.kubelet.await_devices(lambda e: 0 < len(e["healthy"]) < len(e["devices"]), "one healthy GPU")
+    assert {card_of(d) for d in left["healthy"]} == {uuids[0]}
+
+
 # ---- what pods get ----
 
 def test_several_devices_are_of_different_gpus(make_node):

@@ -368,6 +368,30 @@ def ask(machine, uid, path, order, prefix=(), groups=(GROUP,)):
     return machine.run_as(uid, [*prefix, sys.executable, "-c", ASK, path, json.dumps(order)], groups=groups)
 
 
+def test_jobs_of_several_users_wait_in_one_queue_and_do_not_learn_each_others_names(machine, shared_daemon):
+    directory = shared_daemon()
+
+    def submit(uid, name):
+        return machine.start([*as_user(uid, groups=[GROUP]), os.path.join(BUILD, "sublet"), "submit", "--name", name, "--daemon", directory,
+                              "--", "sh", "-c", f"until [ -e {machine.path('end')} ]; do sleep 0.05; done"], SUBLET_DIR=None)
+
+    def seen_by(uid):
+        return json.loads(machine.run_as(uid, [os.path.join(BUILD, "sublet"), "status", "--json", "--daemon", directory],
+                                         groups=[GROUP], SUBLET_DIR=None).stdout)["jobs"]
+
+    alice = submit(ALICE, "secret-of-alice")
+    wait_for(lambda: [j["state"] for j in seen_by(ALICE)] == ["running"], 30, "Alice's job", report=alice.report)
+    bob = submit(BOB, "secret-of-bob")
+    wait_for(lambda: "GPU 0 has another user's job" in bob.err(), 30, "why it waits", report=bob.report)
+    assert [(j["name"], j["state"]) for j in seen_by(BOB)] == [(None, "running"), ("secret-of-bob", "waiting")]
+    assert [j["name"] for j in seen_by(ALICE)] == ["secret-of-alice", "secret-of-bob"]  # the daemon is Alice's
+    assert "secret-of-alice" not in bob.err()
+    with open(machine.path("end"), "w", encoding="utf-8"):
+        pass
+    alice.ok()
+    bob.ok()
+
+
 def test_the_status_socket_takes_no_orders(machine, shared_daemon):
     directory = shared_daemon()
     path = os.path.join(directory, "status.sock")

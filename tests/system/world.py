@@ -55,6 +55,7 @@ _LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEV
 
 NVML_READER = "subletd-nvml"
 FILLER = "subletd-fill"
+PAIRING = "sublet-pairing"
 
 # Fields of a program's output that differ from run to run.
 VOLATILE = ("pid", "ms", "at")
@@ -343,7 +344,7 @@ class World:
         """Returns the pid that serves: a private daemon's worker, or the daemon itself."""
         with open(os.path.join(self.dir, "lock"), encoding="ascii") as f:
             pid = int(f.read())
-        workers = [child for child in children(pid) if name_of(child) not in (NVML_READER, FILLER)]
+        workers = [child for child in children(pid) if name_of(child) not in (NVML_READER, FILLER, PAIRING)]
         return workers[0] if workers else pid
 
     def nvml_reader(self):
@@ -441,7 +442,9 @@ class World:
         for path in glob.glob("/proc/[0-9]*/environ"):
             try:
                 with open(path, "rb") as f:
-                    if self.session.encode() in f.read():
+                    environ = f.read()
+                    # Control daemons of MPS have little but their directory in their environment.
+                    if self.session.encode() in environ or f"={self.root}/".encode() in environ:
                         found.append(int(path.split("/")[2]))
             except (OSError, ValueError):
                 continue

@@ -229,6 +229,15 @@ int evict(struct bench *b, struct tenant *t)
         return r;
 }
 
+int set_alone(struct bench *b, struct tenant *t, bool alone_now)
+{
+        struct sched_actions out = {.n = TAKEN};
+        const int r = sched_client_alone(b->s, t->id, alone_now, b->now_ns, &out);
+
+        after(b, &out);
+        return r;
+}
+
 void lost(struct bench *b, struct tenant *t)
 {
         struct sched_actions out = {.n = TAKEN};

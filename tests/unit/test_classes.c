@@ -184,15 +184,16 @@ static void what_a_class_does_not_say_is_as_for_everybody(void **state)
         const struct class_settings *s;
         struct config c;
 
-        assert_int_equal(read_text(&c,
-                                   "[default]\nmaximum = 40%\npriority = -3\n"
-                                   "[class a]\nuser = 1\n"
-                                   "[class b]\nminimum = 2.5%\nmaximum = 30%\nweight = 0.25\n"
-                                   "memory_cap = 1GiB\npriority = 4\nquantum = auto\n"
-                                   "idle_release = 2s\ngrace = 1s\nkill_overdue = no\ngroup = "
-                                   "yes\nmode = exclusive\n",
-                                   false),
-                         0);
+        assert_int_equal(
+                read_text(&c,
+                          "[default]\nmaximum = 40%\npriority = -3\n"
+                          "[class a]\nuser = 1\n"
+                          "[class b]\nminimum = 2.5%\nmaximum = 30%\nweight = 0.25\n"
+                          "memory_cap = 1GiB\npriority = 4\nquantum = auto\n"
+                          "idle_release = 2s\ngrace = 1s\nkill_overdue = no\nmps = yes\ngroup = "
+                          "yes\nmode = exclusive\n",
+                          false),
+                0);
         assert_int_equal(c.classes.unmatched.maximum_permille, 400);
         assert_int_equal(c.classes.unmatched.priority, -3);
         assert_int_equal(c.classes.unmatched.priority_max, 0);
@@ -204,6 +205,7 @@ static void what_a_class_does_not_say_is_as_for_everybody(void **state)
         assert_int_equal(s->priority_max, 0);
         assert_true(s->quantum_ns == CLASS_AS_DAEMON && s->grace_ns == CLASS_AS_DAEMON);
         assert_int_equal(s->kill_overdue, -1);
+        assert_int_equal(s->mps, -1);
         s = &classes_named(&c.classes, "b")->settings;
         assert_true(s->exclusive);
         assert_int_equal(s->minimum_permille, 25);
@@ -213,6 +215,7 @@ static void what_a_class_does_not_say_is_as_for_everybody(void **state)
         assert_int_equal(s->quantum_ns, 0);
         assert_int_equal(s->idle_release_ns, 2 * NSEC_PER_SEC);
         assert_int_equal(s->kill_overdue, 0);
+        assert_int_equal(s->mps, 1);
         assert_true(s->group);
         config_free(&c);
 }

@@ -38,12 +38,14 @@ static void every_key_takes_what_its_help_says(void **state)
                 {"metrics", "[::1]:9871"},
                 {"metrics", "/run/sublet/metrics.sock"},
                 {"metrics_names", "yes"},
+                {"mps", "yes"},
         };
         char error[CONFIG_ERROR_MAX];
         struct config c;
 
         config_default(&c);
         assert_int_equal(c.freeze, WIRE_FREEZE_MOVE);
+        assert_false(c.mps); /* the owner has to allow it */
         for (size_t i = 0; i < ARRAY_SIZE(good); i++)
                 if (config_set(&c, good[i][0], good[i][1], error) != 0)
                         fail_msg("%s = %s: %s", good[i][0], good[i][1], error);
@@ -54,6 +56,7 @@ static void every_key_takes_what_its_help_says(void **state)
         assert_int_equal(c.sched.idle_release_ns, 0);
         assert_int_equal(c.host_memory_bytes, 64 * GIB);
         assert_true(c.kill_overdue);
+        assert_true(c.mps);
         assert_int_equal(c.freeze, WIRE_FREEZE_PARK);
 }
 

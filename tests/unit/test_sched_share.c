@@ -299,6 +299,29 @@ static void unknown_bursts_interrupt_nobody(void **state)
         assert_true(batch->revoked);
 }
 
+static void clients_that_are_to_be_alone_take_turns_and_no_longer_when_they_are_not(void **state)
+{
+        BENCH;
+        struct tenant *one = waiter_of(b, 1, 200 * MIB), *two = waiter_of(b, 2, 200 * MIB);
+        struct sched_actions out = {0};
+
+        assert_true(one->lease && two->lease);
+        assert_int_equal(sched_client_alone(b->s, one->id + 1000, true, b->now_ns, &out), -ESTALE);
+        assert_int_equal(set_alone(b, one, true), 0);
+        assert_int_equal(set_alone(b, two, true), 0);
+        pass(b, NSEC_PER_SEC);
+        assert_true(one->revoked != two->revoked);
+        drained(b, one->revoked ? one : two);
+        pass(b, NSEC_PER_SEC);
+        assert_true(!one->lease != !two->lease);
+        want_run(b, one->lease ? two : one, 200 * MIB);
+        assert_true(!one->lease != !two->lease);
+        assert_int_equal(set_alone(b, one, false), 0);
+        assert_int_equal(set_alone(b, two, false), 0);
+        pass(b, NSEC_PER_SEC);
+        assert_true(one->lease && two->lease);
+}
+
 static void a_card_is_exclusive_while_an_exclusive_class_wants_it(void **state)
 {
         BENCH;
@@ -719,6 +742,8 @@ int main(void)
                 cmocka_unit_test(a_short_burst_interrupts_a_long_turn),
                 cmocka_unit_test(a_burst_is_not_interrupted_before_it_is_longer_than_the_others),
                 cmocka_unit_test(unknown_bursts_interrupt_nobody),
+                cmocka_unit_test(
+                        clients_that_are_to_be_alone_take_turns_and_no_longer_when_they_are_not),
                 cmocka_unit_test(a_card_is_exclusive_while_an_exclusive_class_wants_it),
                 cmocka_unit_test(an_idle_client_gives_way_when_that_would_have_cost_least),
                 cmocka_unit_test(memory_that_idles_on_the_card_is_paid_for),

@@ -79,6 +79,23 @@ static struct wire_message sample(unsigned type)
         case WIRE_FILLED:
                 m.FILLED.refused = 1;
                 break;
+        case WIRE_SELF:
+                m.SELF.way = WIRE_WAY_SHARED;
+                break;
+        case WIRE_JOIN:
+                m.JOIN.flags = WIRE_JOIN_PCI_ORDER;
+                memset(m.JOIN.devices, '1', sizeof(m.JOIN.devices) - 1);
+                m.JOIN.devices[sizeof(m.JOIN.devices) - 1] = '\0';
+                break;
+        case WIRE_JOINED:
+                m.JOINED.ready = 1;
+                memset(m.JOINED.place, 'p', sizeof(m.JOINED.place) - 1);
+                m.JOINED.place[sizeof(m.JOINED.place) - 1] = '\0';
+                memset(m.JOINED.devices, 'd', sizeof(m.JOINED.devices) - 1);
+                m.JOINED.devices[sizeof(m.JOINED.devices) - 1] = '\0';
+                memset(m.JOINED.why, 'w', sizeof(m.JOINED.why) - 1);
+                m.JOINED.why[sizeof(m.JOINED.why) - 1] = '\0';
+                break;
         }
         return m;
 }
@@ -177,6 +194,19 @@ static void a_host_pool_is_refused_or_not(void **state)
         assert_int_equal(decode_of(&m, WIRE_DOWN), 0);
         m.FILLED.refused = 2;
         assert_int_equal(decode_of(&m, WIRE_DOWN), -EINVAL);
+}
+
+static void unknown_words_of_mps_are_refused(void **state)
+{
+        struct wire_message join = sample(WIRE_JOIN), joined = sample(WIRE_JOINED),
+                            self = sample(WIRE_SELF);
+
+        join.JOIN.flags = 2;
+        assert_int_equal(decode_of(&join, WIRE_UP), -EINVAL);
+        joined.JOINED.ready = 2;
+        assert_int_equal(decode_of(&joined, WIRE_DOWN), -EINVAL);
+        self.SELF.way = WIRE_WAY_SHARED + 1;
+        assert_int_equal(decode_of(&self, WIRE_UP), -EINVAL);
 }
 
 static void messages_about_a_gpu_must_name_one(void **state)
@@ -355,6 +385,7 @@ int main(void)
                 cmocka_unit_test(unknown_types_have_no_name_and_no_size),
                 cmocka_unit_test(gpu_numbers_past_the_end_are_refused),
                 cmocka_unit_test(a_host_pool_is_refused_or_not),
+                cmocka_unit_test(unknown_words_of_mps_are_refused),
                 cmocka_unit_test(messages_about_a_gpu_must_name_one),
                 cmocka_unit_test(unknown_flags_are_refused),
                 cmocka_unit_test(a_mode_of_freezing_is_one_of_three),

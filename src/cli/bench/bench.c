@@ -19,6 +19,7 @@
 #include "cli/demo/demo.h"
 #include "cli/doctor/doctor_driver.h"
 #include "cli/launch.h"
+#include "cli/pairs/pairs.h"
 #include "cli/parts.h"
 
 enum {
@@ -423,6 +424,8 @@ int bench_main(const struct cli_command *self, int argc, char **argv)
         char wrong[BENCH_TEXT_MAX];
         int words, n, r;
 
+        if (argc > 1 && strcmp(argv[1], "pairs") == 0)
+                return pairs_main(argc - 1, argv + 1);
         (void)take_quanta(&q, "auto,2s");
         r = cli_parse(self, argc, argv, 0, take, &q, &words);
         if (r != CLI_OK) {

@@ -127,8 +127,9 @@ static void look_at_mps(void)
                       "MPS runs here (process %d, %s): a fault in one program can end all that go "
                       "through it",
                       pid, dir);
-        print_remedy("sublet does not need MPS: echo quit | nvidia-cuda-mps-control, or start "
-                     "programs with CUDA_MPS_PIPE_DIRECTORY=/nonexistent");
+        print_remedy(
+                "nothing, if that is wanted; else echo quit | nvidia-cuda-mps-control, or start "
+                "programs with CUDA_MPS_PIPE_DIRECTORY=/nonexistent");
 }
 
 /* Reports a process whose memory must stay on the card because of a library that it has loaded. */

@@ -75,6 +75,18 @@ int job_daemon_ask(const struct job_daemon *d, const char *order, json_t **ret_a
         return r;
 }
 
+int job_daemon_set(const struct job_daemon *d, const char *key, const char *value,
+                   json_t **ret_answer)
+{
+        json_t *words = json_pack("{ss,ss}", "order", "set", key, value);
+        int r = ask_daemon(d->dir, PATHS_PRIVATE, words, ret_answer);
+
+        json_decref(words);
+        if (r == 0 && json_object_get(*ret_answer, "error"))
+                r = -EINVAL;
+        return r;
+}
+
 void job_daemon_end(struct job_daemon *d)
 {
         json_t *answer = NULL;

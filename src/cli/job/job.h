@@ -27,6 +27,9 @@ int job_daemon_prepare(struct job_daemon *d, const char *folder, bool simulated)
 int job_daemon_start(struct job_daemon *d, const char *const options[]);
 /* Gives an order that is one word. 0 or -errno. */
 int job_daemon_ask(const struct job_daemon *d, const char *order, json_t **ret_answer);
+/* Changes a setting. 0 or -errno; *ret_answer says what the daemon made of it. */
+int job_daemon_set(const struct job_daemon *d, const char *key, const char *value,
+                   json_t **ret_answer);
 /* Stops the daemon if it was started. */
 void job_daemon_end(struct job_daemon *d);
 

@@ -484,6 +484,7 @@ int table_detail(const struct table_row *row, struct frame *f, int width, int y,
         flow_field(&w, c, "overflow", "overflow", FIGURE_SIZE, true);
         flow_field(&w, c, "managed", "managed", FIGURE_SIZE, true);
         flow_field(&w, c, "mode", "memory", FIGURE_TEXT, true);
+        flow_field(&w, c, "way", "way", FIGURE_TEXT, true);
         flow_field(&w, c, "unevictable", "unevictable", FIGURE_SIZE, true);
         put_asked(c, cell);
         flow_add(&w, "share asked", cell);

@@ -290,6 +290,13 @@ bool entitlement_kills(const struct client *c)
         return answer < 0 ? c->server->config->kill_overdue : answer == 1;
 }
 
+bool entitlement_mps(const struct client *c)
+{
+        const int answer = settings_of(c)->mps;
+
+        return answer < 0 ? c->server->config->mps : answer == 1;
+}
+
 /* Tells the scheduler what the client gets now, and so the program which cap it has. */
 static void give_share(struct client *c)
 {

@@ -41,6 +41,8 @@ void entitlement_attach(struct client *c, unsigned gpu, struct sched_usage *u);
 void entitlement_tell_cap(struct client *c, const char *why);
 /* True if a client that does not give way is to be killed. */
 bool entitlement_kills(const struct client *c);
+/* True if the client may have an MPS server. */
+bool entitlement_mps(const struct client *c);
 
 /* Returns what the client has of its own, in the fields of class_own_keys(). */
 void entitlement_own(const struct client *c, struct class_settings *ret);

@@ -78,6 +78,7 @@ static void add_daemon(struct exposition *e, const struct server *s)
         exposition_add(e, METRIC_HOST_BUDGET, &l, s->host_budget_bytes);
         exposition_add(e, METRIC_HOST_POOL, &l, host_pools_held(s));
         exposition_add(e, METRIC_HOST_POOL_LIMIT, &l, s->config->host_pool_bytes);
+        exposition_add(e, METRIC_MPS, &l, s->n_mps);
         sched_transitions(s->sched, &t);
         for (unsigned i = 0; i < SCHED_FLAGS; i++)
                 exposition_add_with(e, METRIC_FLAGS, &l, "flag", sched_flag_name(i), t.set[i]);

@@ -62,12 +62,14 @@ static int client_read(struct client *c, struct wire_message *ret)
 }
 
 /* True if the message must wait for a look: before a card is attached the daemon looks at it,
- * because a client's figures count only if NVML has none, and foreign bytes may have changed. */
+ * because a client's figures count only if NVML has none, and foreign bytes may have changed. A
+ * JOIN names a card that the daemon must know. */
 static bool waits_for_look(struct client *c, const struct wire_message *m)
 {
         uint64_t now = clock_now_ns();
 
-        if (m->header.type != WIRE_ATTACH || !c->greeted || !reader_ask(c->server->reader))
+        if ((m->header.type != WIRE_ATTACH && m->header.type != WIRE_JOIN) || !c->greeted ||
+            !reader_ask(c->server->reader))
                 return false;
         c->held = (struct client_held){*m, now, false};
         return true;

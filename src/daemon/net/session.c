@@ -16,6 +16,7 @@
 #include "daemon/history/history.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/net/meet.h"
+#include "daemon/net/mps_servers.h"
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
@@ -552,6 +553,9 @@ static int on_self(struct client *c, const struct wire_message *m)
         acc->overflow = m->SELF.overflow;
         acc->keep = m->SELF.keep;
         acc->mode = m->SELF.mode;
+        if (m->SELF.way == WIRE_WAY_SHARED && !acc->shared)
+                mps_servers_seen(c, (unsigned)c->gpu_of[m->header.gpu]);
+        acc->shared = m->SELF.way == WIRE_WAY_SHARED;
         c->ran_before_ns = MIN(m->SELF.ran_ns, peer_age_ns(c->peer.pid));
         return 0;
 }
@@ -711,6 +715,7 @@ static const struct handler {
         [WIRE_SELF] = {on_self, ON_GPU},
         [WIRE_FROZEN] = {pause_frozen, GREETED},
         [WIRE_CLAIM] = {entitlement_claim, GREETED},
+        [WIRE_JOIN] = {mps_servers_join, GREETED},
         [WIRE_HOST_SHORT] = {on_host_short, ON_GPU},
         [WIRE_FILL] = {host_pool_fill, ATTACHED},
 };

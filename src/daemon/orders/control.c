@@ -34,6 +34,7 @@
 #include "daemon/orders/settings.h"
 #include "daemon/orders/status.h"
 #include "daemon/orders/trace.h"
+#include "daemon/queue/submit.h"
 
 #define ORDER_MAX       4096
 #define CONNECTIONS_MAX 32
@@ -184,18 +185,21 @@ static const struct order {
         bool process; /* needs the pidfd of the process that gives the order */
         /* Makes the bytes that follow the answer; NULL: none do. */
         void *(*bytes)(struct server *s, const struct peer *peer, json_t *answer, size_t *ret_size);
+        /* Takes the connection over instead, and returns NULL; or an answer that is an error. */
+        json_t *(*take_over)(struct server *s, json_t *order, const struct peer *peer, int fd);
 } orders[] = {
-        {"status", order_status, true, false, NULL},
-        {"pause", order_pause, true, false, NULL},
-        {"resume", order_resume, true, false, NULL},
-        {"evict", evict_order, true, false, NULL},
-        {"reserve", order_reserve, true, true, NULL},
-        {"trace", trace_answer, true, false, trace_bytes},
-        {"get", settings_get, true, false, NULL},
-        {"set_program", settings_set_program, true, false, NULL},
-        {"set", settings_set, false, false, NULL},
-        {"reload", order_reload, false, false, NULL},
-        {"stop", order_stop, false, false, NULL},
+        {"status", order_status, true, false, NULL, NULL},
+        {"pause", order_pause, true, false, NULL, NULL},
+        {"resume", order_resume, true, false, NULL, NULL},
+        {"evict", evict_order, true, false, NULL, NULL},
+        {"reserve", order_reserve, true, true, NULL, NULL},
+        {"trace", trace_answer, true, false, trace_bytes, NULL},
+        {"get", settings_get, true, false, NULL, NULL},
+        {"set_program", settings_set_program, true, false, NULL, NULL},
+        {"set", settings_set, false, false, NULL, NULL},
+        {"reload", order_reload, false, false, NULL, NULL},
+        {"stop", order_stop, false, false, NULL, NULL},
+        {"submit", NULL, true, true, NULL, submit_take},
 };
 
 /* Returns why the peer may not give this order; NULL: it may. */
@@ -206,8 +210,8 @@ static const char *objection(const struct control *k, const struct order *o)
 
         if (k->viewer && !o->public)
                 return "this socket takes no order but status, pause, resume, evict, reserve, "
-                       "trace, get and set_program: the others are for the daemon's own user and "
-                       "root";
+                       "trace, get, set_program and submit: the others are for the daemon's own "
+                       "user and root";
         if (k->peer.trusted)
                 return NULL;
         if (!o->public)
@@ -241,6 +245,26 @@ static bool make_place_for_large(const struct control *asker, uint64_t now)
         return true;
 }
 
+/* Gives the connection to the order. Nothing may have come behind the order, because only the new
+ * owner reads on. NULL: the connection is gone. */
+static json_t *hand_over(struct control *k, const struct order *o, json_t *order,
+                         const struct peer *peer)
+{
+        json_t *answer;
+
+        if (k->used > strlen(k->line) + 1)
+                return answer_error("wait for the answer to this order before you send more");
+        (void)sd_event_source_set_enabled(k->io, SD_EVENT_OFF);
+        answer = o->take_over(k->server, order, peer, k->fd);
+        if (answer) {
+                (void)sd_event_source_set_enabled(k->io, SD_EVENT_ON);
+                return answer;
+        }
+        k->fd = -EBADF;
+        k->dead = true;
+        return NULL;
+}
+
 static json_t *give(struct control *k, const struct order *o, json_t *order)
 {
         struct peer peer = k->peer;
@@ -255,7 +279,8 @@ static json_t *give(struct control *k, const struct order *o, json_t *order)
         if (o->process && peer_identify(k->fd, &peer) < 0)
                 return answer_error("the process that gives the order cannot be seen: it has "
                                     "ended, or runs where this daemon does not look");
-        answer = o->carry_out(k->server, order, &peer);
+        answer = o->take_over ? hand_over(k, o, order, &peer)
+                              : o->carry_out(k->server, order, &peer);
         if (o->bytes && answer) {
                 k->bytes = o->bytes(k->server, &peer, answer, &k->n_bytes);
                 k->large_ns = k->bytes ? now : 0;
@@ -281,7 +306,7 @@ static json_t *carry_out(struct control *k, const char *line)
                 for (size_t i = 0; i < ARRAY_SIZE(orders) && !answer; i++)
                         if (strcmp(orders[i].name, name) == 0)
                                 answer = give(k, &orders[i], order);
-                if (!answer)
+                if (!answer && !k->dead)
                         answer = answer_error(
                                 "unknown order \"%.100s\": use one release of sublet and subletd",
                                 name);
@@ -331,7 +356,7 @@ static void answer_line(struct control *k, const char *line)
 
         json_decref(answer);
         if (!text) {
-                k->dead = true;
+                k->dead = true; /* or it was handed over */
                 return;
         }
         text[size] = '\n'; /* replaces the NUL, which is not needed any more */
@@ -458,7 +483,8 @@ int control_accept_viewer(sd_event_source *src, int fd, uint32_t events, void *u
 static void control_free(struct control *k)
 {
         (void)sd_event_source_disable_unref(k->io);
-        (void)hangup_close(k->fd);
+        if (k->fd >= 0)
+                (void)hangup_close(k->fd);
         free(k->bytes);
         free(k->out);
         free(k);

@@ -15,6 +15,7 @@
 #include "daemon/lend/host_pool.h"
 #include "daemon/ledger/reserve.h"
 #include "daemon/net/session.h"
+#include "daemon/queue/submit.h"
 
 /* Version of the answer. Raise it when a field is renamed, is removed, or gets another meaning. */
 #define STATUS_SCHEMA 1
@@ -189,6 +190,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 add_frozen(one, c, now, known);
                 add_share(one, c, v.held, a.paid_ns, known);
                 add_place(one, c, known);
+                (void)json_object_set_new(one, "way", json_string(acc->shared ? "shared" : "own"));
                 (void)json_object_set_new(one, "host_pool", bytes(host_pool_held(c)));
                 (void)json_object_set_new(one, "expected_s", expected_json(expected, c->id));
         }
@@ -274,7 +276,7 @@ json_t *status_json(struct server *s, const struct peer *viewer)
         }
         /* As text, because many readers of JSON cannot hold a random 64-bit number. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
-        return json_pack("{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o, s:o}, s:o}",
+        return json_pack("{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o, s:o}, s:o, s:o}",
                          "schema", STATUS_SCHEMA, "time", utc_now(utc), "version", SUBLET_VERSION,
                          "instance", instance, "uptime_s", seconds(now - s->started_ns), "mode",
                          sched_mode_name(s->config->sched.mode), "quantum",
@@ -284,5 +286,5 @@ json_t *status_json(struct server *s, const struct peer *viewer)
                          "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
                          bytes(s->host_budget_bytes), "committed",
                          bytes(sched_beyond_cards(s->sched) + s->host_mapped), "pool",
-                         bytes(host_pools_held(s)), "gpus", list);
+                         bytes(host_pools_held(s)), "gpus", list, "jobs", submit_json(s, viewer));
 }

@@ -233,6 +233,8 @@ static const struct value_key settings_keys[] = {
          "how long a program may take to give way before it is overdue", VALUE_AT_RELOAD},
         {"kill_overdue", &value_answer, AT(kill_overdue), AS_DAEMON,
          "kill a program that does not give way within its grace", VALUE_AT_RELOAD},
+        {"mps", &value_answer, AT(mps), AS_DAEMON,
+         "start MPS servers for programs that ask for one", VALUE_AT_RELOAD},
 };
 
 int class_set(struct class *class, const char *key, const char *text, bool more,
@@ -285,6 +287,7 @@ static const struct class_settings unless_set = {
         .idle_release_ns = CLASS_AS_DAEMON,
         .grace_ns = CLASS_AS_DAEMON,
         .kill_overdue = -1,
+        .mps = -1,
 };
 
 void classes_init(struct classes *c)

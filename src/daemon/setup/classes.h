@@ -27,7 +27,7 @@ struct class_settings {
         int priority, priority_max;
         uint64_t quantum_ns, idle_release_ns; /* 0: automatic; CLASS_AS_DAEMON: as the daemon */
         uint64_t grace_ns;                    /* CLASS_AS_DAEMON: as the daemon */
-        int kill_overdue;                     /* 1, 0; -1: as the daemon */
+        int kill_overdue, mps;                /* 1, 0; -1: as the daemon */
         bool exclusive; /* nobody else runs on a card while one of its programs wants to */
         bool group;     /* its programs run together */
 };

@@ -35,6 +35,7 @@ struct config {
         uint64_t linger_ns;      /* time without clients after which a private daemon ends */
         enum wire_freeze freeze; /* the strongest freeze mode that programs may use */
         bool kill_overdue;
+        bool mps;                              /* programs may share a card through an MPS server */
         char resource_config[CONFIG_PATH_MAX]; /* a file of resource_file.h; empty: none */
         char metrics[ADDRESS_TEXT_MAX]; /* where they are served (address.h); empty: nowhere */
         bool metrics_names;             /* readers over TCP are told users and names of programs */

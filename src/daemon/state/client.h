@@ -13,6 +13,7 @@
 #define CLIENT_QUEUE 64 /* packets kept for a client whose socket is full */
 
 struct host_pool;
+struct mps_place;
 
 struct client_packet {
         uint16_t size;
@@ -30,6 +31,7 @@ struct client_account {
         uint64_t spared_out, spared_in;   /* figures of SPARED */
         uint64_t overflow, keep;          /* figures of SELF */
         enum wire_memory mode;            /* SELF.mode; 0: not reported */
+        bool shared;                      /* SELF.way: it takes part in MPS */
         bool unpin_told;                  /* UNPIN was sent after the last USAGE */
         bool named;                       /* NVML has listed the process with a valid figure */
 
@@ -69,7 +71,8 @@ struct client {
         uint64_t lost_ns;    /* when the connection ended */
         uint64_t ended_ns;   /* when the process ended */
 
-        /* An ATTACH that waits for a look at the cards; no other message is read until then. */
+        /* An ATTACH or a JOIN that waits for a look at the cards; no other message is read until
+         * then. */
         struct client_held {
                 struct wire_message message;
                 uint64_t since_ns; /* 0: no ATTACH waits */
@@ -138,6 +141,19 @@ struct client {
                 uint64_t lease_ns, waited_ns, handoffs;
                 uint64_t waited_before_ns; /* time waited before the last turn */
         } counted;
+
+        struct mps_place *joins; /* it waits for the answer to JOIN; NULL: it does not */
+        bool joined;             /* it has sent JOIN */
+        char joins_devices[48];  /* JOINED.devices of the answer */
+
+        /* The submitted job that it belongs to (gpus_in_use.c). */
+        struct client_job {
+                bool known;        /* it was looked for */
+                bool alone;        /* the scheduler knows that it takes turns */
+                uint32_t id;       /* 0: none */
+                unsigned returned; /* count of jobs that had come back when it was looked for */
+                uint64_t run_ns, worked_ns; /* its run time then, and when it last did anything */
+        } job;
 
         struct client_packet *queue; /* a ring buffer, allocated when first needed */
         unsigned queue_first, queue_used;

@@ -25,10 +25,12 @@
 struct client;
 struct control;
 struct host_pools;
+struct mps_servers;
 struct peer_daemons;
 struct reservations;
 struct ring;
 struct sources;
+struct submits;
 struct tally;
 struct endpoint;
 
@@ -58,6 +60,9 @@ struct server {
         struct host_pools *host_pools;     /* memory that clients are evicted to (host_pool.c) */
         struct reservations *reservations; /* NULL: none yet (reserve.c) */
         struct ring *history;              /* the last records of what happened; NULL: no memory */
+        struct mps_servers *mps;           /* control daemons of MPS (mps_servers.c) */
+        unsigned n_mps;                    /* how many there are */
+        struct submits *submits;           /* the queue of submitted jobs (submit.c) */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;

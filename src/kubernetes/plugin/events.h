@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kubernetes/plugin/pod.h"
-#include "kubernetes/plugin/web.h"
+#include "kubernetes/api/web.h"
 
 struct events;
 

@@ -14,13 +14,12 @@
 #include "kubernetes/plugin/plugin.h"
 #include "kubernetes/plugin/pod.h"
 
-#define SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
-#define RELEASE_DIR     "/var/lib/sublet/" SUBLET_VERSION "/"
+#define RELEASE_DIR "/var/lib/sublet/" SUBLET_VERSION "/"
 
 struct options {
         struct plugin_options plugin;
         const char *bring; /* NULL: the library is on the node already */
-        char url[512];
+        char url[WEB_URL_MAX];
 };
 
 static int set_text(const char **ret, const char *value, size_t most)
@@ -154,15 +153,8 @@ static int set_node(struct options *o, const char *value)
 
 static int set_api_server(struct options *o, const char *value)
 {
-        const size_t n = strlen(value);
-
-        if (strncmp(value, "https://", 8) != 0 && strncmp(value, "http://", 7) != 0)
-                return -EINVAL;
-        if (n >= sizeof(o->url) || value[n - 1] == '/')
-                return -EINVAL;
-        (void)snprintf(o->url, sizeof(o->url), "%s", value);
         o->plugin.api.url = o->url;
-        return 0;
+        return web_copy_url(value, o->url);
 }
 
 static int set_token_file(struct options *o, const char *value)
@@ -221,9 +213,9 @@ static const struct option_row rows[] = {
          "(https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT)",
          set_api_server, NULL},
         {"token-file", "FILE", "the service account's token", set_token_file,
-         SERVICE_ACCOUNT "token"},
+         WEB_SERVICE_ACCOUNT "token"},
         {"ca-file", "FILE", "who vouches for the API server", set_ca_file,
-         SERVICE_ACCOUNT "ca.crt"},
+         WEB_SERVICE_ACCOUNT "ca.crt"},
         {"priority-most", "N", "the highest priority that a pod may ask for", set_priority_most,
          "0"},
         {"minimum-most", "N%", "the largest minimum that a pod may ask for", set_minimum_most,
@@ -252,23 +244,14 @@ static const struct options_table table = {"sublet-device-plugin", rows, ARRAY_S
 /* What the command line does not say comes from the environment that Kubernetes makes. */
 static int complete(struct options *o)
 {
-        const char *host = getenv("KUBERNETES_SERVICE_HOST");
-        const char *port = getenv("KUBERNETES_SERVICE_PORT");
         const char *node = getenv("NODE_NAME");
-        char url[sizeof(o->url)];
 
         if (!o->plugin.node)
                 o->plugin.node = node ? node : "";
-        if (!o->plugin.api.url && host && host[0]) {
-                const bool is_ipv6 = strchr(host, ':');
-
-                (void)snprintf(url, sizeof(url), "https://%s%.255s%s:%.8s", is_ipv6 ? "[" : "",
-                               host, is_ipv6 ? "]" : "", port && port[0] ? port : "443");
-                if (set_api_server(o, url) < 0)
-                        return options_fail(&table, "KUBERNETES_SERVICE_HOST names no host");
-        }
-        if (!o->plugin.api.url)
-                o->plugin.api.url = "";
+        o->plugin.api.program = table.program;
+        if (!o->plugin.api.url && web_url_of_cluster(o->url) < 0)
+                return options_fail(&table, "KUBERNETES_SERVICE_HOST names no host");
+        o->plugin.api.url = o->url;
         if (o->plugin.api.url[0] && (!o->plugin.node[0] || strlen(o->plugin.node) > 253))
                 return options_fail(&table,
                                     "which node is this? --node NAME, or NODE_NAME, says it");

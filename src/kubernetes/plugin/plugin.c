@@ -22,7 +22,7 @@
 #include "kubernetes/plugin/processes.h"
 #include "kubernetes/plugin/rpc.h"
 #include "kubernetes/plugin/tenants.h"
-#include "kubernetes/plugin/watch.h"
+#include "kubernetes/api/watch.h"
 
 #define USEC_PER_MSEC UINT64_C(1000)
 #define ASK_MS        2000u              /* between two looks at the daemon */
@@ -33,6 +33,7 @@
 #define STREAMS_MAX   32u
 #define WAITING_MAX   64u
 #define TOLD_MAX      256u /* pods that were told of; then the oldest is forgotten */
+#define PODS_PAGE     25u  /* a page takes megabytes, where pods are large */
 
 /* A container that waits until the daemon knows its pod. */
 struct waiting {
@@ -54,6 +55,8 @@ struct plugin {
         struct kubelet *kubelet;
         struct tenants *tenants;
         struct web *web; /* NULL, like the next two: no API server */
+        struct watch_what pods;
+        char which[850]; /* of pods */
         struct watch *watch;
         struct events *events;
         struct cards cards;
@@ -557,17 +560,31 @@ static void plugin_free(struct plugin *p)
         free(p);
 }
 
+/* Those of this node alone. */
+static int say_which_pods(struct plugin *p)
+{
+        char node[800];
+        const int r = web_escape(p->options->node, node, sizeof(node));
+
+        (void)snprintf(p->which, sizeof(p->which), "fieldSelector=spec.nodeName%%3D%s&", node);
+        p->pods = (struct watch_what){
+                .kind = "pods", .which = p->which, .name = "this node's pods", .page = PODS_PAGE};
+        return r;
+}
+
 static int reach_api_server(struct plugin *p)
 {
         static const struct watch_told told = {
-                .begin = on_list, .pod = on_pod, .end = on_list_end, .changed = on_pods_changed};
+                .begin = on_list, .one = on_pod, .end = on_list_end, .changed = on_pods_changed};
         const struct plugin_options *o = p->options;
         int r = web_new(p->loop, &o->api, &p->web);
 
         if (r >= 0)
                 r = events_new(p->web, o->node, &p->events);
         if (r >= 0)
-                r = watch_new(p->loop, p->web, o->node, &told, p, &p->watch);
+                r = say_which_pods(p);
+        if (r >= 0)
+                r = watch_new(p->loop, p->web, &p->pods, &told, p, &p->watch);
         return r;
 }
 

@@ -4,7 +4,7 @@
 #include "kubernetes/plugin/choose.h"
 #include "kubernetes/plugin/grant.h"
 #include "kubernetes/plugin/pod.h"
-#include "kubernetes/plugin/web.h"
+#include "kubernetes/api/web.h"
 
 struct plugin_options {
         const char *dir; /* the daemon's, as the plugin sees it */

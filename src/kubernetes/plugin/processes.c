@@ -116,20 +116,33 @@ void processes_add_mps(const char *devices, struct processes_mps *mps)
         mps->all |= n == 0;
 }
 
+/* True for a directory in which subletd has started it (mps_servers.h): DIR/mps/UID.TENANT.GPU. */
+static bool is_of_subletd(const char *directory)
+{
+        const char *name = strrchr(directory, '/');
+        unsigned uid;
+        unsigned long long tenant;
+        char gpu[9];
+
+        return name && name - directory >= 4 && strncmp(name - 4, "/mps", 4) == 0 &&
+               sscanf(name, "/%10u.%16llx.%8[0-9a-f]", &uid, &tenant, gpu) == 3;
+}
+
 static void look_at_mps(const char *proc, int pid, struct processes_mps *mps)
 {
-        static const char key[] = "CUDA_VISIBLE_DEVICES=";
+        static const char key[] = "CUDA_VISIBLE_DEVICES=", pipe[] = "CUDA_MPS_PIPE_DIRECTORY=";
         _cleanup_fclose_ FILE *f = open_file(proc, pid, "environ");
         _cleanup_free_ char *entry = NULL;
+        _cleanup_free_ char *devices = NULL;
         size_t room = 0;
-        const char *devices = "";
 
-        while (f && getdelim(&entry, &room, '\0', f) >= 0)
-                if (strncmp(entry, key, sizeof(key) - 1) == 0) {
-                        devices = entry + sizeof(key) - 1;
-                        break;
-                }
-        processes_add_mps(devices, mps);
+        while (f && getdelim(&entry, &room, '\0', f) >= 0) {
+                if (strncmp(entry, pipe, sizeof(pipe) - 1) == 0 && is_of_subletd(entry))
+                        return;
+                if (!devices && strncmp(entry, key, sizeof(key) - 1) == 0)
+                        devices = strdup(entry + sizeof(key) - 1);
+        }
+        processes_add_mps(devices ? devices : "", mps);
 }
 
 /* CUDA takes the beginning of a UUID for the whole, if it is the only one. */

@@ -13,13 +13,15 @@
 #include "base/macros.h"
 #include "base/options.h"
 #include "base/units.h"
-#include "kubernetes/webhook/certificate.h"
-#include "kubernetes/webhook/server.h"
+#include "kubernetes/serve/certificate.h"
+#include "kubernetes/serve/server.h"
+#include "kubernetes/webhook/review.h"
 
 #define LINGER_MAX_NS (300 * NSEC_PER_SEC)
 
 struct options {
         struct server_options server;
+        struct review_options review;
         const char *certificate, *key, *linger;
 };
 
@@ -46,12 +48,12 @@ static int set_key(struct options *o, const char *value)
 
 static int set_from(struct options *o, const char *value)
 {
-        return set_text(&o->server.from, value);
+        return set_text(&o->review.from, value);
 }
 
 static int set_to(struct options *o, const char *value)
 {
-        return set_text(&o->server.to, value);
+        return set_text(&o->review.to, value);
 }
 
 static int set_linger(struct options *o, const char *value)
@@ -95,9 +97,9 @@ static int check_options(struct options *o)
 {
         if (!o->certificate || !o->key)
                 return options_fail(&table, "--certificate and --key are needed");
-        if (!strchr(o->server.from, '/') || !strchr(o->server.to, '/'))
+        if (!strchr(o->review.from, '/') || !strchr(o->review.to, '/'))
                 return options_fail(&table, "a resource has a name such as nvidia.com/gpu");
-        if (strcmp(o->server.from, o->server.to) == 0)
+        if (strcmp(o->review.from, o->review.to) == 0)
                 return options_fail(&table, "--resource-from and --resource-to are the same");
         if (units_parse_duration(o->linger, &o->server.linger_ns) < 0 ||
             o->server.linger_ns > LINGER_MAX_NS)
@@ -105,11 +107,45 @@ static int check_options(struct options *o)
         return 0;
 }
 
+/* ---- what is served ---- */
+
+static int mutate(const char *text, size_t size, void *userdata, char **ret_answer,
+                  char error[static REQUESTS_ERROR_MAX])
+{
+        _Static_assert(REVIEW_ERROR_MAX <= REQUESTS_ERROR_MAX, "a sentence would be cut");
+
+        return review_answer(text, size, userdata, ret_answer, error);
+}
+
+static int mutate_all(const char *text, size_t size, void *userdata, char **ret_answer,
+                      char error[static REQUESTS_ERROR_MAX])
+{
+        struct review_options options = *(const struct review_options *)userdata;
+
+        options.all = true;
+        return review_answer(text, size, &options, ret_answer, error);
+}
+
+static const struct requests_door doors[] = {{"/mutate", mutate}, {"/mutate-all", mutate_all}};
+
 int main(int argc, char *argv[])
 {
         struct options o = {
-                .server = {.listen = ":8443", .from = "nvidia.com/gpu", .to = "sublet.dev/gpu"},
-                .linger = "0"};
+                .server = {.listen = ":8443"},
+                .review = {.from = "nvidia.com/gpu", .to = "sublet.dev/gpu"},
+                .linger = "0",
+        };
+        const struct requests_service service = {
+                .program = "the webhook",
+                .one = "a review",
+                .many = "reviews",
+                .paths = "/mutate, /mutate-all, /healthz and /readyz",
+                .body_max_mib = 3, /* the API server's own bound of a request */
+                .room_mib = 4,
+                .doors = doors,
+                .n_doors = ARRAY_SIZE(doors),
+                .userdata = &o.review,
+        };
         char error[CERTIFICATE_ERROR_MAX];
         int r;
 
@@ -125,7 +161,7 @@ int main(int argc, char *argv[])
                 (void)fprintf(stderr, "sublet-webhook: %s\n", error);
                 return EXIT_FAILURE;
         }
-        r = server_run(&o.server, error);
+        r = server_run(&o.server, &service, NULL, error);
         certificate_close();
         if (r < 0)
                 (void)fprintf(stderr, "sublet-webhook: %s\n", error);

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "kubernetes/grammar/values.h"
 #include "kubernetes/webhook/patch.h"
 #include "kubernetes/webhook/pod.h"
 
@@ -29,23 +30,6 @@ static const char *text_of(const json_t *object, const char *key)
         return text ? text : "";
 }
 
-/* A short text may hold very many values, each of which takes memory once it is read. */
-static bool has_too_many_values(const char *text, size_t size)
-{
-        bool quoted = false;
-        unsigned n = 0;
-
-        for (size_t i = 0; i < size; i++) {
-                if (quoted && text[i] == '\\')
-                        i++;
-                else if (text[i] == '"')
-                        quoted = !quoted;
-                else if (!quoted && (text[i] == ',' || text[i] == '[' || text[i] == '{'))
-                        n++;
-        }
-        return n > REVIEW_VALUES_MAX;
-}
-
 static int refuse(char error[static REVIEW_ERROR_MAX], const char *sentence)
 {
         (void)snprintf(error, REVIEW_ERROR_MAX, "%s", sentence);
@@ -60,7 +44,7 @@ static int read_review(const char *text, size_t size, json_t **ret,
         json_error_t where;
         char detail[sizeof(where.text)];
 
-        if (has_too_many_values(text, size))
+        if (values_are_more_than(text, size, REVIEW_VALUES_MAX))
                 return refuse(error, "the review has more values than a pod can have");
         /* A NUL in a text of the pod is no business of ours. */
         review = json_loadb(text, size, JSON_ALLOW_NUL, &where);

@@ -77,7 +77,8 @@ void agent_self_tell(const struct gpu *g)
                 .SELF = {.overflow = g->heap.mapped,
                          .keep = g->keep == UINT64_MAX ? 0 : g->keep,
                          .ran_ns = agent.ran_before_ns,
-                         .mode = mode_of(g)},
+                         .mode = mode_of(g),
+                         .way = g->mps ? WIRE_WAY_SHARED : WIRE_WAY_OWN},
         };
 
         tell_managed(g);

@@ -3,6 +3,7 @@
 
 #include "base/macros.h"
 #include "preload/agent/agent.h"
+#include "preload/extra/measure.h"
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/extra/torture.h"
@@ -25,7 +26,7 @@ const struct part parts[] = {
         {.setup = interrupt_setup},
         {.forked = rm_forget},
         {.forked = freeze_watch_forget},
-        {.setup = freeze_setup, .failed = freeze_blame},
+        {.setup = freeze_setup, .learn = freeze_look, .failed = freeze_blame},
         {.setup = swap_setup, .learn = swap_learn},
         {.learn = managed_learn},
         {.setup = caches_setup},
@@ -58,6 +59,7 @@ const struct part parts[] = {
          .room_changed = overflow_changed,
          .daemon_lost = overflow_cancel},
         {.setup = profile_setup, .exits = profile_exits, .forked = profile_forget},
+        {.setup = measure_setup, .forked = measure_forget},
         {.attach = agent_attach, .exits = agent_stop, .forked = agent_forget},
 };
 const unsigned parts_count = ARRAY_SIZE(parts);

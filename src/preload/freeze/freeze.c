@@ -153,6 +153,17 @@ static int verdict(enum freeze_result result, int refusal, const char **ret_why)
         return -EIO;
 }
 
+/* What is known of the GPU is known of programs with channels of their own. */
+void freeze_look(struct gpu *g)
+{
+        const char *why;
+
+        if (!g->mps)
+                return;
+        (void)verdict(FREEZE_TEST_NO_CHANNEL, 0, &why);
+        turn_off(why);
+}
+
 /* Runs the test. 0 or -errno; -EBUSY: no result now. Only results that show how the GPU behaves are
  * kept for other processes. */
 static int test_now(struct gpu *g, const char **ret_why) UNLOCKS(core_lock)

@@ -21,6 +21,9 @@ struct freeze_answer;
 /* Called once, before the program's first context. */
 void freeze_setup(void);
 
+/* A GPU comes into use: under MPS no program can be frozen. */
+void freeze_look(struct gpu *g);
+
 /* Set the highest mode that the machine's owner allows. */
 void freeze_allow(enum wire_freeze most);
 /* Returns the mode of this process: that of SUBLET_FREEZE or the highest allowed one, whichever is

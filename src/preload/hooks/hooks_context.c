@@ -7,6 +7,7 @@
 #include "preload/pool/room.h"
 #include "preload/state/core.h"
 #include "preload/move/unevictable.h"
+#include "preload/extra/measure.h"
 #include "preload/freeze/freeze_test.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
@@ -15,6 +16,7 @@
 #include "preload/pool/pool.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
+#include "preload/process/way.h"
 #include "preload/state/request.h"
 
 CUresult hook_cuInit(unsigned int Flags)
@@ -23,6 +25,9 @@ CUresult hook_cuInit(unsigned int Flags)
 
         (void)core_setup();
         r = real.cuInit(Flags);
+        if (r >= CUDA_ERROR_MPS_CONNECTION_FAILED && r <= CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED &&
+            way_leave(r))
+                r = real.cuInit(Flags);
         core_expect_exit();
         return r;
 }
@@ -84,6 +89,7 @@ static struct ending context_dies(struct context *c) UNLOCKS(core_lock)
         ret.bytes += unevictable_forget_context(c->handle);
         core.unbooked++;
         pool_context_dies(c->handle);
+        measure_context_dies(c->handle);
         if (c->primary)
                 g->ended = c->handle;
         quiesce_context_remove(c);
@@ -440,6 +446,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
                         quiesce_wait_all();
                 throttle_forget(c->handle);
                 pool_context_dies(c->handle);
+                measure_context_dies(c->handle);
                 quiesce_context_remove(c);
                 ending = primary_dies(g, false);
         }

@@ -48,8 +48,8 @@ struct LOCK_ATTRIBUTE(capability("lock")) lock {
  *   6. watch.lock (freeze_watch.c)
  *   7. ledger_lock (rm.c), which the ioctl() wrapper takes under 5
  *   8. the locks under which no other lock is taken and no driver call made: those of the arena
- *      (arena.c) and of lent memory (lent.c), that of kind_check() (hooks_virtual.c), and
- * publishing (real.c) */
+ *      (arena.c) and of lent memory (lent.c), that of kind_check() (hooks_virtual.c), those of
+ *      measuring (measure.c, measure_sample.c), and publishing (real.c) */
 extern struct lock core_lock;
 
 /* The test build of the library notes which thread holds core_lock (tests/watched/held.c). */

@@ -13,6 +13,7 @@
 #include "base/settings.h"
 #include "preload/process/python.h"
 #include "preload/state/part.h"
+#include "preload/process/way.h"
 #include "preload/state/request.h"
 
 #define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
@@ -48,6 +49,7 @@ static int set_up(void)
                         p->setup();
                 }
                 (void)pthread_atfork(NULL, NULL, core_forked);
+                way_join(); /* the driver reads these variables in cuInit() */
         }
         return r;
 }
@@ -183,7 +185,7 @@ void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
 static int gpu_learn(struct gpu *g, CUdevice device) UNLOCKS(core_lock)
 {
         size_t total = 0, granularity = 0;
-        int vmm = 0, passes = 0, rdma = 0, algorithms = 0;
+        int vmm = 0, passes = 0, rdma = 0, algorithms = 0, mps = 0;
         CUuuid uuid;
         CUresult r;
         const CUmemAllocationProp prop = {
@@ -217,6 +219,8 @@ static int gpu_learn(struct gpu *g, CUdevice device) UNLOCKS(core_lock)
         (void)real.cuDeviceGetAttribute(&algorithms,
                                         CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, device);
         g->unpacks = algorithms != 0;
+        (void)real.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device);
+        g->mps = mps != 0;
         memcpy(g->uuid, &uuid, sizeof(g->uuid));
         g->index = (unsigned)device;
         g->total = total;

@@ -34,6 +34,7 @@ struct gpu {
         bool may_pass; /* the daemon has refused none of our descriptors since it answered ATTACH */
         bool passes;   /* its memory can be handed over to another process as a descriptor */
         bool rdma;     /* other devices may access its memory */
+        bool mps;      /* this process takes part in MPS: it has no channels of its own */
         bool unpacks;  /* the GPU can decompress into memory that is created for it */
         uint32_t peers; /* other GPUs that its memory is mapped for, 1 << ordinal (peer.h) */
         /* The primary context after its reset or last release. It may still be current: calls in it

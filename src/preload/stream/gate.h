@@ -25,7 +25,8 @@ enum gate_bits {
         GATE_HELD = 1 << 7,     /* memory is being replaced: wait a moment */
         GATE_PROFILE = 1 << 8,  /* submissions are profiled (profile.h) */
         GATE_FROZEN = 1 << 9,   /* with GATE_NO_LEASE: captured calls wait, too */
-        GATE_BITS = 10,
+        GATE_MEASURE = 1 << 10, /* submissions are counted and timed (measure.h): nobody waits */
+        GATE_BITS = 11,
 };
 
 /* The record of one thread, reused only after that thread has ended. Its thread writes it, the

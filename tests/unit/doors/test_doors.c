@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "doors_core.h"
+#include "fakes/measure.h"
 #include "fakedriver.h"
 #include "preload/entry/doors.h"
 #include "preload/stream/gate.h"
@@ -177,6 +178,83 @@ static void work_of_about_equal_size_has_the_same_identity(void **state)
         fill = doors_core.work;
         (void)OURS(cuGraphLaunch)((CUgraphExec)0x2001, NULL);
         assert_int_not_equal(doors_core.work, fill);
+}
+
+static void expect_measured(const char *call, CUstream stream, uint64_t a, uint64_t b)
+{
+        assert_string_equal(measure_fake.call, call);
+        assert_ptr_equal(measure_fake.stream, stream);
+        assert_int_equal(measure_fake.numbers[0], a);
+        assert_int_equal(measure_fake.numbers[1], b);
+        assert_int_equal(measure_fake.begun, measure_fake.ended);
+}
+
+/* The type of the driver's function chooses what is told: one call of each type. */
+static void a_measured_call_tells_its_arguments_and_its_result(void **state)
+{
+        const uint64_t launch[] = {0x1000, 7, 6, 5, 4, 3, 2, 1};
+        CUstream s = (CUstream)0x1234;
+        CUfunction f = (CUfunction)0x1000;
+        CUlaunchConfig config = {.hStream = s};
+        CUDA_MEMCPY2D two = {0};
+        CUDA_MEMCPY3D three = {0};
+        CUgraphExec exec = NULL;
+        CUgraph graph = (CUgraph)0x2000;
+        char host[8];
+
+        atomic_store(&gate_bits, GATE_MEASURE);
+        (void)OURS(cuLaunchKernel)(f, 7, 6, 5, 4, 3, 2, 1, s, NULL, NULL);
+        expect_measured("kernel", s, 0x1000, 7);
+        assert_memory_equal(measure_fake.numbers, launch, sizeof(launch));
+        assert_int_equal(measure_fake.work, doors_core.work);
+        (void)OURS(cuLaunchKernel_ptsz)(f, 7, 6, 5, 4, 3, 2, 1, NULL, NULL, NULL);
+        expect_measured("kernel", CU_STREAM_PER_THREAD, 0x1000, 7);
+        (void)OURS(cuLaunchCooperativeKernel)(f, 7, 6, 5, 4, 3, 2, 1, s, NULL);
+        expect_measured("cooperative", s, 0x1000, 7);
+        (void)OURS(cuLaunchKernelEx)(&config, f, NULL, NULL);
+        expect_measured("launch", s, (uintptr_t)&config, 0x1000);
+        (void)OURS(cuGraphLaunch)((CUgraphExec)0x3000, s);
+        expect_measured("graph", s, 0x3000, 0);
+        assert_true(measure_fake.launches_graph);
+        (void)OURS(cuGraphUpload)((CUgraphExec)0x3000, s);
+        assert_false(measure_fake.launches_graph);
+        (void)OURS(cuGraphInstantiateWithFlags)(&exec, graph, 0);
+        expect_measured("instantiate", NULL, (uintptr_t)&exec, 0x2000);
+        (void)OURS(cuGraphInstantiateWithParams)(&exec, graph, NULL);
+        expect_measured("instantiate", NULL, (uintptr_t)&exec, 0x2000);
+        (void)OURS(cuGraphInstantiate_v2)(&exec, graph, NULL, NULL, 0);
+        expect_measured("instantiate", NULL, (uintptr_t)&exec, 0x2000);
+        (void)OURS(cuMemcpyHtoD_v2)(0x5000, host, 8);
+        expect_measured("to device", NULL, 0x5000, 8);
+        (void)OURS(cuMemcpyHtoDAsync_v2)(0x5000, host, 8, s);
+        expect_measured("to device", s, 0x5000, 8);
+        (void)OURS(cuMemcpyDtoH_v2)(host, 0x5000, 8);
+        expect_measured("to host", NULL, 0x5000, 8);
+        (void)OURS(cuMemcpyDtoHAsync_v2)(host, 0x5000, 8, s);
+        expect_measured("to host", s, 0x5000, 8);
+        (void)OURS(cuMemcpyDtoD_v2)(0x5000, 0x6000, 8);
+        expect_measured("either", NULL, 0x5000, 0x6000);
+        (void)OURS(cuMemcpyAsync)(0x5000, 0x6000, 8, s);
+        expect_measured("either", s, 0x5000, 0x6000);
+        (void)OURS(cuMemcpy2DAsync_v2)(&two, s);
+        expect_measured("2d", s, (uintptr_t)&two, 0);
+        (void)OURS(cuMemcpy3D_v2)(&three);
+        expect_measured("3d", NULL, (uintptr_t)&three, 0);
+        (void)OURS(cuMemsetD8Async)(0x5000, 0, 8, s);
+        expect_measured("other", s, 0, 0);
+        assert_int_equal(measure_fake.result, CUDA_SUCCESS);
+}
+
+static void nothing_is_told_while_nothing_is_measured(void **state)
+{
+        unsigned before = measure_fake.begun;
+
+        atomic_store(&gate_bits, 0);
+        (void)OURS(cuLaunchKernel)(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+        atomic_store(&gate_bits, GATE_TELL);
+        (void)OURS(cuLaunchKernel)(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+        (void)OURS(cuMemcpyAsync)(0, 0, 0, NULL);
+        assert_int_equal(measure_fake.begun, before);
 }
 
 static void out_of_memory_is_retried_outside_the_gate_while_there_is_room(void **state)
@@ -440,6 +518,8 @@ int main(void)
                                        clean),
                 cmocka_unit_test_setup(the_gate_is_told_the_stream, clean),
                 cmocka_unit_test_setup(work_of_about_equal_size_has_the_same_identity, clean),
+                cmocka_unit_test_setup(a_measured_call_tells_its_arguments_and_its_result, clean),
+                cmocka_unit_test_setup(nothing_is_told_while_nothing_is_measured, clean),
                 cmocka_unit_test_setup(
                         out_of_memory_is_retried_outside_the_gate_while_there_is_room, clean),
                 cmocka_unit_test_setup(a_call_that_a_freeze_failed_is_repeated_through_the_gate,

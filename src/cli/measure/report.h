@@ -1,0 +1,21 @@
+/* report.h: makes a job (pairing/job.h) of what was seen of a program. Pure. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "cli/measure/card.h"
+#include "cli/measure/pages.h"
+#include "pairing/job.h"
+
+/* What was seen between two looks. */
+struct report_seen {
+        const struct pages *begin, *end;
+        double seconds; /* between the two looks */
+        double cpu_s;   /* processor time that the program used meanwhile; NAN: not known */
+        struct card_figures card;
+};
+
+/* Fills in all but the job's name, command and time. False: no memory. */
+bool report_fill(const struct report_seen *seen, struct job *ret);
+/* Returns how many steps the program began between the two looks; 0: no step is known. */
+unsigned long long report_steps(const struct pages *begin, const struct pages *end);

@@ -1,0 +1,63 @@
+/* kernels.h: the synthetic kernels of sublet bench pairs: a table of jobs, and their code as PTX.
+ *
+ * A job repeats one kernel. Jobs differ in the units of the GPU that they use, and in how. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KERNEL_NAME_MAX 64
+#define KERNEL_PTX_MAX  (64 * 1024)
+
+/* KERNEL_FAMILY(identifier, name, what it is for the list) */
+#define KERNEL_FAMILIES(X)                                            \
+        X(FP32, "fp32", "multiplies and adds numbers of 32 bits")     \
+        X(FP64, "fp64", "multiplies and adds numbers of 64 bits")     \
+        X(FP16, "fp16", "multiplies and adds pairs of 16 bits")       \
+        X(INTEGER, "int", "integers")                                 \
+        X(SPECIAL, "special", "special functions")                    \
+        X(TENSOR, "tensor", "tensor units, 16 bits")                  \
+        X(READ, "read", "reads memory")                               \
+        X(UPDATE, "update", "reads and writes memory")                \
+        X(SHARED, "smem", "reads and writes shared memory of the SM") \
+        X(GATHER, "gather", "reads memory at random")                 \
+        X(ATOMIC, "atomic", "adds to memory at random, atomically")
+
+enum kernel_family {
+#define X(identifier, name, help) KERNEL_##identifier,
+        KERNEL_FAMILIES(X)
+#undef X
+                KERNEL_FAMILIES_COUNT
+};
+
+struct kernel_job {
+        enum kernel_family family;
+        unsigned intensity;     /* arithmetic instructions for each access of 16 bytes; 0: no access
+                                   (families of arithmetic) or no arithmetic (the others) */
+        unsigned footprint_kib; /* memory that is accessed; 0: none */
+        unsigned threads;       /* of a block */
+        unsigned values;        /* that a thread computes with at once: more take more registers */
+        unsigned blocks_per_sm; /* the most, by shared memory that nobody uses; 0: as many as fit */
+        int grid;     /* above 0: so many full waves; below: percent of the SMs, a block each */
+        unsigned us;  /* how long the kernel runs alone, about */
+        unsigned gap; /* percent of the time without a kernel, because the host pauses */
+};
+
+extern const struct kernel_job kernel_jobs[];
+extern const size_t kernel_jobs_count;
+
+/* Writes the job's name: "fp32-i64-f1024m-occ50-waves8-200us-gap30". */
+void kernel_name(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX]);
+/* Writes the name of the job's kernel: its name, with underscores. */
+void kernel_entry(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX]);
+/* NULL: there is no such job. */
+const struct kernel_job *kernel_find(const char *name);
+const char *kernel_family_name(enum kernel_family family);
+const char *kernel_family_help(enum kernel_family family);
+
+/* Writes the job's code. Its entry is
+ *     kernel_entry(u64 base, u64 bytes, u64 stride, u32 loops, u32 never)
+ * where the memory at base has bytes, of which a thread accesses 16 in each step and goes on by
+ * stride < bytes. loops is how often the body runs. The result is stored at base if it is equal to
+ * never, so that no compiler may leave out the computation. 0, or -ENOSPC. */
+int kernel_ptx(const struct kernel_job *job, char *buf, size_t room);

@@ -1,0 +1,354 @@
+/* pairs.c: sublet bench pairs. Owns its options and the choice of jobs. Must never use a GPU that
+ * somebody else uses: the figures would be wrong, and the others would suffer. */
+#include "cli/pairs/pairs.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/doctor/doctor_driver.h"
+#include "cli/job/job.h"
+#include "cli/launch.h"
+#include "cli/pairs/kernels.h"
+#include "cli/parts.h"
+
+enum {
+        OPTION_OUTPUT,
+        OPTION_WAYS,
+        OPTION_TORCH,
+        OPTION_PYTHON,
+        OPTION_SECONDS,
+        OPTION_LIMIT,
+        OPTION_JOBS,
+        OPTION_SEED,
+        OPTION_LIST,
+        OPTION_SIM
+};
+
+static const struct cli_option pairs_options[] = {
+        [OPTION_OUTPUT] = {"output", CLI_REQUIRED, "DATA",
+                           "the file of the figures; pairs that it has are not measured again "
+                           "(pairs.jsonl)",
+                           'o'},
+        [OPTION_WAYS] = {"ways", CLI_REQUIRED, "WAY,...",
+                         "how two programs share (shared,sliced,turns)"},
+        [OPTION_TORCH] = {"torch", CLI_NONE, NULL, "models of PyTorch, too"},
+        [OPTION_PYTHON] = {"python", CLI_REQUIRED, "FILE", "the Python that has PyTorch (python3)"},
+        [OPTION_SECONDS] = {"seconds", CLI_REQUIRED, "S",
+                            "how long a pair of kernels runs; models run 4 times as long (0.25)"},
+        [OPTION_LIMIT] = {"limit", CLI_REQUIRED, "TIME",
+                          "end after this time, with a part of the pairs (none)"},
+        [OPTION_JOBS] = {"jobs", CLI_REQUIRED, "NAME,...",
+                         "which jobs (all): names or their beginnings, families, kernels, models"},
+        [OPTION_SEED] = {"seed", CLI_REQUIRED, "N", "of the order of the pairs (1)"},
+        [OPTION_LIST] = {"list", CLI_NONE, NULL, "list the jobs"},
+        [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s",
+                        "on the simulated driver instead of a GPU"},
+        {0},
+};
+
+static const struct cli_command pairs_command = {
+        .name = "bench pairs",
+        .arguments = "[options]",
+        .help = "measure how fast pairs of programs run beside each other, in each way to share",
+        .options = pairs_options,
+};
+
+#define UNUSED_BYTES (1 * GIB) /* the driver and a desktop use so much of a card */
+
+struct request {
+        struct pairs_setting setting;
+        bool list, simulated;
+        struct launch launch; /* the variables of --sim */
+        char session[32], simulator[PATH_MAX];
+};
+
+/* ---- options ---- */
+
+static int take_ways(struct pairs_setting *s, const char *text)
+{
+        memset(s->ways, 0, sizeof(s->ways));
+        while (*text) {
+                const size_t n = strcspn(text, ",");
+                const int way = pairs_way_find(text, n);
+
+                if (way < 0)
+                        return cli_fail(CLI_USAGE,
+                                        "--ways takes shared, sliced and turns, not '%.*s'", (int)n,
+                                        text);
+                s->ways[way] = true;
+                text += n + (text[n] == ',');
+        }
+        return CLI_OK;
+}
+
+static int take_sim(struct request *q, const char *argument)
+{
+        int i = 0;
+
+        while (strcmp(launch_options[i].name, "sim") != 0)
+                i++;
+        q->simulated = true;
+        return launch_take(i, argument, &q->launch);
+}
+
+static int take(int option, const char *argument, void *request)
+{
+        struct request *q = request;
+        struct pairs_setting *s = &q->setting;
+        uint64_t n;
+        char *end;
+
+        switch (option) {
+        case OPTION_OUTPUT:
+                s->output = argument;
+                return CLI_OK;
+        case OPTION_WAYS:
+                return take_ways(s, argument);
+        case OPTION_TORCH:
+                s->torch = true;
+                return CLI_OK;
+        case OPTION_PYTHON:
+                s->python = argument;
+                return CLI_OK;
+        case OPTION_SECONDS:
+                s->seconds = strtod(argument, &end);
+                if (*end || end == argument || !(s->seconds >= 0.01 && s->seconds <= 3600))
+                        return cli_fail(CLI_USAGE, "--seconds is a number such as 0.25, not '%s'",
+                                        argument);
+                return CLI_OK;
+        case OPTION_LIMIT:
+                if (units_parse_duration(argument, &n) < 0 || n == 0)
+                        return cli_fail(CLI_USAGE, "--limit is a time such as 10min, not '%s'",
+                                        argument);
+                s->limit = (double)n / (double)NSEC_PER_SEC;
+                return CLI_OK;
+        case OPTION_JOBS:
+                s->jobs = argument;
+                return CLI_OK;
+        case OPTION_SEED:
+                if (units_parse_count(argument, &s->seed) < 0)
+                        return cli_fail(CLI_USAGE, "--seed is a number, not '%s'", argument);
+                return CLI_OK;
+        case OPTION_LIST:
+                q->list = true;
+                return CLI_OK;
+        default:
+                return take_sim(q, argument);
+        }
+}
+
+/* ---- the jobs ---- */
+
+/* Adds the models that pairs_torch.py has. It lists them without PyTorch. */
+static int add_models(const struct pairs_setting *s, struct pairs_job *jobs, size_t *n)
+{
+        char path[PATH_MAX], command[2 * PATH_MAX], line[128];
+        FILE *answer;
+
+        if (parts_find(PART_PAIRS_TORCH, path) < 0)
+                return cli_fail(CLI_FAILED, "the program to measure is missing: no %s", path);
+        (void)snprintf(command, sizeof(command), "exec '%s' '%s' list", s->python, path);
+        answer = popen(command, "re");
+        while (answer && *n < PAIRS_JOBS_MAX && fgets(line, sizeof(line), answer)) {
+                struct pairs_job *job = &jobs[*n];
+
+                *job = (struct pairs_job){.torch = true};
+                if (sscanf(line, "%63s %23s", job->name, job->family) == 2)
+                        (*n)++;
+        }
+        if (!answer || pclose(answer) != 0)
+                return cli_fail(CLI_FAILED, "cannot run %s; --python names another Python",
+                                s->python);
+        return CLI_OK;
+}
+
+static int list_jobs(const struct pairs_setting *s, struct pairs_job *jobs, size_t *ret_n)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < kernel_jobs_count && n < PAIRS_JOBS_MAX; i++) {
+                struct pairs_job *job = &jobs[n++];
+
+                *job = (struct pairs_job){0};
+                kernel_name(&kernel_jobs[i], job->name);
+                (void)snprintf(job->family, sizeof(job->family), "%s",
+                               kernel_family_name(kernel_jobs[i].family));
+        }
+        *ret_n = n;
+        return s->torch ? add_models(s, jobs, ret_n) : CLI_OK;
+}
+
+/* A word is the beginning of a name, a family, or one of the two kinds. */
+static bool fits(const struct pairs_job *job, const char *word, size_t length)
+{
+        const char *kind = job->torch ? "models" : "kernels";
+
+        return length > 0 &&
+               (strncmp(job->name, word, length) == 0 ||
+                (strlen(job->family) == length && strncmp(job->family, word, length) == 0) ||
+                (strlen(kind) == length && strncmp(kind, word, length) == 0));
+}
+
+/* Leaves those jobs that a word of --jobs chooses. */
+static int choose_jobs(const struct pairs_setting *s, struct pairs_job *jobs, size_t *n)
+{
+        bool chosen[PAIRS_JOBS_MAX] = {false};
+        const char *word = s->jobs;
+        size_t kept = 0;
+
+        if (!word)
+                return CLI_OK;
+        while (*word) {
+                const size_t length = strcspn(word, ",");
+                bool any = false;
+
+                for (size_t i = 0; i < *n; i++)
+                        if (fits(&jobs[i], word, length))
+                                any = chosen[i] = true;
+                if (!any)
+                        return cli_fail(CLI_USAGE,
+                                        "--jobs does not know '%.*s'; sublet bench pairs --list "
+                                        "names all",
+                                        (int)length, word);
+                word += length + (word[length] == ',');
+        }
+        for (size_t i = 0; i < *n; i++)
+                if (chosen[i])
+                        jobs[kept++] = jobs[i];
+        *n = kept;
+        return CLI_OK;
+}
+
+static void print_list(const struct pairs_job *jobs, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                (void)printf("%-42s %s\n", jobs[i].name, jobs[i].family);
+}
+
+/* ---- the card ---- */
+
+/* Makes a simulated card for the processes of this run. Its folder has a small MPS, too. */
+static int make_card(struct request *q)
+{
+        const char *session = launch_value(&q->launch, "SIMCUDA_SESSION"), *path = getenv("PATH");
+        char list[2 * PATH_MAX];
+
+        if (q->setting.torch)
+                return cli_fail(CLI_USAGE,
+                                "PyTorch does not run on the simulated driver: leave out --torch "
+                                "or --sim");
+        if (parts_find(PART_SIMULATOR, q->simulator) < 0)
+                return cli_fail(CLI_FAILED, "the simulated driver is missing: no %s", q->simulator);
+        if (session)
+                (void)snprintf(q->session, sizeof(q->session), "%s", session);
+        else
+                (void)snprintf(q->session, sizeof(q->session), "pairs-%d", (int)getpid());
+        for (unsigned i = 0; i < q->launch.n_variables; i++)
+                (void)setenv(q->launch.variables[i].name, q->launch.variables[i].value, 1);
+        (void)setenv("SIMCUDA_SESSION", q->session, 1);
+        (void)snprintf(list, sizeof(list), "%s/mps:%s", q->simulator,
+                       path ? path : "/usr/bin:/bin");
+        (void)setenv("PATH", list, 1);
+        q->setting.simulator = q->simulator;
+        return CLI_OK;
+}
+
+static int choose_card(struct request *q)
+{
+        struct driver_report report;
+
+        if (q->simulated) {
+                int r = make_card(q);
+
+                if (r != CLI_OK)
+                        return r;
+        }
+        if (driver_ask(q->setting.simulator, &report) < 0 || report.stage != DRIVER_ANSWERED ||
+            report.n_gpus == 0)
+                return cli_fail(CLI_FAILED, "no GPU answers here: see sublet doctor, or measure a "
+                                            "simulated one with --sim");
+        if (!q->simulated && report.gpus[0].used_bytes != DRIVER_UNKNOWN &&
+            report.gpus[0].used_bytes > UNUSED_BYTES)
+                return cli_fail(CLI_FAILED,
+                                "another program uses this GPU: wait for its end, or choose "
+                                "another one with CUDA_VISIBLE_DEVICES");
+        return CLI_OK;
+}
+
+static void leave(const struct request *q)
+{
+        char path[PATH_MAX], command[PATH_MAX + 64];
+
+        if (q->simulated && !launch_value(&q->launch, "SIMCUDA_SESSION") &&
+            parts_find(PART_SIMULATOR_STAT, path) == 0) {
+                (void)snprintf(command, sizeof(command), "'%s' --remove --force --session %s", path,
+                               q->session);
+                if (system(command) != 0)
+                        (void)cli_fail(0, "the simulated card %s was not removed", q->session);
+        }
+        (void)snprintf(command, sizeof(command), "rm -rf '%s'", q->setting.folder);
+        (void)system(command);
+}
+
+static int measure(struct request *q, struct pairs_job *jobs, size_t n)
+{
+        struct pairs_results results = {0};
+        int r = choose_card(q);
+
+        if (r != CLI_OK)
+                return r;
+        (void)snprintf(q->setting.folder, sizeof(q->setting.folder), "/tmp/sublet-pairs-XXXXXX");
+        if (!mkdtemp(q->setting.folder))
+                return cli_fail(CLI_FAILED, "cannot make %s: %m", q->setting.folder);
+        job_catch_interrupt();
+        r = pairs_run(&q->setting, jobs, n, &results);
+        leave(q);
+        if (r == CLI_OK)
+                pairs_print_table(stdout, jobs, &results);
+        free(results.items);
+        if (job_interrupted())
+                return cli_fail(128 + job_interrupted(),
+                                "interrupted; what was measured is in %s, and the same command "
+                                "goes on",
+                                q->setting.output);
+        return r;
+}
+
+int pairs_main(int argc, char **argv)
+{
+        static struct pairs_job jobs[PAIRS_JOBS_MAX];
+        struct request q = {.setting = {.output = "pairs.jsonl",
+                                        .python = "python3",
+                                        .seconds = 0.25,
+                                        .seed = 1,
+                                        .ways = {true, true, true}}};
+        size_t n = 0;
+        int words, r;
+
+        r = cli_parse(&pairs_command, argc, argv, 0, take, &q, &words);
+        if (r != CLI_OK) {
+                r = cli_parsed(r);
+        } else if (words > 0) {
+                r = cli_fail(CLI_USAGE, "bench pairs takes no argument, not '%s'", argv[0]);
+        } else {
+                r = list_jobs(&q.setting, jobs, &n);
+                if (r == CLI_OK)
+                        r = choose_jobs(&q.setting, jobs, &n);
+                if (r == CLI_OK && q.list)
+                        print_list(jobs, n);
+                else if (r == CLI_OK)
+                        r = measure(&q, jobs, n);
+        }
+        launch_clear(&q.launch);
+        return r;
+}
+
+void pairs_print_help(void)
+{
+        cli_print_help(&pairs_command);
+}

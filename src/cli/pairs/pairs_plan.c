@@ -1,0 +1,189 @@
+/* pairs_plan.c: owns the choice and the order of the pairs. Must never look at the machine. */
+#include "cli/pairs/pairs_plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+
+#define PARTS 20 /* of the list; in each, every kind of pairs has its share */
+
+enum kind { KERNELS, MODELS, MIXED, KINDS };
+
+/* Of all rounds of a kind, one in so many is measured in each way; 0: none. The first is the row of
+ * the way with most pairs, whichever that is. */
+static const unsigned one_in[KINDS][PAIRS_WAYS_COUNT] = {
+        [KERNELS] = {1, 3, 10}, [MODELS] = {1, 1, 8}, [MIXED] = {8, 16, 48}};
+
+struct ranked {
+        struct pairs_item item;
+        unsigned part, kind;
+        size_t at; /* within its kind and way */
+};
+
+struct list {
+        struct ranked *items;
+        size_t n, room;
+};
+
+static const char *const way_names[] = {
+#define X(identifier, name, help) name,
+        PAIRS_WAYS(X)
+#undef X
+};
+
+const char *pairs_way_name(enum pairs_way way)
+{
+        return way_names[way];
+}
+
+int pairs_way_find(const char *name, size_t length)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(way_names); i++)
+                if (strlen(way_names[i]) == length && strncmp(way_names[i], name, length) == 0)
+                        return (int)i;
+        return -1;
+}
+
+/* A number that looks random, of a sequence that the seed determines. */
+static uint64_t draw(uint64_t *state)
+{
+        uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+        return x ^ (x >> 31);
+}
+
+static void shuffle(unsigned *numbers, size_t n, uint64_t *state)
+{
+        for (size_t i = n; i > 1; i--) {
+                const size_t k = draw(state) % i;
+                const unsigned other = numbers[k];
+
+                numbers[k] = numbers[i - 1];
+                numbers[i - 1] = other;
+        }
+}
+
+static int add(struct list *l, const struct ranked *r)
+{
+        if (l->n == l->room) {
+                const size_t room = l->room ? 2 * l->room : 256;
+                struct ranked *more = reallocarray(l->items, room, sizeof(*more));
+
+                if (!more)
+                        return -ENOMEM;
+                l->items = more;
+                l->room = room;
+        }
+        l->items[l->n++] = *r;
+        return 0;
+}
+
+/* One round of a kind: each job once, or nearly. Of one list, round r pairs i with r - i (modulo
+ * the count), so that all rounds together have each pair once, and each job with itself. Of two
+ * lists it pairs i of the shorter with i + r of the longer. */
+static int add_round(struct list *l, const unsigned *a, size_t n_a, const unsigned *b, size_t n_b,
+                     unsigned round, struct ranked *r)
+{
+        for (size_t i = 0; i < n_a; i++) {
+                const size_t k = a == b ? (round + n_a - i) % n_a : (round + i) % n_b;
+                int result;
+
+                if (a == b && k < i)
+                        continue;
+                r->item.a = a[i];
+                r->item.b = b[k];
+                result = add(l, r);
+                if (result < 0)
+                        return result;
+                r->at++;
+        }
+        return 0;
+}
+
+static int add_kind(struct list *l, enum kind kind, const unsigned *a, size_t n_a,
+                    const unsigned *b, size_t n_b, const bool ways[PAIRS_WAYS_COUNT],
+                    uint64_t *state)
+{
+        unsigned rounds[PAIRS_JOBS_MAX], row = 0;
+
+        if (n_a == 0 || n_b == 0)
+                return 0;
+        for (unsigned i = 0; i < n_b; i++)
+                rounds[i] = i;
+        shuffle(rounds, n_b, state);
+        for (unsigned way = 0; way < PAIRS_WAYS_COUNT; way++) {
+                const size_t begin = l->n;
+                struct ranked r = {.item = {.way = way}, .kind = kind};
+                size_t n;
+
+                if (!ways[way])
+                        continue;
+                n = (n_b + one_in[kind][row] - 1) / one_in[kind][row];
+                row++;
+                for (size_t i = 0; i < n; i++) {
+                        const int result = add_round(l, a, n_a, b, n_b, rounds[i], &r);
+
+                        if (result < 0)
+                                return result;
+                }
+                for (size_t i = begin; i < l->n; i++)
+                        l->items[i].part = (unsigned)(PARTS * l->items[i].at / r.at);
+        }
+        return 0;
+}
+
+static int compare(const void *one, const void *other)
+{
+        const struct ranked *a = one, *b = other;
+
+        if (a->part != b->part)
+                return a->part < b->part ? -1 : 1;
+        if (a->kind != b->kind)
+                return a->kind < b->kind ? -1 : 1;
+        if (a->item.way != b->item.way)
+                return a->item.way < b->item.way ? -1 : 1;
+        return a->at < b->at ? -1 : a->at > b->at;
+}
+
+int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const bool ways[PAIRS_WAYS_COUNT],
+               uint64_t seed, struct pairs_item **ret_items, size_t *ret_n)
+{
+        unsigned kernels[PAIRS_JOBS_MAX], models[PAIRS_JOBS_MAX];
+        size_t n_kernels = 0, n_models = 0;
+        struct list l = {0};
+        struct pairs_item *items;
+        int r;
+
+        for (unsigned i = 0; i < n_jobs && i < PAIRS_JOBS_MAX; i++) {
+                if (jobs[i].torch)
+                        models[n_models++] = i;
+                else
+                        kernels[n_kernels++] = i;
+        }
+        /* Neighbours in the table are alike: they shall not always meet the same ones. */
+        shuffle(kernels, n_kernels, &seed);
+        shuffle(models, n_models, &seed);
+        r = add_kind(&l, KERNELS, kernels, n_kernels, kernels, n_kernels, ways, &seed);
+        if (r == 0)
+                r = add_kind(&l, MODELS, models, n_models, models, n_models, ways, &seed);
+        if (r == 0 && n_models <= n_kernels)
+                r = add_kind(&l, MIXED, models, n_models, kernels, n_kernels, ways, &seed);
+        else if (r == 0)
+                r = add_kind(&l, MIXED, kernels, n_kernels, models, n_models, ways, &seed);
+        items = r == 0 ? calloc(l.n + 1, sizeof(*items)) : NULL;
+        if (!items) {
+                free(l.items);
+                return -ENOMEM;
+        }
+        qsort(l.items, l.n, sizeof(*l.items), compare);
+        for (size_t i = 0; i < l.n; i++)
+                items[i] = l.items[i].item;
+        *ret_items = items;
+        *ret_n = l.n;
+        free(l.items);
+        return 0;
+}

@@ -1,0 +1,49 @@
+/* pairs_plan.h: which pairs sublet bench pairs measures, in which way and order. Pure. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PAIRS_JOBS_MAX 256
+#define PAIRS_NAME_MAX 64
+
+/* PAIRS_WAY(identifier, name, what it is): the way that two programs share the GPU. */
+#define PAIRS_WAYS(X)                                                   \
+        X(SHARED, "shared", "MPS: their kernels run beside each other") \
+        X(SLICED, "sliced", "the driver slices the time")               \
+        X(TURNS, "turns", "one at a time, as sublet's mode exclusive lets them")
+
+enum pairs_way {
+#define X(identifier, name, help) PAIRS_##identifier,
+        PAIRS_WAYS(X)
+#undef X
+                PAIRS_WAYS_COUNT
+};
+
+struct pairs_job {
+        char name[PAIRS_NAME_MAX], family[24];
+        bool torch;         /* a model; else a synthetic kernel */
+        bool recorded;      /* the data file has it */
+        unsigned loops;     /* of a synthetic kernel; 0: not known yet */
+        double rate;        /* steps a second alone; 0: not measured in this run */
+        double shared_rate; /* … as the only program under MPS */
+        unsigned failures;
+};
+
+struct pairs_item {
+        unsigned a, b; /* places in the list of jobs */
+        enum pairs_way way;
+        bool done; /* measured, or given up */
+};
+
+const char *pairs_way_name(enum pairs_way way);
+/* -1: there is no such way. */
+int pairs_way_find(const char *name, size_t length);
+
+/* Makes the list of pairs. ways: which ones are to be had; PAIRS_SHARED has most of the pairs, and
+ * without it PAIRS_SLICED. Whatever part of the list is done from its beginning has each job about
+ * equally often, and each kind of pairs in proportion. The caller frees *ret_items. 0 or
+ * -ENOMEM. */
+int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const bool ways[PAIRS_WAYS_COUNT],
+               uint64_t seed, struct pairs_item **ret_items, size_t *ret_n);

@@ -1,0 +1,459 @@
+#!/usr/bin/env python3
+"""The models that sublet bench pairs runs with --torch: training and inference with random weights, and inputs that are
+on the GPU already. It knows nothing of sublet. Its lines are those of sublet-pairs-job (pairs_job.c).
+
+    pairs_torch.py list              prints a line "NAME FAMILY" for each job; needs no PyTorch
+    pairs_torch.py work BYTES        obeys lines on stdin; models take about BYTES of GPU memory, then the one that was
+                                     used longest ago goes"""
+
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+
+WARM_S = 0.25
+AHEAD = 3  # steps that are submitted and not done
+FIRST_STEPS = 3  # of a model that was just made: they load the libraries' kernels
+FIRST_S = 1.0  # ... and it runs at least so long before it counts as prepared: its first second is slower
+PROFILED_STEPS = 3
+KERNELS_MAX = 64
+
+# Each job: its name, the family that it belongs to, and what makes it.
+JOBS = (
+    ("resnet50-train-b32-bf16", "conv", lambda: vision("resnet50", 32, 224, "bfloat16", True)),
+    ("resnet50-infer-b1-fp32", "conv", lambda: vision("resnet50", 1, 224, "float32", False)),
+    ("vgg16-infer-b32-fp32", "conv", lambda: vision("vgg16", 32, 224, "float32", False)),
+    ("mobilenet-train-b64-fp32", "mobile", lambda: vision("mobilenet_v3_large", 64, 224, "float32", True)),
+    ("efficientnet-infer-b32-bf16", "mobile", lambda: vision("efficientnet_b0", 32, 224, "bfloat16", False)),
+    ("vit-train-b32-bf16", "vit", lambda: vision("vit_b_16", 32, 224, "bfloat16", True)),
+    ("bert-infer-b16-bf16", "encoder", lambda: encoder(16, 256, "bfloat16", False)),
+    ("bert-train-b8-fp32", "encoder", lambda: encoder(8, 128, "float32", True)),
+    ("gpt-train-b8-bf16", "gpt", lambda: gpt_training(8, 512)),
+    ("decode-b1-bf16-graph", "decode", lambda: decoding(1, 1024, True)),
+    ("decode-b32-bf16", "decode", lambda: decoding(32, 512, False)),
+    ("lstm-train-b64-fp32", "lstm", lambda: lstm_training(64, 128)),
+    ("dlrm-train-b4096-fp32", "dlrm", lambda: dlrm_training(4096)),
+    ("unet-infer-b4-bf16", "unet", lambda: unet(4, 64)),
+    ("gnn-train-fp32", "graph", lambda: graph_training(100_000, 1_500_000, 64)),
+    ("gemm-infer-fp16", "gemm", lambda: gemm(8192, 4096)),
+    ("mlp-train-fp32-small", "small", lambda: small_training(256)),
+)
+
+
+def training(net, inputs, goal, optimizer=None):
+    """Returns a step of training: forward, backward, update."""
+    import torch
+    optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        goal(net(*inputs)).backward()
+        optimizer.step()
+    return step
+
+
+def inference(net, inputs):
+    import torch
+    net.eval().requires_grad_(False)
+
+    def step():
+        with torch.no_grad():
+            net(*inputs)
+    return step
+
+
+def mean_square(y):
+    return y.float().square().mean()
+
+
+def vision(name, batch, size, dtype, trains):
+    import torch
+    import torchvision
+    dtype = getattr(torch, dtype)
+    with torch.device("cuda"):
+        net = getattr(torchvision.models, name)(weights=None)
+        net = net.to(dtype)
+        x = torch.randn(batch, 3, size, size, dtype=dtype)
+    if not name.startswith("vit"):
+        net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    return training(net, (x,), mean_square) if trains else inference(net, (x,))
+
+
+def encoder(batch, tokens, dtype, trains):
+    import torch
+    from torch import nn
+    dtype = getattr(torch, dtype)
+    with torch.device("cuda"):
+        layer = nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+        net = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).to(dtype)
+        x = torch.randn(batch, tokens, 768, dtype=dtype)
+    return training(net, (x,), mean_square) if trains else inference(net, (x,))
+
+
+def decoder_block(width, heads):
+    """A layer of a decoder; with a cache it gets one token, and reads the keys and values of those before."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+            self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+        def forward(self, x, cache=None):
+            batch, tokens, _ = x.shape
+            q, k, v = (t.view(batch, tokens, heads, width // heads).transpose(1, 2)
+                       for t in self.qkv(self.before(x)).chunk(3, dim=-1))
+            if cache is None:
+                y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            else:
+                cache[0][:, :, -1:], cache[1][:, :, -1:] = k, v
+                y = functional.scaled_dot_product_attention(q, *cache)
+            x = x + self.out(y.transpose(1, 2).reshape(batch, tokens, width))
+            return x + self.down(functional.gelu(self.up(self.after(x))))
+    return Block().to(torch.bfloat16)
+
+
+def gpt_training(batch, tokens, width=768, layers=12, words=32768):
+    import torch
+    from torch import nn
+    with torch.device("cuda"):
+        net = nn.Sequential(nn.Embedding(words, width), *(decoder_block(width, 12) for _ in range(layers)),
+                            nn.LayerNorm(width), nn.Linear(width, words, bias=False)).to(torch.bfloat16)
+        x = torch.randint(words, (batch, tokens))
+
+    def goal(y):
+        return nn.functional.cross_entropy(y.view(-1, words), x.view(-1))
+    return training(net, (x,), goal, torch.optim.AdamW(net.parameters(), lr=1e-5))
+
+
+def decoding(batch, length, graph, width=2048, layers=16, words=32768):
+    """Each step computes one more token of each answer; the weights and the cache are read once."""
+    import torch
+    from torch import nn
+    heads = 16
+    with torch.device("cuda"):
+        blocks = nn.ModuleList(decoder_block(width, heads) for _ in range(layers)).requires_grad_(False)
+        words_in = nn.Embedding(words, width).to(torch.bfloat16).requires_grad_(False)
+        words_out = nn.Linear(width, words, bias=False).to(torch.bfloat16).requires_grad_(False)
+        token = torch.zeros(batch, 1, dtype=torch.long)
+        caches = [[torch.randn(batch, heads, length, width // heads, dtype=torch.bfloat16) for _ in range(2)]
+                  for _ in range(layers)]
+
+    def step():
+        with torch.no_grad():
+            x = words_in(token)
+            for block, cache in zip(blocks, caches):
+                x = block(x, cache)
+            token.copy_(words_out(x).argmax(-1))
+    if not graph:
+        return step
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(FIRST_STEPS):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        step()
+
+    def replay(kept=(blocks, words_in, words_out, caches, token)):  # the graph uses their memory
+        captured.replay()
+    return replay
+
+
+def lstm_training(batch, tokens):
+    import torch
+    from torch import nn
+    with torch.device("cuda"):
+        net = nn.LSTM(1024, 1024, num_layers=2, batch_first=True)
+        x = torch.randn(batch, tokens, 1024)
+    return training(net, (x,), lambda y: mean_square(y[0]))
+
+
+def dlrm_training(batch, tables=26, rows=200_000, width=64):
+    import torch
+    from torch import nn
+
+    class Recommender(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tables = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum", sparse=True) for _ in range(tables))
+            self.bottom = nn.Sequential(nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, width), nn.ReLU())
+            self.top = nn.Sequential(nn.Linear(width + (tables + 1) * tables // 2, 1024), nn.ReLU(), nn.Linear(1024, 512),
+                                     nn.ReLU(), nn.Linear(512, 1))
+            self.pairs = torch.tril_indices(tables + 1, tables + 1, -1).cuda()
+
+        def forward(self, dense, sparse):
+            bottom = self.bottom(dense)
+            all_ = torch.stack([bottom] + [table(sparse[i]) for i, table in enumerate(self.tables)], 1)
+            mixed = torch.bmm(all_, all_.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
+            return self.top(torch.cat([bottom, mixed], 1))
+    with torch.device("cuda"):
+        net = Recommender()
+        inputs = torch.randn(batch, 13), torch.randint(rows, (tables, batch, 4))
+    return training(net, inputs, mean_square, torch.optim.SGD(net.parameters(), lr=1e-4))
+
+
+def unet(batch, size, width=192):
+    """A denoiser in the shape of those of latent diffusion: residual blocks, attention at the lower resolutions."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Residual(nn.Module):
+        def __init__(self, before, after):
+            super().__init__()
+            self.norms = nn.ModuleList((nn.GroupNorm(32, before), nn.GroupNorm(32, after)))
+            self.convs = nn.ModuleList((nn.Conv2d(before, after, 3, padding=1), nn.Conv2d(after, after, 3, padding=1)))
+            self.skip = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
+
+        def forward(self, x):
+            y = x
+            for norm, conv in zip(self.norms, self.convs):
+                y = conv(functional.silu(norm(y)))
+            return self.skip(x) + y
+
+    class Attention(nn.Module):
+        def __init__(self, channels):
+            super().__init__()
+            self.norm, self.qkv, self.out = nn.GroupNorm(32, channels), nn.Conv2d(channels, 3 * channels, 1), nn.Conv2d(channels, channels, 1)
+
+        def forward(self, x):
+            b, c, h, w = x.shape
+            q, k, v = self.qkv(self.norm(x)).reshape(b, 3, c // 64, 64, h * w).transpose(-1, -2).unbind(1)
+            y = functional.scaled_dot_product_attention(q, k, v).transpose(-1, -2).reshape(b, c, h, w)
+            return x + self.out(y)
+
+    class Unet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.into, self.out = nn.Conv2d(4, width, 3, padding=1), nn.Conv2d(width, 4, 3, padding=1)
+            self.down = nn.ModuleList((Residual(width, width), Residual(width, 2 * width), Residual(2 * width, 4 * width)))
+            self.attend = nn.ModuleList((nn.Identity(), Attention(2 * width), Attention(4 * width)))
+            self.middle = nn.Sequential(Residual(4 * width, 4 * width), Attention(4 * width), Residual(4 * width, 4 * width))
+            self.up = nn.ModuleList((Residual(8 * width, 2 * width), Residual(4 * width, width), Residual(2 * width, width)))
+
+        def forward(self, x):
+            x, kept = self.into(x), []
+            for down, attend in zip(self.down, self.attend):
+                x = attend(down(x))
+                kept.append(x)
+                x = functional.avg_pool2d(x, 2)
+            x = self.middle(x)
+            for up in self.up:
+                x = functional.interpolate(x, scale_factor=2.0)
+                x = up(torch.cat([x, kept.pop()], 1))
+            return self.out(x)
+    with torch.device("cuda"):
+        net = Unet().to(torch.bfloat16).to(memory_format=torch.channels_last)
+        x = torch.randn(batch, 4, size, size, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+    return inference(net, (x,))
+
+
+def graph_training(nodes, edges, width):
+    """Three layers of message passing: gather by the edges' beginnings, add up at their ends."""
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
+
+        def forward(self, x, begins, ends):
+            for layer in self.layers:
+                x = torch.relu(layer(torch.zeros_like(x).index_add(0, ends, x[begins]) + x))
+            return x
+    with torch.device("cuda"):
+        net = Net()
+        inputs = torch.randn(nodes, width), torch.randint(nodes, (edges,)), torch.randint(nodes, (edges,))
+    return training(net, inputs, mean_square)
+
+
+def gemm(width, batch):
+    import torch
+    from torch import nn
+    with torch.device("cuda"):
+        net = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(4))).to(torch.float16)
+        x = torch.randn(batch, width, dtype=torch.float16)
+    return inference(net, (x,))
+
+
+def small_training(batch):
+    import torch
+    from torch import nn
+    with torch.device("cuda"):
+        net = nn.Sequential(*(layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.ReLU())))
+        x = torch.randn(batch, 256)
+    return training(net, (x,), mean_square, torch.optim.Adam(net.parameters(), lr=1e-4))
+
+
+class Worker:
+    def __init__(self, budget, answers):
+        import torch
+        self.torch, self.budget, self.answers = torch, budget, answers
+        self.makers = {name: make for name, _, make in JOBS}
+        self.models = {}  # name: (step, seconds of a step); the last one was used last
+        self.peaks = {}  # name: the most bytes that it had
+        self.name = None
+        torch.manual_seed(1)
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch.zeros(1, device="cuda")
+
+    def answer(self, text):
+        self.answers.write(text.replace("\n", " ")[:400] + "\n")
+        self.answers.flush()
+
+    def drop(self, name):
+        self.models.pop(name, None)
+        gc.collect()
+        self.torch.cuda.empty_cache()
+
+    def job(self, name):
+        if name not in self.models:
+            while self.models and self.torch.cuda.memory_allocated() > 0.75 * self.budget:
+                self.drop(next(iter(self.models)))
+            try:
+                self.models[name] = self.make(name)
+            except self.torch.cuda.OutOfMemoryError:
+                for other in list(self.models):
+                    self.drop(other)
+                self.models[name] = self.make(name)
+            if self.torch.cuda.memory_reserved() > self.budget:
+                self.torch.cuda.empty_cache()
+        self.models[name] = self.models.pop(name)
+        self.name = name
+        self.answer(f"job 0 {self.models[name][1]:.9f}")
+
+    def make(self, name):
+        before = self.torch.cuda.memory_allocated()
+        self.torch.cuda.reset_peak_memory_stats()
+        step = self.makers[name]()
+        for _ in range(FIRST_STEPS):
+            step()
+        self.torch.cuda.synchronize()
+        self.peaks[name] = self.torch.cuda.max_memory_allocated() - before
+        began, n = time.monotonic(), 0
+        while n < FIRST_STEPS or time.monotonic() - began < FIRST_S:
+            step()
+            n += 1
+            if n % FIRST_STEPS == 0:
+                self.torch.cuda.synchronize()
+        self.torch.cuda.synchronize()
+        return step, (time.monotonic() - began) / n
+
+    def run(self, seconds, at_ns):
+        """Counts the steps between at_ns and so many seconds later, in parts at its edges: the events' times tell."""
+        step, at, count, flying = self.models[self.name][0], at_ns / 1e9, 0.0, []
+        event = self.torch.cuda.Event
+        time.sleep(max(0.0, at - WARM_S - time.monotonic()))
+        base = event(enable_timing=True)
+        base.record()
+        base.synchronize()
+        begins = at - time.monotonic()
+        ends, done = begins + seconds, 0.0
+        while True:
+            over = time.monotonic() >= at + seconds
+            while flying and (over or len(flying) >= AHEAD):
+                oldest = flying.pop(0)
+                oldest.synchronize()
+                finished = base.elapsed_time(oldest) / 1e3
+                if finished > done:
+                    count += max(0.0, min(finished, ends) - max(done, begins)) / (finished - done)
+                done = finished
+            if over:
+                break
+            step()
+            flying.append(event(enable_timing=True))
+            flying[-1].record()
+        self.answer(f"ran {count:.6f}")
+
+    def describe(self, path):
+        """Writes what PyTorch's profiler knows of the kernels."""
+        from torch.profiler import ProfilerActivity, profile
+        step = self.models[self.name][0]
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(PROFILED_STEPS):
+                step()
+            self.torch.cuda.synchronize()
+        with tempfile.NamedTemporaryFile(suffix=".json") as trace:
+            profiler.export_chrome_trace(trace.name)
+            with open(trace.name, encoding="utf-8") as f:
+                events = json.load(f)["traceEvents"]
+        sm_threads, processors = 2048, self.torch.cuda.get_device_properties(0).multi_processor_count
+        found, whole, launches = {}, 0.0, 0
+        for e in events:
+            if e.get("cat") != "kernel":
+                continue
+            a = e["args"]
+            key = (e["name"][:120], tuple(a.get("grid", (1, 1, 1))), tuple(a.get("block", (1, 1, 1))), a.get("registers per thread", 0),
+                   a.get("shared memory", 0))
+            n, seconds = found.get(key, (0, 0.0))
+            found[key] = n + 1, seconds + e["dur"] / 1e6
+            whole += e["dur"] / 1e6
+            launches += 1
+        kernels = []
+        for (name, grid, block, registers, shared), (n, seconds) in sorted(found.items(), key=lambda item: -item[1][1])[:KERNELS_MAX]:
+            threads = block[0] * block[1] * block[2]
+            blocks = max(1, min(32, sm_threads // threads, 65536 // max(1, max(registers, 16) * threads), 233472 // (shared + 1024)))
+            kernels.append({"name": name, "grid": grid, "block": block, "registers": registers, "shared_bytes": shared, "local_bytes": 0,
+                            "blocks_per_sm": blocks, "occupancy": min(1.0, blocks * threads / sm_threads),
+                            "waves": grid[0] * grid[1] * grid[2] / blocks / processors, "launches_per_step": n / PROFILED_STEPS,
+                            "seconds": seconds / n, "share": seconds / whole, "graph": "graph" in self.name})
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"kernels": kernels, "memory": {"peak_bytes": self.peaks[self.name]},
+                       "launches_per_step": launches / PROFILED_STEPS, "busy_s_per_step": whole / PROFILED_STEPS,
+                       "other_share": max(0.0, 1 - sum(k["share"] for k in kernels))}, f)
+        self.answer("described")
+
+    def obey(self, words):
+        try:
+            if words[:1] == ["job"]:
+                self.job(words[1])
+            elif not self.name:
+                self.answer("failed no job")
+            elif words[:1] == ["run"]:
+                self.run(float(words[1]), int(words[2]))
+            elif words[:1] == ["memory"]:
+                self.answer(f"memory {self.peaks[self.name]}")
+            elif words[:1] == ["describe"]:
+                self.describe(words[1])
+            else:
+                self.answer("failed no such order")
+        except Exception as e:  # noqa: BLE001 - a model that fails must not end the others
+            self.answer(f"failed {type(e).__name__}: {e}")
+            if "CUDA error" in str(e) and "out of memory" not in str(e):
+                sys.exit(1)  # such errors stay
+
+
+def main(argv):
+    if argv[1:] == ["list"]:
+        for name, family, _ in JOBS:
+            print(name, family)
+        return 0
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries that print do not disturb the answers
+    try:
+        worker = Worker(int(argv[2]), answers)
+    except Exception as e:  # noqa: BLE001
+        answers.write(f"failed {type(e).__name__}: {e}".replace("\n", " ")[:400] + "\n")
+        answers.flush()
+        return 1
+    worker.answer("ready")
+    for line in sys.stdin:
+        if line.split()[:1] == ["quit"]:
+            break
+        worker.obey(line.split())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,468 @@
+/* submit.c: sublet submit. Owns the job from its place in the queue to its end. Must start the
+ * program once at most, pass signals on to it, and end as it does. */
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/control.h"
+#include "cli/launch.h"
+#include "cli/measure/pages.h"
+#include "cli/submit/place.h"
+#include "cli/unshared.h"
+#include "pairing/job.h"
+#include "pairing/ways.h"
+
+#define FILE_MAX_BYTES (256u << 10) /* as the daemon takes it */
+#define NAME_MAX_BYTES 63u
+#define TICK_MS        1000
+#define RETRY_NS       (NSEC_PER_SEC / 2)
+#define WARM_NS        (3 * NSEC_PER_SEC) /* after the first launch, before progress is told */
+#define BY_SIGNAL      128                /* plus its number: how shells tell it */
+
+enum { OPTION_JOB, OPTION_QOS, OPTION_WAY, OPTION_WAIT, OWN_OPTIONS };
+
+const struct cli_option submit_options[] = {
+        [OPTION_JOB] = {"job", CLI_REQUIRED, "FILE",
+                        "what sublet measure wrote about it; without it, the job runs alone"},
+        [OPTION_QOS] = {"qos", CLI_REQUIRED, "PART",
+                        "the bound: the least progress that it keeps beside another job, of its "
+                        "own alone (0.7)"},
+        [OPTION_WAY] = {"way", CLI_REQUIRED, "WAYS",
+                        "ways that are allowed beside another job: sliced, turns, shared (MPS, if "
+                        "the owner allows it), several with commas, or auto (all, the default)"},
+        [OPTION_WAIT] = {"wait-at-most", CLI_REQUIRED, "TIME",
+                         "give up if it has not started after so long, such as 30min"},
+        [OWN_OPTIONS] = {.more = launch_options},
+};
+
+struct submitting {
+        /* As asked for. */
+        const char *job_path;
+        double bound;
+        bool ways[WAYS];
+        uint64_t wait_ns; /* 0: for ever */
+        struct launch launch;
+        char **command;
+
+        struct job job;
+        bool has_job;
+        struct place place;
+        int signals;     /* of signalfd() */
+        char folder[40]; /* of the library's counts; "": none */
+        double alone;    /* launches a second alone; 0: not known */
+        bool told;       /* people were told why it waits */
+        uint64_t retry_ns;
+        bool left_out; /* the daemon does not take it back: it goes on outside of the queue */
+
+        pid_t pid; /* 0: it waits */
+        int status;
+        bool ended;
+        uint64_t launches, counted_ns, first_ns;
+};
+
+/* ---- options ---- */
+
+static int take_ways(struct submitting *s, const char *text)
+{
+        _cleanup_free_ char *copy = strdup(text);
+        char *rest = copy, *name;
+
+        for (unsigned w = 0; w < WAYS; w++)
+                s->ways[w] = strcmp(text, "auto") == 0;
+        while (copy && strcmp(text, "auto") != 0 && (name = strsep(&rest, ","))) {
+                enum way way;
+
+                if (way_read(name, &way) < 0)
+                        return cli_fail(CLI_USAGE,
+                                        "--way takes sliced, turns, shared or auto, not '%s'",
+                                        name);
+                s->ways[way] = true;
+        }
+        return copy ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+}
+
+static int take(int option, const char *argument, void *submitting)
+{
+        struct submitting *s = submitting;
+        char *end;
+
+        switch (option) {
+        case OPTION_JOB:
+                s->job_path = argument;
+                return CLI_OK;
+        case OPTION_QOS:
+                s->bound = strtod(argument, &end);
+                if (!*argument || *end || !(s->bound >= 0.01 && s->bound <= 0.99))
+                        return cli_fail(CLI_USAGE, "--qos is a number from 0.01 to 0.99, not '%s'",
+                                        argument);
+                return CLI_OK;
+        case OPTION_WAY:
+                return take_ways(s, argument);
+        case OPTION_WAIT:
+                if (units_parse_duration(argument, &s->wait_ns) < 0 || s->wait_ns == 0)
+                        return cli_fail(CLI_USAGE,
+                                        "--wait-at-most is a time such as 30min, not '%s'",
+                                        argument);
+                return CLI_OK;
+        default:
+                return launch_take(option - OWN_OPTIONS, argument, &s->launch);
+        }
+}
+
+/* ---- before the queue ---- */
+
+static int read_job(struct submitting *s)
+{
+        char error[JOB_ERROR_MAX];
+        json_t *json;
+
+        if (!s->job_path)
+                return CLI_OK;
+        if (job_read(s->job_path, &s->job, error) < 0)
+                return cli_fail(CLI_FAILED, "%s", error);
+        s->has_job = true;
+        json = job_to_json(&s->job);
+        s->place.file = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+        json_decref(json);
+        s->place.file_size = s->place.file ? strlen(s->place.file) : 0;
+        if (s->place.file_size == 0 || s->place.file_size > FILE_MAX_BYTES)
+                return cli_fail(CLI_FAILED, "%s: a job file has at most %u KiB", s->job_path,
+                                FILE_MAX_BYTES >> 10);
+        if (s->job.launch.per_second > 0)
+                s->alone = s->job.launch.per_second;
+        if (s->job.launch.graphs_per_second > 0)
+                s->alone += s->job.launch.graphs_per_second;
+        return CLI_OK;
+}
+
+/* In shared memory, because the library writes there all the time. Without the folder the job runs,
+ * and its progress is not known. */
+static void make_folder(struct submitting *s)
+{
+        if (!(s->alone > 0))
+                return;
+        (void)strcpy(s->folder, "/dev/shm/sublet-submit-XXXXXX");
+        if (mkdtemp(s->folder))
+                return;
+        (void)strcpy(s->folder, "/tmp/sublet-submit-XXXXXX");
+        if (!mkdtemp(s->folder))
+                s->folder[0] = '\0';
+}
+
+static const char *name_of(const struct submitting *s, char ret[static NAME_MAX_BYTES + 1])
+{
+        const char *slash = strrchr(s->command[0], '/');
+
+        return text_copy(ret, NAME_MAX_BYTES + 1,
+                         s->launch.name               ? s->launch.name
+                         : s->has_job && *s->job.name ? s->job.name
+                         : slash                      ? slash + 1
+                                                      : s->command[0]);
+}
+
+static json_t *order_of(const struct submitting *s)
+{
+        char name[NAME_MAX_BYTES + 1];
+        json_t *ways = json_array();
+
+        for (unsigned w = 0; w < WAYS; w++)
+                if (s->ways[w])
+                        (void)json_array_append_new(ways, json_string(way_names[w]));
+        return json_pack("{ss ss sf so sI}", "order", "submit", "name", name_of(s, name), "bound",
+                         s->bound, "ways", ways, "bytes", (json_int_t)s->place.file_size);
+}
+
+static int open_signals(struct submitting *s)
+{
+        static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+        sigset_t mask;
+
+        (void)sigemptyset(&mask);
+        for (size_t i = 0; i < ARRAY_SIZE(caught); i++)
+                (void)sigaddset(&mask, caught[i]);
+        (void)sigprocmask(SIG_BLOCK, &mask, NULL);
+        (void)signal(SIGCHLD, SIG_DFL);
+        s->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+        return s->signals < 0 ? cli_fail(CLI_FAILED, "cannot watch signals: %m") : CLI_OK;
+}
+
+/* ---- the program ---- */
+
+static _Noreturn void become_program(struct submitting *s)
+{
+        sigset_t none;
+
+        (void)sigemptyset(&none);
+        (void)sigprocmask(SIG_SETMASK, &none, NULL);
+        if (setenv("CUDA_VISIBLE_DEVICES", s->place.gpu, 1) < 0 ||
+            (strcmp(s->place.way, way_names[WAY_SHARED]) == 0 &&
+             setenv("SUBLET_WAY", "shared", 1) < 0) ||
+            (*s->folder && (setenv("SUBLET_MEASURE", s->folder, 1) < 0 ||
+                            setenv("SUBLET_MEASURE_COUNTS", "1", 1) < 0)))
+                _exit(cli_fail(CLI_FAILED, "cannot set the environment: %m"));
+        unshared_tell(s->command[0]);
+        (void)execvp(s->command[0], s->command);
+        if (errno == ENOENT && !strchr(s->command[0], '/'))
+                _exit(cli_fail(CLI_NO_COMMAND, "there is no command '%s' in PATH", s->command[0]));
+        _exit(cli_fail(errno == ENOENT ? CLI_NO_COMMAND : CLI_NO_EXECUTE, "cannot run '%s': %s",
+                       s->command[0], strerror(errno)));
+}
+
+static void tell_start(const struct submitting *s, const json_t *start)
+{
+        const char *beside = json_string_value(json_object_get(start, "beside"));
+
+        if (!s->told && !s->launch.verbose)
+                return;
+        if (beside)
+                (void)fprintf(stderr,
+                              "sublet: the job starts on %s beside %s (%s), with a predicted "
+                              "progress of %.2f\n",
+                              s->place.gpu, beside, s->place.way,
+                              json_number_value(json_object_get(start, "progress")));
+        else
+                (void)fprintf(stderr, "sublet: the job starts on %s, alone\n", s->place.gpu);
+}
+
+static int start_program(struct submitting *s, const json_t *start)
+{
+        const char *gpu = json_string_value(json_object_get(start, "gpu"));
+        const char *way = json_string_value(json_object_get(start, "way"));
+
+        if (!gpu || !way || s->pid || strlen(gpu) >= sizeof(s->place.gpu) ||
+            strlen(way) >= sizeof(s->place.way))
+                return cli_fail(CLI_FAILED,
+                                "the daemon does not speak the language of this release "
+                                "(%s)",
+                                SUBLET_VERSION);
+        (void)strcpy(s->place.gpu, gpu);
+        (void)strcpy(s->place.way, way);
+        tell_start(s, start);
+        /* Orphans of the job become this process's children, by which the daemon knows them. */
+        (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        s->pid = fork();
+        if (s->pid == 0)
+                become_program(s);
+        return s->pid < 0 ? cli_fail(CLI_FAILED, "cannot start a process: %m") : CLI_OK;
+}
+
+static void reap(struct submitting *s)
+{
+        int status;
+        pid_t pid;
+
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+                if (pid == s->pid) {
+                        s->ended = true;
+                        s->status = WIFSIGNALED(status) ? BY_SIGNAL + WTERMSIG(status)
+                                                        : WEXITSTATUS(status);
+                }
+}
+
+/* While the job waits, a signal ends the waiting. A terminal's Ctrl-C reaches the program without
+ * us. Returns 0, or the status to end with. */
+static int on_signals(struct submitting *s)
+{
+        struct signalfd_siginfo si;
+
+        while (read(s->signals, &si, sizeof(si)) == sizeof(si)) {
+                if (si.ssi_signo == SIGCHLD)
+                        reap(s);
+                else if (!s->pid)
+                        return BY_SIGNAL + (int)si.ssi_signo;
+                else if (!s->ended && si.ssi_code != SI_KERNEL)
+                        (void)kill(s->pid, (int)si.ssi_signo);
+        }
+        return 0;
+}
+
+/* ---- progress ---- */
+
+static uint64_t count_launches(const struct submitting *s)
+{
+        struct pages p = {0};
+        uint64_t n = 0;
+
+        pages_read(&p, s->folder, true);
+        for (unsigned i = 0; i < p.n; i++) {
+                const struct measure_page *page = p.page[i];
+
+                n += pages_get(&page->unlisted);
+                for (uint32_t k = 0; k < atomic_load(&page->kernel_count); k++)
+                        n += pages_get(&page->kernels[k].time.launches);
+                for (uint32_t k = 0; k < atomic_load(&page->graph_count); k++)
+                        n += pages_get(&page->graphs[k].time.launches);
+        }
+        pages_free(&p);
+        return n;
+}
+
+/* Tells the daemon the rate of launches since the last time, over the rate alone. */
+static void tell_progress(struct submitting *s)
+{
+        const uint64_t now = clock_now_ns();
+        uint64_t launches;
+
+        if (!*s->folder || s->place.fd < 0 || now - s->counted_ns < TICK_MS * NSEC_PER_MSEC)
+                return;
+        launches = count_launches(s);
+        if (launches && !s->first_ns)
+                s->first_ns = now;
+        if (s->first_ns && now - s->first_ns >= WARM_NS)
+                place_tell_progress(&s->place, (double)sub_sat(launches, s->launches) * 1e9 /
+                                                       (double)(now - s->counted_ns) / s->alone);
+        s->launches = launches;
+        s->counted_ns = now;
+}
+
+/* ---- the queue ---- */
+
+static int on_message(struct submitting *s, const json_t *message)
+{
+        const char *waits = json_string_value(json_object_get(message, "waits"));
+        const char *warning = json_string_value(json_object_get(message, "warning"));
+        const char *error = json_string_value(json_object_get(message, "error"));
+        const json_t *start = json_object_get(message, "start");
+
+        if (start)
+                return start_program(s, start);
+        if (error && !s->pid)
+                return cli_fail(CLI_FAILED, "%s", error);
+        if (warning)
+                (void)fprintf(stderr,
+                              "sublet: the job file is not used, so the job runs alone: %s\n",
+                              warning);
+        if (waits && !s->pid) {
+                (void)fprintf(stderr, "sublet: the job waits, %s\n", waits);
+                s->told = true;
+        }
+        return CLI_OK;
+}
+
+/* The daemon has ended, or a new one has come. */
+static int come_back(struct submitting *s)
+{
+        const uint64_t now = clock_now_ns();
+        int r;
+
+        if (s->left_out || now < s->retry_ns)
+                return CLI_OK;
+        if (!s->pid && !s->place.waits_for_daemon)
+                (void)fprintf(stderr, "sublet: the daemon has ended; the job waits for the next\n");
+        s->place.waits_for_daemon = true;
+        s->retry_ns = now + RETRY_NS;
+        r = place_take(&s->place, false);
+        if (r == -EACCES && !s->pid)
+                return CLI_FAILED;
+        s->left_out = r == -EACCES;
+        s->place.waits_for_daemon = r < 0;
+        return CLI_OK;
+}
+
+static int read_messages(struct submitting *s)
+{
+        json_t *message;
+        int r = CLI_OK;
+
+        while (r == CLI_OK && s->place.fd >= 0 && place_read(&s->place, &message) > 0) {
+                r = on_message(s, message);
+                json_decref(message);
+        }
+        return r;
+}
+
+/* Returns the status to end with. */
+static int attend(struct submitting *s)
+{
+        const uint64_t began = clock_now_ns();
+        int r = CLI_OK;
+
+        while (r == CLI_OK && !s->ended) {
+                struct pollfd fds[] = {{s->signals, POLLIN, 0}, {s->place.fd, POLLIN, 0}};
+
+                if (s->place.fd < 0)
+                        r = come_back(s);
+                if (r != CLI_OK)
+                        break;
+                fds[1].fd = s->place.fd;
+                (void)poll(fds, ARRAY_SIZE(fds), s->place.fd < 0 ? TICK_MS / 4 : TICK_MS);
+                r = on_signals(s);
+                if (r == CLI_OK && !s->ended)
+                        r = read_messages(s);
+                if (s->pid)
+                        tell_progress(s);
+                else if (r == CLI_OK && s->wait_ns && clock_now_ns() - began >= s->wait_ns)
+                        r = cli_fail(CLI_FAILED, "the job has not started within the time of "
+                                                 "--wait-at-most");
+        }
+        return s->ended ? s->status : r;
+}
+
+static int submit(struct submitting *s)
+{
+        const struct target target = {.daemon = launch_value(&s->launch, "SUBLET_DIR")};
+        int r = target_dir(&target, s->place.dir, &s->place.kind);
+
+        s->place.launch = &s->launch;
+        s->place.order = r == CLI_OK ? order_of(s) : NULL;
+        if (r == CLI_OK && !s->place.order)
+                r = cli_fail(CLI_FAILED, "out of memory");
+        if (r == CLI_OK)
+                r = open_signals(s);
+        if (r == CLI_OK && place_take(&s->place, true) < 0)
+                r = CLI_FAILED;
+        for (unsigned i = 0; r == CLI_OK && i < s->launch.n_variables; i++)
+                if (setenv(s->launch.variables[i].name, s->launch.variables[i].value, 1) < 0)
+                        r = cli_fail(CLI_FAILED, "%s: %m", s->launch.variables[i].name);
+        if (r != CLI_OK)
+                return r;
+        make_folder(s);
+        r = attend(s);
+        if (*s->folder)
+                pages_remove(s->folder);
+        return r;
+}
+
+int submit_main(const struct cli_command *self, int argc, char **argv)
+{
+        struct submitting s = {.bound = 0.7, .place = {.fd = -EBADF}, .signals = -EBADF};
+        int words, r;
+
+        (void)take_ways(&s, "auto");
+        r = cli_parse(self, argc, argv, 1, take, &s, &words);
+        if (r != CLI_OK)
+                return cli_parsed(r);
+        s.command = argv;
+        if (words == 0)
+                r = cli_fail(CLI_USAGE, "submit needs a command to run");
+        else if (s.launch.gpu)
+                r = cli_fail(CLI_USAGE, "the daemon chooses the GPU of a submitted job: leave out "
+                                        "--gpu, or use sublet run");
+        if (r == CLI_OK)
+                r = read_job(&s);
+        if (r == CLI_OK)
+                r = launch_complete(&s.launch);
+        if (r == CLI_OK)
+                r = submit(&s);
+        place_leave(&s.place);
+        cleanup_close(&s.signals);
+        json_decref(s.place.order);
+        free(s.place.file);
+        job_free(&s.job);
+        launch_clear(&s.launch);
+        return r;
+}

@@ -1,0 +1,492 @@
+/* matcher.c: owns the process that proposes pairs, and the time limits on it. Must never wait for
+ * that process, never have more than one, and never trust what it says. */
+#include "daemon/queue/matcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "base/oom.h"
+#include "base/text.h"
+
+#define LATE_NS     (2 * NSEC_PER_SEC) /* time after which a question is given up */
+#define WAIT_NS     NSEC_PER_SEC       /* pause before the next try, doubled each time */
+#define WAIT_MAX_NS (64 * NSEC_PER_SEC)
+#define ANSWER_MAX  (1u << 20)
+#define OUT_MAX     (128u << 20) /* bytes that it has not read: the files of a full queue, twice */
+#define ASKED_MAX   128u         /* waiting jobs of a question: the first ones */
+#define NOBODY      65534
+#define PROGRAM     "sublet-pairing"
+#define CANNOT_TELL PROGRAM " does not read, or there is no memory for it"
+
+struct matcher {
+        sd_event *event;
+        struct matcher_calls calls;
+        sd_event_source *io, *timer;
+        pid_t pid; /* 0: none; after SIGKILL the process may still exist */
+        int fd;    /* -EBADF: not in use */
+        char *out; /* what is still to be written */
+        size_t out_size, out_done;
+        char *in;
+        size_t in_used;
+        uint64_t question; /* its number */
+        bool asked;
+        bool said; /* the log says that there is no helper */
+        uint64_t wait_ns, next_ns;
+};
+
+/* ---- the process ---- */
+
+/* Beside this program in a build tree; in an installation where sublet's other parts are. */
+static int find_program(char ret[static PATH_MAX])
+{
+        static const char *const places[] = {SUBLET_FROM_BIN_TO_PRIVATE "/" PROGRAM, PROGRAM};
+        char folder[PATH_MAX - 256], path[PATH_MAX];
+        const ssize_t n = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
+
+        if (n < 0)
+                return -errno;
+        folder[n] = '\0';
+        *strrchr(folder, '/') = '\0';
+        for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+                (void)snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
+                if (realpath(path, ret))
+                        return 0;
+        }
+        return -ENOENT;
+}
+
+/* The helper reads files of all users, so root's has no rights of its own: it is nobody, or, where
+ * the service may not change its user, root without capabilities. With NO_NEW_PRIVS exec gives none
+ * back.
+ */
+static void drop_rights(void)
+{
+        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+        const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+
+        if (geteuid() == 0) {
+                (void)setgroups(0, NULL);
+                (void)!setresgid(NOBODY, NOBODY, NOBODY);
+                (void)!setresuid(NOBODY, NOBODY, NOBODY);
+        }
+        (void)syscall(SYS_capset, &header, none);
+        (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
+static _Noreturn void become_helper(int fd, pid_t parent, const char *path)
+{
+        sigset_t none;
+
+        oom_spare_no_more();
+        drop_rights();
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)sigemptyset(&none);
+        if (getppid() != parent || dup2(fd, STDIN_FILENO) < 0 || dup2(fd, STDOUT_FILENO) < 0 ||
+            sigprocmask(SIG_SETMASK, &none, NULL) < 0)
+                _exit(EXIT_FAILURE);
+        closefrom(STDERR_FILENO + 1);
+        (void)signal(SIGPIPE, SIG_DFL);
+        (void)setenv("OMP_WAIT_POLICY", "PASSIVE", 1); /* or it would exec itself to set it */
+        (void)execl(path, PROGRAM, "serve", (char *)NULL);
+        _exit(127);
+}
+
+static void arm(struct matcher *m, uint64_t after_ns)
+{
+        (void)sd_event_source_set_time_relative(m->timer, after_ns / NSEC_PER_USEC);
+        (void)sd_event_source_set_enabled(m->timer, SD_EVENT_ONESHOT);
+}
+
+static void drop_process(struct matcher *m)
+{
+        m->io = sd_event_source_disable_unref(m->io);
+        (void)sd_event_source_set_enabled(m->timer, SD_EVENT_OFF);
+        cleanup_close(&m->fd);
+        m->fd = -EBADF;
+        if (m->pid > 0)
+                (void)kill(m->pid, SIGKILL);
+        free(m->out);
+        m->out = NULL;
+        m->out_size = m->out_done = m->in_used = 0;
+        m->asked = false;
+}
+
+/* The helper has failed: tries again after a pause. */
+static void fail(struct matcher *m, const char *why)
+{
+        const bool asked = m->asked;
+
+        drop_process(m);
+        m->wait_ns = MIN(MAX(2 * m->wait_ns, WAIT_NS), WAIT_MAX_NS);
+        m->next_ns = clock_now_ns() + m->wait_ns;
+        if (!m->said)
+                log_warning("%s: until it answers, each submitted job gets a GPU alone", why);
+        m->said = true;
+        if (asked)
+                m->calls.offers(m->calls.userdata, NULL, 0);
+}
+
+static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata);
+
+static int start_process(struct matcher *m)
+{
+        const pid_t parent = getpid();
+        char path[PATH_MAX];
+        int fds[2], r;
+
+        r = find_program(path);
+        if (r < 0)
+                return r;
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+                return -errno;
+        m->pid = fork();
+        if (m->pid == 0) {
+                (void)fcntl(fds[1], F_SETFL, 0); /* this end of the pair must block */
+                become_helper(fds[1], parent, path);
+        }
+        (void)close(fds[1]);
+        r = m->pid < 0 ? -errno : sd_event_add_io(m->event, &m->io, fds[0], EPOLLIN, on_io, m);
+        m->pid = MAX(m->pid, 0);
+        m->fd = fds[0];
+        return MIN(r, 0);
+}
+
+/* Returns whether there is a process to talk to; starts it if need be. */
+static bool ready(struct matcher *m)
+{
+        int r;
+
+        if (m->fd >= 0)
+                return true;
+        /* If the process exists even after SIGKILL, start no other one. */
+        if (m->pid > 0 || clock_now_ns() < m->next_ns)
+                return false;
+        r = start_process(m);
+        if (r < 0) {
+                fail(m, r == -ENOENT ? "no " PROGRAM " is installed, which says which jobs go well "
+                                       "together"
+                                     : "cannot start " PROGRAM);
+                return false;
+        }
+        m->calls.refill(m->calls.userdata);
+        return m->fd >= 0;
+}
+
+/* ---- talking ---- */
+
+static void flush(struct matcher *m)
+{
+        while (m->out_done < m->out_size) {
+                const ssize_t n = send(m->fd, m->out + m->out_done, m->out_size - m->out_done,
+                                       MSG_DONTWAIT | MSG_NOSIGNAL);
+
+                if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                        break;
+                if (n < 0)
+                        return; /* the end of the connection is read, too */
+                m->out_done += (size_t)n;
+        }
+        if (m->out_done == m->out_size) {
+                free(m->out);
+                m->out = NULL;
+                m->out_size = m->out_done = 0;
+        }
+        (void)sd_event_source_set_io_events(m->io, m->out ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+static bool put(struct matcher *m, const char *bytes, size_t n)
+{
+        char *bigger;
+
+        /* Jobs may come and go faster than it reads. */
+        if (m->out_size - m->out_done + n > OUT_MAX)
+                return false;
+        if (m->out_done > m->out_size / 2) {
+                m->out_size -= m->out_done;
+                memmove(m->out, m->out + m->out_done, m->out_size);
+                m->out_done = 0;
+        }
+        bigger = realloc(m->out, m->out_size + n + 1);
+        if (!bigger)
+                return false;
+        m->out = bigger;
+        memcpy(m->out + m->out_size, bytes, n);
+        m->out_size += n;
+        return true;
+}
+
+/* Takes over the object. */
+static bool put_line(struct matcher *m, json_t *json)
+{
+        _cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+
+        json_decref(json);
+        return text && put(m, text, strlen(text)) && put(m, "\n", 1);
+}
+
+bool matcher_add(struct matcher *m, uint32_t id, const char *file, size_t size, const char *gpu)
+{
+        const bool began = m->fd < 0;
+
+        if (!ready(m))
+                return false;
+        if (began) /* refill() has passed all files, this one, too */
+                return true;
+        if (!put_line(m, json_pack("{sI sI ss}", "add", (json_int_t)id, "bytes", (json_int_t)size,
+                                   "gpu", gpu)) ||
+            !put(m, file, size)) {
+                fail(m, CANNOT_TELL);
+                return false;
+        }
+        flush(m);
+        return true;
+}
+
+void matcher_forget(struct matcher *m, uint32_t id)
+{
+        if (m->fd < 0)
+                return;
+        /* Half a line would spoil the next one. */
+        if (put_line(m, json_pack("{sI}", "forget", (json_int_t)id)))
+                flush(m);
+        else
+                fail(m, CANNOT_TELL);
+}
+
+static json_t *jobs_json(const struct queue *q)
+{
+        json_t *list = json_array();
+        unsigned asked = 0;
+
+        for (const struct queue_job *j = NULL; (j = queue_next(q, j));) {
+                if (!j->wish.measured || (j->gpu >= 0 ? !queue_is_open(q, j) : asked >= ASKED_MAX))
+                        continue;
+                asked += j->gpu < 0;
+                (void)json_array_append_new(
+                        list, json_pack("{sI sb sf si sI sI}", "id", (json_int_t)j->id, "runs",
+                                        j->gpu >= 0, "bound", j->wish.bound, "ways",
+                                        (int)queue_ways(j), "user", (json_int_t)j->wish.user, "key",
+                                        (json_int_t)queue_key(j)));
+        }
+        return list;
+}
+
+static json_t *ratios_json(const struct queue *q)
+{
+        json_t *list = json_array();
+
+        for (unsigned i = 0; i < QUEUE_KNOWN; i++) {
+                struct queue_ratio_row row;
+
+                if (queue_known(q, i, &row))
+                        (void)json_array_append_new(
+                                list, json_pack("[I, I, i, f]", (json_int_t)row.job,
+                                                (json_int_t)row.beside, (int)row.way, row.ratio));
+        }
+        return list;
+}
+
+static unsigned waiting(const struct queue *q)
+{
+        unsigned n = 0;
+
+        for (const struct queue_job *j = NULL; (j = queue_next(q, j));)
+                n += j->gpu < 0;
+        return n;
+}
+
+bool matcher_ask(struct matcher *m, const struct queue *q, double capacity_bytes)
+{
+        if (m->asked)
+                return true;
+        if (!ready(m))
+                return false;
+        if (!put_line(m, json_pack("{sI si si sf sf so so}", "question", (json_int_t)++m->question,
+                                   "gpus", (int)queue_free_gpus(q), "waiting", (int)waiting(q),
+                                   "host_bytes", queue_host_left(q), "capacity", capacity_bytes,
+                                   "jobs", jobs_json(q), "ratios", ratios_json(q)))) {
+                fail(m, CANNOT_TELL);
+                return false;
+        }
+        m->asked = true;
+        arm(m, LATE_NS);
+        flush(m);
+        return true;
+}
+
+/* ---- answers ---- */
+
+static bool read_offer(const json_t *one, struct queue_offer *ret)
+{
+        const json_t *progress = json_object_get(one, "progress");
+        const char *way = json_string_value(json_object_get(one, "way"));
+
+        *ret = (struct queue_offer){
+                .a = (uint32_t)json_integer_value(json_object_get(one, "a")),
+                .b = (uint32_t)json_integer_value(json_object_get(one, "b")),
+                .progress = {json_number_value(json_array_get(progress, 0)),
+                             json_number_value(json_array_get(progress, 1))},
+                .host_bytes = json_number_value(json_object_get(one, "host_bytes")),
+        };
+        return way && way_read(way, &ret->way) == 0;
+}
+
+static void take_answer(struct matcher *m, const json_t *answer)
+{
+        static struct queue_offer offers[QUEUE_JOBS_MAX];
+        const json_t *pairs = json_object_get(answer, "pairs"), *one;
+        const char *error = json_string_value(json_object_get(answer, "error"));
+        char clean[256]; /* what users wrote may be part of it */
+        unsigned n = 0;
+        size_t i;
+
+        json_array_foreach (pairs, i, one)
+                if (n < ARRAY_SIZE(offers) && read_offer(one, &offers[n]))
+                        n++;
+        if (error)
+                log_info("%s cannot pair the jobs: %s", PROGRAM,
+                         text_copy(clean, sizeof(clean), error));
+        if (m->said)
+                log_notice("%s answers again", PROGRAM);
+        m->said = false;
+        m->wait_ns = 0;
+        m->asked = false;
+        (void)sd_event_source_set_enabled(m->timer, SD_EVENT_OFF);
+        m->calls.offers(m->calls.userdata, offers, n);
+}
+
+/* False: the line is no answer. */
+static bool take_line(struct matcher *m, const char *line, size_t n)
+{
+        json_t *answer = json_loadb(line, n, 0, NULL);
+        const json_t *added = json_object_get(answer, "added");
+        const char *error = json_string_value(json_object_get(answer, "error"));
+        bool good = true;
+
+        if (added && error)
+                m->calls.refused(m->calls.userdata, (uint32_t)json_integer_value(added), error);
+        else if (!added && m->asked &&
+                 (uint64_t)json_integer_value(json_object_get(answer, "answer")) == m->question)
+                take_answer(m, answer);
+        else
+                good = added;
+        json_decref(answer);
+        return good;
+}
+
+static void take_lines(struct matcher *m)
+{
+        char *end;
+
+        while (m->fd >= 0 && (end = memchr(m->in, '\n', m->in_used))) {
+                const size_t length = (size_t)(end - m->in), rest = m->in_used - length - 1;
+
+                if (!take_line(m, m->in, length)) {
+                        fail(m, PROGRAM " does not speak this daemon's language");
+                        return;
+                }
+                memmove(m->in, end + 1, rest);
+                m->in_used = rest;
+        }
+        if (m->in_used == ANSWER_MAX)
+                fail(m, PROGRAM " says too much");
+}
+
+static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct matcher *m = userdata;
+        ssize_t n;
+
+        if (events & EPOLLOUT)
+                flush(m);
+        n = recv(fd, m->in + m->in_used, ANSWER_MAX - m->in_used, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return 0;
+        if (n <= 0) {
+                fail(m, PROGRAM " has ended");
+                return 0;
+        }
+        m->in_used += (size_t)n;
+        take_lines(m);
+        return 0;
+}
+
+static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        fail(userdata, PROGRAM " did not answer within 2 s");
+        return 0;
+}
+
+/* ---- for the daemon ---- */
+
+void matcher_rest(struct matcher *m)
+{
+        if (m->fd >= 0 && !m->asked)
+                drop_process(m);
+}
+
+bool matcher_reaped(struct matcher *m, pid_t pid)
+{
+        if (!m || pid != m->pid)
+                return false;
+        m->pid = 0;
+        return true;
+}
+
+bool matcher_runs(const struct matcher *m)
+{
+        return m->fd >= 0;
+}
+
+int matcher_new(sd_event *event, const struct matcher_calls *calls, struct matcher **ret)
+{
+        struct matcher *m = calloc(1, sizeof(*m));
+        int r = -ENOMEM;
+
+        if (!m)
+                return r;
+        m->event = event;
+        m->calls = *calls;
+        m->fd = -EBADF;
+        m->in = malloc(ANSWER_MAX);
+        if (m->in)
+                r = sd_event_add_time_relative(event, &m->timer, CLOCK_MONOTONIC, 0, 1000, on_timer,
+                                               m);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(m->timer, SD_EVENT_OFF);
+        if (r < 0) {
+                matcher_free(m);
+                return r;
+        }
+        *ret = m;
+        return 0;
+}
+
+void matcher_free(struct matcher *m)
+{
+        if (!m)
+                return;
+        drop_process(m);
+        (void)sd_event_source_disable_unref(m->timer);
+        free(m->in);
+        free(m);
+}

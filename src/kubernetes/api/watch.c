@@ -1,0 +1,341 @@
+/* watch.c: owns the conversation with the API server. Must never ask more often than its back-off
+ * allows while the server refuses. */
+#include "kubernetes/api/watch.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+
+#define LIST_S        30u
+#define WATCH_S       300u /* then the server ends the watch, and the next one begins */
+#define BACK_OFF_MS   1000u
+#define BACK_OFF_MAX  30000u
+#define BUFFER_MAX    (8u << 20) /* of one page, or of one event */
+#define VERSION_MAX   64
+#define CONTINUE_MAX  4096
+#define PATH_MAX_HERE 5000
+
+struct watch {
+        sd_event *loop;
+        struct web *web;
+        const struct watch_told *told;
+        void *userdata;
+        const struct watch_what *what;
+        struct web_request *request;
+        sd_event_source *retry;
+        bool listing, again; /* again: another list is wanted after this one */
+        unsigned number;     /* of the list that began last */
+        char version[VERSION_MAX], next_page[CONTINUE_MAX];
+        char *buffer;
+        size_t used, room;
+        unsigned back_off_ms;
+        bool told_changes;
+        uint64_t begun_ns;           /* the watch */
+        char problem[WEB_ERROR_MAX]; /* the last that was logged; "": none */
+};
+
+static void begin_list(struct watch *w);
+static void begin_watch(struct watch *w);
+
+/* ---- failures ---- */
+
+static int on_retry(sd_event_source *source, uint64_t usec, void *userdata)
+{
+        begin_list(userdata);
+        return 0;
+}
+
+/* Lists again after a while that grows. */
+static void fail(struct watch *w, const char *problem)
+{
+        uint64_t wait_ms;
+
+        w->back_off_ms = MIN(MAX(w->back_off_ms * 2, BACK_OFF_MS), BACK_OFF_MAX);
+        /* Up to a quarter more, so that those of all nodes do not ask at once. */
+        wait_ms = w->back_off_ms + (uint64_t)random() % (w->back_off_ms / 4);
+        if (strcmp(w->problem, problem) != 0) {
+                (void)snprintf(w->problem, sizeof(w->problem), "%s", problem);
+                log_warning("cannot read %s from %s: %s; trying again", w->what->name,
+                            web_server_of(w->web)->url, problem);
+        }
+        w->listing = false;
+        (void)sd_event_source_set_time_relative(w->retry, wait_ms * 1000);
+        (void)sd_event_source_set_enabled(w->retry, SD_EVENT_ONESHOT);
+}
+
+static void fail_status(struct watch *w, unsigned status, const char *error)
+{
+        char problem[WEB_ERROR_MAX];
+
+        if (status == 401)
+                (void)snprintf(problem, sizeof(problem), "401, the token in %.180s is not accepted",
+                               web_server_of(w->web)->token_file);
+        else if (status == 403)
+                (void)snprintf(problem, sizeof(problem),
+                               "403, the service account may not list and watch %s", w->what->kind);
+        else if (status)
+                (void)snprintf(problem, sizeof(problem), "it answers %u", status);
+        else
+                (void)snprintf(problem, sizeof(problem), "%s", error);
+        fail(w, problem);
+}
+
+/* ---- what comes ---- */
+
+static bool keep(struct watch *w, const char *bytes, size_t n)
+{
+        if (w->used + n + 1 > w->room) {
+                const size_t room = MAX(w->room * 2, w->used + n + 1);
+                char *bigger = room > BUFFER_MAX ? NULL : realloc(w->buffer, room);
+
+                if (!bigger)
+                        return false;
+                w->buffer = bigger;
+                w->room = room;
+        }
+        memcpy(w->buffer + w->used, bytes, n);
+        w->used += n;
+        return true;
+}
+
+static void forget_buffer(struct watch *w)
+{
+        free(w->buffer);
+        w->buffer = NULL;
+        w->used = w->room = 0;
+}
+
+/* A version is a text that only the server understands. */
+static void take_version(struct watch *w, const json_t *object)
+{
+        const char *version = json_string_value(
+                json_object_get(json_object_get(object, "metadata"), "resourceVersion"));
+
+        if (version && strlen(version) < sizeof(w->version) && version[0])
+                (void)snprintf(w->version, sizeof(w->version), "%s", version);
+}
+
+static bool on_page(const char *bytes, size_t n, void *userdata)
+{
+        return keep(userdata, bytes, n);
+}
+
+static void ask(struct watch *w, const char *path, unsigned timeout_s, web_take take,
+                web_ended ended)
+{
+        char error[WEB_ERROR_MAX];
+
+        forget_buffer(w);
+        if (web_get(w->web, path, timeout_s, take, ended, w, &w->request, error) < 0) {
+                w->request = NULL;
+                fail(w, error);
+        }
+}
+
+static void on_page_end(unsigned status, const char *error, void *userdata);
+
+static void ask_page(struct watch *w)
+{
+        char path[PATH_MAX_HERE];
+
+        (void)snprintf(path, sizeof(path), "/api/v1/%s?%slimit=%u%s%s", w->what->kind,
+                       w->what->which, w->what->page, w->next_page[0] ? "&continue=" : "",
+                       w->next_page);
+        ask(w, path, LIST_S, on_page, on_page_end);
+}
+
+static void end_list(struct watch *w)
+{
+        if (w->problem[0])
+                log_notice("%s are read from %s again", w->what->name, web_server_of(w->web)->url);
+        w->problem[0] = '\0';
+        w->back_off_ms = 0;
+        w->listing = false;
+        (void)malloc_trim(0); /* the objects of a list took megabytes */
+        w->told->end(w->number, w->userdata);
+        if (w->again)
+                begin_list(w);
+        else
+                begin_watch(w);
+}
+
+static void on_page_end(unsigned status, const char *error, void *userdata)
+{
+        struct watch *w = userdata;
+        json_t *page, *items, *one;
+        const char *more;
+        size_t i;
+
+        w->request = NULL;
+        if (status == 410 && w->next_page[0]) { /* the pages of this list are no longer kept */
+                begin_list(w);
+                return;
+        }
+        if (status != 200) {
+                fail_status(w, status, error);
+                return;
+        }
+        page = json_loadb(w->buffer ? w->buffer : "", w->used, 0, NULL);
+        forget_buffer(w);
+        items = json_object_get(page, "items");
+        if (!page || (items && !json_is_array(items) && !json_is_null(items))) {
+                char problem[WEB_ERROR_MAX];
+
+                json_decref(page);
+                (void)snprintf(problem, sizeof(problem), "its answer is no list of %s",
+                               w->what->kind);
+                fail(w, problem);
+                return;
+        }
+        json_array_foreach (items, i, one)
+                w->told->one(one, false, w->userdata);
+        take_version(w, page);
+        more = json_string_value(json_object_get(json_object_get(page, "metadata"), "continue"));
+        if (!more || !more[0] || web_escape(more, w->next_page, sizeof(w->next_page)) < 0)
+                w->next_page[0] = '\0';
+        json_decref(page);
+        if (w->next_page[0])
+                ask_page(w);
+        else
+                end_list(w);
+}
+
+static void begin_list(struct watch *w)
+{
+        (void)sd_event_source_set_enabled(w->retry, SD_EVENT_OFF);
+        web_drop(w->request);
+        w->request = NULL;
+        w->listing = true;
+        w->again = false;
+        w->number++;
+        w->version[0] = w->next_page[0] = '\0';
+        w->told->begin(w->userdata);
+        ask_page(w);
+}
+
+/* ---- the watch ---- */
+
+/* Returns false if the watch cannot go on. */
+static bool take_event(struct watch *w, const char *line, size_t n)
+{
+        json_t *event = json_loadb(line, n, 0, NULL);
+        const char *type = json_string_value(json_object_get(event, "type"));
+        const json_t *object = json_object_get(event, "object");
+        bool ok = json_is_object(object) && type;
+
+        if (ok && strcmp(type, "ERROR") == 0) {
+                ok = false; /* 410: the version is too old */
+        } else if (ok) {
+                take_version(w, object);
+                if (strcmp(type, "BOOKMARK") != 0) {
+                        w->told->one(object, strcmp(type, "DELETED") == 0, w->userdata);
+                        w->told_changes = true;
+                }
+        }
+        json_decref(event);
+        return ok;
+}
+
+static bool on_events(const char *bytes, size_t n, void *userdata)
+{
+        struct watch *w = userdata;
+        size_t start = 0;
+        const char *end;
+        bool ok = keep(w, bytes, n);
+
+        while (ok && (end = memchr(w->buffer + start, '\n', w->used - start))) {
+                const size_t length = (size_t)(end - w->buffer) - start;
+
+                ok = length == 0 || take_event(w, w->buffer + start, length);
+                start += length + 1;
+        }
+        if (ok && start > 0) {
+                memmove(w->buffer, w->buffer + start, w->used - start);
+                w->used -= start;
+        }
+        if (w->told_changes) {
+                w->told_changes = false;
+                if (w->told->changed)
+                        w->told->changed(w->userdata);
+        }
+        return ok;
+}
+
+static void on_watch_end(unsigned status, const char *error, void *userdata)
+{
+        struct watch *w = userdata;
+
+        w->request = NULL;
+        if (status == 200 && clock_now_ns() - w->begun_ns >= NSEC_PER_SEC) { /* its time was over */
+                begin_watch(w);
+                return;
+        }
+        if (status && status != 200 && status != 410) {
+                fail_status(w, status, error);
+                return;
+        }
+        /* The version is too old, or the connection broke: list again, at first after a second. */
+        w->back_off_ms = MIN(w->back_off_ms * 2, BACK_OFF_MAX);
+        (void)sd_event_source_set_time_relative(w->retry,
+                                                MAX(w->back_off_ms, BACK_OFF_MS) * UINT64_C(1000));
+        (void)sd_event_source_set_enabled(w->retry, SD_EVENT_ONESHOT);
+}
+
+static void begin_watch(struct watch *w)
+{
+        char path[PATH_MAX_HERE];
+
+        w->begun_ns = clock_now_ns();
+        (void)snprintf(path, sizeof(path),
+                       "/api/v1/%s?%swatch=1&allowWatchBookmarks=true&resourceVersion=%s&"
+                       "timeoutSeconds=%u",
+                       w->what->kind, w->what->which, w->version, WATCH_S);
+        ask(w, path, WATCH_S + LIST_S, on_events, on_watch_end);
+}
+
+unsigned watch_refresh(struct watch *w)
+{
+        if (w->listing) {
+                w->again = true;
+                return w->number + 1;
+        }
+        begin_list(w);
+        return w->number;
+}
+
+int watch_new(sd_event *loop, struct web *web, const struct watch_what *what,
+              const struct watch_told *told, void *userdata, struct watch **ret)
+{
+        struct watch *w = calloc(1, sizeof(*w));
+        int r;
+
+        if (!w)
+                return -ENOMEM;
+        *w = (struct watch){
+                .loop = loop, .web = web, .what = what, .told = told, .userdata = userdata};
+        srandom((unsigned)time(NULL) ^ (unsigned)getpid());
+        r = sd_event_add_time_relative(loop, &w->retry, CLOCK_MONOTONIC, 0, 0, on_retry, w);
+        if (r < 0) {
+                watch_free(w);
+                return r;
+        }
+        *ret = w; /* the timer begins the first list */
+        return 0;
+}
+
+void watch_free(struct watch *w)
+{
+        if (!w)
+                return;
+        web_drop(w->request);
+        (void)sd_event_source_disable_unref(w->retry);
+        free(w->buffer);
+        free(w);
+}

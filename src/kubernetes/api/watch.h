@@ -1,0 +1,36 @@
+/* watch.h: objects of one kind, listed from the API server and then watched. Asks for nothing but
+ * get, list and watch of them. */
+#pragma once
+
+#include <stdbool.h>
+
+#include <jansson.h>
+#include <systemd/sd-event.h>
+
+#include "kubernetes/api/web.h"
+
+struct watch;
+
+/* What is watched. The strings outlive the watch. */
+struct watch_what {
+        const char *kind;  /* "pods": at /api/v1/pods */
+        const char *which; /* a part of the query, such as "fieldSelector=…&"; "": all */
+        const char *name;  /* what messages call them: "this node's pods" */
+        unsigned page;     /* objects of one answer: bounds the memory, a pod has up to 100 KiB */
+};
+
+struct watch_told {
+        void (*begin)(void *userdata);                             /* a list begins */
+        void (*one)(const json_t *one, bool gone, void *userdata); /* it is there, or gone */
+        /* The list is complete: what was not told since begin() is gone. number: which list, as
+         * watch_refresh() counts them. */
+        void (*end)(unsigned number, void *userdata);
+        void (*changed)(void *userdata); /* something was told outside of a list; may be NULL */
+};
+
+/* web, what and told outlive the watch. 0 or -errno. */
+int watch_new(sd_event *loop, struct web *web, const struct watch_what *what,
+              const struct watch_told *told, void *userdata, struct watch **ret);
+void watch_free(struct watch *w);
+/* Lists anew, now. Returns the number of the list that shows all that is there at this moment. */
+unsigned watch_refresh(struct watch *w);

@@ -1,0 +1,216 @@
+/* command.c: owns what the subcommands share: options, messages, job files and the model. Must
+ * never predict. */
+#include "pairing/commands.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <linux/limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/units.h"
+
+#define OPTIONS_MAX 16
+#define FIRST_ID    256 /* of an option in getopt: above all letters */
+
+int command_fail(int status, const char *format, ...)
+{
+        char line[2048];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(line, sizeof(line), format, args);
+        va_end(args);
+        (void)fprintf(stderr, "sublet: %s\n", line);
+        return status;
+}
+
+int command_options(int argc, char **argv, const struct command_option *options,
+                    int (*take)(int id, const char *argument, void *userdata), void *userdata,
+                    int *ret_words)
+{
+        struct option rows[OPTIONS_MAX + 1] = {0};
+        char letters[2 * OPTIONS_MAX + 1] = "", *letter = letters;
+        size_t n = 0;
+        int got;
+
+        for (; n < OPTIONS_MAX && options[n].name; n++) {
+                rows[n] = (struct option){options[n].name, options[n].argument, NULL,
+                                          FIRST_ID + options[n].id};
+                if (options[n].letter) {
+                        *letter++ = options[n].letter;
+                        *letter++ = ':';
+                }
+        }
+        *letter = 0;
+        opterr = 0; /* sublet has checked them, with its own words */
+        while ((got = getopt_long(argc, argv, letters, rows, NULL)) >= 0) {
+                int status;
+
+                for (size_t i = 0; i < n; i++)
+                        if (got == options[i].letter)
+                                got = FIRST_ID + options[i].id;
+                if (got < FIRST_ID)
+                        return command_fail(STATUS_USAGE,
+                                            "%s: '%s' is no option, or lacks its "
+                                            "argument; sublet help %s lists them",
+                                            argv[0], argv[optind - 1], argv[0]);
+                status = take(got - FIRST_ID, optarg, userdata);
+                if (status != STATUS_OK)
+                        return status;
+        }
+        *ret_words = optind;
+        return STATUS_OK;
+}
+
+int command_take_ways(struct command_input *in, const char *text)
+{
+        bool allowed[WAYS] = {false};
+
+        if (strcmp(text, "auto") == 0)
+                memset(allowed, true, sizeof(allowed));
+        else
+                for (const char *at = text;; at++) {
+                        const size_t n = strcspn(at, ",");
+                        char name[16];
+                        enum way way;
+
+                        (void)snprintf(name, sizeof(name), "%.*s", (int)MIN(n, (size_t)15), at);
+                        if (way_read(name, &way) < 0)
+                                return command_fail(STATUS_USAGE,
+                                                    "--way: '%s' is none of sliced, shared, turns "
+                                                    "and auto",
+                                                    name);
+                        allowed[way] = true;
+                        at += n;
+                        if (!*at)
+                                break;
+                }
+        memcpy(in->allowed, allowed, sizeof(allowed));
+        return STATUS_OK;
+}
+
+int command_take_size(const char *name, const char *text, double *ret)
+{
+        uint64_t bytes;
+
+        if (units_parse_size(text, &bytes) < 0 || bytes == 0)
+                return command_fail(STATUS_USAGE, "--%s: '%s' is no size such as 80GiB", name,
+                                    text);
+        *ret = (double)bytes;
+        return STATUS_OK;
+}
+
+int command_take_rate(const char *name, const char *text, double *ret)
+{
+        uint64_t rate;
+
+        if (units_parse_rate(text, &rate) < 0 || rate == 0)
+                return command_fail(STATUS_USAGE, "--%s: '%s' is no rate such as 20GB/s", name,
+                                    text);
+        *ret = (double)rate;
+        return STATUS_OK;
+}
+
+int command_take_duration(const char *name, const char *text, double *ret)
+{
+        uint64_t ns;
+
+        if (units_parse_duration(text, &ns) < 0 || ns == 0)
+                return command_fail(STATUS_USAGE, "--%s: '%s' is no duration such as 2s", name,
+                                    text);
+        *ret = (double)ns / 1e9;
+        return STATUS_OK;
+}
+
+int command_take_number(const char *name, const char *text, double least, double most, double *ret)
+{
+        char *end;
+        const double n = strtod(text, &end);
+
+        if (end == text || *end || !isfinite(n) || n < least || n > most)
+                return command_fail(STATUS_USAGE, "--%s: '%s' is no number within %g to %g", name,
+                                    text, least, most);
+        *ret = n;
+        return STATUS_OK;
+}
+
+/* ---- input ---- */
+
+static int read_jobs(struct command_input *in, char **paths, size_t n)
+{
+        in->jobs = calloc(n + 1, sizeof(*in->jobs));
+        if (!in->jobs)
+                return command_fail(STATUS_FAILED, "no memory for %zu jobs", n);
+        for (size_t i = 0; i < n; i++) {
+                char error[JOB_ERROR_MAX];
+
+                if (job_read(paths[i], &in->jobs[i], error) < 0)
+                        return command_fail(STATUS_FAILED, "%s", error);
+                in->n++;
+        }
+        return STATUS_OK;
+}
+
+static const char *card_of(const struct command_input *in)
+{
+        for (size_t i = 0; i < in->n; i++)
+                if (*in->jobs[i].measured.gpu)
+                        return in->jobs[i].measured.gpu;
+        return "";
+}
+
+/* Without a model of the card, pairs past memory can be predicted still. */
+static int read_model(struct command_input *in)
+{
+        char path[PATH_MAX] = "", error[MODEL_ERROR_MAX];
+
+        if (!in->model_path) {
+                if (!in->allowed[WAY_SLICED] && !in->allowed[WAY_SHARED])
+                        return STATUS_OK;
+                if (model_find(card_of(in), path, sizeof(path), in->no_model) < 0)
+                        return STATUS_OK;
+        }
+        if (model_read(in->model_path ? in->model_path : path, &in->model, error) < 0)
+                return command_fail(STATUS_FAILED, "%s", error);
+        in->has_model = true;
+        return STATUS_OK;
+}
+
+int command_open(struct command_input *in, char **paths, size_t n)
+{
+        char error[PAIRS_ERROR_MAX];
+        int status = read_jobs(in, paths, n);
+
+        if (status == STATUS_OK)
+                status = read_model(in);
+        if (status == STATUS_OK &&
+            pairs_open(in->jobs, in->n, in->has_model ? &in->model : NULL, in->capacity_bytes,
+                       in->quantum_s, &in->pairs, error) < 0)
+                status = command_fail(STATUS_FAILED, "%s", error);
+        return status;
+}
+
+void command_close(struct command_input *in)
+{
+        pairs_close(&in->pairs);
+        model_free(&in->model);
+        for (size_t i = 0; i < in->n; i++)
+                job_free(&in->jobs[i]);
+        free(in->jobs);
+}
+
+int command_print_json(json_t *json)
+{
+        const int r = json ? json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : -1;
+
+        json_decref(json);
+        if (r < 0)
+                return command_fail(STATUS_FAILED, "cannot write the answer");
+        (void)putchar('\n');
+        return STATUS_OK;
+}

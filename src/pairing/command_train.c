@@ -1,0 +1,406 @@
+/* command_train.c: sublet train: a model of measured pairs, and what it is worth. Must never judge
+ * a model by families that it was trained on. */
+#include <errno.h>
+#include <getopt.h>
+#include <linux/limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/macros.h"
+#include "pairing/commands.h"
+#include "pairing/evaluate.h"
+#include "pairing/fit.h"
+
+#define NONE      no_argument
+#define REQUIRED  required_argument
+#define OPTIONAL  optional_argument
+#define FOLDS     6
+#define ROTATIONS 3 /* of the families that are held out, if none are named */
+
+enum {
+#define TRAIN(id, name, argument, placeholder, help, letter) OPTION_##id,
+#include "pairing/options.def"
+};
+
+static const struct command_option options[] = {
+#define TRAIN(id, name, argument, placeholder, help, letter) {OPTION_##id, name, argument, letter},
+#include "pairing/options.def"
+        {0}};
+
+struct training {
+        const char *output, *held_out;
+        bool evaluate, json;
+        double threads;
+        struct data data;
+        char *unseen; /* one byte for each job */
+};
+
+static int take(int id, const char *argument, void *userdata)
+{
+        struct training *t = userdata;
+
+        switch (id) {
+        case OPTION_OUTPUT:
+                t->output = argument;
+                return STATUS_OK;
+        case OPTION_EVALUATE:
+                t->evaluate = true;
+                return STATUS_OK;
+        case OPTION_HELD_OUT:
+                t->held_out = argument;
+                return STATUS_OK;
+        case OPTION_THREADS:
+                return command_take_number("threads", argument, 1, 256, &t->threads);
+        default:
+                t->json = true;
+                return STATUS_OK;
+        }
+}
+
+static void tell(const char *line, void *userdata)
+{
+        (void)fprintf(stderr, "%s\n", line);
+}
+
+static int fit(const struct training *t, const char *left_out, struct model *ret)
+{
+        const struct fit_options o = {.threads = (unsigned)t->threads,
+                                      .folds = FOLDS,
+                                      .left_out = left_out,
+                                      .tell = left_out ? NULL : tell};
+        char error[MODEL_ERROR_MAX];
+
+        if (fit_model(&t->data, &o, ret, error) < 0)
+                return command_fail(STATUS_FAILED, "%s", error);
+        return STATUS_OK;
+}
+
+/* ---- which families are held out ---- */
+
+static bool is_named(const char *list, const char *family)
+{
+        const size_t n = strlen(family);
+
+        for (const char *at = list; *at;) {
+                const size_t length = strcspn(at, ",");
+
+                if (length == n && strncmp(at, family, n) == 0)
+                        return true;
+                at += length + (at[length] == ',');
+        }
+        return false;
+}
+
+/* The place of the job's family among all, by name. */
+static size_t family_rank(const struct data *data, size_t job)
+{
+        size_t rank = 0;
+
+        for (size_t i = 0; i < data->n_jobs; i++) {
+                bool first = strcmp(data->jobs[i].family, data->jobs[job].family) < 0;
+
+                for (size_t k = 0; k < i && first; k++)
+                        first = strcmp(data->jobs[k].family, data->jobs[i].family) != 0;
+                rank += first;
+        }
+        return rank;
+}
+
+/* Marks the jobs whose families are held out this time. Returns how many. */
+static size_t hold_out(struct training *t, unsigned rotation)
+{
+        size_t n = 0;
+
+        for (size_t j = 0; j < t->data.n_jobs; j++) {
+                t->unseen[j] = t->held_out ? is_named(t->held_out, t->data.jobs[j].family)
+                                           : family_rank(&t->data, j) % ROTATIONS == rotation;
+                n += (size_t)t->unseen[j];
+        }
+        return n;
+}
+
+/* ---- what it is worth ---- */
+
+static const struct {
+        enum evaluate_unseen unseen;
+        bool formula;
+        double least;
+        const char *name, *key;
+} errors_of[] = {
+        {EVALUATE_BOTH, false, 0, "both jobs unseen", "both_unseen"},
+        {EVALUATE_BOTH, false, EVALUATE_LEAST, "  progress of 0.2 or more", "both_unseen_above"},
+        {EVALUATE_BOTH, true, 0, "  formulae without trees", "both_unseen_formulae"},
+        {EVALUATE_BOTH, true, EVALUATE_LEAST, "  … progress of 0.2 or more",
+         "both_unseen_formulae_above"},
+        {EVALUATE_ONE, false, 0, "one job unseen", "one_unseen"},
+        {EVALUATE_ONE, false, EVALUATE_LEAST, "  progress of 0.2 or more", "one_unseen_above"},
+};
+
+static void print_errors(const struct evaluate *e)
+{
+        (void)printf("  %-26s  predictions    mean  median     p90  points of progress\n", "error");
+        for (size_t i = 0; i < ARRAY_SIZE(errors_of); i++) {
+                struct evaluate_errors sum;
+
+                if (evaluate_errors(&e->of[errors_of[i].unseen], errors_of[i].least,
+                                    errors_of[i].formula, &sum) == 0 &&
+                    sum.n > 0)
+                        (void)printf("  %-26s  %11zu  %4.1f %%  %4.1f %%  %4.1f %%  %18.3f\n",
+                                     errors_of[i].name, sum.n, sum.mean * 100, sum.median * 100,
+                                     sum.p90 * 100, sum.points);
+        }
+}
+
+static void print_table(enum way way, struct evaluate *e)
+{
+        (void)printf("\n%s: families that training has not seen\n", way_names[way]);
+        print_errors(e);
+        if (e->batches == 0) {
+                (void)printf("  too few jobs for batches\n");
+                return;
+        }
+        (void)printf(
+                "\n  %zu batches of %zu of %zu jobs; %zu of their %zu pairs were measured, and "
+                "only these are made\n\n",
+                e->batches, e->batch, e->jobs, e->pairs, e->possible);
+        (void)printf("  %-30s  bound  pairs  of the oracle's  jobs in pairs  all jobs  work a GPU  "
+                     "of the oracle's\n",
+                     "");
+        for (unsigned b = 0; b < EVALUATE_BOUNDS; b++)
+                for (unsigned p = 0; p < EVALUATE_POLICIES; p++) {
+                        const struct evaluate_sums *s = &e->sums[b][p];
+                        const struct evaluate_sums *oracle = &e->sums[b][EVALUATE_ORACLE];
+                        const double n = (double)e->batches;
+                        const double jobs = s->gpus + s->pairs; /* two on each GPU of a pair */
+
+                        (void)printf("  %-30s  %5.2f  %5.2f", evaluate_names[p], evaluate_bounds[b],
+                                     s->pairs / n);
+                        if (oracle->pairs > 0)
+                                (void)printf("  %13.1f %%", s->pairs / oracle->pairs * 100);
+                        else
+                                (void)printf("  %15s", "N/A");
+                        if (s->paired > 0)
+                                (void)printf("  %11.1f %%", s->kept / s->paired * 100);
+                        else
+                                (void)printf("  %13s", "N/A");
+                        (void)printf("  %6.1f %%  %10.3f  %13.1f %%\n",
+                                     (jobs - s->paired + s->kept) / jobs * 100,
+                                     s->progress / s->gpus, s->of_progress / n * 100);
+                }
+        (void)printf("\n  jobs in pairs, all jobs: the part that kept the bound\n");
+}
+
+static json_t *table_to_json(struct evaluate *e)
+{
+        json_t *rows = json_array();
+
+        for (unsigned b = 0; b < EVALUATE_BOUNDS && e->batches; b++)
+                for (unsigned p = 0; p < EVALUATE_POLICIES; p++) {
+                        const struct evaluate_sums *s = &e->sums[b][p];
+                        const struct evaluate_sums *oracle = &e->sums[b][EVALUATE_ORACLE];
+                        const double n = (double)e->batches, jobs = s->gpus + s->pairs;
+                        json_t *row = json_pack("{sf ss sf sf sf sf}", "bound", evaluate_bounds[b],
+                                                "policy", evaluate_names[p], "pairs", s->pairs / n,
+                                                "kept_of_all", (jobs - s->paired + s->kept) / jobs,
+                                                "work_per_gpu", s->progress / s->gpus,
+                                                "of_oracle_work", s->of_progress / n);
+
+                        if (oracle->pairs > 0)
+                                (void)json_object_set_new(row, "of_oracle_pairs",
+                                                          json_real(s->pairs / oracle->pairs));
+                        if (s->paired > 0)
+                                (void)json_object_set_new(row, "kept",
+                                                          json_real(s->kept / s->paired));
+                        (void)json_array_append_new(rows, row);
+                }
+        return rows;
+}
+
+static void add_errors(const struct evaluate *e, json_t *json)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(errors_of); i++) {
+                struct evaluate_errors sum;
+
+                if (evaluate_errors(&e->of[errors_of[i].unseen], errors_of[i].least,
+                                    errors_of[i].formula, &sum) < 0)
+                        continue;
+                (void)json_object_set_new(
+                        json, errors_of[i].key,
+                        sum.n == 0 ? json_null()
+                                   : json_pack("{sf sf sf sf sI}", "mean", sum.mean, "median",
+                                               sum.median, "p90", sum.p90, "points", sum.points,
+                                               "n", (json_int_t)sum.n));
+        }
+}
+
+static void print_ways(const struct evaluate_ways *w)
+{
+        if (w->pairs == 0)
+                return;
+        (void)printf(
+                "\nThe best predicted way of %zu unseen pairs that were measured in several: "
+                "%.3f of the driver's slices on average, %.3f at least; %zu pairs below 0.98\n",
+                w->pairs, w->sum / (double)w->pairs, w->least, w->worse);
+}
+
+/* Trains without the families that are held out, and adds what the model does with them. */
+static int evaluate_once(struct training *t, struct evaluate sums[static WAYS],
+                         struct evaluate_ways *ways)
+{
+        _cleanup_model_ struct model m = {0};
+        char error[MODEL_ERROR_MAX];
+        int status = fit(t, t->unseen, &m);
+
+        for (unsigned w = 0; status == STATUS_OK && w < WAYS; w++)
+                if (m.ways[w].trees &&
+                    evaluate_add(&t->data, &m, (enum way)w, t->unseen, &sums[w], error) < 0)
+                        status = command_fail(STATUS_FAILED, "%s", error);
+        if (status == STATUS_OK && evaluate_add_ways(&t->data, &m, t->unseen, ways, error) < 0)
+                status = command_fail(STATUS_FAILED, "%s", error);
+        return status;
+}
+
+static void report(struct training *t, struct evaluate sums[static WAYS],
+                   const struct evaluate_ways *ways, json_t *answer)
+{
+        json_t *json = json_object();
+
+        for (unsigned w = 0; w < WAYS; w++) {
+                json_t *one;
+
+                if (sums[w].of[EVALUATE_BOTH].n + sums[w].of[EVALUATE_ONE].n == 0)
+                        continue;
+                if (!t->json)
+                        print_table((enum way)w, &sums[w]);
+                one = json_pack("{sI sI sI sI so}", "batches", (json_int_t)sums[w].batches, "batch",
+                                (json_int_t)sums[w].batch, "pairs_measured",
+                                (json_int_t)sums[w].pairs, "pairs_possible",
+                                (json_int_t)sums[w].possible, "table", table_to_json(&sums[w]));
+                add_errors(&sums[w], one);
+                (void)json_object_set_new(json, way_names[w], one);
+        }
+        if (ways->pairs)
+                (void)json_object_set_new(json, "chosen_way",
+                                          json_pack("{sI sf sf sI}", "pairs",
+                                                    (json_int_t)ways->pairs, "mean",
+                                                    ways->sum / (double)ways->pairs, "least",
+                                                    ways->least, "worse", (json_int_t)ways->worse));
+        if (!t->json)
+                print_ways(ways);
+        (void)json_object_set_new(answer, "evaluation", json);
+}
+
+static int evaluate(struct training *t, json_t *answer)
+{
+        struct evaluate sums[WAYS] = {0};
+        struct evaluate_ways ways = {0};
+        int status = STATUS_OK;
+
+        for (unsigned r = 0; status == STATUS_OK && r < (t->held_out ? 1 : ROTATIONS); r++) {
+                const size_t n = hold_out(t, r);
+
+                if (n == 0 && t->held_out)
+                        status = command_fail(STATUS_USAGE,
+                                              "--held-out: no job is of the families %s",
+                                              t->held_out);
+                else if (n > 0)
+                        status = evaluate_once(t, sums, &ways);
+        }
+        if (status == STATUS_OK)
+                report(t, sums, &ways, answer);
+        for (unsigned w = 0; w < WAYS; w++)
+                evaluate_free(&sums[w]);
+        return status;
+}
+
+/* ---- training ---- */
+
+static void print_way(enum way way, const struct model_way *w)
+{
+        (void)printf("%s: %zu pairs of %zu jobs in %zu families; target %s%s; trees count for %.0f "
+                     "%%, formulae for the rest\n",
+                     way_names[way], w->pairs, w->jobs, w->families, model_target_names[w->target],
+                     w->with_signs ? " with signs" : "", w->part * 100);
+        (void)printf("  error of families that the trees have not seen: mean %.1f %%, median %.1f "
+                     "%%, p90 %.1f %%\n",
+                     w->errors.mean * 100, w->errors.median * 100, w->errors.p90 * 100);
+        (void)printf("  nine of ten are within %.2f to %.2f of what is predicted; delta %.2f; "
+                     "margins at 0.5, 0.7, 0.8: %.2f, %.2f, %.2f\n",
+                     w->low, w->high, w->delta, model_threshold(w, 0.5) / 0.5 - 1,
+                     model_threshold(w, 0.7) / 0.7 - 1, model_threshold(w, 0.8) / 0.8 - 1);
+}
+
+static json_t *model_summary(const struct model *m)
+{
+        json_t *json = json_object();
+
+        for (unsigned w = 0; w < WAYS; w++) {
+                const struct model_way *one = &m->ways[w];
+
+                if (one->trees)
+                        (void)json_object_set_new(
+                                json, way_names[w],
+                                json_pack("{sI sI sI ss sb sf sf sf sf sf}", "pairs",
+                                          (json_int_t)one->pairs, "jobs", (json_int_t)one->jobs,
+                                          "families", (json_int_t)one->families, "target",
+                                          model_target_names[one->target], "signs", one->with_signs,
+                                          "part", one->part, "mean", one->errors.mean, "median",
+                                          one->errors.median, "p90", one->errors.p90, "delta",
+                                          one->delta));
+        }
+        return json;
+}
+
+static int train(struct training *t, json_t *answer)
+{
+        _cleanup_model_ struct model m = {0};
+        char path[PATH_MAX], error[MODEL_ERROR_MAX];
+        int status = fit(t, NULL, &m);
+
+        if (status != STATUS_OK)
+                return status;
+        if (!t->output && model_own_path(m.gpu, path, sizeof(path), error) < 0)
+                return command_fail(STATUS_FAILED, "%s", error);
+        if (model_write(&m, t->output ? t->output : path, error) < 0)
+                return command_fail(STATUS_FAILED, "%s", error);
+        (void)json_object_set_new(answer, "model", json_string(t->output ? t->output : path));
+        (void)json_object_set_new(answer, "ways", model_summary(&m));
+        if (t->json)
+                return STATUS_OK;
+        (void)printf("model of %s: %s\n", m.gpu, t->output ? t->output : path);
+        for (unsigned w = 0; w < WAYS; w++)
+                if (m.ways[w].trees)
+                        print_way((enum way)w, &m.ways[w]);
+        return STATUS_OK;
+}
+
+int train_main(int argc, char **argv)
+{
+        struct training t = {.threads = 2};
+        json_t *answer = json_object();
+        char error[DATA_ERROR_MAX];
+        int words, status = command_options(argc, argv, options, take, &t, &words);
+
+        if (status == STATUS_OK && argc == words)
+                status = command_fail(STATUS_USAGE,
+                                      "train needs data files, which sublet bench pairs writes");
+        if (status == STATUS_OK && t.held_out && !t.evaluate)
+                status = command_fail(STATUS_USAGE, "--held-out goes with --evaluate");
+        for (int i = words; status == STATUS_OK && i < argc; i++)
+                if (data_read(argv[i], &t.data, error) < 0)
+                        status = command_fail(STATUS_FAILED, "%s", error);
+        if (status == STATUS_OK) {
+                t.unseen = calloc(t.data.n_jobs + 1, 1);
+                status = t.unseen ? train(&t, answer) : command_fail(STATUS_FAILED, "no memory");
+        }
+        if (status == STATUS_OK && t.evaluate)
+                status = evaluate(&t, answer);
+        if (status == STATUS_OK && t.json)
+                status = command_print_json(json_incref(answer));
+        json_decref(answer);
+        data_free(&t.data);
+        free(t.unseen);
+        return status;
+}

@@ -1,0 +1,262 @@
+/* data.c: owns the reading of data files. Must never trust a file: each value is checked before it
+ * is kept. */
+#include "pairing/data.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/macros.h"
+#include "base/text.h"
+
+#define PROGRESS_MAX   4.0  /* a larger one is a wrong measurement */
+#define PROGRESS_LEAST 0.01 /* a short measurement cannot tell less from nothing */
+
+struct reading {
+        const char *path;
+        size_t line;
+        char *error;
+        size_t first_job; /* of this file: its pairs name only its own jobs */
+        bool headed;
+};
+
+static int fail(const struct reading *r, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+
+static int fail(const struct reading *r, const char *format, ...)
+{
+        char what[DATA_ERROR_MAX / 2];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(what, sizeof(what), format, args);
+        va_end(args);
+        (void)snprintf(r->error, DATA_ERROR_MAX, "%s: line %zu: %s", r->path, r->line, what);
+        return -EINVAL;
+}
+
+/* Makes room for one entry more. */
+static int grow(void **list, size_t n, size_t *room, size_t size, size_t most)
+{
+        void *bigger;
+        size_t wanted;
+
+        if (n < *room)
+                return 0;
+        wanted = MIN(MAX(*room * 2, (size_t)64), most);
+        if (n >= wanted)
+                return -E2BIG;
+        bigger = reallocarray(*list, wanted, size);
+        if (!bigger)
+                return -ENOMEM;
+        *list = bigger;
+        *room = wanted;
+        return 0;
+}
+
+static const char *text_of(const json_t *json, const char *key)
+{
+        const char *text = json_string_value(json_object_get(json, key));
+
+        return text ? text : "";
+}
+
+static int take_head(struct reading *r, const json_t *json, struct data *data)
+{
+        const json_t *version = json_object_get(json, "sublet_pairs");
+        const char *gpu = text_of(json, "gpu");
+
+        if (!json_is_integer(version))
+                return fail(r, "this is no data file: its first line has no sublet_pairs; sublet "
+                               "bench pairs writes data files");
+        if (json_integer_value(version) != 1)
+                return fail(r, "sublet_pairs is %lld, and this sublet reads 1",
+                            (long long)json_integer_value(version));
+        if (!*gpu || strlen(gpu) >= sizeof(data->gpu) || !text_is_clean(gpu))
+                return fail(r, "gpu does not name a card");
+        if (*data->gpu && strcmp(data->gpu, gpu) != 0)
+                return fail(r,
+                            "the pairs are of %s, and those of the file before of %s; train a "
+                            "model for each",
+                            gpu, data->gpu);
+        (void)snprintf(data->gpu, sizeof(data->gpu), "%s", gpu);
+        (void)text_copy(data->driver, sizeof(data->driver), text_of(json, "driver"));
+        r->headed = true;
+        return 0;
+}
+
+static int find_job(const struct reading *r, const struct data *data, const char *name)
+{
+        for (size_t i = r->first_job; i < data->n_jobs; i++)
+                if (strcmp(data->jobs[i].job.name, name) == 0)
+                        return (int)i;
+        return -ENOENT;
+}
+
+static int take_job(struct reading *r, const json_t *json, struct data *data)
+{
+        struct data_job job = {.synthetic = json_is_true(json_object_get(json, "synthetic"))};
+        const char *family = text_of(json, "family");
+        char from[256];
+        int e;
+
+        if (!*family || strlen(family) >= sizeof(job.family) || !text_is_clean(family))
+                return fail(r, "family does not name the job's family");
+        (void)snprintf(job.family, sizeof(job.family), "%s", family);
+        e = grow((void **)&data->jobs, data->n_jobs, &data->room_jobs, sizeof(*data->jobs),
+                 DATA_JOBS_MAX);
+        if (e < 0)
+                return fail(r, "there are too many jobs");
+        (void)snprintf(from, sizeof(from), "%.200s: line %zu", r->path, r->line);
+        e = job_from_json(json_object_get(json, "job"), from, &job.job, r->error);
+        if (e < 0)
+                return e;
+        if (find_job(r, data, job.job.name) >= 0) {
+                e = fail(r, "there is a second job %s", job.job.name);
+                job_free(&job.job);
+                return e;
+        }
+        data->jobs[data->n_jobs++] = job;
+        return 0;
+}
+
+static int take_pair(struct reading *r, const json_t *json, struct data *data)
+{
+        const json_t *names = json_object_get(json, "pair"),
+                     *list = json_object_get(json, "progress");
+        struct data_pair pair;
+
+        if (way_read(text_of(json, "way"), &pair.way) < 0)
+                return fail(r, "way is none of sliced, shared, turns");
+        if (json_array_size(names) != 2 || json_array_size(list) != 2)
+                return fail(r, "pair and progress are no lists of two");
+        for (unsigned k = 0; k < 2; k++) {
+                const char *name = json_string_value(json_array_get(names, k));
+                const int at = name ? find_job(r, data, name) : -ENOENT;
+                const double progress = json_number_value(json_array_get(list, k));
+
+                if (at < 0)
+                        return fail(r, "no line before this one has the job %.100s",
+                                    name && text_is_clean(name) ? name : "that pair names");
+                if (!json_is_number(json_array_get(list, k)) || !(progress >= 0) ||
+                    progress > PROGRESS_MAX)
+                        return fail(r, "progress is not within 0 to %g", PROGRESS_MAX);
+                pair.jobs[k] = (unsigned)at;
+                pair.progress[k] = MAX(progress, PROGRESS_LEAST);
+        }
+        if (grow((void **)&data->pairs, data->n_pairs, &data->room_pairs, sizeof(*data->pairs),
+                 DATA_PAIRS_MAX) < 0)
+                return fail(r, "there are too many pairs");
+        data->pairs[data->n_pairs++] = pair;
+        return 0;
+}
+
+static int compare_pairs(const void *a, const void *b)
+{
+        const struct data_pair *x = a, *y = b;
+
+        if (x->way != y->way)
+                return x->way < y->way ? -1 : 1;
+        for (unsigned k = 0; k < 2; k++)
+                if (x->jobs[k] != y->jobs[k])
+                        return x->jobs[k] < y->jobs[k] ? -1 : 1;
+        return 0;
+}
+
+/* Makes one pair, with the means, of each that was measured several times. */
+static void merge_repeats(struct data *data, size_t first)
+{
+        size_t to = first;
+
+        for (size_t i = first; i < data->n_pairs; i++) {
+                struct data_pair *p = &data->pairs[i];
+
+                if (p->jobs[0] > p->jobs[1])
+                        *p = (struct data_pair){.jobs = {p->jobs[1], p->jobs[0]},
+                                                .way = p->way,
+                                                .progress = {p->progress[1], p->progress[0]}};
+        }
+        qsort(data->pairs + first, data->n_pairs - first, sizeof(*data->pairs), compare_pairs);
+        for (size_t i = first, n; i < data->n_pairs; i += n) {
+                struct data_pair sum = data->pairs[i];
+
+                for (n = 1; i + n < data->n_pairs &&
+                            compare_pairs(&data->pairs[i], &data->pairs[i + n]) == 0;
+                     n++)
+                        for (unsigned k = 0; k < 2; k++)
+                                sum.progress[k] += data->pairs[i + n].progress[k];
+                for (unsigned k = 0; k < 2; k++)
+                        sum.progress[k] /= (double)n;
+                data->pairs[to++] = sum;
+        }
+        data->n_pairs = to;
+}
+
+/* Passes over lines that it does not know: a newer sublet may write some. */
+static int take_line(struct reading *r, const char *text, size_t length, struct data *data)
+{
+        json_error_t where;
+        json_t *json;
+        int e = 0;
+
+        if (strspn(text, " \t\r\n") == length)
+                return 0;
+        if (length > JOB_FILE_MAX)
+                return fail(r, "it has more than %u bytes", JOB_FILE_MAX);
+        json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
+        if (!json) {
+                char why[JSON_ERROR_TEXT_LENGTH];
+
+                return fail(r, "this is no JSON: %s", text_copy(why, sizeof(why), where.text));
+        }
+        if (!r->headed)
+                e = take_head(r, json, data);
+        else if (json_object_get(json, "job"))
+                e = take_job(r, json, data);
+        else if (json_object_get(json, "pair"))
+                e = take_pair(r, json, data);
+        json_decref(json);
+        return e;
+}
+
+int data_read(const char *path, struct data *data, char error[static DATA_ERROR_MAX])
+{
+        struct reading r = {.path = path, .error = error, .first_job = data->n_jobs};
+        _cleanup_fclose_ FILE *in = fopen(path, "re");
+        _cleanup_free_ char *line = NULL;
+        const size_t first_pair = data->n_pairs;
+        size_t room = 0;
+        ssize_t n;
+        int e = 0;
+
+        if (!in) {
+                e = -errno;
+                (void)snprintf(error, DATA_ERROR_MAX, "%s: cannot read it: %s", path, strerror(-e));
+                return e;
+        }
+        while (e == 0 && (n = getline(&line, &room, in)) >= 0) {
+                r.line++;
+                e = take_line(&r, line, (size_t)n, data);
+        }
+        if (e == 0 && ferror(in)) {
+                e = errno ? -errno : -EIO;
+                (void)snprintf(error, DATA_ERROR_MAX, "%s: cannot read it: %s", path, strerror(-e));
+        }
+        if (e == 0 && !r.headed)
+                e = fail(&r, "this is no data file: it is empty");
+        if (e == 0 && data->n_pairs > first_pair)
+                merge_repeats(data, first_pair);
+        return e;
+}
+
+void data_free(struct data *data)
+{
+        for (size_t i = 0; i < data->n_jobs; i++)
+                job_free(&data->jobs[i].job);
+        free(data->jobs);
+        free(data->pairs);
+        *data = (struct data){0};
+}

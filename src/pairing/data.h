@@ -1,0 +1,41 @@
+/* data.h: the data file of measured pairs, which `sublet bench pairs` writes: lines of JSON. The
+ * first says what card it was; then comes a line for each job, and one for each measured pair; of a
+ * pair that was measured several times the mean is taken. A data file is foreign input, as a job
+ * file is. Thread-safe. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "pairing/job.h"
+#include "pairing/ways.h"
+
+#define DATA_ERROR_MAX  JOB_ERROR_MAX
+#define DATA_FAMILY_MAX 64
+#define DATA_JOBS_MAX   10000
+#define DATA_PAIRS_MAX  200000
+
+struct data_job {
+        struct job job;
+        char family[DATA_FAMILY_MAX]; /* jobs of one family are alike */
+        bool synthetic;               /* a kernel written for the measurement, no real program */
+};
+
+struct data_pair {
+        unsigned jobs[2]; /* places in data.jobs */
+        enum way way;
+        double progress[2]; /* rate beside the other, of the rate alone */
+};
+
+struct data {
+        char gpu[96], driver[32];
+        struct data_job *jobs;
+        struct data_pair *pairs;
+        size_t n_jobs, n_pairs, room_jobs, room_pairs;
+};
+
+/* Adds what the file at this path says to data, which begins as zeros. All files must be of one
+ * card. 0; or -errno after a sentence was written to error. The caller frees data either way. */
+int data_read(const char *path, struct data *data, char error[static DATA_ERROR_MAX]);
+void data_free(struct data *data);
+#define _cleanup_data_ __attribute__((cleanup(data_free)))

@@ -1,0 +1,84 @@
+/* evaluate.h: what a model is worth for jobs that it has not seen: errors, and batches of jobs that
+ * are paired by it, by simple rules, and by an oracle that has measured all pairs.
+ *
+ * Batches are drawn from jobs of unseen families. Everybody, the oracle too, may make only pairs
+ * that were measured. Random numbers have a fixed seed. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "pairing/data.h"
+#include "pairing/model.h"
+
+#define EVALUATE_BOUNDS 3
+extern const double evaluate_bounds[EVALUATE_BOUNDS];
+
+/* Who pairs the jobs of a batch. */
+enum evaluate_policy {
+        EVALUATE_RANDOM,    /* any two */
+        EVALUATE_OCCUPANCY, /* occupancies add up to at most 1 */
+        EVALUATE_BANDWIDTH, /* the job with the highest bandwidth with that of the lowest */
+        EVALUATE_OPPOSITE,  /* compute-bound with memory-bound, blocks fit the SMs together (Orion)
+                             */
+        EVALUATE_ROOFLINE,  /* no resource's uses add up to more than 1 */
+        EVALUATE_DELTA,     /* sublet: predictions above the bound × (1 + delta) */
+        EVALUATE_MARGIN,    /* sublet: predictions above the bound × its margin */
+        EVALUATE_ORACLE,    /* knows what was measured */
+        EVALUATE_POLICIES
+};
+extern const char *const evaluate_names[EVALUATE_POLICIES];
+
+struct evaluate_sums {
+        double pairs, kept,
+                paired;        /* pairs made; jobs in pairs that kept the bound; jobs in pairs */
+        double progress, gpus; /* of all jobs of the batches; those without a partner count 1 */
+        double of_progress; /* of the oracle's work a GPU, for each batch; means are by batches */
+};
+
+/* Who was not seen in training. */
+enum evaluate_unseen { EVALUATE_BOTH, EVALUATE_ONE, EVALUATE_UNSEEN };
+
+struct evaluate_prediction {
+        double predicted, formula, measured; /* formula: without trees (roof.h) */
+};
+
+struct evaluate_list {
+        struct evaluate_prediction *list; /* n of them */
+        size_t n;
+};
+
+/* How far predictions are off. */
+struct evaluate_errors {
+        size_t n;
+        double mean, median, p90; /* of |predicted - measured| / measured */
+        double points;            /* mean of |predicted - measured| */
+};
+
+/* Below, a job makes so little progress that nobody pairs it; relative errors grow without end. */
+#define EVALUATE_LEAST 0.2
+
+struct evaluate {
+        struct evaluate_list of[EVALUATE_UNSEEN];
+        size_t jobs, batches, batch; /* batch: jobs in one */
+        size_t pairs, possible;      /* measured among the jobs, of all */
+        struct evaluate_sums sums[EVALUATE_BOUNDS][EVALUATE_POLICIES];
+};
+
+/* Adds what the model does for one way with jobs that it has not seen: one byte of unseen for each
+ * job of data. 0; -ENOMEM; -EINVAL after a sentence. The caller frees ret. */
+int evaluate_add(const struct data *data, const struct model *m, enum way way, const char *unseen,
+                 struct evaluate *ret, char error[static MODEL_ERROR_MAX]);
+void evaluate_free(struct evaluate *e);
+/* Sums up the predictions of pairs whose measured progress is at least this. formula: the errors of
+ * the estimate without trees. 0 or -ENOMEM. */
+int evaluate_errors(const struct evaluate_list *l, double least, bool formula,
+                    struct evaluate_errors *ret);
+
+/* What the ways that were measured for one pair would have given, if the best predicted had been
+ * taken: the measured sum of that way divided by that of the driver's slices. */
+struct evaluate_ways {
+        size_t pairs, worse; /* worse: less than slicing by more than 2 % */
+        double sum, least;
+};
+int evaluate_add_ways(const struct data *data, const struct model *m, const char *unseen,
+                      struct evaluate_ways *ret, char error[static MODEL_ERROR_MAX]);

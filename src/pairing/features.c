@@ -1,0 +1,246 @@
+/* features.c: owns how a job becomes a row of numbers. Must never use what is known only of pairs
+ * that have run. */
+#include "pairing/features.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "base/macros.h"
+
+/* What an SM of Hopper has. Cards differ a little, and a model is of one card. */
+#define SM_SHARED_BYTES 233472.0
+#define SM_REGISTERS    65536.0
+#define SM_THREADS      2048.0
+#define SHARE_MOST      0.01   /* kernels of a smaller share do not count as the longest */
+#define BLOCK_SHARED    1024.0 /* that the driver keeps in each block */
+#define IDLE_WAITS      0.09   /* a host that launches ahead leaves the card idle for less */
+#define STEP_LAUNCHES   3      /* with fewer in a step, an idle card means that the host waits */
+
+const char *const feature_names[FEATURES] = {
+#define JOB(name, value, beside) "a." #name,
+#include "pairing/features.def"
+#define JOB(name, value, beside) "b." #name,
+#include "pairing/features.def"
+#define PAIR(name, value, falls) #name,
+#include "pairing/features.def"
+};
+
+const signed char feature_signs[FEATURES] = {
+#define JOB(name, value, beside) 0,
+#include "pairing/features.def"
+#define JOB(name, value, beside) beside,
+#include "pairing/features.def"
+#define PAIR(name, value, falls) falls,
+#include "pairing/features.def"
+};
+
+/* Means over the kernels of a job, by share of time. NAN where no kernel says it. */
+struct means {
+        double log_seconds, log_met, log_most, log_waves, filled, slots, blocks_per_sm, threads;
+        double shared, registers, local, in_graphs, variety;
+        double room_threads, room_shared, room_registers; /* of all SMs, averaged */
+};
+
+/* A mean in progress. */
+struct mean {
+        double sum, weight;
+};
+
+static void add(struct mean *m, double value, double weight)
+{
+        if (!isfinite(value))
+                return;
+        m->sum += value * weight;
+        m->weight += weight;
+}
+
+static double mean_of(const struct mean *m)
+{
+        return m->weight > 0 ? m->sum / m->weight : NAN;
+}
+
+static double log_of(double n)
+{
+        return n > 0 ? log10(n) : NAN;
+}
+
+static void means_of(const struct job *job, struct means *ret)
+{
+        struct mean seconds = {0}, met = {0}, waves = {0}, filled = {0}, slots = {0}, blocks = {0};
+        struct mean threads = {0}, shared = {0}, registers = {0}, local = {0}, graphs = {0};
+        struct mean room_threads = {0}, room_shared = {0}, room_registers = {0};
+        const double sms = job->measured.sms;
+        double most = 0, squares = 0, shares = 0;
+
+        for (size_t i = 0; i < job->n_kernels; i++) {
+                const struct job_kernel *k = &job->kernels[i];
+                const double w = isfinite(k->share) ? k->share : 0;
+                const double block = k->block[0] * k->block[1] * k->block[2];
+                const double full = fmin(k->waves, 1);
+                const double grid = k->grid[0] * k->grid[1] * k->grid[2];
+                const double on_sm = fmin(k->blocks_per_sm, grid / sms); /* blocks, on average */
+
+                add(&seconds, log_of(k->seconds), w);
+                add(&met, k->seconds, w);
+                add(&waves, log_of(k->waves), w);
+                add(&filled, full, w);
+                add(&slots, k->occupancy * full, w);
+                add(&blocks, k->blocks_per_sm, w);
+                add(&threads, block, w);
+                add(&shared, k->shared_bytes * k->blocks_per_sm * full / SM_SHARED_BYTES, w);
+                add(&registers, k->registers * block * k->blocks_per_sm * full / SM_REGISTERS, w);
+                add(&room_threads, block * on_sm / SM_THREADS, w);
+                add(&room_shared, (k->shared_bytes + BLOCK_SHARED) * on_sm / SM_SHARED_BYTES, w);
+                add(&room_registers, k->registers * block * on_sm / SM_REGISTERS, w);
+                add(&local, k->local_bytes > 0, w);
+                add(&graphs, k->graph, w);
+                if (w >= SHARE_MOST && k->seconds > most)
+                        most = k->seconds;
+                squares += w * w;
+                shares += w;
+        }
+        *ret = (struct means){
+                .log_seconds = mean_of(&seconds),
+                .log_met = log_of(mean_of(&met)),
+                .log_most = log_of(most),
+                .log_waves = mean_of(&waves),
+                .filled = mean_of(&filled),
+                .slots = mean_of(&slots),
+                .blocks_per_sm = mean_of(&blocks),
+                .threads = mean_of(&threads),
+                .shared = mean_of(&shared),
+                .registers = mean_of(&registers),
+                .local = mean_of(&local),
+                .in_graphs = mean_of(&graphs),
+                .room_threads = mean_of(&room_threads),
+                .room_shared = mean_of(&room_shared),
+                .room_registers = mean_of(&room_registers),
+                .variety = squares > 0 ? log10(shares * shares / squares) : NAN,
+        };
+}
+
+/* The part of the time that the job is on the card. */
+static double duty_of(const struct job *j)
+{
+        const double duty = isfinite(j->launch.idle) ? 1 - j->launch.idle : j->gpu.busy;
+
+        return isfinite(duty) ? fmax(fmin(duty, 1), 0.01) : NAN;
+}
+
+/* On the card, of its own launch; a busy card is idle for a few percent by the way it is measured.
+ */
+static double card_duty_of(const struct job *j)
+{
+        const double duty = duty_of(j);
+
+        return duty > 1 - IDLE_WAITS ? 1 : duty;
+}
+
+static double launches_of(const struct job *j)
+{
+        const double n = (isfinite(j->launch.per_second) ? j->launch.per_second : 0) +
+                         (isfinite(j->launch.graphs_per_second) ? j->launch.graphs_per_second : 0);
+
+        return n > 0 ? n : NAN;
+}
+
+/* Whether the host waits for each launch before it prepares the next. */
+static bool waits(const struct job *j)
+{
+        return card_duty_of(j) < 1 && launches_of(j) < STEP_LAUNCHES * j->steps.per_second;
+}
+
+/* The part of the instruction slots that the kernels take while they run, about. */
+static double issue_of(const struct job *j)
+{
+        return (j->gpu.fp32 + j->gpu.integer + 2 * j->gpu.fp64) / duty_of(j);
+}
+
+static double least_known(double a, double b)
+{
+        return isfinite(a) && isfinite(b) ? fmin(a, b) : 0;
+}
+
+void features_of(const struct job *j, struct features *ret)
+{
+        struct means means;
+        const struct means *m = &means;
+
+        means_of(j, &means);
+#define JOB(name, value, beside) ret->job[JOB_FEATURE_##name] = (value);
+#include "pairing/features.def"
+        ret->roof = (struct roof_job){
+                .duty = isfinite(card_duty_of(j)) ? card_duty_of(j) : 1,
+                .room = {[ROOF_THREADS] = m->room_threads,
+                         [ROOF_SHARED_MEMORY] = m->room_shared,
+                         [ROOF_REGISTERS] = m->room_registers},
+                .filled = m->filled,
+                .interval_s = 1 / launches_of(j),
+                .waits = waits(j),
+                .use = {[ROOF_DRAM] = j->gpu.dram,
+                        [ROOF_TENSOR] = j->gpu.tensor,
+                        [ROOF_FP64] = j->gpu.fp64,
+                        [ROOF_FP32] = j->gpu.fp32,
+                        [ROOF_FP16] = j->gpu.fp16,
+                        [ROOF_INTEGER] = j->gpu.integer,
+                        [ROOF_SLOTS] = isfinite(m->slots) ? m->slots * ret->job[JOB_FEATURE_duty]
+                                                          : j->gpu.occupancy},
+        };
+}
+
+/* How many resources are used by more than all of them, if both go on as alone. */
+static double count_short(const double *a, const double *b)
+{
+        static const enum job_feature counted[] = {
+                JOB_FEATURE_dram,    JOB_FEATURE_tensor,    JOB_FEATURE_fp64,
+                JOB_FEATURE_fp32,    JOB_FEATURE_fp16,      JOB_FEATURE_integer,
+                JOB_FEATURE_slots,   JOB_FEATURE_registers, JOB_FEATURE_shared,
+                JOB_FEATURE_to_host, JOB_FEATURE_to_device,
+        };
+        unsigned n = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(counted); i++)
+                n += a[counted[i]] + b[counted[i]] > 1; /* not known: not more */
+        return n;
+}
+
+/* What both rows of a pair have in common. */
+struct estimate {
+        double fullest, crowded, left[2], sliced[2], shared[2], beside[2];
+};
+
+static void write_row(const struct features *fa, const struct features *fb,
+                      const struct estimate *estimate, unsigned side, float ret[static FEATURES])
+{
+        const double *a = fa->job, *b = fb->job;
+        float *at = ret;
+
+        for (unsigned i = 0; i < JOB_FEATURES; i++)
+                *at++ = (float)a[i];
+        for (unsigned i = 0; i < JOB_FEATURES; i++)
+                *at++ = (float)b[i];
+#define A(name)                  a[JOB_FEATURE_##name]
+#define B(name)                  b[JOB_FEATURE_##name]
+#define PAIR(name, value, falls) *at++ = (float)(value);
+#include "pairing/features.def"
+        /* Infinities, such as a division by nothing, are not known. */
+        for (unsigned i = 0; i < FEATURES; i++)
+                if (!isfinite(ret[i]))
+                        ret[i] = NAN;
+}
+
+void features_rows(const struct features *a, const struct features *b,
+                   float ret[static 2 * FEATURES])
+{
+        const struct roof_job roof[2] = {a->roof, b->roof};
+        struct estimate estimate = {
+                .fullest = roof_fullest(roof, NULL),
+                .crowded = roof_crowded(roof),
+                .left = {roof_left(&roof[0], &roof[1]), roof_left(&roof[1], &roof[0])}};
+
+        roof_progress(roof, 0, estimate.sliced);
+        roof_progress(roof, 1, estimate.shared);
+        roof_beside(roof, estimate.beside);
+        write_row(a, b, &estimate, 0, ret);
+        write_row(b, a, &estimate, 1, ret + FEATURES);
+}

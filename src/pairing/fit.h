@@ -1,0 +1,29 @@
+/* fit.h: trains a model on measured pairs, and says how far it is off for families of jobs that it
+ * has not seen.
+ *
+ * The families are dealt into folds. Trees for each fold are trained on the pairs that have no job
+ * of the fold, and stop by the pairs that have one; the target with the smallest error is kept.
+ * Then, for each two folds, trees that saw neither predict the pairs between the two. So there is a
+ * prediction of each pair by trees that know neither family. How much they count beside the
+ * formulae of roof.h is what errs least for these; the errors, the interval, delta and the margins
+ * are of the blend. The trees that are kept are trained on all pairs. Everything that looks
+ * random has a fixed seed. */
+#pragma once
+
+#include "pairing/data.h"
+#include "pairing/model.h"
+
+#define FIT_FOLDS_MAX 8
+#define FIT_PAIRS_MIN 20 /* of a way; with fewer it is left out */
+
+struct fit_options {
+        unsigned threads, folds;
+        const char
+                *left_out; /* families that must not be seen: one byte for each job; NULL: none */
+        void (*tell)(const char *line, void *userdata); /* NULL: nobody is told how far it is */
+        void *userdata;
+};
+
+/* Trains a model for each way of which there are pairs enough. 0; or -errno after a sentence. */
+int fit_model(const struct data *data, const struct fit_options *options, struct model *ret,
+              char error[static MODEL_ERROR_MAX]);

@@ -1,0 +1,277 @@
+/* pairs.c: owns which model answers for which pair. Must never mix jobs of different cards. */
+#include "pairing/pairs.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/macros.h"
+#include "base/units.h"
+
+#define BATCH        8192 /* pairs predicted at once */
+#define TURNS_MARGIN 0.1  /* the model of turns was within a tenth of what was measured */
+
+static int fail(char error[static PAIRS_ERROR_MAX], const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+
+static int fail(char error[static PAIRS_ERROR_MAX], const char *format, ...)
+{
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(error, PAIRS_ERROR_MAX, format, args);
+        va_end(args);
+        return -EINVAL;
+}
+
+static int check_cards(const struct job *jobs, size_t n, const struct model *model,
+                       char error[static PAIRS_ERROR_MAX])
+{
+        const struct job *first = NULL;
+
+        for (size_t i = 0; i < n; i++) {
+                const char *gpu = jobs[i].measured.gpu;
+
+                if (!*gpu)
+                        continue;
+                if (first && strcmp(gpu, first->measured.gpu) != 0)
+                        return fail(error,
+                                    "job %s was measured on %s, and job %s on %s: measure both on "
+                                    "one kind of card",
+                                    first->name, first->measured.gpu, jobs[i].name, gpu);
+                if (model && strcmp(gpu, model->gpu) != 0)
+                        return fail(error,
+                                    "the model is of %s, and job %s was measured on %s: measure it "
+                                    "on that card, or train a model of this one",
+                                    model->gpu, jobs[i].name, gpu);
+                first = &jobs[i];
+        }
+        return 0;
+}
+
+int pairs_open(const struct job *jobs, size_t n, const struct model *model, double capacity_bytes,
+               double quantum_s, struct pairs *ret, char error[static PAIRS_ERROR_MAX])
+{
+        struct pairs p = {.jobs = jobs, .n = n, .model = model};
+        int r = check_cards(jobs, n, model, error);
+
+        if (r < 0)
+                return r;
+        p.features = calloc(n, sizeof(*p.features));
+        p.turns = calloc(n, sizeof(*p.turns));
+        if (!p.features || !p.turns) {
+                pairs_close(&p);
+                (void)fail(error, "no memory for %zu jobs", n);
+                return -ENOMEM;
+        }
+        for (size_t i = 0; i < n; i++) {
+                features_of(&jobs[i], &p.features[i]);
+                turns_job_of(&jobs[i], &p.turns[i]);
+        }
+        turns_card_of(&jobs[0], &p.card);
+        if (capacity_bytes > 0)
+                p.card.capacity_bytes = capacity_bytes;
+        p.card.quantum_s = quantum_s;
+        *ret = p;
+        return 0;
+}
+
+void pairs_close(struct pairs *p)
+{
+        free(p->features);
+        free(p->turns);
+        *p = (struct pairs){0};
+}
+
+/* What the model of turns says. A pair that fits has turns by the trees, if they know them: what
+ * turns cost there is not a matter of bytes. Without trees it is said only if turns alone are asked
+ * for. */
+static void by_turns(const struct pairs *p, const bool allowed[static WAYS],
+                     struct pairs_pair *pair)
+{
+        const struct turns_job jobs[2] = {p->turns[pair->a], p->turns[pair->b]};
+        struct turns t;
+
+        if (turns_predict(jobs, &p->card, &t) < 0)
+                return;
+        pair->fits = t.missing_bytes == 0;
+        pair->missing_bytes = t.missing_bytes;
+        pair->handoff_s = t.handoff_s;
+        pair->bus_bytes_s = t.bus_bytes_s;
+        pair->host_bytes = t.host_bytes;
+        if (!allowed[WAY_TURNS] ||
+            (pair->fits && (p->model ? p->model->ways[WAY_TURNS].trees != NULL
+                                     : allowed[WAY_SLICED] || allowed[WAY_SHARED])))
+                return;
+        pair->ways[WAY_TURNS] =
+                (struct pairs_way){.possible = true, .progress = {t.progress[0], t.progress[1]}};
+}
+
+/* Predicts those of at most BATCH pairs that fit, by the trees of each allowed way. */
+static int by_trees(const struct pairs *p, const bool allowed[static WAYS], struct pairs_pair *list,
+                    size_t n, float *rows, double *progress, char error[static PAIRS_ERROR_MAX])
+{
+        size_t used = 0;
+
+        for (size_t i = 0; i < n; i++)
+                if (list[i].fits)
+                        features_rows(&p->features[list[i].a], &p->features[list[i].b],
+                                      rows + 2 * used++ * FEATURES);
+        for (unsigned way = 0; way < WAYS; way++) {
+                const double *at = progress;
+                int r;
+
+                if (!allowed[way] || !p->model->ways[way].trees)
+                        continue;
+                r = model_predict(p->model, (enum way)way, rows, 2 * used, p->threads, progress,
+                                  error);
+                if (r < 0)
+                        return r;
+                for (size_t i = 0; i < n; i++) {
+                        if (!list[i].fits)
+                                continue;
+                        list[i].ways[way] = (struct pairs_way){
+                                .possible = true, .by_model = true, .progress = {at[0], at[1]}};
+                        at += 2;
+                }
+        }
+        return 0;
+}
+
+int pairs_predict(const struct pairs *p, const bool allowed[static WAYS], struct pairs_pair *list,
+                  size_t n, char error[static PAIRS_ERROR_MAX])
+{
+        _cleanup_free_ float *rows =
+                calloc(2 * MIN(n, (size_t)BATCH) + 1, FEATURES * sizeof(*rows));
+        _cleanup_free_ double *progress = calloc(2 * MIN(n, (size_t)BATCH) + 1, sizeof(*progress));
+
+        if (!rows || !progress) {
+                (void)fail(error, "no memory for %zu pairs", n);
+                return -ENOMEM;
+        }
+        for (size_t i = 0; i < n; i++)
+                by_turns(p, allowed, &list[i]);
+        for (size_t at = 0; p->model && at < n; at += BATCH) {
+                int r = by_trees(p, allowed, list + at, MIN(n - at, (size_t)BATCH), rows, progress,
+                                 error);
+
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* ---- choosing ---- */
+
+double pairs_threshold(const struct pairs *p, const struct pairs_pair *pair, enum way way,
+                       double bound)
+{
+        return pair->ways[way].by_model ? model_threshold(&p->model->ways[way], bound)
+                                        : bound * (1 + TURNS_MARGIN);
+}
+
+int pairs_choose(const struct pairs *p, const struct pairs_pair *pair, double bound, enum way *ret)
+{
+        double best = 0;
+
+        for (unsigned way = 0; way < WAYS; way++) {
+                const struct pairs_way *w = &pair->ways[way];
+                const double least = pairs_threshold(p, pair, (enum way)way, bound);
+                double sum = w->progress[0] + w->progress[1];
+
+                if (!w->possible || w->progress[0] < least || w->progress[1] < least)
+                        continue;
+                /* What nobody has measured is taken only if nothing else can be. */
+                if (pair->fits && !w->by_model)
+                        sum /= 1000;
+                if (way == WAY_SLICED)
+                        sum *= PAIRS_GAIN;
+                if (sum > best) {
+                        best = sum;
+                        *ret = (enum way)way;
+                }
+        }
+        return best > 0 ? 0 : -ENOENT;
+}
+
+/* ---- why ---- */
+
+static const char *const resource_names[ROOF_RESOURCES] = {
+        [ROOF_DRAM] = "DRAM bandwidth",
+        [ROOF_TENSOR] = "the tensor cores",
+        [ROOF_FP64] = "the FP64 units",
+        [ROOF_FP32] = "the FP32 units",
+        [ROOF_FP16] = "the FP16 units",
+        [ROOF_INTEGER] = "the integer units",
+        [ROOF_SLOTS] = "the SMs' room for threads",
+};
+
+static void turns_why(const struct pairs *p, const struct pairs_pair *pair,
+                      char ret[static PAIRS_WHY_MAX])
+{
+        char bytes[UNITS_TEXT_MAX], time[UNITS_TEXT_MAX];
+
+        if (pair->fits)
+                (void)snprintf(ret, PAIRS_WHY_MAX,
+                               "both fit the card, and each has it alone in its turns");
+        else
+                (void)snprintf(ret, PAIRS_WHY_MAX,
+                               "memory is short: the card lacks %s for both, and each hand-off "
+                               "moves them both ways over the bus in %s",
+                               units_format_size((uint64_t)pair->missing_bytes, bytes),
+                               units_format_duration((uint64_t)(pair->handoff_s * 1e9), time));
+}
+
+/* Under MPS, kernels of one job that last much longer than the other's keep the SMs from these. */
+static int starves(const struct features *a, const struct features *b)
+{
+        const double longer = b->job[JOB_FEATURE_length_met] - a->job[JOB_FEATURE_length];
+
+        return longer > 1 && b->job[JOB_FEATURE_filled] > 0.9; /* ten times as long */
+}
+
+const char *pairs_why(const struct pairs *p, const struct pairs_pair *pair, enum way way,
+                      char ret[static PAIRS_WHY_MAX])
+{
+        const struct features *f[2] = {&p->features[pair->a], &p->features[pair->b]};
+        const struct roof_job roof[2] = {f[0]->roof, f[1]->roof};
+        const double duty = roof[0].duty + roof[1].duty;
+        enum roof_resource r = ROOF_SLOTS;
+        const double fullest = roof_fullest(roof, &r);
+
+        if (way == WAY_TURNS) {
+                turns_why(p, pair, ret);
+        } else if (way == WAY_SLICED && duty > 1) {
+                (void)snprintf(
+                        ret, PAIRS_WHY_MAX,
+                        "the card's time is short: alone, they use it %.0f %% and %.0f %% of "
+                        "the time",
+                        roof[0].duty * 100, roof[1].duty * 100);
+        } else if (way == WAY_SLICED) {
+                (void)snprintf(ret, PAIRS_WHY_MAX,
+                               "nothing is short: launch gaps leave the card idle %.0f %% and "
+                               "%.0f %% of the time",
+                               100 - roof[0].duty * 100, 100 - roof[1].duty * 100);
+        } else if (fullest > 1) {
+                (void)snprintf(ret, PAIRS_WHY_MAX,
+                               "of %s there is too little: alone, they use %.0f %% and %.0f %%",
+                               resource_names[r], roof[0].use[r] * 100, roof[1].use[r] * 100);
+        } else if (starves(f[0], f[1]) || starves(f[1], f[0])) {
+                const unsigned longer = starves(f[0], f[1]) ? pair->b : pair->a;
+
+                (void)snprintf(ret, PAIRS_WHY_MAX,
+                               "kernels of %s last long and fill the SMs, and the other's short "
+                               "ones wait for them",
+                               p->jobs[longer].name);
+        } else if (fullest > 0) {
+                (void)snprintf(ret, PAIRS_WHY_MAX,
+                               "nothing is short: of %s, the fullest, they use %.0f %% and %.0f %%",
+                               resource_names[r], roof[0].use[r] * 100, roof[1].use[r] * 100);
+        } else {
+                (void)snprintf(ret, PAIRS_WHY_MAX,
+                               "the job files do not say how the jobs use the card");
+        }
+        return ret;
+}

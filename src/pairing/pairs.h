@@ -1,0 +1,60 @@
+/* pairs.h: how each two of some jobs run beside each other, for each way: by the model where both
+ * fit the card, and by the model of turns where they do not. Not thread-safe. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "pairing/features.h"
+#include "pairing/model.h"
+#include "pairing/turns.h"
+
+#define PAIRS_ERROR_MAX MODEL_ERROR_MAX
+#define PAIRS_WHY_MAX   256
+/* Another way than the driver's slices is taken if its predicted sum is this much greater. */
+#define PAIRS_GAIN 1.02
+
+/* What is known of each job before pairs are looked at. */
+struct pairs {
+        const struct job *jobs;
+        size_t n;
+        const struct model *model; /* NULL: only turns past memory can be predicted */
+        struct features *features;
+        struct turns_job *turns;
+        struct turns_card card;
+        unsigned threads; /* that predict; pairs_open() sets 0: one for each CPU */
+};
+
+struct pairs_way {
+        bool possible, by_model;
+        double progress[2];
+};
+
+struct pairs_pair {
+        unsigned a, b; /* places in jobs */
+        bool fits;
+        struct pairs_way ways[WAYS];
+        double missing_bytes, handoff_s, bus_bytes_s, host_bytes; /* past memory */
+};
+
+/* Refuses jobs that were measured on different cards, or on another than the model's. capacity 0:
+ * the card's; quantum 0: the daemon's. jobs and model must outlive ret. 0; or -errno after a
+ * sentence. */
+int pairs_open(const struct job *jobs, size_t n, const struct model *model, double capacity_bytes,
+               double quantum_s, struct pairs *ret, char error[static PAIRS_ERROR_MAX]);
+void pairs_close(struct pairs *p);
+#define _cleanup_pairs_ __attribute__((cleanup(pairs_close)))
+
+/* Predicts the pairs of list, whose a and b are set. */
+int pairs_predict(const struct pairs *p, const bool allowed[static WAYS], struct pairs_pair *list,
+                  size_t n, char error[static PAIRS_ERROR_MAX]);
+
+/* What predictions of this way have to exceed for the bound to be kept. */
+double pairs_threshold(const struct pairs *p, const struct pairs_pair *pair, enum way way,
+                       double bound);
+/* Chooses the way with the greatest sum of those that keep the bound; 0: any. 0 or -ENOENT. */
+int pairs_choose(const struct pairs *p, const struct pairs_pair *pair, double bound, enum way *ret);
+
+/* Writes which resource is short, as one sentence. */
+const char *pairs_why(const struct pairs *p, const struct pairs_pair *pair, enum way way,
+                      char ret[static PAIRS_WHY_MAX]);

@@ -1,0 +1,14 @@
+/* ways.h: the ways in which two jobs share a card. */
+#pragma once
+
+enum way {
+        WAY_SLICED, /* both are on the card, and the driver slices its time */
+        WAY_SHARED, /* MPS: their kernels run at the same time */
+        WAY_TURNS,  /* one after the other: the mode exclusive, and all that does not fit */
+        WAYS
+};
+
+extern const char *const way_names[WAYS];
+
+/* Reads the name of a way. 0 or -EINVAL. */
+int way_read(const char *name, enum way *ret);

@@ -1,0 +1,77 @@
+/* measure.h: counts and times what the program submits, for `sublet measure` (SUBLET_MEASURE). The
+ * figures go to a file of this process (wire/measure.h).
+ *
+ * While it is on, GATE_MEASURE is set, so that every call takes the slow way through its door, and
+ * the door calls this module before and after the driver. While it is off, nothing is called. The
+ * program's streams are never waited for. Captured work is neither counted nor timed, and no event
+ * is recorded while its stream captures. Some launches are timed by pairs of events: each kernel's
+ * first ones, then ever fewer, so that the samples cost at
+ * most 2 % of the time (measure_sample.c). */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+#include "preload/extra/measure_sample.h"
+#include "wire/measure.h"
+
+struct measure_next;
+
+/* One call in progress; lives on the caller's stack. The door sets the first members. */
+struct measure_call {
+        CUstream stream;
+        uint64_t work; /* gate_work() */
+        bool launches_graph;
+
+        bool counts;               /* the call is not part of a capture */
+        bool launch;               /* it launches a kernel or a graph */
+        bool due;                  /* it is to be timed */
+        struct measure_time *time; /* the launch's figures; NULL: not a launch, or not listed */
+        struct measure_next *next;
+        struct sample sample;
+        CUfunction func;
+        struct measure_kernel *fresh; /* the launched kernel, if it was not known before */
+        enum measure_copy way;
+        uint64_t copied; /* bytes */
+        CUgraphExec *ret_exec;
+        CUgraph graph; /* it is being instantiated; NULL: the call does something else */
+};
+
+/* Call it once, when the driver is loaded. */
+void measure_setup(void);
+/* Call it in the child after fork. */
+void measure_forget(void);
+/* Call it before a context is destroyed. */
+void measure_context_dies(CUcontext context);
+
+/* ---- around a call that submits; the calling thread is inside the gate ----
+ *
+ * The door chooses one of the functions that begin by the type of its driver function, and passes
+ * its own arguments. */
+void measure_other(struct measure_call *m, ...);
+void measure_kernel(struct measure_call *m, CUfunction func, unsigned int grid_x,
+                    unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+                    unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                    CUstream stream, void **params, void **extra);
+void measure_cooperative(struct measure_call *m, CUfunction func, unsigned int grid_x,
+                         unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+                         unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                         CUstream stream, void **params);
+void measure_launch(struct measure_call *m, const CUlaunchConfig *config, CUfunction func,
+                    void **params, void **extra);
+void measure_graph(struct measure_call *m, CUgraphExec exec, CUstream stream);
+void measure_instantiate(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
+                         unsigned long long flags);
+void measure_instantiate_params(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
+                                CUDA_GRAPH_INSTANTIATE_PARAMS *params);
+void measure_instantiate_log(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
+                             CUgraphNode *error_node, char *log, size_t log_bytes);
+void measure_to_device(struct measure_call *m, CUdeviceptr to, const void *from, size_t bytes, ...);
+void measure_to_host(struct measure_call *m, void *to, CUdeviceptr from, size_t bytes, ...);
+void measure_either(struct measure_call *m, CUdeviceptr to, CUdeviceptr from, size_t bytes, ...);
+void measure_copy_2d(struct measure_call *m, const CUDA_MEMCPY2D *copy, ...);
+void measure_copy_3d(struct measure_call *m, const CUDA_MEMCPY3D *copy, ...);
+
+/* The driver has returned. */
+void measure_after(struct measure_call *m, CUresult result);

@@ -1,0 +1,214 @@
+"""sublet measure: what a job file says of a program whose work is known, and that the program runs as without it.
+
+The simulated card interprets kernels, so times mean nothing here: only counts, geometry and rates between them."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from world import BUILD, wait_for
+
+SUBLET = os.path.join(BUILD, "sublet")
+FAST = ("--warm-up", "0.3", "--seconds", "1.5")
+
+
+@pytest.fixture
+def quiet(shared):
+    """A card with a daemon, as for `sublet run`."""
+    return shared
+
+
+def start(world, *options, command, **env):
+    return world.start([SUBLET, "measure", "-o", world.path("job.json"), *options, "--", *command], **env)
+
+
+def program(name, *args):
+    return [os.path.join(BUILD, "programs", name), *map(str, args)]
+
+
+def job_of(world, p, status=0):
+    assert p.wait() == status, p.report()
+    with open(world.path("job.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def kernel(job, name):
+    found = [k for k in job["kernels"] if k["name"] == name]
+    assert len(found) == 1, job["kernels"]
+    return found[0]
+
+
+def measure(world, *options, command, **env):
+    return job_of(world, start(world, *options, command=command, **env))
+
+
+def is_about(value, expected, part=0.1):
+    return abs(value - expected) <= part * expected
+
+
+def test_kernels_steps_and_copies_of_a_regular_job(quiet):
+    job = measure(quiet, *FAST, "--name", "regular-5", command=program("regular", "--count", 5, "--block", 16384))
+    assert job["name"] == "regular-5" and job["command"][0].endswith("/regular")
+    assert job["steps"]["unit"] == "step" and job["steps"]["count"] >= 10
+    rate = job["steps"]["per_second"]
+    assert is_about(rate * job["measured"]["seconds"], job["steps"]["count"], 0.2)
+    tiny, step = kernel(job, "tiny"), kernel(job, "step")
+    assert len(job["kernels"]) == 2  # `fill` ran before the measured time
+    assert (tiny["grid"], tiny["block"], tiny["graph"]) == ([1, 1, 1], [32, 1, 1], False)
+    assert step["block"] == [256, 1, 1]
+    assert is_about(tiny["launches_per_step"], 5) and is_about(step["launches_per_step"], 2)
+    assert is_about(job["launch"]["per_second"], 7 * rate, 0.2) and job["launch"]["graphs_per_second"] == 0
+    assert tiny["registers"] > 0 and tiny["blocks_per_sm"] >= 1 and 0 < tiny["occupancy"] <= 1
+    assert is_about(tiny["waves"], 1 / job["measured"]["sms"] / tiny["blocks_per_sm"], 0.01)
+    assert is_about(sum(k["share"] for k in job["kernels"]) + job["other_share"], 1, 0.001)
+    assert all(k["seconds"] > 0 for k in job["kernels"])
+    assert is_about(job["copies"]["to_device_gb_s"] * 1e9, 16384 * rate, 0.2)
+    assert 0 < job["copies"]["to_host_gb_s"] * 1e9 < 1000 * rate
+    assert job["memory"]["peak_bytes"] >= 65536 + 16384
+    card = quiet.card()
+    assert job["measured"]["memory_bytes"] == card["total"]
+    assert job["measured"]["gpu"] == "Simulated H200" and job["measured"]["bus_gb_s"] > 0
+
+
+def test_the_card_by_nvml(quiet):
+    gpu = measure(quiet, *FAST, command=program("busy", "--rounds", 100000))["gpu"]
+    assert 0.1 < gpu["busy"] <= 1
+    assert is_about(gpu["sm"], 0.75 * gpu["busy"], 0.01) and is_about(gpu["dram"], 0.25 * gpu["busy"], 0.01)
+    assert gpu["sm_p90"] >= gpu["sm"] * 0.9
+    assert gpu["clock_mhz"] == 1980 and gpu["power_w"] >= 100
+    assert "tensor" in gpu and "pcie_to_host_gb_s" in gpu
+
+
+def test_a_card_without_performance_metrics_gives_its_utilization_only(quiet):
+    gpu = measure(quiet, *FAST, command=program("busy", "--rounds", 100000), SIMCUDA_GPM="0")["gpu"]
+    assert set(gpu) == {"busy", "power_w", "clock_mhz"} and gpu["busy"] > 0.1
+
+
+def test_graphs_are_measured_by_their_kernels(quiet):
+    job = measure(quiet, *FAST, command=program("regular", "--how", "graph", "--count", 7))
+    tiny = kernel(job, "tiny")
+    assert tiny["graph"] and is_about(tiny["launches_per_step"], 7)
+    assert (tiny["grid"], tiny["block"]) == ([1, 1, 1], [32, 1, 1])
+    assert is_about(job["launch"]["graphs_per_second"], job["steps"]["per_second"], 0.2)
+    assert tiny["seconds"] > 0
+
+
+def test_work_of_several_threads_is_counted_together(quiet):
+    job = measure(quiet, *FAST, command=program("regular", "--how", "threads", "--count", 5))
+    assert kernel(job, "tiny")["launches_per_step"] > 6
+    assert is_about(kernel(job, "step")["launches_per_step"], 2)
+
+
+def test_a_number_of_steps(quiet):
+    job = measure(quiet, "--warm-up", "0.2", "--steps", 20, command=program("regular", "--how", "wait"))
+    assert 20 <= job["steps"]["count"] <= 30 and job["steps"]["unit"] == "step"
+
+
+def test_pauses_are_idle_time(quiet):
+    job = measure(quiet, *FAST, command=program("regular", "--how", "wait", "--ms", 50))
+    assert job["launch"]["idle"] > 0.5
+
+
+@pytest.mark.parametrize("how", [("regular", "--how", "plain"), ("regular", "--how", "graph"), ("captures",), ("captures", "--how", "local"),
+                                 ("captures", "--how", "free"), ("graph",),
+                                 ("graphbuild",), ("launchex",), ("cooperative",), ("threads",), ("ptds",), ("fork",),
+                                 ("contexts",)], ids=" ".join)
+def test_results_are_the_same_as_without_measuring(quiet, how):
+    args = [*how[1:], "--rounds", 8] if how[0] in ("regular", "captures", "graph") else how[1:]
+    p = start(quiet, "--seconds", "60", command=program(how[0], *args))
+    p.ok()
+    plain = quiet.program(how[0], *args).ok()
+    assert p.result() == plain.result()
+
+
+def test_a_short_program_is_measured_from_its_beginning(quiet):
+    p = start(quiet, command=program("regular", "--rounds", 40))
+    job = job_of(quiet, p)
+    assert "has ended before it was warm" in p.err()
+    assert kernel(job, "fill")["launches_per_step"] > 0
+
+
+def test_a_program_that_ends_in_the_measured_time(quiet):
+    p = start(quiet, "--warm-up", "0.2", "--seconds", "60", command=program("regular", "--seconds", 3, "--rounds", 1))
+    job = job_of(quiet, p)
+    assert "the program has ended after" in p.err()
+    assert 1 <= job["measured"]["seconds"] < 4
+
+
+def test_a_program_that_does_not_use_the_gpu(quiet):
+    p = start(quiet, command=["true"])
+    assert p.wait() == 1 and not os.path.exists(quiet.path("job.json"))
+    assert p.err().endswith("no job file: the program has not launched a kernel on a GPU\n")
+
+
+def test_the_status_of_a_program_that_fails(quiet):
+    p = start(quiet, command=["sh", "-c", "exit 7"])
+    assert p.wait() == 7 and p.err() == ""
+    p = start(quiet, command=["sh", "-c", f"{program('regular')[0]} --rounds 40; exit 9"])
+    job = job_of(quiet, p, status=9)
+    assert job["name"] == "sh" and kernel(job, "step")
+    assert start(quiet, command=["no-such-command"]).wait() == 127
+
+
+def test_a_program_below_a_shell_is_ended_after_the_measured_time(quiet):
+    p = start(quiet, "--warm-up", "0.1", "--seconds", "0.5",
+              command=["sh", "-c", f"trap : TERM; {program('regular')[0]}; echo over"])
+    job = job_of(quiet, p)
+    assert kernel(job, "step") and "over" in p.out()
+    wait_for(lambda: quiet.card()["used"] == 0, 20, "the card to be empty")
+
+
+def test_the_program_goes_on_if_that_is_asked_for(quiet):
+    p = start(quiet, "--warm-up", "0.1", "--seconds", "0.5", "--keep-running",
+              command=program("regular", "--until", quiet.path("end"), "--rounds", 1))
+    wait_for(lambda: os.path.exists(quiet.path("job.json")) or not p.running(), 60, "the job file")
+    before = len(p.events("round"))
+    wait_for(lambda: len(p.events("round")) > before + 5, 20, "more rounds")
+    with open(quiet.path("end"), "w", encoding="utf-8"):
+        pass
+    p.ok()
+    assert p.events("ended")
+
+
+def test_interrupts_and_signals_reach_the_program(quiet):
+    p = start(quiet, "--seconds", "60", command=program("regular"))
+    p.await_event("round")
+    p.send(signal.SIGTERM)
+    job_of(quiet, p, status=128 + signal.SIGTERM)
+
+
+def test_nothing_is_left_behind(quiet):
+    measure(quiet, *FAST, command=program("regular"))
+    left = [name for name in os.listdir("/dev/shm") if name.startswith("sublet-measure-")]
+    mine = [name for name in left if os.stat(f"/dev/shm/{name}").st_mtime > os.stat(quiet.path("job.json")).st_mtime - 5]
+    assert not mine
+
+
+def test_another_program_on_the_gpu_is_warned_of(quiet):
+    other = quiet.program("regular", "--until", quiet.path("end"), "--rounds", 1)
+    other.await_event("round")
+    p = start(quiet, *FAST, command=program("regular"))
+    job_of(quiet, p)
+    assert p.err().count("warning: other programs use this GPU") == 1
+    with open(quiet.path("end"), "w", encoding="utf-8"):
+        pass
+    other.ok()
+
+
+@pytest.mark.parametrize("options, said", [
+    (("--seconds", "0"), "--seconds is a number of seconds such as 10, not '0'"),
+    (("--steps", "none"), "--steps is a number from 1, not 'none'"),
+    (("--warm-up", "-1"), "--warm-up is a number of seconds such as 10, not '-1'"),
+])
+def test_wrong_options_are_named(world, options, said):
+    done = world.sublet("measure", *options, "--", "true")
+    assert done.returncode == 2 and said in done.stderr
+    assert world.sublet("measure").returncode == 2
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_program_runs(world):
+    done = world.sublet("measure", "-o", "/nowhere/job.json", "--", "touch", world.path("ran"))
+    assert done.returncode == 1 and "cannot write /nowhere/job.json" in done.stderr
+    assert not os.path.exists(world.path("ran"))

@@ -1,0 +1,197 @@
+"""sublet train, predict and pair, as a person uses them, with pairs of a toy (toy_pairs.py): no figure here is of a
+card."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import toy_pairs
+from world import BUILD, GENEROUS_S
+
+PROGRAM = os.path.join(BUILD, "sublet-pairing")
+pytestmark = pytest.mark.skipif(not os.path.exists(PROGRAM), reason="sublet-pairing is not built (no libxgboost or LEMON)")
+TRAIN_S = 10 * GENEROUS_S  # on a busy machine
+JOBS = 24
+
+
+def sublet(*args, home, program=os.path.join(BUILD, "sublet"), timeout=GENEROUS_S):
+    env = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
+    return subprocess.run([program, *map(str, args)], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=timeout)
+
+
+def answer(*args, home, timeout=GENEROUS_S):
+    done = sublet(*args, "--json", home=home, timeout=timeout)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def put(folder, name, job):
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(job | {"name": name}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home with a trained model, the data that it was trained on, and job files of other jobs."""
+    home = tmp_path_factory.mktemp("pairing")
+    toy_pairs.write(home / "data.jsonl", JOBS)
+    done = sublet("train", home / "data.jsonl", home=home, timeout=TRAIN_S)
+    assert done.returncode == 0, done.stderr
+    assert "model of Toy GPU" in done.stdout
+    (home / "jobs").mkdir()
+    for _, job in toy_pairs.jobs(30, seed=5):
+        (home / "jobs" / f"{job['name']}.json").write_text(json.dumps(job))
+    return home
+
+
+def jobs_of(home):
+    return sorted((home / "jobs").iterdir())
+
+
+def test_train_writes_the_model_that_predict_finds_by_the_cards_name(home):
+    model = json.loads((home / "data" / "sublet" / "models" / "toy-gpu.json").read_text())
+    assert model["gpu"] == "Toy GPU" and set(model["ways"]) == {"sliced", "shared"}
+    for way in model["ways"].values():
+        assert way["pairs"] == JOBS * (JOBS - 1) / 2
+        assert 0 < way["errors"]["mean"] < 0.15
+        assert 0.5 < way["interval"][0] < 1 < way["interval"][1] < 2
+
+
+def test_a_prediction_is_near_to_what_the_toy_does(home):
+    near, made = 0, toy_pairs.jobs(12, seed=9)
+    rng = toy_pairs.random.Random(3)
+    for (_, a), (_, b) in zip(made[::2], made[1::2]):
+        paths = put(home, "one", a), put(home, "other", b)
+        said = answer("predict", "--way", "sliced,shared", *paths, home=home)
+        assert set(said["ways"]) == {"sliced", "shared"} and said["fits"]
+        for way, told in said["ways"].items():
+            for real, progress in zip(toy_pairs.together(a, b, way, rng), told["progress"]):
+                assert progress["interval"][0] <= progress["value"] <= progress["interval"][1]
+                near += abs(progress["value"] / real - 1) < 0.2
+    assert near >= 20, near  # of 24
+
+
+def test_the_same_data_give_the_same_model(home):
+    again = home / "again.json"
+    done = sublet("train", "-o", again, home / "data.jsonl", home=home, timeout=TRAIN_S)
+    assert done.returncode == 0, done.stderr
+    models = [json.loads(p.read_text()) for p in (again, home / "data" / "sublet" / "models" / "toy-gpu.json")]
+    for model in models:
+        del model["time"]
+    assert models[0] == models[1]
+
+
+def test_predict_says_in_plain_words_how_and_why(home):
+    a, b = jobs_of(home)[:2]
+    done = sublet("predict", a, b, home=home)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{a.stem} beside {b.stem}, ")
+    assert "both together" in done.stdout and "\nWhy: " in done.stdout
+
+
+def test_jobs_that_do_not_fit_together_take_turns_and_need_no_model(home, tmp_path):
+    a, b = jobs_of(home)[:2]
+    large = [json.loads(p.read_text()) for p in (a, b)]
+    for job in large:
+        job["memory"]["peak_bytes"] = 90 << 30
+    paths = [put(tmp_path, f"large-{i}", job) for i, job in enumerate(large)]
+    said = answer("predict", *paths, home=tmp_path)
+    assert said["way"] == "turns" and not said["fits"] and not said["ways"]["turns"]["by_model"]
+    assert said["turns"]["missing_bytes"] == pytest.approx((180 - 148) * 2**30, rel=0.01)
+    assert "memory is short: the card lacks 32 GiB for both" in said["ways"]["turns"]["why"]
+    done = sublet("predict", "--way", "shared", *paths, home=home)
+    assert done.returncode == 1 and "do not fit the card together, and --way does not allow turns" in done.stderr
+
+
+def test_pair_gives_each_job_one_place_and_keeps_to_the_gpus(home):
+    paths = jobs_of(home)
+    names = sorted(p.stem for p in paths)
+    for gpus, qos in ((None, 0.7), (20, 0.5), (10, 0.5), (30, 0.7)):
+        said = answer("pair", "--qos", qos, *(["--gpus", gpus] if gpus else []), *paths, home=home)
+        placed = [name for pair in said["pairs"] for name in pair["jobs"]] + said["alone"] + said["waiting"]
+        assert sorted(placed) == names
+        assert all(progress >= qos for pair in said["pairs"] for progress in pair["progress"])
+        if gpus:
+            assert len(said["pairs"]) + len(said["alone"]) <= gpus
+        if gpus == 30:
+            assert not said["pairs"]
+        if gpus == 10:
+            assert said["waiting"] and said["throughput"] > 10
+    text = sublet("pair", "--qos", "0.5", *paths, home=home)
+    assert text.returncode == 0 and "GPU  job" in text.stdout
+
+
+def test_train_compares_with_simpler_rules_on_families_that_it_has_not_seen(home):
+    said = answer("train", "--evaluate", "--held-out", "stream,gemm,resnet,hash,loader", "-o", home / "e.json",
+                  home / "data.jsonl", home=home, timeout=TRAIN_S)
+    for way in ("sliced", "shared"):
+        told = said["evaluation"][way]
+        assert told["both_unseen"]["n"] == 10 * 9 and told["one_unseen"]["n"] == 2 * 10 * 14
+        rows = {(row["bound"], row["policy"]): row for row in told["table"]}
+        assert len(rows) == 3 * 8 and told["batches"] == 200
+        for bound in (0.5, 0.7, 0.8):
+            oracle = rows[bound, "oracle"]
+            assert oracle.get("kept", 1) == 1 and oracle["of_oracle_work"] == 1
+            assert rows[bound, "random"]["kept"] <= 1
+            assert rows[bound, "sublet, margins"].get("kept", 1) > 0.9
+    assert said["evaluation"]["chosen_way"]["pairs"] == 45
+    assert said["evaluation"]["chosen_way"]["mean"] > 1.1  # the toy's MPS is better than its slices
+
+
+def test_a_model_or_a_job_of_another_card_is_refused(home, tmp_path):
+    a, b = jobs_of(home)[:2]
+    job = json.loads(b.read_text())
+    job["measured"] = job["measured"] | {"gpu": "Other GPU"}
+    other = put(tmp_path, "other", job)
+    done = sublet("predict", a, other, home=home)
+    assert done.returncode == 1 and "measure both on one kind of card" in done.stderr
+    model = home / "data" / "sublet" / "models" / "toy-gpu.json"
+    done = sublet("predict", "--model", model, other, other, home=home)
+    assert done.returncode == 1
+    assert "the model is of Toy GPU, and job other was measured on Other GPU: measure it on that card" in done.stderr
+    done = sublet("predict", other, other, home=home)
+    assert done.returncode == 1 and "there is no model for Other GPU: sublet bench pairs measures pairs" in done.stderr
+
+
+@pytest.mark.parametrize("args, status, sentence", [
+    (["predict", "a.json"], 2, "predict takes two job files"),
+    (["predict", "--way", "fast", "a.json", "b.json"], 2, "--way: 'fast' is none of sliced, shared, turns and auto"),
+    (["predict", "nowhere.json", "b.json"], 1, "nowhere.json: cannot read it: No such file or directory"),
+    (["predict", "--sing"], 2, "predict has no option '--sing'; sublet help predict lists them"),
+    (["pair"], 2, "pair needs job files"),
+    (["pair", "--qos", "2", "a.json"], 2, "--qos: '2' is no number within 0.01 to 0.99"),
+    (["pair", "--gpus", "0", "a.json"], 2, "--gpus: '0' is no number within 1 to 65535"),
+    (["pair", "--bus", "x", "a.json"], 2, "--bus: 'x' is no rate such as 20GB/s"),
+    (["pair", "--host-memory", "x", "a.json"], 2, "--host-memory: 'x' is no size such as 80GiB"),
+    (["pair", "--quantum", "x", "a.json"], 2, "--quantum: 'x' is no duration such as 2s"),
+    (["train"], 2, "train needs data files, which sublet bench pairs writes"),
+    (["train", "--held-out", "a", "data"], 2, "--held-out goes with --evaluate"),
+    (["train", "nowhere"], 1, "nowhere: cannot read it: No such file or directory"),
+    (["train", os.devnull], 1, "/dev/null: line 0: this is no data file: it is empty"),
+])
+def test_a_wrong_command_line_is_answered_with_one_sentence(args, status, sentence, tmp_path):
+    done = sublet(*args, home=tmp_path)
+    assert (done.returncode, done.stderr) == (status, f"sublet: {sentence}\n")
+
+
+def test_too_few_pairs_are_no_model(home, tmp_path):
+    lines = (home / "data.jsonl").read_text().splitlines(keepends=True)
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(lines[:1 + JOBS + 10]))
+    done = sublet("train", few, home=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == ("sliced: 10 pairs, and 20 are the least; it is left out\n"
+                           "sublet: no way has the 20 measured pairs that training takes\n")
+
+
+def test_without_the_package_the_command_line_says_what_to_install(tmp_path):
+    program = tmp_path / "sublet"
+    shutil.copy(os.path.join(BUILD, "sublet"), program)
+    done = sublet("predict", "a.json", "b.json", program=str(program), home=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        1, "sublet: predict needs sublet-pairing, which is not installed: install the package sublet-pairing\n")

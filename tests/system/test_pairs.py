@@ -1,0 +1,136 @@
+"""sublet bench pairs, on the simulated card. Its figures say nothing of a GPU."""
+
+import glob
+import json
+import os
+import signal
+
+from world import BUILD, wait_for
+
+JOBS = ("fp32-part25-1ms", "int-part50-50us-gap10")
+ALL = [[JOBS[0], JOBS[0]], [JOBS[0], JOBS[1]], [JOBS[1], JOBS[1]]]
+
+
+def start(world, data, *options, jobs=JOBS):
+    return world.start([os.path.join(BUILD, "sublet"), "bench", "pairs", "--sim=memory=64MiB", "-o", data, "--jobs", ",".join(jobs),
+                        "--seconds", "0.05", *options], LD_LIBRARY_PATH=None, SUBLET_DIR=None, SIMCUDA_SESSION=None, SIMCUDA_MEMORY=None)
+
+
+def read(data):
+    with open(data, encoding="utf-8") as f:
+        lines = [json.loads(line) for line in f]
+    return lines[0], {line["job"]["name"]: line for line in lines if "job" in line}, [line for line in lines if "pair" in line]
+
+
+def pairs_of(lines, way):
+    return sorted(sorted(line["pair"]) for line in lines if line["way"] == way)
+
+
+def worker(bench, name):
+    """Returns the pid of a program that this bench runs."""
+    with open(f"/proc/{bench.pid}/task/{bench.pid}/children", encoding="utf-8") as f:
+        for pid in f.read().split():
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                if f"SUBLET_NAME={name}\0".encode() in environment.read():
+                    return int(pid)
+    return None
+
+
+def leftovers(bench):
+    found = glob.glob(f"/dev/shm/*pairs-{bench.pid}-*")
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as f:
+                found += [path] if f"SIMCUDA_SESSION=pairs-{bench.pid}\0".encode() in f.read() and f"/{bench.pid}/" not in path else []
+        except OSError:
+            continue
+    return found
+
+
+def test_pairs_are_measured_in_every_way(world):
+    data = world.path("pairs.jsonl")
+    done = start(world, data).ok()
+    first, jobs, pairs = read(data)
+    assert first["sublet_pairs"] == 1 and first["gpu"] == "Simulated H200" and first["sms"] == 132
+    assert sorted(jobs) == sorted(JOBS) and all(j["synthetic"] and j["loops"] > 0 for j in jobs.values())
+    assert {j["family"] for j in jobs.values()} == {"fp32", "int"}
+    for name, line in jobs.items():
+        job, kernel = line["job"], line["job"]["kernels"][0]
+        assert job["steps"]["per_second"] > 0 and job["measured"]["sms"] == 132 and kernel["name"] == name.replace("-", "_")
+        assert kernel["block"] == [256, 1, 1] and kernel["grid"] == [132 * (25 if "part25" in name else 50) // 100, 1, 1]
+        assert kernel["seconds"] > 0 and line["rate"] > 0
+    assert pairs_of(pairs, "shared") == ALL
+    assert len(pairs_of(pairs, "sliced")) > 0 and len(pairs_of(pairs, "turns")) > 0
+    assert all(len(p["progress"]) == 2 and min(p["progress"]) >= 0 and max(p["progress"]) > 0.05 for p in pairs)
+    assert "shared       3 " in done.out() and "beside" in done.out()
+    wait_for(lambda: not leftovers(done), 10, "the files and processes of the bench to go")
+
+
+def test_a_run_goes_on_where_the_last_one_was_cut_off(world):
+    data = world.path("pairs.jsonl")
+    start(world, data, "--ways", "shared").ok()
+    with open(data, "rb+") as f:
+        lines = f.read().splitlines(keepends=True)
+        kept = b"".join(lines[:-2])
+        f.truncate(len(kept) + 20)  # the last line but one is cut off, the last is missing
+    start(world, data, "--ways", "shared").ok()
+    with open(data, "rb") as f:
+        assert f.read().startswith(kept)
+    _, jobs, pairs = read(data)
+    assert len(jobs) == 2 and pairs_of(pairs, "shared") == ALL
+
+
+def test_a_file_of_something_else_is_refused_and_kept(world):
+    data = world.path("other")
+    for text in ("something else\n", '{"sublet_pairs":1,"gpu":"Another GPU"}\n'):
+        with open(data, "w", encoding="utf-8") as f:
+            f.write(text)
+        done = start(world, data)
+        assert done.wait() == 2 and "name another file" in done.err()
+        with open(data, encoding="utf-8") as f:
+            assert f.read() == text
+
+
+def test_a_limit_ends_the_run_with_a_part_of_the_pairs(world):
+    data = world.path("pairs.jsonl")
+    start(world, data, "--limit", "3s", jobs=("fp32-part", "int", "special-occ", "fp64-part")).ok()
+    first, jobs, pairs = read(data)
+    assert first["sublet_pairs"] == 1 and 0 < len(jobs) and len(pairs) < 21
+
+
+def test_a_job_that_the_card_cannot_run_is_left_out(world):
+    data = world.path("pairs.jsonl")
+    done = start(world, data, "--ways", "sliced", jobs=("tensor-part25-500us", JOBS[0])).ok()
+    _, jobs, pairs = read(data)
+    assert list(jobs) == [JOBS[0]] and pairs_of(pairs, "sliced") == [ALL[0]]
+    assert "tensor-part25-500us: failed cuModuleLoadData" in done.err()
+
+
+def test_a_killed_program_costs_its_pair_and_no_other(world):
+    data = world.path("pairs.jsonl")
+    bench = start(world, data, "--seconds", "1", "--ways", "sliced")
+    wait_for(lambda: os.path.exists(data) and '"pair"' in open(data, encoding="utf-8").read(), 60, "the first pair",
+             report=bench.report)
+    os.kill(worker(bench, "pairs-kernels-sublet-2"), signal.SIGKILL)
+    bench.ok()
+    _, jobs, pairs = read(data)
+    assert len(jobs) == 2 and len(pairs) >= 2 and "the program has ended" in bench.err(), bench.report()
+    wait_for(lambda: not leftovers(bench), 10, "the files and processes of the bench to go")
+
+
+def test_an_interrupted_run_keeps_its_pairs_and_leaves_no_process(world):
+    data = world.path("pairs.jsonl")
+    bench = start(world, data, "--seconds", "1")
+    wait_for(lambda: os.path.exists(data) and '"pair"' in open(data, encoding="utf-8").read(), 60, "the first pair",
+             report=bench.report)
+    bench.send(signal.SIGINT)
+    assert bench.wait() == 128 + signal.SIGINT and "the same command goes on" in bench.err()
+    assert len(read(data)[2]) > 0
+    wait_for(lambda: not leftovers(bench), 10, "the files and processes of the bench to go")
+
+
+def test_wrong_options_are_refused(world):
+    for options, said in ((("--ways", "sharde"), "not 'sharde'"), (("--seconds", "0"), "not '0'"), (("--jobs", "no-such"), "'no-such'"),
+                          (("--limit", "soon"), "not 'soon'"), (("more",), "not 'more'"), (("--torch",), "leave out --torch")):
+        done = start(world, world.path("pairs.jsonl"), *options)
+        assert done.wait() == 2 and said in done.err(), done.report()
