@@ -73,7 +73,7 @@ def test_a_pair_that_keeps_both_bounds_passes_and_another_is_explained(start, tr
 def test_each_bound_counts_of_the_new_job_and_of_the_one_that_runs(start, trained, tmp_path):
     model, jobs = trained
     new, runs = tools.predict(tmp_path, model, jobs[GOOD[0]], jobs[GOOD[1]])
-    below, above = (f"{min(new, runs) * 0.85:.2f}", f"{max(new, runs) * 1.05:.2f}")
+    below, above = (f"{min(new, runs) * 0.8:.2f}", f"{max(new, runs) * 1.05:.2f}")
     e = start(["--qos", below], nodes=[node("default"), node("strict"), node("percent")],
               pods=[pod("p1", GOOD[1], on="default"), pod("p2", GOOD[1], on="strict", qos=above),
                     pod("p3", GOOD[1], on="percent", qos=f"{float(below) * 100:.0f}%")])
@@ -92,7 +92,7 @@ def test_a_third_job_finds_no_place_on_a_gpu(start):
 
 def test_several_gpus_are_dealt_out_by_matching(start):
     """Two jobs that go badly together have a GPU each; a third goes only beside one of them."""
-    e = start(["--qos", "0.6"], nodes=[node("two", 2), node("three", 3)],
+    e = start(["--qos", "0.55"], nodes=[node("two", 2), node("three", 3)],
               pods=[pod("p1", BAD[0], on="two"), pod("p2", GOOD[1], on="two"),
                     pod("p3", BAD[0], on="three"), pod("p4", BAD[1], on="three"), pod("p5", BAD[0], on="three")])
     assert e.filter(pod("new", GOOD[0]), ["two", "three"])[0] == ["two"]
@@ -305,7 +305,7 @@ def test_a_broken_job_file_leaves_the_last_good_one(start, trained):
 
 
 def test_links_as_kubelet_makes_them_are_followed(start, trained):
-    e = start(["--qos", "0.5"], nodes=[node("a")], pods=[pod("p", BAD[0], on="a")], jobs={})
+    e = start(["--qos", "0.3"], nodes=[node("a")], pods=[pod("p", BAD[0], on="a")], jobs={})
     for number in (1, 2):  # a ConfigMap's files are links into a folder that is replaced as a whole
         real = e.folder / f"..2026_{number}"
         real.mkdir()
@@ -315,7 +315,7 @@ def test_links_as_kubelet_makes_them_are_followed(start, trained):
         os.rename(e.folder / "..data_tmp", e.folder / "..data")
         for name in (f"{BAD[0]}.json", "new.json") if number == 1 else ():
             os.symlink(f"..data/{name}", e.folder / name)
-        e.await_filter(pod("new", "new", qos="0.3"), ["a"], [[], ["a"]][number - 1], f"the folder number {number}")
+        e.await_filter(pod("new", "new", qos="0.6"), ["a"], [[], ["a"]][number - 1], f"the folder number {number}")
 
 
 # ---- requests that are none ----
@@ -376,7 +376,7 @@ def broken(chance, good):
 
 
 def test_a_thousand_malformed_requests_are_answered(start):
-    e = start(["--qos", "0.5"], nodes=[node("a"), node("b", 2)],
+    e = start(["--qos", "0.4"], nodes=[node("a"), node("b", 2)],
               pods=[pod("p", BAD[0], on="a"), pod("q", GOOD[0], on="b"), pod("r", GOOD[1], on="b")])
     chance, statuses, c = random.Random(7), {}, e.connect()
     names = json.loads(request_of(pod("new", GOOD[0], qos="0.4"), ["a", "b", "c"]))
@@ -400,7 +400,7 @@ def test_a_thousand_malformed_requests_are_answered(start):
             except (TimeoutError, OSError):
                 pass
     assert e.process.poll() is None
-    assert e.filter(pod("new", BAD[1]), ["a", "b"])[0] == ["b"]
+    assert e.filter(pod("new", GOOD[1], qos="0.55"), ["a", "b"])[0] == ["b"]
 
 
 def test_strange_objects_of_the_api_server_do_not_stop_it(start):
