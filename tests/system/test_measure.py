@@ -181,9 +181,9 @@ def test_interrupts_and_signals_reach_the_program(quiet):
 
 def test_nothing_is_left_behind(quiet):
     measure(quiet, *FAST, command=program("regular"))
-    left = [name for name in os.listdir("/dev/shm") if name.startswith("sublet-measure-")]
-    mine = [name for name in left if os.stat(f"/dev/shm/{name}").st_mtime > os.stat(quiet.path("job.json")).st_mtime - 5]
-    assert not mine
+    left = {name for name in os.listdir("/dev/shm") if name.startswith("sublet-measure-")}
+    # Those of tests that run beside this one go, too.
+    wait_for(lambda: not left & set(os.listdir("/dev/shm")), 60, f"{left} stay in /dev/shm")
 
 
 def test_another_program_on_the_gpu_is_warned_of(quiet):

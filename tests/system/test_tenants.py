@@ -87,6 +87,7 @@ def test_pods_have_the_caps_that_conf_d_gives_them(machine, tenants):
     assert rows[b.pid]["class"] == "k8s-b" and rows[b.pid]["memory_cap"] == 20 * MIB
     late = hold(machine, tenants.pod("a", "c2"), 24)  # another container of the pod
     assert late.wait() != 0 and "memory cap of its class" in late.err(), late.report()
+    wait_for(lambda: late.pid not in machine.clients(), GENEROUS_S, "the daemon still counts a program that has ended")
     # The class of a pod that is gone goes, and a new cap counts at once.
     assert tell(machine, told(tenants, a="memory_cap = 64MiB"))["classes"] == 1
     assert machine.clients()[a.pid]["memory_cap"] == 64 * MIB and machine.clients()[b.pid]["class"] is None
