@@ -302,6 +302,11 @@ int launch_take(int option, const char *argument, void *launch)
         }
 }
 
+int launch_take_sim(const char *argument, struct launch *l)
+{
+        return launch_take(OPTION_SIM, argument, l);
+}
+
 int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
 {
         struct paths_input in = {.runtime = getenv("XDG_RUNTIME_DIR"), .uid = getuid()};

@@ -26,6 +26,8 @@ struct launch {
 
 /* Handles an option of launch_options (commands.def); launch is the struct launch. */
 int launch_take(int option, const char *argument, void *launch);
+/* The same for --sim, for commands that have no other option of launch_options. */
+int launch_take_sim(const char *argument, struct launch *l);
 
 /* Sets the remaining variables, after all options were handled. CLI_OK, or an exit status after a
  * message. */

@@ -88,12 +88,8 @@ static int take_ways(struct pairs_setting *s, const char *text)
 
 static int take_sim(struct request *q, const char *argument)
 {
-        int i = 0;
-
-        while (strcmp(launch_options[i].name, "sim") != 0)
-                i++;
         q->simulated = true;
-        return launch_take(i, argument, &q->launch);
+        return launch_take_sim(argument, &q->launch);
 }
 
 static int take(int option, const char *argument, void *request)
