@@ -4,14 +4,12 @@ requests as kube-scheduler sends them."""
 import http.client
 import json
 import os
-import re
-import signal
 import subprocess
-import time
 import uuid
 
 import toy_pairs
 from kubelet import ClusterServer
+from served import Served
 from world import BUILD, wait_for
 
 PROGRAM = os.path.join(BUILD, "sublet-extender")
@@ -69,8 +67,10 @@ def pod(name, job=None, on=None, gpus=1, qos=None, phase=None, uid=None, **annot
             "status": {"phase": phase or ("Running" if on else "Pending"), "qosClass": "Guaranteed"}}
 
 
-class Extender:
+class Extender(Served):
     """A running sublet-extender, its cluster and its folder of jobs."""
+
+    LINE_S = 30
 
     def __init__(self, folder, model, jobs, options=(), api=None, wait=True):
         self.folder, self.jobs = folder / "jobs", jobs
@@ -97,18 +97,6 @@ class Extender:
         new = self.folder / f".{name}.new"
         new.write_text(json.dumps(self.jobs[name]) if text is None else text)
         os.rename(new, self.folder / f"{name}.json")
-
-    def text(self):
-        return self.log.read_text(errors="replace")
-
-    def wait_for_line(self, pattern, seconds=30):
-        for _ in range(seconds * 50):
-            found = re.search(pattern, self.text())
-            if found:
-                return found
-            assert self.process.poll() is None, self.text()
-            time.sleep(0.02)
-        raise AssertionError(f"no line {pattern!r} in:\n{self.text()}")
 
     def connect(self, timeout=30):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
@@ -148,15 +136,6 @@ class Extender:
     def await_filter(self, one, names, passing, what):
         """The API server tells of changes a moment later."""
         return wait_for(lambda: self.filter(one, names)[0] == passing, 20, what, report=self.text)
-
-    def memory_kib(self, what="VmHWM"):
-        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as f:
-            return int(re.search(rf"{what}:\s+(\d+) kB", f.read())[1])
-
-    def end(self, seconds=20):
-        """Returns the exit status after SIGTERM."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=seconds)
 
     def close(self):
         if self.process.poll() is None:

@@ -8,15 +8,13 @@ import copy
 import http.client
 import json
 import os
-import re
-import signal
 import ssl
 import subprocess
-import time
 import uuid
 
 import jsonpatch
 
+from served import Served
 from world import BUILD
 
 PROGRAM = os.path.join(BUILD, "sublet-webhook")
@@ -51,7 +49,7 @@ class Authority:
         return ssl.create_default_context(cafile=str(self.certificate))
 
 
-class Webhook:
+class Webhook(Served):
     """A running sublet-webhook."""
 
     def __init__(self, folder, options=(), authority=None):
@@ -72,18 +70,6 @@ class Webhook:
             os.rename(new, shown)
         return self.authority.serial
 
-    def text(self):
-        return self.log.read_text(errors="replace")
-
-    def wait_for_line(self, pattern, seconds=20):
-        for _ in range(seconds * 50):
-            found = re.search(pattern, self.text())
-            if found:
-                return found
-            assert self.process.poll() is None, self.text()
-            time.sleep(0.02)
-        raise AssertionError(f"no line {pattern!r} in:\n{self.text()}")
-
     def connect(self, timeout=30):
         return http.client.HTTPSConnection("localhost", self.port, context=self.context, timeout=timeout)
 
@@ -103,15 +89,6 @@ class Webhook:
         status, body = self.ask("POST", path, json.dumps(review), connection, {"Content-Type": "application/json"})
         assert status == 200, body
         return response_to(review, json.loads(body))
-
-    def memory_kib(self, what="VmHWM"):
-        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as f:
-            return int(re.search(rf"{what}:\s+(\d+) kB", f.read())[1])
-
-    def end(self, seconds=20):
-        """Returns the exit status after SIGTERM."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=seconds)
 
     def close(self):
         if self.process.poll() is None:
