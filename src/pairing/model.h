@@ -37,8 +37,8 @@ struct model_way {
         /* Nine of ten measured values are within predicted × low to predicted × high. */
         double low, high, sum_low, sum_high;
         double delta; /* 99 % of predictions are at most 1 + delta times too high */
-        /* Of the jobs of pairs whose predictions are both above the bound × its margin, 97 % keep
-         * the bound. */
+        /* A pair passes if both predictions are above the bound × its margin. 97 % of the jobs in
+         * pairs that pass keep the bound. */
         double margins[MODEL_MARGINS];
 };
 

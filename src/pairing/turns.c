@@ -7,8 +7,8 @@
 
 #include "base/macros.h"
 
-/* Of the bus in one direction: hand-offs on an H200 moved 44.8 to 48.8 of 55.4 GB/s each way, with
- * unmapping and mapping (docs/measurements/h200-core.md). */
+/* The part of the bus that a hand-off uses in each direction. On an H200 a hand-off, with unmapping
+ * and mapping, moved 44.8 to 48.8 of 55.4 GB/s (docs/measurements/h200-core.md). */
 #define EACH_WAY_PART 0.85
 /* Two ResNet-50 that fit, in turns of 0.2 s, together did 0.82 and 1.03 of what one did alone, in
  * two measurements; 15 ms a hand-off are between the two. */

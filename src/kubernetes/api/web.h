@@ -15,7 +15,7 @@ struct web_server {
         const char *url;        /* "https://host:port", without a slash at the end */
         const char *token_file; /* read for each request, since tokens are replaced; "": none */
         const char *ca_file;    /* "": the machine's authorities */
-        const char *program;    /* who asks: "sublet-device-plugin" */
+        const char *program;    /* the name of this program, for the server's log */
 };
 
 /* Called with what comes, as it comes. False ends the request. */
