@@ -84,6 +84,7 @@ def test_memory_of_programs_outside_is_named_with_its_size(make_world):
     first = w.program("fill", "--bytes", "80MiB", "--block", "8MiB", "--until", w.path("end"))
     first.await_event("filled")
     w.start([os.path.join(BUILD, "subletd"), "--dir", elsewhere])
+    wait_for(lambda: w.sublet("status", SUBLET_DIR=elsewhere).returncode == 0, GENEROUS_S, "the second daemon to listen")
     second = hold(w, 60, SUBLET_DIR=elsewhere)
 
     def waits():

@@ -121,6 +121,13 @@ def go_on(programs, rounds=2):
     wait_for(done, 60, f"{rounds} more rounds", report=lambda: "\n".join(p.report() for p in programs))
 
 
+def touch_and_rest(world, p):
+    """Orders a touch, and waits until the daemon knows that the program rests: a program that is frozen in time of work
+    keeps all its host memory."""
+    p.order("touch")
+    wait_for(lambda: world.clients()[p.pid]["idle"], GENEROUS_S, "the program to rest", report=p.report)
+
+
 class Program:
     """A process of the world, with its output in files."""
 
