@@ -57,6 +57,35 @@ def test_skips_are_named_with_their_reason_before_the_last_line(tmp_path):
         "0 passed, 1 failed, 4 skipped"]
 
 
+def system_report(tmp_path, name, failed, passed=()):
+    report = tmp_path / name
+    case = '<testcase classname="tests.system.test_a" name="{}">{}</testcase>'
+    report.write_text("<testsuite>" + "".join(case.format(n, '<failure message=""/>') for n in failed) +
+                      "".join(case.format(n, "") for n in passed) + "</testsuite>")
+    return report
+
+
+def test_a_few_tests_that_fail_are_named_as_pytest_takes_them(tmp_path):
+    few = system_report(tmp_path, "few.xml", ["one", "two[a b]@matrix"], ["three"])
+    assert tool("count_tests.py", "--failed", few).stdout.splitlines() == [
+        "tests/system/test_a.py::one", "tests/system/test_a.py::two[a b]"]
+    many = system_report(tmp_path, "many.xml", [f"n{i}" for i in range(5)])
+    assert tool("count_tests.py", "--failed", many).stdout == ""
+
+
+def test_a_test_that_passes_alone_counts_as_passed_and_is_named(tmp_path):
+    system = system_report(tmp_path, "system.xml", ["one", "two@matrix"], ["three"])
+    alone = system_report(tmp_path, "alone.xml", ["one"], ["two"])
+    done = tool("count_tests.py", system, "--alone", alone)
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == ["failed: test_a: one", "passed only when it ran alone: test_a: two@matrix",
+                                        "2 passed, 1 failed, 0 skipped"]
+    alone.unlink()
+    assert tool("count_tests.py", system, "--alone", alone).stdout.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
+    system_report(tmp_path, "alone.xml", [], ["one", "two"])
+    assert tool("count_tests.py", system, "--alone", alone).returncode == 0
+
+
 @pytest.mark.parametrize("text", [None, "", "<testsuite/>", "<testsuite><testcase name='a'"])
 def test_a_suite_that_did_not_run_is_a_failure(tmp_path, text):
     good, bad = tmp_path / "good.xml", tmp_path / "bad.xml"
