@@ -1,9 +1,8 @@
 #!/bin/sh
 # Puts the files that the GPU suite needs into .gpu/: a release build without debug information, and the shared
-# libraries that sublet and subletd need beyond libc. So a machine with a newer glibc, no network and no packages can
-# run them.
+# libraries that its programs need beyond libc. So a machine with a newer glibc, no network and no packages can run them.
 #
-# subletd and sublet find those libraries by a run path of their own (DT_RPATH, which also applies to the libraries'
+# Programs find those libraries by a run path of their own (DT_RPATH, which also applies to the libraries'
 # dependencies). The environment is unchanged, so the programs that they start do not see these libraries.
 # Usage: tests/gpu/pack.sh [BUILD-FOLDER]
 set -eu
@@ -16,17 +15,17 @@ cmake -G Ninja -B "$build" -DCMAKE_BUILD_TYPE=Release -DSUBLET_SIM=OFF -DSUBLET_
         -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$ORIGIN/lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags . >/dev/null
 programs=$(ninja -C "$build" -t targets all | sed -n 's|^\(programs/[a-z/]*\): .*|\1|p' | sort -u)
 # shellcheck disable=SC2086 # each target must be a word of its own
-ninja -C "$build" sublet subletd sublet-demo-job sublet-bench-job sublet-pairs-job libsublet.so bench/gate bench/bus bench/pages bench/noop/libcuda.so.1 $programs
+ninja -C "$build" sublet subletd sublet-pairing sublet-demo-job sublet-bench-job sublet-pairs-job libsublet.so bench/gate bench/bus bench/pages bench/noop/libcuda.so.1 $programs
 
 rm -rf "$to"
 mkdir -p "$to/lib" "$to/programs/dl" "$to/programs/freeze" "$to/bench/noop"
-cp -L "$build/sublet" "$build/subletd" "$build/sublet-demo-job" "$build/sublet-bench-job" "$build/sublet-pairs-job" "$build/bench_torch.py" "$build/pairs_torch.py" "$build/libsublet.so" "$to/"
+cp -L "$build/sublet" "$build/subletd" "$build/sublet-pairing" "$build/sublet-demo-job" "$build/sublet-bench-job" "$build/sublet-pairs-job" "$build/bench_torch.py" "$build/pairs_torch.py" "$build/libsublet.so" "$to/"
 cp -L "$build/bench/gate" "$build/bench/bus" "$build/bench/pages" "$to/bench/"
 cp -L "$build/bench/noop/libcuda.so.1" "$to/bench/noop/"
 for f in $programs; do
         [ -f "$build/$f" ] && cp -L "$build/$f" "$to/$f"
 done
-for f in "$build/sublet" "$build/subletd"; do
+for f in "$build/sublet" "$build/subletd" "$build/sublet-pairing"; do
         ldd "$f"
 done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r library; do
         case ${library##*/} in

@@ -24,6 +24,7 @@ import drains
 import freezes
 import interrupt
 import ipc
+import jobs
 import managed
 import mapped
 import mps
@@ -62,6 +63,7 @@ PAGES = (
     ("h200-interrupt", "Ctrl-C while a program waits, on one H200", interrupt.PARTS, interrupt),
     ("h200-pairs", "Pairs of jobs past memory, on one GPU", pairs.PARTS, pairs),
     ("h200-mps", "Programs that share a GPU through MPS", mps.PARTS, mps),
+    ("h200-jobs", "Jobs that are measured, paired and run", jobs.PARTS, jobs),
     ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
     ("h200-shares", "Shares of classes past memory, on one GPU", shares.PARTS, shares),
     ("h200-bench", "`sublet bench` on one GPU", bench.PARTS, bench),
