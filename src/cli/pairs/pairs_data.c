@@ -54,15 +54,26 @@ static int find(const struct reading *r, const char *name)
         return -1;
 }
 
+/* Files of the first version have a number. */
+static void take_loops(const json_t *loops, char ret[static PAIRS_LOOPS_MAX])
+{
+        const char *text = json_string_value(loops);
+
+        if (json_is_integer(loops))
+                (void)snprintf(ret, PAIRS_LOOPS_MAX, "%lld", (long long)json_integer_value(loops));
+        else if (text && text[strspn(text, "0123456789,")] == 0)
+                (void)snprintf(ret, PAIRS_LOOPS_MAX, "%s", text);
+}
+
 static void take_job(struct reading *r, const json_t *line)
 {
         const int i = find(r, text_of(json_object_get(line, "job"), "name"));
-        const json_int_t loops = json_integer_value(json_object_get(line, "loops"));
 
-        if (i < 0 || loops < 0 || loops > INT32_MAX)
+        if (i < 0)
                 return;
         r->jobs[i].recorded = true;
-        r->jobs[i].loops = (unsigned)loops;
+        r->jobs[i].eager = json_is_true(json_object_get(line, "eager"));
+        take_loops(json_object_get(line, "loops"), r->jobs[i].loops);
 }
 
 static void take_pair(struct reading *r, const json_t *line)
@@ -176,13 +187,15 @@ int pairs_data_begin(struct pairs_data *d, const struct job *card)
 
 int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const struct job *measured)
 {
-        json_t *json = job_to_json(measured);
+        json_t *json = job_to_json(measured), *line;
 
         if (!json)
                 return cli_fail(CLI_FAILED, "out of memory");
-        return write_line(d, json_pack("{so,ss,sb,si,sf}", "job", json, "family", job->family,
-                                       "synthetic", !job->torch, "loops", (int)job->loops, "rate",
-                                       job->rate));
+        line = json_pack("{so,ss,sb,ss,sf}", "job", json, "family", job->family, "synthetic",
+                         !job->torch, "loops", job->loops, "rate", job->rate);
+        if (line && job->torch)
+                (void)json_object_set_new(line, "eager", json_boolean(job->eager));
+        return write_line(d, line);
 }
 
 int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,

@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PAIRS_JOBS_MAX 256
-#define PAIRS_NAME_MAX 64
+#define PAIRS_JOBS_MAX  256
+#define PAIRS_NAME_MAX  64
+#define PAIRS_LOOPS_MAX 48
 
 /* PAIRS_WAY(identifier, name, what it is): the way that two programs share the GPU. */
 #define PAIRS_WAYS(X)                                                   \
@@ -23,9 +24,12 @@ enum pairs_way {
 
 struct pairs_job {
         char name[PAIRS_NAME_MAX], family[24];
-        bool torch;         /* a model; else a synthetic kernel */
-        bool recorded;      /* the data file has it */
-        unsigned loops;     /* of a synthetic kernel; 0: not known yet */
+        bool torch;    /* a model; else a synthetic kernel */
+        bool recorded; /* the data file has it */
+        bool eager;    /* a model whose steps are no CUDA graph */
+        /* What makes the job as long as its name says, in the words of its worker: loops of a
+         * kernel, microseconds between a server's requests. "": not known yet */
+        char loops[PAIRS_LOOPS_MAX];
         double rate;        /* steps a second alone; 0: not measured in this run */
         double shared_rate; /* … as the only program under MPS */
         unsigned failures;

@@ -341,6 +341,39 @@ static void end_all(struct running *r)
 
 /* ---- the jobs ---- */
 
+static void order_job(struct pairs_worker *w, const struct pairs_job *job)
+{
+        w->job = PAIRS_NO_JOB;
+        pairs_worker_order(w, "job %s %s", job->name, job->loops[0] ? job->loops : "0");
+}
+
+/* True: the worker has answered that it is as ready for the job as all others. */
+static bool is_ready_for(struct running *r, struct pairs_worker *w, unsigned j)
+{
+        struct pairs_job *job = &r->jobs[j];
+        char loops[PAIRS_LOOPS_MAX], way[8] = "";
+        bool eager;
+
+        if (sscanf(w->answer, "job %47s %*f %7s", loops, way) < 1)
+                return false;
+        eager = strcmp(way, "eager") == 0;
+        if (!job->loops[0]) { /* the first worker has found out */
+                (void)snprintf(job->loops, sizeof(job->loops), "%s", loops);
+                job->eager = eager;
+                if (eager && !strstr(job->name, "eager"))
+                        (void)cli_fail(0,
+                                       "%s: no CUDA graph holds its steps, so it runs eagerly; its "
+                                       "line in the data says so",
+                                       job->name);
+        } else if (eager != job->eager) {
+                (void)snprintf(w->answer, sizeof(w->answer), "it runs %s here, unlike before",
+                               eager ? "eagerly" : "as a graph");
+                return false;
+        }
+        w->job = j;
+        return true;
+}
+
 /* Tells these workers their jobs, those that have not been told yet, and waits. False after a
  * message. */
 static bool prepare(struct running *r, struct pairs_worker *const *workers, const unsigned *wanted,
@@ -351,18 +384,12 @@ static bool prepare(struct running *r, struct pairs_worker *const *workers, cons
         for (unsigned i = 0; i < n; i++) {
                 if (workers[i]->job == wanted[i])
                         continue;
-                workers[i]->job = PAIRS_NO_JOB;
-                pairs_worker_order(workers[i], "job %s %u", r->jobs[wanted[i]].name,
-                                   r->jobs[wanted[i]].loops);
+                order_job(workers[i], &r->jobs[wanted[i]]);
         }
         (void)pairs_workers_wait(workers, n, JOB_S);
         for (unsigned i = 0; i < n; i++) {
-                if (workers[i]->job == wanted[i])
+                if (workers[i]->job == wanted[i] || is_ready_for(r, workers[i], wanted[i]))
                         continue;
-                if (strncmp(workers[i]->answer, "job ", 4) == 0) {
-                        workers[i]->job = wanted[i];
-                        continue;
-                }
                 all = false;
                 if (job_interrupted())
                         continue;
@@ -423,14 +450,12 @@ static void prepare_elsewhere(struct running *r, unsigned j)
                         if ((place == PLACE_SUBLET && which == 0) || !pairs_worker_runs(w) ||
                             !w->answered)
                                 continue;
-                        w->job = PAIRS_NO_JOB;
-                        pairs_worker_order(w, "job %s %u", job->name, job->loops);
+                        order_job(w, job);
                         others[n++] = w;
                 }
         (void)pairs_workers_wait(others, n, JOB_S);
         for (unsigned i = 0; i < n; i++)
-                if (strncmp(others[i]->answer, "job ", 4) == 0)
-                        others[i]->job = j;
+                (void)is_ready_for(r, others[i], j);
 }
 
 static int compare(const void *one, const void *other)
@@ -594,12 +619,10 @@ static int measure_alone(struct running *r, unsigned j)
         const double window = r->setting->seconds * (job->torch ? MODEL_ALONE : 1);
         double rates[ALONE_WINDOWS] = {0}, shared[ALONE_WINDOWS], step = 0;
         const unsigned n = job->recorded ? 1 : ALONE_WINDOWS; /* an earlier run has measured it */
-        unsigned loops = 0;
 
         if (!set_mode(r, PAIRS_SLICED) || !make_ready(&w, 1) || !prepare(r, &w, &j, 1))
                 return CLI_OK;
-        if (sscanf(w->answer, "job %u %lf", &loops, &step) == 2)
-                job->loops = loops;
+        (void)sscanf(w->answer, "job %*s %lf", &step);
         if (!job->recorded)
                 (void)make_ready(&observer, 1); /* it may have been started again */
         prepare_elsewhere(r, j);
