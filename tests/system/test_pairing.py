@@ -39,10 +39,14 @@ def put(folder, name, job):
 def home(tmp_path_factory):
     """A home with a trained model, the data that it was trained on, and job files of other jobs."""
     home = tmp_path_factory.mktemp("pairing")
-    toy_pairs.write(home / "data.jsonl", JOBS)
+    jobs = toy_pairs.write(home / "data.jsonl", JOBS)
+    with open(home / "data.jsonl", "a", encoding="utf-8") as f:
+        for job, rate in ((jobs[0], 10), (jobs[1], 10), (jobs[0], 10.5), (jobs[1], 12.5)):
+            print(json.dumps({"alone": job["name"], "way": "shared", "rate": rate, "time": 1764300000}), file=f)
     done = sublet("train", home / "data.jsonl", home=home, timeout=TRAIN_S)
     assert done.returncode == 0, done.stderr
     assert "model of Toy GPU" in done.stdout
+    assert f"1 of 2 jobs were not steady: their rates alone moved by more than 10 %\n  {jobs[1]['name']}: 25 %\n" in done.stdout
     (home / "jobs").mkdir()
     for _, job in toy_pairs.jobs(30, seed=5):
         (home / "jobs" / f"{job['name']}.json").write_text(json.dumps(job))

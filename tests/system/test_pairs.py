@@ -22,6 +22,11 @@ def read(data):
     return lines[0], {line["job"]["name"]: line for line in lines if "job" in line}, [line for line in lines if "pair" in line]
 
 
+def alone_of(data):
+    with open(data, encoding="utf-8") as f:
+        return [(line["alone"], line["way"]) for line in map(json.loads, f) if "alone" in line and "pair" not in line]
+
+
 def pairs_of(lines, way):
     return sorted(sorted(line["pair"]) for line in lines if line["way"] == way)
 
@@ -62,6 +67,9 @@ def test_pairs_are_measured_in_every_way(world):
     assert pairs_of(pairs, "shared") == ALL
     assert len(pairs_of(pairs, "sliced")) > 0 and len(pairs_of(pairs, "turns")) > 0
     assert all(len(p["progress"]) == 2 and min(p["progress"]) >= 0 and max(p["progress"]) > 0.05 for p in pairs)
+    for p in pairs:
+        assert all(abs(progress - rate / alone) < 1e-4 for progress, rate, alone in zip(p["progress"], p["rates"], p["alone"]))
+    assert set(alone_of(data)) == {(name, way) for name in JOBS for way in ("sliced", "shared")}
     assert "shared       3 " in done.out() and "beside" in done.out()
     wait_for(lambda: not leftovers(done), 10, "the files and processes of the bench to go")
 
@@ -73,9 +81,10 @@ def test_a_run_goes_on_where_the_last_one_was_cut_off(world):
         lines = f.read().splitlines(keepends=True)
         kept = b"".join(lines[:-2])
         f.truncate(len(kept) + 20)  # the last line but one is cut off, the last is missing
-    start(world, data, "--ways", "shared").ok()
+    done = start(world, data, "--ways", "shared").ok()
     with open(data, "rb") as f:
         assert f.read().startswith(kept)
+    assert "Rates alone, of the " in done.out() and "for which they were measured again: they moved by " in done.out()
     _, jobs, pairs = read(data)
     assert len(jobs) == 2 and pairs_of(pairs, "shared") == ALL
 

@@ -306,6 +306,8 @@ static int measure(struct request *q, struct pairs_job *jobs, size_t n)
         leave(q);
         if (r == CLI_OK)
                 pairs_print_table(stdout, jobs, &results);
+        if (r == CLI_OK)
+                pairs_print_steadiness(stdout, jobs, n);
         free(results.items);
         if (job_interrupted())
                 return cli_fail(128 + job_interrupted(),

@@ -22,6 +22,14 @@ enum pairs_way {
                 PAIRS_WAYS_COUNT
 };
 
+/* How fast a job is alone, in steps a second. It is measured again during the run. */
+struct pairs_alone {
+        double rate;    /* the last one; 0: not measured in this run */
+        uint64_t at_ns; /* when that was */
+        double least, most;
+        unsigned n; /* how often it was measured, by earlier runs as well */
+};
+
 struct pairs_job {
         char name[PAIRS_NAME_MAX], family[24];
         bool torch;    /* a model; else a synthetic kernel */
@@ -30,8 +38,7 @@ struct pairs_job {
         /* What makes the job as long as its name says, in the words of its worker: loops of a
          * kernel, microseconds between a server's requests. "": not known yet */
         char loops[PAIRS_LOOPS_MAX];
-        double rate;        /* steps a second alone; 0: not measured in this run */
-        double shared_rate; /* … as the only program under MPS */
+        struct pairs_alone alone[2]; /* 1: as the only program under MPS */
         unsigned failures;
 };
 

@@ -17,9 +17,12 @@
 #define QUANTUM         "50ms"
 #define LEAD_NS         (70 * NSEC_PER_MSEC)  /* the workers warm up for 50 ms of it … */
 #define MODEL_LEAD_NS   (270 * NSEC_PER_MSEC) /* … and models for 250 ms */
-#define ALONE_WINDOWS   3
-#define MODEL_ALONE     4 /* windows of models are so many times as long … */
+#define ALONE_WINDOWS   3 /* of a model; a kernel's rates repeat, and one window does */
+#define MODEL_ALONE     2 /* windows of models are so many times as long … */
 #define MODEL_PAIR      4
+#define MODEL_OLD_NS    (60 * NSEC_PER_SEC) /* a rate alone is measured again if it is older … */
+#define KERNEL_OLD_NS   (300 * NSEC_PER_SEC)
+#define AGAIN_PART      0.12 /* … as long as that takes at most this part of the pairs' time */
 #define TURNS_PAIR      3.2  /* … and those of turns: there have to be several turns in them */
 #define CARD_S          0.45 /* the least time for which NVML watches */
 #define READY_S         120  /* a worker may take so long to start … */
@@ -53,6 +56,10 @@ struct running {
         struct card *card;
         const char *mode; /* of the daemon */
         uint64_t begun_ns, told_ns;
+        /* How the time of the pairs was spent. */
+        struct {
+                double preparing, again, warming, windows;
+        } spent;
         size_t measured, failed;
 };
 
@@ -530,7 +537,7 @@ static bool observe(struct running *r, unsigned j, double seconds, struct job *r
 }
 
 /* As the job's own worker describes it. */
-static bool describe(struct running *r, unsigned j, double seconds, const double *rates,
+static bool describe(struct running *r, unsigned j, double seconds, const double *rates, unsigned n,
                      double step, double window, struct job *ret)
 {
         struct pairs_worker *w = worker(r, &r->jobs[j], PLACE_SUBLET, 0);
@@ -544,10 +551,11 @@ static bool describe(struct running *r, unsigned j, double seconds, const double
         (void)pairs_workers_wait(&w, 1, JOB_S);
         ret->measured = r->card_job.measured;
         return known && strcmp(w->answer, "described") == 0 &&
-               pairs_describe(ret, r->file, &seen.card, rates, ALONE_WINDOWS, step, window) == 0;
+               pairs_describe(ret, r->file, &seen.card, rates, n, step, window) == 0;
 }
 
-static int record(struct running *r, unsigned j, const double *rates, double step, double window)
+static int record(struct running *r, unsigned j, double rate, const double *rates, unsigned n,
+                  double step, double window)
 {
         const double seconds = MAX(window, CARD_S);
         struct pairs_job *job = &r->jobs[j];
@@ -557,14 +565,11 @@ static int record(struct running *r, unsigned j, const double *rates, double ste
         int result;
 
         job_init(&measured);
-        if (job->recorded)
-                return CLI_OK;
         if (!observe(r, j, seconds, &measured)) {
                 job_free(&measured);
-                if (!describe(r, j, seconds, rates, step, window, &measured)) {
+                if (!describe(r, j, seconds, rates, n, step, window, &measured)) {
                         if (!job_interrupted())
                                 (void)cli_fail(0, "%s: what it does is not known", job->name);
-                        job->rate = 0;
                         return CLI_OK;
                 }
                 (void)cli_fail(0, "%s: the library has not measured it, so its own figures count",
@@ -573,11 +578,12 @@ static int record(struct running *r, unsigned j, const double *rates, double ste
         (void)snprintf(measured.name, sizeof(measured.name), "%s", job->name);
         (void)strftime(measured.measured.time, sizeof(measured.measured.time), "%Y-%m-%dT%H:%M:%SZ",
                        gmtime_r(&now, &utc));
+        job->alone[0].rate = rate;
         result = pairs_data_begin(&r->data, &r->card_job);
         if (result == CLI_OK)
                 result = pairs_data_job(&r->data, job, &measured);
         job->recorded = result == CLI_OK;
-        return result;
+        return result == CLI_OK ? pairs_data_alone(&r->data, job, false, rate) : result;
 }
 
 /* Measures the rates of n windows in which one worker runs alone. Returns their median; 0 after a
@@ -608,30 +614,31 @@ static double rate_alone(struct running *r, struct pairs_worker *w, double windo
         return sorted[n / 2];
 }
 
-/* Measures a job alone: its rates, and what it does. A job that fails is left out: its rate stays
- * 0. */
+static double window_alone(const struct running *r, const struct pairs_job *job)
+{
+        return r->setting->seconds * (job->torch ? MODEL_ALONE : 1);
+}
+
+/* Measures what a job is, alone, unless the data file has it. A job that fails is left out: it has
+ * no rate. */
 static int measure_alone(struct running *r, unsigned j)
 {
         struct pairs_job *job = &r->jobs[j];
         struct pairs_worker *w = worker(r, job, PLACE_SUBLET, 0),
-                            *observer = worker(r, job, PLACE_MEASURED, 0),
-                            *client = worker(r, job, PLACE_MPS, 0);
-        const double window = r->setting->seconds * (job->torch ? MODEL_ALONE : 1);
-        double rates[ALONE_WINDOWS] = {0}, shared[ALONE_WINDOWS], step = 0;
-        const unsigned n = job->recorded ? 1 : ALONE_WINDOWS; /* an earlier run has measured it */
+                            *observer = worker(r, job, PLACE_MEASURED, 0);
+        const double window = window_alone(r, job);
+        const unsigned n = job->torch ? ALONE_WINDOWS : 1;
+        double rates[ALONE_WINDOWS] = {0}, step = 0, rate;
 
         if (!set_mode(r, PAIRS_SLICED) || !make_ready(&w, 1) || !prepare(r, &w, &j, 1))
                 return CLI_OK;
         (void)sscanf(w->answer, "job %*s %lf", &step);
-        if (!job->recorded)
-                (void)make_ready(&observer, 1); /* it may have been started again */
-        prepare_elsewhere(r, j);
+        (void)make_ready(&observer, 1); /* it may have been started again */
+        if (!job->torch)
+                prepare_elsewhere(r, j); /* models would only take each other's place */
         (void)fprintf(stderr, "%s\n", job->name);
-        job->rate = rate_alone(r, w, window, n, rates);
-        job->shared_rate = job->rate;
-        if (job->rate > 0 && r->ways[PAIRS_SHARED] && has_place(r, PLACE_MPS) && client->job == j)
-                job->shared_rate = rate_alone(r, client, window, n, shared);
-        return job->rate > 0 ? record(r, j, rates, step, window) : CLI_OK;
+        rate = rate_alone(r, w, window, n, rates);
+        return rate > 0 ? record(r, j, rate, rates, n, step, window) : CLI_OK;
 }
 
 /* ---- the pairs ---- */
@@ -646,12 +653,56 @@ static double window_of(const struct running *r, const struct pairs_item *item)
 
 static bool is_left_out(const struct running *r, const struct pairs_item *item)
 {
-        return item->done || !r->ways[item->way] || r->jobs[item->a].rate <= 0 ||
-               r->jobs[item->b].rate <= 0 ||
-               (item->way == PAIRS_SHARED &&
-                (r->jobs[item->a].shared_rate <= 0 || r->jobs[item->b].shared_rate <= 0)) ||
-               r->jobs[item->a].failures >= FAILURES_MAX ||
+        return item->done || !r->ways[item->way] || !r->jobs[item->a].recorded ||
+               !r->jobs[item->b].recorded || r->jobs[item->a].failures >= FAILURES_MAX ||
                r->jobs[item->b].failures >= FAILURES_MAX;
+}
+
+/* Measures the rate alone of a worker's job. False after a message: it has none. */
+static bool measure_rate(struct running *r, struct pairs_worker *w, bool shared, int *ret_result)
+{
+        struct pairs_job *job = &r->jobs[w->job];
+        const uint64_t begun_ns = clock_now_ns();
+        double rates[ALONE_WINDOWS], rate;
+
+        rate = rate_alone(r, w, window_alone(r, job), 1, rates);
+        r->spent.again += since(begun_ns);
+        if (rate <= 0) {
+                job->failures++;
+                return false;
+        }
+        *ret_result = pairs_data_alone(&r->data, job, shared, rate);
+        return *ret_result == CLI_OK;
+}
+
+static bool is_old(const struct running *r, const struct pairs_worker *w, bool shared)
+{
+        const struct pairs_job *job = &r->jobs[w->job];
+
+        return clock_now_ns() - job->alone[shared].at_ns >
+               (job->torch ? MODEL_OLD_NS : KERNEL_OLD_NS);
+}
+
+/* Before a pair runs, both jobs need a rate alone of this run. Rates that are old are measured
+ * again, the older one of the two, if the time is there: the host and the card may have changed. */
+static bool know_rates(struct running *r, struct pairs_worker *const *workers, bool shared,
+                       int *ret_result)
+{
+        const struct pairs_alone *alone[2] = {&r->jobs[workers[0]->job].alone[shared],
+                                              &r->jobs[workers[1]->job].alone[shared]};
+        const unsigned older = alone[1]->at_ns < alone[0]->at_ns;
+        bool measured = false;
+
+        for (unsigned i = 0; i < 2; i++)
+                if (alone[i]->rate <= 0) {
+                        measured = true;
+                        if (!measure_rate(r, workers[i], shared, ret_result))
+                                return false;
+                }
+        if (!measured && is_old(r, workers[older], shared) &&
+            r->spent.again < AGAIN_PART * (r->spent.windows + r->spent.warming))
+                return measure_rate(r, workers[older], shared, ret_result);
+        return true;
 }
 
 static int measure_pair(struct running *r, const struct pairs_item *item)
@@ -662,8 +713,11 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
         const unsigned wanted[2] = {item->a, item->b};
         const double window = window_of(r, item);
         struct pairs_result result = {.a = item->a, .b = item->b, .way = item->way};
+        const bool shared = item->way == PAIRS_SHARED;
+        uint64_t begun_ns = clock_now_ns();
         json_int_t handoffs;
         double counts[2];
+        int known = CLI_OK;
 
         if (!set_mode(r, item->way) || !make_ready(workers, 2)) {
                 r->failed++;
@@ -679,6 +733,12 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
                 r->failed++;
                 return CLI_OK;
         }
+        r->spent.preparing += since(begun_ns);
+        if (!know_rates(r, workers, shared, &known)) {
+                r->failed++;
+                return known;
+        }
+        begun_ns = clock_now_ns();
         handoffs = item->way == PAIRS_SLICED ? count_handoffs(r) : 0;
         if (!run(r, workers, 2, window, counts)) {
                 r->failed++;
@@ -699,10 +759,13 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
                                "%s beside %s, sliced: sublet gave turns, so not all programs fit "
                                "the GPU; the line says so",
                                a->name, b->name);
-        for (unsigned i = 0; i < 2; i++)
-                result.progress[i] = counts[i] / window /
-                                     (item->way == PAIRS_SHARED ? r->jobs[wanted[i]].shared_rate
-                                                                : r->jobs[wanted[i]].rate);
+        for (unsigned i = 0; i < 2; i++) {
+                result.rates[i] = counts[i] / window;
+                result.alone[i] = r->jobs[wanted[i]].alone[shared].rate;
+                result.progress[i] = result.rates[i] / result.alone[i];
+        }
+        r->spent.windows += window;
+        r->spent.warming += since(begun_ns) - window;
         r->measured++;
         if (pairs_results_add(r->results, &result) < 0)
                 return cli_fail(CLI_FAILED, "out of memory");
@@ -730,14 +793,19 @@ static void mark_done(const struct running *r, struct pairs_item *items, size_t 
                 }
 }
 
-static bool is_needed(const struct running *r, const struct pairs_item *items, size_t n, unsigned j)
+/* Says what a pair takes besides its window. */
+static void tell_times(const struct running *r)
 {
-        if (!r->kinds[r->jobs[j].torch ? KIND_MODELS : KIND_KERNELS])
-                return false;
-        for (size_t i = 0; i < n; i++)
-                if (!items[i].done && (items[i].a == j || items[i].b == j))
-                        return true;
-        return !r->jobs[j].recorded;
+        const double n = (double)MAX(r->measured, (size_t)1);
+
+        (void)fprintf(stderr,
+                      "%zu pairs measured in %.1f min, %zu failed; a pair took %.2f s: %.2f to "
+                      "prepare, %.2f for rates alone, %.2f to warm up, %.2f in its window\n",
+                      r->measured, since(r->begun_ns) / 60, r->failed,
+                      (r->spent.preparing + r->spent.again + r->spent.warming + r->spent.windows) /
+                              n,
+                      r->spent.preparing / n, r->spent.again / n, r->spent.warming / n,
+                      r->spent.windows / n);
 }
 
 static int measure(struct running *r, struct pairs_item *items, size_t n)
@@ -746,7 +814,7 @@ static int measure(struct running *r, struct pairs_item *items, size_t n)
 
         r->told_ns = clock_now_ns();
         for (unsigned j = 0; result == CLI_OK && j < r->n_jobs && !is_over(r); j++)
-                if (is_needed(r, items, n, j))
+                if (!r->jobs[j].recorded && r->kinds[r->jobs[j].torch ? KIND_MODELS : KIND_KERNELS])
                         result = measure_alone(r, j);
         for (unsigned kind = 0; kind < KINDS; kind++)
                 pairs_worker_end(&r->workers[kind][PLACE_MEASURED][0]);
@@ -792,7 +860,6 @@ int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_
         end_all(&r);
         free(items);
         if (result == CLI_OK && !job_interrupted())
-                (void)fprintf(stderr, "%zu pairs measured in %.1f min, %zu failed\n", r.measured,
-                              since(r.begun_ns) / 60, r.failed);
+                tell_times(&r);
         return result;
 }
