@@ -138,8 +138,45 @@ def test_an_interrupted_run_keeps_its_pairs_and_leaves_no_process(world):
     wait_for(lambda: not leftovers(bench), 10, "the files and processes of the bench to go")
 
 
+def listed(world, *options):
+    done = world.start([os.path.join(BUILD, "sublet"), "bench", "pairs", "--list", *options]).ok()
+    return [line.split() for line in done.out().splitlines()]
+
+
+def test_drawn_kernels_are_as_many_as_asked_and_the_seed_determines_them(world):
+    jobs = listed(world, "--kernels", "100")
+    assert len({name for name, _ in jobs}) == 100 and len({family for _, family in jobs}) == 12
+    assert listed(world, "--kernels", "100") == jobs != listed(world, "--kernels", "100", "--seed", "2")
+    assert listed(world, "--kernels", "50") == jobs[:50]
+
+
+def test_jobs_for_all_pairs_are_of_all_families(world):
+    jobs = listed(world, "--kernels", "100", "--within", "24")
+    assert len(jobs) == 24 and len({family for _, family in jobs}) == 12
+
+
+def test_a_sequence_of_kernels_and_a_drawn_kernel_are_measured_in_each_way(world):
+    data, names = world.path("pairs.jsonl"), world.path("names")
+    two = ["mix2-s225-n27", "fp32-t64-v4-part5-50us-gap20"]
+    with open(names, "w", encoding="utf-8") as f:
+        f.write("\n".join(two) + "\n")
+    done = world.start([os.path.join(BUILD, "sublet"), "bench", "pairs", "--sim=memory=64MiB", "-o", data, "--within", names, "--seconds",
+                        "0.05"], LD_LIBRARY_PATH=None, SUBLET_DIR=None, SIMCUDA_SESSION=None, SIMCUDA_MEMORY=None).ok()
+    _, jobs, pairs = read(data)
+    assert {name: job["family"] for name, job in jobs.items()} == dict(zip(two, ("mix", "fp32"))), done.report()
+    assert len(jobs[two[0]]["job"]["kernels"]) == 2 and jobs[two[0]]["loops"].count(",") == 1
+    for way in ("shared", "sliced", "turns"):
+        assert pairs_of(pairs, way) == sorted(sorted((a, b)) for a, b in ((two[0], two[0]), two, (two[1], two[1])))
+    with open(names, "a", encoding="utf-8") as f:
+        f.write("fp32-no-such\n")
+    done = start(world, data, "--within", names)
+    assert done.wait() == 2 and "there is no job 'fp32-no-such'" in done.err()
+
+
 def test_wrong_options_are_refused(world):
-    for options, said in ((("--ways", "sharde"), "not 'sharde'"), (("--seconds", "0"), "not '0'"), (("--jobs", "no-such"), "'no-such'"),
+    for options, said in ((("--kernels", "0"), "from 1 to 900, not '0'"), (("--partners", "x"), "not 'x'"),
+                          (("--within", "3"), "there are 2 jobs"), (("--within", "/no/such"), "'/no/such'"),
+                          (("--ways", "sharde"), "not 'sharde'"), (("--seconds", "0"), "not '0'"), (("--jobs", "no-such"), "'no-such'"),
                           (("--limit", "soon"), "not 'soon'"), (("more",), "not 'more'"), (("--torch",), "leave out --torch")):
         done = start(world, world.path("pairs.jsonl"), *options)
         assert done.wait() == 2 and said in done.err(), done.report()

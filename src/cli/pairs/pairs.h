@@ -14,9 +14,11 @@ struct pairs_setting {
         const char *output, *python, *jobs;
         char folder[PATHS_DIR_MAX]; /* contains what belongs to this run; removed at the end */
         const char *simulator;      /* its folder; NULL: a GPU */
-        bool torch, ways[PAIRS_WAYS_COUNT];
+        const char *within; /* a number of jobs, or a file of their names; NULL: not asked for */
+        bool torch;
+        unsigned kernels; /* so many beyond the table, instead of it; 0: the table */
+        struct pairs_choice choice;
         double seconds, limit; /* limit 0: none */
-        uint64_t seed;
 };
 
 /* A pair that was measured, now or by an earlier run into the same file. */

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PAIRS_JOBS_MAX  256
+#define PAIRS_JOBS_MAX  1024
 #define PAIRS_NAME_MAX  64
 #define PAIRS_LOOPS_MAX 48
 
@@ -52,9 +52,18 @@ const char *pairs_way_name(enum pairs_way way);
 /* -1: there is no such way. */
 int pairs_way_find(const char *name, size_t length);
 
-/* Makes the list of pairs. ways: which ones are to be had; PAIRS_SHARED has most of the pairs, and
- * without it PAIRS_SLICED. Whatever part of the list is done from its beginning has each job about
- * equally often, and each kind of pairs in proportion. The caller frees *ret_items. 0 or
- * -ENOMEM. */
-int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const bool ways[PAIRS_WAYS_COUNT],
-               uint64_t seed, struct pairs_item **ret_items, size_t *ret_n);
+struct pairs_choice {
+        bool ways[PAIRS_WAYS_COUNT]; /* which ones are to be had */
+        uint64_t seed;
+        unsigned partners; /* of each job, among its kind, in the way with most pairs; 0: all */
+        bool within;       /* all pairs of all jobs in each way */
+};
+
+/* Makes the list of pairs. PAIRS_SHARED has most of the pairs, and without it PAIRS_SLICED. The
+ * partners of a job are of different families, as far as there are so many. Whatever part of the
+ * list is done from its beginning has each job about equally often, and each kind of pairs in
+ * proportion. The caller frees *ret_items. 0 or -ENOMEM. */
+int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const struct pairs_choice *choice,
+               struct pairs_item **ret_items, size_t *ret_n);
+/* Puts n of the jobs, evenly of all families, to the beginning of the list. */
+void pairs_choose(struct pairs_job *jobs, size_t n_jobs, size_t n, uint64_t seed);

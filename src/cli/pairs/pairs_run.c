@@ -665,7 +665,7 @@ static bool measure_rate(struct running *r, struct pairs_worker *w, bool shared,
         const uint64_t begun_ns = clock_now_ns();
         double rates[ALONE_WINDOWS], rate;
 
-        rate = rate_alone(r, w, window_alone(r, job), 1, rates);
+        rate = rate_alone(r, w, window_alone(r, job) / (job->torch ? 1 : 2), 1, rates);
         r->spent.again += since(begun_ns);
         if (rate <= 0) {
                 job->failures++;
@@ -834,11 +834,12 @@ int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_
                             .n_jobs = n_jobs,
                             .results = results,
                             .begun_ns = clock_now_ns()};
+        struct pairs_choice choice = setting->choice;
         struct pairs_item *items = NULL;
         size_t n = 0;
         int result;
 
-        memcpy(r.ways, setting->ways, sizeof(r.ways));
+        memcpy(r.ways, setting->choice.ways, sizeof(r.ways));
         for (size_t j = 0; j < n_jobs; j++)
                 r.kinds[jobs[j].torch ? KIND_MODELS : KIND_KERNELS] = true;
         for (unsigned i = 0; i < KINDS * PLACES * 2; i++)
@@ -851,7 +852,8 @@ int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_
         if (result == CLI_OK)
                 result = pairs_data_open(&r.data, setting->output, &r.card_job, jobs, n_jobs,
                                          results);
-        if (result == CLI_OK && pairs_plan(jobs, n_jobs, r.ways, setting->seed, &items, &n) < 0)
+        memcpy(choice.ways, r.ways, sizeof(choice.ways)); /* MPS may be missing */
+        if (result == CLI_OK && pairs_plan(jobs, n_jobs, &choice, &items, &n) < 0)
                 result = cli_fail(CLI_FAILED, "out of memory");
         if (result == CLI_OK) {
                 mark_done(&r, items, n);
