@@ -147,6 +147,22 @@ def test_train_compares_with_simpler_rules_on_families_that_it_has_not_seen(home
     assert said["evaluation"]["chosen_way"]["mean"] > 1.1  # the toy's MPS is better than its slices
 
 
+def test_batches_are_of_jobs_whose_pairs_were_nearly_all_measured(home, tmp_path):
+    """Of the 16 jobs that are held out, two have hardly any pair: with them, most pairs of a batch could not be made."""
+    data = tmp_path / "data.jsonl"
+    lines = [json.loads(line) for line in (home / "data.jsonl").read_text().splitlines()]
+    names = [line["job"]["name"] for line in lines if "job" in line]
+    held_out = ("stream", "gemm", "resnet", "hash", "loader", "stencil", "decode", "sort")
+    sparse = [name for name in names if name.split("-")[0] in held_out][:2]
+    with open(data, "w", encoding="utf-8") as f:
+        for line in lines:
+            if not ("pair" in line and set(line["pair"]) & set(sparse)):
+                print(json.dumps(line), file=f)
+    said = answer("train", "--evaluate", "--held-out", ",".join(held_out), "-o", tmp_path / "m.json", data, home=home, timeout=TRAIN_S)
+    told = said["evaluation"]["shared"]
+    assert told["pairs_measured"] == told["pairs_possible"] == 14 * 13 // 2 and told["batch"] == 14 * 3 // 4
+
+
 def test_a_model_or_a_job_of_another_card_is_refused(home, tmp_path):
     a, b = jobs_of(home)[:2]
     job = json.loads(b.read_text())

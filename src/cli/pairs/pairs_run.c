@@ -502,8 +502,12 @@ static void mark_done(const struct pairs_running *r, struct pairs_item *items, s
 /* Says what a pair takes besides its window. */
 static void tell_times(const struct pairs_running *r)
 {
-        const double n = (double)MAX(r->measured, (size_t)1);
+        const double n = (double)r->measured;
 
+        if (r->measured == 0) {
+                (void)fprintf(stderr, "no pair measured, %zu failed\n", r->failed);
+                return;
+        }
         (void)fprintf(stderr,
                       "%zu pairs measured in %.1f min, %zu failed; a pair took %.2f s: %.2f to "
                       "prepare, %.2f for rates alone, %.2f to warm up, %.2f in its window\n",
