@@ -91,6 +91,7 @@ def training(net, inputs, goal, optimizer=None):
         optimizer.zero_grad(set_to_none=True)
         goal(net(*inputs)).backward()
         optimizer.step()
+    step.forget = lambda: optimizer.zero_grad(set_to_none=True)
     return step
 
 
@@ -338,6 +339,7 @@ def capture(step):
             step()
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
+    getattr(step, "forget", lambda: None)()  # a graph's gradients have to be of its own memory
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         step()
