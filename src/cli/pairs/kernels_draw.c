@@ -78,6 +78,12 @@ static double draw(uint64_t seed, unsigned i, enum dimension d)
         return sum - floor(sum);
 }
 
+/* One of n. */
+static size_t pick(double u, size_t n)
+{
+        return MIN((size_t)(u * (double)n), n - 1);
+}
+
 /* Evenly in the logarithm. */
 static double between(double u, double least, double most)
 {
@@ -126,7 +132,7 @@ static void draw_room(uint64_t seed, unsigned i, struct kernel_job *k)
                 k->grid = (int)round(between(within(grid, 0.2, 1), 1, WAVES_MOST));
         if (blocks < 0.35) {
                 static const double parts[] = {0.125, 0.25, 0.5, 0.75};
-                const double part = parts[(unsigned)(within(blocks, 0, 0.35) * 4)];
+                const double part = parts[pick(within(blocks, 0, 0.35), ARRAY_SIZE(parts))];
 
                 k->blocks_per_sm = MAX((unsigned)(part * SM_THREADS / k->threads), 1U);
         }
@@ -141,9 +147,9 @@ void kernel_draw(uint64_t seed, unsigned i, struct kernel_job *ret)
         struct kernel_job k = {.drawn = true};
         const double intensity = draw(seed, i, INTENSITY), size = draw(seed, i, FOOT);
 
-        k.family = (enum kernel_family)(draw(seed, i, FAMILY) * KERNEL_FAMILIES_COUNT);
-        k.threads = threads[(unsigned)(draw(seed, i, THREADS) * ARRAY_SIZE(threads))];
-        k.values = values[(unsigned)(draw(seed, i, VALUES) * ARRAY_SIZE(values))];
+        k.family = (enum kernel_family)pick(draw(seed, i, FAMILY), KERNEL_FAMILIES_COUNT);
+        k.threads = threads[pick(draw(seed, i, THREADS), ARRAY_SIZE(threads))];
+        k.values = values[pick(draw(seed, i, VALUES), ARRAY_SIZE(values))];
         /* A block of many threads has fewer registers for each. */
         k.values = MIN(MIN(k.values, limits[k.family].values),
                        16384 / k.threads / registers_of(k.family));
@@ -198,11 +204,11 @@ const char *kernel_step_family(const struct kernel_step *step)
 /* Takes one part of a name. False: there is no such part. */
 static bool take_part(const char *part, struct kernel_job *k)
 {
-        unsigned n;
-        char *unit;
         const size_t letters = strcspn(part, "0123456789");
+        char *unit;
+        const unsigned long number = strtoul(part + letters, &unit, 10);
+        const unsigned n = (unsigned)MIN(number, (unsigned long)NUMBER_MOST);
 
-        n = (unsigned)MIN(strtoul(part + letters, &unit, 10), (unsigned long)NUMBER_MOST);
         if (letters == 0 && strcmp(unit, "us") == 0)
                 k->us = n;
         else if (part[0] == 'f' && letters == 1 && strcmp(unit, "m") == 0)

@@ -354,11 +354,16 @@ static double window_of(const struct pairs_running *r, const struct pairs_item *
         return r->setting->seconds * (item->way == PAIRS_TURNS ? MAX(times, TURNS_PAIR) : times);
 }
 
+static bool is_missing(const struct pairs_running *r, const struct pairs_job *job)
+{
+        return !job->recorded || job->failures >= FAILURES_MAX ||
+               !r->kinds[job->torch ? PAIRS_KIND_MODELS : PAIRS_KIND_KERNELS];
+}
+
 static bool is_left_out(const struct pairs_running *r, const struct pairs_item *item)
 {
-        return item->done || !r->ways[item->way] || !r->jobs[item->a].recorded ||
-               !r->jobs[item->b].recorded || r->jobs[item->a].failures >= FAILURES_MAX ||
-               r->jobs[item->b].failures >= FAILURES_MAX;
+        return item->done || !r->ways[item->way] || is_missing(r, &r->jobs[item->a]) ||
+               is_missing(r, &r->jobs[item->b]);
 }
 
 /* Measures the rate alone of a worker's job. False after a message: it has none. */
