@@ -173,6 +173,53 @@ def test_a_sequence_of_kernels_and_a_drawn_kernel_are_measured_in_each_way(world
     assert done.wait() == 2 and "there is no job 'fp32-no-such'" in done.err()
 
 
+MODELS = """#!/usr/bin/python3
+import json, sys, time
+jobs = {"plain-a": "0 0.002 graph", "serve-b": "5000 0.002 graph", "odd-c": "0 0.002 eager"}
+if sys.argv[2] == "list":
+    for job in jobs:
+        print(job, "family-" + job[-1])
+    sys.exit()
+print("ready", flush=True)
+for line in sys.stdin:
+    with open(LOG, "a") as f:
+        f.write(line)
+    words = line.split()
+    if words[0] == "job":
+        print("job", jobs[words[1]], flush=True)
+    elif words[0] == "run":
+        time.sleep(max(0, int(words[2]) / 1e9 - time.monotonic()) + float(words[1]))
+        print("ran", 100 * float(words[1]), flush=True)
+    elif words[0] == "memory":
+        print("memory 1048576", flush=True)
+    elif words[0] == "describe":
+        kernel = {"name": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "registers": 16, "shared_bytes": 0, "local_bytes": 0,
+                  "blocks_per_sm": 1, "occupancy": 0.1, "waves": 0.1, "launches_per_step": 1, "seconds": 0.001, "share": 1.0, "graph": True}
+        with open(words[1], "w") as f:
+            json.dump({"kernels": [kernel], "memory": {"peak_bytes": 1048576}, "launches_per_step": 1, "busy_s_per_step": 0.001,
+                       "other_share": 0}, f)
+        print("described", flush=True)
+"""
+
+
+def test_models_say_how_they_run_and_all_programs_of_a_server_get_its_rate(world):
+    """The models are a script that only sleeps. The simulated driver is used as if it were a real one."""
+    data, python, log = world.path("pairs.jsonl"), world.path("python"), world.path("log")
+    with open(python, "w", encoding="utf-8") as f:
+        f.write(MODELS.replace("LOG", repr(log)))
+    os.chmod(python, 0o755)
+    done = world.start([os.path.join(BUILD, "sublet"), "bench", "pairs", "--torch", "--python", python, "--jobs", "models", "--ways",
+                        "sliced", "-o", data, "--seconds", "0.02"], SUBLET_DIR=None).ok()
+    _, jobs, pairs = read(data)
+    assert {name: job["eager"] for name, job in jobs.items()} == {"plain-a": False, "serve-b": False, "odd-c": True}, done.report()
+    assert jobs["serve-b"]["loops"] == "5000" and jobs["serve-b"]["job"]["launch"]["graphs_per_second"] == 100
+    assert "odd-c: no CUDA graph holds its steps" in done.err() and "plain-a: no CUDA" not in done.err()
+    assert len(pairs) == 6 and all(abs(p - 1) < 1e-6 for pair in pairs for p in pair["progress"])
+    with open(log, encoding="utf-8") as f:
+        orders = [line.split() for line in f if line.startswith("job serve-b")]
+    assert orders[0] == ["job", "serve-b", "0"] and len(orders) > 2 and all(order[2] == "5000" for order in orders[1:])
+
+
 def test_wrong_options_are_refused(world):
     for options, said in ((("--kernels", "0"), "from 1 to 900, not '0'"), (("--partners", "x"), "not 'x'"),
                           (("--within", "3"), "there are 2 jobs"), (("--within", "/no/such"), "'/no/such'"),
