@@ -13,9 +13,12 @@
 
 #define LEAD_NS       (70 * NSEC_PER_MSEC)  /* the workers warm up for 50 ms of it … */
 #define MODEL_LEAD_NS (270 * NSEC_PER_MSEC) /* … and models for 250 ms */
-#define ALONE_WINDOWS 3 /* of a model; a kernel's rates repeat, and one window does */
-#define MODEL_ALONE   2 /* windows of models are so many times as long … */
-#define MODEL_PAIR    4
+#define ALONE_WINDOWS 3                     /* at most, for a rate alone */
+#define ALONE_AGREE   0.02                  /* two windows are alike if they differ by no more */
+#define ALONE_LEAST_S 0.05
+#define KERNEL_ALONE  0.5 /* so many times --seconds is a window of a kernel alone … */
+#define MODEL_ALONE   2   /* … of a model … */
+#define MODEL_PAIR    4   /* … of a pair with a model … */
 #define TURNS_PAIR    3.2 /* … and those of turns: there have to be several turns in them */
 #define MODEL_OLD_NS  (60 * NSEC_PER_SEC) /* a rate alone is measured again if it is older … */
 #define KERNEL_OLD_NS (300 * NSEC_PER_SEC)
@@ -289,22 +292,32 @@ static int record(struct pairs_running *r, unsigned j, double rate, const double
         return result == CLI_OK ? pairs_data_alone(&r->data, job, false, rate) : result;
 }
 
-/* Measures the rates of n windows in which one worker runs alone. Returns their median; 0 after a
- * message. */
-static double rate_alone(struct pairs_running *r, struct pairs_worker *w, double window, unsigned n,
-                         double *ret_rates)
+static bool agree(double a, double b)
+{
+        return a > 0 && b > 0 && fabs(a - b) <= ALONE_AGREE * MAX(a, b);
+}
+
+/* Measures the rate of a worker that runs alone, until two windows agree: in one window the host
+ * may have been busy. known: an earlier rate, which counts as a window; 0: none. Returns the median
+ * of the windows, of which there are *ret_n; 0 after a message. */
+static double rate_alone(struct pairs_running *r, struct pairs_worker *w, double window,
+                         double known, double *ret_rates, unsigned *ret_n)
 {
         const char *name = r->jobs[w->job].name;
         double sorted[ALONE_WINDOWS];
+        unsigned n = 0;
+        bool done = false;
 
-        for (unsigned i = 0; i < n; i++) {
-                if (!run(r, &w, 1, window, &ret_rates[i])) {
+        while (n < ALONE_WINDOWS && !done) {
+                if (!run(r, &w, 1, window, &ret_rates[n])) {
                         if (!job_interrupted())
                                 (void)cli_fail(0, "%s alone: %s", name,
                                                w->answer[0] ? w->answer : "the program has ended");
                         return 0;
                 }
-                ret_rates[i] /= window;
+                ret_rates[n] /= window;
+                done = agree(ret_rates[n], n > 0 ? ret_rates[n - 1] : known);
+                n++;
         }
         memcpy(sorted, ret_rates, n * sizeof(*sorted));
         qsort(sorted, n, sizeof(*sorted), compare);
@@ -312,14 +325,15 @@ static double rate_alone(struct pairs_running *r, struct pairs_worker *w, double
                 (void)cli_fail(0, "%s alone: it has done nothing", name);
                 return 0;
         }
-        (void)fprintf(stderr, "%s alone: %.6g a second, +-%.1f %%\n", w->name, sorted[n / 2],
-                      50 * (sorted[n - 1] - sorted[0]) / sorted[n / 2]);
+        (void)fprintf(stderr, "%s alone: %.6g a second, %u windows, +-%.1f %%\n", w->name,
+                      sorted[n / 2], n, 50 * (sorted[n - 1] - sorted[0]) / sorted[n / 2]);
+        *ret_n = n;
         return sorted[n / 2];
 }
 
 static double window_alone(const struct pairs_running *r, const struct pairs_job *job)
 {
-        return r->setting->seconds * (job->torch ? MODEL_ALONE : 1);
+        return MAX(r->setting->seconds * (job->torch ? MODEL_ALONE : KERNEL_ALONE), ALONE_LEAST_S);
 }
 
 /* Measures what a job is, alone, unless the data file has it. A job that fails is left out: it has
@@ -330,8 +344,8 @@ static int measure_alone(struct pairs_running *r, unsigned j)
         struct pairs_worker *w = pairs_worker_at(r, job, PAIRS_PLACE_SUBLET, 0),
                             *observer = pairs_worker_at(r, job, PAIRS_PLACE_MEASURED, 0);
         const double window = window_alone(r, job);
-        const unsigned n = job->torch ? ALONE_WINDOWS : 1;
         double rates[ALONE_WINDOWS] = {0}, step = 0, rate;
+        unsigned n = 0;
 
         if (!pairs_set_mode(r, PAIRS_SLICED) || !pairs_make_ready(&w, 1) || !prepare(r, &w, &j, 1))
                 return CLI_OK;
@@ -340,7 +354,7 @@ static int measure_alone(struct pairs_running *r, unsigned j)
         if (!job->torch)
                 prepare_elsewhere(r, j); /* models would only take each other's place */
         (void)fprintf(stderr, "%s\n", job->name);
-        rate = rate_alone(r, w, window, n, rates);
+        rate = rate_alone(r, w, window, 0, rates, &n);
         return rate > 0 ? record(r, j, rate, rates, n, step, window) : CLI_OK;
 }
 
@@ -373,8 +387,9 @@ static bool measure_rate(struct pairs_running *r, struct pairs_worker *w, bool s
         struct pairs_job *job = &r->jobs[w->job];
         const uint64_t begun_ns = clock_now_ns();
         double rates[ALONE_WINDOWS], rate;
+        unsigned n;
 
-        rate = rate_alone(r, w, window_alone(r, job) / (job->torch ? 1 : 2), 1, rates);
+        rate = rate_alone(r, w, window_alone(r, job), job->alone[shared].rate, rates, &n);
         r->spent.again += since(begun_ns);
         if (rate <= 0) {
                 job->failures++;
