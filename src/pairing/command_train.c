@@ -17,7 +17,8 @@
 #define REQUIRED  required_argument
 #define OPTIONAL  optional_argument
 #define FOLDS     6
-#define ROTATIONS 3 /* of the families that are held out, if none are named */
+#define UNSTEADY  0.1 /* of the rate alone */
+#define ROTATIONS 3   /* of the families that are held out, if none are named */
 
 enum {
 #define TRAIN(id, name, argument, placeholder, help, letter) OPTION_##id,
@@ -376,6 +377,35 @@ static int train(struct training *t, json_t *answer)
         return STATUS_OK;
 }
 
+/* Names the jobs whose speed alone has changed: their progress is less certain. */
+static void report_unsteady(const struct training *t, json_t *answer)
+{
+        json_t *list = json_array();
+        size_t measured = 0;
+
+        for (size_t j = 0; j < t->data.n_jobs; j++) {
+                const struct data_job *job = &t->data.jobs[j];
+
+                measured += job->moved > 0;
+                if (job->moved > UNSTEADY)
+                        (void)json_array_append_new(list, json_pack("{ss sf}", "job", job->job.name,
+                                                                    "moved", job->moved));
+        }
+        if (!t->json && json_array_size(list) > 0) {
+                (void)printf("%zu of %zu jobs were not steady: their rates alone moved by more "
+                             "than %.0f %%\n",
+                             json_array_size(list), measured, UNSTEADY * 100);
+                for (size_t i = 0; i < json_array_size(list); i++) {
+                        const json_t *one = json_array_get(list, i);
+
+                        (void)printf("  %s: %.0f %%\n",
+                                     json_string_value(json_object_get(one, "job")),
+                                     json_number_value(json_object_get(one, "moved")) * 100);
+                }
+        }
+        (void)json_object_set_new(answer, "unsteady", list);
+}
+
 int train_main(int argc, char **argv)
 {
         struct training t = {.threads = 2};
@@ -395,6 +425,8 @@ int train_main(int argc, char **argv)
                 t.unseen = calloc(t.data.n_jobs + 1, 1);
                 status = t.unseen ? train(&t, answer) : command_fail(STATUS_FAILED, "no memory");
         }
+        if (status == STATUS_OK)
+                report_unsteady(&t, answer);
         if (status == STATUS_OK && t.evaluate)
                 status = evaluate(&t, answer);
         if (status == STATUS_OK && t.json)

@@ -127,7 +127,8 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
 {
         const json_t *names = json_object_get(json, "pair"),
                      *list = json_object_get(json, "progress");
-        struct data_pair pair;
+        const json_t *rates = json_object_get(json, "rates");
+        struct data_pair pair = {.time = json_number_value(json_object_get(json, "time"))};
 
         if (way_read(text_of(json, "way"), &pair.way) < 0)
                 return fail(r, "way is none of sliced, shared, turns");
@@ -146,6 +147,7 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
                         return fail(r, "progress is not within 0 to %g", PROGRESS_MAX);
                 pair.jobs[k] = (unsigned)at;
                 pair.progress[k] = MAX(progress, PROGRESS_LEAST);
+                pair.rates[k] = json_number_value(json_array_get(rates, k));
         }
         if (grow((void **)&data->pairs, data->n_pairs, &data->room_pairs, sizeof(*data->pairs),
                  DATA_PAIRS_MAX) < 0)
@@ -153,6 +155,109 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
         data->pairs[data->n_pairs++] = pair;
         return 0;
 }
+
+static int take_alone(struct reading *r, const json_t *json, struct data *data)
+{
+        const char *name = text_of(json, "alone");
+        const int at = find_job(r, data, name);
+        struct data_alone alone = {.job = (unsigned)at,
+                                   .time = json_number_value(json_object_get(json, "time")),
+                                   .rate = json_number_value(json_object_get(json, "rate"))};
+        enum way way;
+
+        if (at < 0)
+                return fail(r, "no line before this one has the job %.100s",
+                            text_is_clean(name) ? name : "that alone names");
+        if (way_read(text_of(json, "way"), &way) < 0)
+                return fail(r, "way is none of sliced, shared, turns");
+        if (!(alone.rate > 0))
+                return fail(r, "rate is not above 0");
+        alone.shared = way == WAY_SHARED;
+        if (grow((void **)&data->alone, data->n_alone, &data->room_alone, sizeof(*data->alone),
+                 DATA_ALONE_MAX) < 0)
+                return fail(r, "there are too many measures alone");
+        data->alone[data->n_alone++] = alone;
+        return 0;
+}
+
+/* ---- rates alone ---- */
+
+static int compare_alone(const void *a, const void *b)
+{
+        const struct data_alone *x = a, *y = b;
+
+        if (x->job != y->job)
+                return x->job < y->job ? -1 : 1;
+        if (x->shared != y->shared)
+                return x->shared < y->shared ? -1 : 1;
+        return x->time < y->time ? -1 : x->time > y->time;
+}
+
+/* The rate alone at this time: between the measures before and after, or the nearest one. 0: it was
+ * not measured. */
+static double rate_at(const struct data_alone *sorted, size_t n, const struct data_alone *wanted)
+{
+        size_t low = 0, high = n;
+        const struct data_alone *before, *after;
+
+        while (low < high) { /* the first that is not before */
+                const size_t middle = low + (high - low) / 2;
+
+                if (compare_alone(&sorted[middle], wanted) < 0)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        before = low > 0 ? &sorted[low - 1] : NULL;
+        after = low < n ? &sorted[low] : NULL;
+        if (before && (before->job != wanted->job || before->shared != wanted->shared))
+                before = NULL;
+        if (after && (after->job != wanted->job || after->shared != wanted->shared))
+                after = NULL;
+        if (!before || !after)
+                return before ? before->rate : after ? after->rate : 0;
+        return before->rate + (after->rate - before->rate) * (wanted->time - before->time) /
+                                      MAX(after->time - before->time, 1e-9);
+}
+
+static void find_moved(struct data *data, size_t first)
+{
+        double least = 0, most = 0;
+
+        for (size_t i = first; i < data->n_alone; i++) {
+                const struct data_alone *a = &data->alone[i];
+                const bool begins = i == first || a[-1].job != a->job || a[-1].shared != a->shared;
+                struct data_job *job = &data->jobs[a->job];
+
+                least = begins ? a->rate : MIN(least, a->rate);
+                most = begins ? a->rate : MAX(most, a->rate);
+                job->moved = MAX(job->moved, most / least - 1);
+        }
+}
+
+/* What was measured alone after a pair was not known yet when its line was written. */
+static void correct_progress(struct data *data, size_t first_pair, size_t first_alone)
+{
+        const size_t n = data->n_alone - first_alone;
+
+        if (n == 0)
+                return;
+        qsort(data->alone + first_alone, n, sizeof(*data->alone), compare_alone);
+        find_moved(data, first_alone);
+        for (size_t i = first_pair; i < data->n_pairs; i++)
+                for (unsigned k = 0; k < 2; k++) {
+                        struct data_pair *p = &data->pairs[i];
+                        const struct data_alone wanted = {
+                                .job = p->jobs[k], .shared = p->way == WAY_SHARED, .time = p->time};
+                        const double rate = rate_at(data->alone + first_alone, n, &wanted);
+
+                        if (p->rates[k] > 0 && rate > 0)
+                                p->progress[k] =
+                                        MIN(MAX(p->rates[k] / rate, PROGRESS_LEAST), PROGRESS_MAX);
+                }
+}
+
+/* ---- pairs that were measured several times ---- */
 
 static int compare_pairs(const void *a, const void *b)
 {
@@ -218,6 +323,8 @@ static int take_line(struct reading *r, const char *text, size_t length, struct 
                 e = take_job(r, json, data);
         else if (json_object_get(json, "pair"))
                 e = take_pair(r, json, data);
+        else if (json_object_get(json, "alone"))
+                e = take_alone(r, json, data);
         json_decref(json);
         return e;
 }
@@ -227,7 +334,7 @@ int data_read(const char *path, struct data *data, char error[static DATA_ERROR_
         struct reading r = {.path = path, .error = error, .first_job = data->n_jobs};
         _cleanup_fclose_ FILE *in = fopen(path, "re");
         _cleanup_free_ char *line = NULL;
-        const size_t first_pair = data->n_pairs;
+        const size_t first_pair = data->n_pairs, first_alone = data->n_alone;
         size_t room = 0;
         ssize_t n;
         int e = 0;
@@ -247,6 +354,8 @@ int data_read(const char *path, struct data *data, char error[static DATA_ERROR_
         }
         if (e == 0 && !r.headed)
                 e = fail(&r, "this is no data file: it is empty");
+        if (e == 0)
+                correct_progress(data, first_pair, first_alone);
         if (e == 0 && data->n_pairs > first_pair)
                 merge_repeats(data, first_pair);
         return e;
@@ -258,5 +367,6 @@ void data_free(struct data *data)
                 job_free(&data->jobs[i].job);
         free(data->jobs);
         free(data->pairs);
+        free(data->alone);
         *data = (struct data){0};
 }

@@ -1,6 +1,8 @@
 /* data.h: the data file of measured pairs, which `sublet bench pairs` writes: lines of JSON. The
- * first says what card it was; then comes a line for each job, and one for each measured pair; of a
- * pair that was measured several times the mean is taken. A data file is foreign input, as a job
+ * first says what card it was; then comes a line for each job, one for each measured pair, and one
+ * for each measure of a job alone. Progress is the rate beside the other, divided by the rate alone
+ * at that time, between the measures before and after. Of a pair that was measured several times
+ * the mean is taken. A data file is foreign input, as a job
  * file is. Thread-safe. */
 #pragma once
 
@@ -14,24 +16,37 @@
 #define DATA_FAMILY_MAX 64
 #define DATA_JOBS_MAX   10000
 #define DATA_PAIRS_MAX  200000
+#define DATA_ALONE_MAX  200000
 
 struct data_job {
         struct job job;
         char family[DATA_FAMILY_MAX]; /* jobs of one family are alike */
         bool synthetic;               /* a kernel written for the measurement, no real program */
+        double moved; /* its greatest rate alone, of the least; less 1. 0: measured once */
+};
+
+/* A measure of a job alone. */
+struct data_alone {
+        unsigned job; /* place in data.jobs */
+        bool shared;  /* under MPS */
+        double time;  /* seconds since 1970 */
+        double rate;  /* steps a second */
 };
 
 struct data_pair {
         unsigned jobs[2]; /* places in data.jobs */
         enum way way;
         double progress[2]; /* rate beside the other, of the rate alone */
+        double rates[2];    /* steps a second beside the other; 0: the file has progress only */
+        double time;        /* seconds since 1970 */
 };
 
 struct data {
         char gpu[96], driver[32];
         struct data_job *jobs;
         struct data_pair *pairs;
-        size_t n_jobs, n_pairs, room_jobs, room_pairs;
+        struct data_alone *alone;
+        size_t n_jobs, n_pairs, n_alone, room_jobs, room_pairs, room_alone;
 };
 
 /* Adds what the file at this path says to data, which begins as zeros. All files must be of one

@@ -19,6 +19,9 @@
 #define BATCH   24
 #define BATCHES 200
 
+#define DENSE_PART  0.9 /* of the pairs among jobs of batches is measured … */
+#define DENSE_LEAST 12  /* … if there are at least so many such jobs */
+
 const double evaluate_bounds[EVALUATE_BOUNDS] = {0.5, 0.7, 0.8};
 
 const char *const evaluate_names[EVALUATE_POLICIES] = {
@@ -39,7 +42,6 @@ struct field {
         struct features *features; /* of all jobs of data */
         /* n × n: progress of the row's job beside the column's; NAN: not measured */
         float *measured, *predicted;
-        size_t pairs; /* measured, of two jobs */
         const struct model_way *way;
 };
 
@@ -138,9 +140,7 @@ static int field_open(const struct data *data, const struct model *m, enum way w
                         f.measured[at] = (float)p->progress[side];
                         f.predicted[at] = (float)predicted[i][side];
                 }
-                f.pairs += p->jobs[0] != p->jobs[1];
         }
-        ret->pairs = f.pairs;
         return 0;
 }
 
@@ -319,25 +319,72 @@ static int try_batch(const struct field *f, const unsigned *batch, size_t n, str
         return 0;
 }
 
+static bool is_measured(const struct field *f, unsigned i, unsigned k)
+{
+        return i != k && isfinite(f->measured[i * f->n + k]) && isfinite(f->measured[k * f->n + i]);
+}
+
+/* Leaves those jobs of the list of which nearly all pairs among them were measured: only measured
+ * pairs can be made. If such jobs are too few, all stay. Returns how many stay. */
+static size_t leave_dense(const struct field *f, unsigned *jobs, size_t n)
+{
+        _cleanup_free_ unsigned *known = calloc(n + 1, sizeof(*known));
+        _cleanup_free_ unsigned *left = calloc(n + 1, sizeof(*left));
+        size_t n_left = n;
+
+        if (!known || !left)
+                return n;
+        for (size_t i = 0; i < n; i++) {
+                left[i] = jobs[i];
+                for (size_t k = 0; k < n; k++)
+                        known[i] += is_measured(f, jobs[i], jobs[k]);
+        }
+        while (n_left >= DENSE_LEAST) {
+                size_t worst = 0;
+                unsigned gone;
+
+                for (size_t i = 1; i < n_left; i++)
+                        if (known[i] < known[worst])
+                                worst = i;
+                if (known[worst] >= DENSE_PART * (double)(n_left - 1)) {
+                        memcpy(jobs, left, n_left * sizeof(*jobs));
+                        return n_left;
+                }
+                gone = left[worst];
+                left[worst] = left[--n_left];
+                known[worst] = known[n_left];
+                for (size_t i = 0; i < n_left; i++)
+                        known[i] -= is_measured(f, left[i], gone);
+        }
+        return n;
+}
+
 static int try_batches(const struct field *f, struct evaluate *ret)
 {
-        /* Of few jobs a part, so that batches differ. */
-        const size_t n = MIN(f->n > BATCH ? f->n : f->n * 3 / 4, (size_t)BATCH);
         _cleanup_free_ unsigned *order = calloc(f->n + 1, sizeof(*order));
         uint64_t state = 42;
+        size_t n_jobs, n;
 
         if (!order)
                 return -ENOMEM;
-        if (n < 4)
-                return 0;
         for (unsigned i = 0; i < f->n; i++)
                 order[i] = i;
+        n_jobs = leave_dense(f, order, f->n);
+        /* Of few jobs a part, so that batches differ. */
+        n = MIN(n_jobs > BATCH ? n_jobs : n_jobs * 3 / 4, (size_t)BATCH);
+        ret->jobs += n_jobs;
+        ret->possible += n_jobs * (n_jobs - MIN(n_jobs, (size_t)1)) / 2;
+        for (size_t i = 0; i < n_jobs; i++)
+                for (size_t k = 0; k < i; k++)
+                        ret->pairs += is_measured(f, order[i], order[k]);
+        if (n < 4)
+                return 0;
         ret->batch = MAX(ret->batch, n);
         for (unsigned batch = 0; batch < BATCHES; batch++) {
                 int r;
 
                 for (size_t i = 0; i < n; i++) { /* the first n of a random order */
-                        const size_t k = i + next_random(&state) % MAX(f->n - i, (size_t)1);
+                        const size_t k = i + next_random(&state) % MAX(n_jobs - i, (size_t)1);
                         const unsigned taken = order[k];
 
                         order[k] = order[i];
@@ -424,12 +471,8 @@ int evaluate_add(const struct data *data, const struct model *m, enum way way, c
                 r = add_predictions(data, way, unseen, predicted, features, ret);
         if (r == 0)
                 r = field_open(data, m, way, unseen, predicted, features, &f);
-        if (r == 0) {
-                ret->jobs += f.n;
-                ret->pairs += f.pairs;
-                ret->possible += f.n * (f.n - 1) / 2;
+        if (r == 0)
                 r = try_batches(&f, ret);
-        }
         field_clear(&f);
         return r == -ENOMEM ? no_memory(error) : r;
 }

@@ -39,10 +39,14 @@ def put(folder, name, job):
 def home(tmp_path_factory):
     """A home with a trained model, the data that it was trained on, and job files of other jobs."""
     home = tmp_path_factory.mktemp("pairing")
-    toy_pairs.write(home / "data.jsonl", JOBS)
+    jobs = toy_pairs.write(home / "data.jsonl", JOBS)
+    with open(home / "data.jsonl", "a", encoding="utf-8") as f:
+        for job, rate in ((jobs[0], 10), (jobs[1], 10), (jobs[0], 10.5), (jobs[1], 12.5)):
+            print(json.dumps({"alone": job["name"], "way": "shared", "rate": rate, "time": 1764300000}), file=f)
     done = sublet("train", home / "data.jsonl", home=home, timeout=TRAIN_S)
     assert done.returncode == 0, done.stderr
     assert "model of Toy GPU" in done.stdout
+    assert f"1 of 2 jobs were not steady: their rates alone moved by more than 10 %\n  {jobs[1]['name']}: 25 %\n" in done.stdout
     (home / "jobs").mkdir()
     for _, job in toy_pairs.jobs(30, seed=5):
         (home / "jobs" / f"{job['name']}.json").write_text(json.dumps(job))
@@ -141,6 +145,22 @@ def test_train_compares_with_simpler_rules_on_families_that_it_has_not_seen(home
             assert rows[bound, "sublet, margins"].get("kept", 1) > 0.9
     assert said["evaluation"]["chosen_way"]["pairs"] == 45
     assert said["evaluation"]["chosen_way"]["mean"] > 1.1  # the toy's MPS is better than its slices
+
+
+def test_batches_are_of_jobs_whose_pairs_were_nearly_all_measured(home, tmp_path):
+    """Of the 16 jobs that are held out, two have hardly any pair: with them, most pairs of a batch could not be made."""
+    data = tmp_path / "data.jsonl"
+    lines = [json.loads(line) for line in (home / "data.jsonl").read_text().splitlines()]
+    names = [line["job"]["name"] for line in lines if "job" in line]
+    held_out = ("stream", "gemm", "resnet", "hash", "loader", "stencil", "decode", "sort")
+    sparse = [name for name in names if name.split("-")[0] in held_out][:2]
+    with open(data, "w", encoding="utf-8") as f:
+        for line in lines:
+            if not ("pair" in line and set(line["pair"]) & set(sparse)):
+                print(json.dumps(line), file=f)
+    said = answer("train", "--evaluate", "--held-out", ",".join(held_out), "-o", tmp_path / "m.json", data, home=home, timeout=TRAIN_S)
+    told = said["evaluation"]["shared"]
+    assert told["pairs_measured"] == told["pairs_possible"] == 14 * 13 // 2 and told["batch"] == 14 * 3 // 4
 
 
 def test_a_model_or_a_job_of_another_card_is_refused(home, tmp_path):

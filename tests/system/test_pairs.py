@@ -22,6 +22,11 @@ def read(data):
     return lines[0], {line["job"]["name"]: line for line in lines if "job" in line}, [line for line in lines if "pair" in line]
 
 
+def alone_of(data):
+    with open(data, encoding="utf-8") as f:
+        return [(line["alone"], line["way"]) for line in map(json.loads, f) if "alone" in line and "pair" not in line]
+
+
 def pairs_of(lines, way):
     return sorted(sorted(line["pair"]) for line in lines if line["way"] == way)
 
@@ -52,7 +57,7 @@ def test_pairs_are_measured_in_every_way(world):
     done = start(world, data).ok()
     first, jobs, pairs = read(data)
     assert first["sublet_pairs"] == 1 and first["gpu"] == "Simulated H200" and first["sms"] == 132
-    assert sorted(jobs) == sorted(JOBS) and all(j["synthetic"] and j["loops"] > 0 for j in jobs.values())
+    assert sorted(jobs) == sorted(JOBS) and all(j["synthetic"] and int(j["loops"]) > 0 for j in jobs.values())
     assert {j["family"] for j in jobs.values()} == {"fp32", "int"}
     for name, line in jobs.items():
         job, kernel = line["job"], line["job"]["kernels"][0]
@@ -62,6 +67,9 @@ def test_pairs_are_measured_in_every_way(world):
     assert pairs_of(pairs, "shared") == ALL
     assert len(pairs_of(pairs, "sliced")) > 0 and len(pairs_of(pairs, "turns")) > 0
     assert all(len(p["progress"]) == 2 and min(p["progress"]) >= 0 and max(p["progress"]) > 0.05 for p in pairs)
+    for p in pairs:
+        assert all(abs(progress - rate / alone) < 1e-4 for progress, rate, alone in zip(p["progress"], p["rates"], p["alone"]))
+    assert set(alone_of(data)) == {(name, way) for name in JOBS for way in ("sliced", "shared")}
     assert "shared       3 " in done.out() and "beside" in done.out()
     wait_for(lambda: not leftovers(done), 10, "the files and processes of the bench to go")
 
@@ -73,9 +81,10 @@ def test_a_run_goes_on_where_the_last_one_was_cut_off(world):
         lines = f.read().splitlines(keepends=True)
         kept = b"".join(lines[:-2])
         f.truncate(len(kept) + 20)  # the last line but one is cut off, the last is missing
-    start(world, data, "--ways", "shared").ok()
+    done = start(world, data, "--ways", "shared").ok()
     with open(data, "rb") as f:
         assert f.read().startswith(kept)
+    assert "Rates alone, of the " in done.out() and "for which they were measured again: they moved by " in done.out()
     _, jobs, pairs = read(data)
     assert len(jobs) == 2 and pairs_of(pairs, "shared") == ALL
 
@@ -129,8 +138,92 @@ def test_an_interrupted_run_keeps_its_pairs_and_leaves_no_process(world):
     wait_for(lambda: not leftovers(bench), 10, "the files and processes of the bench to go")
 
 
+def listed(world, *options):
+    done = world.start([os.path.join(BUILD, "sublet"), "bench", "pairs", "--list", *options]).ok()
+    return [line.split() for line in done.out().splitlines()]
+
+
+def test_drawn_kernels_are_as_many_as_asked_and_the_seed_determines_them(world):
+    jobs = listed(world, "--kernels", "100")
+    assert len({name for name, _ in jobs}) == 100 and len({family for _, family in jobs}) == 12
+    assert listed(world, "--kernels", "100") == jobs != listed(world, "--kernels", "100", "--seed", "2")
+    assert listed(world, "--kernels", "50") == jobs[:50]
+
+
+def test_jobs_for_all_pairs_are_of_all_families(world):
+    jobs = listed(world, "--kernels", "100", "--within", "24")
+    assert len(jobs) == 24 and len({family for _, family in jobs}) == 12
+
+
+def test_a_sequence_of_kernels_and_a_drawn_kernel_are_measured_in_each_way(world):
+    data, names = world.path("pairs.jsonl"), world.path("names")
+    two = ["mix2-s225-n27", "fp32-t64-v4-part5-50us-gap20"]
+    with open(names, "w", encoding="utf-8") as f:
+        f.write("\n".join(two) + "\n")
+    done = world.start([os.path.join(BUILD, "sublet"), "bench", "pairs", "--sim=memory=64MiB", "-o", data, "--within", names, "--seconds",
+                        "0.05"], LD_LIBRARY_PATH=None, SUBLET_DIR=None, SIMCUDA_SESSION=None, SIMCUDA_MEMORY=None).ok()
+    _, jobs, pairs = read(data)
+    assert {name: job["family"] for name, job in jobs.items()} == dict(zip(two, ("mix", "fp32"))), done.report()
+    assert len(jobs[two[0]]["job"]["kernels"]) == 2 and jobs[two[0]]["loops"].count(",") == 1
+    for way in ("shared", "sliced", "turns"):
+        assert pairs_of(pairs, way) == sorted(sorted((a, b)) for a, b in ((two[0], two[0]), two, (two[1], two[1])))
+    with open(names, "a", encoding="utf-8") as f:
+        f.write("fp32-no-such\n")
+    done = start(world, data, "--within", names)
+    assert done.wait() == 2 and "there is no job 'fp32-no-such'" in done.err()
+
+
+MODELS = """#!/usr/bin/python3
+import json, sys, time
+jobs = {"plain-a": "0 0.002 graph", "serve-b": "5000 0.002 graph", "odd-c": "0 0.002 eager"}
+if sys.argv[2] == "list":
+    for job in jobs:
+        print(job, "family-" + job[-1])
+    sys.exit()
+print("ready", flush=True)
+for line in sys.stdin:
+    with open(LOG, "a") as f:
+        f.write(line)
+    words = line.split()
+    if words[0] == "job":
+        print("job", jobs[words[1]], flush=True)
+    elif words[0] == "run":
+        time.sleep(max(0, int(words[2]) / 1e9 - time.monotonic()) + float(words[1]))
+        print("ran", 100 * float(words[1]), flush=True)
+    elif words[0] == "memory":
+        print("memory 1048576", flush=True)
+    elif words[0] == "describe":
+        kernel = {"name": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "registers": 16, "shared_bytes": 0, "local_bytes": 0,
+                  "blocks_per_sm": 1, "occupancy": 0.1, "waves": 0.1, "launches_per_step": 1, "seconds": 0.001, "share": 1.0, "graph": True}
+        with open(words[1], "w") as f:
+            json.dump({"kernels": [kernel], "memory": {"peak_bytes": 1048576}, "launches_per_step": 1, "busy_s_per_step": 0.001,
+                       "other_share": 0}, f)
+        print("described", flush=True)
+"""
+
+
+def test_models_say_how_they_run_and_all_programs_of_a_server_get_its_rate(world):
+    """The models are a script that only sleeps. The simulated driver is used as if it were a real one."""
+    data, python, log = world.path("pairs.jsonl"), world.path("python"), world.path("log")
+    with open(python, "w", encoding="utf-8") as f:
+        f.write(MODELS.replace("LOG", repr(log)))
+    os.chmod(python, 0o755)
+    done = world.start([os.path.join(BUILD, "sublet"), "bench", "pairs", "--torch", "--python", python, "--jobs", "models", "--ways",
+                        "sliced", "-o", data, "--seconds", "0.02"], SUBLET_DIR=None).ok()
+    _, jobs, pairs = read(data)
+    assert {name: job["eager"] for name, job in jobs.items()} == {"plain-a": False, "serve-b": False, "odd-c": True}, done.report()
+    assert jobs["serve-b"]["loops"] == "5000" and jobs["serve-b"]["job"]["launch"]["graphs_per_second"] == 100
+    assert "odd-c: no CUDA graph holds its steps" in done.err() and "plain-a: no CUDA" not in done.err()
+    assert len(pairs) == 6 and all(abs(p - 1) < 1e-6 for pair in pairs for p in pair["progress"])
+    with open(log, encoding="utf-8") as f:
+        orders = [line.split() for line in f if line.startswith("job serve-b")]
+    assert orders[0] == ["job", "serve-b", "0"] and len(orders) > 2 and all(order[2] == "5000" for order in orders[1:])
+
+
 def test_wrong_options_are_refused(world):
-    for options, said in ((("--ways", "sharde"), "not 'sharde'"), (("--seconds", "0"), "not '0'"), (("--jobs", "no-such"), "'no-such'"),
+    for options, said in ((("--kernels", "0"), "from 1 to 900, not '0'"), (("--partners", "x"), "not 'x'"),
+                          (("--within", "3"), "there are 2 jobs"), (("--within", "/no/such"), "'/no/such'"),
+                          (("--ways", "sharde"), "not 'sharde'"), (("--seconds", "0"), "not '0'"), (("--jobs", "no-such"), "'no-such'"),
                           (("--limit", "soon"), "not 'soon'"), (("more",), "not 'more'"), (("--torch",), "leave out --torch")):
         done = start(world, world.path("pairs.jsonl"), *options)
         assert done.wait() == 2 and said in done.err(), done.report()

@@ -62,6 +62,31 @@ static void jobs_and_pairs_are_read(void **state)
         assert_true(data.pairs[0].jobs[1] == 1 && data.pairs[0].progress[1] == 0.9);
 }
 
+#define ALONE(name, way, rate, time)                                                              \
+        "{\"alone\": \"" name "\", \"way\": \"" way "\", \"rate\": " rate ", \"time\": " time "}" \
+                                                                                              "\n"
+
+/* The job was slower in the end; its rate in another way, and another job's, are not used. */
+static void progress_is_of_the_rate_alone_at_that_time(void **state)
+{
+        _cleanup_data_ struct data data = {0};
+        char error[DATA_ERROR_MAX] = "";
+
+        put(HEAD JOB("a") JOB("b") ALONE("a", "shared", "100", "1000")
+                    ALONE("a", "sliced", "10", "1010")
+                            ALONE("b", "shared", "50",
+                                  "1000") "{\"pair\": [\"a\", \"b\"], \"way\": \"shared\", "
+                                          "\"progress\": [0.6, 0.9], "
+                                          "\"rates\": [60, 45], \"time\": 1020}\n" ALONE(
+                                                  "a", "shared", "60", "1040"));
+        if (data_read(path, &data, error) < 0)
+                fail_msg("%s", error);
+        assert_float_equal(data.pairs[0].progress[0], 0.75, 1e-9);
+        assert_float_equal(data.pairs[0].progress[1], 0.9, 1e-9);
+        assert_float_equal(data.jobs[0].moved, 2.0 / 3, 1e-9);
+        assert_float_equal(data.jobs[1].moved, 0, 1e-9);
+}
+
 static void of_a_pair_that_was_measured_again_the_mean_is_taken(void **state)
 {
         _cleanup_data_ struct data data = {0};
@@ -122,6 +147,11 @@ static void a_wrong_line_is_refused_with_its_number(void **state)
                 {HEAD JOB("a") "{\"pair\": [\"a\", \"a\"], \"way\": \"turns\", \"progress\": [1, "
                                "-1]}\n",
                  "line 3: progress is not within 0 to 4"},
+                {HEAD ALONE("a", "shared", "1", "1"),
+                 "line 2: no line before this one has the job a"},
+                {HEAD JOB("a") ALONE("a", "slow", "1", "1"),
+                 "line 3: way is none of sliced, shared, turns"},
+                {HEAD JOB("a") ALONE("a", "shared", "0", "1"), "line 3: rate is not above 0"},
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -152,6 +182,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(jobs_and_pairs_are_read),
+                cmocka_unit_test(progress_is_of_the_rate_alone_at_that_time),
                 cmocka_unit_test(of_a_pair_that_was_measured_again_the_mean_is_taken),
                 cmocka_unit_test(a_second_file_adds_jobs_of_the_same_card),
                 cmocka_unit_test(a_wrong_line_is_refused_with_its_number),

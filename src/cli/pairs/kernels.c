@@ -11,9 +11,10 @@
 #define SM_THREADS 2048 /* of an SM of the cards that the names speak of */
 
 /* J(family, intensity, footprint in KiB, threads, values, blocks an SM, grid, µs, gap) */
-#define J(family, intensity, footprint, threads, values, blocks, grid, us, gap)               \
-        {                                                                                     \
-                KERNEL_##family, intensity, footprint, threads, values, blocks, grid, us, gap \
+#define J(family, intensity, footprint, threads, values, blocks, grid, us, gap)                \
+        {                                                                                      \
+                KERNEL_##family, intensity, footprint, threads, values, blocks, grid, us, gap, \
+                        false                                                                  \
         }
 #define M(mib) ((mib)*MIB_OF_KIB)
 
@@ -107,14 +108,18 @@ void kernel_name(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX])
                 used = add(buf, used, "-f", job->footprint_kib / MIB_OF_KIB, "m");
         else if (job->footprint_kib)
                 used = add(buf, used, "-f", job->footprint_kib, "k");
-        if (job->values > 8)
+        if (job->drawn)
+                used = add(buf, used, "-t", job->threads, "");
+        if (job->drawn || job->values > 8)
                 used = add(buf, used, "-v", job->values, "");
-        if (job->blocks_per_sm)
+        if (job->drawn && job->blocks_per_sm)
+                used = add(buf, used, "-b", job->blocks_per_sm, "");
+        else if (job->blocks_per_sm)
                 used = add(buf, used, "-occ", 100 * job->blocks_per_sm * job->threads / SM_THREADS,
                            "");
         used = job->grid > 0 ? add(buf, used, "-waves", (unsigned)job->grid, "")
                              : add(buf, used, "-part", (unsigned)-job->grid, "");
-        if (job->us >= 1000)
+        if (job->us >= 1000 && !job->drawn)
                 used = add(buf, used, "-", job->us / 1000, "ms");
         else
                 used = add(buf, used, "-", job->us, "us");
@@ -130,14 +135,16 @@ void kernel_entry(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX]
                         *c = '_';
 }
 
-const struct kernel_job *kernel_find(const char *name)
+int kernel_find(const char *name, struct kernel_step *ret)
 {
         for (size_t i = 0; i < kernel_jobs_count; i++) {
                 char own[KERNEL_NAME_MAX];
 
                 kernel_name(&kernel_jobs[i], own);
-                if (strcmp(own, name) == 0)
-                        return &kernel_jobs[i];
+                if (strcmp(own, name) == 0) {
+                        *ret = (struct kernel_step){.n = 1, .kernels = {kernel_jobs[i]}};
+                        return 0;
+                }
         }
-        return NULL;
+        return kernel_find_drawn(name, ret);
 }

@@ -1,13 +1,17 @@
-/* kernels.h: the synthetic kernels of sublet bench pairs: a table of jobs, and their code as PTX.
+/* kernels.h: the synthetic kernels of sublet bench pairs: a table of jobs, a sequence of any number
+ * of them, and their code as PTX.
  *
- * A job repeats one kernel. Jobs differ in the units of the GPU that they use, and in how. */
+ * A job repeats one kernel, or a sequence of up to four. Jobs differ in the units of the GPU that
+ * they use, and in how. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define KERNEL_NAME_MAX 64
-#define KERNEL_PTX_MAX  (64 * 1024)
+#define KERNEL_NAME_MAX  64
+#define KERNEL_PTX_MAX   (64 * 1024)
+#define KERNEL_PARTS_MAX 4 /* kernels of a step */
 
 /* KERNEL_FAMILY(identifier, name, what it is for the list) */
 #define KERNEL_FAMILIES(X)                                            \
@@ -41,18 +45,36 @@ struct kernel_job {
         int grid;     /* above 0: so many full waves; below: percent of the SMs, a block each */
         unsigned us;  /* how long the kernel runs alone, about */
         unsigned gap; /* percent of the time without a kernel, because the host pauses */
+        bool drawn;   /* not of the table: the name has all parameters */
+};
+
+/* What a job repeats. */
+struct kernel_step {
+        unsigned n;
+        struct kernel_job kernels[KERNEL_PARTS_MAX]; /* the first one has the step's gap */
 };
 
 extern const struct kernel_job kernel_jobs[];
 extern const size_t kernel_jobs_count;
 
-/* Writes the job's name: "fp32-i64-f1024m-occ50-waves8-200us-gap30". */
+/* Writes the job's name: "fp32-i64-f1024m-occ50-waves8-200us-gap30", or of one that was drawn,
+ * "fp32-i64-f1024m-t256-v8-b4-waves8-200us-gap30". */
 void kernel_name(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX]);
 /* Writes the name of the job's kernel: its name, with underscores. */
 void kernel_entry(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX]);
-/* NULL: there is no such job. */
-const struct kernel_job *kernel_find(const char *name);
+/* Makes the job of this name, of the table or not. 0, or -ENOENT: there is no such job. */
+int kernel_find(const char *name, struct kernel_step *ret);
+
+/* The i-th kernel of the seed's sequence, which spreads evenly over all parameters. */
+void kernel_draw(uint64_t seed, unsigned i, struct kernel_job *ret);
+/* The name and family of the i-th job; every seventh is a sequence of two to four kernels. */
+void kernel_draw_name(uint64_t seed, unsigned i, char buf[static KERNEL_NAME_MAX],
+                      const char **ret_family);
+/* As kernel_find(), of jobs beyond the table. */
+int kernel_find_drawn(const char *name, struct kernel_step *ret);
 const char *kernel_family_name(enum kernel_family family);
+/* "mix" of a sequence. */
+const char *kernel_step_family(const struct kernel_step *step);
 const char *kernel_family_help(enum kernel_family family);
 
 /* Writes the job's code. Its entry is

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -24,6 +25,9 @@ enum {
         OPTION_SECONDS,
         OPTION_LIMIT,
         OPTION_JOBS,
+        OPTION_KERNELS,
+        OPTION_PARTNERS,
+        OPTION_WITHIN,
         OPTION_SEED,
         OPTION_LIST,
         OPTION_SIM
@@ -44,7 +48,15 @@ static const struct cli_option pairs_options[] = {
                           "end after this time, with a part of the pairs (none)"},
         [OPTION_JOBS] = {"jobs", CLI_REQUIRED, "NAME,...",
                          "which jobs (all): names or their beginnings, families, kernels, models"},
-        [OPTION_SEED] = {"seed", CLI_REQUIRED, "N", "of the order of the pairs (1)"},
+        [OPTION_KERNELS] = {"kernels", CLI_REQUIRED, "N",
+                            "N other kernels, spread over all parameters, instead of the usual 48"},
+        [OPTION_PARTNERS] = {"partners", CLI_REQUIRED, "K",
+                             "each job has so many partners of its kind (all)"},
+        [OPTION_WITHIN] = {"within", CLI_REQUIRED, "N|FILE",
+                           "only all pairs among N of the jobs, or those that FILE names, in each "
+                           "way"},
+        [OPTION_SEED] = {"seed", CLI_REQUIRED, "N",
+                         "of the order of the pairs, and of --kernels (1)"},
         [OPTION_LIST] = {"list", CLI_NONE, NULL, "list the jobs"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s",
                         "on the simulated driver instead of a GPU"},
@@ -58,6 +70,7 @@ static const struct cli_command pairs_command = {
         .options = pairs_options,
 };
 
+#define KERNELS_MAX  900       /* leaves room for the models */
 #define UNUSED_BYTES (1 * GIB) /* the driver and a desktop use so much of a card */
 
 struct request {
@@ -71,7 +84,7 @@ struct request {
 
 static int take_ways(struct pairs_setting *s, const char *text)
 {
-        memset(s->ways, 0, sizeof(s->ways));
+        memset(s->choice.ways, 0, sizeof(s->choice.ways));
         while (*text) {
                 const size_t n = strcspn(text, ",");
                 const int way = pairs_way_find(text, n);
@@ -80,7 +93,7 @@ static int take_ways(struct pairs_setting *s, const char *text)
                         return cli_fail(CLI_USAGE,
                                         "--ways takes shared, sliced and turns, not '%.*s'", (int)n,
                                         text);
-                s->ways[way] = true;
+                s->choice.ways[way] = true;
                 text += n + (text[n] == ',');
         }
         return CLI_OK;
@@ -90,6 +103,17 @@ static int take_sim(struct request *q, const char *argument)
 {
         q->simulated = true;
         return launch_take_sim(argument, &q->launch);
+}
+
+static int take_number(const char *name, const char *argument, unsigned most, unsigned *ret)
+{
+        uint64_t n;
+
+        if (units_parse_count(argument, &n) < 0 || n == 0 || n > most)
+                return cli_fail(CLI_USAGE, "--%s is a number from 1 to %u, not '%s'", name, most,
+                                argument);
+        *ret = (unsigned)n;
+        return CLI_OK;
 }
 
 static int take(int option, const char *argument, void *request)
@@ -126,8 +150,16 @@ static int take(int option, const char *argument, void *request)
         case OPTION_JOBS:
                 s->jobs = argument;
                 return CLI_OK;
+        case OPTION_KERNELS:
+                return take_number("kernels", argument, KERNELS_MAX, &s->kernels);
+        case OPTION_PARTNERS:
+                return take_number("partners", argument, PAIRS_JOBS_MAX, &s->choice.partners);
+        case OPTION_WITHIN:
+                s->within = argument;
+                s->choice.within = true;
+                return CLI_OK;
         case OPTION_SEED:
-                if (units_parse_count(argument, &s->seed) < 0)
+                if (units_parse_count(argument, &s->choice.seed) < 0)
                         return cli_fail(CLI_USAGE, "--seed is a number, not '%s'", argument);
                 return CLI_OK;
         case OPTION_LIST:
@@ -163,11 +195,36 @@ static int add_models(const struct pairs_setting *s, struct pairs_job *jobs, siz
         return CLI_OK;
 }
 
-static int list_jobs(const struct pairs_setting *s, struct pairs_job *jobs, size_t *ret_n)
+static int find_job(const struct pairs_job *jobs, size_t n, const char *name)
+{
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(jobs[i].name, name) == 0)
+                        return (int)i;
+        return -1;
+}
+
+/* Two places of the sequence may, rarely, have the same name. */
+static size_t draw_kernels(const struct pairs_setting *s, struct pairs_job *jobs)
 {
         size_t n = 0;
 
-        for (size_t i = 0; i < kernel_jobs_count && n < PAIRS_JOBS_MAX; i++) {
+        for (unsigned i = 0; n < s->kernels && i < 2 * KERNELS_MAX; i++) {
+                struct pairs_job *job = &jobs[n];
+                const char *family;
+
+                *job = (struct pairs_job){0};
+                kernel_draw_name(s->choice.seed, i, job->name, &family);
+                (void)snprintf(job->family, sizeof(job->family), "%s", family);
+                n += find_job(jobs, n, job->name) < 0;
+        }
+        return n;
+}
+
+static int list_jobs(const struct pairs_setting *s, struct pairs_job *jobs, size_t *ret_n)
+{
+        size_t n = s->kernels ? draw_kernels(s, jobs) : 0;
+
+        for (size_t i = 0; !s->kernels && i < kernel_jobs_count && n < PAIRS_JOBS_MAX; i++) {
                 struct pairs_job *job = &jobs[n++];
 
                 *job = (struct pairs_job){0};
@@ -217,6 +274,62 @@ static int choose_jobs(const struct pairs_setting *s, struct pairs_job *jobs, si
                 if (chosen[i])
                         jobs[kept++] = jobs[i];
         *n = kept;
+        return CLI_OK;
+}
+
+/* Leaves those jobs that the file names, one in a line. Kernels need not be in the list. */
+static int choose_named(const char *path, struct pairs_job *jobs, size_t *n)
+{
+        static struct pairs_job chosen[PAIRS_JOBS_MAX];
+        _cleanup_fclose_ FILE *file = fopen(path, "re");
+        char line[256];
+        size_t kept = 0;
+
+        if (!file)
+                return cli_fail(CLI_USAGE,
+                                "--within is a number of jobs, or a file of their names; '%s': %m",
+                                path);
+        while (fgets(line, sizeof(line), file)) {
+                struct kernel_step step;
+                int at;
+
+                line[strcspn(line, " \t\r\n")] = 0;
+                if (!line[0] || find_job(chosen, kept, line) >= 0)
+                        continue;
+                at = find_job(jobs, *n, line);
+                if ((at < 0 && kernel_find(line, &step) < 0) || kept == PAIRS_JOBS_MAX)
+                        return cli_fail(CLI_USAGE,
+                                        "%s: there is no job '%.100s'; sublet bench pairs --list "
+                                        "names all",
+                                        path, line);
+                if (at >= 0) {
+                        chosen[kept++] = jobs[at];
+                        continue;
+                }
+                chosen[kept] = (struct pairs_job){0};
+                (void)snprintf(chosen[kept].name, sizeof(chosen->name), "%.63s", line);
+                (void)snprintf(chosen[kept].family, sizeof(chosen->family), "%s",
+                               kernel_step_family(&step));
+                kept++;
+        }
+        memcpy(jobs, chosen, kept * sizeof(*jobs));
+        *n = kept;
+        return CLI_OK;
+}
+
+static int choose_within(const struct pairs_setting *s, struct pairs_job *jobs, size_t *n)
+{
+        uint64_t number;
+
+        if (!s->within)
+                return CLI_OK;
+        if (units_parse_count(s->within, &number) < 0)
+                return choose_named(s->within, jobs, n);
+        if (number < 2 || number > *n)
+                return cli_fail(CLI_USAGE, "--within %s: there are %zu jobs to choose from",
+                                s->within, *n);
+        pairs_choose(jobs, *n, (size_t)number, s->choice.seed);
+        *n = (size_t)number;
         return CLI_OK;
 }
 
@@ -306,6 +419,8 @@ static int measure(struct request *q, struct pairs_job *jobs, size_t n)
         leave(q);
         if (r == CLI_OK)
                 pairs_print_table(stdout, jobs, &results);
+        if (r == CLI_OK)
+                pairs_print_steadiness(stdout, jobs, n);
         free(results.items);
         if (job_interrupted())
                 return cli_fail(128 + job_interrupted(),
@@ -321,8 +436,7 @@ int pairs_main(int argc, char **argv)
         struct request q = {.setting = {.output = "pairs.jsonl",
                                         .python = "python3",
                                         .seconds = 0.25,
-                                        .seed = 1,
-                                        .ways = {true, true, true}}};
+                                        .choice = {.seed = 1, .ways = {true, true, true}}}};
         size_t n = 0;
         int words, r;
 
@@ -335,6 +449,8 @@ int pairs_main(int argc, char **argv)
                 r = list_jobs(&q.setting, jobs, &n);
                 if (r == CLI_OK)
                         r = choose_jobs(&q.setting, jobs, &n);
+                if (r == CLI_OK)
+                        r = choose_within(&q.setting, jobs, &n);
                 if (r == CLI_OK && q.list)
                         print_list(jobs, n);
                 else if (r == CLI_OK)

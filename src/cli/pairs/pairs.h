@@ -14,9 +14,11 @@ struct pairs_setting {
         const char *output, *python, *jobs;
         char folder[PATHS_DIR_MAX]; /* contains what belongs to this run; removed at the end */
         const char *simulator;      /* its folder; NULL: a GPU */
-        bool torch, ways[PAIRS_WAYS_COUNT];
+        const char *within; /* a number of jobs, or a file of their names; NULL: not asked for */
+        bool torch;
+        unsigned kernels; /* so many beyond the table, instead of it; 0: the table */
+        struct pairs_choice choice;
         double seconds, limit; /* limit 0: none */
-        uint64_t seed;
 };
 
 /* A pair that was measured, now or by an earlier run into the same file. */
@@ -24,6 +26,7 @@ struct pairs_result {
         unsigned a, b;
         enum pairs_way way;
         double progress[2];
+        double rates[2], alone[2]; /* steps a second beside the other, and alone before that */
 };
 
 struct pairs_results {
@@ -51,6 +54,8 @@ int pairs_data_open(struct pairs_data *d, const char *path, const struct job *ca
  * unless the file has it: */
 int pairs_data_begin(struct pairs_data *d, const struct job *card);
 int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const struct job *measured);
+/* One measure of the job's rate alone, which counts for this run from now on. */
+int pairs_data_alone(struct pairs_data *d, struct pairs_job *job, bool shared, double rate);
 /* handoffs: turns that sublet gave although the way was PAIRS_SLICED. */
 int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,
                     const struct pairs_result *result, double seconds, json_int_t handoffs);
@@ -77,6 +82,8 @@ int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_
 
 void pairs_print_table(FILE *out, const struct pairs_job *jobs,
                        const struct pairs_results *results);
+/* How far the rates alone of each job are from each other. */
+void pairs_print_steadiness(FILE *out, const struct pairs_job *jobs, size_t n_jobs);
 
 /* `sublet bench pairs`: argv[0] is "pairs". */
 int pairs_main(int argc, char **argv);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/macros.h"
 #include "cli/pairs/pairs.h"
 
@@ -54,15 +55,42 @@ static int find(const struct reading *r, const char *name)
         return -1;
 }
 
+/* Files of the first version have a number. */
+static void take_loops(const json_t *loops, char ret[static PAIRS_LOOPS_MAX])
+{
+        const char *text = json_string_value(loops);
+
+        if (json_is_integer(loops))
+                (void)snprintf(ret, PAIRS_LOOPS_MAX, "%lld", (long long)json_integer_value(loops));
+        else if (text && text[strspn(text, "0123456789,")] == 0)
+                (void)snprintf(ret, PAIRS_LOOPS_MAX, "%s", text);
+}
+
 static void take_job(struct reading *r, const json_t *line)
 {
         const int i = find(r, text_of(json_object_get(line, "job"), "name"));
-        const json_int_t loops = json_integer_value(json_object_get(line, "loops"));
 
-        if (i < 0 || loops < 0 || loops > INT32_MAX)
+        if (i < 0)
                 return;
         r->jobs[i].recorded = true;
-        r->jobs[i].loops = (unsigned)loops;
+        r->jobs[i].eager = json_is_true(json_object_get(line, "eager"));
+        take_loops(json_object_get(line, "loops"), r->jobs[i].loops);
+}
+
+static void count_alone(struct pairs_alone *a, double rate)
+{
+        a->least = a->n ? MIN(a->least, rate) : rate;
+        a->most = MAX(a->most, rate);
+        a->n++;
+}
+
+static void take_alone(struct reading *r, const json_t *line)
+{
+        const int i = find(r, text_of(line, "alone"));
+        const double rate = json_number_value(json_object_get(line, "rate"));
+
+        if (i >= 0 && rate > 0)
+                count_alone(&r->jobs[i].alone[strcmp(text_of(line, "way"), "shared") == 0], rate);
 }
 
 static void take_pair(struct reading *r, const json_t *line)
@@ -93,6 +121,8 @@ static void take_line(struct reading *r, const json_t *line)
                 take_job(r, line);
         } else if (json_object_get(line, "pair")) {
                 take_pair(r, line);
+        } else if (json_object_get(line, "alone")) {
+                take_alone(r, line);
         }
 }
 
@@ -176,22 +206,38 @@ int pairs_data_begin(struct pairs_data *d, const struct job *card)
 
 int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const struct job *measured)
 {
-        json_t *json = job_to_json(measured);
+        json_t *json = job_to_json(measured), *line;
 
         if (!json)
                 return cli_fail(CLI_FAILED, "out of memory");
-        return write_line(d, json_pack("{so,ss,sb,si,sf}", "job", json, "family", job->family,
-                                       "synthetic", !job->torch, "loops", (int)job->loops, "rate",
-                                       job->rate));
+        line = json_pack("{so,ss,sb,ss,sf}", "job", json, "family", job->family, "synthetic",
+                         !job->torch, "loops", job->loops, "rate", job->alone[0].rate);
+        if (line && job->torch)
+                (void)json_object_set_new(line, "eager", json_boolean(job->eager));
+        return write_line(d, line);
+}
+
+int pairs_data_alone(struct pairs_data *d, struct pairs_job *job, bool shared, double rate)
+{
+        struct pairs_alone *a = &job->alone[shared];
+
+        count_alone(a, rate);
+        a->rate = rate;
+        a->at_ns = clock_now_ns();
+        return write_line(d, json_pack("{ss,ss,sf,sI}", "alone", job->name, "way",
+                                       pairs_way_name(shared ? PAIRS_SHARED : PAIRS_SLICED), "rate",
+                                       rate, "time", (json_int_t)time(NULL)));
 }
 
 int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,
                     const struct pairs_result *result, double seconds, json_int_t handoffs)
 {
         json_t *line =
-                json_pack("{s[ss],ss,s[ff],sf}", "pair", jobs[result->a].name, jobs[result->b].name,
-                          "way", pairs_way_name(result->way), "progress", result->progress[0],
-                          result->progress[1], "seconds", seconds);
+                json_pack("{s[ss],ss,s[ff],s[ff],s[ff],sf,sI}", "pair", jobs[result->a].name,
+                          jobs[result->b].name, "way", pairs_way_name(result->way), "progress",
+                          result->progress[0], result->progress[1], "rates", result->rates[0],
+                          result->rates[1], "alone", result->alone[0], result->alone[1], "seconds",
+                          seconds, "time", (json_int_t)time(NULL));
 
         if (line && handoffs > 0)
                 (void)json_object_set_new(line, "handoffs", json_integer(handoffs));

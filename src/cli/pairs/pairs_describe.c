@@ -122,8 +122,13 @@ int pairs_describe(struct job *job, const char *path, const struct card_figures 
         take_rates(job, rates, n, window_s);
         (void)strcpy(job->steps.unit, isnan(gap) ? "step" : "launch");
         job->memory.peak_bytes = number(json_object_get(json, "memory"), "peak_bytes");
-        job->launch.per_second = job->steps.per_second * (isnan(launches) ? 1 : launches);
-        job->launch.graphs_per_second = 0;
+        if (json_is_true(json_object_get(json_array_get(kernels, 0), "graph"))) {
+                job->launch.per_second = 0; /* what a graph launches does not count */
+                job->launch.graphs_per_second = job->steps.per_second;
+        } else {
+                job->launch.per_second = job->steps.per_second * (isnan(launches) ? 1 : launches);
+                job->launch.graphs_per_second = 0;
+        }
         if (!isnan(gap)) { /* the worker knows how long the host pauses */
                 const double pause = gap > 0 ? step * gap / (1 - gap) : 0;
 

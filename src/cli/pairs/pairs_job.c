@@ -1,14 +1,17 @@
 /* pairs_job.c: sublet-pairs-job, the program that sublet bench pairs runs: an ordinary program of
- * the driver API that repeats a synthetic kernel. It obeys lines on stdin and answers each with one
- * line. Must never count work outside of the time that was asked for.
+ * the driver API that repeats a synthetic kernel, or a sequence of them. It obeys lines on stdin
+ * and answers each with one line. Must never count work outside of the time that was asked for.
  *
- *     job NAME LOOPS      prepares a job of kernels.h. LOOPS is how often the kernel's loop runs;
- * 0: so often that the kernel is as long as its table says. Answers "job LOOPS SECONDS", how long
- * one kernel takes now. run SECONDS AT      repeats the kernel from 50 ms before AT
- * (CLOCK_MONOTONIC, in ns) until SECONDS after it. Answers "ran COUNT", the kernels within the
- * SECONDS; one that begins or ends outside counts in part. describe FILE       writes what is known
- * of the kernel, as JSON. Answers "described". card FILE           writes what is known of the
- * card. Answers "described". quit                ends. So does the end of stdin.
+ *     job NAME LOOPS      prepares a job of kernels.h. LOOPS is how often each kernel's loop runs,
+ *                         as numbers with commas; 0: so often that the kernels are as long as the
+ *                         job says. Answers "job LOOPS SECONDS", how long one step takes now.
+ *     run SECONDS AT      repeats the step from 50 ms before AT (CLOCK_MONOTONIC, in ns) until
+ *                         SECONDS after it. Answers "ran COUNT", the steps within the SECONDS; one
+ *                         that begins or ends outside counts in part.
+ *     describe FILE       writes what is known of the kernels, as JSON. Answers "described".
+ *     card FILE           writes what is known of the card. Answers "described".
+ *     memory              answers "memory BYTES", what the job uses.
+ *     quit                ends. So does the end of stdin.
  *
  * "ready" comes first. "failed TEXT" is an answer, too. After a failed call of the driver the
  * program ends with status 1, because such errors stay. */
@@ -73,6 +76,7 @@ typedef uint64_t device_ptr;
           "cuOccupancyMaxActiveBlocksPerMultiprocessor",                                         \
           (int *blocks, void *function, int threads, size_t shared))                             \
         X(cuMemAlloc, "cuMemAlloc_v2", (device_ptr * address, size_t bytes))                     \
+        X(cuMemFree, "cuMemFree_v2", (device_ptr address))                                       \
         X(cuMemsetD32, "cuMemsetD32_v2", (device_ptr address, unsigned value, size_t n))         \
         X(cuStreamCreate, "cuStreamCreate", (void **stream, unsigned flags))                     \
         X(cuStreamSynchronize, "cuStreamSynchronize", (void *stream))                            \
@@ -90,8 +94,9 @@ static struct {
 #undef X
 } driver;
 
-/* A job on this card. Those that were prepared stay. */
+/* A kernel on this card. */
 struct ready {
+        struct kernel_job job;
         void *function;
         int registers, static_bytes, local_bytes, blocks_per_sm;
         unsigned grid, shared_bytes, loops;
@@ -99,13 +104,21 @@ struct ready {
         double seconds;
 };
 
+/* A job on this card. Those that were prepared stay. */
+struct step {
+        char name[KERNEL_NAME_MAX];
+        unsigned n;
+        struct ready parts[KERNEL_PARTS_MAX];
+        bool timed;
+        double seconds; /* of all parts */
+};
+
 static struct {
         int device, processors, sm_shared, sm_threads, reserved_shared;
         void *stream, *base, *events[BATCHES];
         device_ptr memory;
         uint64_t memory_bytes;
-        const struct kernel_job *job;
-        struct ready *ready; /* of the job */
+        struct step *step; /* of the job */
 } self;
 
 /* ---- the driver ---- */
@@ -189,15 +202,20 @@ static void pause_for(double seconds)
         }
 }
 
-static void launch(void)
+static void launch(struct ready *r)
 {
         const uint32_t never = MEMORY_WORD ^ 0x5bd1e995U;
         device_ptr base = self.memory;
-        struct ready *r = self.ready;
         void *parameters[] = {&base, &r->bytes, &r->stride, &r->loops, (void *)&never};
 
-        TRY(cuLaunchKernel, r->function, r->grid, 1, 1, self.job->threads, 1, 1, r->shared_bytes,
+        TRY(cuLaunchKernel, r->function, r->grid, 1, 1, r->job.threads, 1, 1, r->shared_bytes,
             self.stream, parameters, NULL);
+}
+
+static void launch_step(void)
+{
+        for (unsigned i = 0; i < self.step->n; i++)
+                launch(&self.step->parts[i]);
 }
 
 /* ---- to prepare a job ---- */
@@ -242,15 +260,20 @@ static void take_memory(uint64_t bytes)
 {
         if (bytes <= self.memory_bytes)
                 return;
-        /* The smaller part that was there stays: freeing it would wait for the GPU. */
+        if (self.memory) {
+                TRY(cuCtxSynchronize);
+                TRY(cuMemFree, self.memory);
+                self.memory_bytes = 0;
+        }
         TRY(cuMemAlloc, &self.memory, bytes);
         TRY(cuMemsetD32, self.memory, MEMORY_WORD, bytes / sizeof(uint32_t));
         TRY(cuCtxSynchronize);
         self.memory_bytes = bytes;
 }
 
-static bool load(const struct kernel_job *job, struct ready *r)
+static bool load(struct ready *r)
 {
+        const struct kernel_job *job = &r->job;
         static char code[KERNEL_PTX_MAX];
         char name[KERNEL_NAME_MAX];
         uint64_t threads;
@@ -289,36 +312,40 @@ static bool load(const struct kernel_job *job, struct ready *r)
         return true;
 }
 
-static double time_once(void)
+/* part: NULL: the whole step. */
+static double time_once(struct ready *part)
 {
         float ms;
 
         TRY(cuEventRecord, self.base, self.stream);
-        launch();
+        if (part)
+                launch(part);
+        else
+                launch_step();
         TRY(cuEventRecord, self.events[0], self.stream);
         TRY(cuEventSynchronize, self.events[0]);
         TRY(cuEventElapsedTime, &ms, self.base, self.events[0]);
         return (double)ms / 1000;
 }
 
-static double time_kernel(void)
+static double time_thrice(struct ready *part)
 {
-        double a = time_once(), b = time_once(), c = time_once();
+        double a = time_once(part), b = time_once(part), c = time_once(part);
 
         return MAX(MIN(a, b), MIN(MAX(a, b), c));
 }
 
 /* Finds how often the loop has to run. */
-static void calibrate(struct ready *r, unsigned us)
+static void calibrate(struct ready *r)
 {
-        const double goal = (double)us / 1e6;
+        const double goal = (double)r->job.us / 1e6;
 
         r->loops = 1;
-        (void)time_once(); /* the first launch loads the code */
+        (void)time_once(r); /* the first launch loads the code */
         for (unsigned i = 0; i < TRIALS; i++) {
                 double factor, more;
 
-                r->seconds = time_kernel();
+                r->seconds = time_thrice(r);
                 factor = goal / MAX(r->seconds, 1e-7);
                 if (factor > 1 - NEAR && factor < 1 + NEAR)
                         return;
@@ -329,33 +356,85 @@ static void calibrate(struct ready *r, unsigned us)
         }
 }
 
-static void take_job(const char *name, unsigned loops)
+/* Finds the job among those that were prepared, or loads it. NULL after an answer. */
+static struct step *find_step(const char *name)
 {
-        static struct ready *all;
-        const struct kernel_job *job = kernel_find(name);
-        struct ready *r;
+        static struct step **all;
+        static size_t n, room;
+        struct kernel_step job;
+        struct step *s;
 
-        if (!all)
-                all = calloc(kernel_jobs_count, sizeof(*all));
-        if (!job || !all) {
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(all[i]->name, name) == 0)
+                        return all[i];
+        if (n == room) {
+                struct step **more = reallocarray(all, 2 * room + 64, sizeof(*all));
+
+                if (more) {
+                        all = more;
+                        room = 2 * room + 64;
+                }
+        }
+        s = n < room && kernel_find(name, &job) == 0 ? calloc(1, sizeof(*s)) : NULL;
+        if (!s) {
                 (void)printf("failed no such job\n");
+                return NULL;
+        }
+        (void)snprintf(s->name, sizeof(s->name), "%s", name);
+        s->n = job.n;
+        for (unsigned i = 0; i < s->n; i++) {
+                s->parts[i].job = job.kernels[i];
+                if (!load(&s->parts[i])) {
+                        free(s);
+                        return NULL;
+                }
+        }
+        all[n++] = s;
+        return s;
+}
+
+/* Takes the loops of all parts. True: they are others than before. */
+static bool take_loops(struct step *s, const char *loops)
+{
+        bool changed = false;
+
+        for (unsigned i = 0; i < s->n; i++) {
+                char *end;
+                const unsigned long number = strtoul(loops, &end, 10);
+                const unsigned wanted = (unsigned)MIN(MAX(number, 1UL), (unsigned long)LOOPS_MAX);
+
+                changed |= s->parts[i].loops != wanted;
+                s->parts[i].loops = wanted;
+                loops = *end == ',' ? end + 1 : end;
+        }
+        return changed;
+}
+
+static void take_job(const char *name, const char *loops)
+{
+        struct step *s = find_step(name);
+        bool changed = false;
+
+        if (!s)
                 return;
+        self.step = s;
+        if (strcmp(loops, "0") != 0) {
+                changed = take_loops(s, loops);
+                for (unsigned i = 0; changed && i < s->n; i++) {
+                        (void)time_once(&s->parts[i]);
+                        s->parts[i].seconds = time_thrice(&s->parts[i]);
+                }
+        } else {
+                for (unsigned i = 0; !s->timed && i < s->n; i++)
+                        calibrate(&s->parts[i]);
         }
-        r = &all[job - kernel_jobs];
-        if (!r->function && !load(job, r)) {
-                *r = (struct ready){0};
-                return;
-        }
-        self.job = job;
-        self.ready = r;
-        if (loops && loops != r->loops) {
-                r->loops = loops;
-                (void)time_once();
-                r->seconds = time_kernel();
-        } else if (!r->loops) {
-                calibrate(r, job->us);
-        }
-        (void)printf("job %u %.9f\n", r->loops, r->seconds);
+        if (changed || !s->timed)
+                s->seconds = s->n == 1 ? s->parts[0].seconds : time_thrice(NULL);
+        s->timed = true;
+        (void)printf("job ");
+        for (unsigned i = 0; i < s->n; i++)
+                (void)printf("%s%u", i ? "," : "", s->parts[i].loops);
+        (void)printf(" %.9f\n", s->seconds);
 }
 
 /* ---- to run it ---- */
@@ -392,7 +471,7 @@ static void submit(struct window *w, unsigned size)
         const unsigned place = (w->first + w->n) % BATCHES;
 
         for (unsigned i = 0; i < size; i++)
-                launch();
+                launch_step();
         TRY(cuEventRecord, self.events[place], self.stream);
         w->size[place] = size;
         w->n++;
@@ -400,7 +479,8 @@ static void submit(struct window *w, unsigned size)
 
 static void run(double seconds, uint64_t at_ns)
 {
-        const double kernel = MAX(self.ready->seconds, 1e-6), gap = (double)self.job->gap / 100,
+        const double kernel = MAX(self.step->seconds, 1e-6),
+                     gap = (double)self.step->parts[0].job.gap / 100,
                      pause = gap > 0 ? kernel * gap / (1 - gap) : 0;
         const double size = BATCH_S / kernel;
         const unsigned batch = pause > 0 ? 1 : (unsigned)MIN(MAX(size, 1), BATCH_MAX);
@@ -430,30 +510,54 @@ static void run(double seconds, uint64_t at_ns)
 
 /* ---- what is known of it ---- */
 
+static uint64_t bytes_used(void)
+{
+        uint64_t most = 0;
+
+        for (unsigned i = 0; i < self.step->n; i++)
+                most = MAX(most, self.step->parts[i].bytes); /* all parts use the same memory */
+        return most;
+}
+
+static void describe_kernel(FILE *file, const struct ready *r, double all_s)
+{
+        char name[KERNEL_NAME_MAX];
+
+        kernel_name(&r->job, name);
+        (void)fprintf(file,
+                      "{\"name\": \"%s\", \"grid\": [%u, 1, 1], \"block\": [%u, 1, 1], "
+                      "\"registers\": %d, \"shared_bytes\": %u, \"local_bytes\": %d, "
+                      "\"blocks_per_sm\": %d, \"occupancy\": %.4f, \"waves\": %.4f, "
+                      "\"launches_per_step\": 1, \"seconds\": %.9f, \"share\": %.4f, "
+                      "\"graph\": false}",
+                      name, r->grid, r->job.threads, r->registers,
+                      r->shared_bytes + (unsigned)r->static_bytes, r->local_bytes, r->blocks_per_sm,
+                      (double)r->blocks_per_sm * r->job.threads / self.sm_threads,
+                      (double)r->grid / r->blocks_per_sm / self.processors, r->seconds,
+                      r->seconds / all_s);
+}
+
 static void describe(const char *path)
 {
-        const struct kernel_job *job = self.job;
-        const struct ready *r = self.ready;
-        char name[KERNEL_NAME_MAX];
+        const struct step *s = self.step;
         FILE *file = fopen(path, "we");
+        double all_s = 1e-9;
 
         if (!file) {
                 (void)printf("failed %s: %m\n", path);
                 return;
         }
-        kernel_name(job, name);
-        (void)fprintf(
-                file,
-                "{\"kernels\": [{\"name\": \"%s\", \"grid\": [%u, 1, 1], \"block\": [%u, 1, 1], "
-                "\"registers\": %d, \"shared_bytes\": %u, \"local_bytes\": %d, "
-                "\"blocks_per_sm\": %d, \"occupancy\": %.4f, \"waves\": %.4f, "
-                "\"launches_per_step\": 1, \"seconds\": %.9f, \"share\": 1.0, \"graph\": false}], "
-                "\"memory\": {\"peak_bytes\": %" PRIu64 "}, \"gap\": %.3f}\n",
-                name, r->grid, job->threads, r->registers,
-                r->shared_bytes + (unsigned)r->static_bytes, r->local_bytes, r->blocks_per_sm,
-                (double)r->blocks_per_sm * job->threads / self.sm_threads,
-                (double)r->grid / r->blocks_per_sm / self.processors, r->seconds, r->bytes,
-                (double)job->gap / 100);
+        for (unsigned i = 0; i < s->n; i++)
+                all_s += s->parts[i].seconds;
+        (void)fprintf(file, "{\"kernels\": [");
+        for (unsigned i = 0; i < s->n; i++) {
+                (void)fprintf(file, "%s", i ? ", " : "");
+                describe_kernel(file, &s->parts[i], all_s);
+        }
+        (void)fprintf(file,
+                      "], \"launches_per_step\": %u, \"memory\": {\"peak_bytes\": %" PRIu64
+                      "}, \"gap\": %.3f}\n",
+                      s->n, bytes_used(), (double)s->parts[0].job.gap / 100);
         (void)fclose(file);
         (void)printf("described\n");
 }
@@ -488,24 +592,23 @@ static void describe_card(const char *path)
 
 static void obey(char *line)
 {
-        char name[KERNEL_NAME_MAX], *end;
+        char name[KERNEL_NAME_MAX], loops[64], *end;
         uint64_t at_ns;
-        unsigned loops;
         double seconds;
 
         line[strcspn(line, "\n")] = 0;
-        if (sscanf(line, "job %63s %u", name, &loops) == 2) {
+        if (sscanf(line, "job %63s %63s", name, loops) == 2) {
                 take_job(name, loops);
         } else if (strncmp(line, "card ", 5) == 0) {
                 describe_card(line + 5);
-        } else if (!self.ready) {
+        } else if (!self.step) {
                 (void)printf("failed no job\n");
         } else if (strncmp(line, "run ", 4) == 0) {
                 seconds = strtod(line + 4, &end);
                 at_ns = strtoull(end, NULL, 10);
                 run(seconds, at_ns);
         } else if (strcmp(line, "memory") == 0) {
-                (void)printf("memory %" PRIu64 "\n", self.ready->bytes);
+                (void)printf("memory %" PRIu64 "\n", bytes_used());
         } else if (strncmp(line, "describe ", 9) == 0) {
                 describe(line + 9);
         } else {

@@ -2,6 +2,7 @@
 #include "cli/pairs/pairs_plan.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,12 +10,12 @@
 
 #define PARTS 20 /* of the list; in each, every kind of pairs has its share */
 
-enum kind { KERNELS, MODELS, MIXED, KINDS };
+enum kind { KERNELS, MODELS, MIXED, WITHIN, KINDS };
 
 /* Of all rounds of a kind, one in so many is measured in each way; 0: none. The first is the row of
  * the way with most pairs, whichever that is. */
 static const unsigned one_in[KINDS][PAIRS_WAYS_COUNT] = {
-        [KERNELS] = {1, 3, 10}, [MODELS] = {1, 1, 8}, [MIXED] = {8, 16, 48}};
+        [KERNELS] = {1, 3, 10}, [MODELS] = {1, 1, 8}, [MIXED] = {8, 16, 48}, [WITHIN] = {1, 1, 1}};
 
 struct ranked {
         struct pairs_item item;
@@ -67,6 +68,66 @@ static void shuffle(unsigned *numbers, size_t n, uint64_t *state)
         }
 }
 
+/* ---- families take turns ---- */
+
+struct dealt {
+        unsigned job, random;
+        double at; /* where in its family, from 0 to 1 */
+};
+
+static int compare_dealt(const void *one, const void *other)
+{
+        const struct dealt *a = one, *b = other;
+
+        if (fabs(a->at - b->at) > 1e-9)
+                return a->at < b->at ? -1 : 1;
+        return a->random < b->random ? -1 : a->random > b->random;
+}
+
+/* Orders the numbers of jobs at random, such that each family is spread evenly: neighbours are of
+ * different families. */
+static int deal(const struct pairs_job *jobs, unsigned *numbers, size_t n, uint64_t *state)
+{
+        struct dealt *all = calloc(n + 1, sizeof(*all));
+
+        if (!all)
+                return -ENOMEM;
+        shuffle(numbers, n, state);
+        for (size_t i = 0; i < n; i++) {
+                const char *family = jobs[numbers[i]].family;
+                unsigned before = 0, size = 0;
+
+                for (size_t k = 0; k < n; k++)
+                        if (strcmp(jobs[numbers[k]].family, family) == 0) {
+                                before += k < i;
+                                size++;
+                        }
+                all[i] = (struct dealt){numbers[i], (unsigned)i, (before + 0.5) / size};
+        }
+        qsort(all, n, sizeof(*all), compare_dealt);
+        for (size_t i = 0; i < n; i++)
+                numbers[i] = all[i].job;
+        free(all);
+        return 0;
+}
+
+void pairs_choose(struct pairs_job *jobs, size_t n_jobs, size_t n, uint64_t seed)
+{
+        struct pairs_job *chosen = calloc(n_jobs + 1, sizeof(*chosen));
+        unsigned numbers[PAIRS_JOBS_MAX];
+
+        for (unsigned i = 0; i < n_jobs; i++)
+                numbers[i] = i;
+        if (chosen && deal(jobs, numbers, n_jobs, &seed) == 0) {
+                for (size_t i = 0; i < n; i++)
+                        chosen[i] = jobs[numbers[i]];
+                memcpy(jobs, chosen, n * sizeof(*jobs));
+        }
+        free(chosen);
+}
+
+/* ---- rounds ---- */
+
 static int add(struct list *l, const struct ranked *r)
 {
         if (l->n == l->room) {
@@ -105,24 +166,32 @@ static int add_round(struct list *l, const unsigned *a, size_t n_a, const unsign
 }
 
 static int add_kind(struct list *l, enum kind kind, const unsigned *a, size_t n_a,
-                    const unsigned *b, size_t n_b, const bool ways[PAIRS_WAYS_COUNT],
+                    const unsigned *b, size_t n_b, const struct pairs_choice *choice,
                     uint64_t *state)
 {
+        const size_t most = choice->partners ? MIN((size_t)choice->partners, n_b) : n_b;
         unsigned rounds[PAIRS_JOBS_MAX], row = 0;
 
         if (n_a == 0 || n_b == 0)
                 return 0;
         for (unsigned i = 0; i < n_b; i++)
                 rounds[i] = i;
-        shuffle(rounds, n_b, state);
+        if (choice->partners) { /* rounds in sequence lead through the families */
+                const unsigned first = (unsigned)(draw(state) % n_b);
+
+                for (unsigned i = 0; i < n_b; i++)
+                        rounds[i] = (unsigned)((first + i) % n_b);
+        } else {
+                shuffle(rounds, n_b, state);
+        }
         for (unsigned way = 0; way < PAIRS_WAYS_COUNT; way++) {
                 const size_t begin = l->n;
                 struct ranked r = {.item = {.way = way}, .kind = kind};
                 size_t n;
 
-                if (!ways[way])
+                if (!choice->ways[way])
                         continue;
-                n = (n_b + one_in[kind][row] - 1) / one_in[kind][row];
+                n = (most + one_in[kind][row] - 1) / one_in[kind][row];
                 row++;
                 for (size_t i = 0; i < n; i++) {
                         const int result = add_round(l, a, n_a, b, n_b, rounds[i], &r);
@@ -149,9 +218,10 @@ static int compare(const void *one, const void *other)
         return a->at < b->at ? -1 : a->at > b->at;
 }
 
-int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const bool ways[PAIRS_WAYS_COUNT],
-               uint64_t seed, struct pairs_item **ret_items, size_t *ret_n)
+int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const struct pairs_choice *choice,
+               struct pairs_item **ret_items, size_t *ret_n)
 {
+        uint64_t seed = choice->seed;
         unsigned kernels[PAIRS_JOBS_MAX], models[PAIRS_JOBS_MAX];
         size_t n_kernels = 0, n_models = 0;
         struct list l = {0};
@@ -159,21 +229,24 @@ int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const bool ways[PAIR
         int r;
 
         for (unsigned i = 0; i < n_jobs && i < PAIRS_JOBS_MAX; i++) {
-                if (jobs[i].torch)
+                if (jobs[i].torch && !choice->within)
                         models[n_models++] = i;
                 else
                         kernels[n_kernels++] = i;
         }
         /* Neighbours in the table are alike: they shall not always meet the same ones. */
-        shuffle(kernels, n_kernels, &seed);
-        shuffle(models, n_models, &seed);
-        r = add_kind(&l, KERNELS, kernels, n_kernels, kernels, n_kernels, ways, &seed);
+        r = deal(jobs, kernels, n_kernels, &seed);
         if (r == 0)
-                r = add_kind(&l, MODELS, models, n_models, models, n_models, ways, &seed);
+                r = deal(jobs, models, n_models, &seed);
+        if (r == 0)
+                r = add_kind(&l, choice->within ? WITHIN : KERNELS, kernels, n_kernels, kernels,
+                             n_kernels, choice, &seed);
+        if (r == 0)
+                r = add_kind(&l, MODELS, models, n_models, models, n_models, choice, &seed);
         if (r == 0 && n_models <= n_kernels)
-                r = add_kind(&l, MIXED, models, n_models, kernels, n_kernels, ways, &seed);
+                r = add_kind(&l, MIXED, models, n_models, kernels, n_kernels, choice, &seed);
         else if (r == 0)
-                r = add_kind(&l, MIXED, kernels, n_kernels, models, n_models, ways, &seed);
+                r = add_kind(&l, MIXED, kernels, n_kernels, models, n_models, choice, &seed);
         items = r == 0 ? calloc(l.n + 1, sizeof(*items)) : NULL;
         if (!items) {
                 free(l.items);

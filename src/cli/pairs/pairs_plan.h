@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PAIRS_JOBS_MAX 256
-#define PAIRS_NAME_MAX 64
+#define PAIRS_JOBS_MAX  1024
+#define PAIRS_NAME_MAX  64
+#define PAIRS_LOOPS_MAX 48
 
 /* PAIRS_WAY(identifier, name, what it is): the way that two programs share the GPU. */
 #define PAIRS_WAYS(X)                                                   \
@@ -21,13 +22,23 @@ enum pairs_way {
                 PAIRS_WAYS_COUNT
 };
 
+/* How fast a job is alone, in steps a second. It is measured again during the run. */
+struct pairs_alone {
+        double rate;    /* the last one; 0: not measured in this run */
+        uint64_t at_ns; /* when that was */
+        double least, most;
+        unsigned n; /* how often it was measured, by earlier runs as well */
+};
+
 struct pairs_job {
         char name[PAIRS_NAME_MAX], family[24];
-        bool torch;         /* a model; else a synthetic kernel */
-        bool recorded;      /* the data file has it */
-        unsigned loops;     /* of a synthetic kernel; 0: not known yet */
-        double rate;        /* steps a second alone; 0: not measured in this run */
-        double shared_rate; /* … as the only program under MPS */
+        bool torch;    /* a model; else a synthetic kernel */
+        bool recorded; /* the data file has it */
+        bool eager;    /* a model whose steps are no CUDA graph */
+        /* What makes the job as long as its name says, in the words of its worker: loops of a
+         * kernel, microseconds between a server's requests. "": not known yet */
+        char loops[PAIRS_LOOPS_MAX];
+        struct pairs_alone alone[2]; /* 1: as the only program under MPS */
         unsigned failures;
 };
 
@@ -41,9 +52,18 @@ const char *pairs_way_name(enum pairs_way way);
 /* -1: there is no such way. */
 int pairs_way_find(const char *name, size_t length);
 
-/* Makes the list of pairs. ways: which ones are to be had; PAIRS_SHARED has most of the pairs, and
- * without it PAIRS_SLICED. Whatever part of the list is done from its beginning has each job about
- * equally often, and each kind of pairs in proportion. The caller frees *ret_items. 0 or
- * -ENOMEM. */
-int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const bool ways[PAIRS_WAYS_COUNT],
-               uint64_t seed, struct pairs_item **ret_items, size_t *ret_n);
+struct pairs_choice {
+        bool ways[PAIRS_WAYS_COUNT]; /* which ones are to be had */
+        uint64_t seed;
+        unsigned partners; /* of each job, among its kind, in the way with most pairs; 0: all */
+        bool within;       /* all pairs of all jobs in each way */
+};
+
+/* Makes the list of pairs. PAIRS_SHARED has most of the pairs, and without it PAIRS_SLICED. The
+ * partners of a job are of different families, as far as there are so many. Whatever part of the
+ * list is done from its beginning has each job about equally often, and each kind of pairs in
+ * proportion. The caller frees *ret_items. 0 or -ENOMEM. */
+int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const struct pairs_choice *choice,
+               struct pairs_item **ret_items, size_t *ret_n);
+/* Puts n of the jobs, evenly of all families, to the beginning of the list. */
+void pairs_choose(struct pairs_job *jobs, size_t n_jobs, size_t n, uint64_t seed);

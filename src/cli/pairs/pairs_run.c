@@ -1,5 +1,5 @@
-/* pairs_run.c: owns the course of a run: its daemon, its MPS, its workers and the clock. Must leave
- * no process behind, and let no job that fails stop the others. */
+/* pairs_run.c: owns the course of a run: which jobs run when, and the clock. Must let no job that
+ * fails stop the others. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -9,52 +9,25 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "cli/measure/report.h"
-#include "cli/pairs/pairs.h"
-#include "cli/pairs/pairs_worker.h"
-#include "mps/mps.h"
+#include "cli/pairs/pairs_running.h"
 
-#define QUANTUM         "50ms"
-#define LEAD_NS         (70 * NSEC_PER_MSEC)  /* the workers warm up for 50 ms of it … */
-#define MODEL_LEAD_NS   (270 * NSEC_PER_MSEC) /* … and models for 250 ms */
-#define ALONE_WINDOWS   3
-#define MODEL_ALONE     4 /* windows of models are so many times as long … */
-#define MODEL_PAIR      4
-#define TURNS_PAIR      3.2  /* … and those of turns: there have to be several turns in them */
-#define CARD_S          0.45 /* the least time for which NVML watches */
-#define READY_S         120  /* a worker may take so long to start … */
-#define JOB_S           180  /* … to prepare a job … */
-#define ANSWER_S        30   /* … and beyond the time that it was asked to run */
-#define STARTS_MAX      20
-#define FAILURES_MAX    4 /* of a job; then it is left out */
-#define REPORT_NS       (60 * NSEC_PER_SEC)
-#define BUDGET_PART     0.14 /* of the GPU's memory for the models of a worker … */
-#define BUDGET_MEASURED 0.08 /* … and of one that is measured */
-#define KERNELS_MAX     500 /* that a measured worker has shown; then another one takes its place */
-
-enum kind { KIND_KERNELS, KIND_MODELS, KINDS };
-/* PLACE_MEASURED has one worker of a kind, in which the library measures; it costs a little. */
-enum place { PLACE_SUBLET, PLACE_MPS, PLACE_MEASURED, PLACES };
-
-struct running {
-        const struct pairs_setting *setting;
-        struct pairs_job *jobs;
-        size_t n_jobs;
-        struct pairs_results *results;
-        struct job_daemon daemon;
-        struct mps_options mps;
-        pid_t mps_pid;
-        char mps_dir[MPS_DIR_MAX], measure_dir[PATHS_DIR_MAX + 16], gpu[48],
-                log[PATHS_DIR_MAX + 16], file[PATHS_DIR_MAX + 16];
-        struct pairs_worker workers[KINDS][PLACES][2];
-        bool ways[PAIRS_WAYS_COUNT], kinds[KINDS];
-        struct pairs_data data;
-        struct job card_job; /* what is true of all jobs: the card */
-        struct card *card;
-        const char *mode; /* of the daemon */
-        uint64_t begun_ns, told_ns;
-        size_t measured, failed;
-};
+#define LEAD_NS       (70 * NSEC_PER_MSEC)  /* the workers warm up for 50 ms of it … */
+#define MODEL_LEAD_NS (270 * NSEC_PER_MSEC) /* … and models for 250 ms */
+#define ALONE_WINDOWS 3                     /* at most, for a rate alone */
+#define ALONE_AGREE   0.02                  /* two windows are alike if they differ by no more */
+#define ALONE_LEAST_S 0.05
+#define KERNEL_ALONE  0.5 /* so many times --seconds is a window of a kernel alone … */
+#define MODEL_ALONE   2   /* … of a model … */
+#define MODEL_PAIR    4   /* … of a pair with a model … */
+#define TURNS_PAIR    3.2 /* … and those of turns: there have to be several turns in them */
+#define MODEL_OLD_NS  (60 * NSEC_PER_SEC) /* a rate alone is measured again if it is older … */
+#define KERNEL_OLD_NS (300 * NSEC_PER_SEC)
+#define AGAIN_PART    0.12 /* … as long as that takes at most this part of the pairs' time */
+#define CARD_S        0.45 /* the least time for which NVML watches */
+#define JOB_S         180  /* a worker may take so long to prepare a job */
+#define FAILURES_MAX  4    /* of a job; then it is left out */
+#define REPORT_NS     (60 * NSEC_PER_SEC)
+#define KERNELS_MAX   500 /* that a measured worker has shown; then another one takes its place */
 
 /* ---- time ---- */
 
@@ -63,7 +36,7 @@ static double since(uint64_t begun_ns)
         return (double)(clock_now_ns() - begun_ns) / (double)NSEC_PER_SEC;
 }
 
-static bool is_over(const struct running *r)
+static bool is_over(const struct pairs_running *r)
 {
         return job_interrupted() ||
                (r->setting->limit > 0 && since(r->begun_ns) >= r->setting->limit);
@@ -79,290 +52,57 @@ static void sleep_until(uint64_t at_ns)
                 ;
 }
 
-/* ---- the daemon, and MPS ---- */
+/* ---- the jobs ---- */
 
-static int start_daemon(struct running *r)
+static void order_job(struct pairs_worker *w, const struct pairs_job *job)
 {
-        char settings[PATHS_DIR_MAX + 16];
-        FILE *file;
-        int result;
-
-        result = job_daemon_prepare(&r->daemon, r->setting->folder, r->setting->simulator != NULL);
-        if (result != CLI_OK)
-                return result;
-        (void)snprintf(settings, sizeof(settings), "%s.conf", r->daemon.dir);
-        file = fopen(settings, "we");
-        if (!file)
-                return cli_fail(CLI_FAILED, "cannot write %s: %m", settings);
-        (void)fprintf(file, "[daemon]\nquantum = " QUANTUM "\n");
-        (void)fclose(file);
-        r->mode = "auto";
-        return job_daemon_start(&r->daemon, (const char *const[]){"--config", settings, NULL});
+        w->job = PAIRS_NO_JOB;
+        pairs_worker_order(w, "job %s %s", job->name, job->loops[0] ? job->loops : "0");
 }
 
-/* True: the daemon is in the mode that this way needs. */
-static bool set_mode(struct running *r, enum pairs_way way)
+/* True: the worker has answered that it is as ready for the job as all others. */
+static bool is_ready_for(struct pairs_running *r, struct pairs_worker *w, unsigned j)
 {
-        const char *mode = way == PAIRS_TURNS ? "exclusive" : "auto";
-        json_t *answer = NULL;
-        int result;
+        struct pairs_job *job = &r->jobs[j];
+        char loops[PAIRS_LOOPS_MAX], way[8] = "";
+        bool eager;
 
-        if (strcmp(mode, r->mode) == 0)
-                return true;
-        result = job_daemon_set(&r->daemon, "mode", mode, &answer);
-        if (result == 0)
-                r->mode = mode;
-        json_decref(answer);
-        return result == 0;
-}
-
-/* How often the GPU went from one program to another, by turns. */
-static json_int_t count_handoffs(const struct running *r)
-{
-        json_t *status = NULL, *gpu;
-        json_int_t handoffs = 0;
-        size_t i;
-
-        if (job_daemon_ask(&r->daemon, "status", &status) < 0)
-                return 0;
-        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
-                handoffs += json_integer_value(json_object_get(gpu, "handoffs"));
-        json_decref(status);
-        return handoffs;
-}
-
-static void start_mps(struct running *r)
-{
-        int result;
-
-        if (!r->ways[PAIRS_SHARED])
-                return;
-        (void)snprintf(r->mps_dir, sizeof(r->mps_dir), "%.70s/mps", r->setting->folder);
-        r->mps = (struct mps_options){
-                .dir = r->mps_dir, .gpu = r->gpu, .uid = getuid(), .gid = getgid()};
-        result = mps_start(&r->mps, &r->mps_pid);
-        if (result == 0)
-                return;
-        r->ways[PAIRS_SHARED] = false;
-        (void)cli_fail(0, "MPS does not start (%s): no pairs are measured under shared",
-                       result == -ENOENT ? "there is no " MPS_CONTROL : strerror(-result));
-}
-
-/* ---- the workers ---- */
-
-static struct pairs_worker *worker(struct running *r, const struct pairs_job *job, enum place place,
-                                   unsigned which)
-{
-        return &r->workers[job->torch ? KIND_MODELS : KIND_KERNELS][place][which];
-}
-
-static unsigned workers_at(enum place place)
-{
-        return place == PLACE_MEASURED ? 1 : 2;
-}
-
-static bool has_place(const struct running *r, enum place place)
-{
-        return place == PLACE_MPS ? r->ways[PAIRS_SHARED] : true;
-}
-
-/* Starts those that do not run, and waits until all are ready, those that were started before,
- * too. */
-static bool make_ready(struct pairs_worker *const *workers, unsigned n)
-{
-        struct pairs_worker *fresh[KINDS * PLACES * 2] = {0};
-        unsigned n_fresh = 0;
-        bool all = true;
-
-        for (unsigned i = 0; i < n; i++) {
-                struct pairs_worker *w = workers[i];
-
-                if (pairs_worker_runs(w) && w->answered)
-                        continue;
-                if (pairs_worker_runs(w))
-                        fresh[n_fresh++] = w;
-                else if (w->starts >= STARTS_MAX || pairs_worker_start(w) < 0)
-                        all = false;
-                else
-                        fresh[n_fresh++] = w;
+        if (sscanf(w->answer, "job %47s %*f %7s", loops, way) < 1)
+                return false;
+        eager = strcmp(way, "eager") == 0;
+        if (!job->loops[0]) { /* the first worker has found out */
+                (void)snprintf(job->loops, sizeof(job->loops), "%s", loops);
+                job->eager = eager;
+                if (eager && !strstr(job->name, "eager"))
+                        (void)cli_fail(0,
+                                       "%s: no CUDA graph holds its steps, so it runs eagerly; its "
+                                       "line in the data says so",
+                                       job->name);
+        } else if (eager != job->eager) {
+                (void)snprintf(w->answer, sizeof(w->answer), "it runs %s here, unlike before",
+                               eager ? "eagerly" : "as a graph");
+                return false;
         }
-        (void)pairs_workers_wait(fresh, n_fresh, READY_S);
-        for (unsigned i = 0; i < n_fresh; i++)
-                if (strcmp(fresh[i]->answer, "ready") != 0) {
-                        pairs_worker_end(fresh[i]);
-                        all = false;
-                }
-        return all;
-}
-
-static void set_up_worker(struct running *r, enum kind kind, enum place place, unsigned which)
-{
-        static const char *const kinds[] = {"kernels", "models"};
-        static const char *const places[] = {"sublet", "mps", "measured"};
-        struct pairs_worker *w = &r->workers[kind][place][which];
-
-        *w = PAIRS_WORKER_NONE;
-        w->daemon = &r->daemon;
-        w->preload = place != PLACE_MPS;
-        w->mps_dir = place == PLACE_MPS ? r->mps_dir : NULL;
-        w->gpu = place == PLACE_MPS ? r->gpu : NULL;
-        w->python = kind == KIND_MODELS ? r->setting->python : NULL;
-        w->log = r->log;
-        w->measure_dir = place == PLACE_MEASURED ? r->measure_dir : NULL;
-        w->budget = (uint64_t)(r->card_job.measured.memory_bytes *
-                               (place == PLACE_MEASURED ? BUDGET_MEASURED : BUDGET_PART));
-        (void)snprintf(w->name, sizeof(w->name), "pairs-%s-%s-%u", kinds[kind], places[place],
-                       which + 1);
-}
-
-/* Lists all workers of a place. */
-static unsigned workers_of(struct running *r, enum place place, struct pairs_worker **ret)
-{
-        unsigned n = 0;
-
-        for (unsigned kind = 0; kind < KINDS; kind++)
-                for (unsigned which = 0; r->kinds[kind] && which < workers_at(place); which++)
-                        ret[n++] = &r->workers[kind][place][which];
-        return n;
-}
-
-/* Says what the worker last wrote to stderr. */
-static void show_log(const struct running *r)
-{
-        FILE *file = fopen(r->log, "re");
-        char line[256];
-        unsigned n = 0;
-
-        while (file && n++ < 20 && fgets(line, sizeof(line), file))
-                (void)fputs(line, stderr);
-        if (file)
-                (void)fclose(file);
-}
-
-/* Asks the first worker which card this is. It also tells whether anything runs here at all. */
-static int ask_card(struct running *r)
-{
-        struct pairs_worker *w = &r->workers[KIND_KERNELS][PLACE_SUBLET][0];
-        struct card_figures figures = {0};
-        uint8_t uuid[16];
-        size_t n;
-
-        if (!make_ready(&w, 1)) {
-                if (job_interrupted())
-                        return CLI_FAILED;
-                show_log(r);
-                return cli_fail(CLI_FAILED, "a program alone does not run here: %s", w->answer);
-        }
-        pairs_worker_order(w, "card %s", r->file);
-        if (!pairs_workers_wait(&w, 1, ANSWER_S) ||
-            pairs_card_read(r->file, &r->card_job, uuid) < 0)
-                return cli_fail(CLI_FAILED, "the card is not known: %s", w->answer);
-        n = (size_t)snprintf(r->gpu, sizeof(r->gpu), "GPU-");
-        for (unsigned i = 0; i < 16; i++)
-                n += (size_t)snprintf(r->gpu + n, sizeof(r->gpu) - n, "%s%02x",
-                                      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
-        r->card = card_open(r->setting->simulator);
-        if (!r->card || !card_choose(r->card, uuid))
-                (void)cli_fail(0, "NVML does not know this GPU: the jobs go without its figures");
-        if (r->card)
-                card_figures(r->card, &figures);
-        (void)snprintf(r->card_job.measured.driver, sizeof(r->card_job.measured.driver), "%s",
-                       figures.driver);
-        r->card_job.measured.bus_gb_s = r->card ? figures.bus_gb_s : NAN;
-        return CLI_OK;
-}
-
-static bool all_run(struct pairs_worker *const *workers, unsigned n)
-{
-        for (unsigned i = 0; i < n; i++)
-                if (!pairs_worker_runs(workers[i]))
-                        return false;
+        w->job = j;
         return true;
 }
 
-/* Starts all workers. A place or kind whose workers do not start is left out. */
-static int start(struct running *r)
-{
-        struct pairs_worker *workers[KINDS * PLACES * 2];
-        unsigned n, n_mps;
-        int result = start_daemon(r);
-
-        if (result != CLI_OK)
-                return result;
-        set_up_worker(r, KIND_KERNELS, PLACE_SUBLET, 0);
-        result = ask_card(r);
-        if (result != CLI_OK)
-                return result;
-        start_mps(r);
-        for (unsigned kind = 0; kind < KINDS; kind++)
-                for (unsigned place = 0; place < PLACES; place++)
-                        for (unsigned which = 0; which < 2; which++)
-                                if (kind || place || which)
-                                        set_up_worker(r, kind, place, which);
-        n_mps = r->ways[PAIRS_SHARED] ? workers_of(r, PLACE_MPS, workers) : 0;
-        n = n_mps + workers_of(r, PLACE_SUBLET, workers + n_mps);
-        n += workers_of(r, PLACE_MEASURED, workers + n);
-        /* The first program under MPS starts the server, for which others could come too early. */
-        if (n_mps > 0)
-                (void)make_ready(workers, 1);
-        (void)make_ready(workers, n);
-        if (r->kinds[KIND_MODELS] && !job_interrupted() &&
-            !pairs_worker_runs(&r->workers[KIND_MODELS][PLACE_SUBLET][0])) {
-                (void)cli_fail(0, "models are left out: %s",
-                               r->workers[KIND_MODELS][PLACE_SUBLET][0].answer);
-                show_log(r);
-                r->kinds[KIND_MODELS] = false;
-        } else if (n_mps > 0 && !job_interrupted() && !all_run(workers, n_mps)) {
-                (void)cli_fail(0,
-                               "programs do not start under MPS (%s): no pairs are measured "
-                               "under shared",
-                               workers[0]->answer);
-                show_log(r);
-                for (unsigned i = 0; i < n_mps; i++)
-                        pairs_worker_end(workers[i]);
-                r->ways[PAIRS_SHARED] = false;
-        }
-        return job_interrupted() ? CLI_FAILED : CLI_OK;
-}
-
-static void end_all(struct running *r)
-{
-        for (unsigned kind = 0; kind < KINDS; kind++)
-                for (unsigned place = 0; place < PLACES; place++)
-                        for (unsigned which = 0; which < 2; which++)
-                                pairs_worker_end(&r->workers[kind][place][which]);
-        if (r->mps_pid > 0)
-                mps_stop(&r->mps, r->mps_pid);
-        job_daemon_end(&r->daemon);
-        card_close(r->card);
-        pages_remove(r->measure_dir);
-        pairs_data_close(&r->data);
-}
-
-/* ---- the jobs ---- */
-
 /* Tells these workers their jobs, those that have not been told yet, and waits. False after a
  * message. */
-static bool prepare(struct running *r, struct pairs_worker *const *workers, const unsigned *wanted,
-                    unsigned n)
+static bool prepare(struct pairs_running *r, struct pairs_worker *const *workers,
+                    const unsigned *wanted, unsigned n)
 {
         bool all = true;
 
         for (unsigned i = 0; i < n; i++) {
                 if (workers[i]->job == wanted[i])
                         continue;
-                workers[i]->job = PAIRS_NO_JOB;
-                pairs_worker_order(workers[i], "job %s %u", r->jobs[wanted[i]].name,
-                                   r->jobs[wanted[i]].loops);
+                order_job(workers[i], &r->jobs[wanted[i]]);
         }
         (void)pairs_workers_wait(workers, n, JOB_S);
         for (unsigned i = 0; i < n; i++) {
-                if (workers[i]->job == wanted[i])
+                if (workers[i]->job == wanted[i] || is_ready_for(r, workers[i], wanted[i]))
                         continue;
-                if (strncmp(workers[i]->answer, "job ", 4) == 0) {
-                        workers[i]->job = wanted[i];
-                        continue;
-                }
                 all = false;
                 if (job_interrupted())
                         continue;
@@ -375,7 +115,7 @@ static bool prepare(struct running *r, struct pairs_worker *const *workers, cons
 }
 
 /* Tells the workers to run at the same time. Returns when they begin to count. */
-static uint64_t tell_to_run(const struct running *r, struct pairs_worker *const *workers,
+static uint64_t tell_to_run(const struct pairs_running *r, struct pairs_worker *const *workers,
                             unsigned n, double seconds)
 {
         uint64_t at = clock_now_ns() + LEAD_NS;
@@ -394,13 +134,13 @@ static bool hear_counts(struct pairs_worker *const *workers, unsigned n, double 
 {
         bool all = true;
 
-        (void)pairs_workers_wait(workers, n, seconds + ANSWER_S);
+        (void)pairs_workers_wait(workers, n, seconds + PAIRS_ANSWER_S);
         for (unsigned i = 0; i < n; i++)
                 all &= sscanf(workers[i]->answer, "ran %lf", &ret_counts[i]) == 1;
         return all;
 }
 
-static bool run(const struct running *r, struct pairs_worker *const *workers, unsigned n,
+static bool run(const struct pairs_running *r, struct pairs_worker *const *workers, unsigned n,
                 double seconds, double *ret_counts)
 {
         (void)tell_to_run(r, workers, n, seconds);
@@ -409,28 +149,26 @@ static bool run(const struct running *r, struct pairs_worker *const *workers, un
 
 /* The other workers prepare the job too, all at once, so that no pair waits for that. What fails
  * there is told when a pair needs it. */
-static void prepare_elsewhere(struct running *r, unsigned j)
+static void prepare_elsewhere(struct pairs_running *r, unsigned j)
 {
         const struct pairs_job *job = &r->jobs[j];
-        struct pairs_worker *others[PLACES * 2];
+        struct pairs_worker *others[PAIRS_PLACES * 2];
         unsigned n = 0;
 
-        for (unsigned place = 0; place < PLACES; place++)
-                for (unsigned which = 0; has_place(r, place) && which < workers_at(place);
-                     which++) {
-                        struct pairs_worker *w = worker(r, job, place, which);
+        for (unsigned place = 0; place < PAIRS_PLACES; place++)
+                for (unsigned which = 0;
+                     pairs_has_place(r, place) && which < pairs_workers_at(place); which++) {
+                        struct pairs_worker *w = pairs_worker_at(r, job, place, which);
 
-                        if ((place == PLACE_SUBLET && which == 0) || !pairs_worker_runs(w) ||
+                        if ((place == PAIRS_PLACE_SUBLET && which == 0) || !pairs_worker_runs(w) ||
                             !w->answered)
                                 continue;
-                        w->job = PAIRS_NO_JOB;
-                        pairs_worker_order(w, "job %s %u", job->name, job->loops);
+                        order_job(w, job);
                         others[n++] = w;
                 }
         (void)pairs_workers_wait(others, n, JOB_S);
         for (unsigned i = 0; i < n; i++)
-                if (strncmp(others[i]->answer, "job ", 4) == 0)
-                        others[i]->job = j;
+                (void)is_ready_for(r, others[i], j);
 }
 
 static int compare(const void *one, const void *other)
@@ -444,8 +182,8 @@ static int compare(const void *one, const void *other)
 
 /* Lets one worker run, and looks at the card and at what the library counts meanwhile. The card's
  * first look ends a window that began before. */
-static bool watch(struct running *r, struct pairs_worker *w, double seconds, struct pages *begin,
-                  struct pages *end, struct report_seen *ret)
+static bool watch(struct pairs_running *r, struct pairs_worker *w, double seconds,
+                  struct pages *begin, struct pages *end, struct report_seen *ret)
 {
         const uint64_t at = tell_to_run(r, &w, 1, seconds),
                        until = at + (uint64_t)(seconds * (double)NSEC_PER_SEC);
@@ -475,16 +213,16 @@ static bool watch(struct running *r, struct pairs_worker *w, double seconds, str
 
 /* As the library sees the job in a worker of its own. A worker that has shown many kernels is
  * replaced: the library's table has room for so many. False: it does not tell. */
-static bool observe(struct running *r, unsigned j, double seconds, struct job *ret)
+static bool observe(struct pairs_running *r, unsigned j, double seconds, struct job *ret)
 {
-        struct pairs_worker *w = worker(r, &r->jobs[j], PLACE_MEASURED, 0);
+        struct pairs_worker *w = pairs_worker_at(r, &r->jobs[j], PAIRS_PLACE_MEASURED, 0);
         struct pages begin = {0}, end = {0};
         const struct measure_page *page;
         struct report_seen seen;
         double bytes;
         bool known;
 
-        if (!make_ready(&w, 1) || !prepare(r, &w, &j, 1))
+        if (!pairs_make_ready(&w, 1) || !prepare(r, &w, &j, 1))
                 return false;
         known = watch(r, w, seconds, &begin, &end, &seen);
         page = pages_find(&end, (uint32_t)w->run.pid);
@@ -495,7 +233,7 @@ static bool observe(struct running *r, unsigned j, double seconds, struct job *r
                 (void)pairs_worker_start(w);
         } else {
                 pairs_worker_order(w, "memory");
-                (void)pairs_workers_wait(&w, 1, ANSWER_S);
+                (void)pairs_workers_wait(&w, 1, PAIRS_ANSWER_S);
                 if (sscanf(w->answer, "memory %lf", &bytes) == 1)
                         ret->memory.peak_bytes = bytes;
         }
@@ -505,10 +243,10 @@ static bool observe(struct running *r, unsigned j, double seconds, struct job *r
 }
 
 /* As the job's own worker describes it. */
-static bool describe(struct running *r, unsigned j, double seconds, const double *rates,
-                     double step, double window, struct job *ret)
+static bool describe(struct pairs_running *r, unsigned j, double seconds, const double *rates,
+                     unsigned n, double step, double window, struct job *ret)
 {
-        struct pairs_worker *w = worker(r, &r->jobs[j], PLACE_SUBLET, 0);
+        struct pairs_worker *w = pairs_worker_at(r, &r->jobs[j], PAIRS_PLACE_SUBLET, 0);
         struct pages begin = {0}, end = {0};
         struct report_seen seen;
         bool known = watch(r, w, seconds, &begin, &end, &seen);
@@ -519,10 +257,11 @@ static bool describe(struct running *r, unsigned j, double seconds, const double
         (void)pairs_workers_wait(&w, 1, JOB_S);
         ret->measured = r->card_job.measured;
         return known && strcmp(w->answer, "described") == 0 &&
-               pairs_describe(ret, r->file, &seen.card, rates, ALONE_WINDOWS, step, window) == 0;
+               pairs_describe(ret, r->file, &seen.card, rates, n, step, window) == 0;
 }
 
-static int record(struct running *r, unsigned j, const double *rates, double step, double window)
+static int record(struct pairs_running *r, unsigned j, double rate, const double *rates, unsigned n,
+                  double step, double window)
 {
         const double seconds = MAX(window, CARD_S);
         struct pairs_job *job = &r->jobs[j];
@@ -532,14 +271,11 @@ static int record(struct running *r, unsigned j, const double *rates, double ste
         int result;
 
         job_init(&measured);
-        if (job->recorded)
-                return CLI_OK;
         if (!observe(r, j, seconds, &measured)) {
                 job_free(&measured);
-                if (!describe(r, j, seconds, rates, step, window, &measured)) {
+                if (!describe(r, j, seconds, rates, n, step, window, &measured)) {
                         if (!job_interrupted())
                                 (void)cli_fail(0, "%s: what it does is not known", job->name);
-                        job->rate = 0;
                         return CLI_OK;
                 }
                 (void)cli_fail(0, "%s: the library has not measured it, so its own figures count",
@@ -548,29 +284,40 @@ static int record(struct running *r, unsigned j, const double *rates, double ste
         (void)snprintf(measured.name, sizeof(measured.name), "%s", job->name);
         (void)strftime(measured.measured.time, sizeof(measured.measured.time), "%Y-%m-%dT%H:%M:%SZ",
                        gmtime_r(&now, &utc));
+        job->alone[0].rate = rate;
         result = pairs_data_begin(&r->data, &r->card_job);
         if (result == CLI_OK)
                 result = pairs_data_job(&r->data, job, &measured);
         job->recorded = result == CLI_OK;
-        return result;
+        return result == CLI_OK ? pairs_data_alone(&r->data, job, false, rate) : result;
 }
 
-/* Measures the rates of n windows in which one worker runs alone. Returns their median; 0 after a
- * message. */
-static double rate_alone(struct running *r, struct pairs_worker *w, double window, unsigned n,
-                         double *ret_rates)
+static bool agree(double a, double b)
+{
+        return a > 0 && b > 0 && fabs(a - b) <= ALONE_AGREE * MAX(a, b);
+}
+
+/* Measures the rate of a worker that runs alone, until two windows agree: in one window the host
+ * may have been busy. known: an earlier rate, which counts as a window; 0: none. Returns the median
+ * of the windows, of which there are *ret_n; 0 after a message. */
+static double rate_alone(struct pairs_running *r, struct pairs_worker *w, double window,
+                         double known, double *ret_rates, unsigned *ret_n)
 {
         const char *name = r->jobs[w->job].name;
         double sorted[ALONE_WINDOWS];
+        unsigned n = 0;
+        bool done = false;
 
-        for (unsigned i = 0; i < n; i++) {
-                if (!run(r, &w, 1, window, &ret_rates[i])) {
+        while (n < ALONE_WINDOWS && !done) {
+                if (!run(r, &w, 1, window, &ret_rates[n])) {
                         if (!job_interrupted())
                                 (void)cli_fail(0, "%s alone: %s", name,
                                                w->answer[0] ? w->answer : "the program has ended");
                         return 0;
                 }
-                ret_rates[i] /= window;
+                ret_rates[n] /= window;
+                done = agree(ret_rates[n], n > 0 ? ret_rates[n - 1] : known);
+                n++;
         }
         memcpy(sorted, ret_rates, n * sizeof(*sorted));
         qsort(sorted, n, sizeof(*sorted), compare);
@@ -578,42 +325,42 @@ static double rate_alone(struct running *r, struct pairs_worker *w, double windo
                 (void)cli_fail(0, "%s alone: it has done nothing", name);
                 return 0;
         }
-        (void)fprintf(stderr, "%s alone: %.6g a second, +-%.1f %%\n", w->name, sorted[n / 2],
-                      50 * (sorted[n - 1] - sorted[0]) / sorted[n / 2]);
+        (void)fprintf(stderr, "%s alone: %.6g a second, %u windows, +-%.1f %%\n", w->name,
+                      sorted[n / 2], n, 50 * (sorted[n - 1] - sorted[0]) / sorted[n / 2]);
+        *ret_n = n;
         return sorted[n / 2];
 }
 
-/* Measures a job alone: its rates, and what it does. A job that fails is left out: its rate stays
- * 0. */
-static int measure_alone(struct running *r, unsigned j)
+static double window_alone(const struct pairs_running *r, const struct pairs_job *job)
+{
+        return MAX(r->setting->seconds * (job->torch ? MODEL_ALONE : KERNEL_ALONE), ALONE_LEAST_S);
+}
+
+/* Measures what a job is, alone, unless the data file has it. A job that fails is left out: it has
+ * no rate. */
+static int measure_alone(struct pairs_running *r, unsigned j)
 {
         struct pairs_job *job = &r->jobs[j];
-        struct pairs_worker *w = worker(r, job, PLACE_SUBLET, 0),
-                            *observer = worker(r, job, PLACE_MEASURED, 0),
-                            *client = worker(r, job, PLACE_MPS, 0);
-        const double window = r->setting->seconds * (job->torch ? MODEL_ALONE : 1);
-        double rates[ALONE_WINDOWS] = {0}, shared[ALONE_WINDOWS], step = 0;
-        const unsigned n = job->recorded ? 1 : ALONE_WINDOWS; /* an earlier run has measured it */
-        unsigned loops = 0;
+        struct pairs_worker *w = pairs_worker_at(r, job, PAIRS_PLACE_SUBLET, 0),
+                            *observer = pairs_worker_at(r, job, PAIRS_PLACE_MEASURED, 0);
+        const double window = window_alone(r, job);
+        double rates[ALONE_WINDOWS] = {0}, step = 0, rate;
+        unsigned n = 0;
 
-        if (!set_mode(r, PAIRS_SLICED) || !make_ready(&w, 1) || !prepare(r, &w, &j, 1))
+        if (!pairs_set_mode(r, PAIRS_SLICED) || !pairs_make_ready(&w, 1) || !prepare(r, &w, &j, 1))
                 return CLI_OK;
-        if (sscanf(w->answer, "job %u %lf", &loops, &step) == 2)
-                job->loops = loops;
-        if (!job->recorded)
-                (void)make_ready(&observer, 1); /* it may have been started again */
-        prepare_elsewhere(r, j);
+        (void)sscanf(w->answer, "job %*s %lf", &step);
+        (void)pairs_make_ready(&observer, 1); /* it may have been started again */
+        if (!job->torch)
+                prepare_elsewhere(r, j); /* models would only take each other's place */
         (void)fprintf(stderr, "%s\n", job->name);
-        job->rate = rate_alone(r, w, window, n, rates);
-        job->shared_rate = job->rate;
-        if (job->rate > 0 && r->ways[PAIRS_SHARED] && has_place(r, PLACE_MPS) && client->job == j)
-                job->shared_rate = rate_alone(r, client, window, n, shared);
-        return job->rate > 0 ? record(r, j, rates, step, window) : CLI_OK;
+        rate = rate_alone(r, w, window, 0, rates, &n);
+        return rate > 0 ? record(r, j, rate, rates, n, step, window) : CLI_OK;
 }
 
 /* ---- the pairs ---- */
 
-static double window_of(const struct running *r, const struct pairs_item *item)
+static double window_of(const struct pairs_running *r, const struct pairs_item *item)
 {
         const bool models = r->jobs[item->a].torch || r->jobs[item->b].torch;
         const double times = models ? MODEL_PAIR : 1;
@@ -621,31 +368,87 @@ static double window_of(const struct running *r, const struct pairs_item *item)
         return r->setting->seconds * (item->way == PAIRS_TURNS ? MAX(times, TURNS_PAIR) : times);
 }
 
-static bool is_left_out(const struct running *r, const struct pairs_item *item)
+static bool is_missing(const struct pairs_running *r, const struct pairs_job *job)
 {
-        return item->done || !r->ways[item->way] || r->jobs[item->a].rate <= 0 ||
-               r->jobs[item->b].rate <= 0 ||
-               (item->way == PAIRS_SHARED &&
-                (r->jobs[item->a].shared_rate <= 0 || r->jobs[item->b].shared_rate <= 0)) ||
-               r->jobs[item->a].failures >= FAILURES_MAX ||
-               r->jobs[item->b].failures >= FAILURES_MAX;
+        return !job->recorded || job->failures >= FAILURES_MAX ||
+               !r->kinds[job->torch ? PAIRS_KIND_MODELS : PAIRS_KIND_KERNELS];
 }
 
-static int measure_pair(struct running *r, const struct pairs_item *item)
+static bool is_left_out(const struct pairs_running *r, const struct pairs_item *item)
+{
+        return item->done || !r->ways[item->way] || is_missing(r, &r->jobs[item->a]) ||
+               is_missing(r, &r->jobs[item->b]);
+}
+
+/* Measures the rate alone of a worker's job. False after a message: it has none. */
+static bool measure_rate(struct pairs_running *r, struct pairs_worker *w, bool shared,
+                         int *ret_result)
+{
+        struct pairs_job *job = &r->jobs[w->job];
+        const uint64_t begun_ns = clock_now_ns();
+        double rates[ALONE_WINDOWS], rate;
+        unsigned n;
+
+        rate = rate_alone(r, w, window_alone(r, job), job->alone[shared].rate, rates, &n);
+        r->spent.again += since(begun_ns);
+        if (rate <= 0) {
+                job->failures++;
+                return false;
+        }
+        *ret_result = pairs_data_alone(&r->data, job, shared, rate);
+        return *ret_result == CLI_OK;
+}
+
+static bool is_old(const struct pairs_running *r, const struct pairs_worker *w, bool shared)
+{
+        const struct pairs_job *job = &r->jobs[w->job];
+
+        return clock_now_ns() - job->alone[shared].at_ns >
+               (job->torch ? MODEL_OLD_NS : KERNEL_OLD_NS);
+}
+
+/* Before a pair runs, both jobs need a rate alone of this run. Rates that are old are measured
+ * again, the older one of the two, if the time is there: the host and the card may have changed. */
+static bool know_rates(struct pairs_running *r, struct pairs_worker *const *workers, bool shared,
+                       int *ret_result)
+{
+        const struct pairs_alone *alone[2] = {&r->jobs[workers[0]->job].alone[shared],
+                                              &r->jobs[workers[1]->job].alone[shared]};
+        const unsigned older = alone[1]->at_ns < alone[0]->at_ns;
+        bool measured = false;
+
+        for (unsigned i = 0; i < 2; i++)
+                if (alone[i]->rate <= 0) {
+                        measured = true;
+                        if (!measure_rate(r, workers[i], shared, ret_result))
+                                return false;
+                }
+        if (!measured && is_old(r, workers[older], shared) &&
+            r->spent.again < AGAIN_PART * (r->spent.windows + r->spent.warming))
+                return measure_rate(r, workers[older], shared, ret_result);
+        return true;
+}
+
+static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
 {
         const struct pairs_job *a = &r->jobs[item->a], *b = &r->jobs[item->b];
-        const enum place place = item->way == PAIRS_SHARED ? PLACE_MPS : PLACE_SUBLET;
-        struct pairs_worker *workers[2] = {worker(r, a, place, 0), worker(r, b, place, 1)};
+        const enum pairs_place place =
+                item->way == PAIRS_SHARED ? PAIRS_PLACE_MPS : PAIRS_PLACE_SUBLET;
+        struct pairs_worker *workers[2] = {pairs_worker_at(r, a, place, 0),
+                                           pairs_worker_at(r, b, place, 1)};
         const unsigned wanted[2] = {item->a, item->b};
         const double window = window_of(r, item);
         struct pairs_result result = {.a = item->a, .b = item->b, .way = item->way};
+        const bool shared = item->way == PAIRS_SHARED;
+        uint64_t begun_ns = clock_now_ns();
         json_int_t handoffs;
         double counts[2];
+        int known = CLI_OK;
 
-        if (!set_mode(r, item->way) || !make_ready(workers, 2)) {
+        if (!pairs_set_mode(r, item->way) || !pairs_make_ready(workers, 2)) {
                 r->failed++;
-                if (!job_interrupted() &&
-                    (workers[0]->starts >= STARTS_MAX || workers[1]->starts >= STARTS_MAX)) {
+                if (!job_interrupted() && (workers[0]->starts >= PAIRS_STARTS_MAX ||
+                                           workers[1]->starts >= PAIRS_STARTS_MAX)) {
                         r->ways[item->way] = false;
                         (void)cli_fail(0, "the programs end too often: no more pairs under %s",
                                        pairs_way_name(item->way));
@@ -656,7 +459,13 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
                 r->failed++;
                 return CLI_OK;
         }
-        handoffs = item->way == PAIRS_SLICED ? count_handoffs(r) : 0;
+        r->spent.preparing += since(begun_ns);
+        if (!know_rates(r, workers, shared, &known)) {
+                r->failed++;
+                return known;
+        }
+        begun_ns = clock_now_ns();
+        handoffs = item->way == PAIRS_SLICED ? pairs_count_handoffs(r) : 0;
         if (!run(r, workers, 2, window, counts)) {
                 r->failed++;
                 for (unsigned i = 0; i < 2 && !job_interrupted(); i++)
@@ -670,23 +479,26 @@ static int measure_pair(struct running *r, const struct pairs_item *item)
                 return CLI_OK;
         }
         if (item->way == PAIRS_SLICED)
-                handoffs = count_handoffs(r) - handoffs;
+                handoffs = pairs_count_handoffs(r) - handoffs;
         if (handoffs > 0)
                 (void)cli_fail(0,
                                "%s beside %s, sliced: sublet gave turns, so not all programs fit "
                                "the GPU; the line says so",
                                a->name, b->name);
-        for (unsigned i = 0; i < 2; i++)
-                result.progress[i] = counts[i] / window /
-                                     (item->way == PAIRS_SHARED ? r->jobs[wanted[i]].shared_rate
-                                                                : r->jobs[wanted[i]].rate);
+        for (unsigned i = 0; i < 2; i++) {
+                result.rates[i] = counts[i] / window;
+                result.alone[i] = r->jobs[wanted[i]].alone[shared].rate;
+                result.progress[i] = result.rates[i] / result.alone[i];
+        }
+        r->spent.windows += window;
+        r->spent.warming += since(begun_ns) - window;
         r->measured++;
         if (pairs_results_add(r->results, &result) < 0)
                 return cli_fail(CLI_FAILED, "out of memory");
         return pairs_data_pair(&r->data, r->jobs, &result, window, handoffs);
 }
 
-static void report(struct running *r, size_t done, size_t n)
+static void report(struct pairs_running *r, size_t done, size_t n)
 {
         if (clock_now_ns() - r->told_ns < REPORT_NS)
                 return;
@@ -695,7 +507,7 @@ static void report(struct running *r, size_t done, size_t n)
                       done, n, r->failed);
 }
 
-static void mark_done(const struct running *r, struct pairs_item *items, size_t n)
+static void mark_done(const struct pairs_running *r, struct pairs_item *items, size_t n)
 {
         for (size_t i = 0; i < n; i++)
                 for (size_t k = 0; k < r->results->n && !items[i].done; k++) {
@@ -707,26 +519,36 @@ static void mark_done(const struct running *r, struct pairs_item *items, size_t 
                 }
 }
 
-static bool is_needed(const struct running *r, const struct pairs_item *items, size_t n, unsigned j)
+/* Says what a pair takes besides its window. */
+static void tell_times(const struct pairs_running *r)
 {
-        if (!r->kinds[r->jobs[j].torch ? KIND_MODELS : KIND_KERNELS])
-                return false;
-        for (size_t i = 0; i < n; i++)
-                if (!items[i].done && (items[i].a == j || items[i].b == j))
-                        return true;
-        return !r->jobs[j].recorded;
+        const double n = (double)r->measured;
+
+        if (r->measured == 0) {
+                (void)fprintf(stderr, "no pair measured, %zu failed\n", r->failed);
+                return;
+        }
+        (void)fprintf(stderr,
+                      "%zu pairs measured in %.1f min, %zu failed; a pair took %.2f s: %.2f to "
+                      "prepare, %.2f for rates alone, %.2f to warm up, %.2f in its window\n",
+                      r->measured, since(r->begun_ns) / 60, r->failed,
+                      (r->spent.preparing + r->spent.again + r->spent.warming + r->spent.windows) /
+                              n,
+                      r->spent.preparing / n, r->spent.again / n, r->spent.warming / n,
+                      r->spent.windows / n);
 }
 
-static int measure(struct running *r, struct pairs_item *items, size_t n)
+static int measure(struct pairs_running *r, struct pairs_item *items, size_t n)
 {
         int result = CLI_OK;
 
         r->told_ns = clock_now_ns();
         for (unsigned j = 0; result == CLI_OK && j < r->n_jobs && !is_over(r); j++)
-                if (is_needed(r, items, n, j))
+                if (!r->jobs[j].recorded &&
+                    r->kinds[r->jobs[j].torch ? PAIRS_KIND_MODELS : PAIRS_KIND_KERNELS])
                         result = measure_alone(r, j);
-        for (unsigned kind = 0; kind < KINDS; kind++)
-                pairs_worker_end(&r->workers[kind][PLACE_MEASURED][0]);
+        for (unsigned kind = 0; kind < PAIRS_KINDS; kind++)
+                pairs_worker_end(&r->workers[kind][PAIRS_PLACE_MEASURED][0]);
         for (size_t i = 0; result == CLI_OK && i < n && !is_over(r); i++) {
                 if (!is_left_out(r, &items[i]))
                         result = measure_pair(r, &items[i]);
@@ -738,38 +560,39 @@ static int measure(struct running *r, struct pairs_item *items, size_t n)
 int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_t n_jobs,
               struct pairs_results *results)
 {
-        struct running r = {.setting = setting,
-                            .jobs = jobs,
-                            .n_jobs = n_jobs,
-                            .results = results,
-                            .begun_ns = clock_now_ns()};
+        struct pairs_running r = {.setting = setting,
+                                  .jobs = jobs,
+                                  .n_jobs = n_jobs,
+                                  .results = results,
+                                  .begun_ns = clock_now_ns()};
+        struct pairs_choice choice = setting->choice;
         struct pairs_item *items = NULL;
         size_t n = 0;
         int result;
 
-        memcpy(r.ways, setting->ways, sizeof(r.ways));
+        memcpy(r.ways, setting->choice.ways, sizeof(r.ways));
         for (size_t j = 0; j < n_jobs; j++)
-                r.kinds[jobs[j].torch ? KIND_MODELS : KIND_KERNELS] = true;
-        for (unsigned i = 0; i < KINDS * PLACES * 2; i++)
+                r.kinds[jobs[j].torch ? PAIRS_KIND_MODELS : PAIRS_KIND_KERNELS] = true;
+        for (unsigned i = 0; i < PAIRS_KINDS * PAIRS_PLACES * 2; i++)
                 (&r.workers[0][0][0])[i] = PAIRS_WORKER_NONE;
         (void)snprintf(r.log, sizeof(r.log), "%s/log", setting->folder);
         (void)snprintf(r.measure_dir, sizeof(r.measure_dir), "%s/measure", setting->folder);
         (void)mkdir(r.measure_dir, 0700);
         (void)snprintf(r.file, sizeof(r.file), "%s/told.json", setting->folder);
-        result = start(&r);
+        result = pairs_start(&r);
         if (result == CLI_OK)
                 result = pairs_data_open(&r.data, setting->output, &r.card_job, jobs, n_jobs,
                                          results);
-        if (result == CLI_OK && pairs_plan(jobs, n_jobs, r.ways, setting->seed, &items, &n) < 0)
+        memcpy(choice.ways, r.ways, sizeof(choice.ways)); /* MPS may be missing */
+        if (result == CLI_OK && pairs_plan(jobs, n_jobs, &choice, &items, &n) < 0)
                 result = cli_fail(CLI_FAILED, "out of memory");
         if (result == CLI_OK) {
                 mark_done(&r, items, n);
                 result = measure(&r, items, n);
         }
-        end_all(&r);
+        pairs_end(&r);
         free(items);
         if (result == CLI_OK && !job_interrupted())
-                (void)fprintf(stderr, "%zu pairs measured in %.1f min, %zu failed\n", r.measured,
-                              since(r.begun_ns) / 60, r.failed);
+                tell_times(&r);
         return result;
 }

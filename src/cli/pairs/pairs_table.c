@@ -52,6 +52,46 @@ static void print_way(FILE *out, const struct pairs_job *jobs, struct pairs_resu
                 print_pair(out, jobs, &sorted[i - 1]);
 }
 
+struct moved {
+        const struct pairs_job *job;
+        double part; /* the greatest of its rates alone is so much above the least */
+};
+
+static int compare_moved(const void *one, const void *other)
+{
+        const double a = ((const struct moved *)one)->part, b = ((const struct moved *)other)->part;
+
+        return a < b ? -1 : a > b;
+}
+
+void pairs_print_steadiness(FILE *out, const struct pairs_job *jobs, size_t n_jobs)
+{
+        struct moved *moved = calloc(n_jobs + 1, sizeof(*moved));
+        size_t n = 0;
+
+        for (size_t j = 0; moved && j < n_jobs; j++) {
+                struct moved m = {.job = &jobs[j], .part = -1};
+
+                for (unsigned shared = 0; shared < 2; shared++) {
+                        const struct pairs_alone *a = &jobs[j].alone[shared];
+
+                        if (a->n > 1 && a->most / a->least - 1 > m.part)
+                                m.part = a->most / a->least - 1;
+                }
+                if (m.part >= 0)
+                        moved[n++] = m;
+        }
+        if (n > 0) {
+                qsort(moved, n, sizeof(*moved), compare_moved);
+                (void)fprintf(out,
+                              "Rates alone, of the %zu jobs for which they were measured again: "
+                              "they moved by %.1f %% (median), %.1f %% at most (%s).\n",
+                              n, 100 * moved[n / 2].part, 100 * moved[n - 1].part,
+                              moved[n - 1].job->name);
+        }
+        free(moved);
+}
+
 void pairs_print_table(FILE *out, const struct pairs_job *jobs, const struct pairs_results *results)
 {
         struct pairs_result *of_way = calloc(results->n + 1, sizeof(*of_way));

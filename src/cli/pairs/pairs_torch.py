@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
-"""The models that sublet bench pairs runs with --torch: training and inference with random weights, and inputs that are
-on the GPU already. It knows nothing of sublet. Its lines are those of sublet-pairs-job (pairs_job.c).
+"""The models that sublet bench pairs runs with --torch: training, inference, and servers that answer requests at a fixed
+rate, with random weights, and inputs that are on the GPU already. It knows nothing of sublet. Its lines are those of
+sublet-pairs-job (pairs_job.c); the answer to "job NAME LOOPS" is "job LOOPS SECONDS graph" or "... eager", and LOOPS are
+a server's microseconds from one request to the next.
 
     pairs_torch.py list              prints a line "NAME FAMILY" for each job; needs no PyTorch
     pairs_torch.py work BYTES        obeys lines on stdin; models take about BYTES of GPU memory, then the one that was
-                                     used longest ago goes"""
+                                     used longest ago goes
 
+A step is captured as a CUDA graph, so that the GPU bounds its speed, and not the processor that launches its kernels.
+Steps that no graph can hold have "eager" in their names."""
+
+import collections
 import gc
 import json
 import os
@@ -14,32 +20,66 @@ import tempfile
 import time
 
 WARM_S = 0.25
-AHEAD = 3  # steps that are submitted and not done
+AHEAD = 3  # groups of steps that are submitted and not done
+GROUP_S = 0.0005  # a group takes about so long ...
+GROUP_MAX = 32
 FIRST_STEPS = 3  # of a model that was just made: they load the libraries' kernels
-FIRST_S = 1.0  # ... and it runs at least so long before it counts as prepared: its first second is slower
+FIRST_S = 0.5  # ... and it runs at least so long before it counts as prepared: it begins slower ...
+AGAIN_S = 0.1  # ... also if it was dropped, and made again
+NEEDED = 4 << 30  # bytes that a model is expected to take, before it has been made
 PROFILED_STEPS = 3
 KERNELS_MAX = 64
 
-# Each job: its name, the family that it belongs to, and what makes it.
+# make: builds the model and returns a step. share: of a server, the part of the time in which the GPU computes answers.
+Job = collections.namedtuple("Job", "name family make share", defaults=(None,))
 JOBS = (
-    ("resnet50-train-b32-bf16", "conv", lambda: vision("resnet50", 32, 224, "bfloat16", True)),
-    ("resnet50-infer-b1-fp32", "conv", lambda: vision("resnet50", 1, 224, "float32", False)),
-    ("vgg16-infer-b32-fp32", "conv", lambda: vision("vgg16", 32, 224, "float32", False)),
-    ("mobilenet-train-b64-fp32", "mobile", lambda: vision("mobilenet_v3_large", 64, 224, "float32", True)),
-    ("efficientnet-infer-b32-bf16", "mobile", lambda: vision("efficientnet_b0", 32, 224, "bfloat16", False)),
-    ("vit-train-b32-bf16", "vit", lambda: vision("vit_b_16", 32, 224, "bfloat16", True)),
-    ("bert-infer-b16-bf16", "encoder", lambda: encoder(16, 256, "bfloat16", False)),
-    ("bert-train-b8-fp32", "encoder", lambda: encoder(8, 128, "float32", True)),
-    ("gpt-train-b8-bf16", "gpt", lambda: gpt_training(8, 512)),
-    ("decode-b1-bf16-graph", "decode", lambda: decoding(1, 1024, True)),
-    ("decode-b32-bf16", "decode", lambda: decoding(32, 512, False)),
-    ("lstm-train-b64-fp32", "lstm", lambda: lstm_training(64, 128)),
-    ("dlrm-train-b4096-fp32", "dlrm", lambda: dlrm_training(4096)),
-    ("unet-infer-b4-bf16", "unet", lambda: unet(4, 64)),
-    ("gnn-train-fp32", "graph", lambda: graph_training(100_000, 1_500_000, 64)),
-    ("gemm-infer-fp16", "gemm", lambda: gemm(8192, 4096)),
-    ("mlp-train-fp32-small", "small", lambda: small_training(256)),
+    Job("resnet50-train-b32-bf16", "conv", lambda: vision("resnet50", 32, 224, "bfloat16", True)),
+    Job("resnet18-train-b64-fp32", "conv", lambda: vision("resnet18", 64, 224, "float32", True)),
+    Job("resnet50-infer-b1-fp32", "conv", lambda: vision("resnet50", 1, 224, "float32", False)),
+    Job("resnet50-infer-b64-fp16", "conv", lambda: vision("resnet50", 64, 224, "float16", False)),
+    Job("vgg16-infer-b32-fp32", "conv", lambda: vision("vgg16", 32, 224, "float32", False)),
+    Job("mobilenet-train-b64-fp32", "mobile", lambda: vision("mobilenet_v3_large", 64, 224, "float32", True)),
+    Job("mobilenet-infer-b1-fp16", "mobile", lambda: vision("mobilenet_v3_large", 1, 224, "float16", False)),
+    Job("efficientnet-infer-b32-bf16", "mobile", lambda: vision("efficientnet_b0", 32, 224, "bfloat16", False)),
+    Job("vit-train-b32-bf16", "vit", lambda: vision("vit_b_16", 32, 224, "bfloat16", True)),
+    Job("vit-infer-b64-fp16", "vit", lambda: vision("vit_b_16", 64, 224, "float16", False)),
+    Job("vit-infer-b1-fp32", "vit", lambda: vision("vit_b_16", 1, 224, "float32", False)),
+    Job("bert-train-b8-fp32", "encoder", lambda: encoder(8, 128, "float32", True)),
+    Job("bert-train-b32-bf16", "encoder", lambda: encoder(32, 128, "bfloat16", True)),
+    Job("bert-infer-b16-bf16", "encoder", lambda: encoder(16, 256, "bfloat16", False)),
+    Job("bert-infer-b1-fp16", "encoder", lambda: encoder(1, 128, "float16", False)),
+    Job("gpt-train-b8-bf16", "gpt", lambda: gpt(8, 512, True)),
+    Job("gpt-train-b1-bf16", "gpt", lambda: gpt(1, 512, True)),
+    Job("gpt-infer-b4-bf16", "gpt", lambda: gpt(4, 1024, False)),
+    Job("decode-b1-bf16", "decode", lambda: decoding(1, 1024)),
+    Job("decode-b32-bf16", "decode", lambda: decoding(32, 512)),
+    Job("decode-b8-long-bf16", "decode", lambda: decoding(8, 3072)),
+    Job("lstm-train-b64-fp32", "lstm", lambda: lstm(64, 128, "float32", True)),
+    Job("lstm-infer-b16-fp16", "lstm", lambda: lstm(16, 64, "float16", False)),
+    Job("dlrm-train-b4096-fp32-eager", "dlrm", lambda: dlrm(4096, True)),  # its sparse gradients wait for the GPU
+    Job("dlrm-infer-b2048-fp32", "dlrm", lambda: dlrm(2048, False)),
+    Job("unet-infer-b4-bf16", "unet", lambda: unet(4, 64, False)),
+    Job("unet-train-b1-bf16", "unet", lambda: unet(1, 64, True)),
+    Job("gnn-train-fp32", "graph", lambda: graph(100_000, 1_500_000, 64, True)),
+    Job("gnn-infer-fp32-small", "graph", lambda: graph(20_000, 200_000, 64, False)),
+    Job("gemm-infer-fp16", "gemm", lambda: gemm(8192, 4096, "float16")),
+    Job("gemm-infer-b64-bf16", "gemm", lambda: gemm(8192, 64, "bfloat16")),
+    Job("gemm-infer-fp32", "gemm", lambda: gemm(4096, 2048, "float32")),
+    Job("mlp-train-fp32-small", "small", lambda: small(256, True)),
+    Job("mlp-infer-fp32-small", "small", lambda: small(64, False)),
+    Job("resnet50-serve-b8-fp16-15", "server", lambda: vision("resnet50", 8, 224, "float16", False), 0.15),
+    Job("decode-serve-b8-bf16-15", "server", lambda: decoding(8, 1024), 0.15),
+    Job("bert-serve-b8-bf16-35", "server", lambda: encoder(8, 128, "bfloat16", False), 0.35),
+    Job("unet-serve-b1-bf16-35", "server", lambda: unet(1, 64, False), 0.35),
+    Job("vit-serve-b16-fp16-60", "server", lambda: vision("vit_b_16", 16, 224, "float16", False), 0.6),
+    Job("dlrm-serve-b2048-fp32-60", "server", lambda: dlrm(2048, False), 0.6),
 )
+
+
+def on_gpu():
+    """Returns a context in which tensors are made on the GPU."""
+    import torch
+    return torch.device("cuda")
 
 
 def training(net, inputs, goal, optimizer=None):
@@ -51,6 +91,7 @@ def training(net, inputs, goal, optimizer=None):
         optimizer.zero_grad(set_to_none=True)
         goal(net(*inputs)).backward()
         optimizer.step()
+    step.forget = lambda: optimizer.zero_grad(set_to_none=True)
     return step
 
 
@@ -72,7 +113,7 @@ def vision(name, batch, size, dtype, trains):
     import torch
     import torchvision
     dtype = getattr(torch, dtype)
-    with torch.device("cuda"):
+    with on_gpu():
         net = getattr(torchvision.models, name)(weights=None)
         net = net.to(dtype)
         x = torch.randn(batch, 3, size, size, dtype=dtype)
@@ -85,7 +126,7 @@ def encoder(batch, tokens, dtype, trains):
     import torch
     from torch import nn
     dtype = getattr(torch, dtype)
-    with torch.device("cuda"):
+    with on_gpu():
         layer = nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
         net = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).to(dtype)
         x = torch.randn(batch, tokens, 768, dtype=dtype)
@@ -119,25 +160,27 @@ def decoder_block(width, heads):
     return Block().to(torch.bfloat16)
 
 
-def gpt_training(batch, tokens, width=768, layers=12, words=32768):
+def gpt(batch, tokens, trains, width=768, layers=12, words=32768):
     import torch
     from torch import nn
-    with torch.device("cuda"):
+    with on_gpu():
         net = nn.Sequential(nn.Embedding(words, width), *(decoder_block(width, 12) for _ in range(layers)),
                             nn.LayerNorm(width), nn.Linear(width, words, bias=False)).to(torch.bfloat16)
         x = torch.randint(words, (batch, tokens))
+    if not trains:
+        return inference(net, (x,))
 
     def goal(y):
         return nn.functional.cross_entropy(y.view(-1, words), x.view(-1))
-    return training(net, (x,), goal, torch.optim.AdamW(net.parameters(), lr=1e-5))
+    return training(net, (x,), goal, torch.optim.AdamW(net.parameters(), lr=1e-5, capturable=True))
 
 
-def decoding(batch, length, graph, width=2048, layers=16, words=32768):
+def decoding(batch, length, width=2048, layers=16, words=32768):
     """Each step computes one more token of each answer; the weights and the cache are read once."""
     import torch
     from torch import nn
     heads = 16
-    with torch.device("cuda"):
+    with on_gpu():
         blocks = nn.ModuleList(decoder_block(width, heads) for _ in range(layers)).requires_grad_(False)
         words_in = nn.Embedding(words, width).to(torch.bfloat16).requires_grad_(False)
         words_out = nn.Linear(width, words, bias=False).to(torch.bfloat16).requires_grad_(False)
@@ -151,34 +194,20 @@ def decoding(batch, length, graph, width=2048, layers=16, words=32768):
             for block, cache in zip(blocks, caches):
                 x = block(x, cache)
             token.copy_(words_out(x).argmax(-1))
-    if not graph:
-        return step
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(FIRST_STEPS):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        step()
-
-    def replay(kept=(blocks, words_in, words_out, caches, token)):  # the graph uses their memory
-        captured.replay()
-    return replay
+    return step
 
 
-def lstm_training(batch, tokens):
+def lstm(batch, tokens, dtype, trains):
     import torch
     from torch import nn
-    with torch.device("cuda"):
-        net = nn.LSTM(1024, 1024, num_layers=2, batch_first=True)
-        x = torch.randn(batch, tokens, 1024)
-    return training(net, (x,), lambda y: mean_square(y[0]))
+    dtype = getattr(torch, dtype)
+    with on_gpu():
+        net = nn.LSTM(1024, 1024, num_layers=2, batch_first=True).to(dtype)
+        x = torch.randn(batch, tokens, 1024, dtype=dtype)
+    return training(net, (x,), lambda y: mean_square(y[0])) if trains else inference(net, (x,))
 
 
-def dlrm_training(batch, tables=26, rows=200_000, width=64):
+def dlrm(batch, trains, tables=26, rows=200_000, width=64):
     import torch
     from torch import nn
 
@@ -189,20 +218,21 @@ def dlrm_training(batch, tables=26, rows=200_000, width=64):
             self.bottom = nn.Sequential(nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, width), nn.ReLU())
             self.top = nn.Sequential(nn.Linear(width + (tables + 1) * tables // 2, 1024), nn.ReLU(), nn.Linear(1024, 512),
                                      nn.ReLU(), nn.Linear(512, 1))
-            self.pairs = torch.tril_indices(tables + 1, tables + 1, -1).cuda()
+            self.pairs = torch.tril_indices(tables + 1, tables + 1, -1)
 
         def forward(self, dense, sparse):
             bottom = self.bottom(dense)
             all_ = torch.stack([bottom] + [table(sparse[i]) for i, table in enumerate(self.tables)], 1)
             mixed = torch.bmm(all_, all_.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
             return self.top(torch.cat([bottom, mixed], 1))
-    with torch.device("cuda"):
+    with on_gpu():
         net = Recommender()
         inputs = torch.randn(batch, 13), torch.randint(rows, (tables, batch, 4))
-    return training(net, inputs, mean_square, torch.optim.SGD(net.parameters(), lr=1e-4))
+        net.pairs = net.pairs.to(inputs[0].device)
+    return training(net, inputs, mean_square, torch.optim.SGD(net.parameters(), lr=1e-4)) if trains else inference(net, inputs)
 
 
-def unet(batch, size, width=192):
+def unet(batch, size, trains, width=192):
     """A denoiser in the shape of those of latent diffusion: residual blocks, attention at the lower resolutions."""
     import torch
     from torch import nn
@@ -252,13 +282,13 @@ def unet(batch, size, width=192):
                 x = functional.interpolate(x, scale_factor=2.0)
                 x = up(torch.cat([x, kept.pop()], 1))
             return self.out(x)
-    with torch.device("cuda"):
+    with on_gpu():
         net = Unet().to(torch.bfloat16).to(memory_format=torch.channels_last)
         x = torch.randn(batch, 4, size, size, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-    return inference(net, (x,))
+    return training(net, (x,), mean_square) if trains else inference(net, (x,))
 
 
-def graph_training(nodes, edges, width):
+def graph(nodes, edges, width, trains):
     """Three layers of message passing: gather by the edges' beginnings, add up at their ends."""
     import torch
     from torch import nn
@@ -270,38 +300,73 @@ def graph_training(nodes, edges, width):
 
         def forward(self, x, begins, ends):
             for layer in self.layers:
-                x = torch.relu(layer(torch.zeros_like(x).index_add(0, ends, x[begins]) + x))
+                x = torch.relu(layer(torch.zeros_like(x).index_add(0, ends, x.index_select(0, begins)) + x))
             return x
-    with torch.device("cuda"):
+    with on_gpu():
         net = Net()
         inputs = torch.randn(nodes, width), torch.randint(nodes, (edges,)), torch.randint(nodes, (edges,))
-    return training(net, inputs, mean_square)
+    return training(net, inputs, mean_square) if trains else inference(net, inputs)
 
 
-def gemm(width, batch):
+def gemm(width, batch, dtype):
     import torch
     from torch import nn
-    with torch.device("cuda"):
-        net = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(4))).to(torch.float16)
-        x = torch.randn(batch, width, dtype=torch.float16)
+    dtype = getattr(torch, dtype)
+    with on_gpu():
+        net = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(4))).to(dtype)
+        x = torch.randn(batch, width, dtype=dtype)
     return inference(net, (x,))
 
 
-def small_training(batch):
+def small(batch, trains):
     import torch
     from torch import nn
-    with torch.device("cuda"):
+    with on_gpu():
         net = nn.Sequential(*(layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.ReLU())))
         x = torch.randn(batch, 256)
-    return training(net, (x,), mean_square, torch.optim.Adam(net.parameters(), lr=1e-4))
+    if not trains:
+        return inference(net, (x,))
+    return training(net, (x,), mean_square, torch.optim.Adam(net.parameters(), lr=1e-4, capturable=True))
+
+
+def capture(step):
+    """Returns a step that replays what this one does, as PyTorch's notes on CUDA graphs say."""
+    import torch
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(FIRST_STEPS):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    getattr(step, "forget", lambda: None)()  # a graph's gradients have to be of its own memory
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        step()
+
+    def replay(kept=step):  # the graph uses the memory that the step holds
+        captured.replay()
+    return replay
+
+
+class Model:
+    """A job that can run. seconds: of a step alone. interval: of a server, seconds from one request to the next, else 0."""
+
+    def __init__(self, step, is_graph):
+        self.step, self.is_graph = step, is_graph
+        self.seconds = self.interval = 0.0
+
+    def group(self):
+        """How many steps one event observes: more of short ones, so that events cost the host little."""
+        return 1 if self.interval else min(max(1, int(GROUP_S / self.seconds)), GROUP_MAX)
 
 
 class Worker:
     def __init__(self, budget, answers):
         import torch
         self.torch, self.budget, self.answers = torch, budget, answers
-        self.makers = {name: make for name, _, make in JOBS}
-        self.models = {}  # name: (step, seconds of a step); the last one was used last
+        self.jobs = {job.name: job for job in JOBS}
+        self.models = {}  # name: Model; the last one was used last
         self.peaks = {}  # name: the most bytes that it had
         self.name = None
         torch.manual_seed(1)
@@ -317,9 +382,10 @@ class Worker:
         gc.collect()
         self.torch.cuda.empty_cache()
 
-    def job(self, name):
+    def job(self, name, interval_us):
         if name not in self.models:
-            while self.models and self.torch.cuda.memory_allocated() > 0.75 * self.budget:
+            # A graph's memory counts as reserved only: what its step frees stays with the graph.
+            while self.models and self.torch.cuda.memory_reserved() + self.peaks.get(name, NEEDED) > self.budget:
                 self.drop(next(iter(self.models)))
             try:
                 self.models[name] = self.make(name)
@@ -327,62 +393,84 @@ class Worker:
                 for other in list(self.models):
                     self.drop(other)
                 self.models[name] = self.make(name)
-            if self.torch.cuda.memory_reserved() > self.budget:
-                self.torch.cuda.empty_cache()
-        self.models[name] = self.models.pop(name)
+            self.torch.cuda.empty_cache()
+        self.models[name] = model = self.models.pop(name)
         self.name = name
-        self.answer(f"job 0 {self.models[name][1]:.9f}")
+        share = self.jobs[name].share
+        if share:
+            model.interval = (interval_us or max(round(model.seconds / share * 1e6), 1)) / 1e6
+        self.answer(f"job {round(model.interval * 1e6)} {model.seconds:.9f} {'graph' if model.is_graph else 'eager'}")
+
+    def build(self, name):
+        step = self.jobs[name].make()
+        if name.endswith("eager"):
+            return Model(step, False)
+        try:
+            return Model(capture(step), True)
+        except self.torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as e:  # noqa: BLE001 - PyTorch has many errors for what a graph cannot hold
+            print(f"{name} cannot be captured as a graph, and runs eagerly: {type(e).__name__}: {e}", file=sys.stderr, flush=True)
+        return Model(self.jobs[name].make(), False)  # half a capture may have left anything in the first one
 
     def make(self, name):
-        before = self.torch.cuda.memory_allocated()
-        self.torch.cuda.reset_peak_memory_stats()
-        step = self.makers[name]()
-        for _ in range(FIRST_STEPS):
-            step()
         self.torch.cuda.synchronize()
-        self.peaks[name] = self.torch.cuda.max_memory_allocated() - before
+        self.torch.cuda.empty_cache()
+        before, least = self.torch.cuda.memory_reserved(), AGAIN_S if name in self.peaks else FIRST_S
+        self.torch.cuda.reset_peak_memory_stats()
+        model = self.build(name)
+        for _ in range(FIRST_STEPS):
+            model.step()
+        self.torch.cuda.synchronize()
+        self.peaks[name] = max(0, self.torch.cuda.max_memory_reserved() - before)
         began, n = time.monotonic(), 0
-        while n < FIRST_STEPS or time.monotonic() - began < FIRST_S:
-            step()
+        while n < FIRST_STEPS or time.monotonic() - began < least:
+            model.step()
             n += 1
             if n % FIRST_STEPS == 0:
                 self.torch.cuda.synchronize()
         self.torch.cuda.synchronize()
-        return step, (time.monotonic() - began) / n
+        model.seconds = (time.monotonic() - began) / n
+        return model
 
     def run(self, seconds, at_ns):
         """Counts the steps between at_ns and so many seconds later, in parts at its edges: the events' times tell."""
-        step, at, count, flying = self.models[self.name][0], at_ns / 1e9, 0.0, []
-        event = self.torch.cuda.Event
+        model, at, count, flying = self.models[self.name], at_ns / 1e9, 0.0, []
+        event, group = self.torch.cuda.Event, model.group()
         time.sleep(max(0.0, at - WARM_S - time.monotonic()))
         base = event(enable_timing=True)
         base.record()
         base.synchronize()
         begins = at - time.monotonic()
-        ends, done = begins + seconds, 0.0
+        ends, done, asked = begins + seconds, 0.0, at - WARM_S
         while True:
+            if model.interval:  # a request waits if those before it are not answered
+                asked += model.interval
+                time.sleep(max(0.0, asked - time.monotonic()))
             over = time.monotonic() >= at + seconds
+            if not over or model.interval:  # the first answer after the end tells of the time since the last one before
+                for _ in range(group):
+                    model.step()
+                flying.append(event(enable_timing=True))
+                flying[-1].record()
             while flying and (over or len(flying) >= AHEAD):
                 oldest = flying.pop(0)
                 oldest.synchronize()
                 finished = base.elapsed_time(oldest) / 1e3
                 if finished > done:
-                    count += max(0.0, min(finished, ends) - max(done, begins)) / (finished - done)
+                    count += group * max(0.0, min(finished, ends) - max(done, begins)) / (finished - done)
                 done = finished
             if over:
                 break
-            step()
-            flying.append(event(enable_timing=True))
-            flying[-1].record()
         self.answer(f"ran {count:.6f}")
 
     def describe(self, path):
         """Writes what PyTorch's profiler knows of the kernels."""
         from torch.profiler import ProfilerActivity, profile
-        step = self.models[self.name][0]
+        model = self.models[self.name]
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             for _ in range(PROFILED_STEPS):
-                step()
+                model.step()
             self.torch.cuda.synchronize()
         with tempfile.NamedTemporaryFile(suffix=".json") as trace:
             profiler.export_chrome_trace(trace.name)
@@ -407,7 +495,7 @@ class Worker:
             kernels.append({"name": name, "grid": grid, "block": block, "registers": registers, "shared_bytes": shared, "local_bytes": 0,
                             "blocks_per_sm": blocks, "occupancy": min(1.0, blocks * threads / sm_threads),
                             "waves": grid[0] * grid[1] * grid[2] / blocks / processors, "launches_per_step": n / PROFILED_STEPS,
-                            "seconds": seconds / n, "share": seconds / whole, "graph": "graph" in self.name})
+                            "seconds": seconds / n, "share": seconds / whole, "graph": model.is_graph})
         with open(path, "w", encoding="utf-8") as f:
             json.dump({"kernels": kernels, "memory": {"peak_bytes": self.peaks[self.name]},
                        "launches_per_step": launches / PROFILED_STEPS, "busy_s_per_step": whole / PROFILED_STEPS,
@@ -417,7 +505,7 @@ class Worker:
     def obey(self, words):
         try:
             if words[:1] == ["job"]:
-                self.job(words[1])
+                self.job(words[1], int(words[2]))
             elif not self.name:
                 self.answer("failed no job")
             elif words[:1] == ["run"]:
@@ -436,8 +524,8 @@ class Worker:
 
 def main(argv):
     if argv[1:] == ["list"]:
-        for name, family, _ in JOBS:
-            print(name, family)
+        for job in JOBS:
+            print(job.name, job.family)
         return 0
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries that print do not disturb the answers
