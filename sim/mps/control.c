@@ -249,18 +249,30 @@ static bool address(struct sockaddr_un *ret)
                         dir && *dir ? dir : "/tmp/nvidia-mps") < (int)sizeof(ret->sun_path);
 }
 
-static int open_socket(struct sockaddr_un *sa, bool listens)
+/* Programs come as soon as the socket is there, so it gets its name when it listens. */
+static bool listen_at(int fd, const struct sockaddr_un *sa)
+{
+        struct sockaddr_un first = {.sun_family = AF_UNIX};
+        bool ok;
+
+        if (snprintf(first.sun_path, sizeof(first.sun_path), "%s.%d", sa->sun_path,
+                     (int)getpid()) >= (int)sizeof(first.sun_path))
+                return false;
+        (void)unlink(first.sun_path);
+        ok = bind(fd, (struct sockaddr *)&first, sizeof(first)) == 0 &&
+             listen(fd, SOMAXCONN) == 0 && link(first.sun_path, sa->sun_path) == 0;
+        (void)unlink(first.sun_path);
+        return ok;
+}
+
+static int open_socket(const struct sockaddr_un *sa, bool listens)
 {
         const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        int r;
 
         if (fd < 0)
                 return -1;
-        r = listens ? bind(fd, (struct sockaddr *)sa, sizeof(*sa))
-                    : connect(fd, (struct sockaddr *)sa, sizeof(*sa));
-        if (r == 0 && listens)
-                r = listen(fd, SOMAXCONN);
-        if (r == 0)
+        if (listens ? listen_at(fd, sa)
+                    : connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) == 0)
                 return fd;
         (void)close(fd);
         return -1;

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct option_row version = {"version", NULL, "print the version", NULL, NULL};
-static const struct option_row help = {"help", NULL, "print this", NULL, NULL};
+static const struct option_row version = {"version", NULL, "print the version", NULL, 0, NULL};
+static const struct option_row help = {"help", NULL, "print this", NULL, 0, NULL};
 
 int options_fail(const struct options_table *t, const char *format, ...)
 {
@@ -21,6 +21,26 @@ int options_fail(const struct options_table *t, const char *format, ...)
         va_end(args);
         (void)fputc('\n', stderr);
         return OPTIONS_EXIT_USAGE;
+}
+
+int options_set_text(void *field, const char *value)
+{
+        *(const char **)field = value;
+        return *value ? 0 : -ENODATA;
+}
+
+int options_set_path(void *field, const char *value)
+{
+        if (value[0] != '/' || strlen(value) > OPTIONS_PATH_MAX)
+                return -EINVAL;
+        *(const char **)field = value;
+        return 0;
+}
+
+int options_set_true(void *field, const char *value)
+{
+        *(bool *)field = true;
+        return 0;
 }
 
 static bool is_row(const struct option_row *row, const char *arg, size_t n)
@@ -43,27 +63,27 @@ static int wrong_number(const struct options_table *t, const struct option_row *
                             row->argument ? row->argument : "");
 }
 
-static int set(const struct options_table *t, const struct option_row *row, struct options *o,
+static int set(const struct options_table *t, const struct option_row *row, void *options,
                const char *value, char *error, size_t size)
 {
         int r;
 
         (void)snprintf(error, size, "malformed value \"%.100s\"", value ? value : "");
-        r = row->set(o, value);
+        r = row->set((char *)options + row->at, value);
         if (r == -ENODATA)
                 return wrong_number(t, row);
         return r < 0 ? options_fail(t, "--%s: %s", row->name, error) : 0;
 }
 
-int options_parse(const struct options_table *t, struct options *o, int argc, char *argv[],
-                  char *error, size_t size)
+int options_parse(const struct options_table *t, void *options, int argc, char *argv[], char *error,
+                  size_t size)
 {
         bool wants_help = false, wants_version = false;
         int r = 0;
 
         for (size_t i = 0; i < t->n && r == 0; i++)
                 if (t->rows[i].initial)
-                        r = set(t, &t->rows[i], o, t->rows[i].initial, error, size);
+                        r = set(t, &t->rows[i], options, t->rows[i].initial, error, size);
         for (int i = 1; i < argc && r == 0; i++) {
                 const char *arg = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i], *value = NULL;
                 const size_t n = strcspn(arg, "=");
@@ -80,7 +100,7 @@ int options_parse(const struct options_table *t, struct options *o, int argc, ch
                 if (row->argument ? !value : value != NULL)
                         return wrong_number(t, row);
                 if (row->set)
-                        r = set(t, row, o, value, error, size);
+                        r = set(t, row, options, value, error, size);
                 wants_help |= row == &help;
                 wants_version |= row == &version;
         }

@@ -2,6 +2,7 @@
  * Must never start anything before the whole command line and the configuration are understood. */
 #include <errno.h>
 #include <grp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,8 @@
 
 #define SYSTEM_DIR "/run/sublet"
 
+#define AT(field) offsetof(struct options, field)
+
 struct options {
         struct config config;
         struct sources sources;
@@ -33,89 +36,80 @@ struct options {
         char error[CONFIG_ERROR_MAX];
 };
 
-static int set_dir(struct options *o, const char *value)
+static int set_dir(void *field, const char *value)
 {
-        o->dir = value;
+        *(const char **)field = value;
         return value[0] ? 0 : -EINVAL;
 }
 
-static int set_config(struct options *o, const char *value)
+static int set_any_text(void *field, const char *value)
 {
-        o->config_path = value;
+        *(const char **)field = value;
         return 0;
 }
 
-static int set_capacity(struct options *o, const char *value)
+static int set_capacity(void *options, const char *value)
 {
+        struct options *o = options;
+
         return sources_override(&o->sources, "capacity", value, o->error);
 }
 
-static int set_host_memory(struct options *o, const char *value)
+static int set_host_memory(void *options, const char *value)
 {
+        struct options *o = options;
+
         return sources_override(&o->sources, "host_memory", value, o->error);
 }
 
-static int set_resource_config(struct options *o, const char *value)
+static int set_resource_config(void *options, const char *value)
 {
+        struct options *o = options;
+
         if (!value[0] || sources_absolute(value, o->resource_config) < 0)
                 return -EINVAL;
         return sources_override(&o->sources, "resource_config", o->resource_config, o->error);
 }
 
-static int set_linger(struct options *o, const char *value)
+static int set_linger(void *options, const char *value)
 {
+        struct options *o = options;
+
         o->linger = value;
         return sources_override(&o->sources, "linger", value, o->error);
-}
-
-static int set_private(struct options *o, const char *value)
-{
-        o->private = true;
-        return 0;
-}
-
-static int set_shared(struct options *o, const char *value)
-{
-        o->shared = true;
-        return 0;
-}
-
-static int set_group(struct options *o, const char *value)
-{
-        o->group = value;
-        return 0;
 }
 
 static const struct option_row rows[] = {
         {"dir", "DIR",
          "the directory of the sockets (" SYSTEM_DIR " for root,\n"
          "else $XDG_RUNTIME_DIR/sublet or /tmp/sublet-UID)",
-         set_dir, NULL},
+         set_dir, AT(dir), NULL},
         {"config", "FILE",
          "settings, with those in FILE.d/*.conf over them (else\n" SOURCES_SYSTEM_FILE
          " for the daemon in " SYSTEM_DIR ";\n"
          "$XDG_CONFIG_HOME/sublet/subletd.conf for a private one\n"
          "and for one that is not root's)",
-         set_config, NULL},
+         set_any_text, AT(config_path), NULL},
         {"resource-config", "FILE",
          "classes: a line with their number, then as many lines\n"
          "\"ID REQUEST LIMIT GPU_MEM\"",
-         set_resource_config, NULL},
+         set_resource_config, 0, NULL},
         {"capacity", "[GPU=]SIZE",
          "use this much of the card, such as 8GiB or 1=8GiB;\n"
          "GPU is an index or a UUID; may be repeated",
-         set_capacity, NULL},
-        {"host-memory", "SIZE", "host memory that may be promised to clients", set_host_memory,
+         set_capacity, 0, NULL},
+        {"host-memory", "SIZE", "host memory that may be promised to clients", set_host_memory, 0,
          NULL},
         {"private", NULL,
          "serve one user from the background; leave when the\n"
          "last client has",
-         set_private, NULL},
+         options_set_true, AT(private), NULL},
         {"linger", "DURATION", "with --private: how long to stay without clients (30s)", set_linger,
-         NULL},
-        {"shared", NULL, "let other users connect (in " SYSTEM_DIR ": always)", set_shared, NULL},
+         0, NULL},
+        {"shared", NULL, "let other users connect (in " SYSTEM_DIR ": always)", options_set_true,
+         AT(shared), NULL},
         {"group", "GROUP", "with --shared: only the members of this group (name or number)",
-         set_group, NULL},
+         set_any_text, AT(group), NULL},
 };
 
 static void print_variables(void)

@@ -102,6 +102,18 @@ def install(*packages):
     run("apt-get", "install", "-y", "--no-install-recommends", *packages)
 
 
+def write_job(name):
+    """Writes the job file of a job that computes on the host most of the time, so that it goes well with others."""
+    path = pathlib.Path(f"/tmp/jobs/{name}.json")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({
+        "sublet_job": 1, "name": name,
+        "measured": {"time": "2026-11-27T19:00:00Z", "seconds": 10, "memory_bytes": 256 << 20, "bus_gb_s": 12.0},
+        "steps": {"unit": "step", "count": 100, "per_second": 0.5}, "memory": {"peak_bytes": 16 << 20}, "gpu": {"busy": 0.05},
+        "launch": {"per_second": 0.5, "idle": 0.95, "host_s_per_step": 1.9}, "kernels": [], "other_share": 0.0}))
+    return path
+
+
 def check_installed():
     for program in PROGRAMS:
         assert OLD in run(program, "--version")
@@ -112,8 +124,8 @@ def check_installed():
     assert run("python3", "-c", "import sublet; print(sublet.is_here())") == "False\n"
     assert run("sublet", "run", "--sim", "--", "python3", "-c", "import sublet; print(sublet.is_here())") == "True\n"
     assert "FAIL" not in run(*as_user(USERS[0], "sublet", "doctor", "--sim"))
-    predict = subprocess.run(["sublet", "predict"], text=True, capture_output=True, check=False)
-    assert "predict takes two job files" in predict.stderr, predict.stderr  # sublet-pairing says it, with its libraries
+    predicted = run("sublet", "predict", "--way", "turns", write_job("a"), write_job("b"))  # sublet-pairing says it
+    assert all(name in predicted for name in ("turns", "a", "b")), predicted
 
 
 def check_service():
@@ -168,6 +180,24 @@ def check_webhook():
     assert webhook.wait(GENEROUS_S) == 0
 
 
+def check_extender():
+    """The extender serves with what its package depends on. No API server is here, so it is not ready."""
+    extender = subprocess.Popen(["sublet-extender", "--jobs", write_job("a").parent, "--listen", "127.0.0.1:8444",
+                                 "--api-server", "http://127.0.0.1:1", "--token-file", "/dev/null"])
+
+    def lives():
+        assert extender.poll() is None, "the extender has ended"
+        try:
+            return urllib.request.urlopen("http://127.0.0.1:8444/healthz").read() == b"ok\n"
+        except urllib.error.URLError as e:
+            assert isinstance(e.reason, ConnectionRefusedError), e
+            return False
+
+    wait_for(lives, "the extender does not listen")
+    extender.terminate()
+    assert extender.wait(GENEROUS_S) == 0
+
+
 def check_device_plugin():
     """The plugin finds the daemon and its library where the packages have put them. No kubelet is here."""
     folder, library = pathlib.Path("/tmp/kubelet"), pathlib.Path("/tmp/brought/libsublet.so")
@@ -190,6 +220,22 @@ def check_device_plugin():
 def check_slurm():
     """All libraries that Slurm's plugin needs are here. Slurm is not, so the plugin cannot be loaded."""
     assert "not found" not in run("ldd", f"{SIMULATOR}/../sublet_spank.so")
+
+
+def check_queue():
+    """The daemon's helper predicts inside the sandbox of the service: without it the second job would wait."""
+    end = pathlib.Path("/tmp/end")
+    wait = f"until [ -e {end} ]; do sleep 0.05; done"
+    submitted = [subprocess.Popen(as_user(uid, "sublet", "submit", "--job", write_job(name), "--way", "turns", "--name", name,
+                                          "--", "sh", "-c", wait)) for uid, name in zip(USERS, "ab")]
+
+    def both_run():
+        return [job["state"] for job in status()["jobs"] if job["beside"]] == ["running", "running"]
+
+    wait_for(both_run, "the jobs do not run beside each other")
+    end.touch()
+    assert [job.wait(GENEROUS_S) for job in submitted] == [0, 0]
+    end.unlink()
 
 
 def restarts():
@@ -232,19 +278,22 @@ check_service()
 
 step("the programs for Kubernetes, and Slurm's plugin")
 check_webhook()
+check_extender()
 check_device_plugin()
 check_slurm()
 
 step("the example of the documentation")
 check_example()
 
-step("the machine's daemon serves two users on the simulated card")
+step("the machine's daemon pairs jobs of two users, and serves them on the simulated card")
 drop_in = pathlib.Path("/etc/systemd/system/subletd.service.d/trial.conf")
 drop_in.parent.mkdir()
-drop_in.write_text(f"[Service]\nEnvironment=LD_LIBRARY_PATH={SIMULATOR} SIMCUDA_SESSION=+trial\n"
+drop_in.write_text(f"[Service]\nEnvironment=LD_LIBRARY_PATH={SIMULATOR} SIMCUDA_SESSION=+trial SIMCUDA_MEMORY=256MiB\n"
                    "WatchdogSec=1s\nTimeoutAbortSec=1s\nStartLimitBurst=100\n")
 run("systemctl", "daemon-reload")
 os.environ |= {"SIMCUDA_MEMORY": "256MiB"}
+run("systemctl", "restart", "subletd")
+check_queue()
 holders = [Holder(uid) for uid in USERS]
 run("systemctl", "restart", "subletd")
 wait_for(lambda: {h.pid for h in holders} <= set(clients()), "the programs do not come back")
@@ -276,5 +325,6 @@ run("dpkg", "--purge", *NAMES)
 drop_in.unlink()
 drop_in.parent.rmdir()
 shutil.rmtree("/tmp/old")
+shutil.rmtree("/tmp/jobs")
 assert named_sublet() == before_install
 print("packages: installed, upgraded, removed and purged", flush=True)

@@ -74,12 +74,12 @@ def test_two_notebooks_share_a_gpu_that_is_too_small_for_both(world, jupyter):
 
 def occupied(world, jupyter):
     """Returns a notebook that holds the card until let_go(), and another one. On a busy machine the holder may rest for
-    long between two rounds: it must keep the card then, too."""
-    world.start_daemon(config={"quantum": "60s"})
+    long between two rounds: it must keep the card then, too. Nor may a short burst of the other interrupt it."""
+    world.start_daemon(config={"quantum": "10min", "quantum_min": "10min", "quantum_max": "10min"})
     holder, other = filled(jupyter, "holder.ipynb", "other.ipynb")
     holder.cell = holder.run(f"work_until({world.path('end')!r})")
     wait_for(lambda: world.clients()[holder.pid]["state"] == "running", 20, "the first to run")
-    assert world.sublet("set", "idle_release", "60s").returncode == 0
+    assert world.sublet("set", "idle_release", "10min").returncode == 0
     return holder, other
 
 

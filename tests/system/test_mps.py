@@ -151,7 +151,7 @@ def test_a_program_that_takes_part_cannot_be_paused_and_says_why(mps):
     p = fill(mps, 1)
     begin(p)
     done = mps.sublet("pause", str(p.pid))
-    assert done.returncode == 1 and NO_CHANNELS in done.stderr
+    assert done.returncode == 1 and NO_CHANNELS in done.stderr, f"{done}\n{p.report()}"
     go_on([p])
     end_fills(mps, p)
 

@@ -12,7 +12,7 @@ from wireclient import GIB, MIB, RUN, RUNNING, Client, obey_until
 from world import GENEROUS_S, NO_PID_NAMESPACES, PATIENCE, children, wait_for
 
 PATIENCE_S, GRACE_S = 0.5, 1
-SLACK_S = 5  # for a busy machine; a daemon that waits for the offender waits for ever
+SLACK_S = 30  # for a busy machine; a daemon that waits for the offender waits for ever
 CONFIG = {"quantum": "200ms", "patience": f"{PATIENCE_S}s", "grace": f"{GRACE_S}s"}
 NO_PROGRESS = 1  # enum wire_drain_failure
 
@@ -92,10 +92,13 @@ class Returner(Client):
         any_message = super().obey(timeout)
         if self.revokes and time.monotonic() >= self.next_s:
             self.next_s = time.monotonic() + self.PAUSE_S
-            self.disconnect()
-            self.connect().hello()
-            self.send("ATTACH", 0, total_bytes=GIB, uuid=self.uuid, allocated=self.allocated, backed=self.backed,
-                      flags=0 if self.drains else RUN | RUNNING)
+            try:
+                self.disconnect()
+                self.connect().hello()
+                self.send("ATTACH", 0, total_bytes=GIB, uuid=self.uuid, allocated=self.allocated, backed=self.backed,
+                          flags=0 if self.drains else RUN | RUNNING)
+            except (AssertionError, OSError):  # it is killed
+                self.process.wait(GENEROUS_S)
         return any_message
 
 
@@ -145,13 +148,14 @@ class Card:
             self.until(lambda: c.lease)
         return c
 
-    def times_within(self, seconds):
-        """Returns what each program gets of the time in so many seconds, {name: seconds}, and how many have passed."""
+    def times_within(self, seconds, turns=0):
+        """Returns what each program gets of the time in so many seconds, {name: seconds}, and how many have passed. turns:
+        goes on until each program has had so many, because on a busy machine there are few in a second."""
         def times():
             return {c["name"]: c["gpu_time_s"] for c in self.world.clients().values()}
 
-        before, began = times(), time.monotonic()
-        self.until(lambda: time.monotonic() - began >= seconds, seconds)
+        before, began, grants = times(), time.monotonic(), {c: c.grants for c in self.clients}
+        self.until(lambda: time.monotonic() - began >= seconds and all(c.grants - n >= turns for c, n in grants.items()), seconds)
         passed, after = time.monotonic() - began, times()
         return {name: after[name] - before[name] for name in after}, passed
 
@@ -324,6 +328,6 @@ def test_root_of_a_container_gets_no_more_by_more_programs_or_namespaces(card):
     alone = gpu.join("alone", 600, waits=True, prefix=container)
 
     gpu.until(lambda: alone.grants)
-    got, passed = gpu.times_within(8)
+    got, passed = gpu.times_within(8, turns=5)
     assert got["alone"] >= 0.4 * passed, got
     assert min(got.values()) >= 0.1 * passed, got

@@ -110,15 +110,20 @@ def is_stopped(pid):
 
 
 def go_on(programs, rounds=2):
-    """Waits until each program has done that many more rounds."""
+    """Waits until each program has done that many more rounds, each round for as long as is generous. On a busy machine
+    programs that take turns may need several turns for a round."""
     goal = {p: len(p.events("round")) + rounds for p in programs}
 
-    def done():
+    def left():
         for p in programs:
             assert p.running(), "ended early\n" + p.report()
-        return all(len(p.events("round")) >= n for p, n in goal.items())
+        return sum(max(0, n - len(p.events("round"))) for p, n in goal.items())
 
-    wait_for(done, 60, f"{rounds} more rounds", report=lambda: "\n".join(p.report() for p in programs))
+    missing = left()
+    while missing:
+        wait_for(lambda: left() < missing, 60, f"one of {missing} rounds",
+                 report=lambda: "\n".join(p.report() for p in programs))
+        missing = left()
 
 
 def touch_and_rest(world, p):
@@ -249,8 +254,9 @@ class World:
         self.programs = []
         self.context = 0  # bytes of one context, if contexts are large (audit.py)
         self.daemon = None
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith(_OURS) and k not in _LOADER}
+        # Where worlds are made in threads, pytest changes a variable meanwhile, so one that was listed may be gone.
+        self.env = {k: v for k in os.environ
+                    if not k.startswith(_OURS) and k not in _LOADER and (v := os.environ.get(k)) is not None}
         self.env.update({
             "SUBLET_DIR": self.dir,
             "SIMCUDA_SESSION": self.session,

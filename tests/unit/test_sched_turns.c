@@ -842,6 +842,39 @@ static void a_rising_limit_does_not_excuse_a_client_that_restores_nothing(void *
         assert_int_equal(t->limit[0], 0); /* it can restore nothing any more */
 }
 
+/* t gets the room that is free beside a again and again, and fills nothing of it. */
+static void free_room_does_not_prolong_the_penalty_of_a_slow_restore(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = &b->t[b->tenants++];
+
+        assert_int_equal(
+                sched_client_add(b->s, (struct sched_origin){.uid = 1}, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 600 * MIB}, .run = true});
+        usage(b, t);
+        for (unsigned chance = 0; chance < 3; chance++) {
+                for (unsigned i = 0; !a->revoked; i++) {
+                        assert_in_range(i, 0, 32);
+                        pass(b, NSEC_PER_SEC);
+                        usage(b, t); /* acknowledges its limit */
+                }
+                drained(b, a);
+                want_run(b, a, 600 * MIB);
+                a->backed[0] = a->limit[0];
+                usage(b, a);
+                assert_int_equal(t->limit[0], 600 * MIB);
+                for (unsigned i = 0; !a->lease; i++) {
+                        assert_in_range(i, 0, 6);
+                        pass(b, NSEC_PER_SEC);
+                        usage(b, t);
+                        restore(b, a);
+                }
+                assert_int_equal(t->limit[0], 370 * MIB);
+                a->revoked = false;
+        }
+        assert_int_equal(t->lease, 0);
+}
+
 /* An extent has at least 2 MiB. */
 static void a_rest_smaller_than_an_extent_makes_no_client_overdue(void **state)
 {
@@ -1456,6 +1489,7 @@ int main(void)
                 cmocka_unit_test(a_drain_that_failed_long_ago_changes_nothing),
                 cmocka_unit_test(a_client_that_never_drains_is_named),
                 cmocka_unit_test(a_rising_limit_does_not_excuse_a_client_that_restores_nothing),
+                cmocka_unit_test(free_room_does_not_prolong_the_penalty_of_a_slow_restore),
                 cmocka_unit_test(a_rest_smaller_than_an_extent_makes_no_client_overdue),
                 cmocka_unit_test(a_client_that_moves_one_gpu_after_another_is_not_overdue),
                 cmocka_unit_test(a_client_that_does_not_restore_holds_up_nobody),

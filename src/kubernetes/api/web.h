@@ -11,8 +11,10 @@
 struct web;
 struct web_request;
 
+#define WEB_URL_MAX 512
+
 struct web_server {
-        const char *url;        /* "https://host:port", without a slash at the end */
+        char url[WEB_URL_MAX];  /* "https://host:port", without a slash at the end */
         const char *token_file; /* read for each request, since tokens are replaced; "": none */
         const char *ca_file;    /* "": the machine's authorities */
         const char *program;    /* the name of this program, for the server's log */
@@ -43,7 +45,6 @@ void web_drop(struct web_request *r);
 /* Writes text so that it can be a part of a query. 0 or -ENAMETOOLONG. */
 int web_escape(const char *text, char *ret, size_t n);
 
-#define WEB_URL_MAX         512
 #define WEB_SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/" /* token, ca.crt */
 
 /* Copies the URL of a server, if it can be one. 0 or -EINVAL. */

@@ -1,5 +1,6 @@
 /* main.c: owns the command line of sublet-extender: one table drives parsing and help. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,141 +11,92 @@
 #include "base/options.h"
 #include "base/shares.h"
 #include "base/units.h"
+#include "kubernetes/api/options.h"
 #include "kubernetes/extender/extender.h"
 #include "kubernetes/serve/certificate.h"
 
 #define LINGER_MAX_NS (300 * NSEC_PER_SEC)
 #define DEVICES_MOST  1000u
 
+#define AT(field) offsetof(struct options, field)
+
 struct options {
         struct extender_options extender;
         const char *certificate, *key;
-        char url[WEB_URL_MAX];
 };
 
-static int set_text(const char **ret, const char *value)
-{
-        *ret = value;
-        return *value ? 0 : -ENODATA;
-}
-
-static int set_listen(struct options *o, const char *value)
-{
-        return set_text(&o->extender.server.listen, value);
-}
-
-static int set_certificate(struct options *o, const char *value)
-{
-        return set_text(&o->certificate, value);
-}
-
-static int set_key(struct options *o, const char *value)
-{
-        return set_text(&o->key, value);
-}
-
-static int set_jobs(struct options *o, const char *value)
-{
-        return set_text(&o->extender.jobs, value);
-}
-
-static int set_model(struct options *o, const char *value)
-{
-        return set_text(&o->extender.model, value);
-}
-
-static int set_qos(struct options *o, const char *value)
+static int set_qos(void *field, const char *value)
 {
         unsigned thousandths;
 
         if (shares_parse_part(value, 10, 990, &thousandths) < 0)
                 return -EINVAL;
-        o->extender.rules.bound = thousandths / 1000.0;
+        *(double *)field = thousandths / 1000.0;
         return 0;
 }
 
-static int set_prefer(struct options *o, const char *value)
+static int set_prefer(void *field, const char *value)
 {
         if (strcmp(value, "pack") != 0 && strcmp(value, "spread") != 0)
                 return -EINVAL;
-        o->extender.prefer = strcmp(value, "pack") == 0 ? PREFER_PACK : PREFER_SPREAD;
+        *(enum prefer *)field = strcmp(value, "pack") == 0 ? PREFER_PACK : PREFER_SPREAD;
         return 0;
 }
 
-static int set_resource(struct options *o, const char *value)
+static int set_resource(void *field, const char *value)
 {
-        return strchr(value, '/') ? set_text(&o->extender.rules.resource, value) : -EINVAL;
+        return strchr(value, '/') ? options_set_text(field, value) : -EINVAL;
 }
 
-static int set_devices(struct options *o, const char *value)
+static int set_devices(void *field, const char *value)
 {
         uint64_t n;
 
         if (units_parse_count(value, &n) < 0 || n < 1 || n > DEVICES_MOST)
                 return -EINVAL;
-        o->extender.rules.devices_per_gpu = (unsigned)n;
+        *(unsigned *)field = (unsigned)n;
         return 0;
 }
 
-static int set_api_server(struct options *o, const char *value)
+static int set_linger(void *field, const char *value)
 {
-        o->extender.api.url = o->url;
-        return web_copy_url(value, o->url);
-}
+        uint64_t *linger_ns = field;
 
-static int set_token_file(struct options *o, const char *value)
-{
-        return set_text(&o->extender.api.token_file, value);
-}
-
-static int set_ca_file(struct options *o, const char *value)
-{
-        return set_text(&o->extender.api.ca_file, value);
-}
-
-static int set_linger(struct options *o, const char *value)
-{
-        return units_parse_duration(value, &o->extender.server.linger_ns) < 0 ||
-                               o->extender.server.linger_ns > LINGER_MAX_NS
-                       ? -EINVAL
-                       : 0;
+        return units_parse_duration(value, linger_ns) < 0 || *linger_ns > LINGER_MAX_NS ? -EINVAL
+                                                                                        : 0;
 }
 
 static const struct option_row rows[] = {
         {"jobs", "DIR",
          "the job files that sublet measure wrote: the pods' annotation\n"
          "sublet.dev/job: NAME means NAME.json; changed files are read again",
-         set_jobs, NULL},
+         options_set_text, AT(extender.jobs), NULL},
         {"model", "FILE",
          "what sublet train wrote for the nodes' card; without it, only\n"
          "jobs that do not fit a card together are predicted",
-         set_model, NULL},
+         options_set_text, AT(extender.model), NULL},
         {"qos", "PART",
          "the part of its progress alone that a job keeps at least,\n"
          "unless its pod says sublet.dev/qos",
-         set_qos, "0.7"},
+         set_qos, AT(extender.rules.bound), "0.7"},
         {"prefer", "WORD",
          "pack: nodes on which the pod goes well beside a job come\n"
          "first; spread: nodes with a GPU that is free",
-         set_prefer, "pack"},
-        {"resource", "NAME", "what pods ask for", set_resource, "sublet.dev/gpu"},
-        {"devices-per-gpu", "N", "as in the nodes' device plugins", set_devices, "100"},
+         set_prefer, AT(extender.prefer), "pack"},
+        {"resource", "NAME", "what pods ask for", set_resource, AT(extender.rules.resource),
+         "sublet.dev/gpu"},
+        {"devices-per-gpu", "N", "as in the nodes' device plugins", set_devices,
+         AT(extender.rules.devices_per_gpu), "100"},
         {"listen", "ADDR:PORT", "where the scheduler asks; without ADDR, on all addresses",
-         set_listen, ":8444"},
+         options_set_text, AT(extender.server.listen), ":8444"},
         {"certificate", "FILE",
          "the certificate for TLS, and those that signed it (PEM);\n"
          "without it, plain HTTP is served",
-         set_certificate, NULL},
-        {"key", "FILE", "the certificate's key (PEM)", set_key, NULL},
-        {"api-server", "URL",
-         "whom to ask for pods and nodes\n"
-         "(https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT)",
-         set_api_server, NULL},
-        {"token-file", "FILE", "the service account's token", set_token_file,
-         WEB_SERVICE_ACCOUNT "token"},
-        {"ca-file", "FILE", "who vouches for the API server", set_ca_file,
-         WEB_SERVICE_ACCOUNT "ca.crt"},
-        {"linger", "DURATION", "after SIGTERM, go on for so long", set_linger, "0"},
+         options_set_text, AT(certificate), NULL},
+        {"key", "FILE", "the certificate's key (PEM)", options_set_text, AT(key), NULL},
+        API_OPTIONS(AT(extender.api), "pods and nodes"),
+        {"linger", "DURATION", "after SIGTERM, go on for so long", set_linger,
+         AT(extender.server.linger_ns), "0"},
 };
 
 static void print_help(const struct options_table *t)
@@ -154,9 +106,7 @@ static void print_help(const struct options_table *t)
                      "jobs that run there: answers at /filter and /prioritize.\n\n");
         options_print(t);
         (void)printf(
-                "\nVariables of the environment:\n"
-                "  KUBERNETES_SERVICE_HOST  the API server; Kubernetes sets it in pods\n"
-                "  KUBERNETES_SERVICE_PORT  its port\n"
+                "\nVariables of the environment:\n" API_OPTIONS_VARIABLES
                 "  SUBLET_LOG               what is said on stderr: error, warning, info or debug\n"
                 "\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
 }
@@ -167,16 +117,14 @@ static const struct options_table table = {"sublet-extender", rows, ARRAY_SIZE(r
 /* What the command line does not say comes from the environment that Kubernetes makes. */
 static int complete(struct options *o)
 {
-        o->extender.api.program = table.program;
         o->extender.server.plain = !o->certificate;
         if (!o->extender.jobs)
                 return options_fail(&table, "--jobs DIR is needed: where are the job files?");
         if (!o->certificate != !o->key)
                 return options_fail(&table, "--certificate and --key are given together");
-        if (!o->extender.api.url && web_url_of_cluster(o->url) < 0)
-                return options_fail(&table, "KUBERNETES_SERVICE_HOST names no host");
-        o->extender.api.url = o->url;
-        if (!o->url[0])
+        if (api_options_complete(&table, &o->extender.api) != 0)
+                return OPTIONS_EXIT_USAGE;
+        if (!o->extender.api.url[0])
                 return options_fail(&table, "whom to ask for pods? --api-server URL says it");
         return 0;
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,64 +20,32 @@
 
 #define LINGER_MAX_NS (300 * NSEC_PER_SEC)
 
+#define AT(field) offsetof(struct options, field)
+
 struct options {
         struct server_options server;
         struct review_options review;
         const char *certificate, *key, *linger;
 };
 
-static int set_text(const char **ret, const char *value)
-{
-        *ret = value;
-        return *value ? 0 : -ENODATA;
-}
-
-static int set_listen(struct options *o, const char *value)
-{
-        return set_text(&o->server.listen, value);
-}
-
-static int set_certificate(struct options *o, const char *value)
-{
-        return set_text(&o->certificate, value);
-}
-
-static int set_key(struct options *o, const char *value)
-{
-        return set_text(&o->key, value);
-}
-
-static int set_from(struct options *o, const char *value)
-{
-        return set_text(&o->review.from, value);
-}
-
-static int set_to(struct options *o, const char *value)
-{
-        return set_text(&o->review.to, value);
-}
-
-static int set_linger(struct options *o, const char *value)
-{
-        return set_text(&o->linger, value);
-}
-
 static const struct option_row rows[] = {
         {"listen", "ADDR:PORT",
          "where reviews are served; without ADDR, on all\n"
          "addresses (:8443)",
-         set_listen, NULL},
+         options_set_text, AT(server.listen), NULL},
         {"certificate", "FILE",
          "the certificate for TLS, and those that signed it (PEM);\n"
          "a changed file is used without a restart",
-         set_certificate, NULL},
-        {"key", "FILE", "the certificate's key (PEM)", set_key, NULL},
-        {"resource-from", "NAME", "the resource that is replaced (nvidia.com/gpu)", set_from, NULL},
-        {"resource-to", "NAME", "what it becomes (sublet.dev/gpu)", set_to, NULL},
+         options_set_text, AT(certificate), NULL},
+        {"key", "FILE", "the certificate's key (PEM)", options_set_text, AT(key), NULL},
+        {"resource-from", "NAME", "the resource that is replaced (nvidia.com/gpu)",
+         options_set_text, AT(review.from), NULL},
+        {"resource-to", "NAME", "what it becomes (sublet.dev/gpu)", options_set_text, AT(review.to),
+         NULL},
         {"linger", "DURATION",
          "after SIGTERM, go on for so long, until the API server\n"
          "knows that the webhook is not ready (0)",
-         set_linger, NULL},
+         options_set_text, AT(linger), NULL},
 };
 
 static void print_help(const struct options_table *t)
