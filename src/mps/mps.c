@@ -26,8 +26,6 @@
 #define POLL_NS      (10 * NSEC_PER_MSEC)
 #define QUIT_MS      4000u /* the server gets 2 s of them */
 #define GONE_MS      3000u
-#define ASK_MS       1000u
-#define SERVERS_MAX  8u
 #define COMM         "nvidia-cuda-mps" /* the kernel keeps 15 characters of a name */
 #define ENVIRON_MOST (256u * 1024u)
 #define LEFT_MOST    4096u /* files that are removed: MPS leaves far fewer */
@@ -383,6 +381,21 @@ unsigned mps_count(const char *dir, uid_t uid)
         return each(dir, uid, note_nothing, NULL);
 }
 
+static void count_server(const struct found *f, void *user)
+{
+        unsigned *n = user;
+
+        *n += !f->control;
+}
+
+unsigned mps_count_servers(const char *dir, uid_t uid)
+{
+        unsigned n = 0;
+
+        (void)each(dir, uid, count_server, &n);
+        return n;
+}
+
 /* By its folder, because its number may be another process's by now. */
 static void end_one(const struct found *f, void *user)
 {
@@ -558,24 +571,6 @@ int mps_ask(const struct mps_options *o, const char *order, unsigned limit_ms, c
                 return r;
         }
         return status == 0 ? 0 : why_ended(status);
-}
-
-bool mps_is_used(const struct mps_options *o, bool silent)
-{
-        char answer[MPS_ANSWER_MAX], question[48];
-        pid_t servers[SERVERS_MAX] = {0}, one;
-        unsigned n;
-
-        if (mps_ask(o, "get_server_list", ASK_MS, answer, sizeof(answer)) < 0)
-                return silent && mps_count(o->dir, o->uid) > 0;
-        n = MIN(mps_numbers(answer, servers, SERVERS_MAX), SERVERS_MAX);
-        for (unsigned i = 0; i < n; i++) {
-                (void)snprintf(question, sizeof(question), "get_client_list %d", (int)servers[i]);
-                if (mps_ask(o, question, ASK_MS, answer, sizeof(answer)) < 0 ||
-                    mps_numbers(answer, &one, 1) > 0)
-                        return true;
-        }
-        return false;
 }
 
 void mps_stop(const struct mps_options *o, pid_t pid)
