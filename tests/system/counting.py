@@ -54,10 +54,14 @@ def important(world, mib):
 
 
 def take_the_card(world, mib=40):
-    """Starts an important rival and waits until it has its memory."""
+    """Starts an important rival and waits until it runs with all its memory: if the daemon ends, it goes on only then."""
     p = important(world, mib)
-    wait_for(lambda: p.pid in world.clients() and world.clients()[p.pid]["backed"] >= mib * MIB, 60, "the rival to have the card",
-             report=p.report)
+
+    def has_the_card():
+        c = world.clients().get(p.pid)
+        return c and c["backed"] >= mib * MIB and c["state"] == "running"
+
+    wait_for(has_the_card, 60, "the rival to have the card", report=p.report)
     return p
 
 
