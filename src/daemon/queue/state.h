@@ -74,5 +74,8 @@ double submit_capacity(const struct server *s);
 
 /* ---- show.c ---- */
 
+/* Counts the jobs, for the metrics. */
+void submit_count(const struct submits *all, struct server_jobs *ret);
+
 /* Writes why the job waits, as one sentence that its user may read. */
 void submit_reason(const struct submission *m, char ret[static SUBMIT_SAID_MAX]);

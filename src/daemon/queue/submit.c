@@ -498,6 +498,7 @@ void submit_settle(struct server *s)
         submit_look_at_gpus(all, false);
         decide(all);
         submit_apply_turns(all);
+        submit_count(all, &s->jobs);
         server_arm_once(all->timer, all->list, SECOND_US);
 }
 
