@@ -43,6 +43,11 @@ static int set_key(struct options *o, const char *value)
         return set_text(&o->key, value);
 }
 
+static int set_client_ca(struct options *o, const char *value)
+{
+        return set_text(&o->extender.server.client_ca, value);
+}
+
 static int set_jobs(struct options *o, const char *value)
 {
         return set_text(&o->extender.jobs, value);
@@ -136,6 +141,10 @@ static const struct option_row rows[] = {
          "without it, plain HTTP is served",
          set_certificate, NULL},
         {"key", "FILE", "the certificate's key (PEM)", set_key, NULL},
+        {"client-ca", "FILE",
+         "answer only clients with a certificate that these authorities\n"
+         "have signed (PEM), probes apart; read once",
+         set_client_ca, NULL},
         {"api-server", "URL",
          "whom to ask for pods and nodes\n"
          "(https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT)",
@@ -173,6 +182,8 @@ static int complete(struct options *o)
                 return options_fail(&table, "--jobs DIR is needed: where are the job files?");
         if (!o->certificate != !o->key)
                 return options_fail(&table, "--certificate and --key are given together");
+        if (o->extender.server.client_ca && !o->certificate)
+                return options_fail(&table, "--client-ca needs --certificate and --key");
         if (!o->extender.api.url && web_url_of_cluster(o->url) < 0)
                 return options_fail(&table, "KUBERNETES_SERVICE_HOST names no host");
         o->extender.api.url = o->url;
