@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -258,13 +260,33 @@ int mps_spawn(const struct mps_options *o, pid_t *ret_pid)
         return 0;
 }
 
+/* 0 or -errno. Never waits. */
+static int try_to_connect(int type, const char *path)
+{
+        struct sockaddr_un sa = {.sun_family = AF_UNIX};
+        _cleanup_close_ int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        (void)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+        return fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 ? -errno : 0;
+}
+
+/* The name is there a moment before anybody listens. No link is followed: the directory is the
+ * user's, who could lead us to anywhere. */
 bool mps_is_ready(const char *dir)
 {
         char path[PATH_LENGTH];
-        struct stat st;
+        _cleanup_close_ int fd = -EBADF;
+        int r;
 
         (void)snprintf(path, sizeof(path), "%s/control", dir);
-        return lstat(path, &st) == 0 && !S_ISLNK(st.st_mode); /* the user's, to anywhere */
+        fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+                return false;
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        r = try_to_connect(SOCK_SEQPACKET, path);
+        if (r == -EPROTOTYPE)
+                r = try_to_connect(SOCK_STREAM, path);
+        return r == 0 || r == -EAGAIN; /* many ask already */
 }
 
 /* ---- finding them ---- */

@@ -238,7 +238,7 @@ def test_if_the_server_cannot_be_reached_a_program_runs_without_it(world):
         f.write("#!/usr/bin/python3\nimport os, socket, sys\n"
                 "if not sys.argv[1:]:\n    print(100.0 if 'percentage' in sys.stdin.read() else '')\n"
                 "if sys.argv[1:]:\n    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-                "    s.bind(os.environ['CUDA_MPS_PIPE_DIRECTORY'] + '/control')\n    while True: sys.stdin.read() or __import__('time').sleep(1)\n")
+                "    s.bind(os.environ['CUDA_MPS_PIPE_DIRECTORY'] + '/control')\n    s.listen()\n    while True: s.accept()[0].close()\n")
     os.chmod(f.name, 0o755)
     world.env["PATH"] = f"{folder}:{world.env['PATH']}"
     world.start_daemon(config=CONFIG)

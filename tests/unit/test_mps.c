@@ -6,7 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -307,6 +309,27 @@ static void a_link_is_no_control_daemon(void **state)
         assert_int_equal(unlink(path), 0);
 }
 
+static void a_socket_on_which_nobody_listens_yet_is_no_control_daemon(void **state)
+{
+        static const int types[] = {SOCK_SEQPACKET, SOCK_STREAM};
+
+        assert_int_equal(mps_make_dir(dir, getuid(), getgid()), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+                struct sockaddr_un sa = {.sun_family = AF_UNIX};
+                const int fd = socket(AF_UNIX, types[i], 0);
+
+                (void)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control", dir);
+                assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+                assert_false(mps_is_ready(dir));
+                assert_int_equal(listen(fd, 0), 0);
+                for (unsigned k = 0; k < 3; k++)
+                        assert_true(mps_is_ready(dir)); /* also if more ask than may wait */
+                (void)close(fd);
+                assert_false(mps_is_ready(dir));
+                assert_int_equal(unlink(sa.sun_path), 0);
+        }
+}
+
 static void an_answer_without_end_is_given_up(void **state)
 {
         write_program("#!/bin/sh\nwhile echo 1; do :; done\n");
@@ -479,6 +502,7 @@ int main(void)
                 TEST(a_directory_is_removed_without_following_links),
                 TEST(a_directory_full_of_files_holds_nobody_up),
                 TEST(a_link_is_no_control_daemon),
+                TEST(a_socket_on_which_nobody_listens_yet_is_no_control_daemon),
                 TEST(an_answer_without_end_is_given_up),
                 TEST(one_whose_folder_has_no_name_is_left_alone),
                 TEST(numbers_are_read_from_an_answer_and_words_are_not),
