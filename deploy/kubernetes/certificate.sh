@@ -2,10 +2,12 @@
 # Makes an authority and a certificate for a service, for ten years: ca.crt, tls.crt and tls.key. The key of the
 # authority is thrown away. Needs openssl. webhook/certificate.sh and extender/certificate.sh run this.
 #
-# Usage: certificate.sh FOLDER NAME
+# CLIENT is the name of a client that the service is to know: then client.crt and client.key are made, too.
+#
+# Usage: certificate.sh FOLDER NAME [CLIENT]
 set -eu
-[ $# -eq 2 ] || { echo "usage: $0 FOLDER NAME" >&2; exit 2; }
-folder=$1 name=$2
+[ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: $0 FOLDER NAME [CLIENT]" >&2; exit 2; }
+folder=$1 name=$2 client=${3-}
 umask 077
 mkdir -p "$folder"
 work=$(mktemp -d)
@@ -16,4 +18,10 @@ openssl req -newkey rsa:2048 -nodes -subj "/CN=$name" -keyout "$folder/tls.key" 
 printf 'subjectAltName=DNS:%s,DNS:%s.cluster.local\nextendedKeyUsage=serverAuth\n' "$name" "$name" >"$work/names"
 openssl x509 -req -in "$work/tls.csr" -CA "$folder/ca.crt" -CAkey "$work/ca.key" -CAcreateserial -days 3650 \
         -extfile "$work/names" -out "$folder/tls.crt" 2>/dev/null
+if [ -n "$client" ]; then
+        openssl req -newkey rsa:2048 -nodes -subj "/CN=$client" -keyout "$folder/client.key" -out "$work/client.csr" 2>/dev/null
+        echo extendedKeyUsage=clientAuth >"$work/purpose"
+        openssl x509 -req -in "$work/client.csr" -CA "$folder/ca.crt" -CAkey "$work/ca.key" -CAcreateserial -days 3650 \
+                -extfile "$work/purpose" -out "$folder/client.crt" 2>/dev/null
+fi
 echo "$folder is ready"

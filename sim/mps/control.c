@@ -1,6 +1,7 @@
 /* control.c: a small nvidia-cuda-mps-control, with its server. It knows -f, the orders
- * get_server_list, get_client_list, terminate_client and quit, and what a fault in one program does
- * to the others. Must never use the simulated driver: it has no memory of its own on a card. */
+ * get_server_list, get_client_list, get_default_active_thread_percentage, terminate_client and
+ * quit, and what a fault in one program does to the others. Must never use the simulated driver: it
+ * has no memory of its own on a card. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -209,6 +210,8 @@ static bool obey(const char *order, struct talk_packet *ret_answer)
         } else if (sscanf(order, "terminate_client %d %d", &of, &whom) == 2) {
                 *ret_answer = of == server.pid ? ask_server("terminate", whom)
                                                : say(TALK_ANSWER, "Server not found\n");
+        } else if (strcmp(order, "get_default_active_thread_percentage") == 0) {
+                *ret_answer = say(TALK_ANSWER, "100.0\n");
         } else if (strncmp(order, "quit", 4) == 0) {
                 *ret_answer = say(TALK_ANSWER, "");
                 return false;

@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,8 +28,6 @@
 #define POLL_NS      (10 * NSEC_PER_MSEC)
 #define QUIT_MS      4000u /* the server gets 2 s of them */
 #define GONE_MS      3000u
-#define ASK_MS       1000u
-#define SERVERS_MAX  8u
 #define COMM         "nvidia-cuda-mps" /* the kernel keeps 15 characters of a name */
 #define ENVIRON_MOST (256u * 1024u)
 #define LEFT_MOST    4096u /* files that are removed: MPS leaves far fewer */
@@ -260,13 +260,33 @@ int mps_spawn(const struct mps_options *o, pid_t *ret_pid)
         return 0;
 }
 
+/* 0 or -errno. Never waits. */
+static int try_to_connect(int type, const char *path)
+{
+        struct sockaddr_un sa = {.sun_family = AF_UNIX};
+        _cleanup_close_ int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        (void)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+        return fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 ? -errno : 0;
+}
+
+/* The name is there a moment before anybody listens. No link is followed: the directory is the
+ * user's, who could lead us to anywhere. */
 bool mps_is_ready(const char *dir)
 {
         char path[PATH_LENGTH];
-        struct stat st;
+        _cleanup_close_ int fd = -EBADF;
+        int r;
 
         (void)snprintf(path, sizeof(path), "%s/control", dir);
-        return lstat(path, &st) == 0 && !S_ISLNK(st.st_mode); /* the user's, to anywhere */
+        fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+                return false;
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        r = try_to_connect(SOCK_SEQPACKET, path);
+        if (r == -EPROTOTYPE)
+                r = try_to_connect(SOCK_STREAM, path);
+        return r == 0 || r == -EAGAIN; /* many ask already */
 }
 
 /* ---- finding them ---- */
@@ -381,6 +401,21 @@ static void note_nothing(const struct found *f, void *user)
 unsigned mps_count(const char *dir, uid_t uid)
 {
         return each(dir, uid, note_nothing, NULL);
+}
+
+static void count_server(const struct found *f, void *user)
+{
+        unsigned *n = user;
+
+        *n += !f->control;
+}
+
+unsigned mps_count_servers(const char *dir, uid_t uid)
+{
+        unsigned n = 0;
+
+        (void)each(dir, uid, count_server, &n);
+        return n;
 }
 
 /* By its folder, because its number may be another process's by now. */
@@ -558,24 +593,6 @@ int mps_ask(const struct mps_options *o, const char *order, unsigned limit_ms, c
                 return r;
         }
         return status == 0 ? 0 : why_ended(status);
-}
-
-bool mps_is_used(const struct mps_options *o, bool silent)
-{
-        char answer[MPS_ANSWER_MAX], question[48];
-        pid_t servers[SERVERS_MAX] = {0}, one;
-        unsigned n;
-
-        if (mps_ask(o, "get_server_list", ASK_MS, answer, sizeof(answer)) < 0)
-                return silent && mps_count(o->dir, o->uid) > 0;
-        n = MIN(mps_numbers(answer, servers, SERVERS_MAX), SERVERS_MAX);
-        for (unsigned i = 0; i < n; i++) {
-                (void)snprintf(question, sizeof(question), "get_client_list %d", (int)servers[i]);
-                if (mps_ask(o, question, ASK_MS, answer, sizeof(answer)) < 0 ||
-                    mps_numbers(answer, &one, 1) > 0)
-                        return true;
-        }
-        return false;
 }
 
 void mps_stop(const struct mps_options *o, pid_t pid)

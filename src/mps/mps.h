@@ -52,6 +52,8 @@ bool mps_is_ready(const char *dir);
 pid_t mps_find(const char *dir, uid_t uid);
 /* Returns how many control daemons and servers of this directory and user there are. */
 unsigned mps_count(const char *dir, uid_t uid);
+/* The same without control daemons. */
+unsigned mps_count_servers(const char *dir, uid_t uid);
 /* Kills the control daemon and the servers of this directory and user. Returns how many there
  * were. Their programs get errors. */
 unsigned mps_kill(const char *dir, uid_t uid);
@@ -71,9 +73,6 @@ int mps_start(const struct mps_options *o, pid_t *ret_pid);
 /* Gives an order and reads the answer, whose end is cut off if it does not fit. -ETIMEDOUT: nothing
  * within this time; -EIO: the control daemon does not answer. */
 int mps_ask(const struct mps_options *o, const char *order, unsigned limit_ms, char *ret, size_t n);
-/* True if a program uses one of its servers. silent: what to return if nothing answers, and
- * processes are there. Waits for 1 s a question. */
-bool mps_is_used(const struct mps_options *o, bool silent);
 /* Ends the control daemon and its servers; those that do not end by themselves are killed. pid: of
  * mps_start(); 0: another process has started it. Waits for 8 s at most. */
 void mps_stop(const struct mps_options *o, pid_t pid);

@@ -80,18 +80,19 @@ class Scheduling(Cluster):
         (self.run / "token").write_text(TOKEN)
         (self.run / "authority").mkdir()
         authority = Authority(self.run / "authority")
-        certificate, key = authority.sign()
+        certificate, key = authority.sign(purpose="serverAuth")
         self.begin("extender", tools.PROGRAM, "--listen", "127.0.0.1:8444", "--certificate", certificate, "--key", key,
-                   "--jobs", self.run / "jobs", "--model", model, "--qos", "0.5", "--api-server", API, "--token-file",
+                   "--client-ca", authority.certificate, "--jobs", self.run / "jobs", "--model", model, "--qos", "0.5", "--api-server", API, "--token-file",
                    self.run / "token", "--ca-file", self.run / "keys/ca.crt", SUBLET_LOG="debug")
-        return authority.certificate
+        return authority
 
     def start_scheduler(self, authority):
         config = yaml.safe_load((DEPLOY / "scheduler.yaml").read_text())
         config |= {"apiVersion": "kubescheduler.config.k8s.io/v1beta1", "leaderElection": {"leaderElect": False},
                    "clientConnection": {"kubeconfig": str(self.run / "keys/admin")}}
+        client = dict(zip(("certFile", "keyFile"), map(str, authority.sign(purpose="clientAuth"))))
         config["extenders"][0] |= {"urlPrefix": "https://127.0.0.1:8444",
-                                   "tlsConfig": {"serverName": "localhost", "caFile": str(authority)}}
+                                   "tlsConfig": {"serverName": "localhost", "caFile": str(authority.certificate), **client}}
         (self.run / "scheduler.yaml").write_text(yaml.dump(config))
         self.begin("scheduler", self.bin / "kube-scheduler", f"--config={self.run}/scheduler.yaml", "--port=0",
                    f"--cert-dir={self.run}/scheduler")

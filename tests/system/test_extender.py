@@ -1,6 +1,7 @@
 """sublet-extender: the real program over HTTP, with a fake API server and requests as kube-scheduler sends them."""
 
 import copy
+import http.client
 import json
 import os
 import random
@@ -420,6 +421,15 @@ def test_strange_objects_of_the_api_server_do_not_stop_it(start):
 
 # ---- how it is served ----
 
+def test_a_client_ca_that_cannot_be_used_ends_it_with_a_sentence(tmp_path):
+    certificate, key = Authority(tmp_path).sign()
+    for ca, text in (("/nowhere", "cannot read /nowhere"), ("/dev/null", "/dev/null has no certificate of an authority in it"),
+                     (str(key), "has no certificate of an authority in it")):
+        done = subprocess.run([tools.PROGRAM, "--api-server", "http://localhost:1", "--jobs", "/", "--certificate", certificate,
+                               "--key", key, "--client-ca", ca], capture_output=True, text=True, timeout=20, env={})
+        assert done.returncode == 1 and text in done.stderr, done.stderr
+
+
 def test_https_is_served_with_a_certificate_that_is_renewed(start, tmp_path):
     authority = Authority(tmp_path)
     certificate, key = authority.sign()
@@ -428,6 +438,36 @@ def test_https_is_served_with_a_certificate_that_is_renewed(start, tmp_path):
         s.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert s.recv(1000).startswith(b"HTTP/1.1 200")
         assert s.version() in ("TLSv1.3", "TLSv1.2")
+
+
+def test_with_a_client_ca_only_its_clients_may_ask_and_all_may_probe(start, tmp_path):
+    folders = [tmp_path / name for name in ("ours", "other")]
+    for folder in folders:
+        folder.mkdir()
+    ours, other = map(Authority, folders)
+    certificate, key = ours.sign(purpose="serverAuth")
+    e = start(["--certificate", certificate, "--key", key, "--client-ca", ours.certificate], nodes=[node("a")])
+
+    def ask(method, path, shown):
+        context = ours.trusting()
+        if shown:
+            context.load_cert_chain(*shown)
+        connection = http.client.HTTPSConnection("localhost", e.port, context=context, timeout=30)
+        try:
+            return [e.ask(method, path, tools.request_of(pod("new", GOOD[0]), ["a"]) if method == "POST" else None, connection)
+                    for _ in range(2)][1]  # the second one on the same connection
+        finally:
+            connection.close()
+
+    client = ours.sign(purpose="clientAuth")
+    status, body = ask("POST", "/filter", client)
+    assert status == 200 and json.loads(body)["NodeNames"] == ["a"]
+    assert ask("POST", "/prioritize", client)[0] == 200
+    for shown in (None, other.sign(purpose="clientAuth"), (certificate, key), ours.sign(purpose="clientAuth", days=-1)):
+        for path in ("/filter", "/prioritize"):
+            status, body = ask("POST", path, shown)
+            assert status == 403 and b"only clients with a certificate that its --client-ca has signed" in body, (shown, body)
+        assert ask("GET", "/healthz", shown) == (200, b"ok\n")
 
 
 def test_sigterm_ends_it(start):
@@ -452,6 +492,7 @@ def test_a_large_cluster_is_answered_in_time(start):
     ([], "--jobs DIR is needed: where are the job files?"),
     (["--jobs", "/"], "whom to ask for pods? --api-server URL says it"),
     (["--jobs", "/", "--key", "x"], "--certificate and --key are given together"),
+    (["--jobs", "/", "--api-server", "http://localhost:1", "--client-ca", "x"], "--client-ca needs --certificate and --key"),
     (["--jobs", "/", "--qos", "1"], "--qos"),
     (["--jobs", "/", "--prefer", "x"], "--prefer")])
 def test_a_wrong_command_line_is_refused_in_one_sentence(args, text):

@@ -89,7 +89,8 @@ def out(small):
     p = counts(small, 1)
     begin(p)
     rival = take_the_card(small)
-    wait_for(lambda: frozen_out(small, p), 60, "the program to be frozen", report=p.report)
+    wait_for(lambda: frozen_out(small, p) and small.clients()[rival.pid]["state"] == "running", 60, "the program to be frozen",
+             report=p.report)
     return small, p, rival
 
 

@@ -164,6 +164,20 @@ def test_the_extender_cannot_stop_a_cluster(deploy):
                    check=True, stdout=subprocess.DEVNULL)
 
 
+def test_the_extender_knows_the_schedulers_certificate_and_not_its_own_as_a_clients(deploy):
+    folder, documents = deploy / "extender/certificate", render(deploy / "extender")
+    args = containers(documents)["extender"]["args"]
+    assert args[args.index("--client-ca") + 1] == "/certificate/ca.crt"
+    shown = base64.b64decode(the_only(documents, "Secret")["data"]["ca.crt"])
+    assert shown == (folder / "ca.crt").read_bytes()
+    for name, good in (("client", True), ("tls", False)):
+        done = subprocess.run(["openssl", "verify", "-CAfile", folder / "ca.crt", "-purpose", "sslclient", folder / f"{name}.crt"],
+                              check=False, capture_output=True)
+        assert (done.returncode == 0) == good, name
+    (extender,) = yaml.safe_load((deploy / "extender/scheduler.yaml").read_text())["extenders"]
+    assert {"caFile", "certFile", "keyFile"} <= extender["tlsConfig"].keys()
+
+
 @pytest.mark.parametrize("path", sorted(p.name for p in (DEPLOY / "examples").glob("*.yaml")))
 def test_an_example_asks_for_a_shared_gpu(path):
     specs = []

@@ -16,7 +16,7 @@ import others
 from metrics import OPEN, Prometheus, ask, descriptors, free_port, parse, promtool, scrape, value
 from others import as_user
 from test_configuration import write
-from world import MIB, ROOT, wait_for
+from world import BUILD, MIB, ROOT, wait_for
 
 DEPLOY = pathlib.Path(ROOT, "deploy")
 RULES = DEPLOY / "prometheus" / "sublet.rules.yml"
@@ -62,6 +62,25 @@ def test_the_figures_are_those_of_the_status(world, served):
     assert sum(v for n, l, v in samples if n == "sublet_gpu_clients") == 2
     assert value(samples, "sublet_gpu_moved_out_bytes_total") >= 2 * 72 * MIB - gpu["total"]
     promtool("check", "metrics", text=ask(served)[2])
+
+
+def test_submitted_jobs_are_counted(world, served):
+    def counts():
+        samples = scrape(served)
+        assert value(samples, "sublet_queue_below_bound") == 0
+        return ([value(samples, "sublet_queue_jobs", state=state) for state in ("waiting", "running")],
+                {l["way"]: v for n, l, v in samples if n == "sublet_queue_pairs"})
+
+    none = {"sliced": 0, "shared": 0, "turns": 0}
+    assert counts() == ([0, 0], none)
+    jobs = []
+    for name, now in (("a", ([0, 1], none)), ("b", ([1, 1], none))):
+        jobs.append(world.start([os.path.join(BUILD, "sublet"), "submit", "--name", name, "--", "sleep", "1000"]))
+        wait_for(lambda now=now: counts() == now, 20, f"job {name} to be counted", report=lambda: str(counts()))
+    for p in jobs:
+        p.send(signal.SIGKILL)
+        p.wait()
+    wait_for(lambda: counts() == ([0, 0], none), 20, "the jobs to be gone")
 
 
 def test_totals_keep_what_ended_clients_had_and_their_series_end(world):

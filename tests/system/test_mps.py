@@ -236,8 +236,9 @@ def test_if_the_server_cannot_be_reached_a_program_runs_without_it(world):
     os.mkdir(folder)
     with open(os.path.join(folder, "nvidia-cuda-mps-control"), "w", encoding="ascii") as f:
         f.write("#!/usr/bin/python3\nimport os, socket, sys\n"
+                "if not sys.argv[1:]:\n    print(100.0 if 'percentage' in sys.stdin.read() else '')\n"
                 "if sys.argv[1:]:\n    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-                "    s.bind(os.environ['CUDA_MPS_PIPE_DIRECTORY'] + '/control')\n    while True: sys.stdin.read() or __import__('time').sleep(1)\n")
+                "    s.bind(os.environ['CUDA_MPS_PIPE_DIRECTORY'] + '/control')\n    s.listen()\n    while True: s.accept()[0].close()\n")
     os.chmod(f.name, 0o755)
     world.env["PATH"] = f"{folder}:{world.env['PATH']}"
     world.start_daemon(config=CONFIG)
@@ -442,6 +443,78 @@ def test_a_stop_of_the_daemon_leaves_no_unused_server(mps):
     assert mps.sublet("stop").returncode == 0
     mps.daemon.wait()
     assert not processes(folder) and not os.path.exists(folder)
+
+
+# What an order of a control daemon may get instead of an answer.
+SILENCES = {
+    "hangs": "exec sleep 1000",
+    "fails": "exit 1",
+    "is_empty": "exit 0",
+    "is_not_found": "echo Cannot find MPS control daemon process; exit 1",
+    "lists_nobody": 'read order; case "$order" in get_client_list*) exit 0;; get_default*) exit 0;; *) echo "$order" | exec REAL;; esac',
+}
+
+
+def silent(world, how, **config):
+    """Starts a daemon for which nvidia-cuda-mps-control answers no order while the file `silent` exists."""
+    real, folder = os.path.join(MPS, "nvidia-cuda-mps-control"), world.path("bin")
+    os.mkdir(folder)
+    with open(os.path.join(folder, "nvidia-cuda-mps-control"), "w", encoding="ascii") as f:
+        f.write(f'#!/bin/sh\n[ "$1" != -f ] && [ -e {world.path("silent")} ] && {{ {SILENCES[how].replace("REAL", real)}; }}\nexec {real} "$@"\n')
+    os.chmod(f.name, 0o755)
+    with open(world.path("silent"), "w", encoding="ascii"):
+        pass
+    world.env["PATH"] = f"{folder}:{world.env['PATH']}"
+    world.start_daemon(config={**CONFIG, **config})
+    return world
+
+
+def uninvited(world, folder):
+    """Starts a program of the server that the daemon knows nothing of."""
+    p = world.start([os.path.join(BUILD, "programs", "fill"), "--bytes", "8MiB", "--block", "2MiB", "--until", world.path("end")],
+                    CUDA_MPS_PIPE_DIRECTORY=folder)
+    p.await_event("filled")
+    return p
+
+
+@pytest.mark.parametrize("how", SILENCES)
+def test_a_control_daemon_that_does_not_answer_is_not_taken_for_unused(world, how):
+    silent(world, how)
+    first = world.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--until", world.path("first"), SUBLET_WAY="shared")
+    first.await_event("filled")
+    folder = only_folder(world)
+    before = processes(folder)
+    p = uninvited(world, folder)
+    assert clients_of(folder) == {first.pid, p.pid}
+    with open(world.path("first"), "w", encoding="ascii"):
+        pass
+    first.ok()
+    wait_for(lambda: "does not say whether programs use it, so it stays" in world.daemon.err(), 30, "the daemon to ask twice",
+             report=world.daemon.err)
+    go_on([p])
+    assert processes(folder)[:2] == before[:2]
+    os.unlink(world.path("silent"))
+    time.sleep(3)  # the daemon asks once a second, and now hears that the program is there
+    go_on([p])
+    end_fills(world, p)
+    gone(world, folder)
+    assert world.daemon.err().count("so it stays") == 1
+
+
+@pytest.mark.parametrize("how", ["hangs", "is_empty"])
+def test_a_stop_of_the_daemon_leaves_a_control_daemon_that_does_not_answer(world, how):
+    silent(world, how, linger="1h")
+    first = world.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--rounds", "1", SUBLET_WAY="shared")
+    first.ok()
+    folder = only_folder(world)
+    p = uninvited(world, folder)
+    assert world.sublet("stop").returncode == 0
+    world.daemon.wait()
+    go_on([p])
+    os.unlink(world.path("silent"))
+    world.start_daemon(config=CONFIG)
+    end_fills(world, p)
+    gone(world, folder)
 
 
 def test_what_a_crash_has_left_in_the_folder_is_no_hindrance(world):

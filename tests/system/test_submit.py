@@ -9,11 +9,13 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 
 import pytest
 
+import others
 import toy_pairs
-from world import BUILD, MIB, PAIRING, children, name_of, wait_for
+from world import BUILD, MIB, NO_PID_NAMESPACES, PAIRING, children, name_of, wait_for
 
 SUBLET = os.path.join(BUILD, "sublet")
 pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, PAIRING)), reason="sublet-pairing is not built")
@@ -258,6 +260,22 @@ def test_jobs_survive_a_new_daemon_and_those_that_wait_come_again(queue):
     end(queue, "a", a)
     await_jobs(queue, b="running")
     end(queue, "b", b)
+
+
+def test_a_job_in_a_pid_namespace_comes_back_to_a_new_daemon(queue):
+    unshare = ("unshare", "--pid", "--fork", "--kill-child")
+    if subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip(NO_PID_NAMESPACES)
+    a = queue.start([*unshare, SUBLET, "submit", "--name", "a", "--way", "turns", "--", "sh", "-c",
+                     f"until [ -e '{queue.path('a.end')}' ]; do sleep 0.05; done"])
+    await_jobs(queue, a="running")
+    started = queue.status()["instance"]
+    queue.daemon.send(signal.SIGKILL)
+    queue.daemon.wait()
+    queue.start_daemon()
+    assert queue.status()["instance"] != started
+    await_jobs(queue, a="running")
+    end(queue, "a", a)
 
 
 def test_the_helper_is_started_anew_and_serves_only_while_jobs_have_files(queue):
@@ -538,13 +556,59 @@ def answer(s):
     ({"bound": 1}, "bound"), ({"bound": "0.5"}, "bound"), ({"bound": -1}, "bound"),
     ({"ways": []}, "ways"), ({"ways": ["fast"]}, "ways"), ({"ways": 3}, "ways"), ({"ways": ["shared"]}, "MPS"),
     ({"bytes": -1}, "256 KiB"), ({"bytes": 1 << 40}, "256 KiB"), ({"bytes": "9"}, "256 KiB"),
-    ({"running": {"gpu": "GPU-0", "way": "turns"}}, "no GPU"), ({"running": 1}, "no GPU"),
+    ({"running": {"gpu": "GPU-0", "way": "turns", "pid": 1}}, "no GPU"), ({"running": 1}, "no GPU"),
 ])
 def test_a_malformed_order_is_refused_with_a_sentence(queue, fields, word):
     with contextlib.closing(order(queue, **fields)) as s:
         said = answer(s)
         assert word in said["error"], said
     assert queue.status()["jobs"] == []
+
+
+def returns(world, **running):
+    """Claims that an earlier daemon has started the job. Returns the answer, and the jobs that run then."""
+    gpu = world.status()["gpus"][0]["uuid"]
+    with contextlib.closing(order(world, bytes=0, running={"gpu": gpu, "way": "sliced", **running})) as s:
+        said = answer(s)
+        return said, jobs(world)
+
+
+@contextlib.contextmanager
+def sleeper(*before, ended=False):
+    p = subprocess.Popen([*before, "sleep", "0" if ended else "1000"])
+    try:
+        if ended:
+            os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
+        yield p
+    finally:
+        p.kill()
+        p.wait()
+
+
+def test_a_job_comes_back_only_with_a_running_program_that_it_has_started(queue):
+    with sleeper() as p:
+        said, now = returns(queue, pid=p.pid)
+        assert said == {"submitted": True} and now["x"]["state"] == "running"
+        await_gone(queue)
+    with sleeper(ended=True) as ended:
+        for pid in (None, 0, -1, "1", 1 << 40, 4194305, 1, os.getpid(), os.getppid(), ended.pid):
+            said, now = returns(queue, **({} if pid is None else {"pid": pid}))
+            assert "is no running program that this job has started: the job goes on outside of the queue" in said["error"], pid
+            assert now == {}, "its place is given up"
+    stranger = submit(queue, "a")
+    await_jobs(queue, a="running")
+    (program,) = wait_for(lambda: children(stranger.pid), 20, "its program")
+    said, now = returns(queue, pid=program)
+    assert "error" in said and set(now) == {"a"}, "the program of another job"
+    end(queue, "a", stranger)
+
+
+@others.needed
+def test_a_job_does_not_come_back_with_another_users_program(queue):
+    with sleeper(*others.as_user(others.NOBODY)) as p:
+        wait_for(lambda: os.stat(f"/proc/{p.pid}").st_uid == others.NOBODY, 20, "the program to become the user's")
+        said, now = returns(queue, pid=p.pid)
+        assert "is no running program that this job has started" in said["error"] and now == {}
 
 
 @pytest.mark.parametrize("file, said", [

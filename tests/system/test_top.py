@@ -102,6 +102,26 @@ def test_the_picture_follows_the_size_of_the_terminal(world, top):
     screen.until(lambda text: row_of(text, "first") and "q quit" in text, "narrow table again")
 
 
+def submitted(world, name):
+    return world.start([os.path.join(BUILD, "sublet"), "submit", "--name", name, "--", "sleep", "1000"])
+
+
+def test_submitted_jobs_that_wait_are_shown(world, top):
+    world.start_daemon()
+    screen = top(columns=120)
+    running = submitted(world, "first")
+    wait_for(lambda: [j["state"] for j in world.status()["jobs"]] == ["running"], 20, "the first job to run")
+    waiting = submitted(world, "second")
+    screen.until("queue: 1 waits, first second for", "the job that waits")
+    screen.until("bound 0.70: GPU 0 has first; without a job file it runs alone", "why it waits")
+    assert "queue: 1 waits, first second for" in world.sublet("top", "--snapshot").stdout
+    waiting.send(signal.SIGTERM)
+    waiting.wait()
+    screen.until(lambda text: "queue:" not in text, "an empty queue")
+    running.send(signal.SIGTERM)
+    running.wait()
+
+
 def test_colours_are_left_out_where_they_are_not_wanted(world, top):
     world.start_daemon()
     holder(world, "first")

@@ -244,7 +244,8 @@ UNREAD = [
     ({}, {"gpu-fraction": "0.5", "gpu-fraction-container-name": "nobody"}, 'the pod has no container "nobody"'),
     ({}, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "-1"}, '"-1" is not a number of GPUs'),
     ({}, {"nvidia.com/container.nobody.gpu-memory.limit": "1Gi"}, "the pod has no container of that name"),
-    ({}, {"nvidia.com/container.main.gpu-memory.limit": "much"}, '"much" is not an amount of memory, such as 8Gi'),
+    ({}, {"nvidia.com/container.main.gpu-memory.limit": "much"}, '"much" is not an amount of memory, such as 8Gi, of at least 1Mi'),
+    ({}, {"nvidia.com/container.main.gpu-memory.limit": "8192m"}, '"8192m" is not an amount of memory, such as 8Gi, of at least 1Mi'),
     ({}, {"gpu-fraction": "0.5", "mps": "true"}, "sublet ignores the annotation mps"),
     ({"name": "bad\x1b[31m\nname", "gpus": "1", "resource": "nvidia.com/mig-1g.5gb"}, {}, 'container "bad?[31m?name" keeps'),
 ]

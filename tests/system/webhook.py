@@ -34,15 +34,16 @@ class Authority:
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 2, "-subj", "/CN=ca",
                 "-keyout", folder / "ca.key", "-out", self.certificate)
 
-    def sign(self, key_type=("ec", "-pkeyopt", "ec_paramgen_curve:P-256")):
-        """Returns the paths of a new certificate and its key."""
+    def sign(self, key_type=("ec", "-pkeyopt", "ec_paramgen_curve:P-256"), purpose=None, days=1):
+        """Returns the paths of a new certificate and its key. purpose: what it may be used for only."""
         self.serial += 1
         certificate, key, request = (self.folder / f"{self.serial}.{end}" for end in ("crt", "key", "csr"))
         names = self.folder / "names"
-        names.write_text("subjectAltName=DNS:localhost,DNS:sublet-webhook.sublet.svc,IP:127.0.0.1")
+        names.write_text("subjectAltName=DNS:localhost,DNS:sublet-webhook.sublet.svc,IP:127.0.0.1\n" +
+                         (f"extendedKeyUsage={purpose}\n" if purpose else ""))
         openssl("req", "-newkey", *key_type, "-nodes", "-subj", "/CN=sublet-webhook", "-keyout", key, "-out", request)
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.folder / "ca.key",
-                "-set_serial", self.serial, "-days", 1, "-extfile", names, "-out", certificate)
+                "-set_serial", self.serial, "-days", days, "-extfile", names, "-out", certificate)
         return certificate, key
 
     def trusting(self):

@@ -6,13 +6,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
 #include "mps/mps.h"
+#include "mps/usage.h"
 
 #define NOBODY 65534
 
@@ -190,12 +193,17 @@ static void write_program(const char *text)
         (void)setenv("PATH", top, 1);
 }
 
-static void remove_program(void)
+static void remove_named(const char *name)
 {
         char path[128];
 
-        (void)snprintf(path, sizeof(path), "%s/" MPS_CONTROL, top);
+        (void)snprintf(path, sizeof(path), "%s/%s", top, name);
         (void)unlink(path);
+}
+
+static void remove_program(void)
+{
+        remove_named(MPS_CONTROL);
 }
 
 static void a_program_that_ends_at_once_or_is_none_is_an_error(void **state)
@@ -301,6 +309,27 @@ static void a_link_is_no_control_daemon(void **state)
         assert_int_equal(unlink(path), 0);
 }
 
+static void a_socket_on_which_nobody_listens_yet_is_no_control_daemon(void **state)
+{
+        static const int types[] = {SOCK_SEQPACKET, SOCK_STREAM};
+
+        assert_int_equal(mps_make_dir(dir, getuid(), getgid()), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+                struct sockaddr_un sa = {.sun_family = AF_UNIX};
+                const int fd = socket(AF_UNIX, types[i], 0);
+
+                (void)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control", dir);
+                assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+                assert_false(mps_is_ready(dir));
+                assert_int_equal(listen(fd, 0), 0);
+                for (unsigned k = 0; k < 3; k++)
+                        assert_true(mps_is_ready(dir)); /* also if more ask than may wait */
+                (void)close(fd);
+                assert_false(mps_is_ready(dir));
+                assert_int_equal(unlink(sa.sun_path), 0);
+        }
+}
+
 static void an_answer_without_end_is_given_up(void **state)
 {
         write_program("#!/bin/sh\nwhile echo 1; do :; done\n");
@@ -309,14 +338,14 @@ static void an_answer_without_end_is_given_up(void **state)
         remove_program();
 }
 
-/* Runs a program that has the name of MPS, and this environment. */
-static pid_t pretend(char *const *environment)
+/* Runs a program of this name and environment. */
+static pid_t pretend_to_be(char *name, char *const *environment)
 {
         char path[128];
-        char *const argv[] = {(char *)MPS_CONTROL, (char *)"1000", NULL};
+        char *const argv[] = {name, (char *)"1000", NULL};
         pid_t pid;
 
-        (void)snprintf(path, sizeof(path), "%s/" MPS_CONTROL, top);
+        (void)snprintf(path, sizeof(path), "%s/%s", top, name);
         assert_int_equal(symlink("/bin/sleep", path), 0);
         pid = fork();
         assert_true(pid >= 0);
@@ -343,7 +372,7 @@ static char first_argument(pid_t pid)
 static void one_whose_folder_has_no_name_is_left_alone(void **state)
 {
         char *const environment[] = {(char *)"CUDA_MPS_PIPE_DIRECTORY=", NULL};
-        const pid_t pid = pretend(environment);
+        const pid_t pid = pretend_to_be((char *)MPS_CONTROL, environment);
 
         while (first_argument(pid) != MPS_CONTROL[0])
                 (void)usleep(1000);
@@ -365,6 +394,96 @@ static void numbers_are_read_from_an_answer_and_words_are_not(void **state)
         assert_int_equal(found[1], 4000000);
 }
 
+/* ---- whether it is used ---- */
+
+static struct mps_usage usage;
+
+static enum mps_use said(const char *text)
+{
+        return mps_usage_take(&usage, &options, text);
+}
+
+static void
+it_is_unused_if_each_server_has_an_empty_list_and_the_last_question_is_answered(void **state)
+{
+        mps_usage_begin(&usage);
+        assert_string_equal(usage.order, "get_server_list");
+        assert_int_equal(said("17\n18\n"), MPS_ASK_ON);
+        assert_string_equal(usage.order, "get_client_list 17");
+        assert_int_equal(said(""), MPS_ASK_ON);
+        assert_string_equal(usage.order, "get_client_list 18");
+        assert_int_equal(said("\n"), MPS_ASK_ON);
+        assert_string_equal(usage.order, "get_default_active_thread_percentage");
+        assert_int_equal(said("100.0\n"), MPS_UNUSED);
+}
+
+static void a_program_in_a_list_uses_it(void **state)
+{
+        mps_usage_begin(&usage);
+        assert_int_equal(said("17\n18\n"), MPS_ASK_ON);
+        assert_int_equal(said(""), MPS_ASK_ON);
+        assert_int_equal(said("4711\n"), MPS_USED);
+}
+
+static void an_answer_that_is_missing_or_no_list_tells_nothing(void **state)
+{
+        static const char *const none[] = {NULL, "Cannot find MPS control daemon process\n"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+                mps_usage_begin(&usage);
+                assert_int_equal(said(none[i]), MPS_UNKNOWN);
+                mps_usage_begin(&usage);
+                assert_int_equal(said("17\n"), MPS_ASK_ON);
+                assert_int_equal(said(none[i]), MPS_UNKNOWN);
+                mps_usage_begin(&usage);
+                assert_int_equal(said(""), MPS_ASK_ON);
+                assert_int_equal(said(none[i]), MPS_UNKNOWN);
+        }
+        mps_usage_begin(&usage);
+        assert_int_equal(said("1 2 3 4 5 6 7 8 9"), MPS_UNKNOWN);
+}
+
+/* As of one that has ended or hangs, and whose words get lost on the way. */
+static void only_empty_answers_tell_nothing(void **state)
+{
+        mps_usage_begin(&usage);
+        assert_int_equal(said(""), MPS_ASK_ON);
+        assert_string_equal(usage.order, "get_default_active_thread_percentage");
+        assert_int_equal(said(""), MPS_UNKNOWN);
+}
+
+static void a_list_that_lacks_a_server_that_runs_tells_nothing(void **state)
+{
+        char variable[128], name[] = "nvidia-cuda-mps-server";
+        char *const environment[] = {variable, NULL};
+        pid_t pid;
+
+        (void)snprintf(variable, sizeof(variable), "CUDA_MPS_PIPE_DIRECTORY=%s", dir);
+        pid = pretend_to_be(name, environment);
+        while (mps_count_servers(dir, getuid()) == 0)
+                (void)usleep(1000);
+        mps_usage_begin(&usage);
+        assert_int_equal(said(""), MPS_UNKNOWN);
+        mps_usage_begin(&usage);
+        assert_int_equal(said("17\n"), MPS_ASK_ON);
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+        remove_named(name);
+}
+
+static void a_control_daemon_without_programs_is_unused_and_a_stopped_one_unknown(void **state)
+{
+        const pid_t pid = started();
+        const pid_t control = mps_find(dir, getuid());
+
+        assert_int_equal(mps_usage_ask(&options), MPS_UNUSED);
+        assert_int_equal(kill(control, SIGSTOP), 0);
+        assert_int_equal(mps_usage_ask(&options), MPS_UNKNOWN);
+        assert_int_equal(kill(control, SIGCONT), 0);
+        mps_stop(&options, pid);
+        assert_int_equal(mps_usage_ask(&options), MPS_UNKNOWN);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -383,9 +502,16 @@ int main(void)
                 TEST(a_directory_is_removed_without_following_links),
                 TEST(a_directory_full_of_files_holds_nobody_up),
                 TEST(a_link_is_no_control_daemon),
+                TEST(a_socket_on_which_nobody_listens_yet_is_no_control_daemon),
                 TEST(an_answer_without_end_is_given_up),
                 TEST(one_whose_folder_has_no_name_is_left_alone),
                 TEST(numbers_are_read_from_an_answer_and_words_are_not),
+                TEST(it_is_unused_if_each_server_has_an_empty_list_and_the_last_question_is_answered),
+                TEST(a_program_in_a_list_uses_it),
+                TEST(an_answer_that_is_missing_or_no_list_tells_nothing),
+                TEST(only_empty_answers_tell_nothing),
+                TEST(a_list_that_lacks_a_server_that_runs_tells_nothing),
+                TEST(a_control_daemon_without_programs_is_unused_and_a_stopped_one_unknown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,10 @@ static void shares_and_sizes_are_read_as_they_are_written(void **state)
                      {"2GB", 2000000000},
                      {"512Mi", 512 * MIB},
                      {"1073741824", GIB},
-                     {"64k", 64000},
+                     {"1048576", MIB},
+                     {"64k", 0},
+                     {"1048575", 0},
+                     {"8192m", 0},
                      {"0.3Gi", 322122548},
                      {"1e9", 1000000000},
                      {"20g", 0},
@@ -106,6 +109,22 @@ static void shares_and_sizes_are_read_as_they_are_written(void **state)
                 assert_int_equal(pod.wishes.memory_cap, sizes[i].got);
                 assert_int_equal(complaints[0] != '\0', sizes[i].got == 0);
         }
+}
+
+/* Kubernetes' m is a thousandth: "8192m" is 8.192 bytes. */
+static void a_cap_below_1_mib_is_left_out_and_named(void **state)
+{
+        struct pod pod;
+
+        assert_int_equal(read_pod("{\"sublet.dev/memory-cap\": \"8192m\", "
+                                  "\"sublet.dev/memory-request\": \"64Ki\"}",
+                                  &generous, &pod),
+                         0);
+        assert_int_equal(pod.wishes.memory_cap, 0);
+        assert_int_equal(pod.wishes.memory_request, 0);
+        assert_non_null(strstr(complaints, "pod lab/a: sublet.dev/memory-cap is \"8192m\", less "
+                                           "than 1Mi: it is left out\n"));
+        assert_non_null(strstr(complaints, "sublet.dev/memory-request is \"64Ki\", less than 1Mi"));
 }
 
 static void the_owners_bounds_hold(void **state)
@@ -322,6 +341,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(each_annotation_is_read),
                 cmocka_unit_test(shares_and_sizes_are_read_as_they_are_written),
+                cmocka_unit_test(a_cap_below_1_mib_is_left_out_and_named),
                 cmocka_unit_test(the_owners_bounds_hold),
                 cmocka_unit_test(a_minimum_above_the_maximum_is_left_out),
                 cmocka_unit_test(no_name_ends_a_line_of_the_file),

@@ -96,6 +96,12 @@ static void set(json_t *object, const char *field, json_t *value)
         assert_int_equal(json_object_set_new(object, field, value), 0);
 }
 
+static json_t *job(const char *name, const char *what, const char *why)
+{
+        return json_pack("{s:s?, s:s, s:f, s:f, s:s?}", "name", name, "state", what, "since_s",
+                         130.0, "bound", 0.7, "why", why);
+}
+
 /* ---- what is shown ---- */
 
 /* Draws, and returns the text; valid until the next call. Checks that no cell can steer a
@@ -160,7 +166,12 @@ static void every_size_of_terminal_is_filled_and_no_more(void **state)
         static const unsigned counts[] = {0, 1, 4, 40, 200};
 
         for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
-                look(status_of(many(counts[i]), (double)i));
+                json_t *status = status_of(many(counts[i]), (double)i);
+
+                if (i % 2)
+                        set(status, "jobs",
+                            json_pack("[o]", job("\u2014 \x1b", "waiting", "x: y")));
+                look(status);
                 for (size_t k = 0; k < ARRAY_SIZE(sizes); k++) {
                         (void)shown(sizes[k].width, sizes[k].height);
                         (void)press(KEYS_DOWN);
@@ -208,6 +219,41 @@ static void a_card_that_cannot_be_shared_says_why(void **state)
         assert_true(shows(80, 8, "exclusive, 10.0G of 16.0G")); /* one line for the card */
         look(status_of(many(9), 2));
         assert_false(shows(80, 24, "exclusive"));
+}
+
+static void jobs_that_wait_have_a_line_that_says_why(void **state)
+{
+        json_t *status = status_of(many(4), 1);
+
+        set(status, "jobs", json_pack("[o]", job("a", "running", NULL)));
+        look(status);
+        assert_false(shows(80, 24, "queue"));
+        status = status_of(many(4), 2);
+        set(status, "jobs",
+            json_pack("[o, o, o]", job("a", "running", NULL),
+                      job("train", "waiting",
+                          "place 1: GPU 0 has a; beside no job would both keep their bounds"),
+                      job("late", "waiting", "place 2: GPU 0 has a")));
+        look(status);
+        assert_true(
+                shows(200, 24,
+                      "queue: 2 wait, first train for 2m10s, bound 0.70: GPU 0 has a; beside no "
+                      "job would both keep their bounds"));
+        assert_true(shows(60, 24, "both keep their bounds")); /* in a second line */
+        assert_true(shows(60, 12, "queue: 2 wait, first train for 2m10s"));
+        assert_false(shows(60, 12, "both keep their bounds"));
+        assert_true(shows(60, 12, "job-0"));
+        assert_false(shows(60, 6, "queue"));
+}
+
+static void another_users_job_that_waits_has_no_name_and_no_reason(void **state)
+{
+        json_t *status = status_of(many(1), 1);
+
+        set(status, "jobs", json_pack("[o]", job(NULL, "waiting", NULL)));
+        look(status);
+        assert_true(
+                shows(80, 24, "queue: 1 waits, first another user's job for 2m10s, bound 0.70\n"));
 }
 
 static void a_wide_terminal_shows_all_columns(void **state)
@@ -604,6 +650,8 @@ int main(void)
                 TEST(every_size_of_terminal_is_filled_and_no_more),
                 TEST(four_programs_fit_80_columns_with_what_matters),
                 TEST(a_card_that_cannot_be_shared_says_why),
+                TEST(jobs_that_wait_have_a_line_that_says_why),
+                TEST(another_users_job_that_waits_has_no_name_and_no_reason),
                 TEST(a_wide_terminal_shows_all_columns),
                 TEST(empty_columns_go_before_a_name_is_cut),
                 TEST(many_programs_leave_the_card_its_lines_and_scroll),

@@ -29,8 +29,9 @@ static json_t *order_of(const struct place *p)
         json_t *order = json_copy(p->order);
 
         if (*p->gpu)
-                (void)json_object_set_new(order, "running",
-                                          json_pack("{ss ss}", "gpu", p->gpu, "way", p->way));
+                (void)json_object_set_new(
+                        order, "running",
+                        json_pack("{ss ss si}", "gpu", p->gpu, "way", p->way, "pid", (int)p->pid));
         return order;
 }
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <jansson.h>
 
@@ -26,8 +27,9 @@ struct place {
         char line[2048];
         size_t used;
         bool waits_for_daemon; /* people were told so */
-        /* Where the job was started; no GPU: it waits. */
+        /* Where the job was started, and its program; no GPU: it waits. */
         char gpu[96], way[16];
+        pid_t pid;
 };
 
 /* Takes a place; starts a private daemon if there is none and one may be. first: prints why it

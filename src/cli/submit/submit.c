@@ -257,6 +257,7 @@ static int start_program(struct submitting *s, const json_t *start)
         s->pid = fork();
         if (s->pid == 0)
                 become_program(s);
+        s->place.pid = s->pid;
         return s->pid < 0 ? cli_fail(CLI_FAILED, "cannot start a process: %m") : CLI_OK;
 }
 

@@ -16,21 +16,23 @@
 #define CHART_PART   6 /* a chart gets at most this part of the height */
 #define DETAIL_MOST  7
 #define MESSAGE_MOST 4
+#define QUEUE_MOST   3
+#define QUEUE_TEXT   1024
 
 /* The lines of each part, from above. A part without room has none. */
 struct plan {
-        int header, card, rows, detail, message, keys;
+        int header, card, queue, rows, detail, message, keys;
 };
 
 /* Returns the lines of all but the rows. */
 static int around(const struct plan *p, int cards)
 {
-        return p->header + p->card * cards + 1 + p->detail + p->message + p->keys;
+        return p->header + p->card * cards + p->queue + 1 + p->detail + p->message + p->keys;
 }
 
 /* Shares out the height. Rows come first, up to what there is; then the details; then the cards.
- * message: lines of what there is to say; 0: nobody looks on. */
-static struct plan make_plan(int height, int cards, size_t rows, int detail, int message)
+ * queue: lines that the queue needs. message: lines of what there is to say; 0: nobody looks on. */
+static struct plan make_plan(int height, int cards, size_t rows, int queue, int detail, int message)
 {
         struct plan p = {.header = height > 3, .card = height > 5};
         const int wanted = (int)MIN(MAX(rows, (size_t)1), (size_t)1000);
@@ -39,6 +41,7 @@ static struct plan make_plan(int height, int cards, size_t rows, int detail, int
 
         p.message = height > 6 ? MIN(message, height / 6) : 0;
         p.keys = live && height > 8;
+        p.queue = MIN(queue, height > 16 || !live ? QUEUE_MOST : height > 8);
         if (around(&p, cards) + 1 > height)
                 p.card = 0;
         for (int card = 2; card <= 3 && p.card; card++)
@@ -105,18 +108,67 @@ static size_t line_of(const struct frame *f, const char *text)
 }
 
 /* Returns the lines that the text needs. */
-static int message_height(const struct frame *f, const struct top_view *view)
+static int text_height(const struct frame *f, const char *text, int most)
 {
-        char buf[TOP_TEXT_MAX] = "";
-        const char *text = said(view, buf);
         int lines = 0;
 
         do {
                 text += line_of(f, text);
                 text += *text == ' ';
                 lines++;
-        } while (*text && lines < MESSAGE_MOST);
+        } while (*text && lines < most);
         return lines;
+}
+
+static int message_height(const struct frame *f, const struct top_view *view)
+{
+        char buf[TOP_TEXT_MAX] = "";
+
+        return text_height(f, said(view, buf), MESSAGE_MOST);
+}
+
+/* Writes the text into these lines. */
+static void draw_text(struct frame *f, int y, int height, unsigned style, const char *text)
+{
+        char line[QUEUE_TEXT];
+
+        for (int i = 0; i < height && *text; i++) {
+                const size_t n = i + 1 < height ? line_of(f, text) : strlen(text);
+
+                (void)snprintf(line, sizeof(line), "%.*s", (int)MIN(n, sizeof(line) - 1), text);
+                (void)frame_text(f, y + i, 0, f->width, style, line);
+                text += n;
+                text += *text == ' ';
+        }
+}
+
+/* Writes how many submitted jobs wait, and what the first of them waits for. False: none waits. */
+static bool put_queue(const json_t *status, char text[static QUEUE_TEXT])
+{
+        const json_t *jobs = json_object_get(status, "jobs"), *job, *first = NULL;
+        char name[FIGURE_MAX], since[FIGURE_MAX];
+        const char *why, *after_place;
+        unsigned waiting = 0;
+        size_t i;
+
+        json_array_foreach (jobs, i, job) {
+                if (strcmp(figure_string(job, "state"), "waiting") != 0)
+                        continue;
+                first = waiting++ ? first : job;
+        }
+        if (!first)
+                return false;
+        if (json_is_string(json_object_get(first, "name")))
+                figure_put(json_object_get(first, "name"), FIGURE_TEXT, name);
+        else
+                (void)strcpy(name, "another user's job");
+        figure_put(json_object_get(first, "since_s"), FIGURE_SECONDS, since);
+        why = json_string_value(json_object_get(first, "why")); /* "place 1: ..." */
+        after_place = why ? strstr(why, ": ") : NULL;
+        (void)snprintf(text, QUEUE_TEXT, "queue: %u wait%s, first %s for %s, bound %.2f%s%s",
+                       waiting, waiting == 1 ? "s" : "", name, since, figure_number(first, "bound"),
+                       after_place ? ": " : "", after_place ? after_place + 2 : "");
+        return true;
 }
 
 /* Says it, and which rows are shown. */
@@ -125,25 +177,14 @@ static void draw_message(const struct table *t, const struct top_view *view, str
 {
         const size_t last = MIN(view->first + (size_t)MAX(rows, 0), t->n);
         const bool bad = *view->absent || (*view->message && view->bad);
-        char buf[TOP_TEXT_MAX] = "", line[TOP_TEXT_MAX], place[80];
+        char buf[TOP_TEXT_MAX] = "", place[80];
         const char *text = said(view, buf);
 
         (void)snprintf(place, sizeof(place), "%zu-%zu of %zu", t->n ? view->first + 1 : 0, last,
                        t->n);
         if (t->n > (size_t)MAX(rows, 0) || *view->filter)
                 frame_right(f, y + height - 1, 0, f->width, STYLE_DIM, place);
-        for (int i = 0; i < height && *text; i++) {
-                const size_t n = line_of(f, text);
-
-                (void)snprintf(line, sizeof(line), "%.*s", (int)n, text);
-                (void)frame_text(f, y + i, 0, f->width,
-                                 view->typing ? STYLE_BOLD
-                                 : bad        ? STYLE_BAD
-                                              : STYLE_PLAIN,
-                                 line);
-                text += n;
-                text += *text == ' ';
-        }
+        draw_text(f, y, height, view->typing ? STYLE_BOLD : bad ? STYLE_BAD : STYLE_PLAIN, text);
 }
 
 static void draw_keys(struct frame *f, int y)
@@ -268,6 +309,7 @@ void layout_draw(const struct history *h, struct top_view *view, struct frame *f
 {
         const json_t *status = history_now(h), *gpus = json_object_get(status, "gpus"), *gpu;
         const int cards = (int)json_array_size(gpus);
+        char queue[QUEUE_TEXT] = "";
         struct table t;
         struct plan p;
         size_t i;
@@ -275,8 +317,9 @@ void layout_draw(const struct history *h, struct top_view *view, struct frame *f
 
         table_make(status, view, &t);
         select_row(&t, view, 0, ret_rows);
-        p = make_plan(f->height, cards, t.n, detail_height(&t, view, f->width),
-                      view->live ? message_height(f, view) : 0);
+        p = make_plan(f->height, cards, t.n,
+                      put_queue(status, queue) ? text_height(f, queue, QUEUE_MOST) : 0,
+                      detail_height(&t, view, f->width), view->live ? message_height(f, view) : 0);
         select_row(&t, view, (size_t)p.rows, ret_rows);
         if (view->help) {
                 draw_help(f);
@@ -290,6 +333,8 @@ void layout_draw(const struct history *h, struct top_view *view, struct frame *f
                                    y, p.card);
                 y += p.card;
         }
+        draw_text(f, y, p.queue, STYLE_WAITS, queue);
+        y += p.queue;
         table_draw(&t, view, f, y++, p.rows);
         if (!t.n)
                 draw_nothing(status, view, &t, f, y);
@@ -309,9 +354,11 @@ void layout_draw(const struct history *h, struct top_view *view, struct frame *f
 int layout_height(const struct history *h, const struct top_view *view, int width)
 {
         const json_t *status = history_now(h);
+        const struct frame f = {.width = width};
+        char queue[QUEUE_TEXT];
         struct table t;
 
         table_make(status, view, &t);
-        return 2 + 3 * (int)json_array_size(json_object_get(status, "gpus")) +
-               (int)MAX(t.n, (size_t)1);
+        return 2 + (put_queue(status, queue) ? text_height(&f, queue, QUEUE_MOST) : 0) +
+               3 * (int)json_array_size(json_object_get(status, "gpus")) + (int)MAX(t.n, (size_t)1);
 }

@@ -87,6 +87,17 @@ static void add_daemon(struct exposition *e, const struct server *s)
         exposition_add(e, METRIC_BUILD, &l, 1);
 }
 
+static void add_queue(struct exposition *e, const struct server *s)
+{
+        struct labels l = {0};
+        exposition_add_with(e, METRIC_QUEUE_JOBS, &l, "state", "waiting", s->jobs.waiting);
+        exposition_add_with(e, METRIC_QUEUE_JOBS, &l, "state", "running", s->jobs.running);
+        for (unsigned way = 0; way < WAYS; way++)
+                exposition_add_with(e, METRIC_QUEUE_PAIRS, &l, "way", way_names[way],
+                                    s->jobs.pairs[way]);
+        exposition_add(e, METRIC_QUEUE_BELOW, &l, s->jobs.below);
+}
+
 /* ---- a GPU ---- */
 
 static void add_gpu(struct exposition *e, struct server *s, unsigned gpu, uint64_t now,
@@ -246,6 +257,7 @@ struct exposition *collect(struct server *s, bool names)
                 return NULL;
         tally_settle_all(s);
         add_daemon(e, s);
+        add_queue(e, s);
         for (unsigned g = 0; g < s->gpus.n; g++) {
                 struct sched_gpu_view v;
 

@@ -22,10 +22,11 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "daemon/ledger/entitlement.h"
+#include "daemon/net/mps_card.h"
 #include "daemon/state/client.h"
 #include "mps/mps.h"
+#include "mps/usage.h"
 
 #ifndef SO_PEERGROUPS
 #define SO_PEERGROUPS 59
@@ -34,7 +35,6 @@
 #define FOLDER       "mps"
 #define PLACES_MAX   256u
 #define CHILDREN_MAX (4 * PLACES_MAX)
-#define SERVERS_MAX  8u
 #define UUID_PART    8 /* digits of a GPU's UUID that are part of a directory's name */
 #define GROUPS_MAX   64
 #define UUID_TEXT    48
@@ -44,6 +44,7 @@
 #define ORDER_NS     (3 * NSEC_PER_SEC)
 #define QUIT_NS      (5 * NSEC_PER_SEC)
 #define FAILED_NS    (5 * NSEC_PER_SEC)  /* a start that has failed is not tried again before */
+#define SILENT_MAX   2u                  /* then people are told: once may be a busy machine */
 #define RETURNS_NS   (10 * NSEC_PER_SEC) /* programs of an earlier daemon come back within it */
 #define NOT_USER     "the daemon may not act as this user: docs/operations.md, \"MPS\""
 
@@ -80,15 +81,16 @@ struct mps_place {
         } members[MPS_CLIENTS_MAX];
         unsigned n_members;
 
-        /* The order that is being given. */
-        pid_t order_pid; /* 0: none */
-        int order_fd;
+        /* The order that is being given. It has ended when its process has, and its answer. */
+        pid_t order_pid; /* 0: none, or it has ended */
+        int order_fd;    /* -EBADF: the answer is read, or there is none */
         uint64_t order_ns;
         sd_event_source *order_io;
+        bool order_failed;
         char answer[MPS_ANSWER_MAX];
         size_t answered;
-        pid_t servers[SERVERS_MAX]; /* whose programs are to be asked for */
-        unsigned n_servers, n_asked;
+        struct mps_usage usage;
+        unsigned unknown; /* how often in a row it has not said whether it is used */
 };
 
 struct mps_servers {
@@ -216,6 +218,15 @@ static void end_order(struct mps_place *p)
 
 static void answered(struct mps_place *p);
 
+static void read_answer_end(struct mps_place *p)
+{
+        p->order_io = sd_event_source_disable_unref(p->order_io);
+        drop_fd(&p->order_fd);
+        if (p->order_pid == 0)
+                answered(p);
+        arm(p->all);
+}
+
 static int on_answer(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct mps_place *p = userdata;
@@ -228,10 +239,7 @@ static int on_answer(sd_event_source *src, int fd, uint32_t events, void *userda
         if (n > 0 && p->answered < sizeof(p->answer) - 1)
                 return 0;
         p->answer[p->answered] = '\0';
-        p->order_io = sd_event_source_disable_unref(p->order_io);
-        drop_fd(&p->order_fd);
-        answered(p);
-        arm(p->all);
+        read_answer_end(p);
         return 0;
 }
 
@@ -324,32 +332,36 @@ static bool has_ended(const struct mps_place *p)
         return p->pidfd >= 0 ? peer_ended(p->pidfd) : mps_find(p->dir, p->uid) == 0;
 }
 
-/* What its own list says counts, because a program may have come without asking us. */
+/* It stays as it is: programs may use it. */
+static void stay(struct mps_place *p)
+{
+        enter(p, READY);
+        if (++p->unknown == SILENT_MAX)
+                log_warning("the control daemon of MPS for user %u does not say whether programs "
+                            "use it, so it stays (%s/log)",
+                            (unsigned)p->uid, p->dir);
+}
+
+/* What its own lists say counts, because a program may have come without asking us. */
 static void answered(struct mps_place *p)
 {
-        const uint64_t now = clock_now_ns();
-        char text[48];
-        pid_t one;
+        const struct mps_options o = options_of(p);
+        enum mps_use use;
 
         if (p->state != ASKING)
                 return;
-        if (p->n_asked == 0) {
-                p->n_servers = MIN(mps_numbers(p->answer, p->servers, SERVERS_MAX), SERVERS_MAX);
-        } else if (mps_numbers(p->answer, &one, 1) > 0) {
-                enter(p, READY);
+        use = mps_usage_take(&p->usage, &o, p->order_failed ? NULL : p->answer);
+        if (use == MPS_UNKNOWN) {
+                stay(p);
                 return;
         }
-        if (p->n_members > 0 || is_awaited(p)) {
+        p->unknown = use == MPS_ASK_ON ? p->unknown : 0;
+        if (use == MPS_USED || p->n_members > 0 || is_awaited(p))
                 enter(p, READY);
-                p->idle_ns = now;
-        } else if (p->n_asked < p->n_servers) {
-                (void)snprintf(text, sizeof(text), "get_client_list %d",
-                               (int)p->servers[p->n_asked++]);
-                if (!order(p, text))
-                        enter(p, READY); /* nobody knows: later again */
-        } else {
+        else if (use == MPS_UNUSED)
                 quit(p);
-        }
+        else if (!order(p, p->usage.order))
+                stay(p);
 }
 
 static void tick_ready(struct mps_place *p, uint64_t now)
@@ -364,9 +376,9 @@ static void tick_ready(struct mps_place *p, uint64_t now)
         if (p->n_members > 0 || sub_sat(now, p->idle_ns) < p->all->server->config->linger_ns)
                 return;
         enter(p, ASKING);
-        p->n_asked = p->n_servers = 0;
-        if (!order(p, "get_server_list"))
-                enter(p, READY); /* nobody knows: later again */
+        mps_usage_begin(&p->usage);
+        if (!order(p, p->usage.order))
+                stay(p);
 }
 
 /* True if it was found at the start: its programs may still come back. */
@@ -395,8 +407,10 @@ static bool tick(struct mps_place *p, uint64_t now)
                 tick_ready(p, now);
                 break;
         case ASKING:
-                if (sub_sat(now, p->order_ns) >= ORDER_NS) /* it hangs */
-                        quit(p);
+                if (sub_sat(now, p->order_ns) < ORDER_NS)
+                        break;
+                end_order(p);
+                stay(p);
                 break;
         case QUITTING:
                 if (!has_ended(p) && sub_sat(now, p->since_ns) < QUIT_NS)
@@ -465,6 +479,15 @@ static void child_ended(struct mps_place *p, int status)
         arm(p->all);
 }
 
+static void order_ended(struct mps_place *p, int status)
+{
+        p->order_pid = 0;
+        p->order_failed = !WIFEXITED(status) || WEXITSTATUS(status) != EXIT_SUCCESS;
+        if (p->order_fd < 0)
+                answered(p);
+        arm(p->all);
+}
+
 bool mps_servers_reaped(struct server *s, pid_t pid, int status)
 {
         struct mps_servers *all = s->mps;
@@ -477,7 +500,7 @@ bool mps_servers_reaped(struct server *s, pid_t pid, int status)
         all->children[i] = all->children[--all->n_children];
         for (struct mps_place *p = all->places; p; p = p->next) {
                 if (p->order_pid == pid)
-                        p->order_pid = 0;
+                        order_ended(p, status);
                 if (p->child == pid)
                         child_ended(p, status);
         }
@@ -517,93 +540,6 @@ static struct mps_place *add_place(struct mps_servers *all, uid_t uid, uint64_t 
         all->places = p;
         all->n++;
         return p;
-}
-
-/* Returns the card with NVML's number; NULL: NVML lists none, or has never described it. The table
- * knows it also while NVML is late. */
-static const struct gpu *numbered(const struct server *s, uint64_t number)
-{
-        for (unsigned i = 0; i < s->gpus.n; i++) {
-                const struct gpu *g = &s->gpus.list[i];
-
-                if (g->present && g->vouched && g->nvml_index >= 0 &&
-                    (uint64_t)g->nvml_index == number)
-                        return g;
-        }
-        return NULL;
-}
-
-static bool all_alike(const struct server *s)
-{
-        const struct gpu *first = numbered(s, 0), *g;
-
-        for (unsigned i = 1; i < SCHED_GPUS_MAX; i++) {
-                g = numbered(s, i);
-                if (g && (!first || strcmp(g->name, first->name) != 0))
-                        return false;
-        }
-        return true;
-}
-
-static const struct gpu *find_by_number(const struct server *s,
-                                        const __typeof__(((struct wire_message *)0)->JOIN) *in,
-                                        const char **ret_why)
-{
-        uint64_t number;
-
-        if (units_parse_count(in->devices, &number) < 0 || !numbered(s, number))
-                return NULL;
-        if (in->flags & WIRE_JOIN_PCI_ORDER || all_alike(s))
-                return numbered(s, number);
-        *ret_why = "CUDA may number these GPUs otherwise: name one by its UUID, as with sublet run "
-                   "--gpu";
-        return NULL;
-}
-
-/* Finds the one card that the program sees. NULL with a sentence. */
-static const struct gpu *find_card(const struct server *s,
-                                   const __typeof__(((struct wire_message *)0)->JOIN) *in,
-                                   const char **ret_why)
-{
-        const struct gpu *found = NULL;
-        unsigned matches = 0, listed = 0;
-
-        for (unsigned i = 0; i < SCHED_GPUS_MAX; i++) {
-                const struct gpu *g = numbered(s, i);
-                const bool match =
-                        g && strncmp(g->uuid_text, in->devices, strlen(in->devices)) == 0;
-
-                listed += g != NULL;
-                matches += match;
-                if (match)
-                        found = g;
-        }
-        *ret_why = "NVML lists no GPU";
-        if (listed == 0)
-                return NULL;
-        *ret_why = "it may use several GPUs: name one, as with sublet run --gpu";
-        if (strchr(in->devices, ',') || (!in->devices[0] && listed > 1))
-                return NULL;
-        *ret_why = "CUDA_VISIBLE_DEVICES names no GPU that the daemon knows";
-        if (isdigit((unsigned char)in->devices[0]))
-                return find_by_number(s, in, ret_why);
-        return matches == 1 ? found : NULL;
-}
-
-/* Returns why this client can have no server on the card; NULL: it can. */
-static const char *obstacle(const struct client *c, const struct gpu *card)
-{
-        if (strncmp(card->uuid_text, "GPU-", 4) != 0)
-                return "sublet starts no MPS server for an instance of MIG";
-        if (card->compute_mode == COMPUTE_MODE_PROHIBITED)
-                return "the GPU's compute mode is prohibited";
-        if (c->peer.container)
-                return "it runs in a container with process numbers of its own";
-        if (geteuid() != 0 && geteuid() != c->peer.uid)
-                return "this daemon starts MPS servers for its own user only";
-        if (!mps_program())
-                return "there is no " MPS_CONTROL " on this machine";
-        return NULL;
 }
 
 /* The groups of the program that asks first; without those that do not fit. */
@@ -664,10 +600,8 @@ int mps_servers_join(struct client *c, const struct wire_message *m)
                 answer(c, NULL, "", "the GPU's owner does not allow it (the daemon's setting mps)");
                 return 0;
         }
-        card = find_card(c->server, &m->JOIN, &why);
-        if (card)
-                why = obstacle(c, card);
-        if (why) {
+        card = mps_card(c, m, &why);
+        if (!card) {
                 answer(c, NULL, "", why);
                 return 0;
         }
@@ -770,8 +704,12 @@ int mps_servers_new(struct server *s)
 static bool is_used(const struct mps_place *p)
 {
         const struct mps_options o = options_of(p);
+        enum mps_use use;
 
-        return p->n_members > 0 || mps_is_used(&o, p->state != FAILED);
+        if (p->n_members > 0 || p->state == FAILED)
+                return p->n_members > 0;
+        use = mps_usage_ask(&o);
+        return use == MPS_USED || (use == MPS_UNKNOWN && mps_count(p->dir, p->uid) > 0);
 }
 
 void mps_servers_free(struct server *s)

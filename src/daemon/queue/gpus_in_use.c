@@ -1,6 +1,7 @@
 /* gpus_in_use.c: owns which programs belong to which submitted job, and so which GPUs others use.
  * Must never take a byte or a turn from a program that was not submitted. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -12,6 +13,7 @@
 #include "daemon/state/client.h"
 
 #define ANCESTORS_MAX 64u
+#define CHILDREN_MAX  4096u
 #define OTHERS_IDLE_NS                                                            \
         (30 * NSEC_PER_SEC) /* idle for so long, a program leaves its GPU to jobs \
                              */
@@ -29,6 +31,59 @@ static pid_t parent_of(pid_t pid)
         if (f && fgets(line, sizeof(line), f) && (after_name = strrchr(line, ')')))
                 (void)sscanf(after_name, ") %*c %d", &parent);
         return parent;
+}
+
+/* What /proc says of a process. */
+struct child {
+        pid_t named; /* its number in its own pid namespace */
+        uid_t uid;
+        bool ended;
+};
+
+static bool read_child(pid_t pid, struct child *ret)
+{
+        char path[64], line[256];
+        _cleanup_fclose_ FILE *f = NULL;
+        bool known = false;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+        f = fopen(path, "re");
+        *ret = (struct child){.ended = true};
+        while (f && fgets(line, sizeof(line), f)) {
+                const char *last;
+                unsigned uid;
+                char state;
+
+                if (sscanf(line, "State: %c", &state) == 1)
+                        ret->ended = state == 'Z' || state == 'X';
+                else if (sscanf(line, "Uid: %u", &uid) == 1)
+                        ret->uid = uid;
+                else if (strncmp(line, "NSpid:", 6) == 0 && (last = strrchr(line, '\t'))) {
+                        ret->named = (pid_t)strtol(last, NULL, 10);
+                        known = true;
+                }
+        }
+        return known;
+}
+
+bool submit_has_program(const struct peer *peer, pid_t named)
+{
+        char path[64];
+        _cleanup_fclose_ FILE *f = NULL;
+        bool found = false;
+        int pid;
+
+        if (peer->pid <= 0 || named <= 0)
+                return false;
+        (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)peer->pid,
+                       (int)peer->pid);
+        f = fopen(path, "re");
+        for (unsigned i = 0; f && !found && i < CHILDREN_MAX && fscanf(f, "%d", &pid) == 1; i++) {
+                struct child c;
+
+                found = read_child(pid, &c) && c.named == named && c.uid == peer->uid && !c.ended;
+        }
+        return found && !peer_ended(peer->pidfd); /* another process may have its number */
 }
 
 /* `sublet submit` adopts orphans among its descendants, so a job's programs always lead to it. */

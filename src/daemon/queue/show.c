@@ -32,12 +32,26 @@ static uint32_t partner_of(const struct submits *all, const struct queue_job *j)
         return g ? (g->jobs[0] == j->id ? g->jobs[1] : g->jobs[0]) : 0;
 }
 
-/* What the pair runs in now. */
-static const char *way_of(const struct submits *all, const struct queue_job *j)
+/* In which way the jobs of a GPU run now. */
+static enum way way_on(const struct submits *all, unsigned gpu)
 {
-        const struct queue_gpu *g = queue_gpu(all->queue, (unsigned)j->gpu);
+        return queue_takes_turns(all->queue, gpu) ? WAY_TURNS : queue_gpu(all->queue, gpu)->way;
+}
 
-        return way_names[queue_takes_turns(all->queue, (unsigned)j->gpu) ? WAY_TURNS : g->way];
+void submit_count(const struct submits *all, struct server_jobs *ret)
+{
+        *ret = (struct server_jobs){0};
+        for (const struct queue_job *j = NULL; (j = queue_next(all->queue, j));) {
+                ret->waiting += j->gpu < 0;
+                ret->running += j->gpu >= 0;
+                ret->below += j->below_ns != 0;
+        }
+        for (unsigned i = 0; i < QUEUE_GPUS_MAX; i++) {
+                const struct queue_gpu *g = queue_gpu(all->queue, i);
+
+                if (g->jobs[0] && g->jobs[1])
+                        ret->pairs[way_on(all, i)]++;
+        }
 }
 
 static json_t *job_json(struct submits *all, const struct queue_job *j, const struct peer *viewer,
@@ -54,21 +68,22 @@ static json_t *job_json(struct submits *all, const struct queue_job *j, const st
         known = peer_may_know(viewer, &m->peer);
         if (!runs && known)
                 submit_reason(m, why);
-        return json_pack(
-                "{si so so so ss so sf sb so so ss? so so so sf ss?}", "id", (int)j->id, "pid",
-                m->peer.pid > 0 ? json_integer(m->peer.pid) : json_null(), "uid",
-                known ? json_integer(m->peer.uid) : json_null(), "name",
-                known ? json_string(j->wish.name) : json_null(), "state",
-                runs ? "running" : "waiting", "place",
-                runs ? json_null() : json_integer(queue_place(all->queue, j)), "bound",
-                j->wish.bound, "measured", j->wish.measured, "gpu",
-                runs ? json_integer(j->gpu) : json_null(), "beside",
-                beside ? json_integer(beside) : json_null(), "way", runs ? way_of(all, j) : NULL,
-                "predicted", runs ? number(j->predicted) : json_null(), "observed",
-                runs ? number(j->observed) : json_null(), "below_bound_s",
-                j->below_ns ? json_real((double)(now_ns - j->below_ns) / 1e9) : json_null(),
-                "since_s", (double)(now_ns - (runs ? j->began_ns : j->came_ns)) / 1e9, "why",
-                *why ? why : NULL);
+        return json_pack("{si so so so ss so sf sb so so ss? so so so sf ss?}", "id", (int)j->id,
+                         "pid", m->peer.pid > 0 ? json_integer(m->peer.pid) : json_null(), "uid",
+                         known ? json_integer(m->peer.uid) : json_null(), "name",
+                         known ? json_string(j->wish.name) : json_null(), "state",
+                         runs ? "running" : "waiting", "place",
+                         runs ? json_null() : json_integer(queue_place(all->queue, j)), "bound",
+                         j->wish.bound, "measured", j->wish.measured, "gpu",
+                         runs ? json_integer(j->gpu) : json_null(), "beside",
+                         beside ? json_integer(beside) : json_null(), "way",
+                         runs ? way_names[way_on(all, (unsigned)j->gpu)] : NULL, "predicted",
+                         runs ? number(j->predicted) : json_null(), "observed",
+                         runs ? number(j->observed) : json_null(), "below_bound_s",
+                         j->below_ns ? json_real((double)(now_ns - j->below_ns) / 1e9)
+                                     : json_null(),
+                         "since_s", (double)(now_ns - (runs ? j->began_ns : j->came_ns)) / 1e9,
+                         "why", *why ? why : NULL);
 }
 
 json_t *submit_json(struct server *s, const struct peer *viewer)

@@ -62,6 +62,9 @@ struct submission *submission_find(const struct submits *all, uint32_t id);
 
 /* ---- gpus_in_use.c ---- */
 
+/* True if the peer has a running child of its own user with this number, in the child's own pid
+ * namespace. */
+bool submit_has_program(const struct peer *peer, pid_t named);
 /* Notes which GPUs there are, and which are in use by programs that were not submitted. */
 void submit_look_at_gpus(struct submits *all, bool second);
 /* Lets the programs of each job take turns, or not. */
@@ -70,6 +73,9 @@ void submit_apply_turns(struct submits *all);
 double submit_capacity(const struct server *s);
 
 /* ---- show.c ---- */
+
+/* Counts the jobs, for the metrics. */
+void submit_count(const struct submits *all, struct server_jobs *ret);
 
 /* Writes why the job waits, as one sentence that its user may read. */
 void submit_reason(const struct submission *m, char ret[static SUBMIT_SAID_MAX]);

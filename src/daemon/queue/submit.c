@@ -180,10 +180,13 @@ static int gpu_named(const struct server *s, const char *uuid)
         return -1;
 }
 
-/* Reads where the job runs already. */
-static json_t *read_running(const struct server *s, const json_t *running, struct submission *m)
+/* Reads where the job runs already. Its place keeps others from a GPU, so it must have a program.
+ */
+static json_t *read_running(const struct server *s, const json_t *running, const struct peer *peer,
+                            struct submission *m)
 {
         const char *way = json_string_value(json_object_get(running, "way"));
+        const json_int_t pid = json_integer_value(json_object_get(running, "pid"));
 
         m->returns_to = -1;
         if (!running)
@@ -195,6 +198,10 @@ static json_t *read_running(const struct server *s, const json_t *running, struc
         if (m->returns_to < 0 || !way || way_read(way, &m->returns_way) < 0)
                 return refuse("this machine has no GPU of this name: the job goes on outside of "
                               "the queue");
+        if (pid <= 0 || pid > INT32_MAX || !submit_has_program(peer, (pid_t)pid))
+                return refuse("process %lld is no running program that this job has started: the "
+                              "job goes on outside of the queue",
+                              (long long)pid);
         return NULL;
 }
 
@@ -221,7 +228,7 @@ static json_t *read_order(const struct server *s, const json_t *order, const str
         json_t *wrong = read_wish(s, order, peer, &m->wish);
 
         if (!wrong)
-                wrong = read_running(s, json_object_get(order, "running"), m);
+                wrong = read_running(s, json_object_get(order, "running"), peer, m);
         if (!wrong && bytes &&
             (!json_is_integer(bytes) || json_integer_value(bytes) < 0 ||
              json_integer_value(bytes) > SUBMIT_FILE_MAX))
@@ -491,6 +498,7 @@ void submit_settle(struct server *s)
         submit_look_at_gpus(all, false);
         decide(all);
         submit_apply_turns(all);
+        submit_count(all, &s->jobs);
         server_arm_once(all->timer, all->list, SECOND_US);
 }
 

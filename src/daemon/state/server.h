@@ -19,6 +19,7 @@
 #include "daemon/setup/place.h"
 #include "daemon/cards/reader.h"
 #include "daemon/people/users.h"
+#include "pairing/ways.h"
 #include "sched/sched.h"
 #include "wire/wire.h"
 
@@ -37,6 +38,12 @@ struct endpoint;
 enum server_end {
         SERVER_STOPPED = 0, /* by a signal or an order */
         SERVER_LONELY = 3,  /* a private daemon had no client for the linger time */
+};
+
+/* Counts of submitted jobs. */
+struct server_jobs {
+        unsigned waiting, running, below; /* below: their bound, by what is observed */
+        unsigned pairs[WAYS];             /* by the way that they run in now */
 };
 
 struct server {
@@ -63,6 +70,7 @@ struct server {
         struct mps_servers *mps;           /* control daemons of MPS (mps_servers.c) */
         unsigned n_mps;                    /* how many there are */
         struct submits *submits;           /* the queue of submitted jobs (submit.c) */
+        struct server_jobs jobs;           /* what is in it */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;

@@ -94,6 +94,10 @@ static const struct option_row rows[] = {
          "without it, plain HTTP is served",
          options_set_text, AT(certificate), NULL},
         {"key", "FILE", "the certificate's key (PEM)", options_set_text, AT(key), NULL},
+        {"client-ca", "FILE",
+         "answer only clients with a certificate that these authorities\n"
+         "have signed (PEM), probes apart; read once",
+         options_set_text, AT(extender.server.client_ca), NULL},
         API_OPTIONS(AT(extender.api), "pods and nodes"),
         {"linger", "DURATION", "after SIGTERM, go on for so long", set_linger,
          AT(extender.server.linger_ns), "0"},
@@ -122,6 +126,8 @@ static int complete(struct options *o)
                 return options_fail(&table, "--jobs DIR is needed: where are the job files?");
         if (!o->certificate != !o->key)
                 return options_fail(&table, "--certificate and --key are given together");
+        if (o->extender.server.client_ca && !o->certificate)
+                return options_fail(&table, "--client-ca needs --certificate and --key");
         if (api_options_complete(&table, &o->extender.api) != 0)
                 return OPTIONS_EXIT_USAGE;
         if (!o->extender.api.url[0])

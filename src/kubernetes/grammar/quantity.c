@@ -142,6 +142,8 @@ int quantity_mib(const char *text, uint64_t *ret_mib)
 
         if (r < 0)
                 return r;
+        if (bytes < MIB)
+                return -EDOM;
         bytes = (bytes + rest + MIB - 1) / MIB;
         if (bytes > UINT64_MAX / MIB)
                 return -ERANGE;

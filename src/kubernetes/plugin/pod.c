@@ -23,18 +23,25 @@ struct reading {
 };
 
 /* Reads Kubernetes' quantities, and with a B behind them ("20GiB") as people write sizes elsewhere.
- */
+ * -EDOM: less than 1 MiB, which nobody means: in "8192m" the m is a thousandth. */
 static int parse_size(const char *text, uint64_t *ret)
 {
-        char copy[64];
         size_t n = strlen(text);
+        uint64_t bytes;
+        char copy[64];
+        int r;
 
         if (n >= sizeof(copy))
                 return -EINVAL;
         n -= n > 0 && text[n - 1] == 'B';
         memcpy(copy, text, n);
         copy[n] = '\0';
-        return quantity_bytes(copy, ret);
+        r = quantity_bytes(copy, &bytes);
+        if (r == 0 && bytes < MIB)
+                return -EDOM;
+        if (r == 0)
+                *ret = bytes;
+        return r;
 }
 
 static int parse_group(const char *text, char ret[static POD_GROUP_MAX])
@@ -190,17 +197,21 @@ static void read_annotations(struct reading *r, const json_t *given)
                 const struct annotation *a = &annotations[i];
                 char key[64];
                 const char *text, *hashed;
+                int found;
 
                 (void)snprintf(key, sizeof(key), PREFIX "%s", a->key);
                 text = json_string_value(json_object_get(given, key));
                 /* With the NUL, so that "a" and "b" differ from "ab" and "". */
                 hashed = text ? text : "";
                 r->pod->annotations = hash_add(r->pod->annotations, hashed, strlen(hashed) + 1);
-                if (!text || a->read(r, text) == 0)
+                found = text ? a->read(r, text) : 0;
+                if (found == 0)
                         continue;
                 (void)snprintf(sentence, sizeof(sentence),
-                               "pod %.60s/%.60s: %s is \"%.40s\", not %s: it is left out",
-                               r->pod->namespace, r->pod->name, key, text, a->form);
+                               "pod %.60s/%.60s: %s is \"%.40s\", %s%s: it is left out",
+                               r->pod->namespace, r->pod->name, key, text,
+                               found == -EDOM ? "less than 1Mi" : "not ",
+                               found == -EDOM ? "" : a->form);
                 r->complain(sentence, r->userdata);
         }
         if (w->maximum && w->minimum > w->maximum) {

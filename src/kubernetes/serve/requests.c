@@ -249,7 +249,7 @@ static int answer_probe(struct request *q, const char *url)
         return why ? say(q, MHD_HTTP_SERVICE_UNAVAILABLE, "%s", why) : say(q, MHD_HTTP_OK, "ok");
 }
 
-static int begin(struct request *q, const char *url, const char *method)
+static int begin(struct request *q, const char *url, const char *method, bool may_ask)
 {
         const struct requests_service *s = q->all->service;
         const bool get = strcmp(method, MHD_HTTP_METHOD_GET) == 0 ||
@@ -259,6 +259,11 @@ static int begin(struct request *q, const char *url, const char *method)
         for (size_t i = 0; i < s->n_doors && !q->door; i++)
                 if (strcmp(url, s->doors[i].path) == 0)
                         q->door = &s->doors[i];
+        if (q->door && !may_ask)
+                return say(q, MHD_HTTP_FORBIDDEN,
+                           "%s answers only clients with a certificate that its --client-ca has "
+                           "signed for clients",
+                           s->program);
         if (q->door)
                 return post ? begin_body(q)
                             : say(q, MHD_HTTP_METHOD_NOT_ALLOWED, "%s are sent with POST", s->many);
@@ -269,7 +274,7 @@ static int begin(struct request *q, const char *url, const char *method)
 }
 
 int requests_begin(struct requests *r, struct MHD_Connection *c, const char *url,
-                   const char *method, struct request **ret)
+                   const char *method, bool may_ask, struct request **ret)
 {
         struct request *q = calloc(1, sizeof(*q));
 
@@ -278,7 +283,7 @@ int requests_begin(struct requests *r, struct MHD_Connection *c, const char *url
         q->all = r;
         q->connection = c;
         *ret = q;
-        return begin(q, url, method);
+        return begin(q, url, method, may_ask);
 }
 
 static int append(struct request *q, const char *data, size_t size)

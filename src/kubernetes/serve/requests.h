@@ -44,11 +44,11 @@ void requests_free(struct requests *r);
 /* From now on, answers close their connection, and the program is not ready. */
 void requests_end(struct requests *r);
 
-/* Begins a request, and queues an answer if it cannot be served. 0; -EIO: the connection must end.
- */
+/* Begins a request, and queues an answer if it cannot be served. may_ask: false: the client may
+ * only probe. 0; -EIO: the connection must end. */
 struct request;
 int requests_begin(struct requests *r, struct MHD_Connection *c, const char *url,
-                   const char *method, struct request **ret);
+                   const char *method, bool may_ask, struct request **ret);
 /* Takes what came of the body; *size 0: all of it is there, and is answered. 0 or -EIO. */
 int requests_take(struct request *q, const char *data, size_t *size);
 /* The request is over, answered or not. NULL is a no-op. */

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "kubernetes/serve/certificate.h"
+#include "kubernetes/serve/client_ca.h"
 
 /* While all are in use, new clients wait in the socket's queue. */
 #define CONNECTIONS_MAX 256u
@@ -46,6 +47,7 @@ struct connection {
         int fd;
         bool busy; /* a request is expected, or on its way */
         bool ended;
+        bool looked, vouched_for; /* whether its certificate was looked at, and was good */
 };
 
 struct server {
@@ -54,6 +56,7 @@ struct server {
         struct connection *connections; /* the newest first */
         unsigned n;
         int listen_fd;
+        char *client_ca;              /* NULL: all may ask */
         uint64_t linger_ns, close_ns; /* when the door closes, once the program ends */
         bool ending, quiet;           /* quiet: nobody new is let in */
 };
@@ -140,6 +143,16 @@ static void look_at_connections(struct server *s)
 
 /* ---- requests ---- */
 
+static bool may_ask(const struct server *s, struct connection *k)
+{
+        if (s->client_ca && !k->looked)
+                k->vouched_for = client_ca_vouches(
+                        MHD_get_connection_info(k->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)
+                                ->tls_session);
+        k->looked = true;
+        return !s->client_ca || k->vouched_for;
+}
+
 static enum MHD_Result on_request(void *userdata, struct MHD_Connection *c, const char *url,
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_size, void **request)
@@ -155,7 +168,7 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *c, cons
         if (!k->busy)
                 k->since_ns = clock_now_ns();
         k->busy = true;
-        r = requests_begin(s->requests, c, url, method, &k->request);
+        r = requests_begin(s->requests, c, url, method, may_ask(s, k), &k->request);
         *request = k->request;
         return r < 0 ? MHD_NO : MHD_YES;
 }
@@ -255,6 +268,7 @@ static struct MHD_Daemon *start_http(struct server *s, bool plain)
                 {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)certificate_retrieve},
                 {MHD_OPTION_HTTPS_PRIORITIES, 0,
                  (void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
+                {s->client_ca ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0, s->client_ca},
                 {MHD_OPTION_END, 0, NULL}};
 
         if (plain)
@@ -363,11 +377,13 @@ static int fail(int r, const char *what, char error[static SERVER_ERROR_MAX])
         return r;
 }
 
-int server_run(const struct server_options *o, const struct requests_service *service,
-               const struct server_beside *beside, char error[static SERVER_ERROR_MAX])
+/* client_ca: the text; NULL: all may ask. */
+static int serve(const struct server_options *o, char *client_ca,
+                 const struct requests_service *service, const struct server_beside *beside,
+                 char error[static SERVER_ERROR_MAX])
 {
         _cleanup_close_ int signal_fd = -EBADF;
-        struct server s = {.listen_fd = -EBADF, .linger_ns = o->linger_ns};
+        struct server s = {.listen_fd = -EBADF, .client_ca = client_ca, .linger_ns = o->linger_ns};
         int r = open_socket(o->listen, &s.listen_fd);
 
         if (r == -EINVAL)
@@ -389,4 +405,19 @@ int server_run(const struct server_options *o, const struct requests_service *se
         MHD_stop_daemon(s.http);
         requests_free(s.requests);
         return 0;
+}
+
+int server_run(const struct server_options *o, const struct requests_service *service,
+               const struct server_beside *beside, char error[static SERVER_ERROR_MAX])
+{
+        char *client_ca = NULL;
+        int r = 0;
+
+        _Static_assert(CLIENT_CA_ERROR_MAX <= SERVER_ERROR_MAX, "a sentence would be cut");
+        if (o->client_ca)
+                r = client_ca_read(o->client_ca, &client_ca, error);
+        if (r == 0)
+                r = serve(o, client_ca, service, beside, error);
+        client_ca_free(client_ca);
+        return r;
 }

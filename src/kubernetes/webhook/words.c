@@ -88,7 +88,7 @@ static void read_per_container(const char *key, const char *value, struct contai
         if (!c)
                 patch_say(p, "sublet ignores %.100s: the pod has no container of that name", key);
         else if (quantity_mib(value, &mib) < 0)
-                say_unread(p, key, value, "an amount of memory, such as 8Gi");
+                say_unread(p, key, value, "an amount of memory, such as 8Gi, of at least 1Mi");
         else if (request)
                 set_request(c, mib);
         else
