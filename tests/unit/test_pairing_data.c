@@ -64,7 +64,7 @@ static void jobs_and_pairs_are_read(void **state)
 
 #define ALONE(name, way, rate, time)                                                              \
         "{\"alone\": \"" name "\", \"way\": \"" way "\", \"rate\": " rate ", \"time\": " time "}" \
-                                                                                              "\n"
+        "\n"
 
 /* The job was slower in the end; its rate in another way, and another job's, are not used. */
 static void progress_is_of_the_rate_alone_at_that_time(void **state)
