@@ -377,8 +377,9 @@ static int train(struct training *t, json_t *answer)
         return STATUS_OK;
 }
 
-/* Names the jobs whose speed alone has changed: their progress is less certain. */
-static void report_unsteady(const struct training *t, json_t *answer)
+/* Names the jobs whose speed alone has changed, as their progress is less certain, and counts the
+ * pairs that cannot be true. */
+static void report_doubts(const struct training *t, json_t *answer)
 {
         json_t *list = json_array();
         size_t measured = 0;
@@ -404,6 +405,11 @@ static void report_unsteady(const struct training *t, json_t *answer)
                 }
         }
         (void)json_object_set_new(answer, "unsteady", list);
+        if (!t->json && t->data.n_wrong > 0)
+                (void)printf("%zu pairs left out, in which a job ran more than %g times as fast as "
+                             "alone\n",
+                             t->data.n_wrong, DATA_PROGRESS_MAX);
+        (void)json_object_set_new(answer, "left_out", json_integer((json_int_t)t->data.n_wrong));
 }
 
 int train_main(int argc, char **argv)
@@ -426,7 +432,7 @@ int train_main(int argc, char **argv)
                 status = t.unseen ? train(&t, answer) : command_fail(STATUS_FAILED, "no memory");
         }
         if (status == STATUS_OK)
-                report_unsteady(&t, answer);
+                report_doubts(&t, answer);
         if (status == STATUS_OK && t.evaluate)
                 status = evaluate(&t, answer);
         if (status == STATUS_OK && t.json)

@@ -12,7 +12,6 @@
 #include "base/macros.h"
 #include "base/text.h"
 
-#define PROGRESS_MAX   4.0  /* a larger one is a wrong measurement */
 #define PROGRESS_LEAST 0.01 /* a short measurement cannot tell less from nothing */
 
 struct reading {
@@ -129,6 +128,7 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
                      *list = json_object_get(json, "progress");
         const json_t *rates = json_object_get(json, "rates");
         struct data_pair pair = {.time = json_number_value(json_object_get(json, "time"))};
+        bool wrong = false;
 
         if (way_read(text_of(json, "way"), &pair.way) < 0)
                 return fail(r, "way is none of sliced, shared, turns");
@@ -142,12 +142,16 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
                 if (at < 0)
                         return fail(r, "no line before this one has the job %.100s",
                                     name && text_is_clean(name) ? name : "that pair names");
-                if (!json_is_number(json_array_get(list, k)) || !(progress >= 0) ||
-                    progress > PROGRESS_MAX)
-                        return fail(r, "progress is not within 0 to %g", PROGRESS_MAX);
+                if (!json_is_number(json_array_get(list, k)) || !(progress >= 0))
+                        return fail(r, "progress is no number from 0");
+                wrong = wrong || progress > DATA_PROGRESS_MAX;
                 pair.jobs[k] = (unsigned)at;
                 pair.progress[k] = MAX(progress, PROGRESS_LEAST);
                 pair.rates[k] = json_number_value(json_array_get(rates, k));
+        }
+        if (wrong) {
+                data->n_wrong++;
+                return 0;
         }
         if (grow((void **)&data->pairs, data->n_pairs, &data->room_pairs, sizeof(*data->pairs),
                  DATA_PAIRS_MAX) < 0)
@@ -252,8 +256,8 @@ static void correct_progress(struct data *data, size_t first_pair, size_t first_
                         const double rate = rate_at(data->alone + first_alone, n, &wanted);
 
                         if (p->rates[k] > 0 && rate > 0)
-                                p->progress[k] =
-                                        MIN(MAX(p->rates[k] / rate, PROGRESS_LEAST), PROGRESS_MAX);
+                                p->progress[k] = MIN(MAX(p->rates[k] / rate, PROGRESS_LEAST),
+                                                     DATA_PROGRESS_MAX);
                 }
 }
 

@@ -18,6 +18,8 @@
 #define DATA_PAIRS_MAX  200000
 #define DATA_ALONE_MAX  200000
 
+#define DATA_PROGRESS_MAX 4.0 /* a larger one is a wrong measurement */
+
 struct data_job {
         struct job job;
         char family[DATA_FAMILY_MAX]; /* jobs of one family are alike */
@@ -47,6 +49,7 @@ struct data {
         struct data_pair *pairs;
         struct data_alone *alone;
         size_t n_jobs, n_pairs, n_alone, room_jobs, room_pairs, room_alone;
+        size_t n_wrong; /* pairs of greater progress than DATA_PROGRESS_MAX: left out */
 };
 
 /* Adds what the file at this path says to data, which begins as zeros. All files must be of one

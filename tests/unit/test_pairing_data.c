@@ -124,6 +124,19 @@ static void a_second_file_adds_jobs_of_the_same_card(void **state)
                                "NVIDIA H200; train a model for each"));
 }
 
+static void a_pair_that_cannot_be_true_is_left_out(void **state)
+{
+        _cleanup_data_ struct data data = {0};
+        char error[DATA_ERROR_MAX] = "";
+
+        put(HEAD JOB("a") JOB("b") "{\"pair\": [\"a\", \"b\"], \"way\": \"shared\", \"progress\": "
+                                   "[0.5, 4.5]}\n" PAIR);
+        assert_int_equal(data_read(path, &data, error), 0);
+        assert_int_equal(data.n_wrong, 1);
+        assert_int_equal(data.n_pairs, 1);
+        assert_true(data.pairs[0].way == WAY_SHARED);
+}
+
 static void a_wrong_line_is_refused_with_its_number(void **state)
 {
         static const struct {
@@ -146,7 +159,7 @@ static void a_wrong_line_is_refused_with_its_number(void **state)
                  "line 3: pair and progress are no lists of two"},
                 {HEAD JOB("a") "{\"pair\": [\"a\", \"a\"], \"way\": \"turns\", \"progress\": [1, "
                                "-1]}\n",
-                 "line 3: progress is not within 0 to 4"},
+                 "line 3: progress is no number from 0"},
                 {HEAD ALONE("a", "shared", "1", "1"),
                  "line 2: no line before this one has the job a"},
                 {HEAD JOB("a") ALONE("a", "slow", "1", "1"),
@@ -185,6 +198,7 @@ int main(void)
                 cmocka_unit_test(progress_is_of_the_rate_alone_at_that_time),
                 cmocka_unit_test(of_a_pair_that_was_measured_again_the_mean_is_taken),
                 cmocka_unit_test(a_second_file_adds_jobs_of_the_same_card),
+                cmocka_unit_test(a_pair_that_cannot_be_true_is_left_out),
                 cmocka_unit_test(a_wrong_line_is_refused_with_its_number),
                 cmocka_unit_test(a_model_that_is_none_is_refused),
         };
