@@ -16,7 +16,7 @@
 #define NONE      no_argument
 #define REQUIRED  required_argument
 #define OPTIONAL  optional_argument
-#define IDLE_W    75 /* assumed of a card that nobody names the power of */
+#define IDLE_W    75 /* assumed of a card of which nobody has measured it */
 #define JOBS_MOST 4096
 
 enum {
@@ -32,6 +32,7 @@ static const struct command_option options[] = {
 struct pairing {
         struct command_input in;
         struct plan_options plan;
+        bool by_energy;
 };
 
 static int take(int id, const char *argument, void *userdata)
@@ -54,7 +55,7 @@ static int take(int id, const char *argument, void *userdata)
                 p->plan.fewest = true;
                 return STATUS_OK;
         case OPTION_ENERGY:
-                p->plan.idle_w = IDLE_W;
+                p->by_energy = true;
                 return argument ? command_take_number("energy", argument, 1, 10000, &p->plan.idle_w)
                                 : STATUS_OK;
         case OPTION_HOST_MEMORY:
@@ -170,12 +171,12 @@ static int print_json(const struct pairing *p, const struct plan *plan)
                                   one->pair->fits ? 0 : one->pair->bus_bytes_s, "why",
                                   pairs_why(&p->in.pairs, one->pair, one->way, why)));
         }
-        return command_print_json(
-                json_pack("{sf so so so sf sI sf sf}", "bound", p->plan.bound, "pairs", pairs,
-                          "alone", names(p, plan->alone, plan->n_alone), "waiting",
-                          names(p, plan->waiting, plan->n_waiting), "throughput", total_of(plan),
-                          "possible_pairs", (json_int_t)plan->edges, "host_bytes", plan->host_bytes,
-                          "bus_bytes_s", plan->bus_bytes_s));
+        return command_print_json(json_pack(
+                "{sf sf so so so sf sI sf sf}", "bound", p->plan.bound, "idle_w", p->plan.idle_w,
+                "pairs", pairs, "alone", names(p, plan->alone, plan->n_alone), "waiting",
+                names(p, plan->waiting, plan->n_waiting), "throughput", total_of(plan),
+                "possible_pairs", (json_int_t)plan->edges, "host_bytes", plan->host_bytes,
+                "bus_bytes_s", plan->bus_bytes_s));
 }
 
 /* ---- pairing ---- */
@@ -206,6 +207,8 @@ static int pair(struct pairing *p, char **paths, size_t n)
 
         if (status != STATUS_OK)
                 return status;
+        if (p->by_energy && p->plan.idle_w == 0)
+                p->plan.idle_w = p->in.model.idle_w > 0 ? p->in.model.idle_w : IDLE_W;
         if (*p->in.no_model)
                 (void)command_fail(0,
                                    "%s; until then only jobs that do not fit together are paired",

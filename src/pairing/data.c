@@ -12,6 +12,7 @@
 #include "base/macros.h"
 #include "base/text.h"
 
+#define IDLE_W_MAX     1e5
 #define PROGRESS_LEAST 0.01 /* a short measurement cannot tell less from nothing */
 
 struct reading {
@@ -66,6 +67,7 @@ static const char *text_of(const json_t *json, const char *key)
 static int take_head(struct reading *r, const json_t *json, struct data *data)
 {
         const json_t *version = json_object_get(json, "sublet_pairs");
+        const double idle_w = json_number_value(json_object_get(json, "idle_w"));
         const char *gpu = text_of(json, "gpu");
 
         if (!json_is_integer(version))
@@ -83,6 +85,10 @@ static int take_head(struct reading *r, const json_t *json, struct data *data)
                             gpu, data->gpu);
         (void)snprintf(data->gpu, sizeof(data->gpu), "%s", gpu);
         (void)text_copy(data->driver, sizeof(data->driver), text_of(json, "driver"));
+        if (!(idle_w >= 0 && idle_w <= IDLE_W_MAX))
+                return fail(r, "idle_w is not within 0 to %g", IDLE_W_MAX);
+        if (idle_w > 0)
+                data->idle_w = idle_w;
         r->headed = true;
         return 0;
 }

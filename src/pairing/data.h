@@ -45,6 +45,7 @@ struct data_pair {
 
 struct data {
         char gpu[96], driver[32];
+        double idle_w; /* of the card while programs have it and do nothing; 0: not known */
         struct data_job *jobs;
         struct data_pair *pairs;
         struct data_alone *alone;

@@ -473,6 +473,7 @@ static void name_model(const struct data *data, struct model *m)
 
         (void)snprintf(m->gpu, sizeof(m->gpu), "%s", data->gpu);
         (void)snprintf(m->driver, sizeof(m->driver), "%s", data->driver);
+        m->idle_w = data->idle_w;
         (void)snprintf(m->sublet, sizeof(m->sublet), "%s", SUBLET_VERSION);
         (void)snprintf(m->xgboost, sizeof(m->xgboost), "%s", trees_version());
         (void)strftime(m->time, sizeof(m->time), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));

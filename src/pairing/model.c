@@ -156,9 +156,10 @@ static json_t *way_to_json(const struct model_way *w, char error[static MODEL_ER
 
 static json_t *model_to_json(const struct model *m, char error[static MODEL_ERROR_MAX])
 {
-        json_t *json = json_pack("{si ss ss ss ss ss so s{}}", "sublet_pairing", MODEL_VERSION,
-                                 "gpu", m->gpu, "driver", m->driver, "sublet", m->sublet, "xgboost",
-                                 m->xgboost, "time", m->time, "features", names_to_json(), "ways");
+        json_t *json = json_pack("{si ss ss sf ss ss ss so s{}}", "sublet_pairing", MODEL_VERSION,
+                                 "gpu", m->gpu, "driver", m->driver, "idle_w", m->idle_w, "sublet",
+                                 m->sublet, "xgboost", m->xgboost, "time", m->time, "features",
+                                 names_to_json(), "ways");
 
         (void)fail(error, 0, "no memory for the model");
         for (unsigned w = 0; json && w < WAYS; w++) {
@@ -283,6 +284,7 @@ static int take_model(const json_t *json, const char *path, struct model *m,
                             path);
         take_text(json, "gpu", m->gpu, sizeof(m->gpu));
         take_text(json, "driver", m->driver, sizeof(m->driver));
+        m->idle_w = json_number_value(json_object_get(json, "idle_w"));
         take_text(json, "sublet", m->sublet, sizeof(m->sublet));
         take_text(json, "xgboost", m->xgboost, sizeof(m->xgboost));
         take_text(json, "time", m->time, sizeof(m->time));

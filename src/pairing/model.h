@@ -44,6 +44,7 @@ struct model_way {
 
 struct model {
         char gpu[96], driver[32], sublet[32], xgboost[32], time[32];
+        double idle_w; /* of the card while programs have it and do nothing; 0: not known */
         struct model_way ways[WAYS];
 };
 

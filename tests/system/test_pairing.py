@@ -59,6 +59,7 @@ def jobs_of(home):
 
 def test_train_writes_the_model_that_predict_finds_by_the_cards_name(home):
     model = json.loads((home / "data" / "sublet" / "models" / "toy-gpu.json").read_text())
+    assert model["idle_w"] == toy_pairs.IDLE_W
     assert model["gpu"] == "Toy GPU" and set(model["ways"]) == {"sliced", "shared"}
     for way in model["ways"].values():
         assert way["pairs"] == JOBS * (JOBS - 1) / 2
@@ -88,6 +89,11 @@ def test_the_same_data_give_the_same_model(home):
     for model in models:
         del model["time"]
     assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("options, idle_w", [([], 0), (["--energy"], toy_pairs.IDLE_W), (["--energy=90"], 90)])
+def test_energy_is_weighed_by_the_cards_idle_power_that_was_measured_or_is_said(home, options, idle_w):
+    assert answer("pair", *options, *jobs_of(home)[:4], home=home)["idle_w"] == idle_w
 
 
 def test_predict_says_in_plain_words_how_and_why(home):

@@ -56,7 +56,7 @@ def test_pairs_are_measured_in_every_way(world):
     data = world.path("pairs.jsonl")
     done = start(world, data).ok()
     first, jobs, pairs = read(data)
-    assert first["sublet_pairs"] == 1 and first["gpu"] == "Simulated H200" and first["sms"] == 132
+    assert first["sublet_pairs"] == 1 and first["gpu"] == "Simulated H200" and first["sms"] == 132 and first["idle_w"] >= 100
     assert sorted(jobs) == sorted(JOBS) and all(j["synthetic"] and int(j["loops"]) > 0 for j in jobs.values())
     assert {j["family"] for j in jobs.values()} == {"fp32", "int"}
     for name, line in jobs.items():

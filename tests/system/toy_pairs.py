@@ -7,6 +7,7 @@ import json
 import random
 import sys
 
+IDLE_W = 120
 CARD = {"time": "2026-11-27T19:00:00Z", "seconds": 1.0, "gpu": "Toy GPU", "driver": "1.0", "sms": 132,
         "memory_bytes": 150 << 30, "l2_bytes": 60 << 20, "dram_gb_s": 4800.0, "bus_gb_s": 55.0, "clock_mhz": 1980}
 # Family: (DRAM, tensor, FP32, FP64, integer, kernel's seconds, idle), each around this value
@@ -87,7 +88,7 @@ def write(path, n=48, seed=1, ways=("sliced", "shared")):
     made = jobs(n, seed)
     with open(path, "w", encoding="utf-8") as f:
         print(json.dumps({"sublet_pairs": 1, "gpu": CARD["gpu"], "driver": CARD["driver"], "sms": 132,
-                          "time": CARD["time"], "sublet": "toy"}), file=f)
+                          "time": CARD["time"], "sublet": "toy", "idle_w": IDLE_W}), file=f)
         for family, j in made:
             print(json.dumps({"job": j, "family": family, "synthetic": True}), file=f)
         for way in ways:

@@ -146,6 +146,8 @@ static void a_wrong_line_is_refused_with_its_number(void **state)
                 {"{}\n", "line 1: this is no data file: its first line has no sublet_pairs"},
                 {"{\"sublet_pairs\": 2}\n", "line 1: sublet_pairs is 2, and this sublet reads 1"},
                 {"{\"sublet_pairs\": 1}\n", "line 1: gpu does not name a card"},
+                {"{\"sublet_pairs\": 1, \"gpu\": \"A\", \"idle_w\": -1}\n",
+                 "line 1: idle_w is not within 0 to 100000"},
                 {HEAD "x\n", "line 2: this is no JSON: "},
                 {HEAD JOB("a") JOB("a"), "line 3: there is a second job a"},
                 {HEAD "{\"job\": {\"sublet_job\": 1, \"name\": \"a\"}}\n",

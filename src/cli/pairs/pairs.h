@@ -52,7 +52,7 @@ int pairs_data_open(struct pairs_data *d, const char *path, const struct job *ca
                     struct pairs_job *jobs, size_t n_jobs, struct pairs_results *results);
 /* These print a message and return an exit status if the line cannot be written. The first line,
  * unless the file has it: */
-int pairs_data_begin(struct pairs_data *d, const struct job *card);
+int pairs_data_begin(struct pairs_data *d, const struct job *card, double idle_w);
 int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const struct job *measured);
 /* One measure of the job's rate alone, which counts for this run from now on. */
 int pairs_data_alone(struct pairs_data *d, struct pairs_job *job, bool shared, double rate);

@@ -188,20 +188,23 @@ static int write_line(struct pairs_data *d, json_t *line)
         return CLI_OK;
 }
 
-int pairs_data_begin(struct pairs_data *d, const struct job *card)
+int pairs_data_begin(struct pairs_data *d, const struct job *card, double idle_w)
 {
         char text[32];
         const time_t now = time(NULL);
         struct tm utc;
+        json_t *line;
 
         if (d->begun)
                 return CLI_OK;
         d->begun = true;
         (void)strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-        return write_line(d, json_pack("{si,ss,ss,si,ss,ss}", "sublet_pairs", VERSION, "gpu",
-                                       card->measured.gpu, "driver", card->measured.driver, "sms",
-                                       (int)card->measured.sms, "time", text, "sublet",
-                                       SUBLET_VERSION));
+        line = json_pack("{si,ss,ss,si,ss,ss}", "sublet_pairs", VERSION, "gpu", card->measured.gpu,
+                         "driver", card->measured.driver, "sms", (int)card->measured.sms, "time",
+                         text, "sublet", SUBLET_VERSION);
+        if (line && isfinite(idle_w))
+                (void)json_object_set_new(line, "idle_w", json_real(idle_w));
+        return write_line(d, line);
 }
 
 int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const struct job *measured)

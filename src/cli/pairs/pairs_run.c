@@ -285,7 +285,7 @@ static int record(struct pairs_running *r, unsigned j, double rate, const double
         (void)strftime(measured.measured.time, sizeof(measured.measured.time), "%Y-%m-%dT%H:%M:%SZ",
                        gmtime_r(&now, &utc));
         job->alone[0].rate = rate;
-        result = pairs_data_begin(&r->data, &r->card_job);
+        result = pairs_data_begin(&r->data, &r->card_job, r->idle_w);
         if (result == CLI_OK)
                 result = pairs_data_job(&r->data, job, &measured);
         job->recorded = result == CLI_OK;

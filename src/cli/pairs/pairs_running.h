@@ -30,6 +30,8 @@ struct pairs_running {
         struct pairs_data data;
         struct job card_job; /* what is true of all jobs: the card */
         struct card *card;
+        double idle_w; /* what the card takes while programs have it and do nothing; NAN: not known
+                        */
         const char *mode; /* of the daemon */
         uint64_t begun_ns, told_ns;
         /* How the time of the pairs was spent. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -10,7 +11,8 @@
 #include "cli/pairs/pairs_running.h"
 
 #define QUANTUM         "50ms"
-#define READY_S         120  /* a worker may take so long to start */
+#define READY_S         120 /* a worker may take so long to start */
+#define IDLE_WINDOWS    20
 #define BUDGET_PART     0.14 /* of the GPU's memory for the models of a worker … */
 #define BUDGET_MEASURED 0.08 /* … and of one that is measured */
 
@@ -172,6 +174,23 @@ static void show_log(const struct pairs_running *r)
                 (void)fclose(file);
 }
 
+/* Watches the card while nothing runs on it. */
+static double watch_idle(struct card *card)
+{
+        const struct timespec pause = {.tv_nsec = CARD_WINDOW_NS};
+        struct card_figures figures;
+
+        for (unsigned i = 0; i < IDLE_WINDOWS; i++) {
+                if (i == IDLE_WINDOWS / 2)
+                        card_reset(card); /* before, it slows down */
+                card_look(card);
+                (void)nanosleep(&pause, NULL);
+        }
+        card_figures(card, &figures);
+        card_reset(card);
+        return figures.power_w;
+}
+
 /* Asks the first worker which card this is. It also tells whether anything runs here at all. */
 static int ask_card(struct pairs_running *r)
 {
@@ -202,6 +221,7 @@ static int ask_card(struct pairs_running *r)
         (void)snprintf(r->card_job.measured.driver, sizeof(r->card_job.measured.driver), "%s",
                        figures.driver);
         r->card_job.measured.bus_gb_s = r->card ? figures.bus_gb_s : NAN;
+        r->idle_w = r->card ? watch_idle(r->card) : NAN;
         return CLI_OK;
 }
 
