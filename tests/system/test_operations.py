@@ -16,7 +16,7 @@ MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; te
 # The calls that print messages: folders, and the text from the call to its message.
 SOURCES = (
     ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error|notice)\(\s*"),
-    ("src/daemon src/kubernetes/webhook src/kubernetes/extender src/base", r"options_fail\((?:&table|t),\s*"),
+    ("src/daemon src/kubernetes/webhook src/kubernetes/extender src/kubernetes/api src/base", r"options_fail\((?:&table|t),\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
@@ -26,6 +26,7 @@ SOURCES = (
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
     ("src/kubernetes", r"log_(?:warning|error|notice)\(\s*"),
+    ("src/kubernetes/serve", r"say\(q, MHD_HTTP_FORBIDDEN,\s*"),
     ("src/kubernetes", r"patch_say\(\s*p,\s*"),
     ("src/kubernetes/webhook src/kubernetes/serve src/kubernetes/extender", r"snprintf\(\s*error, \w+_ERROR_MAX,\s*"),
     ("src/kubernetes/plugin", r"snprintf\(error, GRANT_ERROR_MAX,\s*"),
