@@ -50,10 +50,10 @@ class Scheduling(Cluster):
             "PATCH", "-H", "Content-Type: application/merge-patch+json", "--data-binary", f"@{self.run}/status.json",
             f"{API}/api/v1/nodes/{name}/status")
 
-    def make_pods(self, **jobs):
+    def make_pods(self, qos="0.5", **jobs):
         self.apply({"apiVersion": "v1", "kind": "List", "items": [
             {"apiVersion": "v1", "kind": "Pod",
-             "metadata": {"name": name, "annotations": {"sublet.dev/job": job} if job else {}},
+             "metadata": {"name": name, "annotations": {"sublet.dev/job": job, "sublet.dev/qos": qos} if job else {}},
              "spec": {"automountServiceAccountToken": False, "tolerations": [{"operator": "Exists"}], "containers": [
                  {"name": "c", "image": "x", "resources": {"limits": {"sublet.dev/gpu": "1"}}}]}}
             for name, job in jobs.items()]})
@@ -82,8 +82,8 @@ class Scheduling(Cluster):
         authority = Authority(self.run / "authority")
         certificate, key = authority.sign(purpose="serverAuth")
         self.begin("extender", tools.PROGRAM, "--listen", "127.0.0.1:8444", "--certificate", certificate, "--key", key,
-                   "--client-ca", authority.certificate, "--jobs", self.run / "jobs", "--model", model, "--qos", "0.5", "--api-server", API, "--token-file",
-                   self.run / "token", "--ca-file", self.run / "keys/ca.crt", SUBLET_LOG="debug")
+                   "--client-ca", authority.certificate, "--jobs", self.run / "jobs", "--model", model, "--prefer", "spread",
+                   "--api-server", API, "--token-file", self.run / "token", "--ca-file", self.run / "keys/ca.crt", SUBLET_LOG="debug")
         return authority
 
     def start_scheduler(self, authority):
@@ -110,7 +110,7 @@ def check(cluster):
         cluster.make_node(name)
     cluster.start_scheduler(authority)
     # At once, so that the scheduler asks about the next one before the last one is bound.
-    cluster.make_pods(a=BAD[0], b=BAD[1], c=BAD[2])
+    cluster.make_pods("0.4", a=BAD[0], b=BAD[1], c=BAD[2])
     places = cluster.await_places("a", "b", "c")
     assert len(set(places.values())) == 3, places
     cluster.make_pods(d=BAD[3])
