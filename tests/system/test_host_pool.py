@@ -162,13 +162,13 @@ def test_nothing_is_lost_if_the_daemon_is_killed(world, small):
     """The next daemon counts what was lent before, as the programs report it, and lends more."""
     world.start_daemon(config={**CONFIG, "host_pool": "640MiB"})
     held = [hold(world, small) for _ in range(4)]
-    before = pool(world)
-    assert before >= 3 * EACH * MIB - CARD * MIB
+    evicted = 3 * EACH * MIB - CARD * MIB
+    assert pool(world) >= evicted
     world.daemon.send(9)
     world.daemon.wait()
     world.start_daemon(config={**CONFIG, "host_pool": "640MiB"})
     wait_for(lambda: len(world.clients()) == 4, 30, "all to be back")
-    wait_for(lambda: pool(world) >= before - 16 * MIB, 30, "their memory to be counted")
+    wait_for(lambda: pool(world) >= evicted, 30, "their memory to be counted", report=world.status_text)
     programs = [fill(world, small, i) for i in range(3)]
     go_on(programs, 2)
     assert pool(world) <= 640 * MIB
