@@ -54,6 +54,9 @@ static inline int cli_parsed(int r)
 /* Reads the number of a process. 0; -EINVAL without a message. */
 int cli_read_pid(const char *text, int *ret);
 
+/* Reads the argument of this option, a number from 1. CLI_OK; or CLI_USAGE after a message. */
+int cli_take_count(const char *option, const char *text, unsigned most, unsigned *ret);
+
 /* Prints "sublet: " and one sentence to stderr; returns status. */
 int cli_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

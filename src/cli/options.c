@@ -151,3 +151,14 @@ int cli_read_pid(const char *text, int *ret)
         *ret = (int)n;
         return 0;
 }
+
+int cli_take_count(const char *option, const char *text, unsigned most, unsigned *ret)
+{
+        uint64_t n;
+
+        if (units_parse_count(text, &n) < 0 || n == 0 || n > most)
+                return cli_fail(CLI_USAGE, "--%s is a number from 1 to %u, not '%s'", option, most,
+                                text);
+        *ret = (unsigned)n;
+        return CLI_OK;
+}

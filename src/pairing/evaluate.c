@@ -165,6 +165,11 @@ static bool is_compute_bound(const double *j)
         return MAX(compute, known(j[JOB_FEATURE_integer])) > known(j[JOB_FEATURE_dram]);
 }
 
+static bool is_measured(const struct field *f, unsigned i, unsigned k)
+{
+        return i != k && isfinite(f->measured[i * f->n + k]) && isfinite(f->measured[k * f->n + i]);
+}
+
 /* Whether two jobs may share by this policy, and how good that seems: the greater the better. */
 static bool is_edge(const struct field *f, enum evaluate_policy policy, double bound, unsigned i,
                     unsigned k, double *ret_weight)
@@ -179,7 +184,7 @@ static bool is_edge(const struct field *f, enum evaluate_policy policy, double b
                                          f->features[f->jobs[k]].roof};
         double sum;
 
-        if (!isfinite(f->measured[i * f->n + k]) || !isfinite(f->measured[k * f->n + i]))
+        if (!is_measured(f, i, k))
                 return false;
         switch (policy) {
         case EVALUATE_OCCUPANCY:
@@ -225,8 +230,7 @@ static void pair_ends(const struct field *f, const unsigned *batch, const unsign
                 for (size_t k = n; k-- > i + 1 && ret_partners[order[i]] == MATCH_NONE;) {
                         const unsigned a = order[i], b = order[k];
 
-                        if (ret_partners[b] != MATCH_NONE ||
-                            !isfinite(f->measured[batch[a] * f->n + batch[b]]))
+                        if (ret_partners[b] != MATCH_NONE || !is_measured(f, batch[a], batch[b]))
                                 continue;
                         ret_partners[a] = b;
                         ret_partners[b] = a;
@@ -317,11 +321,6 @@ static int try_batch(const struct field *f, const unsigned *batch, size_t n, str
         }
         ret->batches++;
         return 0;
-}
-
-static bool is_measured(const struct field *f, unsigned i, unsigned k)
-{
-        return i != k && isfinite(f->measured[i * f->n + k]) && isfinite(f->measured[k * f->n + i]);
 }
 
 /* Leaves those jobs of the list of which nearly all pairs among them were measured: only measured

@@ -79,17 +79,6 @@ struct request {
 
 /* ---- options ---- */
 
-static int take_count(const char *name, const char *text, unsigned most, unsigned *ret)
-{
-        uint64_t n;
-
-        if (units_parse_count(text, &n) < 0 || n == 0 || n > most)
-                return cli_fail(CLI_USAGE, "--%s is a number from 1 to %u, not '%s'", name, most,
-                                text);
-        *ret = (unsigned)n;
-        return CLI_OK;
-}
-
 static int take_quanta(struct request *q, const char *text)
 {
         char *rest, *quantum;
@@ -128,7 +117,7 @@ static int take(int option, const char *argument, void *request)
                 q->mixes = argument;
                 return CLI_OK;
         case OPTION_JOBS:
-                return take_count("jobs", argument, BENCH_COPIES_MAX, &s->jobs);
+                return cli_take_count("jobs", argument, BENCH_COPIES_MAX, &s->jobs);
         case OPTION_QUANTA:
                 return take_quanta(q, argument);
         case OPTION_DURATION:
@@ -138,7 +127,7 @@ static int take(int option, const char *argument, void *request)
                 s->duration = (double)n / (double)NSEC_PER_SEC;
                 return CLI_OK;
         case OPTION_REPEAT:
-                return take_count("repeat", argument, BENCH_REPEATS_MAX, &s->repeat);
+                return cli_take_count("repeat", argument, BENCH_REPEATS_MAX, &s->repeat);
         case OPTION_SEED:
                 if (units_parse_count(argument, &s->seed) < 0)
                         return cli_fail(CLI_USAGE, "--seed is a number, not '%s'", argument);

@@ -7,16 +7,13 @@
 
 #include "base/macros.h"
 
-#define MIB_OF_KIB 1024
-#define SM_THREADS 2048 /* of an SM of the cards that the names speak of */
-
 /* J(family, intensity, footprint in KiB, threads, values, blocks an SM, grid, µs, gap) */
 #define J(family, intensity, footprint, threads, values, blocks, grid, us, gap)                \
         {                                                                                      \
                 KERNEL_##family, intensity, footprint, threads, values, blocks, grid, us, gap, \
                         false                                                                  \
         }
-#define M(mib) ((mib)*MIB_OF_KIB)
+#define M(mib) ((mib)*KIB_OF_MIB)
 
 const struct kernel_job kernel_jobs[] = {
         /* Arithmetic without memory: the units, occupancy, the grid, the length. */
@@ -104,8 +101,8 @@ void kernel_name(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX])
 
         if (job->intensity)
                 used = add(buf, used, "-i", job->intensity, "");
-        if (job->footprint_kib >= MIB_OF_KIB)
-                used = add(buf, used, "-f", job->footprint_kib / MIB_OF_KIB, "m");
+        if (job->footprint_kib >= KIB_OF_MIB)
+                used = add(buf, used, "-f", job->footprint_kib / KIB_OF_MIB, "m");
         else if (job->footprint_kib)
                 used = add(buf, used, "-f", job->footprint_kib, "k");
         if (job->drawn)

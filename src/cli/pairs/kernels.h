@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define KIB_OF_MIB       1024
+#define SM_THREADS       2048 /* of an SM of the cards that the names speak of */
 #define KERNEL_NAME_MAX  64
 #define KERNEL_PTX_MAX   (64 * 1024)
 #define KERNEL_PARTS_MAX 4 /* kernels of a step */

@@ -11,15 +11,14 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/splitmix.h"
 
-#define KIB_OF_MIB  1024
 #define MIX_EVERY   7       /* every so many jobs, one is a sequence of kernels */
 #define MIX_FIRST   1000000 /* where in the sequence the kernels of the mixes begin */
 #define US_LEAST    20
 #define US_MOST     5000
 #define WAVES_MOST  20
 #define FOOTPRINT   (1024 * KIB_OF_MIB) /* KiB, the most */
-#define SM_THREADS  2048
 #define NUMBER_MOST 9999999
 
 /* The sequence is Halton's. Each parameter has a prime base; digits are multiplied, because plain
@@ -59,11 +58,9 @@ static const struct {
 /* A number in [0, 1) that the seed determines. */
 static double shift(uint64_t seed, unsigned dimension)
 {
-        uint64_t x = (seed * DIMENSIONS + dimension + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        const uint64_t x = splitmix((seed * DIMENSIONS + dimension + 1) * SPLITMIX_STEP);
 
-        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-        return (double)((x ^ (x >> 31)) >> 11) / 9007199254740992.0;
+        return (double)(x >> 11) / 9007199254740992.0;
 }
 
 static double draw(uint64_t seed, unsigned i, enum dimension d)

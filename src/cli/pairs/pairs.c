@@ -105,17 +105,6 @@ static int take_sim(struct request *q, const char *argument)
         return launch_take_sim(argument, &q->launch);
 }
 
-static int take_number(const char *name, const char *argument, unsigned most, unsigned *ret)
-{
-        uint64_t n;
-
-        if (units_parse_count(argument, &n) < 0 || n == 0 || n > most)
-                return cli_fail(CLI_USAGE, "--%s is a number from 1 to %u, not '%s'", name, most,
-                                argument);
-        *ret = (unsigned)n;
-        return CLI_OK;
-}
-
 static int take(int option, const char *argument, void *request)
 {
         struct request *q = request;
@@ -151,9 +140,9 @@ static int take(int option, const char *argument, void *request)
                 s->jobs = argument;
                 return CLI_OK;
         case OPTION_KERNELS:
-                return take_number("kernels", argument, KERNELS_MAX, &s->kernels);
+                return cli_take_count("kernels", argument, KERNELS_MAX, &s->kernels);
         case OPTION_PARTNERS:
-                return take_number("partners", argument, PAIRS_JOBS_MAX, &s->choice.partners);
+                return cli_take_count("partners", argument, PAIRS_JOBS_MAX, &s->choice.partners);
         case OPTION_WITHIN:
                 s->within = argument;
                 s->choice.within = true;
@@ -195,14 +184,6 @@ static int add_models(const struct pairs_setting *s, struct pairs_job *jobs, siz
         return CLI_OK;
 }
 
-static int find_job(const struct pairs_job *jobs, size_t n, const char *name)
-{
-        for (size_t i = 0; i < n; i++)
-                if (strcmp(jobs[i].name, name) == 0)
-                        return (int)i;
-        return -1;
-}
-
 /* Two places of the sequence may, rarely, have the same name. */
 static size_t draw_kernels(const struct pairs_setting *s, struct pairs_job *jobs)
 {
@@ -215,7 +196,7 @@ static size_t draw_kernels(const struct pairs_setting *s, struct pairs_job *jobs
                 *job = (struct pairs_job){0};
                 kernel_draw_name(s->choice.seed, i, job->name, &family);
                 (void)snprintf(job->family, sizeof(job->family), "%s", family);
-                n += find_job(jobs, n, job->name) < 0;
+                n += pairs_find_job(jobs, n, job->name) < 0;
         }
         return n;
 }
@@ -294,9 +275,9 @@ static int choose_named(const char *path, struct pairs_job *jobs, size_t *n)
                 int at;
 
                 line[strcspn(line, " \t\r\n")] = 0;
-                if (!line[0] || find_job(chosen, kept, line) >= 0)
+                if (!line[0] || pairs_find_job(chosen, kept, line) >= 0)
                         continue;
-                at = find_job(jobs, *n, line);
+                at = pairs_find_job(jobs, *n, line);
                 if ((at < 0 && kernel_find(line, &step) < 0) || kept == PAIRS_JOBS_MAX)
                         return cli_fail(CLI_USAGE,
                                         "%s: there is no job '%.100s'; sublet bench pairs --list "

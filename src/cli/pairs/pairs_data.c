@@ -49,10 +49,7 @@ static const char *text_of(const json_t *object, const char *field)
 
 static int find(const struct reading *r, const char *name)
 {
-        for (size_t i = 0; name && i < r->n_jobs; i++)
-                if (strcmp(r->jobs[i].name, name) == 0)
-                        return (int)i;
-        return -1;
+        return name ? pairs_find_job(r->jobs, r->n_jobs, name) : -1;
 }
 
 /* Files of the first version have a number. */

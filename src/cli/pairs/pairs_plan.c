@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/splitmix.h"
 
 #define PARTS 20 /* of the list; in each, every kind of pairs has its share */
 
@@ -47,20 +48,18 @@ int pairs_way_find(const char *name, size_t length)
         return -1;
 }
 
-/* A number that looks random, of a sequence that the seed determines. */
-static uint64_t draw(uint64_t *state)
+int pairs_find_job(const struct pairs_job *jobs, size_t n, const char *name)
 {
-        uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-        return x ^ (x >> 31);
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(jobs[i].name, name) == 0)
+                        return (int)i;
+        return -1;
 }
 
 static void shuffle(unsigned *numbers, size_t n, uint64_t *state)
 {
         for (size_t i = n; i > 1; i--) {
-                const size_t k = draw(state) % i;
+                const size_t k = splitmix_next(state) % i;
                 const unsigned other = numbers[k];
 
                 numbers[k] = numbers[i - 1];
@@ -177,7 +176,7 @@ static int add_kind(struct list *l, enum kind kind, const unsigned *a, size_t n_
         for (unsigned i = 0; i < n_b; i++)
                 rounds[i] = i;
         if (choice->partners) { /* rounds in sequence lead through the families */
-                const unsigned first = (unsigned)(draw(state) % n_b);
+                const unsigned first = (unsigned)(splitmix_next(state) % n_b);
 
                 for (unsigned i = 0; i < n_b; i++)
                         rounds[i] = (unsigned)((first + i) % n_b);

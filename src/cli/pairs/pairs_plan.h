@@ -48,6 +48,8 @@ struct pairs_item {
         bool done; /* measured, or given up */
 };
 
+/* -1: there is no such job. */
+int pairs_find_job(const struct pairs_job *jobs, size_t n, const char *name);
 const char *pairs_way_name(enum pairs_way way);
 /* -1: there is no such way. */
 int pairs_way_find(const char *name, size_t length);

@@ -87,6 +87,11 @@ static bool is_ready_for(struct pairs_running *r, struct pairs_worker *w, unsign
         return true;
 }
 
+static const char *said(const struct pairs_worker *w)
+{
+        return w->answer[0] ? w->answer : "the program has ended";
+}
+
 /* Tells these workers their jobs, those that have not been told yet, and waits. False after a
  * message. */
 static bool prepare(struct pairs_running *r, struct pairs_worker *const *workers,
@@ -108,8 +113,7 @@ static bool prepare(struct pairs_running *r, struct pairs_worker *const *workers
                         continue;
                 r->jobs[wanted[i]].failures++;
                 (void)cli_fail(0, "%s: %s: %s", workers[i]->name, r->jobs[wanted[i]].name,
-                               workers[i]->answer[0] ? workers[i]->answer
-                                                     : "the program has ended");
+                               said(workers[i]));
         }
         return all;
 }
@@ -311,8 +315,7 @@ static double rate_alone(struct pairs_running *r, struct pairs_worker *w, double
         while (n < ALONE_WINDOWS && !done) {
                 if (!run(r, &w, 1, window, &ret_rates[n])) {
                         if (!job_interrupted())
-                                (void)cli_fail(0, "%s alone: %s", name,
-                                               w->answer[0] ? w->answer : "the program has ended");
+                                (void)cli_fail(0, "%s alone: %s", name, said(w));
                         return 0;
                 }
                 ret_rates[n] /= window;
@@ -473,8 +476,7 @@ static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
                                 r->jobs[wanted[i]].failures++;
                                 (void)cli_fail(0, "%s beside %s, %s: %s", r->jobs[wanted[i]].name,
                                                r->jobs[wanted[!i]].name, pairs_way_name(item->way),
-                                               workers[i]->answer[0] ? workers[i]->answer
-                                                                     : "the program has ended");
+                                               said(workers[i]));
                         }
                 return CLI_OK;
         }

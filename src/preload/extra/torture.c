@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/splitmix.h"
 #include "base/units.h"
 #include "base/settings.h"
 #include "preload/agent/agent_state.h"
@@ -39,19 +40,6 @@ static struct {
 
 static __thread uint64_t thread_random __attribute__((tls_model("initial-exec")));
 
-static uint64_t mix(uint64_t x)
-{
-        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-        return x ^ (x >> 31);
-}
-
-/* splitmix64, https://prng.di.unimi.it/splitmix64.c */
-static uint64_t draw(uint64_t *state)
-{
-        return mix(*state += UINT64_C(0x9e3779b97f4a7c15));
-}
-
 static bool read_option(const char *word)
 {
         if (strncmp(word, "calls=", 6) == 0)
@@ -68,8 +56,9 @@ static bool read_option(const char *word)
 static bool due(void)
 {
         if (!thread_random)
-                thread_random = mix(torture.seed + 1 + atomic_fetch_add(&torture.threads, 1)) | 1;
-        return torture.calls && draw(&thread_random) % torture.calls == 0;
+                thread_random =
+                        splitmix(torture.seed + 1 + atomic_fetch_add(&torture.threads, 1)) | 1;
+        return torture.calls && splitmix_next(&thread_random) % torture.calls == 0;
 }
 
 /* A thread of the program is about to make a call. */
@@ -121,7 +110,7 @@ void torture_setup(void)
                 setting_refuse(SETTING_TORTURE, text);
                 return;
         }
-        torture.random = mix(torture.seed);
+        torture.random = splitmix(torture.seed);
         torture.next_ns = torture.every_ns ? 0 : UINT64_MAX;
         gate_own(GATE_TORTURE, torture_call);
         gate_shut(GATE_TORTURE);
@@ -150,7 +139,7 @@ static void end(void) REQUIRES(core_lock)
         torture.next_ns = UINT64_MAX;
         if (torture.every_ns)
                 torture.next_ns = now + (now - torture.began_ns) +
-                                  draw(&torture.random) % (2 * torture.every_ns);
+                                  splitmix_next(&torture.random) % (2 * torture.every_ns);
         bell_ring(&core.changed);
 }
 
@@ -168,7 +157,7 @@ void torture_step(uint64_t now)
                 return;
         }
         torture.phase = DRAINS;
-        agent_begin_drain(DRAIN_MIN + draw(&torture.random) % DRAIN_VAR, true);
+        agent_begin_drain(DRAIN_MIN + splitmix_next(&torture.random) % DRAIN_VAR, true);
 }
 
 bool torture_drained(void)
@@ -177,13 +166,14 @@ bool torture_drained(void)
 
         if (torture.phase != DRAINS)
                 return false;
-        all = draw(&torture.random) & 1;
+        all = splitmix_next(&torture.random) & 1;
         torture.phase = EVICTS;
         torture.taken = backed();
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 struct gpu *g = &core.gpus[i];
 
-                g->own_limit = all ? 0 : (g->heap.backed >> 8) * (draw(&torture.random) & 0xff);
+                g->own_limit =
+                        all ? 0 : (g->heap.backed >> 8) * (splitmix_next(&torture.random) & 0xff);
         }
         return true;
 }
