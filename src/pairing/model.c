@@ -360,7 +360,7 @@ static int machines_folder(char *ret, size_t size)
         return n >= 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
 }
 
-/* What root trains is the machine's, so that the queue of root's daemon finds it. */
+/* Root's models are for the whole machine: the queue of root's daemon looks there. */
 static int own_folder(char *ret, size_t size)
 {
         const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");

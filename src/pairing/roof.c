@@ -7,13 +7,13 @@
 
 #define ROUNDS 24 /* the error of a round is at most half of that before it */
 
-/* Of 138 sliced pairs of kernels on an H200 with driver 580. */
+/* Fitted to 138 sliced pairs of kernels on an H200 with driver 580. */
 #define SLICED_SHARE 0.45   /* of two that always have work */
 #define SLICE_S      2.1e-3 /* useful time of a slice */
 #define SWITCH_S     0.15e-3
 #define RETURN_S     (2.5 * SWITCH_S) /* from one job to one that always has work, and back */
 
-/* Of 443 shared pairs. */
+/* Fitted to 443 shared pairs. */
 #define CROWDED       0.5 /* above, launches alternate */
 #define OVERLAP_LEAST 0.7
 #define OVERLAP_RISE  0.8 /* with each use that both make together above one */

@@ -254,7 +254,7 @@ class World:
         self.programs = []
         self.context = 0  # bytes of one context, if contexts are large (audit.py)
         self.daemon = None
-        # Where worlds are made in threads, pytest changes a variable meanwhile, so one that was listed may be gone.
+        # pytest may remove a variable in another thread after it was listed.
         self.env = {k: v for k in os.environ
                     if not k.startswith(_OURS) and k not in _LOADER and (v := os.environ.get(k)) is not None}
         self.env.update({

@@ -50,7 +50,7 @@ struct kernel_job {
         bool drawn;   /* not of the table: the name has all parameters */
 };
 
-/* What a job repeats. */
+/* The kernels that a job repeats, one after the other. */
 struct kernel_step {
         unsigned n;
         struct kernel_job kernels[KERNEL_PARTS_MAX]; /* the first one has the step's gap */

@@ -27,7 +27,8 @@ struct place {
         char line[2048];
         size_t used;
         bool waits_for_daemon; /* people were told so */
-        /* Where the job was started, and its program; no GPU: it waits. */
+        /* The GPU and the way in which the job runs, and its program. gpu is empty while it waits.
+         */
         char gpu[96], way[16];
         pid_t pid;
 };
