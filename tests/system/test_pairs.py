@@ -56,7 +56,7 @@ def test_pairs_are_measured_in_every_way(world):
     data = world.path("pairs.jsonl")
     done = start(world, data).ok()
     first, jobs, pairs = read(data)
-    assert first["sublet_pairs"] == 1 and first["gpu"] == "Simulated H200" and first["sms"] == 132 and first["idle_w"] >= 100
+    assert first["sublet_pairs"] == 2 and first["gpu"] == "Simulated H200" and first["sms"] == 132 and first["idle_w"] >= 100
     assert sorted(jobs) == sorted(JOBS) and all(j["synthetic"] and int(j["loops"]) > 0 for j in jobs.values())
     assert {j["family"] for j in jobs.values()} == {"fp32", "int"}
     for name, line in jobs.items():
@@ -91,7 +91,7 @@ def test_a_run_goes_on_where_the_last_one_was_cut_off(world):
 
 def test_a_file_of_something_else_is_refused_and_kept(world):
     data = world.path("other")
-    for text in ("something else\n", '{"sublet_pairs":1,"gpu":"Another GPU"}\n'):
+    for text in ("something else\n", '{"sublet_pairs":2,"gpu":"Another GPU"}\n'):
         with open(data, "w", encoding="utf-8") as f:
             f.write(text)
         done = start(world, data)
@@ -104,7 +104,7 @@ def test_a_limit_ends_the_run_with_a_part_of_the_pairs(world):
     data = world.path("pairs.jsonl")
     start(world, data, "--limit", "3s", jobs=("fp32-part", "int", "special-occ", "fp64-part")).ok()
     first, jobs, pairs = read(data)
-    assert first["sublet_pairs"] == 1 and 0 < len(jobs) and len(pairs) < 21
+    assert first["sublet_pairs"] == 2 and 0 < len(jobs) and len(pairs) < 21
 
 
 def test_a_job_that_the_card_cannot_run_is_left_out(world):
