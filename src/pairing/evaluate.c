@@ -196,7 +196,7 @@ static bool is_edge(const struct field *f, enum evaluate_policy policy, double b
                         return false;
                 break;
         case EVALUATE_ROOFLINE:
-                sum = roof_fullest(roof, NULL);
+                sum = roof_fullest(roof);
                 break;
         default:
                 *ret_weight = one + other;

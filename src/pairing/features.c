@@ -225,7 +225,7 @@ void features_rows(const struct features *a, const struct features *b,
                    float ret[static 2 * FEATURES])
 {
         const struct roof_job roof[2] = {a->roof, b->roof};
-        struct estimate estimate = {.fullest = roof_fullest(roof, NULL),
+        struct estimate estimate = {.fullest = roof_fullest(roof),
                                     .half = {roof_half(&roof[0]), roof_half(&roof[1])}};
 
         roof_progress(roof, 0, estimate.sliced);

@@ -29,19 +29,12 @@ static double use_of(const struct roof_job *j, unsigned resource)
         return isfinite(j->use[resource]) ? MIN(j->use[resource] / MAX(j->duty, 0.01), 1.0) : 0;
 }
 
-double roof_fullest(const struct roof_job jobs[static 2], enum roof_resource *ret)
+double roof_fullest(const struct roof_job jobs[static 2])
 {
         double fullest = 0;
 
-        for (unsigned r = 0; r < ROOF_RESOURCES; r++) {
-                const double sum = use_of(&jobs[0], r) + use_of(&jobs[1], r);
-
-                if (sum > fullest) {
-                        fullest = sum;
-                        if (ret)
-                                *ret = (enum roof_resource)r;
-                }
-        }
+        for (unsigned r = 0; r < ROOF_RESOURCES; r++)
+                fullest = MAX(fullest, use_of(&jobs[0], r) + use_of(&jobs[1], r));
         return fullest;
 }
 

@@ -40,9 +40,9 @@ struct roof_job {
         bool waits;        /* the host waits for each launch before the next */
 };
 
-/* Returns the largest sum of the uses that both make of a resource while both are on the card; *ret
- * is the resource, which may be NULL. 0 where nothing is known. */
-double roof_fullest(const struct roof_job jobs[static 2], enum roof_resource *ret);
+/* Returns the largest sum of the uses that both make of a resource while both are on the card. 0
+ * where nothing is known. */
+double roof_fullest(const struct roof_job jobs[static 2]);
 /* Returns the job's rate on half of the SMs, of that on all: measured, or estimated. */
 double roof_half(const struct roof_job *j);
 /* Writes the progress of both for the driver's slices, or under MPS (shared). */
