@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The models that sublet bench pairs runs with --torch: training, inference, numerical programs, and servers that answer
-requests at a fixed rate. Weights are random, and inputs are on the GPU already. It knows nothing of sublet. Its lines are those of
-sublet-pairs-job (pairs_job.c); the answer to "job NAME LOOPS" is "job LOOPS SECONDS graph" or "... eager", and LOOPS are
-a server's microseconds from one request to the next.
+requests at a fixed rate. Weights are random, and inputs are on the GPU already. It knows nothing of sublet. Its lines
+are those of sublet-pairs-job (pairs_job.c); the answer to "job NAME LOOPS" is "job LOOPS SECONDS graph" or "... eager",
+and LOOPS are a server's microseconds from one request to the next.
 
     pairs_torch.py list              prints a line "NAME FAMILY" for each job; needs no PyTorch
     pairs_torch.py work BYTES        obeys lines on stdin; models take about BYTES of GPU memory, then the one that was
