@@ -12,6 +12,7 @@
 #define SM_REGISTERS    65536.0
 #define SHARE_MOST      0.01 /* kernels of a smaller share do not count as the longest */
 #define IDLE_WAITS      0.09 /* a host that launches ahead leaves the card idle for less */
+#define HALF_PACED      0.98 /* of its rate, on half of the SMs: its host sets the pace */
 #define STEP_LAUNCHES   3    /* with fewer in a step, an idle card means that the host waits */
 
 const char *const feature_names[FEATURES] = {
@@ -120,6 +121,16 @@ static double half_of(const struct job *j)
         return j->steps.half_per_second / j->steps.per_second;
 }
 
+/* How long its kernels last on average. */
+static double kernel_s(const struct job *j)
+{
+        double launches = 0;
+
+        for (size_t i = 0; i < j->n_kernels; i++)
+                launches += j->kernels[i].launches_per_step;
+        return duty_of(j) / (j->steps.per_second * launches);
+}
+
 /* On the card, of its own launch; a busy card is idle for a few percent by the way it is measured.
  */
 static double card_duty_of(const struct job *j)
@@ -137,10 +148,12 @@ static double launches_of(const struct job *j)
         return n > 0 ? n : NAN;
 }
 
-/* Whether the host waits for each launch before it prepares the next. */
+/* Whether the host waits for each launch before it prepares the next. A host that answers requests
+ * at their own pace does not: then slower kernels cost no steps. */
 static bool waits(const struct job *j)
 {
-        return card_duty_of(j) < 1 && launches_of(j) < STEP_LAUNCHES * j->steps.per_second;
+        return card_duty_of(j) < 1 && launches_of(j) < STEP_LAUNCHES * j->steps.per_second &&
+               !(half_of(j) >= HALF_PACED);
 }
 
 /* The part of the instruction slots that the kernels take while they run, about. */
@@ -167,6 +180,7 @@ void features_of(const struct job *j, struct features *ret)
                 .sm = j->gpu.sm,
                 .occupancy = j->gpu.occupancy,
                 .half = half_of(j),
+                .kernel_s = kernel_s(j),
                 .interval_s = 1 / launches_of(j),
                 .waits = waits(j),
                 .use = {[ROOF_DRAM] = j->gpu.dram,

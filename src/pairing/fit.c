@@ -452,6 +452,8 @@ static int fit_way(struct fit *f, struct model_way *ret)
                 r = predict_unseen(f, best, rounds, predicted);
         if (r == 0)
                 w.part = blend(f, predicted);
+        for (size_t row = 0; r == 0 && f->options->ret_unseen && row < f->n; row++)
+                f->options->ret_unseen[f->pair[row]][row % 2] = predicted[row];
         if (r == 0)
                 r = calibrate_way(f, predicted, &w);
         if (r == 0) /* no fold has this number, so all rows are trained on */
@@ -523,6 +525,8 @@ int fit_model(const struct data *data, const struct fit_options *options, struct
                 return no_memory(error);
         for (size_t j = 0; j < data->n_jobs; j++)
                 features_of(&data->jobs[j].job, &jobs[j]);
+        for (size_t i = 0; options->ret_unseen && i < data->n_pairs; i++)
+                options->ret_unseen[i][0] = options->ret_unseen[i][1] = NAN;
         r = deal(data, options->left_out, options->folds, job_fold, &f.folds, &families);
         if (r == -ENODATA)
                 (void)snprintf(error, MODEL_ERROR_MAX, "the pairs are of fewer than %d jobs",

@@ -6,22 +6,25 @@
 #include "base/macros.h"
 
 /* Fitted to 138 sliced pairs of kernels on an H200 with driver 580. */
-#define SLICED_SHARE 0.45   /* of two that always have work */
-#define SLICE_S      2.1e-3 /* useful time of a slice */
-#define SWITCH_S     0.15e-3
-#define RETURN_S     (2.5 * SWITCH_S) /* from one job to one that always has work, and back */
+#define SLICED_TAX 0.1  /* of the time, with two that always have work … */
+#define TAX_RISE   0.27 /* … with the duty of the one that has less of it: 421 pairs on an H100 */
+#define SLICE_S    2.1e-3 /* useful time of a slice */
+#define SWITCH_S   0.15e-3
+#define RETURN_S   (2.5 * SWITCH_S) /* from one job to one that always has work, and back */
 
-/* Fitted to what 40 models did alone on half of the SMs of an H100, and in 384 shared pairs. */
+/* Fitted to what 66 models did alone on half of the SMs of an H100, and in 945 shared pairs. */
 #define HALF_SM        0.457 /* what half of the SMs costs a job that keeps them busy … */
 #define HALF_SM_POWER  2.18
 #define HALF_OCCUPANCY 0.24 /* … with many threads … */
 #define HALF_TENSOR    0.061
 #define HALF_DRAM      0.291 /* … and what it does not cost one that waits for the DRAM */
 #define HALF_LEAST     0.4
-#define STRETCH_BOTH   0.089 /* for the DRAM that both use */
-#define STRETCH_DRAM   0.694 /* for the DRAM that the other one uses */
-#define STRETCH_DUTY   0.122 /* for all else that the other one does */
-#define IDLE_KEPT      0.83  /* of the time that the card waits for a job */
+#define STRETCH_BOTH   0.39    /* for the DRAM that both use */
+#define STRETCH_DRAM   0.54    /* for the DRAM that the other one uses … */
+#define SHORT_DRAM_S   1.6e-6  /* … and more, divided by the length of a kernel */
+#define STRETCH_DUTY   0.068   /* for all else that the other one does … */
+#define SHORT_DUTY_S   0.47e-6 /* … and more, too */
+#define IDLE_KEPT      0.78    /* of the time that the card waits for a job */
 #define PROGRESS_MIN   0.001
 
 static double use_of(const struct roof_job *j, unsigned resource)
@@ -52,11 +55,10 @@ static double gap_of(const struct roof_job *j)
 
 static void slice_ahead(const struct roof_job jobs[static 2], double ret[static 2])
 {
-        for (unsigned k = 0; k < 2; k++) {
-                const double rest = 2 * SLICED_SHARE - jobs[!k].duty;
+        const double time = 1 - MIN(SLICED_TAX, TAX_RISE * MIN(jobs[0].duty, jobs[1].duty));
 
-                ret[k] = MIN(MAX(rest, SLICED_SHARE) / MAX(jobs[k].duty, 0.01), 1.0);
-        }
+        for (unsigned k = 0; k < 2; k++)
+                ret[k] = MIN(MAX(time - jobs[!k].duty, time / 2) / MAX(jobs[k].duty, 0.01), 1.0);
 }
 
 /* The first waits for each launch, the second does not. */
@@ -127,8 +129,10 @@ static void share(const struct roof_job jobs[static 2], double ret[static 2])
         }
         for (unsigned k = 0; k < 2; k++) {
                 const double duty = jobs[k].duty;
+                const double shorter = jobs[k].kernel_s > 0 ? 1 / MAX(jobs[k].kernel_s, 1e-6) : 0;
                 const double stretch = 1 + STRETCH_BOTH * dram[0] * dram[1] +
-                                       STRETCH_DRAM * dram[!k] + STRETCH_DUTY * jobs[!k].duty;
+                                       (STRETCH_DRAM + SHORT_DRAM_S * shorter) * dram[!k] +
+                                       (STRETCH_DUTY + SHORT_DUTY_S * shorter) * jobs[!k].duty;
 
                 if (duty < 1) /* its time without work takes up a part */
                         ret[k] = MIN(half[k], 1 / (duty * stretch + (1 - duty) * IDLE_KEPT));

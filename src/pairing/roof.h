@@ -1,15 +1,18 @@
-/* roof.h: an estimate, without trees, of how fast two jobs run beside each other: small formulae of
- * what an H200 with driver 580 did with pairs of kernels.
+/* roof.h: an estimate, without trees, of how fast two jobs run beside each other: small formulae,
+ * fitted to pairs that ran on an H200 (sliced kernels) and an H100 (models) with driver 580.
  *
  * Sliced. Each job with work on the card has it for a slice, then the other. Two jobs whose hosts
- * launch ahead get SLICED_SHARE of the time each; what one does not need, the other may take. A
- * host that waits for each launch before it prepares the next gives its slice up at once: its step
- * lasts its burst on the card and the longer of its gap and the other's slice, so that short bursts
- * starve. If both hosts wait, the bursts alternate, and each change of the job costs SWITCH_S.
+ * launch ahead get half of the time each, less what the switches take; what one does not need, the
+ * other may take. A host that waits for each launch before it prepares the next gives its slice up
+ * at once: its step lasts its burst on the card and the longer of its gap and the other's slice, so
+ * that short bursts starve. If both hosts wait, the bursts alternate, and each change of the job
+ * costs SWITCH_S.
  *
  * Shared (MPS, each with half of the SMs). A job has its rate on half of the SMs, divided by
  *
- *      stretch = 1 + a × DRAM of both, multiplied + b × DRAM of the other + c × duty of the other
+ *      stretch = 1 + a × DRAM of both, multiplied
+ *                  + (b + c / length of its kernels) × DRAM of the other
+ *                  + (d + e / length of its kernels) × duty of the other
  *
  * where the DRAM is that which each uses on its half. Time that the card waits for a job takes up a
  * part of the stretch. A rate on half of the SMs that nobody has measured is estimated: it falls
@@ -36,6 +39,7 @@ struct roof_job {
         double use[ROOF_RESOURCES]; /* alone, of the whole time; NAN where not known */
         double sm, occupancy;       /* SMs with work, and threads of all; NAN where not known */
         double half;       /* its rate on half of the SMs, of that on all; NAN or 0: not known */
+        double kernel_s;   /* how long its kernels last on average; 0 or NAN: not known */
         double interval_s; /* between launches; 0 or NAN: not known */
         bool waits;        /* the host waits for each launch before the next */
 };
