@@ -19,12 +19,12 @@
 static const struct trees_options usual = {
         .rounds = 800,
         .patience = 40,
-        .depth = 5,
-        .rate = 0.06,
-        .rows_part = 0.8,
-        .columns_part = 0.5,
-        .least_weight = 4,
-        .lambda = 2,
+        .depth = 4,
+        .rate = 0.03,
+        .rows_part = 0.5,
+        .columns_part = 0.2,
+        .least_weight = 40,
+        .lambda = 10,
 };
 
 /* What is tried; the one with the smallest error is kept. Signs say nothing of a ratio. */
@@ -35,7 +35,7 @@ static const struct candidate {
         {MODEL_PROGRESS, false}, {MODEL_LOG, false}, {MODEL_LOG, true}, {MODEL_RATIO, false}};
 
 /* How far the trees are trusted beside the formulae: what errs least with both jobs unseen. */
-static const double parts[] = {1, 0.5, 0};
+static const double parts[] = {1, 0.75, 0.5, 0.25, 0};
 
 /* Errors are of the measured progress, but at least of this: below it, nobody pairs. */
 #define ERROR_LEAST 0.2
