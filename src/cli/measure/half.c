@@ -124,14 +124,14 @@ static bool has_failed(const struct half *h, const struct measure_run *first)
                            measure_run_status(&h->run));
         else if (h->run.end.n == 0)
                 go_without(h, "the program launches no kernel under MPS; measure without --mps");
+        else if (has_half(h, first))
+                return false;
         else if (mps_count_servers(h->dir, getuid()) == 0)
                 go_without(h, "the program does not take part in MPS; run it without a wrapper "
                               "that clears its environment");
-        else if (!has_half(h, first))
+        else
                 go_without(h, "the program has all of the SMs under MPS; do not set "
                               "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE in it");
-        else
-                return false;
         return true;
 }
 
