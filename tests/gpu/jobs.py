@@ -49,11 +49,12 @@ def rate_plain(part, name, label):
     return rate(p.events[-MEASURED_S:])
 
 
-def rate_measured(part, name, label, path):
-    """Measures a job. Returns its rate meanwhile, as its program saw it."""
-    p = sublet(part, label, "measure", "-o", path, "--warm-up", str(BUILD_S), "--seconds", str(MEASURED_S), "--", *command(part, name))
+def rate_measured(part, name, label, path, *options):
+    """Measures a job. Returns its rate meanwhile, as its program saw it in its first run."""
+    p = sublet(part, label, "measure", "-o", path, "--warm-up", str(BUILD_S), "--seconds", str(MEASURED_S), *options, "--", *command(part, name))
     p.wait(part.deadline)
-    rates = [e for e in p.events if e["event"] == "rate"]
+    second = [i for i, e in enumerate(p.events) if e["event"] == "ready"][1:]
+    rates = [e for e in (p.events[:second[0]] if second else p.events) if e["event"] == "rate"]
     return rate(rates[-MEASURED_S:])
 
 
@@ -74,10 +75,11 @@ def measure_all(part, result):
     """Measures the jobs of the queue. Returns their rates alone."""
     alone = {}
     for name in QUEUE:
-        alone[name] = rate_measured(part, name, f"measure-{name}", os.path.join(part.root, name + ".json"))
+        alone[name] = rate_measured(part, name, f"measure-{name}", os.path.join(part.root, name + ".json"), "--mps")
         with open(os.path.join(part.root, name + ".json"), encoding="utf-8") as f:
             described = json.load(f)
-        result["jobs"][name] = {"alone": round(alone[name], 2), "measured": described["steps"]["per_second"], "gpu": described["gpu"]}
+        result["jobs"][name] = {"alone": round(alone[name], 2), "measured": described["steps"]["per_second"],
+                                "half": described["steps"].get("half_per_second"), "gpu": described["gpu"]}
     return alone
 
 
@@ -127,7 +129,7 @@ def queue(part, result):
 
 ABOUT = ("Models of PyTorch as jobs: what `sublet measure` costs them, and eight of them that `sublet submit` starts on one GPU, alone or in "
          "pairs.")
-PARTS = {"jobs-cost": (cost, 240), "jobs-queue": (queue, 330)}
+PARTS = {"jobs-cost": (cost, 240), "jobs-queue": (queue, 500)}
 
 
 def figures(parts):

@@ -370,6 +370,38 @@ static void a_file_of_garbage_is_read_within_bounds(void **state)
         free(p);
 }
 
+static void the_rate_on_half_of_the_sms_is_of_the_same_step(void **state)
+{
+        struct job half;
+
+        launches(&add_kernel("a", 80, 256)->time, 300, 10, 1 * MS);
+        add_steps(11, 100 * MS);
+        fill();
+        near(job.steps.per_second, 10);
+        assert_true(isnan(job.steps.half_per_second));
+        job_init(&half);
+        half.launch.per_second = 60;
+        half.launch.graphs_per_second = 30;
+        half.steps.per_second = 1234; /* another step was found there, which does not matter */
+        assert_true(report_half(&half, &job));
+        near(job.steps.half_per_second, 6);
+        job_free(&half);
+}
+
+static void a_run_without_launches_has_no_rate_on_half_of_the_sms(void **state)
+{
+        struct job half;
+
+        launches(&add_kernel("a", 80, 256)->time, 300, 10, 1 * MS);
+        fill();
+        job_init(&half);
+        assert_false(report_half(&half, &job));
+        half.launch.per_second = half.launch.graphs_per_second = 0;
+        assert_false(report_half(&half, &job));
+        assert_true(isnan(job.steps.half_per_second));
+        job_free(&half);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -391,6 +423,8 @@ int main(void)
                 TEST(without_steps_a_launch_counts),
                 TEST(more_kernels_than_a_file_holds_are_other_work),
                 TEST(copies_and_memory),
+                TEST(the_rate_on_half_of_the_sms_is_of_the_same_step),
+                TEST(a_run_without_launches_has_no_rate_on_half_of_the_sms),
                 TEST(a_file_of_garbage_is_read_within_bounds),
         };
 

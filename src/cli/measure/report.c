@@ -480,3 +480,14 @@ bool report_fill(const struct report_seen *seen, struct job *ret)
         free(rows.row);
         return ok;
 }
+
+bool report_half(const struct job *half, struct job *ret)
+{
+        const double alone = ret->launch.per_second + ret->launch.graphs_per_second;
+        const double there = half->launch.per_second + half->launch.graphs_per_second;
+
+        if (!(alone > 0) || !(there > 0))
+                return false;
+        ret->steps.half_per_second = ret->steps.per_second * there / alone;
+        return true;
+}
