@@ -19,7 +19,7 @@
 #define BATCH   24
 #define BATCHES 200
 
-#define DENSE_PART  0.9 /* of the pairs among jobs of batches is measured … */
+#define DENSE_PART  0.8 /* of the pairs among jobs of batches is measured … */
 #define DENSE_LEAST 12  /* … if there are at least so many such jobs */
 
 const double evaluate_bounds[EVALUATE_BOUNDS] = {0.5, 0.7, 0.8};

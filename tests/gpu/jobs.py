@@ -12,14 +12,13 @@ import suite
 from parts import wait_until
 from suite import Failure
 
-QOS = 0.6
-ALONE_S = 20  # how long each job of the queue would run alone
-MEASURED_S = 5
-BUILD_S = 6  # from the first kernel until a model is built and warm
-ROUNDS = 3
-COSTS = ("resnet50-train-b32-bf16", "gpt-infer-b4-bf16", "dlrm-train-b4096-fp32-eager")
-QUEUE = ("resnet50-train-b32-bf16", "decode-b1-bf16", "bert-serve-b8-bf16-35", "gemm-infer-fp16", "lstm-train-b64-fp32",
-         "dlrm-train-b4096-fp32-eager", "mobilenet-infer-b1-fp16", "unet-infer-b4-bf16")
+QOS = 0.5
+ALONE_S = 15  # how long each job of the queue would run alone
+MEASURED_S = 4
+BUILD_S = 5  # from the first kernel until a model is built and warm
+ROUNDS = 2
+COSTS = ("resnet50-train-b32-bf16", "dlrm-train-b4096-fp32-eager")
+QUEUE = ("resnet50-train-b32-bf16", "decode-b1-bf16", "lstm-train-b64-fp32", "mobilenet-train-b64-fp32")
 SETTINGS = {"mps": "yes", "quantum": "200ms"}
 
 
@@ -100,7 +99,7 @@ def watch(part, running):
 
 
 def queue(part, result):
-    """Eight jobs for one GPU: the queue pairs them, within their bound. They wait for a job that only keeps the GPU, because jobs share
+    """Four jobs for one GPU: the queue pairs them, within their bound. They wait for a job that only keeps the GPU, because jobs share
     by MPS only if they start together."""
     result["jobs"], result["pairs"] = {}, []
     part.daemon(**SETTINGS)
@@ -127,9 +126,9 @@ def queue(part, result):
     result["alone_s"] = round(sum(j["ran_s"] * j["progress"] for j in result["jobs"].values()), 1)
 
 
-ABOUT = ("Models of PyTorch as jobs: what `sublet measure` costs them, and eight of them that `sublet submit` starts on one GPU, alone or in "
+ABOUT = ("Models of PyTorch as jobs: what `sublet measure` costs them, and four that `sublet submit` starts on one GPU, alone or in "
          "pairs.")
-PARTS = {"jobs-cost": (cost, 240), "jobs-queue": (queue, 500)}
+PARTS = {"jobs-cost": (cost, 180), "jobs-queue": (queue, 260)}
 
 
 def figures(parts):
@@ -160,7 +159,7 @@ def queue_page(r):
     if not r.get("pairs"):
         return []
     lines = ["## A queue", "",
-             f"Eight jobs with a bound of {QOS} waited when one GPU became free. Each would have run {ALONE_S} s alone. Progress is that of the "
+             f"Four jobs with a bound of {QOS} waited when one GPU became free. Each would have run {ALONE_S} s alone. Progress is that of the "
              "whole run, also while alone; observed is the median of what the daemon saw while two ran.", "",
              "| job | beside | way | predicted | observed |", "|---|---|---|---|---|",
              *(f"| {p['job']} | {p['beside']} | {p['way']} | {p['predicted']:.2f} | {p['observed']:.2f} |" for p in r["pairs"] if p["predicted"] is not None),
