@@ -18,7 +18,7 @@ MEASURED_S = 4
 BUILD_S = 5  # from the first kernel until a model is built and warm
 ROUNDS = 2
 COSTS = ("resnet50-train-b32-bf16", "dlrm-train-b4096-fp32-eager")
-QUEUE = ("resnet50-train-b32-bf16", "decode-b1-bf16", "lstm-train-b64-fp32", "mobilenet-train-b64-fp32")
+QUEUE = ("vit-infer-b1-fp32", "lstm-infer-b16-fp16", "lstm-train-b64-fp32", "unet-train-b1-bf16")
 SETTINGS = {"mps": "yes", "quantum": "200ms"}
 
 
