@@ -100,19 +100,20 @@ def watch(part, running):
 
 def queue(part, result):
     """Four jobs for one GPU: the queue pairs them, within their bound. They wait for a job that only keeps the GPU, because jobs share
-    by MPS only if they start together."""
+    by MPS only if they start together. The other GPUs stay taken."""
     result["jobs"], result["pairs"] = {}, []
     part.daemon(**SETTINGS)
     alone = measure_all(part, result)
-    first = sublet(part, "first", "submit", "--name", "first", "--", "cat")
-    wait_until(part, lambda: [j["state"] for j in part.status()["jobs"]] == ["running"], "first job")
+    keepers = [sublet(part, f"keeper-{i}", "submit", "--name", f"keeper-{i}", "--", "cat") for i in range(len(part.status()["gpus"]))]
+    wait_until(part, lambda: [j["state"] for j in part.status()["jobs"]].count("running") == len(keepers), "jobs that keep the GPUs")
+    gpu_of = {j["name"]: j["gpu"] for j in part.status()["jobs"]}
     running = {}
     for name in QUEUE:
         running[name] = sublet(part, name, "submit", "--name", name, "--qos", str(QOS), "--job", os.path.join(part.root, name + ".json"), "--",
                                *command(part, name, round(alone[name] * ALONE_S)))
     wait_until(part, lambda: [j["state"] for j in part.status()["jobs"]].count("waiting") == len(QUEUE), "queue of all jobs")
     began = time.monotonic()
-    first.close()
+    next(p for i, p in enumerate(keepers) if gpu_of[f"keeper-{i}"] == suite.GPU).close()
     seen = watch(part, running)
     result["all_s"] = round(time.monotonic() - began, 1)
     for (name, beside, way), what in seen.items():
