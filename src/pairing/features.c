@@ -12,7 +12,7 @@
 #define SM_REGISTERS    65536.0
 #define SHARE_MOST      0.01 /* kernels of a smaller share do not count as the longest */
 #define IDLE_WAITS      0.09 /* a host that launches ahead leaves the card idle for less */
-#define HALF_PACED      0.98 /* of its rate, on half of the SMs: its host sets the pace */
+#define HALF_PACED      0.98 /* of the rate alone, on half of the SMs */
 #define STEP_LAUNCHES   3    /* with fewer in a step, an idle card means that the host waits */
 
 const char *const feature_names[FEATURES] = {
@@ -148,12 +148,18 @@ static double launches_of(const struct job *j)
         return n > 0 ? n : NAN;
 }
 
-/* Whether the host waits for each launch before it prepares the next. A host that answers requests
- * at their own pace does not: then slower kernels cost no steps. */
+/* Whether the host launches at a pace of its own, as a server to which requests come: slower
+ * kernels cost no steps. */
+static bool is_paced(const struct job *j)
+{
+        return card_duty_of(j) < 1 && half_of(j) >= HALF_PACED;
+}
+
+/* Whether the host waits for each launch before it prepares the next. */
 static bool waits(const struct job *j)
 {
         return card_duty_of(j) < 1 && launches_of(j) < STEP_LAUNCHES * j->steps.per_second &&
-               !(half_of(j) >= HALF_PACED);
+               !is_paced(j);
 }
 
 /* The part of the instruction slots that the kernels take while they run, about. */
@@ -183,6 +189,7 @@ void features_of(const struct job *j, struct features *ret)
                 .kernel_s = kernel_s(j),
                 .interval_s = 1 / launches_of(j),
                 .waits = waits(j),
+                .paced = is_paced(j),
                 .use = {[ROOF_DRAM] = j->gpu.dram,
                         [ROOF_TENSOR] = j->gpu.tensor,
                         [ROOF_FP64] = j->gpu.fp64,

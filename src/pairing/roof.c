@@ -24,7 +24,6 @@
 #define SHORT_DRAM_S   1.6e-6  /* … and more, divided by the length of a kernel */
 #define STRETCH_DUTY   0.068   /* for all else that the other one does … */
 #define SHORT_DUTY_S   0.47e-6 /* … and more, too */
-#define IDLE_KEPT      0.78    /* of the time that the card waits for a job */
 #define PROGRESS_MIN   0.001
 
 static double use_of(const struct roof_job *j, unsigned resource)
@@ -104,19 +103,23 @@ static void slice(const struct roof_job j[static 2], double ret[static 2])
 
 /* ---- shared ---- */
 
-double roof_half(const struct roof_job *j)
+/* What the job's kernels would do on half of the SMs, of what they do on all, by an estimate. */
+static double half_of_kernels(const struct roof_job *j)
 {
-        const double dram = isfinite(j->use[ROOF_DRAM]) ? j->use[ROOF_DRAM] : 0,
-                     tensor = isfinite(j->use[ROOF_TENSOR]) ? j->use[ROOF_TENSOR] : 0,
-                     occupancy = isfinite(j->occupancy) ? j->occupancy : 0,
-                     sm = isfinite(j->sm) ? MAX(j->sm, 0.0) : j->duty;
+        const double duty = MAX(j->duty, 0.01);
+        const double sm = isfinite(j->sm) ? MIN(MAX(j->sm, 0.0) / duty, 1.0) : 1,
+                     occupancy = isfinite(j->occupancy) ? MIN(j->occupancy / duty, 1.0) : 0;
 
-        if (j->half > 0)
-                return j->half;
         return MIN(MAX(1 - HALF_SM * pow(sm, HALF_SM_POWER) - HALF_OCCUPANCY * occupancy -
-                               HALF_TENSOR * tensor + HALF_DRAM * dram,
+                               HALF_TENSOR * use_of(j, ROOF_TENSOR) +
+                               HALF_DRAM * use_of(j, ROOF_DRAM),
                        HALF_LEAST),
                    1.0);
+}
+
+double roof_half(const struct roof_job *j)
+{
+        return j->half > 0 ? j->half : 1 / (1 - j->duty + j->duty / half_of_kernels(j));
 }
 
 static void share(const struct roof_job jobs[static 2], double ret[static 2])
@@ -133,11 +136,12 @@ static void share(const struct roof_job jobs[static 2], double ret[static 2])
                 const double stretch = 1 + STRETCH_BOTH * dram[0] * dram[1] +
                                        (STRETCH_DRAM + SHORT_DRAM_S * shorter) * dram[!k] +
                                        (STRETCH_DUTY + SHORT_DUTY_S * shorter) * jobs[!k].duty;
+                const double step = 1 / half[k], card = step - 1 + duty; /* of a step alone */
 
-                if (duty < 1) /* its time without work takes up a part */
-                        ret[k] = MIN(half[k], 1 / (duty * stretch + (1 - duty) * IDLE_KEPT));
+                if (jobs[k].paced) /* it loses steps only if the card has no time left */
+                        ret[k] = MIN(half[k], half_of_kernels(&jobs[k]) / (duty * stretch));
                 else
-                        ret[k] = half[k] / stretch;
+                        ret[k] = 1 / (step + card * (stretch - 1));
         }
 }
 

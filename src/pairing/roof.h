@@ -14,8 +14,9 @@
  *                  + (b + c / length of its kernels) × DRAM of the other
  *                  + (d + e / length of its kernels) × duty of the other
  *
- * where the DRAM is that which each uses on its half. Time that the card waits for a job takes up a
- * part of the stretch. A rate on half of the SMs that nobody has measured is estimated: it falls
+ * where the DRAM is that which each uses on its half. Only the part of a step that is on the card
+ * stretches. A job whose host sets the pace, as a server's, loses steps only if its kernels do not
+ * fit its time any more. A rate on half of the SMs that nobody has measured is estimated: it falls
  * with the SMs, threads and tensor cores in use, and rises with the DRAM, which then is the limit.
  *
  * Where launches are not known, uses and duties decide alone. Pure. */
@@ -42,6 +43,7 @@ struct roof_job {
         double kernel_s;   /* how long its kernels last on average; 0 or NAN: not known */
         double interval_s; /* between launches; 0 or NAN: not known */
         bool waits;        /* the host waits for each launch before the next */
+        bool paced;        /* the host launches at a pace of its own, as a server's */
 };
 
 /* Returns the largest sum of the uses that both make of a resource while both are on the card. 0

@@ -174,7 +174,8 @@ static void a_shared_job_has_its_half_less_what_the_other_takes_of_the_dram(void
         const struct roof_job resnet = {
                 .duty = 1, .use = {[ROOF_DRAM] = 0.367}, .half = 0.67, .kernel_s = 12e-6};
         const struct roof_job decode = {.duty = 1, .use = {[ROOF_DRAM] = 0.66}, .half = 0.96};
-        const struct roof_job server = {.duty = 0.15, .use = {[ROOF_DRAM] = 0.01}, .half = 1};
+        const struct roof_job server = {
+                .duty = 0.15, .use = {[ROOF_DRAM] = 0.01}, .half = 1, .paced = true};
         double progress[2];
 
         roof_progress((struct roof_job[2]){resnet, resnet}, 1, progress);
