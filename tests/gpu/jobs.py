@@ -15,7 +15,7 @@ from suite import Failure
 QOS = 0.5
 ALONE_S = 15  # how long each job of the queue would run alone
 MEASURED_S = 4
-BUILD_S = 5  # from the first kernel until a model is built and warm
+BUILD_S = 10  # from the first kernel until a model is built and warm
 ROUNDS = 2
 COSTS = ("resnet50-train-b32-bf16", "dlrm-train-b4096-fp32-eager")
 QUEUE = ("vit-infer-b1-fp32", "lstm-infer-b16-fp16", "lstm-train-b64-fp32", "unet-train-b1-bf16")
@@ -129,7 +129,7 @@ def queue(part, result):
 
 ABOUT = ("Models of PyTorch as jobs: what `sublet measure` costs them, and four that `sublet submit` starts on one GPU, alone or in "
          "pairs.")
-PARTS = {"jobs-cost": (cost, 180), "jobs-queue": (queue, 260)}
+PARTS = {"jobs-cost": (cost, 240), "jobs-queue": (queue, 360)}
 
 
 def figures(parts):

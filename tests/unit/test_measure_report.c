@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -370,36 +371,66 @@ static void a_file_of_garbage_is_read_within_bounds(void **state)
         free(p);
 }
 
-static void the_rate_on_half_of_the_sms_is_of_the_same_step(void **state)
+/* Compares the launches a second of two runs. */
+static int half_of(double kernels, double graphs, double kernels_there, double graphs_there)
 {
         struct job half;
+        int r;
 
-        launches(&add_kernel("a", 80, 256)->time, 300, 10, 1 * MS);
-        add_steps(11, 100 * MS);
-        fill();
-        near(job.steps.per_second, 10);
-        assert_true(isnan(job.steps.half_per_second));
+        job.steps.per_second = 10;
+        job.steps.half_per_second = NAN;
+        job.measured.seconds = 10;
+        job.launch.per_second = kernels;
+        job.launch.graphs_per_second = graphs;
         job_init(&half);
-        half.launch.per_second = 60;
-        half.launch.graphs_per_second = 30;
+        half.measured.seconds = 5;
         half.steps.per_second = 1234; /* another step was found there, which does not matter */
-        assert_true(report_half(&half, &job));
-        near(job.steps.half_per_second, 6);
+        half.launch.per_second = kernels_there;
+        half.launch.graphs_per_second = graphs_there;
+        r = report_half(&half, &job);
+        assert_true(isnan(job.steps.half_per_second) == (r < 0));
         job_free(&half);
+        return r;
+}
+
+static void the_rate_on_half_of_the_sms_is_of_the_same_step(void **state)
+{
+        assert_int_equal(half_of(100, 50, 60, 30), 0);
+        near(job.steps.half_per_second, 6);
+        assert_int_equal(half_of(100, 0, 60, 0), 0);
+        near(job.steps.half_per_second, 6);
 }
 
 static void a_run_without_launches_has_no_rate_on_half_of_the_sms(void **state)
 {
-        struct job half;
+        assert_int_equal(half_of(100, 50, 0, 0), -ENODATA);
+        assert_int_equal(half_of(100, 50, NAN, NAN), -ENODATA);
+        assert_int_equal(half_of(0, 0, 100, 50), -ENODATA);
+}
 
-        launches(&add_kernel("a", 80, 256)->time, 300, 10, 1 * MS);
-        fill();
-        job_init(&half);
-        assert_false(report_half(&half, &job));
-        half.launch.per_second = half.launch.graphs_per_second = 0;
-        assert_false(report_half(&half, &job));
-        assert_true(isnan(job.steps.half_per_second));
-        job_free(&half);
+static void a_run_with_another_mix_of_launches_has_no_rate_on_half_of_the_sms(void **state)
+{
+        assert_int_equal(half_of(0, 100, 2000, 0), -EAGAIN); /* seen on an H200 */
+        assert_int_equal(half_of(0, 100, 100, 0), -EAGAIN);
+        assert_int_equal(half_of(100, 0, 0, 100), -EAGAIN);
+        assert_int_equal(half_of(100, 100, 110, 60), -EAGAIN);
+        assert_int_equal(half_of(900, 10, 800, 4), -EAGAIN);
+        assert_int_equal(half_of(100, 100, 60, 70), 0);
+}
+
+static void a_few_launches_of_another_kind_do_not_matter(void **state)
+{
+        assert_int_equal(half_of(0, 100, 0.4, 60), 0);
+        assert_int_equal(half_of(0.2, 100, 0, 60), 0);
+        assert_int_equal(half_of(0, 100, 6, 60), -EAGAIN);
+}
+
+static void a_rate_that_half_of_the_sms_cannot_have_is_left_out(void **state)
+{
+        assert_int_equal(half_of(100, 0, 151, 0), -EAGAIN);
+        assert_int_equal(half_of(100, 0, 149, 0), 0);
+        assert_int_equal(half_of(100, 0, 9, 0), -EAGAIN);
+        assert_int_equal(half_of(100, 0, 11, 0), 0);
 }
 
 int main(void)
@@ -425,6 +456,9 @@ int main(void)
                 TEST(copies_and_memory),
                 TEST(the_rate_on_half_of_the_sms_is_of_the_same_step),
                 TEST(a_run_without_launches_has_no_rate_on_half_of_the_sms),
+                TEST(a_run_with_another_mix_of_launches_has_no_rate_on_half_of_the_sms),
+                TEST(a_few_launches_of_another_kind_do_not_matter),
+                TEST(a_rate_that_half_of_the_sms_cannot_have_is_left_out),
                 TEST(a_file_of_garbage_is_read_within_bounds),
         };
 

@@ -18,6 +18,7 @@
 #define PATIENCE_NS    (60 * NSEC_PER_SEC) /* for the first kernel, … */
 #define PATIENCE_TIMES 4u /* … and so many times as long as the first run needed for it */
 #define NEVER_NS       (UINT64_MAX / 2)
+#define WINDOWS_MOST   5u /* the program may warm up for longer than in the first run */
 
 struct half {
         struct mps_options mps;
@@ -135,19 +136,41 @@ static bool has_failed(const struct half *h, const struct measure_run *first)
         return true;
 }
 
-static void take_rate(struct half *h, const struct measure_run *first, struct job *job)
+static int compare(const struct half *h, struct job *job)
 {
         _cleanup_job_ struct job half;
-        struct report_seen seen;
+        const struct report_seen seen = measure_run_seen(&h->run);
 
         job_init(&half);
+        if (seen.seconds <= 0 || !report_fill(&seen, &half))
+                return -ENODATA;
+        return report_half(&half, job);
+}
+
+/* Adds the rate, or says why there is none. True: neither, but the next window may tell it. */
+static bool take_rate(struct half *h, const struct measure_run *first, bool last, struct job *job)
+{
+        int r;
+
+        if (h->run.signal || has_failed(h, first))
+                return false;
         if (h->run.ended)
                 measure_run_widen(&h->run);
-        seen = measure_run_seen(&h->run);
-        if (h->run.lasted != first->lasted)
+        if (h->run.lasted != first->lasted) {
                 go_without(h, "the program has ended too early under MPS; give it more to do");
-        else if (seen.seconds <= 0 || !report_fill(&seen, &half) || !report_half(&half, job))
+                return false;
+        }
+        r = compare(h, job);
+        if (r == 0)
+                return false;
+        if (!last && !h->run.ended)
+                return true;
+        if (r == -EAGAIN)
+                go_without(h, "the program did something else in the second run than in the first; "
+                              "give a longer --warm-up, and measure again");
+        else
                 go_without(h, "the program launched too little under MPS; measure for longer");
+        return false;
 }
 
 int half_measure(const struct measure_run *first, const char *path, struct job *job)
@@ -161,8 +184,8 @@ int half_measure(const struct measure_run *first, const char *path, struct job *
         r = measure_run_start(&h.run);
         if (r == CLI_OK) {
                 measure_run_watch(&h.run);
-                if (!h.run.signal && !has_failed(&h, first))
-                        take_rate(&h, first, job);
+                for (unsigned n = 1; take_rate(&h, first, n == WINDOWS_MOST, job); n++)
+                        measure_run_again(&h.run);
                 if (!h.run.ended)
                         measure_run_end(&h.run);
         }

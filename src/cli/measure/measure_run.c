@@ -375,6 +375,12 @@ void measure_run_watch(struct measure_run *r)
                 r->stage == MEASURE_OVER ? clock_now_ns() : MIN(clock_now_ns(), last_launch_ns(r));
 }
 
+void measure_run_again(struct measure_run *r)
+{
+        begin_window(r);
+        measure_run_watch(r);
+}
+
 struct report_seen measure_run_seen(const struct measure_run *r)
 {
         struct report_seen seen = {.begin = &r->begin,

@@ -54,6 +54,8 @@ struct measure_run {
 int measure_run_start(struct measure_run *r);
 /* Waits until the measured time is over. A run under MPS also ends when a signal comes. */
 void measure_run_watch(struct measure_run *r);
+/* Begins the measured time again, and waits until it is over. The program must run. */
+void measure_run_again(struct measure_run *r);
 /* Has the figures of a program that ended early be of all that was seen, if the measured time was
  * too short, and says so. Something must have been seen. */
 void measure_run_widen(struct measure_run *r);

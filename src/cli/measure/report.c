@@ -2,6 +2,7 @@
  * figure that was not seen: it is NAN then. */
 #include "cli/measure/report.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,11 @@
               */
 #define MOST_CORRECTED 0.8
 #define KERNEL_LEAST_S 2e-6 /* the shortest kernel of a graph on a Hopper card (estimate) */
+
+#define HALF_LEAST 0.1 /* the rate on half of the SMs, as a part of the rate alone, … */
+#define HALF_MOST  1.5 /* … which noise may exceed */
+#define MIX_MOST   1.3 /* how much the parts of two mixes of launches differ at most … */
+#define BY_CHANCE  3.0 /* … beyond so many launches */
 
 /* The launches of one kernel in one geometry, directly or by graphs, and their time. */
 struct row {
@@ -481,13 +487,38 @@ bool report_fill(const struct report_seen *seen, struct job *ret)
         return ok;
 }
 
-bool report_half(const struct job *half, struct job *ret)
+/* ---- with half of the SMs ---- */
+
+static double all_launches(const struct job *j)
 {
-        const double alone = ret->launch.per_second + ret->launch.graphs_per_second;
-        const double there = half->launch.per_second + half->launch.graphs_per_second;
+        return j->launch.per_second + j->launch.graphs_per_second;
+}
+
+static bool is_alike(double a, double b, double slack)
+{
+        return MAX(a, b) <= MIX_MOST * MIN(a, b) + slack;
+}
+
+/* A program that still warms up launches kernels one by one, and later graphs of them. */
+static bool is_same_mix(const struct job *a, const struct job *b)
+{
+        const double all_a = all_launches(a), all_b = all_launches(b);
+        const double n = MIN(all_a * a->measured.seconds, all_b * b->measured.seconds);
+
+        return is_alike(a->launch.per_second / all_a, b->launch.per_second / all_b,
+                        BY_CHANCE / n) &&
+               is_alike(a->launch.graphs_per_second / all_a, b->launch.graphs_per_second / all_b,
+                        BY_CHANCE / n);
+}
+
+int report_half(const struct job *half, struct job *ret)
+{
+        const double alone = all_launches(ret), there = all_launches(half);
 
         if (!(alone > 0) || !(there > 0))
-                return false;
+                return -ENODATA;
+        if (!is_same_mix(half, ret) || there > HALF_MOST * alone || there < HALF_LEAST * alone)
+                return -EAGAIN;
         ret->steps.half_per_second = ret->steps.per_second * there / alone;
-        return true;
+        return 0;
 }
