@@ -184,6 +184,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *ret_value, CUdevice_attribute attribut
         for (size_t i = 0; i < ARRAY_SIZE(attributes); i++)
                 if (attributes[i].id == attribute)
                         *ret_value = attributes[i].value;
+        if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+                *ret_value = (int)(*ret_value * mps_percentage() / 100);
         return CUDA_SUCCESS;
 }
 

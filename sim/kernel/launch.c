@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "sim/mps/client.h"
 #include "sim/space/managed.h"
 #include "sim/space/mapped.h"
 #include "sim/space/space.h"
@@ -168,12 +169,25 @@ static CUresult running_result(const struct running *run, int r)
         }
 }
 
+/* Under MPS a program may have a part of the processors. Its blocks are spread over them all, so a
+ * kernel with as many blocks as there are processors takes 1 / part of its time, and one with few
+ * takes as long as without. Returns when the kernel ends, which has run from begin_ns to now. */
+static uint64_t end_on_part(const struct work_kernel *w, uint64_t begin_ns)
+{
+        const double blocks = (double)w->grid[0] * w->grid[1] * w->grid[2];
+        const double part = DEVICE_PROCESSORS * mps_percentage() / 100;
+        const double longer = MIN(blocks, (double)DEVICE_PROCESSORS) / MIN(blocks, part);
+
+        return begin_ns + (uint64_t)((double)(clock_now_ns() - begin_ns) * MAX(longer, 1.0));
+}
+
 CUresult launch_run(CUcontext c, const struct work_kernel *w)
 {
         struct running run = {.context = c,
                               .hold = {.context = c, .device = c->device},
                               .unmappings = space_unmappings(),
                               .counted_ns = clock_now_ns()};
+        const uint64_t begin_ns = run.counted_ns;
         struct ptx_memory memory = {.resolve = running_resolve,
                                     .globaltimer_ns = running_globaltimer,
                                     .cancelled = running_cancelled,
@@ -181,6 +195,7 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
                                     .epoch = &run.hold.epoch};
         struct ptx_launch launch = {.dynamic_shared_bytes = w->shared, .parameters = w->parameters};
         char error[PTX_ERROR_MAX] = "";
+        uint64_t end_ns;
         CUresult result;
         int r;
 
@@ -189,7 +204,8 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
         session_count(&session_own(sim.session, c->device)->counters.launches, 1);
         r = ptx_run(w->function->ptx, &launch, &memory, error);
         managed_drop(&run.hold);
-        while (!running_cancelled(&run) && transfer_nap(run.bus_ready_ns))
+        end_ns = MAX(run.bus_ready_ns, end_on_part(w, begin_ns));
+        while (!running_cancelled(&run) && transfer_nap(end_ns))
                 ;
         running_look(&run);
         result = running_result(&run, r);

@@ -15,6 +15,7 @@
 static struct {
         int fd;
         _Atomic bool joined;
+        double percentage;
         void (*failed)(CUresult error);
 } mps = {.fd = -1};
 
@@ -59,6 +60,14 @@ static CUresult talk(int fd)
         return p.what == TALK_WELCOME ? CUDA_SUCCESS : CUDA_ERROR_MPS_MAX_CLIENTS_REACHED;
 }
 
+static double read_percentage(void)
+{
+        const char *text = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+        const double percentage = text ? strtod(text, NULL) : 100;
+
+        return percentage > 0 && percentage < 100 ? percentage : 100;
+}
+
 static CUresult join(const struct sockaddr_un *sa)
 {
         CUresult r = CUDA_ERROR_MPS_CONNECTION_FAILED;
@@ -70,6 +79,7 @@ static CUresult join(const struct sockaddr_un *sa)
                 mps.fd = fd;
                 r = talk(fd);
                 if (r == CUDA_SUCCESS && start_listening()) {
+                        mps.percentage = read_percentage();
                         atomic_store(&mps.joined, true);
                         return r;
                 }
@@ -103,6 +113,11 @@ CUresult mps_join(void (*failed)(CUresult error))
 bool mps_takes_part(void)
 {
         return atomic_load(&mps.joined);
+}
+
+double mps_percentage(void)
+{
+        return mps_takes_part() ? mps.percentage : 100;
 }
 
 void mps_tell_fault(void)

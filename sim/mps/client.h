@@ -10,5 +10,8 @@
 CUresult mps_join(void (*failed)(CUresult error));
 /* True if this process takes part, until it ends. */
 bool mps_takes_part(void);
+/* Returns the part of a card's processors that this process may use, in percent: what
+ * CUDA_MPS_ACTIVE_THREAD_PERCENTAGE said when it joined; 100 if it takes no part. */
+double mps_percentage(void);
 /* Work of this process has failed, and with it that of all clients of the server. */
 void mps_tell_fault(void);

@@ -13,11 +13,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define MPS_CONTROL     "nvidia-cuda-mps-control"
-#define MPS_CLIENTS_MAX 48 /* programs that one server takes */
-#define MPS_DIR_MAX     85 /* with the NUL; the longest whose sockets fit struct sockaddr_un */
-#define MPS_START_MS    10000u
-#define MPS_ANSWER_MAX  8192 /* more than the pids of all clients */
+#define MPS_CONTROL       "nvidia-cuda-mps-control"
+#define MPS_CLIENTS_MAX   48 /* programs that one server takes */
+#define MPS_DIR_MAX       85 /* with the NUL; the longest whose sockets fit struct sockaddr_un */
+#define MPS_START_MS      10000u
+#define MPS_SHARE_PERCENT "50" /* of the SMs, for each of two programs that share a GPU */
+#define MPS_ANSWER_MAX    8192 /* more than the pids of all clients */
 
 /* Exit statuses of a process of mps_spawn() or mps_ask_begin() that did not come to run MPS. */
 #define MPS_EXIT_NOT_USER 126 /* it could not become this user */

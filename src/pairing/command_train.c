@@ -13,12 +13,11 @@
 #include "pairing/evaluate.h"
 #include "pairing/fit.h"
 
-#define NONE      no_argument
-#define REQUIRED  required_argument
-#define OPTIONAL  optional_argument
-#define FOLDS     6
-#define UNSTEADY  0.1 /* of the rate alone */
-#define ROTATIONS 3   /* of the families that are held out, if none are named */
+#define NONE     no_argument
+#define REQUIRED required_argument
+#define OPTIONAL optional_argument
+#define FOLDS    6
+#define UNSTEADY 0.1 /* of the rate alone */
 
 enum {
 #define TRAIN(id, name, argument, placeholder, help, letter) OPTION_##id,
@@ -35,7 +34,8 @@ struct training {
         bool evaluate, json;
         double threads;
         struct data data;
-        char *unseen; /* one byte for each job */
+        char *unseen;           /* one byte for each job */
+        double (*predicted)[2]; /* of each pair, by trees that have not seen the jobs' families */
 };
 
 static int take(int id, const char *argument, void *userdata)
@@ -70,7 +70,8 @@ static int fit(const struct training *t, const char *left_out, struct model *ret
         const struct fit_options o = {.threads = (unsigned)t->threads,
                                       .folds = FOLDS,
                                       .left_out = left_out,
-                                      .tell = left_out ? NULL : tell};
+                                      .tell = left_out ? NULL : tell,
+                                      .ret_unseen = left_out ? NULL : t->predicted};
         char error[MODEL_ERROR_MAX];
 
         if (fit_model(&t->data, &o, ret, error) < 0)
@@ -94,29 +95,13 @@ static bool is_named(const char *list, const char *family)
         return false;
 }
 
-/* The place of the job's family among all, by name. */
-static size_t family_rank(const struct data *data, size_t job)
-{
-        size_t rank = 0;
-
-        for (size_t i = 0; i < data->n_jobs; i++) {
-                bool first = strcmp(data->jobs[i].family, data->jobs[job].family) < 0;
-
-                for (size_t k = 0; k < i && first; k++)
-                        first = strcmp(data->jobs[k].family, data->jobs[i].family) != 0;
-                rank += first;
-        }
-        return rank;
-}
-
-/* Marks the jobs whose families are held out this time. Returns how many. */
-static size_t hold_out(struct training *t, unsigned rotation)
+/* Marks the jobs whose families are held out. Returns how many. */
+static size_t hold_out(struct training *t)
 {
         size_t n = 0;
 
         for (size_t j = 0; j < t->data.n_jobs; j++) {
-                t->unseen[j] = t->held_out ? is_named(t->held_out, t->data.jobs[j].family)
-                                           : family_rank(&t->data, j) % ROTATIONS == rotation;
+                t->unseen[j] = is_named(t->held_out, t->data.jobs[j].family);
                 n += (size_t)t->unseen[j];
         }
         return n;
@@ -139,13 +124,13 @@ static const struct {
         {EVALUATE_ONE, false, EVALUATE_LEAST, "  progress of 0.2 or more", "one_unseen_above"},
 };
 
-static void print_errors(const struct evaluate *e)
+static void print_errors(const struct evaluate_list of[static EVALUATE_UNSEEN])
 {
         (void)printf("  %-26s  predictions    mean  median     p90  points of progress\n", "error");
         for (size_t i = 0; i < ARRAY_SIZE(errors_of); i++) {
                 struct evaluate_errors sum;
 
-                if (evaluate_errors(&e->of[errors_of[i].unseen], errors_of[i].least,
+                if (evaluate_errors(&of[errors_of[i].unseen], errors_of[i].least,
                                     errors_of[i].formula, &sum) == 0 &&
                     sum.n > 0)
                         (void)printf("  %-26s  %11zu  %4.1f %%  %4.1f %%  %4.1f %%  %18.3f\n",
@@ -154,10 +139,8 @@ static void print_errors(const struct evaluate *e)
         }
 }
 
-static void print_table(enum way way, struct evaluate *e)
+static void print_table(const struct evaluate *e)
 {
-        (void)printf("\n%s: families that training has not seen\n", way_names[way]);
-        print_errors(e);
         if (e->batches == 0) {
                 (void)printf("  too few jobs for batches\n");
                 return;
@@ -193,7 +176,7 @@ static void print_table(enum way way, struct evaluate *e)
         (void)printf("\n  jobs in pairs, all jobs: the part that kept the bound\n");
 }
 
-static json_t *table_to_json(struct evaluate *e)
+static json_t *table_to_json(const struct evaluate *e)
 {
         json_t *rows = json_array();
 
@@ -219,12 +202,12 @@ static json_t *table_to_json(struct evaluate *e)
         return rows;
 }
 
-static void add_errors(const struct evaluate *e, json_t *json)
+static void add_errors(const struct evaluate_list of[static EVALUATE_UNSEEN], json_t *json)
 {
         for (size_t i = 0; i < ARRAY_SIZE(errors_of); i++) {
                 struct evaluate_errors sum;
 
-                if (evaluate_errors(&e->of[errors_of[i].unseen], errors_of[i].least,
+                if (evaluate_errors(&of[errors_of[i].unseen], errors_of[i].least,
                                     errors_of[i].formula, &sum) < 0)
                         continue;
                 (void)json_object_set_new(
@@ -246,73 +229,67 @@ static void print_ways(const struct evaluate_ways *w)
                 w->pairs, w->sum / (double)w->pairs, w->least, w->worse);
 }
 
-/* Trains without the families that are held out, and adds what the model does with them. */
-static int evaluate_once(struct training *t, struct evaluate sums[static WAYS],
-                         struct evaluate_ways *ways)
-{
-        _cleanup_model_ struct model m = {0};
-        char error[MODEL_ERROR_MAX];
-        int status = fit(t, t->unseen, &m);
-
-        for (unsigned w = 0; status == STATUS_OK && w < WAYS; w++)
-                if (m.ways[w].trees &&
-                    evaluate_add(&t->data, &m, (enum way)w, t->unseen, &sums[w], error) < 0)
-                        status = command_fail(STATUS_FAILED, "%s", error);
-        if (status == STATUS_OK && evaluate_add_ways(&t->data, &m, t->unseen, ways, error) < 0)
-                status = command_fail(STATUS_FAILED, "%s", error);
-        return status;
-}
-
-static void report(struct training *t, struct evaluate sums[static WAYS],
-                   const struct evaluate_ways *ways, json_t *answer)
+static void report(const struct training *t, const struct evaluate *e, json_t *answer)
 {
         json_t *json = json_object();
 
         for (unsigned w = 0; w < WAYS; w++) {
-                json_t *one;
+                json_t *one = json_object();
 
-                if (sums[w].of[EVALUATE_BOTH].n + sums[w].of[EVALUATE_ONE].n == 0)
-                        continue;
-                if (!t->json)
-                        print_table((enum way)w, &sums[w]);
-                one = json_pack("{sI sI sI sI so}", "batches", (json_int_t)sums[w].batches, "batch",
-                                (json_int_t)sums[w].batch, "pairs_measured",
-                                (json_int_t)sums[w].pairs, "pairs_possible",
-                                (json_int_t)sums[w].possible, "table", table_to_json(&sums[w]));
-                add_errors(&sums[w], one);
-                (void)json_object_set_new(json, way_names[w], one);
+                if (e->of[w][EVALUATE_BOTH].n + e->of[w][EVALUATE_ONE].n > 0) {
+                        if (!t->json)
+                                (void)printf("\n%s: families that training has not seen\n",
+                                             way_names[w]);
+                        if (!t->json)
+                                print_errors(e->of[w]);
+                        add_errors(e->of[w], one);
+                        (void)json_object_set(json, way_names[w], one);
+                }
+                json_decref(one);
         }
-        if (ways->pairs)
-                (void)json_object_set_new(json, "chosen_way",
-                                          json_pack("{sI sf sf sI}", "pairs",
-                                                    (json_int_t)ways->pairs, "mean",
-                                                    ways->sum / (double)ways->pairs, "least",
-                                                    ways->least, "worse", (json_int_t)ways->worse));
         if (!t->json)
-                print_ways(ways);
+                print_table(e);
+        (void)json_object_set_new(json, "batches",
+                                  json_pack("{sI sI sI sI so}", "n", (json_int_t)e->batches, "jobs",
+                                            (json_int_t)e->batch, "pairs_measured",
+                                            (json_int_t)e->pairs, "pairs_possible",
+                                            (json_int_t)e->possible, "table", table_to_json(e)));
+        if (e->ways.pairs)
+                (void)json_object_set_new(
+                        json, "chosen_way",
+                        json_pack("{sI sf sf sI}", "pairs", (json_int_t)e->ways.pairs, "mean",
+                                  e->ways.sum / (double)e->ways.pairs, "least", e->ways.least,
+                                  "worse", (json_int_t)e->ways.worse));
+        if (!t->json)
+                print_ways(&e->ways);
         (void)json_object_set_new(answer, "evaluation", json);
 }
 
-static int evaluate(struct training *t, json_t *answer)
+/* Without --held-out, each pair is predicted by trees that saw the family of neither job, as
+ * training has left them; else by a model that is trained without the families. */
+static int evaluate(struct training *t, const struct model *trained, json_t *answer)
 {
-        struct evaluate sums[WAYS] = {0};
-        struct evaluate_ways ways = {0};
+        _cleanup_model_ struct model without = {0};
+        struct evaluate e = {0};
+        char error[MODEL_ERROR_MAX];
         int status = STATUS_OK;
 
-        for (unsigned r = 0; status == STATUS_OK && r < (t->held_out ? 1 : ROTATIONS); r++) {
-                const size_t n = hold_out(t, r);
-
-                if (n == 0 && t->held_out)
-                        status = command_fail(STATUS_USAGE,
-                                              "--held-out: no job is of the families %s",
-                                              t->held_out);
-                else if (n > 0)
-                        status = evaluate_once(t, sums, &ways);
-        }
+        memset(t->unseen, 1, t->data.n_jobs);
+        if (t->held_out && hold_out(t) == 0)
+                return command_fail(STATUS_USAGE, "--held-out: no job is of the families %s",
+                                    t->held_out);
+        if (t->held_out)
+                status = fit(t, t->unseen, &without);
+        if (status == STATUS_OK && t->held_out &&
+            evaluate_predict(&t->data, &without, t->unseen, t->predicted, error) < 0)
+                status = command_fail(STATUS_FAILED, "%s", error);
+        if (status == STATUS_OK &&
+            evaluate_run(&t->data, t->held_out ? &without : trained, t->unseen,
+                         (const double(*)[2])t->predicted, &e, error) < 0)
+                status = command_fail(STATUS_FAILED, "%s", error);
         if (status == STATUS_OK)
-                report(t, sums, &ways, answer);
-        for (unsigned w = 0; w < WAYS; w++)
-                evaluate_free(&sums[w]);
+                report(t, &e, answer);
+        evaluate_free(&e);
         return status;
 }
 
@@ -354,26 +331,25 @@ static json_t *model_summary(const struct model *m)
         return json;
 }
 
-static int train(struct training *t, json_t *answer)
+static int train(struct training *t, struct model *ret, json_t *answer)
 {
-        _cleanup_model_ struct model m = {0};
         char path[PATH_MAX], error[MODEL_ERROR_MAX];
-        int status = fit(t, NULL, &m);
+        int status = fit(t, NULL, ret);
 
         if (status != STATUS_OK)
                 return status;
-        if (!t->output && model_own_path(m.gpu, path, sizeof(path), error) < 0)
+        if (!t->output && model_own_path(ret->gpu, path, sizeof(path), error) < 0)
                 return command_fail(STATUS_FAILED, "%s", error);
-        if (model_write(&m, t->output ? t->output : path, error) < 0)
+        if (model_write(ret, t->output ? t->output : path, error) < 0)
                 return command_fail(STATUS_FAILED, "%s", error);
         (void)json_object_set_new(answer, "model", json_string(t->output ? t->output : path));
-        (void)json_object_set_new(answer, "ways", model_summary(&m));
+        (void)json_object_set_new(answer, "ways", model_summary(ret));
         if (t->json)
                 return STATUS_OK;
-        (void)printf("model of %s: %s\n", m.gpu, t->output ? t->output : path);
+        (void)printf("model of %s: %s\n", ret->gpu, t->output ? t->output : path);
         for (unsigned w = 0; w < WAYS; w++)
-                if (m.ways[w].trees)
-                        print_way((enum way)w, &m.ways[w]);
+                if (ret->ways[w].trees)
+                        print_way((enum way)w, &ret->ways[w]);
         return STATUS_OK;
 }
 
@@ -415,6 +391,7 @@ static void report_doubts(const struct training *t, json_t *answer)
 int train_main(int argc, char **argv)
 {
         struct training t = {.threads = 2};
+        _cleanup_model_ struct model m = {0};
         json_t *answer = json_object();
         char error[DATA_ERROR_MAX];
         int words, status = command_options(argc, argv, options, take, &t, &words);
@@ -429,16 +406,19 @@ int train_main(int argc, char **argv)
                         status = command_fail(STATUS_FAILED, "%s", error);
         if (status == STATUS_OK) {
                 t.unseen = calloc(t.data.n_jobs + 1, 1);
-                status = t.unseen ? train(&t, answer) : command_fail(STATUS_FAILED, "no memory");
+                t.predicted = calloc(t.data.n_pairs + 1, sizeof(*t.predicted));
+                status = t.unseen && t.predicted ? train(&t, &m, answer)
+                                                 : command_fail(STATUS_FAILED, "no memory");
         }
         if (status == STATUS_OK)
                 report_doubts(&t, answer);
         if (status == STATUS_OK && t.evaluate)
-                status = evaluate(&t, answer);
+                status = evaluate(&t, &m, answer);
         if (status == STATUS_OK && t.json)
                 status = command_print_json(json_incref(answer));
         json_decref(answer);
         data_free(&t.data);
         free(t.unseen);
+        free(t.predicted);
         return status;
 }

@@ -73,8 +73,8 @@ static int take_head(struct reading *r, const json_t *json, struct data *data)
         if (!json_is_integer(version))
                 return fail(r, "this is no data file: its first line has no sublet_pairs; sublet "
                                "bench pairs writes data files");
-        if (json_integer_value(version) != 1)
-                return fail(r, "sublet_pairs is %lld, and this sublet reads 1",
+        if (json_integer_value(version) != 2)
+                return fail(r, "sublet_pairs is %lld, and this sublet reads 2",
                             (long long)json_integer_value(version));
         if (!*gpu || strlen(gpu) >= sizeof(data->gpu) || !text_is_clean(gpu))
                 return fail(r, "gpu does not name a card");
@@ -182,7 +182,7 @@ static int take_alone(struct reading *r, const json_t *json, struct data *data)
                 return fail(r, "way is none of sliced, shared, turns");
         if (!(alone.rate > 0))
                 return fail(r, "rate is not above 0");
-        alone.shared = way == WAY_SHARED;
+        alone.half = way == WAY_SHARED;
         if (grow((void **)&data->alone, data->n_alone, &data->room_alone, sizeof(*data->alone),
                  DATA_ALONE_MAX) < 0)
                 return fail(r, "there are too many measures alone");
@@ -198,8 +198,8 @@ static int compare_alone(const void *a, const void *b)
 
         if (x->job != y->job)
                 return x->job < y->job ? -1 : 1;
-        if (x->shared != y->shared)
-                return x->shared < y->shared ? -1 : 1;
+        if (x->half != y->half)
+                return x->half < y->half ? -1 : 1;
         return x->time < y->time ? -1 : x->time > y->time;
 }
 
@@ -220,9 +220,9 @@ static double rate_at(const struct data_alone *sorted, size_t n, const struct da
         }
         before = low > 0 ? &sorted[low - 1] : NULL;
         after = low < n ? &sorted[low] : NULL;
-        if (before && (before->job != wanted->job || before->shared != wanted->shared))
+        if (before && (before->job != wanted->job || before->half != wanted->half))
                 before = NULL;
-        if (after && (after->job != wanted->job || after->shared != wanted->shared))
+        if (after && (after->job != wanted->job || after->half != wanted->half))
                 after = NULL;
         if (!before || !after)
                 return before ? before->rate : after ? after->rate : 0;
@@ -236,7 +236,7 @@ static void find_moved(struct data *data, size_t first)
 
         for (size_t i = first; i < data->n_alone; i++) {
                 const struct data_alone *a = &data->alone[i];
-                const bool begins = i == first || a[-1].job != a->job || a[-1].shared != a->shared;
+                const bool begins = i == first || a[-1].job != a->job || a[-1].half != a->half;
                 struct data_job *job = &data->jobs[a->job];
 
                 least = begins ? a->rate : MIN(least, a->rate);
@@ -245,21 +245,57 @@ static void find_moved(struct data *data, size_t first)
         }
 }
 
-/* What was measured alone after a pair was not known yet when its line was written. */
-static void correct_progress(struct data *data, size_t first_pair, size_t first_alone)
+/* The mean rate of a job, of sorted measures. 0: it was not measured. */
+static double mean_rate(const struct data_alone *sorted, size_t n, unsigned job, bool half)
+{
+        double sum = 0;
+        size_t found = 0;
+
+        for (size_t i = 0; i < n; i++)
+                if (sorted[i].job == job && sorted[i].half == half) {
+                        sum += sorted[i].rate;
+                        found++;
+                }
+        return found ? sum / (double)found : 0;
+}
+
+/* Tells the jobs what they do on half of the SMs. */
+static void find_halves(struct data *data, size_t first_job, const struct data_alone *sorted,
+                        size_t n)
+{
+        for (size_t j = first_job; j < data->n_jobs; j++) {
+                struct job *job = &data->jobs[j].job;
+                const double all = mean_rate(sorted, n, (unsigned)j, false),
+                             half = mean_rate(sorted, n, (unsigned)j, true);
+
+                if (all > 0 && half > 0)
+                        job->steps.half_per_second = half / all * job->steps.per_second;
+        }
+}
+
+/* What was measured alone after a pair was not known yet when its line was written. Of a shared
+ * pair, alone is on half of the SMs. */
+static void correct_progress(struct data *data, const struct reading *r, size_t first_pair,
+                             size_t first_alone)
 {
         const size_t n = data->n_alone - first_alone;
+        const struct data_alone *sorted = data->alone + first_alone;
 
         if (n == 0)
                 return;
         qsort(data->alone + first_alone, n, sizeof(*data->alone), compare_alone);
         find_moved(data, first_alone);
+        find_halves(data, r->first_job, sorted, n);
         for (size_t i = first_pair; i < data->n_pairs; i++)
                 for (unsigned k = 0; k < 2; k++) {
                         struct data_pair *p = &data->pairs[i];
                         const struct data_alone wanted = {
-                                .job = p->jobs[k], .shared = p->way == WAY_SHARED, .time = p->time};
-                        const double rate = rate_at(data->alone + first_alone, n, &wanted);
+                                .job = p->jobs[k], .half = p->way == WAY_SHARED, .time = p->time};
+                        const struct job *job = &data->jobs[p->jobs[k]].job;
+                        const double part =
+                                wanted.half ? job->steps.half_per_second / job->steps.per_second
+                                            : 1;
+                        const double rate = rate_at(sorted, n, &wanted) / part;
 
                         if (p->rates[k] > 0 && rate > 0)
                                 p->progress[k] = MIN(MAX(p->rates[k] / rate, PROGRESS_LEAST),
@@ -365,7 +401,7 @@ int data_read(const char *path, struct data *data, char error[static DATA_ERROR_
         if (e == 0 && !r.headed)
                 e = fail(&r, "this is no data file: it is empty");
         if (e == 0)
-                correct_progress(data, first_pair, first_alone);
+                correct_progress(data, &r, first_pair, first_alone);
         if (e == 0 && data->n_pairs > first_pair)
                 merge_repeats(data, first_pair);
         return e;

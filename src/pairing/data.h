@@ -1,9 +1,10 @@
 /* data.h: the data file of measured pairs, which `sublet bench pairs` writes: lines of JSON. The
  * first says what card it was; then comes a line for each job, one for each measured pair, and one
  * for each measure of a job alone. Progress is the rate beside the other, divided by the rate alone
- * at that time, between the measures before and after. Of a pair that was measured several times
- * the mean is taken. A data file is foreign input, as a job
- * file is. Thread-safe. */
+ * at that time, between the measures before and after. In the way shared each job has half of the
+ * SMs: its measures alone are of that half, and give its rate there as a part of that of all SMs.
+ * Of a pair that was measured several times the mean is taken. A data file is foreign input, as a
+ * job file is. Thread-safe. */
 #pragma once
 
 #include <stdbool.h>
@@ -30,7 +31,7 @@ struct data_job {
 /* A measure of a job alone. */
 struct data_alone {
         unsigned job; /* place in data.jobs */
-        bool shared;  /* under MPS */
+        bool half;    /* with half of the SMs, under MPS */
         double time;  /* seconds since 1970 */
         double rate;  /* steps a second */
 };

@@ -19,7 +19,7 @@
 #define BATCH   24
 #define BATCHES 200
 
-#define DENSE_PART  0.9 /* of the pairs among jobs of batches is measured … */
+#define DENSE_PART  0.8 /* of the pairs among jobs of batches is measured … */
 #define DENSE_LEAST 12  /* … if there are at least so many such jobs */
 
 const double evaluate_bounds[EVALUATE_BOUNDS] = {0.5, 0.7, 0.8};
@@ -38,11 +38,11 @@ const char *const evaluate_names[EVALUATE_POLICIES] = {
 /* Jobs, and the pairs among them that were measured and predicted. */
 struct field {
         size_t n;
-        unsigned *jobs;            /* in data */
-        struct features *features; /* of all jobs of data */
-        /* n × n: progress of the row's job beside the column's; NAN: not measured */
-        float *measured, *predicted;
-        const struct model_way *way;
+        unsigned *jobs;                  /* in data */
+        const struct features *features; /* of all jobs of data */
+        /* n × n for each way: progress of the row's job beside the column's; NAN: not measured */
+        float *measured[WAYS], *predicted[WAYS];
+        const struct model *model;
 };
 
 static uint64_t next_random(uint64_t *state)
@@ -60,35 +60,7 @@ static int no_memory(char error[static MODEL_ERROR_MAX])
         return -ENOMEM;
 }
 
-/* ---- predictions of all pairs of a way ---- */
-
-/* Writes two predictions for each pair of data of this way. */
-static int predict_all(const struct data *data, const struct model *m, enum way way,
-                       const struct features *features, double (*ret)[2],
-                       char error[static MODEL_ERROR_MAX])
-{
-        _cleanup_free_ float *rows = calloc(2 * data->n_pairs + 1, FEATURES * sizeof(*rows));
-        _cleanup_free_ double *out = calloc(2 * data->n_pairs + 1, sizeof(*out));
-        size_t n = 0;
-        int r;
-
-        if (!rows || !out)
-                return no_memory(error);
-        for (size_t i = 0; i < data->n_pairs; i++) {
-                const struct data_pair *p = &data->pairs[i];
-
-                if (p->way != way)
-                        continue;
-                features_rows(&features[p->jobs[0]], &features[p->jobs[1]], rows + n * FEATURES);
-                n += 2;
-        }
-        r = model_predict(m, way, rows, n, 0, out, error);
-        n = 0;
-        for (size_t i = 0; r == 0 && i < data->n_pairs; i++)
-                for (unsigned side = 0; side < 2 && data->pairs[i].way == way; side++)
-                        ret[i][side] = out[n++];
-        return r;
-}
+/* ---- predictions ---- */
 
 static struct features *all_features(const struct data *data)
 {
@@ -99,49 +71,101 @@ static struct features *all_features(const struct data *data)
         return f;
 }
 
+/* Writes two predictions for each such pair of this way. */
+static int predict_way(const struct data *data, const struct model *m, enum way way,
+                       const char *unseen, const struct features *features, double (*ret)[2],
+                       char error[static MODEL_ERROR_MAX])
+{
+        _cleanup_free_ float *rows = calloc(2 * data->n_pairs + 1, FEATURES * sizeof(*rows));
+        _cleanup_free_ double *out = calloc(2 * data->n_pairs + 1, sizeof(*out));
+        _cleanup_free_ size_t *at = calloc(data->n_pairs + 1, sizeof(*at));
+        size_t n = 0;
+        int r;
+
+        if (!rows || !out || !at)
+                return no_memory(error);
+        for (size_t i = 0; i < data->n_pairs; i++) {
+                const struct data_pair *p = &data->pairs[i];
+
+                if (p->way != way || !(unseen[p->jobs[0]] || unseen[p->jobs[1]]))
+                        continue;
+                features_rows(&features[p->jobs[0]], &features[p->jobs[1]],
+                              rows + 2 * n * FEATURES);
+                at[n++] = i;
+        }
+        r = model_predict(m, way, rows, 2 * n, 0, out, error);
+        for (size_t i = 0; r == 0 && i < n; i++)
+                for (unsigned side = 0; side < 2; side++)
+                        ret[at[i]][side] = out[2 * i + side];
+        return r;
+}
+
+int evaluate_predict(const struct data *data, const struct model *m, const char *unseen,
+                     double (*ret)[2], char error[static MODEL_ERROR_MAX])
+{
+        _cleanup_free_ struct features *features = all_features(data);
+        int r = features ? 0 : no_memory(error);
+
+        for (size_t i = 0; i < data->n_pairs; i++)
+                ret[i][0] = ret[i][1] = NAN;
+        for (unsigned way = 0; r == 0 && way < WAYS; way++)
+                if (m->ways[way].trees)
+                        r = predict_way(data, m, (enum way)way, unseen, features, ret, error);
+        return r;
+}
+
 /* ---- the field ---- */
 
 static void field_clear(struct field *f)
 {
         free(f->jobs);
-        free(f->features);
-        free(f->measured);
-        free(f->predicted);
+        for (unsigned way = 0; way < WAYS; way++) {
+                free(f->measured[way]);
+                free(f->predicted[way]);
+        }
 }
 
-static int field_open(const struct data *data, const struct model *m, enum way way,
-                      const char *unseen, double (*predicted)[2], struct features *features,
-                      struct field *ret)
+static int field_make(struct field *f, const struct data *data, const char *unseen,
+                      unsigned *ret_places)
 {
-        struct field f = {.way = &m->ways[way], .features = features};
-        _cleanup_free_ unsigned *place = calloc(data->n_jobs + 1, sizeof(*place));
-
-        f.jobs = calloc(data->n_jobs + 1, sizeof(*f.jobs));
-        for (size_t j = 0; f.jobs && place && j < data->n_jobs; j++)
+        f->jobs = calloc(data->n_jobs + 1, sizeof(*f->jobs));
+        for (size_t j = 0; f->jobs && j < data->n_jobs; j++)
                 if (unseen[j]) {
-                        place[j] = (unsigned)f.n;
-                        f.jobs[f.n++] = (unsigned)j;
+                        ret_places[j] = (unsigned)f->n;
+                        f->jobs[f->n++] = (unsigned)j;
                 }
-        f.measured = calloc(f.n * f.n + 1, sizeof(*f.measured));
-        f.predicted = calloc(f.n * f.n + 1, sizeof(*f.predicted));
-        *ret = f;
-        if (!f.jobs || !place || !f.measured || !f.predicted)
-                return -ENOMEM;
-        for (size_t i = 0; i < f.n * f.n; i++)
-                f.measured[i] = NAN;
-        for (size_t i = 0; i < data->n_pairs; i++) {
-                const struct data_pair *p = &data->pairs[i];
-
-                if (p->way != way || !unseen[p->jobs[0]] || !unseen[p->jobs[1]])
-                        continue;
-                for (unsigned side = 0; side < 2; side++) {
-                        const size_t at = place[p->jobs[side]] * f.n + place[p->jobs[!side]];
-
-                        f.measured[at] = (float)p->progress[side];
-                        f.predicted[at] = (float)predicted[i][side];
-                }
+        for (unsigned way = 0; way < WAYS; way++) {
+                f->measured[way] = calloc(f->n * f->n + 1, sizeof(**f->measured));
+                f->predicted[way] = calloc(f->n * f->n + 1, sizeof(**f->predicted));
+                if (!f->jobs || !f->measured[way] || !f->predicted[way])
+                        return -ENOMEM;
+                for (size_t i = 0; i < f->n * f->n; i++)
+                        f->measured[way][i] = NAN;
         }
         return 0;
+}
+
+/* The caller clears the field, also if this fails. */
+static int field_open(const struct data *data, const char *unseen, const double (*predicted)[2],
+                      struct field *f)
+{
+        _cleanup_free_ unsigned *places = calloc(data->n_jobs + 1, sizeof(*places));
+        int r = places ? field_make(f, data, unseen, places) : -ENOMEM;
+
+        for (size_t i = 0; r == 0 && i < data->n_pairs; i++) {
+                const struct data_pair *p = &data->pairs[i];
+
+                if (!unseen[p->jobs[0]] || !unseen[p->jobs[1]] ||
+                    !isfinite(predicted[i][0] + predicted[i][1]))
+                        continue;
+                for (unsigned side = 0; side < 2; side++) {
+                        const size_t at = places[p->jobs[side]] * f->n + places[p->jobs[!side]];
+
+                        f->measured[p->way][at] = (float)p->progress[side];
+                        f->predicted[p->way][at] = (float)predicted[i][side];
+                }
+        }
+        return r;
 }
 
 /* ---- policies ---- */
@@ -165,45 +189,86 @@ static bool is_compute_bound(const double *j)
         return MAX(compute, known(j[JOB_FEATURE_integer])) > known(j[JOB_FEATURE_dram]);
 }
 
-static bool is_measured(const struct field *f, unsigned i, unsigned k)
+static bool is_measured_in(const struct field *f, enum way way, unsigned i, unsigned k)
 {
-        return i != k && isfinite(f->measured[i * f->n + k]) && isfinite(f->measured[k * f->n + i]);
+        return i != k && isfinite(f->measured[way][i * f->n + k]) &&
+               isfinite(f->measured[way][k * f->n + i]);
 }
 
-/* Whether two jobs may share by this policy, and how good that seems: the greater the better. */
-static bool is_edge(const struct field *f, enum evaluate_policy policy, double bound, unsigned i,
-                    unsigned k, double *ret_weight)
+/* The first way that the pair was measured in; WAYS: none. */
+static enum way plain_way(const struct field *f, unsigned i, unsigned k)
+{
+        static const enum way order[] = {WAY_SHARED, WAY_SLICED, WAY_TURNS};
+
+        for (unsigned at = 0; at < ARRAY_SIZE(order); at++)
+                if (is_measured_in(f, order[at], i, k))
+                        return order[at];
+        return WAYS;
+}
+
+static bool is_measured(const struct field *f, unsigned i, unsigned k)
+{
+        return plain_way(f, i, k) != WAYS;
+}
+
+/* Whether two jobs may share by a simple rule, and how good that seems: the greater the better. */
+static bool is_simple_edge(const struct field *f, enum evaluate_policy policy, unsigned i,
+                           unsigned k, double *ret_weight)
 {
         const double *a = job_at(f, i), *b = job_at(f, k);
-        const float *known_by = policy == EVALUATE_ORACLE ? f->measured : f->predicted;
-        const double least = policy == EVALUATE_ORACLE  ? bound
-                             : policy == EVALUATE_DELTA ? bound * (1 + f->way->delta)
-                                                        : model_threshold(f->way, bound);
-        const double one = (double)known_by[i * f->n + k], other = (double)known_by[k * f->n + i];
         const struct roof_job roof[2] = {f->features[f->jobs[i]].roof,
                                          f->features[f->jobs[k]].roof};
-        double sum;
+        double sum = roof_fullest(roof);
 
-        if (!is_measured(f, i, k))
-                return false;
-        switch (policy) {
-        case EVALUATE_OCCUPANCY:
+        if (policy == EVALUATE_OCCUPANCY)
                 sum = known(a[JOB_FEATURE_occupancy]) + known(b[JOB_FEATURE_occupancy]);
-                break;
-        case EVALUATE_OPPOSITE:
+        if (policy == EVALUATE_OPPOSITE)
                 sum = known(a[JOB_FEATURE_filled]) + known(b[JOB_FEATURE_filled]);
-                if (is_compute_bound(a) == is_compute_bound(b))
-                        return false;
-                break;
-        case EVALUATE_ROOFLINE:
-                sum = roof_fullest(roof, NULL);
-                break;
-        default:
-                *ret_weight = one + other;
-                return one >= least && other >= least;
-        }
+        if (policy == EVALUATE_OPPOSITE && is_compute_bound(a) == is_compute_bound(b))
+                return false;
         *ret_weight = 2 - sum;
         return sum <= 1;
+}
+
+/* What both have to reach by what sublet predicts, or by what was measured. */
+static double least_of(const struct field *f, enum evaluate_policy policy, enum way way,
+                       double bound)
+{
+        const struct model_way *w = &f->model->ways[way];
+
+        return policy == EVALUATE_ORACLE  ? bound
+               : policy == EVALUATE_DELTA ? bound * (1 + w->delta)
+                                          : model_threshold(w, bound);
+}
+
+/* Chooses the way in which two jobs are paired by this policy, as pairs_choose() does. WAYS: they
+ * are not paired. */
+static enum way choose_way(const struct field *f, enum evaluate_policy policy, double bound,
+                           unsigned i, unsigned k, double *ret_weight)
+{
+        enum way best = WAYS;
+
+        if (policy < EVALUATE_DELTA)
+                return is_measured(f, i, k) && is_simple_edge(f, policy, i, k, ret_weight)
+                               ? plain_way(f, i, k)
+                               : WAYS;
+        *ret_weight = 0;
+        for (unsigned way = 0; way < WAYS; way++) {
+                const float *by = policy == EVALUATE_ORACLE ? f->measured[way] : f->predicted[way];
+                const double one = (double)by[i * f->n + k], other = (double)by[k * f->n + i];
+                const double least = least_of(f, policy, (enum way)way, bound);
+                double sum = one + other;
+
+                if (!is_measured_in(f, (enum way)way, i, k) || one < least || other < least)
+                        continue;
+                if (way == WAY_SLICED && policy != EVALUATE_ORACLE)
+                        sum *= PAIRS_GAIN;
+                if (sum > *ret_weight) {
+                        *ret_weight = sum;
+                        best = (enum way)way;
+                }
+        }
+        return best;
 }
 
 struct by_bandwidth {
@@ -263,25 +328,31 @@ static int pair_batch(const struct field *f, enum evaluate_policy policy, double
                 for (unsigned k = i + 1; k < n; k++) {
                         double weight;
 
-                        if (is_edge(f, policy, bound, batch[i], batch[k], &weight))
+                        if (choose_way(f, policy, bound, batch[i], batch[k], &weight) != WAYS)
                                 edges[n_edges++] = (struct match_edge){i, k, weight};
                 }
         return match_run((unsigned)n, edges, n_edges, MATCH_CARDINALITY, ret_partners);
 }
 
 /* Adds what a batch does with these partners. */
-static void add_batch(const struct field *f, const unsigned *batch, size_t n, double bound,
-                      const unsigned *partners, struct evaluate_sums *ret)
+static void add_batch(const struct field *f, enum evaluate_policy policy, const unsigned *batch,
+                      size_t n, double bound, const unsigned *partners, struct evaluate_sums *ret)
 {
         for (unsigned i = 0; i < n; i++) {
-                double progress;
+                double progress, weight;
+                unsigned beside;
+                enum way way;
 
                 if (partners[i] == MATCH_NONE) {
                         ret->gpus += 1;
                         ret->progress += 1;
                         continue;
                 }
-                progress = (double)f->measured[batch[i] * f->n + batch[partners[i]]];
+                beside = batch[partners[i]];
+                way = policy <= EVALUATE_BANDWIDTH && policy != EVALUATE_OCCUPANCY
+                              ? plain_way(f, batch[i], beside)
+                              : choose_way(f, policy, bound, batch[i], beside, &weight);
+                progress = (double)f->measured[way][batch[i] * f->n + beside];
                 ret->gpus += 0.5;
                 ret->pairs += 0.5;
                 ret->paired += 1;
@@ -304,7 +375,8 @@ static int try_batch(const struct field *f, const unsigned *batch, size_t n, str
 
                         if (r < 0)
                                 return r;
-                        add_batch(f, batch, n, evaluate_bounds[b], partners, &batch_sums[p]);
+                        add_batch(f, (enum evaluate_policy)p, batch, n, evaluate_bounds[b],
+                                  partners, &batch_sums[p]);
                 }
                 for (unsigned p = 0; p < EVALUATE_POLICIES; p++) {
                         const struct evaluate_sums *one = &batch_sums[p];
@@ -398,29 +470,29 @@ static int try_batches(const struct field *f, struct evaluate *ret)
 
 /* ---- errors ---- */
 
-static int add_predictions(const struct data *data, enum way way, const char *unseen,
-                           double (*predicted)[2], const struct features *features,
+static int add_predictions(const struct data *data, const char *unseen,
+                           const double (*predicted)[2], const struct features *features,
                            struct evaluate *ret)
 {
-        for (unsigned u = 0; u < EVALUATE_UNSEEN; u++) {
-                struct evaluate_prediction *list = realloc(
-                        ret->of[u].list, (ret->of[u].n + 2 * data->n_pairs + 1) * sizeof(*list));
+        for (unsigned way = 0; way < WAYS; way++)
+                for (unsigned u = 0; u < EVALUATE_UNSEEN; u++) {
+                        struct evaluate_list *l = &ret->of[way][u];
 
-                if (!list)
-                        return -ENOMEM;
-                ret->of[u].list = list;
-        }
+                        l->list = calloc(2 * data->n_pairs + 1, sizeof(*l->list));
+                        if (!l->list)
+                                return -ENOMEM;
+                }
         for (size_t i = 0; i < data->n_pairs; i++) {
                 const struct data_pair *p = &data->pairs[i];
                 const struct roof_job roof[2] = {features[p->jobs[0]].roof,
                                                  features[p->jobs[1]].roof};
                 const int n = unseen[p->jobs[0]] + unseen[p->jobs[1]];
-                struct evaluate_list *to = &ret->of[n == 2 ? EVALUATE_BOTH : EVALUATE_ONE];
+                struct evaluate_list *to = &ret->of[p->way][n == 2 ? EVALUATE_BOTH : EVALUATE_ONE];
                 double formula[2];
 
-                if (p->way != way || n == 0)
+                if (!isfinite(predicted[i][0] + predicted[i][1]) || n == 0)
                         continue;
-                roof_progress(roof, way == WAY_SHARED, formula);
+                roof_progress(roof, p->way == WAY_SHARED, formula);
                 for (unsigned side = 0; side < 2; side++)
                         to->list[to->n++] = (struct evaluate_prediction){
                                 predicted[i][side], formula[side], p->progress[side]};
@@ -456,20 +528,45 @@ int evaluate_errors(const struct evaluate_list *l, double least, bool formula,
         return 0;
 }
 
-int evaluate_add(const struct data *data, const struct model *m, enum way way, const char *unseen,
-                 struct evaluate *ret, char error[static MODEL_ERROR_MAX])
+/* ---- the way that is chosen ---- */
+
+/* Compares the best predicted way of each pair that was measured in several with slices. */
+static void add_ways(const struct field *f, struct evaluate_ways *ret)
 {
-        _cleanup_free_ double(*predicted)[2] = calloc(data->n_pairs + 1, sizeof(*predicted));
-        struct features *features = all_features(data);
-        struct field f = {.features = features};
-        int r = predicted && features ? 0 : -ENOMEM;
+        for (unsigned i = 0; i < f->n; i++)
+                for (unsigned k = 0; k < i; k++) {
+                        const size_t one = i * f->n + k, other = k * f->n + i;
+                        double weight, ratio;
+                        enum way way;
+
+                        if (!is_measured_in(f, WAY_SLICED, i, k) ||
+                            plain_way(f, i, k) == WAY_SLICED)
+                                continue;
+                        way = choose_way(f, EVALUATE_MARGIN, 0, i, k, &weight);
+                        ratio = (double)(f->measured[way][one] + f->measured[way][other]) /
+                                (double)(f->measured[WAY_SLICED][one] +
+                                         f->measured[WAY_SLICED][other]);
+                        ret->least = ret->pairs ? MIN(ret->least, ratio) : ratio;
+                        ret->pairs++;
+                        ret->worse += ratio < 0.98;
+                        ret->sum += ratio;
+                }
+}
+
+int evaluate_run(const struct data *data, const struct model *m, const char *unseen,
+                 const double (*predicted)[2], struct evaluate *ret,
+                 char error[static MODEL_ERROR_MAX])
+{
+        _cleanup_free_ struct features *features = all_features(data);
+        struct field f = {.features = features, .model = m};
+        int r = features ? 0 : -ENOMEM;
 
         if (r == 0)
-                r = predict_all(data, m, way, features, predicted, error);
+                r = add_predictions(data, unseen, predicted, features, ret);
         if (r == 0)
-                r = add_predictions(data, way, unseen, predicted, features, ret);
+                r = field_open(data, unseen, predicted, &f);
         if (r == 0)
-                r = field_open(data, m, way, unseen, predicted, features, &f);
+                add_ways(&f, &ret->ways);
         if (r == 0)
                 r = try_batches(&f, ret);
         field_clear(&f);
@@ -478,80 +575,8 @@ int evaluate_add(const struct data *data, const struct model *m, enum way way, c
 
 void evaluate_free(struct evaluate *e)
 {
-        for (unsigned u = 0; u < EVALUATE_UNSEEN; u++)
-                free(e->of[u].list);
-        *e = (struct evaluate){0};
-}
-
-/* ---- the way that is chosen ---- */
-
-/* Finds the pair of the same two jobs under another way. Returns its place, or -1. */
-static long find_pair(const struct data *data, size_t from, enum way way)
-{
-        const unsigned *jobs = data->pairs[from].jobs;
-
-        for (size_t i = 0; i < data->n_pairs; i++) {
-                const struct data_pair *p = &data->pairs[i];
-
-                if (p->way == way && p->jobs[0] == jobs[0] && p->jobs[1] == jobs[1])
-                        return (long)i;
-        }
-        return -1;
-}
-
-/* Chooses among the ways as pairs_choose() does; returns the measured sum of the chosen one. */
-static double chosen_sum(const struct data *data, const struct model *m, size_t sliced,
-                         double (*predicted[WAYS])[2])
-{
-        double best = 0, measured = 0;
-
-        for (unsigned way = 0; way < WAYS; way++) {
-                const long at = m->ways[way].trees ? find_pair(data, sliced, (enum way)way) : -1;
-                double sum;
-
-                if (at < 0)
-                        continue;
-                sum = predicted[way][at][0] + predicted[way][at][1];
-                if (way == WAY_SLICED)
-                        sum *= PAIRS_GAIN;
-                if (sum > best) {
-                        best = sum;
-                        measured = data->pairs[at].progress[0] + data->pairs[at].progress[1];
-                }
-        }
-        return measured;
-}
-
-int evaluate_add_ways(const struct data *data, const struct model *m, const char *unseen,
-                      struct evaluate_ways *ret, char error[static MODEL_ERROR_MAX])
-{
-        _cleanup_free_ struct features *features = all_features(data);
-        double(*predicted[WAYS])[2] = {0};
-        int r = features ? 0 : -ENOMEM;
-
-        for (unsigned way = 0; r == 0 && way < WAYS; way++) {
-                predicted[way] = calloc(data->n_pairs + 1, sizeof(**predicted));
-                r = !predicted[way] ? -ENOMEM
-                    : m->ways[way].trees
-                            ? predict_all(data, m, (enum way)way, features, predicted[way], error)
-                            : 0;
-        }
-        for (size_t i = 0; r == 0 && i < data->n_pairs; i++) {
-                const struct data_pair *p = &data->pairs[i];
-                double ratio;
-
-                if (p->way != WAY_SLICED || !m->ways[WAY_SLICED].trees || !unseen[p->jobs[0]] ||
-                    !unseen[p->jobs[1]])
-                        continue;
-                if (find_pair(data, i, WAY_SHARED) < 0 && find_pair(data, i, WAY_TURNS) < 0)
-                        continue;
-                ratio = chosen_sum(data, m, i, predicted) / (p->progress[0] + p->progress[1]);
-                ret->least = ret->pairs ? MIN(ret->least, ratio) : ratio;
-                ret->pairs++;
-                ret->worse += ratio < 0.98;
-                ret->sum += ratio;
-        }
         for (unsigned way = 0; way < WAYS; way++)
-                free(predicted[way]);
-        return r == -ENOMEM ? no_memory(error) : r;
+                for (unsigned u = 0; u < EVALUATE_UNSEEN; u++)
+                        free(e->of[way][u].list);
+        *e = (struct evaluate){0};
 }

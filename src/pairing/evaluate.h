@@ -2,7 +2,9 @@
  * are paired by it, by simple rules, and by an oracle that has measured all pairs.
  *
  * Batches are drawn from jobs of unseen families. Everybody, the oracle too, may make only pairs
- * that were measured. Random numbers have a fixed seed. */
+ * that were measured, in ways in which they were. Sublet and the oracle choose the way of each
+ * pair; the simple rules know no ways, and get `shared`, or what else was measured. Random numbers
+ * have a fixed seed. */
 #pragma once
 
 #include <stdbool.h>
@@ -57,28 +59,32 @@ struct evaluate_errors {
 /* Below, a job makes so little progress that nobody pairs it; relative errors grow without end. */
 #define EVALUATE_LEAST 0.2
 
-struct evaluate {
-        struct evaluate_list of[EVALUATE_UNSEEN];
-        size_t jobs, batches, batch; /* batch: jobs in one */
-        size_t pairs, possible;      /* measured among the jobs, of all */
-        struct evaluate_sums sums[EVALUATE_BOUNDS][EVALUATE_POLICIES];
-};
-
-/* Adds what the model does for one way with jobs that it has not seen: one byte of unseen for each
- * job of data. 0; -ENOMEM; -EINVAL after a sentence. The caller frees ret. */
-int evaluate_add(const struct data *data, const struct model *m, enum way way, const char *unseen,
-                 struct evaluate *ret, char error[static MODEL_ERROR_MAX]);
-void evaluate_free(struct evaluate *e);
-/* Sums up the predictions of pairs whose measured progress is at least this. formula: the errors of
- * the estimate without trees. 0 or -ENOMEM. */
-int evaluate_errors(const struct evaluate_list *l, double least, bool formula,
-                    struct evaluate_errors *ret);
-
 /* What the ways that were measured for one pair would have given, if the best predicted had been
  * taken: the measured sum of that way divided by that of the driver's slices. */
 struct evaluate_ways {
         size_t pairs, worse; /* worse: less than slicing by more than 2 % */
         double sum, least;
 };
-int evaluate_add_ways(const struct data *data, const struct model *m, const char *unseen,
-                      struct evaluate_ways *ret, char error[static MODEL_ERROR_MAX]);
+
+struct evaluate {
+        struct evaluate_list of[WAYS][EVALUATE_UNSEEN];
+        size_t jobs, batches, batch; /* batch: jobs in one */
+        size_t pairs, possible;      /* measured among the jobs, of all */
+        struct evaluate_sums sums[EVALUATE_BOUNDS][EVALUATE_POLICIES];
+        struct evaluate_ways ways;
+};
+
+/* Writes what the model predicts for both jobs of each pair of data that has an unseen job, and NAN
+ * for the others. unseen: one byte for each job of data. 0; or -errno after a sentence. */
+int evaluate_predict(const struct data *data, const struct model *m, const char *unseen,
+                     double (*ret)[2], char error[static MODEL_ERROR_MAX]);
+/* Compares the predictions of unseen jobs with what was measured. m: for its margins. 0; -ENOMEM;
+ * -EINVAL after a sentence. The caller frees ret. */
+int evaluate_run(const struct data *data, const struct model *m, const char *unseen,
+                 const double (*predicted)[2], struct evaluate *ret,
+                 char error[static MODEL_ERROR_MAX]);
+void evaluate_free(struct evaluate *e);
+/* Sums up the predictions of pairs whose measured progress is at least this. formula: the errors of
+ * the estimate without trees. 0 or -ENOMEM. */
+int evaluate_errors(const struct evaluate_list *l, double least, bool formula,
+                    struct evaluate_errors *ret);

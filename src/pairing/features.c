@@ -10,11 +10,10 @@
 /* What an SM of Hopper has. Cards differ a little, and a model is of one card. */
 #define SM_SHARED_BYTES 233472.0
 #define SM_REGISTERS    65536.0
-#define SM_THREADS      2048.0
-#define SHARE_MOST      0.01   /* kernels of a smaller share do not count as the longest */
-#define BLOCK_SHARED    1024.0 /* that the driver keeps in each block */
-#define IDLE_WAITS      0.09   /* a host that launches ahead leaves the card idle for less */
-#define STEP_LAUNCHES   3      /* with fewer in a step, an idle card means that the host waits */
+#define SHARE_MOST      0.01 /* kernels of a smaller share do not count as the longest */
+#define IDLE_WAITS      0.09 /* a host that launches ahead leaves the card idle for less */
+#define HALF_PACED      0.98 /* of the rate alone, on half of the SMs */
+#define STEP_LAUNCHES   3    /* with fewer in a step, an idle card means that the host waits */
 
 const char *const feature_names[FEATURES] = {
 #define JOB(name, value, beside) "a." #name,
@@ -38,7 +37,6 @@ const signed char feature_signs[FEATURES] = {
 struct means {
         double log_seconds, log_met, log_most, log_waves, filled, slots, blocks_per_sm, threads;
         double shared, registers, local, in_graphs, variety;
-        double room_threads, room_shared, room_registers; /* of all SMs, averaged */
 };
 
 /* A mean in progress. */
@@ -68,8 +66,6 @@ static void means_of(const struct job *job, struct means *ret)
 {
         struct mean seconds = {0}, met = {0}, waves = {0}, filled = {0}, slots = {0}, blocks = {0};
         struct mean threads = {0}, shared = {0}, registers = {0}, local = {0}, graphs = {0};
-        struct mean room_threads = {0}, room_shared = {0}, room_registers = {0};
-        const double sms = job->measured.sms;
         double most = 0, squares = 0, shares = 0;
 
         for (size_t i = 0; i < job->n_kernels; i++) {
@@ -77,8 +73,6 @@ static void means_of(const struct job *job, struct means *ret)
                 const double w = isfinite(k->share) ? k->share : 0;
                 const double block = k->block[0] * k->block[1] * k->block[2];
                 const double full = fmin(k->waves, 1);
-                const double grid = k->grid[0] * k->grid[1] * k->grid[2];
-                const double on_sm = fmin(k->blocks_per_sm, grid / sms); /* blocks, on average */
 
                 add(&seconds, log_of(k->seconds), w);
                 add(&met, k->seconds, w);
@@ -89,9 +83,6 @@ static void means_of(const struct job *job, struct means *ret)
                 add(&threads, block, w);
                 add(&shared, k->shared_bytes * k->blocks_per_sm * full / SM_SHARED_BYTES, w);
                 add(&registers, k->registers * block * k->blocks_per_sm * full / SM_REGISTERS, w);
-                add(&room_threads, block * on_sm / SM_THREADS, w);
-                add(&room_shared, (k->shared_bytes + BLOCK_SHARED) * on_sm / SM_SHARED_BYTES, w);
-                add(&room_registers, k->registers * block * on_sm / SM_REGISTERS, w);
                 add(&local, k->local_bytes > 0, w);
                 add(&graphs, k->graph, w);
                 if (w >= SHARE_MOST && k->seconds > most)
@@ -112,9 +103,6 @@ static void means_of(const struct job *job, struct means *ret)
                 .registers = mean_of(&registers),
                 .local = mean_of(&local),
                 .in_graphs = mean_of(&graphs),
-                .room_threads = mean_of(&room_threads),
-                .room_shared = mean_of(&room_shared),
-                .room_registers = mean_of(&room_registers),
                 .variety = squares > 0 ? log10(shares * shares / squares) : NAN,
         };
 }
@@ -125,6 +113,22 @@ static double duty_of(const struct job *j)
         const double duty = isfinite(j->launch.idle) ? 1 - j->launch.idle : j->gpu.busy;
 
         return isfinite(duty) ? fmax(fmin(duty, 1), 0.01) : NAN;
+}
+
+/* Its rate on half of the SMs, of that on all. */
+static double half_of(const struct job *j)
+{
+        return j->steps.half_per_second / j->steps.per_second;
+}
+
+/* How long its kernels last on average. */
+static double kernel_s(const struct job *j)
+{
+        double launches = 0;
+
+        for (size_t i = 0; i < j->n_kernels; i++)
+                launches += j->kernels[i].launches_per_step;
+        return duty_of(j) / (j->steps.per_second * launches);
 }
 
 /* On the card, of its own launch; a busy card is idle for a few percent by the way it is measured.
@@ -144,10 +148,18 @@ static double launches_of(const struct job *j)
         return n > 0 ? n : NAN;
 }
 
+/* Whether the host launches at a pace of its own, as a server to which requests come: slower
+ * kernels cost no steps. */
+static bool is_paced(const struct job *j)
+{
+        return card_duty_of(j) < 1 && half_of(j) >= HALF_PACED;
+}
+
 /* Whether the host waits for each launch before it prepares the next. */
 static bool waits(const struct job *j)
 {
-        return card_duty_of(j) < 1 && launches_of(j) < STEP_LAUNCHES * j->steps.per_second;
+        return card_duty_of(j) < 1 && launches_of(j) < STEP_LAUNCHES * j->steps.per_second &&
+               !is_paced(j);
 }
 
 /* The part of the instruction slots that the kernels take while they run, about. */
@@ -171,12 +183,13 @@ void features_of(const struct job *j, struct features *ret)
 #include "pairing/features.def"
         ret->roof = (struct roof_job){
                 .duty = isfinite(card_duty_of(j)) ? card_duty_of(j) : 1,
-                .room = {[ROOF_THREADS] = m->room_threads,
-                         [ROOF_SHARED_MEMORY] = m->room_shared,
-                         [ROOF_REGISTERS] = m->room_registers},
-                .filled = m->filled,
+                .sm = j->gpu.sm,
+                .occupancy = j->gpu.occupancy,
+                .half = half_of(j),
+                .kernel_s = kernel_s(j),
                 .interval_s = 1 / launches_of(j),
                 .waits = waits(j),
+                .paced = is_paced(j),
                 .use = {[ROOF_DRAM] = j->gpu.dram,
                         [ROOF_TENSOR] = j->gpu.tensor,
                         [ROOF_FP64] = j->gpu.fp64,
@@ -206,7 +219,7 @@ static double count_short(const double *a, const double *b)
 
 /* What both rows of a pair have in common. */
 struct estimate {
-        double fullest, crowded, left[2], sliced[2], shared[2], beside[2];
+        double fullest, half[2], sliced[2], shared[2];
 };
 
 static void write_row(const struct features *fa, const struct features *fb,
@@ -233,14 +246,11 @@ void features_rows(const struct features *a, const struct features *b,
                    float ret[static 2 * FEATURES])
 {
         const struct roof_job roof[2] = {a->roof, b->roof};
-        struct estimate estimate = {
-                .fullest = roof_fullest(roof, NULL),
-                .crowded = roof_crowded(roof),
-                .left = {roof_left(&roof[0], &roof[1]), roof_left(&roof[1], &roof[0])}};
+        struct estimate estimate = {.fullest = roof_fullest(roof),
+                                    .half = {roof_half(&roof[0]), roof_half(&roof[1])}};
 
         roof_progress(roof, 0, estimate.sliced);
         roof_progress(roof, 1, estimate.shared);
-        roof_beside(roof, estimate.beside);
         write_row(a, b, &estimate, 0, ret);
         write_row(b, a, &estimate, 1, ret + FEATURES);
 }

@@ -19,12 +19,12 @@
 static const struct trees_options usual = {
         .rounds = 800,
         .patience = 40,
-        .depth = 5,
-        .rate = 0.06,
-        .rows_part = 0.8,
-        .columns_part = 0.5,
-        .least_weight = 4,
-        .lambda = 2,
+        .depth = 4,
+        .rate = 0.03,
+        .rows_part = 0.5,
+        .columns_part = 0.2,
+        .least_weight = 40,
+        .lambda = 10,
 };
 
 /* What is tried; the one with the smallest error is kept. Signs say nothing of a ratio. */
@@ -35,7 +35,7 @@ static const struct candidate {
         {MODEL_PROGRESS, false}, {MODEL_LOG, false}, {MODEL_LOG, true}, {MODEL_RATIO, false}};
 
 /* How far the trees are trusted beside the formulae: what errs least with both jobs unseen. */
-static const double parts[] = {1, 0.5, 0};
+static const double parts[] = {1, 0.75, 0.5, 0.25, 0};
 
 /* Errors are of the measured progress, but at least of this: below it, nobody pairs. */
 #define ERROR_LEAST 0.2
@@ -452,6 +452,8 @@ static int fit_way(struct fit *f, struct model_way *ret)
                 r = predict_unseen(f, best, rounds, predicted);
         if (r == 0)
                 w.part = blend(f, predicted);
+        for (size_t row = 0; r == 0 && f->options->ret_unseen && row < f->n; row++)
+                f->options->ret_unseen[f->pair[row]][row % 2] = predicted[row];
         if (r == 0)
                 r = calibrate_way(f, predicted, &w);
         if (r == 0) /* no fold has this number, so all rows are trained on */
@@ -523,6 +525,8 @@ int fit_model(const struct data *data, const struct fit_options *options, struct
                 return no_memory(error);
         for (size_t j = 0; j < data->n_jobs; j++)
                 features_of(&data->jobs[j].job, &jobs[j]);
+        for (size_t i = 0; options->ret_unseen && i < data->n_pairs; i++)
+                options->ret_unseen[i][0] = options->ret_unseen[i][1] = NAN;
         r = deal(data, options->left_out, options->folds, job_fold, &f.folds, &families);
         if (r == -ENODATA)
                 (void)snprintf(error, MODEL_ERROR_MAX, "the pairs are of fewer than %d jobs",

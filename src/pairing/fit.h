@@ -22,6 +22,9 @@ struct fit_options {
                 *left_out; /* families that must not be seen: one byte for each job; NULL: none */
         void (*tell)(const char *line, void *userdata); /* NULL: nobody is told how far it is */
         void *userdata;
+        /* Room for each pair of data: what trees that saw neither family predict for its jobs, or
+         * NAN. NULL: not wanted */
+        double (*ret_unseen)[2];
 };
 
 /* Trains a model for each way of which there are pairs enough. 0; or -errno after a sentence. */

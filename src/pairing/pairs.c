@@ -198,16 +198,6 @@ int pairs_choose(const struct pairs *p, const struct pairs_pair *pair, double bo
 
 /* ---- why ---- */
 
-static const char *const resource_names[ROOF_RESOURCES] = {
-        [ROOF_DRAM] = "DRAM bandwidth",
-        [ROOF_TENSOR] = "the tensor cores",
-        [ROOF_FP64] = "the FP64 units",
-        [ROOF_FP32] = "the FP32 units",
-        [ROOF_FP16] = "the FP16 units",
-        [ROOF_INTEGER] = "the integer units",
-        [ROOF_SLOTS] = "the SMs' room for threads",
-};
-
 static void turns_why(const struct pairs *p, const struct pairs_pair *pair,
                       char ret[static PAIRS_WHY_MAX])
 {
@@ -224,12 +214,20 @@ static void turns_why(const struct pairs *p, const struct pairs_pair *pair,
                                units_format_duration((uint64_t)(pair->handoff_s * 1e9), time));
 }
 
-/* Under MPS, kernels of one job that last much longer than the other's keep the SMs from these. */
-static int starves(const struct features *a, const struct features *b)
+static void shared_why(const struct roof_job jobs[static 2], char ret[static PAIRS_WHY_MAX])
 {
-        const double longer = b->job[JOB_FEATURE_length_met] - a->job[JOB_FEATURE_length];
+        const double half[2] = {roof_half(&jobs[0]), roof_half(&jobs[1])};
+        const bool measured = jobs[0].half > 0 && jobs[1].half > 0;
+        const int n = snprintf(ret, PAIRS_WHY_MAX,
+                               "each has half of the SMs, where they run at %.0f %% and %.0f %% of "
+                               "their speed alone%s",
+                               half[0] * 100, half[1] * 100, measured ? "" : ", by an estimate");
 
-        return longer > 1 && b->job[JOB_FEATURE_filled] > 0.9; /* ten times as long */
+        if (isfinite(jobs[0].use[ROOF_DRAM] + jobs[1].use[ROOF_DRAM]))
+                (void)snprintf(ret + n, PAIRS_WHY_MAX - (size_t)n,
+                               ", with %.0f %% and %.0f %% of the DRAM bandwidth",
+                               jobs[0].use[ROOF_DRAM] * half[0] * 100,
+                               jobs[1].use[ROOF_DRAM] * half[1] * 100);
 }
 
 const char *pairs_why(const struct pairs *p, const struct pairs_pair *pair, enum way way,
@@ -238,8 +236,6 @@ const char *pairs_why(const struct pairs *p, const struct pairs_pair *pair, enum
         const struct features *f[2] = {&p->features[pair->a], &p->features[pair->b]};
         const struct roof_job roof[2] = {f[0]->roof, f[1]->roof};
         const double duty = roof[0].duty + roof[1].duty;
-        enum roof_resource r = ROOF_SLOTS;
-        const double fullest = roof_fullest(roof, &r);
 
         if (way == WAY_TURNS) {
                 turns_why(p, pair, ret);
@@ -254,24 +250,8 @@ const char *pairs_why(const struct pairs *p, const struct pairs_pair *pair, enum
                                "nothing is short: launch gaps leave the card idle %.0f %% and "
                                "%.0f %% of the time",
                                100 - roof[0].duty * 100, 100 - roof[1].duty * 100);
-        } else if (fullest > 1) {
-                (void)snprintf(ret, PAIRS_WHY_MAX,
-                               "of %s there is too little: alone, they use %.0f %% and %.0f %%",
-                               resource_names[r], roof[0].use[r] * 100, roof[1].use[r] * 100);
-        } else if (starves(f[0], f[1]) || starves(f[1], f[0])) {
-                const unsigned longer = starves(f[0], f[1]) ? pair->b : pair->a;
-
-                (void)snprintf(ret, PAIRS_WHY_MAX,
-                               "kernels of %s last long and fill the SMs, and the other's short "
-                               "ones wait for them",
-                               p->jobs[longer].name);
-        } else if (fullest > 0) {
-                (void)snprintf(ret, PAIRS_WHY_MAX,
-                               "nothing is short: of %s, the fullest, they use %.0f %% and %.0f %%",
-                               resource_names[r], roof[0].use[r] * 100, roof[1].use[r] * 100);
         } else {
-                (void)snprintf(ret, PAIRS_WHY_MAX,
-                               "the job files do not say how the jobs use the card");
+                shared_why(roof, ret);
         }
         return ret;
 }

@@ -1,22 +1,23 @@
-/* roof.h: an estimate, without trees, of how fast two jobs run beside each other: small formulae of
- * what an H200 with driver 580 did with pairs of kernels.
+/* roof.h: an estimate, without trees, of how fast two jobs run beside each other: small formulae,
+ * fitted to pairs that ran on an H200 (sliced kernels) and an H100 (models) with driver 580.
  *
  * Sliced. Each job with work on the card has it for a slice, then the other. Two jobs whose hosts
- * launch ahead get SLICED_SHARE of the time each; what one does not need, the other may take. A
- * host that waits for each launch before it prepares the next gives its slice up at once: its step
- * lasts its burst on the card and the longer of its gap and the other's slice, so that short bursts
- * starve. If both hosts wait, the bursts alternate, and each change of the job costs SWITCH_S.
+ * launch ahead get half of the time each, less what the switches take; what one does not need, the
+ * other may take. A host that waits for each launch before it prepares the next gives its slice up
+ * at once: its step lasts its burst on the card and the longer of its gap and the other's slice, so
+ * that short bursts starve. If both hosts wait, the bursts alternate, and each change of the job
+ * costs SWITCH_S.
  *
- * Shared (MPS). Blocks go to the SMs in the order of their launches. If the blocks of both fit the
- * SMs side by side, both go on as the fullest resource says, whose uses add up. If not, launches
- * alternate one by one, whatever their lengths: both launch once within
+ * Shared (MPS, each with half of the SMs). A job has its rate on half of the SMs, divided by
  *
- *      T = longer launch + overlap × shorter launch,   progress = interval between launches / T
+ *      stretch = 1 + a × DRAM of both, multiplied
+ *                  + (b + c / length of its kernels) × DRAM of the other
+ *                  + (d + e / length of its kernels) × duty of the other
  *
- * where the overlap is below 1 as far as they use different resources: blocks of one begin while
- * the last of the other end. So a job of short launches starves beside one of long launches. A host
- * that pauses for longer than the other's launches waits for half of one, and takes its part of the
- * other's time.
+ * where the DRAM is that which each uses on its half. Only the part of a step that is on the card
+ * stretches. A job whose host sets the pace, as a server's, loses steps only if its kernels do not
+ * fit its time any more. A rate on half of the SMs that nobody has measured is estimated: it falls
+ * with the SMs, threads and tensor cores in use, and rises with the DRAM, which then is the limit.
  *
  * Where launches are not known, uses and duties decide alone. Pure. */
 #pragma once
@@ -34,26 +35,21 @@ enum roof_resource {
         ROOF_RESOURCES
 };
 
-/* What blocks hold of an SM while they run. */
-enum roof_room { ROOF_THREADS, ROOF_SHARED_MEMORY, ROOF_REGISTERS, ROOF_ROOMS };
-
 struct roof_job {
         double duty;                /* part of its time alone that it is on the card */
         double use[ROOF_RESOURCES]; /* alone, of the whole time; NAN where not known */
-        double room[ROOF_ROOMS];    /* of all SMs, while its kernels run; NAN where not known */
-        double filled;              /* part of the SMs that have a block meanwhile; NAN: all */
-        double interval_s;          /* between launches; 0 or NAN: not known */
-        bool waits;                 /* the host waits for each launch before the next */
+        double sm, occupancy;       /* SMs with work, and threads of all; NAN where not known */
+        double half;       /* its rate on half of the SMs, of that on all; NAN or 0: not known */
+        double kernel_s;   /* how long its kernels last on average; 0 or NAN: not known */
+        double interval_s; /* between launches; 0 or NAN: not known */
+        bool waits;        /* the host waits for each launch before the next */
+        bool paced;        /* the host launches at a pace of its own, as a server's */
 };
 
-/* Returns the largest sum of the uses that both make of a resource while both are on the card; *ret
- * is the resource, which may be NULL. 0 where nothing is known. */
-double roof_fullest(const struct roof_job jobs[static 2], enum roof_resource *ret);
-/* Returns the largest sum of what the blocks of both hold of the SMs; 0 where nothing is known. */
-double roof_crowded(const struct roof_job jobs[static 2]);
-/* Returns the part of the room that the first takes alone which the second leaves it: 0 to 1. */
-double roof_left(const struct roof_job *j, const struct roof_job *beside);
-/* Writes the progress of both if they ran side by side, and the fullest resource decided. */
-void roof_beside(const struct roof_job jobs[static 2], double ret[static 2]);
+/* Returns the largest sum of the uses that both make of a resource while both are on the card. 0
+ * where nothing is known. */
+double roof_fullest(const struct roof_job jobs[static 2]);
+/* Returns the job's rate on half of the SMs, of that on all: measured, or estimated. */
+double roof_half(const struct roof_job *j);
 /* Writes the progress of both for the driver's slices, or under MPS (shared). */
 void roof_progress(const struct roof_job jobs[static 2], int shared, double ret[static 2]);

@@ -4,6 +4,7 @@
  *
  *   plain    the tiny kernels are launched one by one
  *   graph    they are one graph, captured before the first step
+ *   late     as plain for --ms, then as graph
  *   threads  another thread works in the same way on a stream of its own
  *   wait     as plain, and between two steps the program sleeps for --ms */
 #include <pthread.h>
@@ -11,11 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "program.h"
 
-enum how { PLAIN, GRAPH, THREADS_TWO, WAIT };
-static const char *const names[] = {"plain", "graph", "threads", "wait"};
+enum how { PLAIN, GRAPH, LATE, THREADS_TWO, WAIT };
+static const char *const names[] = {"plain", "graph", "late", "threads", "wait"};
 
 static enum how how;
 static _Atomic bool over;
@@ -25,6 +27,7 @@ struct worker {
         CUdeviceptr counter, input;
         void *host;
         CUgraphExec graph;
+        uint64_t graph_ns; /* when the graph is used first */
         uint64_t launched;
 };
 
@@ -40,7 +43,7 @@ static void worker_begin(struct worker *w)
         w->host = calloc(1, options.block);
         if (!w->host)
                 program_fail(PROGRAM_EXIT_SETUP, "out of host memory");
-        if (how != GRAPH)
+        if (how != GRAPH && how != LATE)
                 return;
         TRY(cu.StreamBeginCapture(w->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
         for (uint64_t i = 0; i < options.count; i++)
@@ -48,14 +51,18 @@ static void worker_begin(struct worker *w)
         TRY(cu.StreamEndCapture(w->stream, &graph));
         TRY(cu.GraphInstantiateWithFlags(&w->graph, graph, 0));
         TRY(cu.GraphDestroy(graph));
+        if (how == LATE)
+                w->graph_ns = clock_now_ns() + (uint64_t)(options.ms * NSEC_PER_MSEC);
 }
 
 static void worker_step(struct worker *w)
 {
+        const bool whole = w->graph && clock_now_ns() >= w->graph_ns;
+
         TRY(cu.MemcpyHtoDAsync(w->input, w->host, options.block, w->stream));
-        if (w->graph)
+        if (whole)
                 TRY(cu.GraphLaunch(w->graph, w->stream));
-        for (uint64_t i = 0; !w->graph && i < options.count; i++)
+        for (uint64_t i = 0; !whole && i < options.count; i++)
                 launch_tiny(w->counter, w->stream);
         TRY(cu.StreamSynchronize(w->stream));
         w->launched += options.count;

@@ -22,7 +22,7 @@ ONE_THREAD = {**os.environ, "OMP_THREAD_LIMIT": "1"}
 def train(folder):
     """Returns the path of a model, and all jobs of the toy by name."""
     data, model = folder / "data.jsonl", folder / "model.json"
-    toy_pairs.write(data, 8, ways=("sliced",))
+    toy_pairs.write(data, 16, ways=("sliced",))
     subprocess.run([PAIRING, "train", data, "-o", model], check=True, capture_output=True, env=ONE_THREAD, timeout=300)
     return model, {j["name"]: j for _, j in toy_pairs.jobs(24)}
 

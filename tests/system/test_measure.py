@@ -2,11 +2,14 @@
 
 The simulated card interprets kernels, so times mean nothing here: only counts, geometry and rates between them."""
 
+import glob
 import json
 import os
 import signal
 
 import pytest
+
+import test_mps
 
 from world import BUILD, wait_for
 
@@ -202,6 +205,161 @@ def test_another_program_on_the_gpu_is_warned_of(quiet):
     with open(quiet.path("end"), "w", encoding="utf-8"):
         pass
     other.ok()
+
+
+# ---- with half of the SMs ----
+
+AGAIN = "sublet: measuring again, with half of the SMs, under MPS"
+# `step` has 160 blocks, more than the simulated card has processors.
+FULL = program("regular", "--bytes", "40MiB", "--count", 1)
+# Fails at its second run, and at no other.
+UNDER_MPS = 'test -z "$CUDA_MPS_PIPE_DIRECTORY" || '
+
+
+@pytest.fixture
+def mps(quiet):
+    """The daemon may start MPS servers, too. What `sublet measure` leaves behind would be in the world's folder."""
+    quiet.env.update(PATH=f"{test_mps.MPS}:{quiet.env['PATH']}", TMPDIR=quiet.root)
+    return quiet
+
+
+def left(world):
+    """Returns the directories of control daemons, and the processes that have them in their environment."""
+    folders = glob.glob(world.path("sublet-mps-*"))
+    found = []
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as f:
+                if f"CUDA_MPS_PIPE_DIRECTORY={world.root}/sublet-mps-".encode() in f.read():
+                    found.append(path)
+        except OSError:
+            continue
+    return folders + found
+
+
+def half_of(job):
+    return job["steps"]["half_per_second"] / job["steps"]["per_second"]
+
+
+def without_half(world, reason, *options, command, status=0, **env):
+    p = start(world, "--mps", *FAST, *options, command=command, **env)
+    job = job_of(world, p, status)
+    assert "half_per_second" not in job["steps"] and job["steps"]["per_second"] > 0
+    assert p.err().count(f"{world.path('job.json')} has no rate on half of the SMs: {reason}") == 1, p.err()
+    assert not left(world)
+
+
+def test_half_of_the_sms_makes_a_job_that_fills_the_card_slower(mps):
+    p = start(mps, "--mps", *FAST, command=FULL)
+    job = job_of(mps, p)
+    assert 0.25 < half_of(job) < 0.8
+    assert p.err().count(AGAIN) == 1
+    assert p.err().endswith(f"{half_of(job):.2f} of the rate alone: {mps.path('job.json')}\n")
+    assert not left(mps)
+
+
+def test_half_of_the_sms_is_enough_for_a_job_of_few_blocks(mps):
+    job = measure(mps, "--mps", *FAST, command=program("regular", "--how", "wait", "--ms", 20))
+    assert half_of(job) > 0.6
+
+
+def test_the_second_run_measures_the_program_alone_under_mps_with_half_of_the_sms(mps):
+    seen = mps.path("seen")
+    measure(mps, "--mps", *FAST, "--way", "shared",
+            command=["sh", "-c", f'env >>{seen}; echo end >>{seen}; exec "$0"', *program("regular")])
+    with open(seen, encoding="utf-8") as f:
+        first, second, _ = f.read().split("end\n")
+    assert "CUDA_MPS" not in first and "SUBLET_WAY=shared" in first
+    assert "\nCUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n" in second and f"\nCUDA_MPS_PIPE_DIRECTORY={mps.root}/sublet-mps-" in second
+    assert "\nCUDA_VISIBLE_DEVICES=GPU-" in second and "SUBLET_WAY=auto" in second
+
+
+def test_graphs_count_as_launches_of_a_step(mps):
+    job = measure(mps, "--mps", *FAST, command=program("regular", "--how", "graph", "--count", 7))
+    assert job["steps"]["unit"] == "step" and half_of(job) > 0.3
+
+
+def second_how(how, ms):
+    """Returns a program that launches a graph of one kernel, but works otherwise, with as many launches, in its second run."""
+    return ["sh", "-c", f'how=graph; {UNDER_MPS}how={how}; exec "$0" --count 1 --how $how --ms {ms}', *program("regular")]
+
+
+def test_a_program_that_launches_no_graph_in_the_second_run_has_no_rate(mps):
+    without_half(mps, "the program did something else in the second run than in the first", command=second_how("plain", 0))
+
+
+def test_a_program_that_warms_up_longer_in_the_second_run_is_measured_when_it_is_warm(mps):
+    job = measure(mps, "--mps", *FAST, command=second_how("late", 1600))
+    assert job["steps"]["unit"] == "step" and half_of(job) > 0.3
+
+
+def test_a_short_program_is_compared_from_its_beginning(mps):
+    p = start(mps, "--mps", command=program("regular", "--rounds", 40))
+    job = job_of(mps, p)
+    # Other programs of the machine may slow one of two short runs.
+    assert "half_per_second" in job["steps"] or "the program did something else" in p.err(), p.err()
+    assert p.err().count("has ended before it was warm") == 2
+
+
+def test_without_mps_the_file_has_no_rate_on_half_of_the_sms(quiet):
+    without_half(quiet, "there is no nvidia-cuda-mps-control", command=program("regular"), PATH="/usr/bin:/bin")
+
+
+def test_mps_that_does_not_start_is_named(mps):
+    os.mkdir(mps.path("broken"))
+    with open(mps.path("broken/nvidia-cuda-mps-control"), "w", encoding="ascii") as f:
+        f.write("#!/bin/sh\nexit 1\n")
+    os.chmod(mps.path("broken/nvidia-cuda-mps-control"), 0o700)
+    without_half(mps, "MPS does not start (", command=program("regular"), PATH=f"{mps.path('broken')}:{mps.env['PATH']}")
+
+
+@pytest.mark.parametrize("second, reason", [
+    ("exit 3", "the program has ended with status 3 under MPS"),
+    ("exit 0", "the program launches no kernel under MPS"),
+    ("unset CUDA_MPS_PIPE_DIRECTORY", "the program does not take part in MPS"),
+    ("unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "the program has all of the SMs under MPS"),
+])
+def test_a_program_that_does_not_run_under_mps(mps, second, reason):
+    without_half(mps, reason, command=["sh", "-c", f'{UNDER_MPS}{second}; exec "$0"', *program("regular")])
+
+
+def test_a_program_that_fails_is_not_run_again(mps):
+    p = start(mps, "--mps", command=["sh", "-c", f"{program('regular')[0]} --rounds 40; exit 9"])
+    assert "half_per_second" not in job_of(mps, p, status=9)["steps"]
+    assert AGAIN not in p.err()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", ["runs", "starts"])
+def test_an_interrupt_ends_the_second_run_and_mps(mps, number, when):
+    p = start(mps, "--mps", "--warm-up", "0.2", "--seconds", "2", command=program("regular"))
+    wait_for(lambda: AGAIN in p.err() or not p.running(), 60, "the second run")
+    if when == "runs":
+        wait_for(lambda: any("environ" in x for x in left(mps)) and len(mps.clients()) == 1, 60, "a program under MPS")
+    p.send(number)
+    assert "half_per_second" not in job_of(mps, p, status=128 + number)["steps"]
+    assert not left(mps)
+    wait_for(lambda: not mps.clients(), 20, "the program to be gone")
+
+
+def test_a_server_of_the_daemon_goes_on(world):
+    mps = test_mps.prepared(world)
+    other = mps.program("regular", "--until", mps.path("end"), "--rounds", 1, SUBLET_WAY="shared")
+    other.await_event("round")
+    folder = test_mps.only_folder(mps)
+    processes = test_mps.processes(folder)
+    assert len(processes) == 2
+    p = start(mps, "--mps", *FAST, command=program("regular"))
+    assert half_of(job_of(mps, p)) > 0
+    assert test_mps.processes(folder) == processes and test_mps.clients_of(folder) == {other.pid}
+    with open(mps.path("end"), "w", encoding="utf-8"):
+        pass
+    other.ok()
+
+
+def test_half_of_the_sms_goes_with_no_program_that_goes_on(world):
+    done = world.sublet("measure", "--mps", "--keep-running", "--", "true")
+    assert done.returncode == 2 and "--mps and --keep-running exclude each other" in done.stderr
 
 
 @pytest.mark.parametrize("options, said", [

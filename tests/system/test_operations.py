@@ -36,6 +36,7 @@ SOURCES = (
     ("src/kubernetes/extender/place.c", r"refuse\(\s*ret,\s*"),
     ("src/kubernetes/plugin", r"snprintf\((?:sentence, sizeof\(sentence\)|message, sizeof\(message\)),\s*"),
     ("src/cli", r"cli_fail\(\s*(?:-1|CLI_(?:OK|FAILED|NO_\w+)),\s*"),
+    ("src/cli/measure/half.c", r"go_without\(\s*h,\s*"),
     ("src/pairing", r"command_fail\(\s*(?:0|STATUS_FAILED),\s*"),
     ("src/pairing", r"fail\(\s*&?(?:r|error),\s*(?:-\w+,\s*)?"),
     ("src/slurm", r"(?<!void )say\(\s*"),

@@ -3,6 +3,7 @@ card."""
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 
@@ -12,6 +13,7 @@ import toy_pairs
 from world import BUILD, GENEROUS_S
 
 PROGRAM = os.path.join(BUILD, "sublet-pairing")
+REPO = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(not os.path.exists(PROGRAM), reason="sublet-pairing is not built (no libxgboost or LEMON)")
 TRAIN_S = 10 * GENEROUS_S  # on a busy machine
 JOBS = 24
@@ -81,14 +83,20 @@ def test_a_prediction_is_near_to_what_the_toy_does(home):
     assert near >= 20, near  # of 24
 
 
-def test_the_same_data_give_the_same_model(home):
+def test_the_same_data_give_the_same_model_and_each_pair_is_judged_by_trees_that_saw_neither_family(home):
     again = home / "again.json"
-    done = sublet("train", "-o", again, home / "data.jsonl", home=home, timeout=TRAIN_S)
-    assert done.returncode == 0, done.stderr
+    said = answer("train", "--evaluate", "-o", again, home / "data.jsonl", home=home, timeout=TRAIN_S)
     models = [json.loads(p.read_text()) for p in (again, home / "data" / "sublet" / "models" / "toy-gpu.json")]
     for model in models:
         del model["time"]
     assert models[0] == models[1]
+    told = said["evaluation"]
+    for way in ("sliced", "shared"):
+        assert told[way]["both_unseen"]["n"] == JOBS * (JOBS - 1) and told[way].get("one_unseen", {"n": 0})["n"] == 0
+        # The errors of the model are those of the same predictions, and trees know the toy better than formulae of cards.
+        assert told[way]["both_unseen"]["mean"] == pytest.approx(models[0]["ways"][way]["errors"]["mean"], rel=0.05)
+        assert told[way]["both_unseen"]["mean"] < told[way]["both_unseen_formulae"]["mean"]
+    bounds_are_kept(told["batches"])
 
 
 @pytest.mark.parametrize("options, idle_w", [([], 0), (["--energy"], toy_pairs.IDLE_W), (["--energy=90"], 90)])
@@ -136,21 +144,27 @@ def test_pair_gives_each_job_one_place_and_keeps_to_the_gpus(home):
     assert text.returncode == 0 and "GPU  job" in text.stdout
 
 
+def bounds_are_kept(batches):
+    """The oracle is the measure of the others, and sublet with its margins hardly ever breaks a bound."""
+    rows = {(row["bound"], row["policy"]): row for row in batches["table"]}
+    assert len(rows) == 3 * 8 and batches["n"] == 200
+    for bound in (0.5, 0.7, 0.8):
+        oracle = rows[bound, "oracle"]
+        assert oracle.get("kept", 1) == 1 and oracle["of_oracle_work"] == 1
+        assert rows[bound, "random"]["kept"] <= 1
+        assert rows[bound, "sublet, margins"].get("kept", 1) > 0.9
+
+
 def test_train_compares_with_simpler_rules_on_families_that_it_has_not_seen(home):
     said = answer("train", "--evaluate", "--held-out", "stream,gemm,resnet,hash,loader", "-o", home / "e.json",
-                  home / "data.jsonl", home=home, timeout=TRAIN_S)
+                  home / "data.jsonl", home=home, timeout=TRAIN_S)["evaluation"]
+    assert set(said) == {"sliced", "shared", "batches", "chosen_way"}
     for way in ("sliced", "shared"):
-        told = said["evaluation"][way]
-        assert told["both_unseen"]["n"] == 10 * 9 and told["one_unseen"]["n"] == 2 * 10 * 14
-        rows = {(row["bound"], row["policy"]): row for row in told["table"]}
-        assert len(rows) == 3 * 8 and told["batches"] == 200
-        for bound in (0.5, 0.7, 0.8):
-            oracle = rows[bound, "oracle"]
-            assert oracle.get("kept", 1) == 1 and oracle["of_oracle_work"] == 1
-            assert rows[bound, "random"]["kept"] <= 1
-            assert rows[bound, "sublet, margins"].get("kept", 1) > 0.9
-    assert said["evaluation"]["chosen_way"]["pairs"] == 45
-    assert said["evaluation"]["chosen_way"]["mean"] > 1.1  # the toy's MPS is better than its slices
+        assert said[way]["both_unseen"]["n"] == 10 * 9 and said[way]["one_unseen"]["n"] == 2 * 10 * 14
+        assert 0 < said[way]["both_unseen"]["mean"] < 0.5
+    bounds_are_kept(said["batches"])
+    assert said["chosen_way"]["pairs"] == said["batches"]["pairs_measured"] == said["batches"]["pairs_possible"] == 45
+    assert said["chosen_way"]["mean"] > 1.1  # the toy's MPS is better than its slices
 
 
 def test_batches_are_of_jobs_whose_pairs_were_nearly_all_measured(home, tmp_path):
@@ -165,8 +179,34 @@ def test_batches_are_of_jobs_whose_pairs_were_nearly_all_measured(home, tmp_path
             if not ("pair" in line and set(line["pair"]) & set(sparse)):
                 print(json.dumps(line), file=f)
     said = answer("train", "--evaluate", "--held-out", ",".join(held_out), "-o", tmp_path / "m.json", data, home=home, timeout=TRAIN_S)
-    told = said["evaluation"]["shared"]
-    assert told["pairs_measured"] == told["pairs_possible"] == 14 * 13 // 2 and told["batch"] == 14 * 3 // 4
+    told = said["evaluation"]["batches"]
+    assert told["pairs_measured"] == told["pairs_possible"] == 14 * 13 // 2 and told["jobs"] == 14 * 3 // 4
+
+
+def models():
+    """The models that come with sublet, with the data of the same card."""
+    cards = {}
+    for path in (REPO / "docs" / "measurements").glob("*.jsonl"):
+        with open(path, encoding="utf-8") as f:
+            head = json.loads(f.readline())
+        if "sublet_pairs" in head:
+            cards.setdefault(head["gpu"], path)
+    found = [(path, json.loads(path.read_text())["gpu"]) for path in sorted((REPO / "deploy" / "models").glob("*.json"))]
+    return [pytest.param(path, cards[gpu], id=path.stem) for path, gpu in found]
+
+
+@pytest.mark.parametrize("model, data", models())
+def test_a_model_that_comes_with_sublet_knows_its_own_data(model, data, tmp_path):
+    """The features and formulae are still those that it was trained with."""
+    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    jobs = {line["job"]["name"]: line["job"] for line in lines if "job" in line}
+    near, pairs = 0, [line for line in lines if "pair" in line][::45]
+    for pair in pairs:
+        paths = [put(tmp_path, name, jobs[name]) for name in pair["pair"]]
+        said = answer("predict", "--way", pair["way"], *paths, home=tmp_path)["ways"][pair["way"]]
+        assert said["by_model"]
+        near += all(abs(p["value"] / m - 1) < 0.25 for p, m in zip(said["progress"], pair["progress"]))
+    assert {p["way"] for p in pairs} == {"sliced", "shared"} and near >= 0.9 * len(pairs)
 
 
 def test_a_model_or_a_job_of_another_card_is_refused(home, tmp_path):

@@ -172,7 +172,7 @@ def test_the_model_that_was_used_longest_ago_goes_if_memory_is_short(worker, pro
 
 def test_the_jobs_are_many_families_and_have_names_that_the_bench_can_keep(program):
     names = [job.name for job in program.JOBS]
-    assert len(set(names)) == len(names) >= 32 and len({job.family for job in program.JOBS}) >= 12
+    assert len(set(names)) == len(names) >= 60 and len({job.family for job in program.JOBS}) >= 24
     assert all(len(job.name) < 64 and len(job.family) < 24 and " " not in job.name + job.family for job in program.JOBS)
     assert {job.share for job in program.JOBS if job.family == "server"} == {0.15, 0.35, 0.6}
     assert all((job.share is None) == ("-serve-" not in job.name) for job in program.JOBS)

@@ -501,28 +501,117 @@ def test_what_was_observed_keeps_the_same_pair_from_being_made_again(make_world,
 
 # ---- MPS ----
 
+SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+needs_mps = pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, "sim", "mps")), reason="the simulated MPS is not built")
+# Proposes that the first job that waits shares the GPU with one that runs alone and can be shared, or with the next that waits.
+SHARED = """
+def pairs(q):
+    alone, waiting = [[j["id"] for j in q["jobs"] if j["runs"] == runs and j["ways"] & 2] for runs in (True, False)]
+    both = [*waiting[:1], *(alone or waiting[1:])]
+    return [dict(a=both[0], b=both[1], way="shared", progress=[0.9, 0.9], host_bytes=0, why="")] if waiting and both[1:] else []
+"""
 
-def fill(world, name, **env):
-    return submit(world, name, f"{BUILD}/programs/fill", "--until", world.path("end"), "--bytes", str(8 * MIB),
-                  file=job_file(world, name), options=("--way", "shared"), **env)
 
-
-@pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, "sim", "mps")), reason="the simulated MPS is not built")
-def test_jobs_that_share_by_mps_are_both_under_it(make_world, tmp_path):
+@pytest.fixture
+def mps(make_world, tmp_path):
+    """A world with the simulated MPS, whose owner allows it."""
     world = make_world()
     world.env["PATH"] = f"{BUILD}/sim/mps:{world.env['PATH']}"
-    start_daemon_beside(world, tmp_path, SLICED.replace("sliced", "shared"), config={"mps": "yes", "linger": "1s"})
-    running = {"a": fill(world, "a")}
-    await_jobs(world, a="running")
-    running["b"] = fill(world, "b")
+    start_daemon_beside(world, tmp_path, SHARED, config={"mps": "yes", "linger": "1s"})
+    return world
+
+
+def fill(world, name, *options, **env):
+    return submit(world, name, f"{BUILD}/programs/fill", "--until", world.path(name + ".end"), "--bytes", str(8 * MIB),
+                  file=job_file(world, name), options=options, **env)
+
+
+def variables_of(p):
+    """Returns the environment in which the job's program was started."""
+    (program,) = wait_for(lambda: [c for c in children(p.pid) if name_of(c) == "fill"], 20, "the program", report=p.report)
+    with open(f"/proc/{program}/environ", encoding="utf-8") as f:
+        return dict(entry.split("=", 1) for entry in f.read().split("\0") if entry)
+
+
+def await_ways(world, ways, report):
+    """Waits until as many programs run, and meet others in these ways (own: outside of MPS)."""
+    wait_for(lambda: sorted(c["way"] for c in world.clients().values()) == ways, 30, f"programs to be {ways}", report=report)
+
+
+def start_shared_pair(world):
+    """Two jobs wait until the only GPU is free, and start together."""
+    first = submit(world, "first", options=())
+    await_jobs(world, first="running")
+    running = {name: fill(world, name) for name in "ab"}
+    await_jobs(world, a="waiting", b="waiting")
+    end(world, "first", first)
     now = await_jobs(world, a="running", b="running")
-    assert {j["way"] for j in now.values()} == {"shared"}
-    wait_for(lambda: [c["way"] for c in world.clients().values()] == ["shared"] * 2, 30, "both under MPS",
-             report=running["a"].report)
-    with open(world.path("end"), "w", encoding="utf-8"):
-        pass
+    assert now["a"]["beside"] == now["b"]["id"] and now["a"]["way"] == now["b"]["way"] == "shared"
+    return running
+
+
+@needs_mps
+def test_a_job_that_starts_alone_has_the_whole_card_outside_of_mps(mps):
+    """Also if its user has asked for MPS in the environment: the queue chooses the way."""
+    a = fill(mps, "a", SUBLET_WAY="shared")
+    now = await_jobs(mps, a="running")
+    assert now["a"]["way"] == "sliced" and now["a"]["predicted"] == 1
+    assert SHARE not in variables_of(a)
+    await_ways(mps, ["own"], a.report)
+    b = fill(mps, "b", "--way", "shared")
+    wait_for(lambda: "no job there can get a partner in a way that this one allows" in b.err(), 20, "the reason", report=b.report)
+    end(mps, "a", a)
+    await_jobs(mps, b="running")
+    end(mps, "b", b)
+
+
+@needs_mps
+def test_jobs_that_start_together_share_by_mps_and_have_half_of_the_sms_each(mps):
+    running = start_shared_pair(mps)
     for p in running.values():
-        p.ok()
+        assert variables_of(p)[SHARE] == "50"
+    await_ways(mps, ["shared", "shared"], running["a"].report)
+    for name, p in running.items():
+        end(mps, name, p)
+
+
+@needs_mps
+def test_a_newcomer_shares_with_the_rest_of_a_shared_pair(mps):
+    running = start_shared_pair(mps)
+    end(mps, "a", running["a"])
+    now = await_jobs(mps, a=None, b="running")
+    assert now["b"]["way"] == "shared" and now["b"]["predicted"] is None  # nobody has predicted it alone in its half
+    sliced = fill(mps, "sliced", "--way", "sliced,turns")
+    c = fill(mps, "c")
+    now = await_jobs(mps, b="running", c="running", sliced="waiting")
+    assert now["b"]["beside"] == now["c"]["id"] and now["c"]["way"] == "shared" and now["b"]["predicted"] == 0.9
+    assert variables_of(c)[SHARE] == "50"
+    await_ways(mps, ["shared", "shared"], c.report)
+    for name, p in (("b", running["b"]), ("c", c)):
+        end(mps, name, p)
+    await_jobs(mps, sliced="running")
+    end(mps, "sliced", sliced)
+
+
+@needs_mps
+def test_a_job_that_allows_only_mps_starts_in_its_half_so_that_another_can_join(mps):
+    a = fill(mps, "a", "--way", "shared", "-v")
+    now = await_jobs(mps, a="running")
+    assert now["a"]["way"] == "shared" and now["a"]["predicted"] is None
+    assert variables_of(a)[SHARE] == "50" and "alone in half of the SMs" in a.err()
+    b = fill(mps, "b")
+    await_jobs(mps, a="running", b="running")
+    await_ways(mps, ["shared", "shared"], b.report)
+    for name, p in (("a", a), ("b", b)):
+        end(mps, name, p)
+
+
+@pytest.mark.parametrize("own, kept", [("30", "30"), ("12.5", "12.5"), ("80", "50"), ("0", "50"), ("half", "50"), ("", "50")])
+def test_a_smaller_share_of_the_user_is_kept(world, own, kept):
+    world.start_daemon(config={"mps": "yes"})
+    a = submit(world, "a", "sh", "-c", f"echo ${SHARE}", file=job_file(world, "a"), options=("--way", "shared"), **{SHARE: own})
+    assert a.wait() == 0, a.report()
+    assert a.out().strip() == kept
 
 
 def test_shared_alone_is_refused_where_the_owner_does_not_allow_mps(queue):

@@ -87,7 +87,7 @@ def write(path, n=48, seed=1, ways=("sliced", "shared")):
     rng = random.Random(seed + 1)
     made = jobs(n, seed)
     with open(path, "w", encoding="utf-8") as f:
-        print(json.dumps({"sublet_pairs": 1, "gpu": CARD["gpu"], "driver": CARD["driver"], "sms": 132,
+        print(json.dumps({"sublet_pairs": 2, "gpu": CARD["gpu"], "driver": CARD["driver"], "sms": 132,
                           "time": CARD["time"], "sublet": "toy", "idle_w": IDLE_W}), file=f)
         for family, j in made:
             print(json.dumps({"job": j, "family": family, "synthetic": True}), file=f)

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,18 +158,24 @@ static void a_kernel_without_samples_has_no_time(void **state)
         assert_true(isnan(job.launch.idle));
 }
 
+/* A graph of all kernels so far, each launched once, that takes so long. */
+static void add_graph(uint64_t mean_ns)
+{
+        struct measure_graph *g = &now.graphs[now.graph_count++];
+
+        for (uint32_t i = 0; i < now.kernel_count; i++)
+                now.nodes[i] = (struct measure_node){.kernel = i, .count = 1};
+        now.node_count = now.kernel_count;
+        *g = (struct measure_graph){.ready = 1, .first = 0, .count = now.kernel_count};
+        launches(&g->time, 20, mean_ns ? 5 : 0, mean_ns);
+}
+
 static void a_graphs_time_is_divided_among_its_kernels(void **state)
 {
-        struct measure_graph *g = &now.graphs[0];
-
         launches(&add_kernel("long", 1, 32)->time, 0, 4, 6 * MS);
         launches(&add_kernel("short", 1, 32)->time, 0, 4, 1 * MS);
-        now.nodes[0] = (struct measure_node){.kernel = 0, .count = 1};
-        now.nodes[1] = (struct measure_node){.kernel = 1, .count = 4};
-        now.node_count = 2;
-        now.graph_count = 1;
-        *g = (struct measure_graph){.ready = 1, .first = 0, .count = 2};
-        launches(&g->time, 20, 5, 5 * MS); /* half of what the kernels take one by one */
+        add_graph(5 * MS); /* half of what the kernels take one by one */
+        now.nodes[1].count = 4;
         fill();
         near(job.launch.graphs_per_second, 10);
         near(job.launch.per_second, 0);
@@ -177,6 +184,78 @@ static void a_graphs_time_is_divided_among_its_kernels(void **state)
         near(kernel("short")->seconds, 0.5e-3);
         near(kernel("long")->share, 0.6);
         near(kernel("short")->share, 0.4);
+}
+
+/* 40 blocks fill the card. 1 + 0.5 + 0.025 + 3 rounds share what four times 2 µs leave of 460.5 µs.
+ */
+static void kernels_that_only_graphs_launch_share_its_time_by_their_rounds_of_blocks(void **state)
+{
+        add_kernel("wave", 40, 256);
+        add_kernel("half", 20, 256);
+        add_kernel("status", 1, 32);
+        add_kernel("waves", 81, 256);
+        add_graph(460500);
+        fill();
+        near(kernel("wave")->seconds, 102e-6);
+        near(kernel("half")->seconds, 52e-6);
+        near(kernel("status")->seconds, 4.5e-6);
+        near(kernel("waves")->seconds, 302e-6);
+}
+
+static void a_graph_too_short_for_its_launches_gives_each_the_same_time(void **state)
+{
+        add_kernel("waves", 400, 256);
+        add_kernel("status", 1, 32);
+        add_graph(3000);
+        fill();
+        near(kernel("waves")->seconds, 1.5e-6);
+        near(kernel("status")->seconds, 1.5e-6);
+}
+
+static void a_kernel_of_unknown_occupancy_counts_as_one_round(void **state)
+{
+        add_kernel("unknown", 400, 256)->blocks_per_sm = MEASURE_UNSUPPORTED;
+        add_kernel("waves", 80, 256);
+        add_graph(304000);
+        fill();
+        assert_true(isnan(kernel("unknown")->waves));
+        near(kernel("unknown")->seconds, 102e-6);
+        near(kernel("waves")->seconds, 202e-6);
+}
+
+static void times_outside_graphs_are_kept_while_the_rest_of_the_graph_has_room(void **state)
+{
+        launches(&add_kernel("timed", 1, 32)->time, 0, 4, 5000);
+        add_kernel("waves", 80, 256);
+        add_kernel("status", 1, 32);
+        add_graph(211500);
+        fill();
+        near(kernel("timed")->seconds, 5e-6);
+        near(kernel("waves")->seconds, 202e-6);
+        near(kernel("status")->seconds, 4.5e-6);
+}
+
+/* The timed kernel takes 100 µs a round. Without a measured time of the graph, others do, too. */
+static void a_round_takes_at_least_as_long_as_in_kernels_with_known_times(void **state)
+{
+        launches(&add_kernel("timed", 80, 256)->time, 0, 4, 202000);
+        add_kernel("waves", 160, 256);
+        add_graph(0);
+        fill();
+        near(kernel("timed")->seconds, 202e-6);
+        near(kernel("waves")->seconds, 402e-6);
+        launches(&now.graphs[0].time, 20, 5, 302000); /* kernels overlap, or events lengthen them */
+        fill();
+        near(kernel("timed")->seconds, 101e-6);
+        near(kernel("waves")->seconds, 201e-6);
+}
+
+static void a_graph_without_samples_and_known_kernels_has_no_times(void **state)
+{
+        add_kernel("a", 40, 256);
+        add_graph(0);
+        fill();
+        assert_true(isnan(kernel("a")->seconds) && isnan(kernel("a")->share));
 }
 
 /* 1,000,000 launches of 1 µs and 100 of 5 ms fill 1.5 of 2 s; the events have shown 2 µs more. */
@@ -292,6 +371,68 @@ static void a_file_of_garbage_is_read_within_bounds(void **state)
         free(p);
 }
 
+/* Compares the launches a second of two runs. */
+static int half_of(double kernels, double graphs, double kernels_there, double graphs_there)
+{
+        struct job half;
+        int r;
+
+        job.steps.per_second = 10;
+        job.steps.half_per_second = NAN;
+        job.measured.seconds = 10;
+        job.launch.per_second = kernels;
+        job.launch.graphs_per_second = graphs;
+        job_init(&half);
+        half.measured.seconds = 5;
+        half.steps.per_second = 1234; /* another step was found there, which does not matter */
+        half.launch.per_second = kernels_there;
+        half.launch.graphs_per_second = graphs_there;
+        r = report_half(&half, &job);
+        assert_true(isnan(job.steps.half_per_second) == (r < 0));
+        job_free(&half);
+        return r;
+}
+
+static void the_rate_on_half_of_the_sms_is_of_the_same_step(void **state)
+{
+        assert_int_equal(half_of(100, 50, 60, 30), 0);
+        near(job.steps.half_per_second, 6);
+        assert_int_equal(half_of(100, 0, 60, 0), 0);
+        near(job.steps.half_per_second, 6);
+}
+
+static void a_run_without_launches_has_no_rate_on_half_of_the_sms(void **state)
+{
+        assert_int_equal(half_of(100, 50, 0, 0), -ENODATA);
+        assert_int_equal(half_of(100, 50, NAN, NAN), -ENODATA);
+        assert_int_equal(half_of(0, 0, 100, 50), -ENODATA);
+}
+
+static void a_run_with_another_mix_of_launches_has_no_rate_on_half_of_the_sms(void **state)
+{
+        assert_int_equal(half_of(0, 100, 2000, 0), -EAGAIN); /* seen on an H200 */
+        assert_int_equal(half_of(0, 100, 100, 0), -EAGAIN);
+        assert_int_equal(half_of(100, 0, 0, 100), -EAGAIN);
+        assert_int_equal(half_of(100, 100, 110, 60), -EAGAIN);
+        assert_int_equal(half_of(900, 10, 800, 4), -EAGAIN);
+        assert_int_equal(half_of(100, 100, 60, 70), 0);
+}
+
+static void a_few_launches_of_another_kind_do_not_matter(void **state)
+{
+        assert_int_equal(half_of(0, 100, 0.4, 60), 0);
+        assert_int_equal(half_of(0.2, 100, 0, 60), 0);
+        assert_int_equal(half_of(0, 100, 6, 60), -EAGAIN);
+}
+
+static void a_rate_that_half_of_the_sms_cannot_have_is_left_out(void **state)
+{
+        assert_int_equal(half_of(100, 0, 151, 0), -EAGAIN);
+        assert_int_equal(half_of(100, 0, 149, 0), 0);
+        assert_int_equal(half_of(100, 0, 9, 0), -EAGAIN);
+        assert_int_equal(half_of(100, 0, 11, 0), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -302,11 +443,22 @@ int main(void)
                 TEST(late_samples_are_left_out_if_there_are_others),
                 TEST(a_kernel_without_samples_has_no_time),
                 TEST(a_graphs_time_is_divided_among_its_kernels),
+                TEST(kernels_that_only_graphs_launch_share_its_time_by_their_rounds_of_blocks),
+                TEST(a_graph_too_short_for_its_launches_gives_each_the_same_time),
+                TEST(a_kernel_of_unknown_occupancy_counts_as_one_round),
+                TEST(times_outside_graphs_are_kept_while_the_rest_of_the_graph_has_room),
+                TEST(a_round_takes_at_least_as_long_as_in_kernels_with_known_times),
+                TEST(a_graph_without_samples_and_known_kernels_has_no_times),
                 TEST(times_that_exceed_the_busy_time_lose_what_events_add),
                 TEST(steps_give_rates_and_launches_a_step),
                 TEST(without_steps_a_launch_counts),
                 TEST(more_kernels_than_a_file_holds_are_other_work),
                 TEST(copies_and_memory),
+                TEST(the_rate_on_half_of_the_sms_is_of_the_same_step),
+                TEST(a_run_without_launches_has_no_rate_on_half_of_the_sms),
+                TEST(a_run_with_another_mix_of_launches_has_no_rate_on_half_of_the_sms),
+                TEST(a_few_launches_of_another_kind_do_not_matter),
+                TEST(a_rate_that_half_of_the_sms_cannot_have_is_left_out),
                 TEST(a_file_of_garbage_is_read_within_bounds),
         };
 

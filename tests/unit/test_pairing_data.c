@@ -15,10 +15,13 @@
 #include "pairing/data.h"
 #include "pairing/model.h"
 
-#define HEAD "{\"sublet_pairs\": 1, \"gpu\": \"NVIDIA H200\", \"driver\": \"580\"}\n"
+#define HEAD "{\"sublet_pairs\": 2, \"gpu\": \"NVIDIA H200\", \"driver\": \"580\"}\n"
 #define JOB(n)                                         \
         "{\"job\": {\"sublet_job\": 1, \"name\": \"" n \
         "\"}, \"family\": \"gemm\", \"synthetic\": true}\n"
+#define STEPS(n, rate)                                                                         \
+        "{\"job\": {\"sublet_job\": 1, \"name\": \"" n "\", \"steps\": {\"per_second\": " rate \
+        "}}, \"family\": \"gemm\"}\n"
 #define PAIR "{\"pair\": [\"a\", \"b\"], \"way\": \"shared\", \"progress\": [0.6, 0.9]}\n"
 
 static char path[] = "/tmp/test_pairing_data.XXXXXX";
@@ -72,19 +75,39 @@ static void progress_is_of_the_rate_alone_at_that_time(void **state)
         _cleanup_data_ struct data data = {0};
         char error[DATA_ERROR_MAX] = "";
 
-        put(HEAD JOB("a") JOB("b") ALONE("a", "shared", "100", "1000")
-                    ALONE("a", "sliced", "10", "1010")
-                            ALONE("b", "shared", "50",
-                                  "1000") "{\"pair\": [\"a\", \"b\"], \"way\": \"shared\", "
+        put(HEAD JOB("a") JOB("b") ALONE("a", "sliced", "100", "1000")
+                    ALONE("a", "shared", "10", "1010")
+                            ALONE("b", "sliced", "50",
+                                  "1000") "{\"pair\": [\"a\", \"b\"], \"way\": \"sliced\", "
                                           "\"progress\": [0.6, 0.9], "
                                           "\"rates\": [60, 45], \"time\": 1020}\n" ALONE(
-                                                  "a", "shared", "60", "1040"));
+                                                  "a", "sliced", "60", "1040"));
         if (data_read(path, &data, error) < 0)
                 fail_msg("%s", error);
         assert_float_equal(data.pairs[0].progress[0], 0.75, 1e-9);
         assert_float_equal(data.pairs[0].progress[1], 0.9, 1e-9);
         assert_float_equal(data.jobs[0].moved, 2.0 / 3, 1e-9);
         assert_float_equal(data.jobs[1].moved, 0, 1e-9);
+}
+
+/* Alone, a does 100 steps a second on all SMs, and 80 on half of them; beside b 40. */
+static void a_shared_pair_tells_of_half_of_the_sms(void **state)
+{
+        _cleanup_data_ struct data data = {0};
+        char error[DATA_ERROR_MAX] = "";
+
+        put(HEAD STEPS("a", "10") STEPS("b", "10") ALONE("a", "sliced", "100", "1000")
+                    ALONE("b", "sliced", "50", "1000") ALONE("a", "shared", "80", "1010")
+                            ALONE("b", "shared", "50",
+                                  "1010") "{\"pair\": [\"a\", \"b\"], \"way\": \"shared\", "
+                                          "\"progress\": [0.1, 0.1], "
+                                          "\"rates\": [40, 45], \"time\": 1010}\n");
+        if (data_read(path, &data, error) < 0)
+                fail_msg("%s", error);
+        assert_float_equal(data.jobs[0].job.steps.half_per_second, 8, 1e-9);
+        assert_float_equal(data.jobs[1].job.steps.half_per_second, 10, 1e-9);
+        assert_float_equal(data.pairs[0].progress[0], 0.4, 1e-9);
+        assert_float_equal(data.pairs[0].progress[1], 0.9, 1e-9);
 }
 
 static void of_a_pair_that_was_measured_again_the_mean_is_taken(void **state)
@@ -117,7 +140,7 @@ static void a_second_file_adds_jobs_of_the_same_card(void **state)
         assert_int_equal(data_read(path, &data, error), 0);
         assert_int_equal(data.n_jobs, 4);
         assert_int_equal(data.pairs[1].jobs[0], 2);
-        put("{\"sublet_pairs\": 1, \"gpu\": \"NVIDIA A100\"}\n");
+        put("{\"sublet_pairs\": 2, \"gpu\": \"NVIDIA A100\"}\n");
         assert_int_equal(data_read(path, &data, error), -EINVAL);
         assert_non_null(strstr(error,
                                "the pairs are of NVIDIA A100, and those of the file before of "
@@ -144,9 +167,9 @@ static void a_wrong_line_is_refused_with_its_number(void **state)
         } cases[] = {
                 {"", "line 0: this is no data file: it is empty"},
                 {"{}\n", "line 1: this is no data file: its first line has no sublet_pairs"},
-                {"{\"sublet_pairs\": 2}\n", "line 1: sublet_pairs is 2, and this sublet reads 1"},
-                {"{\"sublet_pairs\": 1}\n", "line 1: gpu does not name a card"},
-                {"{\"sublet_pairs\": 1, \"gpu\": \"A\", \"idle_w\": -1}\n",
+                {"{\"sublet_pairs\": 3}\n", "line 1: sublet_pairs is 3, and this sublet reads 2"},
+                {"{\"sublet_pairs\": 2}\n", "line 1: gpu does not name a card"},
+                {"{\"sublet_pairs\": 2, \"gpu\": \"A\", \"idle_w\": -1}\n",
                  "line 1: idle_w is not within 0 to 100000"},
                 {HEAD "x\n", "line 2: this is no JSON: "},
                 {HEAD JOB("a") JOB("a"), "line 3: there is a second job a"},
@@ -198,6 +221,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(jobs_and_pairs_are_read),
                 cmocka_unit_test(progress_is_of_the_rate_alone_at_that_time),
+                cmocka_unit_test(a_shared_pair_tells_of_half_of_the_sms),
                 cmocka_unit_test(of_a_pair_that_was_measured_again_the_mean_is_taken),
                 cmocka_unit_test(a_second_file_adds_jobs_of_the_same_card),
                 cmocka_unit_test(a_pair_that_cannot_be_true_is_left_out),

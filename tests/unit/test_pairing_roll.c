@@ -79,6 +79,18 @@ static void no_pair_is_made_of_two_that_run_or_below_a_bound(void **state)
         assert_int_equal(choose(&c, 0), 0);
 }
 
+static void nobody_takes_turns_with_a_job_that_can_only_be_shared(void **state)
+{
+        struct crowd c = {0};
+
+        add(&c, true, false);
+        add(&c, false, false);
+        assert_int_equal(choose(&c, 0), 1);
+        c.roll[1].ways |= 1u << WAY_SHARED;
+        c.roll[0].ways = 1u << WAY_SHARED;
+        assert_int_equal(choose(&c, 0), 0);
+}
+
 static void waiting_jobs_pair_on_free_gpus_only(void **state)
 {
         struct crowd c = {0};
@@ -148,6 +160,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_waiting_job_joins_one_that_runs_if_both_keep_the_bound),
                 cmocka_unit_test(no_pair_is_made_of_two_that_run_or_below_a_bound),
+                cmocka_unit_test(nobody_takes_turns_with_a_job_that_can_only_be_shared),
                 cmocka_unit_test(waiting_jobs_pair_on_free_gpus_only),
                 cmocka_unit_test(those_that_came_first_go_first),
                 cmocka_unit_test(host_memory_limits_pairs_past_memory),

@@ -117,27 +117,75 @@ static void two_jobs_that_wait_may_share_one_free_gpu_but_mps_only_for_one_user(
         queue_free(q);
 }
 
-static void a_job_alone_runs_under_mps_if_it_may_so_that_every_way_stays_open(void **state)
+static void a_job_alone_has_the_whole_card_so_nobody_joins_it_under_mps(void **state)
+{
+        struct queue *q = queue_with(1);
+        const uint32_t a = come(q, "a", 1, 0.7, S);
+        uint32_t b;
+
+        assert_int_equal(decide(q, S), 1);
+        assert_int_equal(starts[0].way, WAY_SLICED);
+        assert_true(starts[0].progress == 1);
+        assert_int_equal(queue_ways(queue_find(q, a)), QUEUE_ALL_WAYS & ~(1u << WAY_SHARED));
+        b = come(q, "b", 1, 0.7, S);
+        assert_int_equal(queue_ways(queue_find(q, b)), QUEUE_ALL_WAYS);
+        assert_int_equal(offer(q, (struct queue_offer){b, a, WAY_SHARED, {1, 1}, 0}, S), 0);
+        assert_int_equal(offer(q, (struct queue_offer){b, a, WAY_SLICED, {1, 1}, 0}, S), 1);
+        assert_false(queue_find(q, b)->shared);
+        queue_leave(q, a);
+        assert_int_equal(queue_gpu(q, 0)->way, WAY_SLICED);
+        assert_true(queue_find(q, b)->predicted == 1);
+        queue_free(q);
+}
+
+static void
+a_job_that_allows_mps_only_starts_in_its_half_and_only_its_user_s_jobs_join(void **state)
 {
         struct queue *q = queue_with(2);
-        const uint32_t a = come(q, "a", 1, 0.7, S), b = come(q, "b", 1, 0, S);
-        uint32_t c;
+        const uint32_t a = come_for(q, "a", 1, 0.7, 1u << WAY_SHARED, S);
+        const uint32_t no_file = come_for(q, "no file", 1, 0, 1u << WAY_SHARED, S);
+        uint32_t b;
 
         assert_int_equal(decide(q, S), 2);
         assert_int_equal(starts[0].way, WAY_SHARED);
+        assert_true(isnan(starts[0].progress) && isnan(queue_find(q, a)->predicted));
+        assert_int_equal(starts[1].id, no_file);
         assert_int_equal(starts[1].way, WAY_SLICED); /* it gets no partner anyway */
-        assert_int_equal(queue_ways(queue_find(q, a)), QUEUE_ALL_WAYS);
-        assert_int_equal(queue_ways(queue_find(q, b)), QUEUE_ALL_WAYS & ~(1u << WAY_SHARED));
-        c = come(q, "c", 2, 0.7, S);
-        assert_int_equal(offer(q, (struct queue_offer){c, a, WAY_SHARED, {1, 1}, 0}, S), 0);
-        assert_int_equal(offer(q, (struct queue_offer){c, a, WAY_SLICED, {1, 1}, 0}, S), 1);
-        assert_false(queue_find(q, c)->shared);
-        queue_leave(q, c);
-        c = come(q, "c", 1, 0.7, S);
-        assert_int_equal(offer(q, (struct queue_offer){c, a, WAY_SHARED, {1, 1}, 0}, S), 1);
-        assert_true(queue_find(q, c)->shared);
+        b = come(q, "b", 2, 0.7, S);
+        assert_int_equal(queue_common_ways(queue_find(q, b), queue_find(q, a)), 0);
+        assert_int_equal(offer(q, (struct queue_offer){b, a, WAY_SHARED, {1, 1}, 0}, S), 0);
+        queue_leave(q, b);
+        b = come(q, "b", 1, 0.7, S);
+        assert_int_equal(queue_common_ways(queue_find(q, b), queue_find(q, a)), 1u << WAY_SHARED);
+        assert_int_equal(offer(q, (struct queue_offer){b, a, WAY_SHARED, {1, 0.9}, 0}, S), 1);
+        assert_true(queue_find(q, b)->shared);
+        assert_true(queue_find(q, a)->predicted == 0.9);
+        queue_free(q);
+}
+
+static void the_rest_of_a_shared_pair_stays_in_its_half_and_newcomers_share_with_it(void **state)
+{
+        struct queue *q = queue_with(1);
+        const uint32_t a = come(q, "a", 1, 0.7, S), b = come(q, "b", 1, 0.7, S);
+        uint32_t c;
+
+        assert_int_equal(offer(q, (struct queue_offer){a, b, WAY_SHARED, {0.9, 0.9}, 0}, S), 2);
+        assert_true(queue_find(q, a)->shared && queue_find(q, b)->shared);
         queue_leave(q, a);
-        assert_int_equal(queue_gpu(q, (unsigned)queue_find(q, c)->gpu)->way, WAY_SHARED);
+        assert_int_equal(queue_gpu(q, 0)->way, WAY_SHARED);
+        assert_true(isnan(queue_find(q, b)->predicted)); /* no model knows it */
+        assert_int_equal(queue_ways(queue_find(q, b)), 1u << WAY_SHARED);
+        c = come(q, "c", 1, 0.7, S);
+        assert_int_equal(offer(q, (struct queue_offer){c, b, WAY_SLICED, {1, 1}, 0}, S), 0);
+        assert_int_equal(offer(q, (struct queue_offer){c, b, WAY_TURNS, {1, 1}, 0}, S), 0);
+        assert_int_equal(offer(q, (struct queue_offer){c, b, WAY_SHARED, {0.8, 0.8}, 0}, S), 1);
+        assert_true(queue_find(q, b)->predicted == 0.8);
+        queue_leave(q, b);
+        queue_leave(q, c);
+        c = come(q, "c", 1, 0.7, S); /* again alone: the whole card */
+        assert_int_equal(decide(q, S), 1);
+        assert_int_equal(starts[0].way, WAY_SLICED);
+        assert_false(queue_find(q, c)->shared);
         queue_free(q);
 }
 
@@ -229,6 +277,20 @@ static void jobs_of_an_earlier_daemon_come_back_where_they_run(void **state)
         assert_true(queue_find(q, a)->predicted == 1);
         assert_true(queue_is_open(q, queue_find(q, a)));
         assert_null(queue_check(q));
+        queue_free(q);
+}
+
+static void a_job_in_its_half_that_comes_back_is_still_in_it(void **state)
+{
+        struct queue *q = queue_with(1);
+        const struct queue_wish wish = {
+                .name = "x", .user = 1, .bound = 0.7, .ways = QUEUE_ALL_WAYS, .measured = true};
+        uint32_t a;
+
+        assert_int_equal(queue_return(q, &wish, 0, WAY_SHARED, S, &a), 0);
+        assert_int_equal(queue_gpu(q, 0)->way, WAY_SHARED);
+        assert_int_equal(queue_ways(queue_find(q, a)), 1u << WAY_SHARED);
+        assert_true(isnan(queue_find(q, a)->predicted));
         queue_free(q);
 }
 
@@ -419,8 +481,9 @@ static void step(struct day *d)
         switch (random_below(8)) {
         case 0:
         case 1:
-                id = come(d->q, names[random_below(5)], random_below(3),
-                          random_below(4) ? 0.3 + random_below(60) / 100.0 : 0, d->now);
+                id = come_for(d->q, names[random_below(5)], random_below(3),
+                              random_below(4) ? 0.3 + random_below(60) / 100.0 : 0,
+                              random_below(5) ? QUEUE_ALL_WAYS : 1u << WAY_SHARED, d->now);
                 assert_true(id < ARRAY_SIZE(d->started));
                 d->started[id] = false;
                 d->came[id] = d->now;
@@ -508,12 +571,17 @@ int main(void)
                 cmocka_unit_test(a_pair_starts_only_if_both_keep_their_bounds),
                 cmocka_unit_test(
                         two_jobs_that_wait_may_share_one_free_gpu_but_mps_only_for_one_user),
-                cmocka_unit_test(a_job_alone_runs_under_mps_if_it_may_so_that_every_way_stays_open),
+                cmocka_unit_test(a_job_alone_has_the_whole_card_so_nobody_joins_it_under_mps),
+                cmocka_unit_test(
+                        a_job_that_allows_mps_only_starts_in_its_half_and_only_its_user_s_jobs_join),
+                cmocka_unit_test(
+                        the_rest_of_a_shared_pair_stays_in_its_half_and_newcomers_share_with_it),
                 cmocka_unit_test(jobs_wait_for_offers_only_if_not_all_can_have_a_gpu),
                 cmocka_unit_test(an_old_job_keeps_a_gpu_closed_and_gets_it_alone),
                 cmocka_unit_test(a_gpu_that_others_use_gets_no_job),
                 cmocka_unit_test(one_user_does_not_fill_the_queue),
                 cmocka_unit_test(jobs_of_an_earlier_daemon_come_back_where_they_run),
+                cmocka_unit_test(a_job_in_its_half_that_comes_back_is_still_in_it),
                 cmocka_unit_test(
                         a_pair_below_its_bound_for_10_s_goes_over_to_turns_and_stays_if_they_help),
                 cmocka_unit_test(a_pair_goes_back_from_turns_that_are_worse_and_tries_them_once),

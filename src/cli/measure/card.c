@@ -159,16 +159,20 @@ static bool has_gpm(struct card *c)
                c->sample_alloc(&c->samples[0]) == 0 && c->sample_alloc(&c->samples[1]) == 0;
 }
 
+void card_uuid_text(const uint8_t uuid[static 16], char ret[static CARD_UUID_MAX])
+{
+        size_t n = (size_t)snprintf(ret, CARD_UUID_MAX, "GPU-");
+
+        for (unsigned i = 0; i < 16; i++)
+                n += (size_t)snprintf(ret + n, CARD_UUID_MAX - n, "%s%02x",
+                                      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}
+
 bool card_choose(struct card *c, const uint8_t uuid[static 16])
 {
-        char text[48] = "GPU-";
-        size_t n = strlen(text);
+        char text[CARD_UUID_MAX];
 
-        for (unsigned i = 0; i < 16; i++) {
-                n += (size_t)snprintf(text + n, sizeof(text) - n, "%02x", uuid[i]);
-                if (i == 3 || i == 5 || i == 7 || i == 9)
-                        text[n++] = '-';
-        }
+        card_uuid_text(uuid, text);
         if (!c->by_uuid || c->by_uuid(text, &c->device) != 0) {
                 c->device = NULL;
                 return false;

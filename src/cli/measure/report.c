@@ -2,6 +2,7 @@
  * figure that was not seen: it is NAN then. */
 #include "cli/measure/report.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,12 @@
         3e-6 /* how much a pair of events lengthens a kernel at most (estimate) \
               */
 #define MOST_CORRECTED 0.8
+#define KERNEL_LEAST_S 2e-6 /* the shortest kernel of a graph on a Hopper card (estimate) */
+
+#define HALF_LEAST 0.1 /* the rate on half of the SMs, as a part of the rate alone, … */
+#define HALF_MOST  1.5 /* … which noise may exceed */
+#define MIX_MOST   1.3 /* how much the parts of two mixes of launches differ at most … */
+#define BY_CHANCE  3.0 /* … beyond so many launches */
 
 /* The launches of one kernel in one geometry, directly or by graphs, and their time. */
 struct row {
@@ -97,42 +104,91 @@ static struct row *graph_row(struct rows *rows, size_t first, const struct measu
         return &rows->row[i];
 }
 
-/* The time of one launch of a node: that of the same kernel outside graphs, or else `guess`. */
-static double node_seconds(const struct measure_page *page, const struct measure_node *node,
-                           double guess)
+static double known(uint32_t value)
 {
-        const double seconds = mean_seconds(&page->kernels[node->kernel].time, NULL);
+        return value == MEASURE_UNSUPPORTED ? NAN : (double)value;
+}
 
-        return isnan(seconds) ? guess : seconds;
+/* How often a kernel's blocks fill the card; NAN: not known. */
+static double waves_of(const struct measure_page *page, const struct measure_kernel *k)
+{
+        const double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
+        const double fit = atomic_load(&k->ready) ? known(k->blocks_per_sm) * page->sms : NAN;
+
+        return fit > 0 ? blocks / fit : NAN;
+}
+
+/* Blocks run in rounds: behind a full one, the last takes as long as the others. A kernel that
+ * fills a part of the card counts as this part of a round, an unknown one as a round. */
+static double rounds_of(const struct measure_page *page, const struct measure_node *node)
+{
+        const double waves = waves_of(page, &page->kernels[node->kernel]);
+
+        return isnan(waves) ? 1 : waves > 1 ? ceil(waves) : waves;
+}
+
+/* The mean time of this kernel outside graphs; NAN: it was never timed there. */
+static double outside_seconds(const struct measure_page *page, const struct measure_node *node)
+{
+        return mean_seconds(&page->kernels[node->kernel].time, NULL);
+}
+
+/* The time of one launch of a node. round_s: of a round of blocks, in kernels never timed alone. */
+static double node_seconds(const struct measure_page *page, const struct measure_node *node,
+                           double round_s)
+{
+        const double seconds = outside_seconds(page, node);
+
+        return isnan(seconds) ? KERNEL_LEAST_S + rounds_of(page, node) * round_s : seconds;
+}
+
+/* How long a round of blocks takes in kernels that were never timed alone: such that all kernels
+ * take the graph's time, but no less than in kernels whose times are known. Those times may exceed
+ * the graph's, because events lengthen them, and because kernels of a graph may overlap. */
+static double round_seconds(const struct measure_page *page, const struct measure_graph *g,
+                            double whole)
+{
+        const struct measure_node *nodes = &page->nodes[g->first];
+        double least = 0, rounds = 0, above = 0, known_rounds = 0;
+
+        for (uint32_t i = 0; i < g->count; i++) {
+                const double seconds = outside_seconds(page, &nodes[i]), n = nodes[i].count,
+                             own = rounds_of(page, &nodes[i]);
+
+                least += n * (isnan(seconds) ? KERNEL_LEAST_S : seconds);
+                if (isnan(seconds)) {
+                        rounds += n * own;
+                } else {
+                        above += n * MAX(seconds - KERNEL_LEAST_S, 0.0);
+                        known_rounds += n * MAX(own, 1.0);
+                }
+        }
+        return MAX(rounds > 0 && whole > least ? (whole - least) / rounds : 0,
+                   known_rounds > 0 ? above / known_rounds : 0);
 }
 
 /* Only whole graphs are timed (`whole` seconds a launch). Their time is divided among the kernels
- * in proportion to the times that these have outside graphs; a kernel that was never seen there
- * counts as the mean of the others. */
+ * in proportion to the times that these have outside graphs; the time of a kernel that was never
+ * seen there is estimated from its blocks. */
 static void add_graph(struct rows *rows, size_t first, const struct measure_page *page,
                       const struct measure_graph *g, double launches, double whole)
 {
         const struct measure_node *nodes = &page->nodes[g->first];
-        double known = 0, known_count = 0, sum = 0, guess, scale;
+        const double round_s = round_seconds(page, g, whole);
+        bool any_known = false;
+        double sum = 0, scale;
 
         for (uint32_t i = 0; i < g->count; i++) {
-                const double seconds = node_seconds(page, &nodes[i], NAN);
-
-                if (!isnan(seconds)) {
-                        known += seconds * nodes[i].count;
-                        known_count += nodes[i].count;
-                }
+                sum += node_seconds(page, &nodes[i], round_s) * nodes[i].count;
+                any_known |= !isnan(outside_seconds(page, &nodes[i]));
         }
-        guess = known_count > 0 ? known / known_count : 1;
-        for (uint32_t i = 0; i < g->count; i++)
-                sum += node_seconds(page, &nodes[i], guess) * nodes[i].count;
-        scale = isnan(whole) ? (known_count > 0 ? 1 : NAN) : sum > 0 ? whole / sum : NAN;
+        scale = isnan(whole) ? (any_known ? 1 : NAN) : sum > 0 ? whole / sum : NAN;
         for (uint32_t i = 0; i < g->count; i++) {
                 struct row *row = graph_row(rows, first, page, &page->kernels[nodes[i].kernel]);
 
                 row->launches += launches * nodes[i].count;
                 row->seconds +=
-                        launches * nodes[i].count * scale * node_seconds(page, &nodes[i], guess);
+                        launches * nodes[i].count * scale * node_seconds(page, &nodes[i], round_s);
         }
 }
 
@@ -210,22 +266,16 @@ static bool find_rows(const struct report_seen *seen, struct rows *ret)
         return true;
 }
 
-static double known(uint32_t value)
-{
-        return value == MEASURE_UNSUPPORTED ? NAN : (double)value;
-}
-
 static void fill_kernel(const struct row *row, double steps, double all_seconds,
                         struct job_kernel *ret)
 {
         const struct measure_kernel *k = row->kernel;
-        double blocks = 1, threads = 1;
+        double threads = 1;
 
         job_kernel_init(ret);
         for (unsigned i = 0; i < 3; i++) {
                 ret->grid[i] = k->grid[i];
                 ret->block[i] = k->block[i];
-                blocks *= k->grid[i];
                 threads *= k->block[i];
         }
         (void)text_copy(ret->name, sizeof(ret->name), k->name);
@@ -238,8 +288,7 @@ static void fill_kernel(const struct row *row, double steps, double all_seconds,
         }
         if (row->page->threads_per_sm > 0)
                 ret->occupancy = ret->blocks_per_sm * threads / row->page->threads_per_sm;
-        if (row->page->sms > 0 && ret->blocks_per_sm > 0)
-                ret->waves = blocks / (row->page->sms * ret->blocks_per_sm);
+        ret->waves = waves_of(row->page, k);
         ret->launches_per_step = row->launches / steps;
         ret->seconds = row->seconds / row->launches;
         if (all_seconds > 0 && !isnan(row->seconds))
@@ -436,4 +485,40 @@ bool report_fill(const struct report_seen *seen, struct job *ret)
                 ret->launch.host_s_per_step = seen->cpu_s / seen->seconds / ret->steps.per_second;
         free(rows.row);
         return ok;
+}
+
+/* ---- with half of the SMs ---- */
+
+static double all_launches(const struct job *j)
+{
+        return j->launch.per_second + j->launch.graphs_per_second;
+}
+
+static bool is_alike(double a, double b, double slack)
+{
+        return MAX(a, b) <= MIX_MOST * MIN(a, b) + slack;
+}
+
+/* A program that still warms up launches kernels one by one, and later graphs of them. */
+static bool is_same_mix(const struct job *a, const struct job *b)
+{
+        const double all_a = all_launches(a), all_b = all_launches(b);
+        const double n = MIN(all_a * a->measured.seconds, all_b * b->measured.seconds);
+
+        return is_alike(a->launch.per_second / all_a, b->launch.per_second / all_b,
+                        BY_CHANCE / n) &&
+               is_alike(a->launch.graphs_per_second / all_a, b->launch.graphs_per_second / all_b,
+                        BY_CHANCE / n);
+}
+
+int report_half(const struct job *half, struct job *ret)
+{
+        const double alone = all_launches(ret), there = all_launches(half);
+
+        if (!(alone > 0) || !(there > 0))
+                return -ENODATA;
+        if (!is_same_mix(half, ret) || there > HALF_MOST * alone || there < HALF_LEAST * alone)
+                return -EAGAIN;
+        ret->steps.half_per_second = ret->steps.per_second * there / alone;
+        return 0;
 }

@@ -11,7 +11,7 @@
 #include "base/macros.h"
 #include "cli/pairs/pairs.h"
 
-#define VERSION       1
+#define VERSION       2
 #define LINE_MAX_SIZE (1U << 20)
 #define DIGITS        6
 
@@ -78,6 +78,7 @@ static void count_alone(struct pairs_alone *a, double rate)
 {
         a->least = a->n ? MIN(a->least, rate) : rate;
         a->most = MAX(a->most, rate);
+        a->sum += rate;
         a->n++;
 }
 

@@ -10,9 +10,9 @@
 #define PAIRS_LOOPS_MAX 48
 
 /* PAIRS_WAY(identifier, name, what it is): the way that two programs share the GPU. */
-#define PAIRS_WAYS(X)                                                   \
-        X(SHARED, "shared", "MPS: their kernels run beside each other") \
-        X(SLICED, "sliced", "the driver slices the time")               \
+#define PAIRS_WAYS(X)                                        \
+        X(SHARED, "shared", "MPS: each has half of the SMs") \
+        X(SLICED, "sliced", "the driver slices the time")    \
         X(TURNS, "turns", "one at a time, as sublet's mode exclusive lets them")
 
 enum pairs_way {
@@ -26,7 +26,7 @@ enum pairs_way {
 struct pairs_alone {
         double rate;    /* the last one; 0: not measured in this run */
         uint64_t at_ns; /* when that was */
-        double least, most;
+        double least, most, sum;
         unsigned n; /* how often it was measured, by earlier runs as well */
 };
 
@@ -38,7 +38,7 @@ struct pairs_job {
         /* What makes the job as long as its name says, in the words of its worker: loops of a
          * kernel, microseconds between a server's requests. "": not known yet */
         char loops[PAIRS_LOOPS_MAX];
-        struct pairs_alone alone[2]; /* 1: as the only program under MPS */
+        struct pairs_alone alone[2]; /* 1: under MPS, with its half of the SMs */
         unsigned failures;
 };
 

@@ -432,6 +432,14 @@ static bool know_rates(struct pairs_running *r, struct pairs_worker *const *work
         return true;
 }
 
+/* What the job does alone on half of the SMs, of its rate on all. */
+static double half_rate(const struct pairs_job *job)
+{
+        const struct pairs_alone *all = &job->alone[0], *half = &job->alone[1];
+
+        return half->sum / half->n / (all->sum / all->n);
+}
+
 static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
 {
         const struct pairs_job *a = &r->jobs[item->a], *b = &r->jobs[item->b];
@@ -491,6 +499,8 @@ static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
                 result.rates[i] = counts[i] / window;
                 result.alone[i] = r->jobs[wanted[i]].alone[shared].rate;
                 result.progress[i] = result.rates[i] / result.alone[i];
+                if (shared)
+                        result.progress[i] *= half_rate(&r->jobs[wanted[i]]);
         }
         r->spent.windows += window;
         r->spent.warming += since(begun_ns) - window;

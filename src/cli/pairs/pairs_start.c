@@ -10,11 +10,13 @@
 #include "base/macros.h"
 #include "cli/pairs/pairs_running.h"
 
-#define QUANTUM         "50ms"
-#define READY_S         120 /* a worker may take so long to start */
-#define IDLE_WINDOWS    20
-#define BUDGET_PART     0.14 /* of the GPU's memory for the models of a worker … */
-#define BUDGET_MEASURED 0.08 /* … and of one that is measured */
+#define QUANTUM      "50ms"
+#define READY_S      120 /* a worker may take so long to start */
+#define IDLE_WINDOWS 20
+
+/* Parts of the GPU's memory for the models of a worker. Most pairs run under MPS. */
+static const double budget_parts[PAIRS_PLACES] = {
+        [PAIRS_PLACE_SUBLET] = 0.14, [PAIRS_PLACE_MPS] = 0.24, [PAIRS_PLACE_MEASURED] = 0.06};
 
 /* ---- the daemon, and MPS ---- */
 
@@ -143,8 +145,7 @@ static void set_up_worker(struct pairs_running *r, enum pairs_kind kind, enum pa
         w->python = kind == PAIRS_KIND_MODELS ? r->setting->python : NULL;
         w->log = r->log;
         w->measure_dir = place == PAIRS_PLACE_MEASURED ? r->measure_dir : NULL;
-        w->budget = (uint64_t)(r->card_job.measured.memory_bytes *
-                               (place == PAIRS_PLACE_MEASURED ? BUDGET_MEASURED : BUDGET_PART));
+        w->budget = (uint64_t)(r->card_job.measured.memory_bytes * budget_parts[place]);
         (void)snprintf(w->name, sizeof(w->name), "pairs-%s-%s-%u", kinds[kind], places[place],
                        which + 1);
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The models that sublet bench pairs runs with --torch: training, inference, and servers that answer requests at a fixed
-rate, with random weights, and inputs that are on the GPU already. It knows nothing of sublet. Its lines are those of
-sublet-pairs-job (pairs_job.c); the answer to "job NAME LOOPS" is "job LOOPS SECONDS graph" or "... eager", and LOOPS are
-a server's microseconds from one request to the next.
+"""The models that sublet bench pairs runs with --torch: training, inference, numerical programs, and servers that answer
+requests at a fixed rate. Weights are random, and inputs are on the GPU already. It knows nothing of sublet. Its lines
+are those of sublet-pairs-job (pairs_job.c); the answer to "job NAME LOOPS" is "job LOOPS SECONDS graph" or "... eager",
+and LOOPS are a server's microseconds from one request to the next.
 
     pairs_torch.py list              prints a line "NAME FAMILY" for each job; needs no PyTorch
     pairs_torch.py work BYTES        obeys lines on stdin; models take about BYTES of GPU memory, then the one that was
@@ -67,6 +67,32 @@ JOBS = (
     Job("gemm-infer-fp32", "gemm", lambda: gemm(4096, 2048, "float32")),
     Job("mlp-train-fp32-small", "small", lambda: small(256, True)),
     Job("mlp-infer-fp32-small", "small", lambda: small(64, False)),
+    Job("convnext-train-b16-bf16", "convnext", lambda: vision("convnext_tiny", 16, 224, "bfloat16", True)),
+    Job("convnext-infer-b32-fp16", "convnext", lambda: vision("convnext_tiny", 32, 224, "float16", False)),
+    Job("swin-train-b16-bf16", "swin", lambda: vision("swin_t", 16, 224, "bfloat16", True)),
+    Job("swin-infer-b8-fp32", "swin", lambda: vision("swin_t", 8, 224, "float32", False)),
+    Job("densenet-train-b16-bf16", "conv", lambda: vision("densenet121", 16, 224, "bfloat16", True)),
+    Job("regnet-infer-b32-fp16", "regnet", lambda: vision("regnet_y_3_2gf", 32, 224, "float16", False)),
+    Job("video-train-b2-fp32", "conv3d", lambda: video(2, "float32", True)),
+    Job("video-infer-b4-fp16", "conv3d", lambda: video(4, "float16", False)),
+    Job("volume-train-b1-bf16", "conv3d", lambda: volume(1, 64, "bfloat16", True)),
+    Job("wavenet-train-b2-fp32", "speech", lambda: wavenet(2, "float32", True)),
+    Job("wavenet-infer-b1-fp16", "speech", lambda: wavenet(1, "float16", False)),
+    Job("moe-train-b2048-bf16", "moe", lambda: experts(2048, True)),
+    Job("moe-infer-b256-bf16", "moe", lambda: experts(256, False)),
+    Job("attention-train-16k-bf16", "attention", lambda: attention(16384, "bfloat16", True)),
+    Job("attention-infer-4k-fp32", "attention", lambda: attention(4096, "float32", False)),
+    Job("fourier-train-b4-fp32", "fourier", lambda: fourier(4, 256)),
+    Job("longconv-infer-b8-fp32", "fourier", lambda: long_convolution(8, 8192)),
+    Job("sort-int64", "sort", lambda: sorting(1 << 23, 2048)),
+    Job("scan-fp32", "sort", lambda: scans(1 << 25)),
+    Job("heat-fp32", "stencil", lambda: heat(4096, 4, "float32")),
+    Job("heat-fp64-small", "stencil", lambda: heat(1024, 16, "float64")),
+    Job("montecarlo-fp32", "montecarlo", lambda: monte_carlo(1 << 23, 16)),
+    Job("gemm-fp64", "double", lambda: gemm(4096, 1024, "float64")),
+    Job("conjugate-fp64", "double", lambda: conjugate_gradients(8192, 4)),
+    Job("int8-infer-b2048", "int8", lambda: int8(4096, 2048)),
+    Job("gan-train-b64-fp32", "gan", lambda: gan(64)),
     Job("resnet50-serve-b8-fp16-15", "server", lambda: vision("resnet50", 8, 224, "float16", False), 0.15),
     Job("decode-serve-b8-bf16-15", "server", lambda: decoding(8, 1024), 0.15),
     Job("bert-serve-b8-bf16-35", "server", lambda: encoder(8, 128, "bfloat16", False), 0.35),
@@ -105,8 +131,27 @@ def inference(net, inputs):
     return step
 
 
+def computing(compute, *inputs):
+    """Returns a step of a program that has no network."""
+    import torch
+
+    def step():
+        with torch.no_grad():
+            compute(*inputs)
+    return step
+
+
 def mean_square(y):
     return y.float().square().mean()
+
+
+def network(make, shape, dtype, trains):
+    """Returns a step of the network that make() returns, with random inputs of this shape."""
+    import torch
+    dtype = getattr(torch, dtype)
+    with on_gpu():
+        net, x = make().to(dtype), torch.randn(*shape, dtype=dtype)
+    return training(net, (x,), mean_square) if trains else inference(net, (x,))
 
 
 def vision(name, batch, size, dtype, trains):
@@ -123,14 +168,12 @@ def vision(name, batch, size, dtype, trains):
 
 
 def encoder(batch, tokens, dtype, trains):
-    import torch
     from torch import nn
-    dtype = getattr(torch, dtype)
-    with on_gpu():
+
+    def make():
         layer = nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
-        net = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).to(dtype)
-        x = torch.randn(batch, tokens, 768, dtype=dtype)
-    return training(net, (x,), mean_square) if trains else inference(net, (x,))
+        return nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
+    return network(make, (batch, tokens, 768), dtype, trains)
 
 
 def decoder_block(width, heads):
@@ -309,13 +352,8 @@ def graph(nodes, edges, width, trains):
 
 
 def gemm(width, batch, dtype):
-    import torch
     from torch import nn
-    dtype = getattr(torch, dtype)
-    with on_gpu():
-        net = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(4))).to(dtype)
-        x = torch.randn(batch, width, dtype=dtype)
-    return inference(net, (x,))
+    return network(lambda: nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(4))), (batch, width), dtype, False)
 
 
 def small(batch, trains):
@@ -327,6 +365,221 @@ def small(batch, trains):
     if not trains:
         return inference(net, (x,))
     return training(net, (x,), mean_square, torch.optim.Adam(net.parameters(), lr=1e-4, capturable=True))
+
+
+def video(batch, dtype, trains):
+    import torchvision
+    return network(lambda: torchvision.models.video.r3d_18(weights=None), (batch, 3, 16, 112, 112), dtype, trains)
+
+
+def volume(batch, size, dtype, trains, width=16, levels=3):
+    """An autoencoder of medical scans: convolutions in three dimensions, down and up again."""
+    from torch import nn
+
+    def stage(before, after, conv, **how):
+        return nn.Sequential(conv(before, after, **how), nn.InstanceNorm3d(after, affine=True), nn.LeakyReLU(0.01))
+
+    def make():
+        down = [width << i for i in range(levels + 1)]
+        layers = [stage(1, width, nn.Conv3d, kernel_size=3, padding=1)]
+        for a, b in [*zip(down, down[1:]), *zip(down[::-1], down[-2::-1])]:
+            resize = (nn.Conv3d, nn.ConvTranspose3d)[a > b]
+            layers += [stage(a, b, resize, kernel_size=2, stride=2), stage(b, b, nn.Conv3d, kernel_size=3, padding=1)]
+        return nn.Sequential(*layers, nn.Conv3d(width, 1, 1))
+    return network(make, (batch, 1, size, size, size), dtype, trains)
+
+
+def wavenet(batch, dtype, trains, samples=16000, width=64, layers=24):
+    """Speech: gated convolutions over samples; the distance of the samples doubles from layer to layer."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.into, self.out = nn.Conv1d(1, width, 1), nn.Conv1d(width, 256, 1)
+            self.gates = nn.ModuleList(nn.Conv1d(width, 2 * width, 2, dilation=1 << i % 8) for i in range(layers))
+            self.mixes = nn.ModuleList(nn.Conv1d(width, 2 * width, 1) for _ in range(layers))
+
+        def forward(self, x):
+            x, skipped = self.into(x), 0
+            for gate, mix in zip(self.gates, self.mixes):
+                a, b = gate(functional.pad(x, (gate.dilation[0], 0))).chunk(2, 1)
+                a, b = mix(torch.tanh(a) * torch.sigmoid(b)).chunk(2, 1)
+                x, skipped = x + a, skipped + b
+            return self.out(torch.relu(skipped))
+    return network(Net, (batch, 1, samples), dtype, trains)
+
+
+def experts(tokens, trains, width=1024, n=8, taken=2):
+    """A layer of experts. Each has room for a fixed number of tokens, so that the host need not know the routes."""
+    import torch
+    from torch import nn
+
+    class Experts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router = nn.Linear(width, n, bias=False)
+            self.up = nn.Parameter(torch.randn(n, width, 4 * width) / width ** 0.5)
+            self.down = nn.Parameter(torch.randn(n, 4 * width, width) / width ** 0.5 / 2)
+            self.slots = torch.arange(tokens * taken * 5 // (4 * n))
+
+        def forward(self, x):
+            weights = self.router(x).float().softmax(-1)
+            best, which = weights.topk(taken, -1)
+            chosen = torch.zeros_like(weights).scatter(1, which, 1.0)
+            slot = (chosen.cumsum(0) * chosen - 1).unsqueeze(-1)
+            place = (slot == self.slots).to(x.dtype)
+            gathered = torch.einsum("tes,tw->esw", place, x)
+            y = torch.bmm(nn.functional.silu(torch.bmm(gathered, self.up)), self.down)
+            weights = (chosen * weights / best.sum(-1, keepdim=True)).to(x.dtype)
+            return torch.einsum("tes,esw->tw", place * weights.unsqueeze(-1), y)
+    return network(Experts, (tokens, width), "bfloat16", trains)
+
+
+def attention(tokens, dtype, trains, heads=8, width=64):
+    """Attention alone, over a long text."""
+    import torch
+    from torch import nn
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.ParameterList(nn.Parameter(torch.randn(1, heads, tokens, width, dtype=dtype)) for _ in range(3))
+
+        def forward(self):
+            return nn.functional.scaled_dot_product_attention(*self.qkv, is_causal=True)
+    dtype = getattr(torch, dtype)
+    with on_gpu():
+        net = Attention()
+    return training(net, (), mean_square) if trains else inference(net, ())
+
+
+def fourier(batch, size, width=32, modes=16, layers=4):
+    """A Fourier neural operator, which multiplies the lowest frequencies by weights."""
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = nn.ParameterList(nn.Parameter(torch.randn(width, width, modes, modes, 2) / width) for _ in range(layers))
+            self.mixes = nn.ModuleList(nn.Conv2d(width, width, 1) for _ in range(layers))
+
+        def forward(self, x):
+            for weight, mix in zip(self.weights, self.mixes):
+                low = torch.fft.rfft2(x)[:, :, :modes, :modes]
+                low = torch.einsum("bixy,ioxy->boxy", low, torch.view_as_complex(weight))
+                low = nn.functional.pad(torch.view_as_real(low), (0, 0, 0, size // 2 + 1 - modes, 0, size - modes))
+                x = nn.functional.gelu(torch.fft.irfft2(torch.view_as_complex(low), s=(size, size)) + mix(x))
+            return x
+    return network(Net, (batch, width, size, size), "float32", True)
+
+
+def long_convolution(batch, tokens, width=256):
+    """Convolves each channel with a filter as long as the text, by FFT."""
+    import torch
+    with on_gpu():
+        x, gate = torch.randn(batch, width, tokens), torch.randn(batch, width, tokens)
+        kernel = torch.randn(width, tokens) / tokens
+
+    def compute():
+        y = torch.fft.irfft(torch.fft.rfft(x, n=2 * tokens) * torch.fft.rfft(kernel, n=2 * tokens))[..., :tokens]
+        return y * torch.sigmoid(gate)
+    return computing(compute)
+
+
+def sorting(keys, rows):
+    import torch
+    with on_gpu():
+        long, short = torch.randint(1 << 40, (keys,)), torch.randn(rows, 4096)
+    return computing(lambda: (long[long.sort()[1]], short.sort(-1)))
+
+
+def scans(n):
+    import torch
+    with on_gpu():
+        x, asked = torch.rand(n), torch.rand(n // 16) * (n // 2)
+    table = x.view(4096, -1)
+    return computing(lambda: (torch.searchsorted(x.cumsum(0), asked), table.cumsum(0), table.cummax(1)))
+
+
+def heat(size, times, dtype):
+    """The heat equation on a square, as programs with arrays write it."""
+    import torch
+    with on_gpu():
+        u = torch.rand(size, size, dtype=getattr(torch, dtype))
+
+    def compute():
+        for _ in range(times):
+            u[1:-1, 1:-1] += 0.1 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
+    return computing(compute)
+
+
+def monte_carlo(paths, times):
+    """The price of an option, from random prices of a share."""
+    import torch
+    with on_gpu():
+        begin = torch.full((paths,), 100.0)
+
+    def compute():
+        price, total = begin, torch.zeros_like(begin)
+        for _ in range(times):
+            price = price * torch.exp(0.01 * torch.randn_like(price) - 0.00005)
+            total += price
+        return torch.relu(total / times - 101).mean()
+    return computing(compute)
+
+
+def conjugate_gradients(n, times):
+    import torch
+    with on_gpu():
+        matrix = torch.randn(n, n, dtype=torch.float64).mul_(0.1 / n)
+        matrix.diagonal().add_(1)
+        b = torch.randn(n, dtype=torch.float64)
+
+    def compute():
+        x, r, p = torch.zeros_like(b), b, b
+        rr = r.dot(r)
+        for _ in range(times):
+            q = matrix.mv(p)
+            a = rr / p.dot(q)
+            x, r = x + a * p, r - a * q
+            rr, before = r.dot(r), rr
+            p = r + rr / before * p
+        return x
+    return computing(compute)
+
+
+def int8(width, batch, layers=4):
+    """Layers whose weights and inputs are rounded to eight bits."""
+    import torch
+    with on_gpu():
+        weights = [torch.randint(-127, 128, (width, width), dtype=torch.int8) for _ in range(layers)]
+        x = torch.randn(batch, width, dtype=torch.bfloat16)
+
+    def compute(y):
+        for weight in weights:
+            scale = y.abs().amax(-1, keepdim=True) / 127
+            product = torch._int_mm((y / scale).round().clamp(-127, 127).to(torch.int8), weight.t())
+            y = torch.nn.functional.gelu((product * (scale / (73 * width ** 0.5))).to(torch.bfloat16))
+    return computing(compute, x)
+
+
+def gan(batch, width=64):
+    """A generator of pictures, and the network that judges them, one after the other."""
+    from torch import nn
+
+    def make():
+        layers, widths = [nn.ConvTranspose2d(128, 8 * width, 4)], [8 * width, 4 * width, 2 * width, width]
+        for a, b in zip(widths, widths[1:] + [3]):
+            layers += [nn.BatchNorm2d(a), nn.ReLU(), nn.ConvTranspose2d(a, b, 4, stride=2, padding=1)]
+        layers += [nn.Tanh(), nn.Conv2d(3, width, 4, stride=2, padding=1)]
+        for b, a in zip(widths[-2::-1], widths[::-1]):
+            layers += [nn.LeakyReLU(0.2), nn.Conv2d(a, b, 4, stride=2, padding=1), nn.BatchNorm2d(b)]
+        return nn.Sequential(*layers, nn.LeakyReLU(0.2), nn.Conv2d(8 * width, 1, 4))
+    return network(make, (batch, 128, 1, 1), "float32", True)
 
 
 def capture(step):

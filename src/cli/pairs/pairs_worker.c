@@ -20,6 +20,7 @@
 #include "base/macros.h"
 #include "cli/cli.h"
 #include "cli/parts.h"
+#include "mps/mps.h"
 
 #define PERIOD_MS   50
 #define WORKERS_MAX 16
@@ -40,10 +41,12 @@ static void become(const struct pairs_worker *w, const char *path)
 
         if (log >= 0)
                 (void)dup2(log, STDERR_FILENO);
-        if (w->mps_dir)
+        if (w->mps_dir) {
                 (void)setenv("CUDA_MPS_PIPE_DIRECTORY", w->mps_dir, 1);
-        else
+                (void)setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", MPS_SHARE_PERCENT, 1);
+        } else {
                 (void)unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+        }
         if (w->gpu)
                 (void)setenv("CUDA_VISIBLE_DEVICES", w->gpu, 1);
         if (w->measure_dir)

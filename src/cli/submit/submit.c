@@ -23,6 +23,7 @@
 #include "cli/measure/pages.h"
 #include "cli/submit/place.h"
 #include "cli/unshared.h"
+#include "mps/mps.h"
 #include "pairing/job.h"
 #include "pairing/ways.h"
 
@@ -202,6 +203,24 @@ static int open_signals(struct submitting *s)
 
 /* ---- the program ---- */
 
+static bool is_shared(const struct submitting *s)
+{
+        return strcmp(s->place.way, way_names[WAY_SHARED]) == 0;
+}
+
+/* Under MPS the job may use its share of the SMs, or less, if its user has set less. */
+static int set_share(void)
+{
+        static const char variable[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+        const char *own = getenv(variable);
+        char *end = NULL;
+        const double percent = own ? strtod(own, &end) : 0;
+
+        if (percent > 0 && percent < strtod(MPS_SHARE_PERCENT, NULL) && !*end)
+                return 0;
+        return setenv(variable, MPS_SHARE_PERCENT, 1);
+}
+
 static _Noreturn void become_program(struct submitting *s)
 {
         sigset_t none;
@@ -209,8 +228,8 @@ static _Noreturn void become_program(struct submitting *s)
         (void)sigemptyset(&none);
         (void)sigprocmask(SIG_SETMASK, &none, NULL);
         if (setenv("CUDA_VISIBLE_DEVICES", s->place.gpu, 1) < 0 ||
-            (strcmp(s->place.way, way_names[WAY_SHARED]) == 0 &&
-             setenv("SUBLET_WAY", "shared", 1) < 0) ||
+            setenv("SUBLET_WAY", is_shared(s) ? "shared" : "auto", 1) < 0 ||
+            (is_shared(s) && set_share() < 0) ||
             (*s->folder && (setenv("SUBLET_MEASURE", s->folder, 1) < 0 ||
                             setenv("SUBLET_MEASURE_COUNTS", "1", 1) < 0)))
                 _exit(cli_fail(CLI_FAILED, "cannot set the environment: %m"));
@@ -235,7 +254,8 @@ static void tell_start(const struct submitting *s, const json_t *start)
                               s->place.gpu, beside, s->place.way,
                               json_number_value(json_object_get(start, "progress")));
         else
-                (void)fprintf(stderr, "sublet: the job starts on %s, alone\n", s->place.gpu);
+                (void)fprintf(stderr, "sublet: the job starts on %s, alone%s\n", s->place.gpu,
+                              is_shared(s) ? " in half of the SMs" : "");
 }
 
 static int start_program(struct submitting *s, const json_t *start)

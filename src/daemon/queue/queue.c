@@ -134,7 +134,16 @@ unsigned queue_free_gpus(const struct queue *q)
 
 unsigned queue_ways(const struct queue_job *job)
 {
-        return job->gpu < 0 || job->shared ? job->wish.ways : job->wish.ways & ~(1u << WAY_SHARED);
+        if (job->gpu < 0)
+                return job->wish.ways;
+        return job->wish.ways & (job->shared ? 1u << WAY_SHARED : ~(1u << WAY_SHARED));
+}
+
+unsigned queue_common_ways(const struct queue_job *a, const struct queue_job *b)
+{
+        const unsigned ways = queue_ways(a) & queue_ways(b);
+
+        return a->wish.user == b->wish.user ? ways : ways & ~(1u << WAY_SHARED);
 }
 
 bool queue_is_open(const struct queue *q, const struct queue_job *job)
@@ -256,6 +265,14 @@ int queue_come(struct queue *q, const struct queue_wish *wish, uint64_t now_ns, 
         return 0;
 }
 
+static void be_alone(struct queue_gpu *g, struct queue_job *j)
+{
+        j->predicted = j->model = j->shared ? NAN : 1;
+        j->observed = NAN;
+        j->below_ns = 0;
+        g->way = j->shared ? WAY_SHARED : WAY_SLICED;
+}
+
 static void place(struct queue *q, struct queue_job *j, unsigned gpu, uint64_t now_ns)
 {
         struct queue_gpu *g = &q->gpus[gpu];
@@ -292,6 +309,8 @@ int queue_return(struct queue *q, const struct queue_wish *wish, unsigned gpu, e
                 for (unsigned k = 0; k < 2; k++)
                         find(q, g->jobs[k])->predicted = find(q, g->jobs[k])->model = NAN;
                 g->way = way;
+        } else {
+                be_alone(g, j);
         }
         *ret_id = id;
         return 0;
@@ -308,13 +327,9 @@ void queue_leave(struct queue *q, uint32_t id)
                 g = &q->gpus[j->gpu];
                 g->jobs[g->jobs[0] == id ? 0 : 1] = 0;
                 other = find(q, single(g));
-                if (other) {
-                        other->predicted = other->model = 1;
-                        other->observed = NAN;
-                        other->below_ns = 0;
-                }
+                if (other)
+                        be_alone(g, other);
                 g->turns = QUEUE_AS_STARTED;
-                g->way = other && other->shared ? WAY_SHARED : WAY_SLICED;
                 g->host_bytes = 0;
         }
         *j = (struct queue_job){0};
@@ -389,11 +404,12 @@ static void reserve_for_old(struct queue *q, uint64_t now_ns)
 static struct queue_start start_alone(struct queue *q, struct queue_job *j, unsigned gpu,
                                       uint64_t now_ns)
 {
+        struct queue_gpu *g = &q->gpus[gpu];
+
         place(q, j, gpu, now_ns);
-        /* A program cannot enter MPS later. Under it, the job can still get a partner outside. */
-        j->shared = j->wish.ways & 1u << WAY_SHARED && j->wish.measured;
-        q->gpus[gpu].way = j->shared ? WAY_SHARED : WAY_SLICED;
-        return (struct queue_start){j->id, 0, gpu, q->gpus[gpu].way, 1};
+        j->shared = j->wish.ways == 1u << WAY_SHARED && j->wish.measured;
+        be_alone(g, j);
+        return (struct queue_start){j->id, 0, gpu, g->way, j->predicted};
 }
 
 static int any_free(const struct queue *q)
@@ -418,9 +434,7 @@ static bool keeps_rules(const struct queue *q, const struct queue_offer *o,
 {
         if (!a || !b || a == b || !waits(a) || !a->wish.measured || !b->wish.measured)
                 return false;
-        if (o->way >= WAYS || !(queue_ways(a) & queue_ways(b) & 1u << o->way))
-                return false;
-        if (o->way == WAY_SHARED && a->wish.user != b->wish.user)
+        if (o->way >= WAYS || !(queue_common_ways(a, b) & 1u << o->way))
                 return false;
         if (!(corrected(q, o, a, b, 0) >= a->wish.bound) ||
             !(corrected(q, o, b, a, 1) >= b->wish.bound))
@@ -605,6 +619,8 @@ const char *queue_check(const struct queue *q)
                                 continue;
                         if (!j || j->gpu != (int)i)
                                 return "a GPU has a job that is not there";
+                        if (j->shared != (g->way == WAY_SHARED))
+                                return "a job is under MPS on a GPU whose way is another";
                         if (!isnan(j->predicted) && j->predicted < j->wish.bound)
                                 return "a job is predicted to miss its bound";
                 }

@@ -6,7 +6,9 @@
  * The rules. A job waits until a GPU is free for it, or until a job that runs alone may have it
  * beside itself. A pair is made only if both jobs are predicted to keep their bounds, and such
  * pairs come from outside (queue_offer, of sublet-pairing); the queue checks each one again. Jobs
- * do not move between GPUs, so pairs that run stay as they are. A job that has waited for
+ * do not move between GPUs, so pairs that run stay as they are. A program cannot enter or leave
+ * MPS, nor its half of the SMs there, while it runs. So a job that starts alone has the whole card,
+ * outside of MPS, unless its owner allows no other way. A job that has waited for
  * QUEUE_OLD_NS keeps one GPU closed for newcomers, and gets it alone. What is observed corrects
  * what was predicted: of each two jobs, and of each job, the queue keeps the mean of observed /
  * predicted. A pair that misses a bound for QUEUE_BELOW_NS goes over to turns; if turns are worse,
@@ -51,8 +53,10 @@ struct queue_job {
         uint64_t order;             /* of arrival */
         int gpu;                    /* -1 while it waits */
         int reserved;               /* the GPU that it keeps closed, -1: none */
-        bool shared;                /* it was started under MPS, for as long as it runs */
-        double model;     /* as the model says; 1 alone; NAN: not known, after a restart */
+        bool shared;                /* it has half of the SMs, under MPS, for as long as it runs */
+        /* As the model says. 1: it has the whole card. NAN: not known, alone in its half, or after
+         * a restart. */
+        double model;
         double predicted; /* the same, corrected by queue_ratio() */
         double observed;  /* smoothed; NAN: not known */
         uint64_t observed_ns;
@@ -107,7 +111,7 @@ struct queue_start {
         uint32_t id, beside; /* beside 0: alone */
         unsigned gpu;
         enum way way;
-        double progress;
+        double progress; /* predicted; NAN: not known */
 };
 /* True if jobs wait, not all can have a GPU alone, and pairs are possible: get offers. */
 bool queue_wants_offers(const struct queue *q);
@@ -138,8 +142,11 @@ struct queue_ratio_row {
 };
 bool queue_known(const struct queue *q, unsigned i, struct queue_ratio_row *ret);
 uint64_t queue_key(const struct queue_job *j);
-/* Ways in which this job can get a partner now: one that runs outside of MPS cannot enter it. */
+/* Ways in which this job can get a partner now. A job that runs in its half of the SMs can only be
+ * shared, because the model predicts the other ways for a job that may use all SMs. */
 unsigned queue_ways(const struct queue_job *job);
+/* Ways in which both could run beside each other. */
+unsigned queue_common_ways(const struct queue_job *a, const struct queue_job *b);
 /* True if a newcomer may join the job: it runs alone on a GPU that nobody keeps closed. */
 bool queue_is_open(const struct queue *q, const struct queue_job *job);
 unsigned queue_free_gpus(const struct queue *q);

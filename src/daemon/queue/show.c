@@ -20,7 +20,7 @@ static const char *name_for(const struct submits *all, uint32_t id, const struct
         return peer_may_know(viewer, &m->peer) ? m->wish.name : "another user's job";
 }
 
-static json_t *number(double n)
+json_t *submit_number(double n)
 {
         return isfinite(n) ? json_real(n) : json_null();
 }
@@ -78,8 +78,8 @@ static json_t *job_json(struct submits *all, const struct queue_job *j, const st
                          runs ? json_integer(j->gpu) : json_null(), "beside",
                          beside ? json_integer(beside) : json_null(), "way",
                          runs ? way_names[way_on(all, (unsigned)j->gpu)] : NULL, "predicted",
-                         runs ? number(j->predicted) : json_null(), "observed",
-                         runs ? number(j->observed) : json_null(), "below_bound_s",
+                         runs ? submit_number(j->predicted) : json_null(), "observed",
+                         runs ? submit_number(j->observed) : json_null(), "below_bound_s",
                          j->below_ns ? json_real((double)(now_ns - j->below_ns) / 1e9)
                                      : json_null(),
                          "since_s", (double)(now_ns - (runs ? j->began_ns : j->came_ns)) / 1e9,
@@ -122,6 +122,14 @@ static bool add_gpu(const struct submission *m, unsigned gpu, char *text, size_t
         return first && !second && !g->taken;
 }
 
+static bool has_common_way(const struct queue *q, const struct queue_job *j,
+                           const struct queue_gpu *g)
+{
+        const struct queue_job *there = queue_find(q, g->jobs[0] ? g->jobs[0] : g->jobs[1]);
+
+        return there && queue_common_ways(j, there);
+}
+
 void submit_reason(const struct submission *m, char ret[static SUBMIT_SAID_MAX])
 {
         const struct queue *q = m->all->queue;
@@ -129,14 +137,17 @@ void submit_reason(const struct submission *m, char ret[static SUBMIT_SAID_MAX])
         char gpus[SUBMIT_SAID_MAX - 160] = "";
         const char *so = "";
         unsigned present = 0;
-        bool open = false;
+        bool open = false, common = false;
 
         if (!j)
                 return;
         for (unsigned i = 0; i < QUEUE_GPUS_MAX; i++)
                 if (queue_gpu(q, i)->present) {
                         present++;
-                        open |= add_gpu(m, i, gpus, sizeof(gpus));
+                        if (!add_gpu(m, i, gpus, sizeof(gpus)))
+                                continue;
+                        open = true;
+                        common |= has_common_way(q, j, queue_gpu(q, i));
                 }
         if (j->reserved >= 0)
                 so = "; it has waited long, and gets the next GPU alone";
@@ -144,6 +155,8 @@ void submit_reason(const struct submission *m, char ret[static SUBMIT_SAID_MAX])
                 so = "; without a job file it runs alone";
         else if (open && !matcher_runs(m->all->matcher))
                 so = "; nothing says which jobs go well together, so it waits for a GPU of its own";
+        else if (open && !common)
+                so = "; no job there can get a partner in a way that this one allows";
         else if (open)
                 so = "; beside no job would both keep their bounds";
         if (present == 0)

@@ -74,6 +74,8 @@ double submit_capacity(const struct server *s);
 
 /* ---- show.c ---- */
 
+/* null if it is not finite. */
+json_t *submit_number(double n);
 /* Counts the jobs, for the metrics. */
 void submit_count(const struct submits *all, struct server_jobs *ret);
 

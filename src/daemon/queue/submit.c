@@ -438,10 +438,11 @@ static void start(struct submits *all, const struct queue_start *what)
                          what->id, m->wish.name, what->gpu, what->beside, beside->wish.name,
                          way_names[what->way], what->progress);
         else
-                log_info("job %u (%s) starts on GPU %u alone", what->id, m->wish.name, what->gpu);
-        submission_send(m, json_pack("{s{ss ss ss? sf}}", "start", "gpu", uuid, "way",
+                log_info("job %u (%s) starts on GPU %u alone%s", what->id, m->wish.name, what->gpu,
+                         what->way == WAY_SHARED ? " in half of the SMs" : "");
+        submission_send(m, json_pack("{s{ss ss ss? so}}", "start", "gpu", uuid, "way",
                                      way_names[what->way], "beside", name, "progress",
-                                     what->progress));
+                                     submit_number(what->progress)));
 }
 
 /* After a crash, jobs that run come back first: until then GPUs only seem free. */
