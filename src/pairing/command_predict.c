@@ -2,6 +2,7 @@
  * without its interval. */
 #include <errno.h>
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,11 +59,12 @@ static struct interval interval_of(const struct command_input *in, const struct 
         const struct pairs_way *w = &pair->ways[way];
         const struct model_way *m = &in->model.ways[way];
         const double value = which < 2 ? w->progress[which] : w->progress[0] + w->progress[1];
+        const double doubt = pairs_doubt(w);
 
         if (!w->by_model)
                 return (struct interval){value, value * TURNS_LOW, value * TURNS_HIGH};
-        return (struct interval){value, value * (which < 2 ? m->low : m->sum_low),
-                                 value * (which < 2 ? m->high : m->sum_high)};
+        return (struct interval){value, value * pow(which < 2 ? m->low : m->sum_low, doubt),
+                                 value * pow(which < 2 ? m->high : m->sum_high, doubt)};
 }
 
 static const char *fit_text(const struct pairs_pair *pair)

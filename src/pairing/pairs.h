@@ -28,6 +28,7 @@ struct pairs {
 struct pairs_way {
         bool possible, by_model;
         double progress[2];
+        bool estimated; /* from a rate on half of the SMs that nobody has measured */
 };
 
 struct pairs_pair {
@@ -49,6 +50,9 @@ void pairs_close(struct pairs *p);
 int pairs_predict(const struct pairs *p, const bool allowed[static WAYS], struct pairs_pair *list,
                   size_t n, char error[static PAIRS_ERROR_MAX]);
 
+/* Returns the power to which the model's interval and margins have to be raised for a prediction:
+ * above 1 if it is less certain than those of the model usually are. */
+double pairs_doubt(const struct pairs_way *w);
 /* What predictions of this way have to exceed for the bound to be kept. */
 double pairs_threshold(const struct pairs *p, const struct pairs_pair *pair, enum way way,
                        double bound);

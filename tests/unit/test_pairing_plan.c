@@ -177,7 +177,7 @@ static struct pairs_pair *add(struct world *w, unsigned a, unsigned b, enum way 
         struct pairs_pair *p = &w->list[w->n++];
 
         *p = (struct pairs_pair){.a = a, .b = b, .fits = way != WAY_TURNS};
-        p->ways[way] = (struct pairs_way){true, way != WAY_TURNS, {of_a, of_b}};
+        p->ways[way] = (struct pairs_way){true, way != WAY_TURNS, {of_a, of_b}, false};
         return p;
 }
 
@@ -210,6 +210,19 @@ static void the_margin_of_the_model_counts(void **state)
         assert_int_equal(plan.n_pairs, 0);
 }
 
+static void the_margin_is_wider_where_the_rate_on_half_of_the_sms_is_estimated(void **state)
+{
+        _cleanup_free_ struct world *w = new_world(2);
+        struct pairs_pair *p = add(w, 0, 1, WAY_SHARED, 0.9, 0.8);
+        enum way way;
+
+        w->model.ways[WAY_SHARED].margins[13] = 1.1; /* of 0.7 */
+        assert_int_equal(pairs_choose(&w->pairs, p, 0.7, &way), 0);
+        p->ways[WAY_SHARED].estimated = true;
+        assert_int_equal(pairs_choose(&w->pairs, p, 0.7, &way), -ENOENT);
+        assert_int_equal(pairs_choose(&w->pairs, p, 0, &way), 0); /* any */
+}
+
 static void the_better_way_is_taken_if_it_is_better_by_more_than_noise(void **state)
 {
         const struct plan_options o = {.bound = 0.5};
@@ -217,7 +230,7 @@ static void the_better_way_is_taken_if_it_is_better_by_more_than_noise(void **st
         struct pairs_pair *p = add(w, 0, 1, WAY_SLICED, 0.6, 0.6);
         enum way way;
 
-        p->ways[WAY_SHARED] = (struct pairs_way){true, true, {0.61, 0.6}};
+        p->ways[WAY_SHARED] = (struct pairs_way){true, true, {0.61, 0.6}, false};
         assert_int_equal(pairs_choose(&w->pairs, p, o.bound, &way), 0);
         assert_int_equal(way, WAY_SLICED);
         p->ways[WAY_SHARED].progress[0] = 0.7;
@@ -369,6 +382,8 @@ int main(void)
                 cmocka_unit_test(a_thousand_jobs_are_matched_within_a_second),
                 cmocka_unit_test(a_pair_below_the_bound_is_not_made),
                 cmocka_unit_test(the_margin_of_the_model_counts),
+                cmocka_unit_test(
+                        the_margin_is_wider_where_the_rate_on_half_of_the_sms_is_estimated),
                 cmocka_unit_test(the_better_way_is_taken_if_it_is_better_by_more_than_noise),
                 cmocka_unit_test(jobs_that_have_a_gpu_each_are_not_paired),
                 cmocka_unit_test(only_as_many_pairs_are_made_as_place_all_jobs),
