@@ -14,7 +14,8 @@
 #include "base/macros.h"
 #include "pairing/calibrate.h"
 
-#define FOLDS_MIN 3 /* two are left out at a time */
+#define ROWS_PER_LEAF 20.0 /* of few rows, leaves are smaller */
+#define FOLDS_MIN     3    /* two are left out at a time */
 
 static const struct trees_options usual = {
         .rounds = 800,
@@ -253,6 +254,7 @@ static int train(struct fit *f, const struct candidate *c, unsigned i, unsigned 
         int r;
 
         o.threads = f->options->threads;
+        o.least_weight = MIN(o.least_weight, (double)f->n / ROWS_PER_LEAF);
         o.signs = c->with_signs ? feature_signs : NULL;
         o.rounds = rounds ? rounds : o.rounds;
         rows.rows = choose(f, WITHOUT, i, j, c->target, f->part_x, f->part_y);

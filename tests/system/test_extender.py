@@ -378,7 +378,7 @@ def broken(chance, good):
 
 def test_a_thousand_malformed_requests_are_answered(start):
     e = start(["--qos", "0.4"], nodes=[node("a"), node("b", 2)],
-              pods=[pod("p", BAD[0], on="a"), pod("q", GOOD[0], on="b"), pod("r", GOOD[1], on="b")])
+              pods=[pod("p", BAD[0], on="a", qos="0.5"), pod("q", GOOD[0], on="b"), pod("r", GOOD[1], on="b")])
     chance, statuses, c = random.Random(7), {}, e.connect()
     names = json.loads(request_of(pod("new", GOOD[0], qos="0.4"), ["a", "b", "c"]))
     whole = {"Pod": pod("new", BAD[0], uid=names["Pod"]["metadata"]["uid"]), "NodeNames": None,
