@@ -234,21 +234,22 @@ static void report(const struct training *t, const struct evaluate *e, json_t *a
         json_t *json = json_object();
 
         for (unsigned w = 0; w < WAYS; w++) {
-                json_t *one = json_object();
+                json_t *one;
 
-                if (e->of[w][EVALUATE_BOTH].n + e->of[w][EVALUATE_ONE].n > 0) {
-                        if (!t->json)
-                                (void)printf("\n%s: families that training has not seen\n",
-                                             way_names[w]);
-                        if (!t->json)
-                                print_errors(e->of[w]);
-                        add_errors(e->of[w], one);
-                        (void)json_object_set(json, way_names[w], one);
+                if (e->of[w][EVALUATE_BOTH].n + e->of[w][EVALUATE_ONE].n == 0)
+                        continue;
+                if (!t->json) {
+                        (void)printf("\n%s: families that training has not seen\n", way_names[w]);
+                        print_errors(e->of[w]);
                 }
-                json_decref(one);
+                one = json_object();
+                add_errors(e->of[w], one);
+                (void)json_object_set_new(json, way_names[w], one);
         }
-        if (!t->json)
+        if (!t->json) {
                 print_table(e);
+                print_ways(&e->ways);
+        }
         (void)json_object_set_new(json, "batches",
                                   json_pack("{sI sI sI sI so}", "n", (json_int_t)e->batches, "jobs",
                                             (json_int_t)e->batch, "pairs_measured",
@@ -260,8 +261,6 @@ static void report(const struct training *t, const struct evaluate *e, json_t *a
                         json_pack("{sI sf sf sI}", "pairs", (json_int_t)e->ways.pairs, "mean",
                                   e->ways.sum / (double)e->ways.pairs, "least", e->ways.least,
                                   "worse", (json_int_t)e->ways.worse));
-        if (!t->json)
-                print_ways(&e->ways);
         (void)json_object_set_new(answer, "evaluation", json);
 }
 

@@ -273,8 +273,8 @@ static void find_halves(struct data *data, size_t first_job, const struct data_a
         }
 }
 
-/* What was measured alone after a pair was not known yet when its line was written. Of a shared
- * pair, alone is on half of the SMs. */
+/* Computes progress again, by rates alone from before and after each pair: its line knew only those
+ * before. The rates alone of a shared pair are those on half of the SMs. */
 static void correct_progress(struct data *data, const struct reading *r, size_t first_pair,
                              size_t first_alone)
 {

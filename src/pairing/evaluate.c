@@ -230,7 +230,7 @@ static bool is_simple_edge(const struct field *f, enum evaluate_policy policy, u
         return sum <= 1;
 }
 
-/* What both have to reach by what sublet predicts, or by what was measured. */
+/* The least progress of a pair: the oracle's is measured, the others' is predicted. */
 static double least_of(const struct field *f, enum evaluate_policy policy, enum way way,
                        double bound)
 {

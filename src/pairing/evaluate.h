@@ -59,8 +59,8 @@ struct evaluate_errors {
 /* Below, a job makes so little progress that nobody pairs it; relative errors grow without end. */
 #define EVALUATE_LEAST 0.2
 
-/* What the ways that were measured for one pair would have given, if the best predicted had been
- * taken: the measured sum of that way divided by that of the driver's slices. */
+/* Pairs that were measured in several ways. The way with the best prediction is chosen; its
+ * measured sum is divided by that of the driver's slices. */
 struct evaluate_ways {
         size_t pairs, worse; /* worse: less than slicing by more than 2 % */
         double sum, least;

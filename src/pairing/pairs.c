@@ -234,15 +234,15 @@ static void turns_why(const struct pairs *p, const struct pairs_pair *pair,
                                units_format_duration((uint64_t)(pair->handoff_s * 1e9), time));
 }
 
-static void shared_why(const struct roof_job jobs[static 2], char ret[static PAIRS_WHY_MAX])
+static void shared_why(const struct roof_job jobs[static 2], bool estimated,
+                       char ret[static PAIRS_WHY_MAX])
 {
         const double half[2] = {roof_half(&jobs[0]), roof_half(&jobs[1])};
-        const bool measured = jobs[0].half > 0 && jobs[1].half > 0;
         const int n = snprintf(ret, PAIRS_WHY_MAX,
                                "each has half of the SMs, where they run at %.0f %% and %.0f %% of "
                                "their speed alone%s",
                                half[0] * 100, half[1] * 100,
-                               measured ? "" : ", as sublet estimates without measure --mps");
+                               estimated ? ", as sublet estimates without measure --mps" : "");
 
         if (isfinite(jobs[0].use[ROOF_DRAM] + jobs[1].use[ROOF_DRAM]))
                 (void)snprintf(ret + n, PAIRS_WHY_MAX - (size_t)n,
@@ -272,7 +272,7 @@ const char *pairs_why(const struct pairs *p, const struct pairs_pair *pair, enum
                                "%.0f %% of the time",
                                100 - roof[0].duty * 100, 100 - roof[1].duty * 100);
         } else {
-                shared_why(roof, ret);
+                shared_why(roof, pair->ways[way].estimated, ret);
         }
         return ret;
 }

@@ -103,7 +103,7 @@ static void slice(const struct roof_job j[static 2], double ret[static 2])
 
 /* ---- shared ---- */
 
-/* What the job's kernels would do on half of the SMs, of what they do on all, by an estimate. */
+/* Estimates how fast the job's kernels run on half of the SMs, compared with all. */
 static double half_of_kernels(const struct roof_job *j)
 {
         const double duty = MAX(j->duty, 0.01);

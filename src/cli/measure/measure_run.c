@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "cli/unshared.h"
+#include "mps/mps.h"
 
 #define TICK_NS       (100 * NSEC_PER_MSEC)
 #define NO_STEPS_NS   (60 * NSEC_PER_SEC) /* --steps: how long to wait for the first step */
@@ -22,7 +23,6 @@
 #define RESTARTS_MOST 4u                  /* of the window, when a longer step is found */
 #define OTHERS_EVERY  10u
 #define DEPTH_MOST    64u
-#define HALF          "50" /* percent of the SMs, as in the way shared */
 
 static volatile sig_atomic_t signalled;
 
@@ -75,7 +75,7 @@ static int set_variables(const struct measure_run *r)
                 return result;
         result = set("CUDA_MPS_PIPE_DIRECTORY", r->mps);
         if (result == CLI_OK)
-                result = set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", HALF);
+                result = set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", MPS_SHARE_PERCENT);
         if (result == CLI_OK)
                 result = set("CUDA_VISIBLE_DEVICES", r->gpu);
         /* Or the library would ask the daemon for another server. */

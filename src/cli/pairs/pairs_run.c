@@ -432,7 +432,7 @@ static bool know_rates(struct pairs_running *r, struct pairs_worker *const *work
         return true;
 }
 
-/* What the job does alone on half of the SMs, of its rate on all. */
+/* The rate alone on half of the SMs, divided by that on all. */
 static double half_rate(const struct pairs_job *job)
 {
         const struct pairs_alone *all = &job->alone[0], *half = &job->alone[1];

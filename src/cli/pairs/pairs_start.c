@@ -198,7 +198,6 @@ static int ask_card(struct pairs_running *r)
         struct pairs_worker *w = &r->workers[PAIRS_KIND_KERNELS][PAIRS_PLACE_SUBLET][0];
         struct card_figures figures = {0};
         uint8_t uuid[16];
-        size_t n;
 
         if (!pairs_make_ready(&w, 1)) {
                 if (job_interrupted())
@@ -210,10 +209,7 @@ static int ask_card(struct pairs_running *r)
         if (!pairs_workers_wait(&w, 1, PAIRS_ANSWER_S) ||
             pairs_card_read(r->file, &r->card_job, uuid) < 0)
                 return cli_fail(CLI_FAILED, "the card is not known: %s", w->answer);
-        n = (size_t)snprintf(r->gpu, sizeof(r->gpu), "GPU-");
-        for (unsigned i = 0; i < 16; i++)
-                n += (size_t)snprintf(r->gpu + n, sizeof(r->gpu) - n, "%s%02x",
-                                      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+        card_uuid_text(uuid, r->gpu);
         r->card = card_open(r->setting->simulator);
         if (!r->card || !card_choose(r->card, uuid))
                 (void)cli_fail(0, "NVML does not know this GPU: the jobs go without its figures");
