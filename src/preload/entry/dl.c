@@ -7,6 +7,7 @@
 
 #include "base/macros.h"
 #include "preload/entry/doors.h"
+#include "preload/process/front.h"
 #include "preload/process/libc_compat.h"
 
 void *dlsym_route(void *handle, const char *name);
@@ -16,6 +17,13 @@ void *dlopen_route(const char *path, int flags);
 static bool is_driver_name(const char *name)
 {
         return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* True for functions of NCCL and NVML, which the library in front may replace. */
+static bool is_front_name(const char *name)
+{
+        return name && (strncmp(name, "nccl", 4) == 0 || strncmp(name, "pnccl", 5) == 0 ||
+                        strncmp(name, "nvml", 4) == 0);
 }
 
 /* Returns NULL, with an error for dlerror(), which some programs print without checking. */
@@ -42,7 +50,14 @@ static void *dlsym_caught(void *handle, const char *name)
                 rows_count_unknown(name);
         if (rows_is_undecided(name))
                 return dlsym_missing(handle, name);
-        return doors_wrap(p);
+        return front_replace(name, doors_wrap(p));
+}
+
+static void *dlsym_replaced(void *handle, const char *name)
+{
+        void *p = compat_dlsym(handle, name);
+
+        return p ? front_replace(name, p) : NULL;
 }
 
 /* With RTLD_DEFAULT the C library finds our doors, because we are preloaded, but also functions
@@ -53,6 +68,8 @@ void *dlsym_route(void *handle, const char *name)
         if (unlikely(is_driver_name(name)) && handle != RTLD_NEXT &&
             (handle != RTLD_DEFAULT || rows_is_undecided(name)))
                 return (void *)dlsym_caught;
+        if (unlikely(front_is_there()) && handle != RTLD_NEXT && is_front_name(name))
+                return (void *)dlsym_replaced;
         return compat_dlsym_address();
 }
 

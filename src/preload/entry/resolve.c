@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/entry/doors.h"
+#include "preload/process/front.h"
 
 /* Returns the driver's answer for a program of another CUDA version; NULL: there is no function. */
 static void *answer(const char *name, int version, cuuint64_t flags)
@@ -50,7 +51,7 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
                 row = rows_find_address(address);
         if (row != DOOR_NONE) {
                 wrapper = doors_wrapper(row);
-                return wrapper ? wrapper : address;
+                return front_replace(rows_symbol(row), wrapper ? wrapper : address);
         }
 
         row = row_without_symbol(name, address, version, flags);
@@ -64,10 +65,10 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
         }
         wrapper = doors_wrapper(row);
         if (!wrapper)
-                return address;
+                return front_replace(rows_symbol(row), address);
         if (real_adopt(row, address))
                 log_debug("%s: adopted the entry that cuGetProcAddress returned", rows_symbol(row));
-        return wrapper;
+        return front_replace(rows_symbol(row), wrapper);
 }
 
 /* A name for which the driver has no function. */

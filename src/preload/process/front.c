@@ -1,0 +1,19 @@
+/* front.c: owns the calls to the library in front of this one. */
+#include "preload/process/front.h"
+
+#include "cuda/front.h"
+
+bool front_is_there(void)
+{
+        return &sublet_front;
+}
+
+void *front_replace(const char *symbol, void *found)
+{
+        return &sublet_front ? sublet_front.replace(symbol, found) : found;
+}
+
+bool front_waits(void)
+{
+        return &sublet_front && sublet_front.waits();
+}

@@ -1,0 +1,10 @@
+/* front.h: asks the library in front of this one, if there is one (cuda/front.h). Any thread. */
+#pragma once
+
+#include <stdbool.h>
+
+bool front_is_there(void);
+/* Returns what the program gets for this name. found: what it would get without the library. */
+void *front_replace(const char *symbol, void *found);
+/* True while work in flight waits for another rank of the job. */
+bool front_waits(void);
