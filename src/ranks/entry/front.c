@@ -3,8 +3,12 @@
 
 #include <stddef.h>
 
+#include "ranks/real/real.h"
+
 static void *replace(const char *symbol, void *found)
 {
+        if (!found || real_is_looking())
+                return found;
         (void)symbol;
         return found;
 }
