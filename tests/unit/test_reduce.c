@@ -267,19 +267,21 @@ static uint64_t any_element(unsigned type, uint64_t *random)
 struct one {
         unsigned type, operation, n, blocks, threads;
         uint64_t count;
-        unsigned misplaced; /* elements after a multiple of 16 bytes */
+        unsigned misplaced; /* elements after a multiple of 16 bytes, */
+        int misplaced_only; /* of this array: a source, or n for the results; -1: of all */
         bool second;        /* there is a second result */
         bool in_place;      /* the result replaces the last source */
         uint32_t divide;
 };
 
-static uint64_t array_allocate(struct machine *m, const struct one *c, unsigned misplaced)
+static uint64_t array_allocate(struct machine *m, const struct one *c, unsigned which)
 {
         uint64_t bytes = c->count * reduce_size[c->type], at;
+        bool misplaced = c->misplaced_only < 0 || c->misplaced_only == (int)which;
 
         at = machine_allocate(m, bytes + 2 * GUARD + 16);
         memset(machine_at(m, at), 0xa5, bytes + 2 * GUARD + 16);
-        return at + GUARD + (uint64_t)misplaced * reduce_size[c->type];
+        return at + GUARD + (misplaced ? (uint64_t)c->misplaced * reduce_size[c->type] : 0);
 }
 
 static void guard_check(const struct machine *m, const struct one *c, uint64_t at)
@@ -314,9 +316,9 @@ static void run_one(struct machine *m, const struct one *c, uint64_t *random)
 
         assert_non_null(want);
         for (unsigned i = 0; i < c->n; i++)
-                a.sources.from[i] = array_allocate(m, c, c->misplaced);
-        a.out = c->in_place ? a.sources.from[c->n - 1] : array_allocate(m, c, c->misplaced);
-        a.out2 = c->second ? array_allocate(m, c, c->misplaced) : 0;
+                a.sources.from[i] = array_allocate(m, c, i);
+        a.out = c->in_place ? a.sources.from[c->n - 1] : array_allocate(m, c, c->n);
+        a.out2 = c->second ? array_allocate(m, c, c->n) : 0;
         for (uint64_t i = 0; i < c->count; i++) {
                 uint64_t x[REDUCE_SOURCES_MAX] = {0};
 
@@ -358,10 +360,32 @@ static void every_shape_of_every_kernel_computes_its_definition(void **state)
                                                 .in_place = machine_random(&random) % 2,
                                                 .divide = divisors[machine_random(&random) % 6]};
 
+                                c.misplaced_only = (int)(machine_random(&random) % (c.n + 2)) - 1;
                                 run_one(&m, &c, &random);
                         }
                 machine_close(&m);
         }
+}
+
+/* The last source ends where the memory ends, so a read beyond it fails. */
+static void no_kernel_reads_beyond_the_end(void **state)
+{
+        for (unsigned type = 0; type < REDUCE_TYPES; type++)
+                for (unsigned i = 0; i < 2; i++) {
+                        uint64_t count = 112 - i,
+                                 at = MACHINE_BASE + MACHINE_BYTES - count * reduce_size[type];
+                        struct machine m;
+                        struct reduce_arguments a = {.n = 2, .count = count};
+                        struct reduce_scale_arguments b = {.from = at, .count = count, .bits = 1};
+
+                        open_type(&m, type);
+                        a.sources.from[0] = a.sources.from[1] = at;
+                        a.out = b.to = machine_allocate(&m, count * reduce_size[type]);
+                        for (unsigned operation = 0; operation < REDUCE_OPERATIONS; operation++)
+                                machine_run(&m, reduce_kernel[operation], 2, 64, 0, &a);
+                        machine_run(&m, REDUCE_SCALE_KERNEL, 2, 64, 0, &b);
+                        machine_close(&m);
+                }
 }
 
 /* The vectors' last bytes, and blocks that take several turns. */
@@ -437,14 +461,16 @@ static void elements_are_scaled(void **state)
                 open_type(&m, type);
                 for (unsigned i = 0; i < 16; i++) {
                         struct one c = {.type = type,
+                                        .misplaced = i % 2,
+                                        .misplaced_only = i % 8 < 4 ? -1 : (int)(i % 8 / 6),
                                         .operation = REDUCE_PROD,
                                         .n = 1,
                                         .count = i < 2 ? i : 300 + i};
                         uint64_t by = any_element(type, &random), used = m.used, want[400];
                         struct reduce_scale_arguments a = {.count = c.count};
 
-                        a.from = array_allocate(&m, &c, i % 2);
-                        a.to = i % 3 ? array_allocate(&m, &c, i % 2) : a.from;
+                        a.from = array_allocate(&m, &c, 0);
+                        a.to = i % 3 ? array_allocate(&m, &c, 1) : a.from;
                         a.bits = i & 4 ? ~by : by; /* with a scalar in memory the bits are idle */
                         if (i & 4) {
                                 a.scalar = machine_allocate(&m, 8);
@@ -508,6 +534,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_tables_agree_with_the_specification_and_the_compiler),
                 cmocka_unit_test(every_shape_of_every_kernel_computes_its_definition),
+                cmocka_unit_test(no_kernel_reads_beyond_the_end),
                 cmocka_unit_test(a_million_bytes_are_reduced),
                 cmocka_unit_test(fp8_results_are_rounded_to_the_nearest_even_number),
                 cmocka_unit_test(elements_are_scaled),
