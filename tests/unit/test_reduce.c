@@ -262,6 +262,11 @@ static uint64_t any_element(unsigned type, uint64_t *random)
         return x;
 }
 
+static uint64_t a_nan(unsigned type)
+{
+        return type == REDUCE_float64 ? bits_of((double)NAN) : encoded(type, NAN);
+}
+
 #define GUARD 64 /* bytes around each array, which no kernel may change */
 
 struct one {
@@ -321,9 +326,10 @@ static void run_one(struct machine *m, const struct one *c, uint64_t *random)
         a.out2 = c->second ? array_allocate(m, c, c->n) : 0;
         for (uint64_t i = 0; i < c->count; i++) {
                 uint64_t x[REDUCE_SOURCES_MAX] = {0};
+                bool nans = is_real(c->type) && machine_random(random) % 32 == 0;
 
                 for (unsigned j = 0; j < c->n; j++) {
-                        x[j] = any_element(c->type, random);
+                        x[j] = nans ? a_nan(c->type) : any_element(c->type, random);
                         element_set(m, c->type, a.sources.from[j], i, x[j]);
                 }
                 want[i] = want_reduced(c->type, c->operation, x, c->n, c->divide);
