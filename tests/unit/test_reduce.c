@@ -3,6 +3,8 @@
  * in a table of all numbers of a format, which follows the format's definition. */
 #include "ptx_machine.h"
 
+#include <stddef.h>
+
 #include "ranks/reduce/reduce_kernels.h"
 
 /* ---- the definition of the small formats ---- */
@@ -373,6 +375,43 @@ static void every_shape_of_every_kernel_computes_its_definition(void **state)
         }
 }
 
+static void the_structs_have_the_layout_of_the_parameters(void **state)
+{
+        static const size_t reduction[] = {offsetof(struct reduce_arguments, sources),
+                                           offsetof(struct reduce_arguments, n),
+                                           offsetof(struct reduce_arguments, out),
+                                           offsetof(struct reduce_arguments, out2),
+                                           offsetof(struct reduce_arguments, count),
+                                           offsetof(struct reduce_arguments, divide)};
+        static const size_t scale[] = {offsetof(struct reduce_scale_arguments, from),
+                                       offsetof(struct reduce_scale_arguments, to),
+                                       offsetof(struct reduce_scale_arguments, count),
+                                       offsetof(struct reduce_scale_arguments, scalar),
+                                       offsetof(struct reduce_scale_arguments, bits)};
+
+        for (unsigned type = 0; type < REDUCE_TYPES; type++) {
+                struct machine m;
+                const struct ptx_kernel *k;
+                size_t kernels = 0;
+
+                open_type(&m, type);
+                for (; (k = ptx_module_kernel_at(m.module, kernels)); kernels++) {
+                        const struct ptx_kernel_info *info = ptx_kernel_info(k);
+                        bool scales = strcmp(info->name, REDUCE_SCALE_KERNEL) == 0;
+
+                        assert_int_equal(info->max_threads, REDUCE_THREADS_MAX);
+                        assert_int_equal(info->parameters, scales ? 5 : 6);
+                        for (unsigned i = 0; i < info->parameters; i++)
+                                assert_int_equal(info->parameter[i].offset,
+                                                 scales ? scale[i] : reduction[i]);
+                        if (!scales)
+                                assert_int_equal(info->parameter[0].bytes, 8 * REDUCE_SOURCES_MAX);
+                }
+                assert_int_equal(kernels, REDUCE_OPERATIONS + 1);
+                machine_close(&m);
+        }
+}
+
 /* The last source ends where the memory ends, so a read beyond it fails. */
 static void no_kernel_reads_beyond_the_end(void **state)
 {
@@ -539,6 +578,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_tables_agree_with_the_specification_and_the_compiler),
+                cmocka_unit_test(the_structs_have_the_layout_of_the_parameters),
                 cmocka_unit_test(every_shape_of_every_kernel_computes_its_definition),
                 cmocka_unit_test(no_kernel_reads_beyond_the_end),
                 cmocka_unit_test(a_million_bytes_are_reduced),
