@@ -90,12 +90,9 @@ static CUresult find(ncclDataType_t type, struct loaded **ret)
         return e;
 }
 
-/* arguments: a structure with the kernel's parameters. */
-static CUresult launch(const struct loaded *l, CUfunction kernel, void *arguments, size_t bytes,
-                       uint64_t count, CUstream stream)
+static CUresult launch(const struct loaded *l, CUfunction kernel, void **arguments, uint64_t count,
+                       CUstream stream)
 {
-        void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments, CU_LAUNCH_PARAM_BUFFER_SIZE,
-                         &bytes, CU_LAUNCH_PARAM_END};
         const uint64_t most = (count + REDUCE_THREADS_MAX - 1) / REDUCE_THREADS_MAX;
 
         if (count == 0)
