@@ -2,15 +2,23 @@
 #include "cuda/front.h"
 
 #include <stddef.h>
+#include <string.h>
 
+#include "ranks/devices/cards.h"
+#include "ranks/devices/doors.h"
 #include "ranks/real/real.h"
 
 static void *replace(const char *symbol, void *found)
 {
-        if (!found || real_is_looking())
+        void *own = NULL;
+
+        if (!found || real_is_looking() || !cards_ranks())
                 return found;
-        (void)symbol;
-        return found;
+        if (strncmp(symbol, "cu", 2) == 0)
+                own = doors_replace(symbol);
+        else if (strncmp(symbol, "nvml", 4) == 0)
+                own = doors_replace_nvml(symbol);
+        return own ? own : found;
 }
 
 static bool waits(void)
