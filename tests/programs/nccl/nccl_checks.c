@@ -152,22 +152,26 @@ static void end_ranks(void)
 {
         uint64_t began = program_now_ns();
         const char *text;
+        bool good;
 
         if (!ranks_running())
                 return;
         lobby_clear_findings();
-        (void)quietly("end", ranks_end(limit_s, &text), text, began);
+        good = ranks_end(limit_s, &text);
+        (void)quietly("end", good, text, began);
 }
 
 static bool start_ranks(void)
 {
         uint64_t began = program_now_ns();
         const char *text;
+        bool good;
 
         if (ranks_running())
                 return true;
         ranks_start(rank_n);
-        return quietly("start", ranks_do(CHECK_START, limit_s, &text), text, began);
+        good = ranks_do(CHECK_START, limit_s, &text);
+        return quietly("start", good, text, began);
 }
 
 static void run(int check)
