@@ -207,19 +207,20 @@ static inline float nan_f32(void)
         return half_float_of(0x7fffffffU);
 }
 
-/* Returns the smaller number, or the number if the other operand is NaN. -0 is less than +0. */
+/* Returns the smaller number, or the number if the other operand is NaN. -0 is less than +0. Two
+ * NaNs give the canonical one, because .f32 has no payloads. */
 static inline float min_f32(float a, float b)
 {
         bool first = a < b || b != b || (a == b && half_bits_of(a) >> 31);
 
-        return first ? a : b;
+        return a != a && b != b ? nan_f32() : first ? a : b;
 }
 
 static inline float max_f32(float a, float b)
 {
         bool first = a > b || b != b || (a == b && !(half_bits_of(a) >> 31));
 
-        return first ? a : b;
+        return a != a && b != b ? nan_f32() : first ? a : b;
 }
 
 static inline double min_f64(double a, double b)

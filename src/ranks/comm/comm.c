@@ -1,0 +1,392 @@
+/* comm.c: owns the communicators after they are made. Must never free what a stream still uses. */
+#include "ranks/comm/comm.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "ranks/comm/comm_state.h"
+#include "ranks/real/nccl.h"
+#include "ranks/real/real.h"
+
+#define COMM_MAGIC UINT64_C(0x73756c62656d6f63)
+/* How long an aborted or destroyed communicator's streams may take to end. */
+#define LEAVE_NS (10 * NSEC_PER_SEC)
+#define NAP_NS   NSEC_PER_MSEC
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct comm *aborted;
+
+/* ---- errors ---- */
+
+static __thread char last_error[256];
+
+const char *comm_last_error(void)
+{
+        return last_error;
+}
+
+ncclResult_t comm_fail(ncclResult_t result, const char *format, ...)
+{
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(last_error, sizeof(last_error), format, args);
+        va_end(args);
+        log_warning("%s", last_error);
+        return result;
+}
+
+ncclResult_t comm_cuda_failed(const char *what, CUresult e)
+{
+        const char *text = NULL;
+
+        (void)real_cuda()->cuGetErrorString(e, &text);
+        return comm_fail(ncclUnhandledCudaError, "%s: CUDA error %d, %s", what, (int)e,
+                         text ? text : "unknown");
+}
+
+/* ---- what a program holds ---- */
+
+struct comm *comm_new(void)
+{
+        struct comm *c = calloc(1, sizeof(*c));
+
+        if (c)
+                c->magic = COMM_MAGIC;
+        return c;
+}
+
+struct comm *comm_of(ncclComm_t handle)
+{
+        struct comm *c = (struct comm *)handle;
+
+        return c && c->magic == COMM_MAGIC ? c : NULL;
+}
+
+ncclComm_t comm_handle(struct comm *c)
+{
+        return (ncclComm_t)c;
+}
+
+ncclComm_t comm_real(const struct comm *c)
+{
+        return c->real;
+}
+
+struct comm *comm_of_real(ncclComm_t real)
+{
+        struct comm *c = comm_new();
+
+        if (!c)
+                return NULL;
+        comm_set_real(c, real);
+        (void)real_nccl()->ncclCommUserRank(real, &c->rank);
+        (void)real_nccl()->ncclCommCount(real, &c->n);
+        return c;
+}
+
+static atomic_bool any_is_real;
+
+bool comm_any_is_real(void)
+{
+        return atomic_load_explicit(&any_is_real, memory_order_relaxed);
+}
+
+void comm_set_real(struct comm *c, ncclComm_t real)
+{
+        c->real = real;
+        atomic_store(&any_is_real, true);
+}
+
+int comm_rank(const struct comm *c)
+{
+        return c->rank;
+}
+
+int comm_count(const struct comm *c)
+{
+        return c->n;
+}
+
+int comm_device(const struct comm *c)
+{
+        return c->device;
+}
+
+ncclResult_t comm_error(const struct comm *c)
+{
+        return atomic_load(&c->error);
+}
+
+/* ---- streams ---- */
+
+CUresult comm_enter(const struct comm *c, bool *ret_pushed)
+{
+        CUcontext now = NULL;
+        CUresult e = real_cuda()->cuCtxGetCurrent(&now);
+
+        *ret_pushed = false;
+        if (e != CUDA_SUCCESS || now == c->context)
+                return e;
+        e = real_cuda()->cuCtxPushCurrent_v2(c->context);
+        *ret_pushed = e == CUDA_SUCCESS;
+        return e;
+}
+
+void comm_leave(bool pushed)
+{
+        CUcontext popped;
+
+        if (pushed)
+                (void)real_cuda()->cuCtxPopCurrent_v2(&popped);
+}
+
+/* Has this stream wait for the communicator's last operation in another stream. A captured stream
+ * cannot wait for work that is not captured; NCCL's rule that a program orders its streams holds.
+ */
+static CUresult follow_last(struct comm *c, CUstream stream, bool *ret_captured)
+{
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        CUresult e = real_cuda()->cuStreamIsCapturing(stream, &status);
+
+        *ret_captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
+        if (e != CUDA_SUCCESS || *ret_captured || !c->used || c->last_stream == stream)
+                return e;
+        return real_cuda()->cuStreamWaitEvent(stream, c->last, 0);
+}
+
+ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n, CUstream stream)
+{
+        const bool point = calls[0].kind == STEPS_SEND || calls[0].kind == STEPS_RECEIVE;
+        bool pushed, captured = false;
+        CUresult e;
+
+        if (comm_error(c) != ncclSuccess)
+                return comm_error(c);
+        e = comm_enter(c, &pushed);
+        if (e == CUDA_SUCCESS)
+                e = follow_last(c, stream, &captured);
+        if (e == CUDA_SUCCESS)
+                e = point ? steps_point_to_point(&c->ring, calls, n, stream)
+                          : steps_collective(&c->ring, calls, stream);
+        if (e == CUDA_SUCCESS && !captured) {
+                e = real_cuda()->cuEventRecord(c->last, stream);
+                c->last_stream = stream;
+                c->used = true;
+        }
+        comm_leave(pushed);
+        return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a collective operation", e);
+}
+
+/* ---- the end ---- */
+
+static void nap(void)
+{
+        const struct timespec ts = {.tv_nsec = NAP_NS};
+
+        (void)nanosleep(&ts, NULL);
+}
+
+/* True if no stream uses the communicator's memory any more. */
+static bool has_ended(struct comm *c)
+{
+        const uint64_t until = clock_now_ns() + LEAVE_NS;
+        CUresult e;
+
+        if (!c->used)
+                return true;
+        while ((e = real_cuda()->cuEventQuery(c->last)) == CUDA_ERROR_NOT_READY)
+                if (clock_now_ns() < until)
+                        nap();
+                else
+                        return false;
+        return e == CUDA_SUCCESS;
+}
+
+/* False: a stream still uses the communicator's memory, so it stays for ever. */
+static bool free_resources(struct comm *c)
+{
+        bool pushed = false, ended;
+
+        ended = comm_enter(c, &pushed) == CUDA_SUCCESS && has_ended(c);
+        if (ended) {
+                if (c->n > 1)
+                        ring_free(&c->ring);
+                if (c->last)
+                        (void)real_cuda()->cuEventDestroy_v2(c->last);
+        }
+        comm_leave(pushed);
+        return ended;
+}
+
+static ncclResult_t destroy_real(struct comm *c, ncclResult_t (*f)(ncclComm_t))
+{
+        const ncclResult_t result = f(c->real);
+
+        free(c);
+        return result;
+}
+
+/* The program's handle is worth nothing from now on. */
+static void comm_free(struct comm *c, bool ended)
+{
+        c->magic = 0;
+        if (!ended)
+                return;
+        while (c->scales) {
+                struct comm_scale *s = c->scales;
+
+                c->scales = s->next;
+                free(s);
+        }
+        free(c);
+}
+
+ncclResult_t comm_destroy(struct comm *c)
+{
+        bool ended;
+
+        if (c->real)
+                return destroy_real(c, real_nccl()->ncclCommDestroy);
+        ended = free_resources(c);
+        meet_leave(c->meet);
+        comm_free(c, ended);
+        return ncclSuccess;
+}
+
+void comm_drop(struct comm *c)
+{
+        meet_leave(c->meet);
+        c->meet = NULL;
+        if (c->real)
+                (void)real_nccl()->ncclCommAbort(c->real);
+        comm_free(c, free_resources(c));
+}
+
+/* Streams of aborted communicators must end, whatever is still put into them. */
+static void release_aborted(void)
+{
+        (void)pthread_mutex_lock(&lock);
+        for (struct comm *c = aborted; c; c = c->next_aborted)
+                ring_release(&c->ring);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+static void add_aborted(struct comm *c)
+{
+        (void)pthread_mutex_lock(&lock);
+        c->next_aborted = aborted;
+        aborted = c;
+        (void)pthread_mutex_unlock(&lock);
+        meet_call_often(release_aborted);
+}
+
+static void remove_aborted(struct comm *c)
+{
+        bool none;
+
+        (void)pthread_mutex_lock(&lock);
+        for (struct comm **at = &aborted; *at; at = &(*at)->next_aborted)
+                if (*at == c) {
+                        *at = c->next_aborted;
+                        break;
+                }
+        none = !aborted;
+        (void)pthread_mutex_unlock(&lock);
+        if (none)
+                meet_call_often(NULL);
+}
+
+ncclResult_t comm_abort(struct comm *c)
+{
+        bool ended;
+
+        if (c->real)
+                return destroy_real(c, real_nccl()->ncclCommAbort);
+        atomic_store(&c->error, ncclInternalError);
+        if (c->meet)
+                meet_cancel(c->meet);
+        if (c->n > 1)
+                add_aborted(c);
+        ended = free_resources(c);
+        if (c->n > 1 && ended)
+                remove_aborted(c);
+        meet_leave(c->meet);
+        comm_free(c, ended);
+        return ncclSuccess;
+}
+
+/* ---- operations ---- */
+
+ncclResult_t comm_add_scale(struct comm *c, const void *scalar, ncclDataType_t type,
+                            ncclScalarResidence_t residence, ncclRedOp_t *ret)
+{
+        struct comm_scale *s;
+
+        if (!scalar || !reduce_bytes(type) || residence > ncclScalarHostImmediate)
+                return comm_fail(ncclInvalidArgument,
+                                 "ncclRedOpCreatePreMulSum: no such scalar, type or residence");
+        s = calloc(1, sizeof(*s));
+        if (!s)
+                return comm_fail(ncclSystemError, "no memory");
+        s->type = type;
+        s->id = c->next_scale++;
+        if (residence == ncclScalarHostImmediate)
+                (void)memcpy(&s->bits, scalar, reduce_bytes(type));
+        else
+                s->scalar = (CUdeviceptr)(uintptr_t)scalar;
+        s->next = c->scales;
+        c->scales = s;
+        *ret = (ncclRedOp_t)(ncclNumOps + s->id);
+        return ncclSuccess;
+}
+
+ncclResult_t comm_remove_scale(struct comm *c, ncclRedOp_t op)
+{
+        for (struct comm_scale **at = &c->scales; *at; at = &(*at)->next)
+                if ((unsigned)ncclNumOps + (*at)->id == (unsigned)op) {
+                        struct comm_scale *s = *at;
+
+                        *at = s->next;
+                        free(s);
+                        return ncclSuccess;
+                }
+        return comm_fail(ncclInvalidArgument, "there is no operation %d to destroy", (int)op);
+}
+
+ncclResult_t comm_reduce_op(const struct comm *c, ncclRedOp_t op, ncclDataType_t type,
+                            struct reduce_op *ret)
+{
+        static const uint8_t kinds[] = {REDUCE_SUM, REDUCE_PROD, REDUCE_MAX, REDUCE_MIN,
+                                        REDUCE_SUM};
+
+        *ret = (struct reduce_op){.type = type, .divide = 1};
+        if (!reduce_bytes(type))
+                return comm_fail(ncclInvalidArgument, "there is no data type %d", (int)type);
+        if ((unsigned)op < ncclNumOps) {
+                ret->kind = kinds[op];
+                if (op == ncclAvg)
+                        ret->divide = (uint32_t)c->n;
+                return ncclSuccess;
+        }
+        for (const struct comm_scale *s = c->scales; s; s = s->next)
+                if ((unsigned)ncclNumOps + s->id == (unsigned)op) {
+                        if (s->type != type)
+                                break;
+                        ret->scales = true;
+                        ret->scalar = s->scalar;
+                        ret->bits = s->bits;
+                        return ncclSuccess;
+                }
+        return comm_fail(ncclInvalidArgument, "there is no operation %d for data type %d", (int)op,
+                         (int)type);
+}

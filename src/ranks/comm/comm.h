@@ -1,0 +1,67 @@
+/* comm.h: communicators. What a program holds as ncclComm_t is a struct comm: one whose ranks share
+ * a card and is served here, or one of the real NCCL's.
+ *
+ * Functions return NCCL's results. Any thread, but one communicator is used by one thread at a
+ * time, except for comm_abort() and comm_error(). */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ranks/real/nccl_abi.h"
+#include "ranks/steps/steps.h"
+
+struct comm;
+
+/* What each rank gets from the program to make a communicator. */
+struct comm_plan {
+        uint8_t name[MEET_NAME];
+        int rank, n;
+        bool must_wait;       /* the name's server may come later than this rank */
+        ncclConfig_t *config; /* for the real NCCL; NULL: none */
+        CUcontext context;    /* in which the communicator works */
+};
+
+ncclResult_t comm_unique_id(ncclUniqueId *ret);
+/* -1: this id was not made by comm_unique_id(). */
+int comm_name_of(const ncclUniqueId *id, uint8_t ret_name[static MEET_NAME]);
+
+/* Makes communicators of this process at once: none of them waits for another one of this call. */
+ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **ret);
+/* As ncclCommSplit() of a communicator of ours; *ret is NULL for NCCL_SPLIT_NOCOLOR. */
+ncclResult_t comm_split(struct comm *c, int color, int key, struct comm **ret);
+/* As ncclCommShrink(). */
+ncclResult_t comm_shrink(struct comm *c, const int *excluded, int n_excluded, struct comm **ret);
+ncclResult_t comm_destroy(struct comm *c);
+ncclResult_t comm_abort(struct comm *c);
+
+/* NULL: the program has passed something else. */
+struct comm *comm_of(ncclComm_t handle);
+ncclComm_t comm_handle(struct comm *c);
+/* The real communicator; NULL: it is one of ours. */
+ncclComm_t comm_real(const struct comm *c);
+/* A communicator of the real NCCL that another one of its functions has made. */
+struct comm *comm_of_real(ncclComm_t real);
+/* True once the process has had a communicator of the real NCCL. */
+bool comm_any_is_real(void);
+int comm_rank(const struct comm *c);
+int comm_count(const struct comm *c);
+int comm_device(const struct comm *c);
+/* ncclRemoteError once a rank's process has ended. */
+ncclResult_t comm_error(const struct comm *c);
+
+/* Put a collective, or all sends and receives of a group, into a stream. */
+ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n, CUstream stream);
+
+/* Operations that multiply first. The scalar of residence ncclScalarDevice is read by the GPU. */
+ncclResult_t comm_add_scale(struct comm *c, const void *scalar, ncclDataType_t type,
+                            ncclScalarResidence_t residence, ncclRedOp_t *ret);
+ncclResult_t comm_remove_scale(struct comm *c, ncclRedOp_t op);
+/* Fills a call's operation. */
+ncclResult_t comm_reduce_op(const struct comm *c, ncclRedOp_t op, ncclDataType_t type,
+                            struct reduce_op *ret);
+
+/* What went wrong last in this process, as a sentence. */
+const char *comm_last_error(void);
+ncclResult_t comm_fail(ncclResult_t result, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));

@@ -1,0 +1,41 @@
+/* comm_state.h: a communicator, for the files of this room. */
+#pragma once
+
+#include "ranks/comm/comm.h"
+#include "ranks/meet/meet.h"
+#include "ranks/ring/ring.h"
+
+struct comm_scale {
+        struct comm_scale *next;
+        unsigned id;
+        ncclDataType_t type;
+        CUdeviceptr scalar;
+        uint64_t bits;
+};
+
+struct comm {
+        uint64_t magic;
+        ncclComm_t real;
+        uint8_t name[MEET_NAME];
+        int rank, n, device;
+        CUcontext context;
+        struct meet *meet; /* NULL: one rank, or the real NCCL's */
+        struct ring ring;
+        _Atomic ncclResult_t error;
+        CUevent last; /* behind the last operation */
+        CUstream last_stream;
+        bool used;         /* `last` is recorded */
+        unsigned children; /* communicators made of this one */
+        unsigned next_scale;
+        struct comm_scale *scales;
+        struct comm *next_aborted;
+};
+
+struct comm *comm_new(void);
+void comm_set_real(struct comm *c, ncclComm_t real);
+ncclResult_t comm_cuda_failed(const char *what, CUresult e);
+/* Make the communicator's context current, if it is not. */
+CUresult comm_enter(const struct comm *c, bool *ret_pushed);
+void comm_leave(bool pushed);
+/* Free a communicator that could not be made. */
+void comm_drop(struct comm *c);

@@ -1,0 +1,342 @@
+/* make.c: owns how communicators are made: the ranks meet, see which of them share a card, and make
+ * rings or ask the real NCCL. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "ranks/comm/comm_state.h"
+#include "ranks/real/nccl.h"
+#include "ranks/real/real.h"
+
+#define ID_MAGIC "sublet\x01"
+#define ID_BYTES sizeof(ID_MAGIC)
+/* How long a rank waits for the server of a name that all ranks derive. */
+#define SERVER_NS (120 * NSEC_PER_SEC)
+#define RETRY_NS  (5 * NSEC_PER_MSEC)
+
+/* What a rank tells first. */
+struct introduction {
+        CUuuid card;
+        uint64_t ring_room;
+};
+
+ncclResult_t comm_unique_id(ncclUniqueId *ret)
+{
+        uint8_t name[MEET_NAME];
+        int r = meet_serve_new(name);
+
+        if (r < 0)
+                return comm_fail(ncclSystemError, "ncclGetUniqueId: cannot listen: %s",
+                                 strerror(-r));
+        *ret = (ncclUniqueId){0};
+        (void)memcpy(ret->internal, ID_MAGIC, ID_BYTES);
+        (void)memcpy(ret->internal + ID_BYTES, name, MEET_NAME);
+        return ncclSuccess;
+}
+
+int comm_name_of(const ncclUniqueId *id, uint8_t ret_name[static MEET_NAME])
+{
+        if (memcmp(id->internal, ID_MAGIC, ID_BYTES) != 0)
+                return -1;
+        (void)memcpy(ret_name, id->internal + ID_BYTES, MEET_NAME);
+        return 0;
+}
+
+/* In the thread that reads for all communicators of the process. */
+static void on_lost(void *context)
+{
+        struct comm *c = context;
+        ncclResult_t none = ncclSuccess;
+
+        (void)atomic_compare_exchange_strong(&c->error, &none, ncclRemoteError);
+}
+
+static ncclResult_t meeting_failed(const struct comm *c, int r)
+{
+        if (r == -ECONNRESET)
+                return comm_fail(ncclRemoteError,
+                                 "rank %d: another rank of the communicator has ended", c->rank);
+        if (r == -ECONNREFUSED)
+                return comm_fail(
+                        ncclSystemError,
+                        "rank %d finds no process that serves this ncclUniqueId: all ranks "
+                        "of `sublet run --ranks` must run on one machine and in one "
+                        "container, and the process that made the id must live",
+                        c->rank);
+        return comm_fail(ncclSystemError, "rank %d cannot meet the others: %s", c->rank,
+                         strerror(-r));
+}
+
+static int join(struct comm *c, bool must_wait)
+{
+        const uint64_t until = clock_now_ns() + SERVER_NS;
+        const struct timespec nap = {.tv_nsec = RETRY_NS};
+        int r;
+
+        while ((r = meet_join(c->name, c->rank, c->n, on_lost, c, &c->meet)) == -ECONNREFUSED &&
+               must_wait && clock_now_ns() < until)
+                (void)nanosleep(&nap, NULL);
+        return r;
+}
+
+/* What the ranks' introductions say about where they run. */
+static bool is_shared(const struct introduction *all, int n)
+{
+        for (int a = 0; a < n; a++)
+                for (int b = 0; b < a; b++)
+                        if (memcmp(&all[a].card, &all[b].card, sizeof(all[a].card)) == 0)
+                                return true;
+        return false;
+}
+
+static bool is_one_card(const struct introduction *all, int n)
+{
+        for (int i = 1; i < n; i++)
+                if (memcmp(&all[i].card, &all[0].card, sizeof(all[i].card)) != 0)
+                        return false;
+        return true;
+}
+
+/* Each rank has a card of its own. */
+static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
+{
+        ncclUniqueId id = {0};
+        ncclComm_t real = NULL;
+        ncclResult_t result = ncclSuccess;
+        struct {
+                int32_t result;
+                ncclUniqueId id;
+        } mine = {0}, all[MEET_RANKS_MAX];
+        int r;
+
+        if (!real_nccl_is_there())
+                result = comm_fail(
+                        ncclSystemError,
+                        "the ranks have cards of their own, and there is no libnccl.so.2");
+        else if (c->rank == 0)
+                result = real_nccl()->ncclGetUniqueId(&id);
+        mine.result = (int32_t)result;
+        mine.id = id;
+        r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
+        if (r < 0)
+                return meeting_failed(c, r);
+        for (int i = 0; i < c->n; i++)
+                if (all[i].result != ncclSuccess)
+                        return result != ncclSuccess ? result : ncclRemoteError;
+        meet_leave(c->meet);
+        c->meet = NULL;
+        result = config ? real_nccl()->ncclCommInitRankConfig(&real, c->n, all[0].id, c->rank,
+                                                              config)
+                        : real_nccl()->ncclCommInitRank(&real, c->n, all[0].id, c->rank);
+        if (real)
+                comm_set_real(c, real);
+        return result;
+}
+
+static ncclResult_t make_rings(struct comm *c, const struct introduction *all)
+{
+        uint64_t bytes = UINT64_MAX;
+        CUresult e;
+        int r;
+
+        for (int i = 0; i < c->n; i++)
+                bytes = MIN(bytes, all[i].ring_room);
+        r = ring_make(c->meet, c->rank, c->n, bytes, !is_one_card(all, c->n), &c->ring, &e);
+        if (r == 0)
+                return ncclSuccess;
+        if (r != -EIO)
+                return meeting_failed(c, r);
+        if (e != CUDA_SUCCESS)
+                return comm_cuda_failed("memory for collective operations", e);
+        return comm_fail(ncclRemoteError,
+                         "rank %d: another rank has no memory for collective operations", c->rank);
+}
+
+static ncclResult_t make_shared(struct comm *c, ncclConfig_t *config, bool must_wait)
+{
+        struct introduction mine = {.ring_room = ring_room()}, all[MEET_RANKS_MAX];
+        CUdevice device;
+        CUresult e = real_cuda()->cuCtxGetDevice(&device);
+        int r;
+
+        if (e == CUDA_SUCCESS)
+                e = real_cuda()->cuDeviceGetUuid_v2(&mine.card, device);
+        if (e != CUDA_SUCCESS)
+                return comm_cuda_failed("the card's UUID", e);
+        r = join(c, must_wait);
+        if (r == 0)
+                r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
+        if (r < 0)
+                return meeting_failed(c, r);
+        return is_shared(all, c->n) ? make_rings(c, all) : make_real(c, config);
+}
+
+/* ---- several at once ---- */
+
+struct making {
+        const struct comm_plan *plan;
+        struct comm *comm;
+        ncclResult_t result;
+};
+
+static void *make_one(void *argument)
+{
+        struct making *m = argument;
+        struct comm *c = m->comm;
+        bool pushed = false;
+        CUresult e = comm_enter(c, &pushed);
+
+        if (e == CUDA_SUCCESS)
+                e = real_cuda()->cuEventCreate(&c->last, CU_EVENT_DISABLE_TIMING);
+        if (e != CUDA_SUCCESS)
+                m->result = comm_cuda_failed("making a communicator", e);
+        else if (c->n > 1)
+                m->result = make_shared(c, m->plan->config, m->plan->must_wait);
+        if (c->n == 1)
+                c->ring = (struct ring){.rank = 0, .n = 1, .bytes = RING_LEAST};
+        comm_leave(pushed);
+        return NULL;
+}
+
+/* All but the first in threads of their own. */
+static ncclResult_t make_all(struct making *m, unsigned n)
+{
+        pthread_t threads[MEET_RANKS_MAX];
+        ncclResult_t result = ncclSuccess;
+        unsigned started = 1;
+
+        while (started < n && pthread_create(&threads[started], NULL, make_one, &m[started]) == 0)
+                started++;
+        if (started == n)
+                (void)make_one(&m[0]);
+        else
+                result = comm_fail(ncclSystemError, "cannot start a thread for each communicator");
+        for (unsigned i = 1; i < started; i++)
+                (void)pthread_join(threads[i], NULL);
+        for (unsigned i = 0; i < n && result == ncclSuccess; i++)
+                result = m[i].result;
+        return result;
+}
+
+static struct comm *begin(const struct comm_plan *plan)
+{
+        struct comm *c = comm_new();
+        bool pushed = false;
+
+        if (!c)
+                return NULL;
+        (void)memcpy(c->name, plan->name, MEET_NAME);
+        c->rank = plan->rank;
+        c->n = plan->n;
+        c->context = plan->context;
+        if (comm_enter(c, &pushed) == CUDA_SUCCESS)
+                (void)real_cuda()->cuCtxGetDevice(&c->device);
+        comm_leave(pushed);
+        return c;
+}
+
+ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **ret)
+{
+        struct making m[MEET_RANKS_MAX] = {0};
+        ncclResult_t result = ncclSuccess;
+
+        if (n > MEET_RANKS_MAX)
+                return comm_fail(ncclInvalidUsage, "at most %d communicators at once",
+                                 MEET_RANKS_MAX);
+        for (unsigned i = 0; i < n; i++) {
+                m[i].plan = &plans[i];
+                m[i].comm = begin(&plans[i]);
+                if (!m[i].comm)
+                        result = comm_fail(ncclSystemError, "no memory");
+        }
+        if (result == ncclSuccess)
+                result = make_all(m, n);
+        for (unsigned i = 0; i < n; i++) {
+                if (result == ncclSuccess)
+                        ret[i] = m[i].comm;
+                else if (m[i].comm)
+                        comm_drop(m[i].comm);
+        }
+        return result;
+}
+
+/* ---- of another communicator ---- */
+
+/* All ranks derive the same name for a child. */
+static void child_name(const struct comm *c, uint32_t color, uint8_t ret[static MEET_NAME])
+{
+        const uint32_t what[2] = {c->children, color};
+        uint64_t halves[2];
+
+        halves[0] = hash_add(hash_add(HASH_BASIS, c->name, MEET_NAME), what, sizeof(what));
+        halves[1] = hash_add(hash_add(halves[0], what, sizeof(what)), c->name, MEET_NAME);
+        (void)memcpy(ret, halves, MEET_NAME);
+}
+
+static ncclResult_t make_child(const struct comm *c, uint32_t color, int rank, int n,
+                               struct comm **ret)
+{
+        struct comm_plan plan = {.rank = rank, .n = n, .must_wait = true, .context = c->context};
+        int r;
+
+        child_name(c, color, plan.name);
+        r = rank == 0 && n > 1 ? meet_serve(plan.name) : 0;
+        if (r < 0)
+                return comm_fail(ncclSystemError, "cannot listen: %s", strerror(-r));
+        return comm_make(&plan, 1, ret);
+}
+
+ncclResult_t comm_split(struct comm *c, int color, int key, struct comm **ret)
+{
+        struct {
+                int32_t color, key;
+        } mine = {color, key}, all[MEET_RANKS_MAX] = {{color, key}};
+        int rank = 0, n = 0, r = 0;
+
+        if (color < NCCL_SPLIT_NOCOLOR)
+                return comm_fail(ncclInvalidArgument, "ncclCommSplit: no color %d", color);
+        if (c->n > 1)
+                r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
+        if (r < 0)
+                return meeting_failed(c, r);
+        c->children++;
+        *ret = NULL;
+        if (color == NCCL_SPLIT_NOCOLOR)
+                return ncclSuccess;
+        for (int i = 0; i < c->n; i++) {
+                if (all[i].color != color)
+                        continue;
+                n++;
+                if (all[i].key < key || (all[i].key == key && i < c->rank))
+                        rank++;
+        }
+        return make_child(c, (uint32_t)color, rank, n, ret);
+}
+
+ncclResult_t comm_shrink(struct comm *c, const int *excluded, int n_excluded, struct comm **ret)
+{
+        uint64_t gone = 0;
+        int rank = 0, n = 0;
+
+        for (int i = 0; i < n_excluded; i++) {
+                if (excluded[i] < 0 || excluded[i] >= c->n || excluded[i] == c->rank)
+                        return comm_fail(ncclInvalidArgument,
+                                         "ncclCommShrink: no rank %d to exclude", excluded[i]);
+                gone |= UINT64_C(1) << excluded[i];
+        }
+        for (int i = 0; i < c->n; i++) {
+                if (gone >> i & 1)
+                        continue;
+                n++;
+                rank += i < c->rank;
+        }
+        c->children++;
+        return make_child(c, UINT32_MAX, rank, n, ret);
+}

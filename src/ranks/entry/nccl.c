@@ -1,0 +1,616 @@
+/* nccl.c: owns NCCL's functions. Each sees whose communicator it was given: one of ours, whose
+ * ranks share a card, or one of the real NCCL's, to which the call is passed on. */
+#include "ranks/entry/nccl.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "ranks/entry/group.h"
+#include "ranks/real/nccl.h"
+#include "ranks/real/real.h"
+
+/* What ncclGetVersion() says where there is no real NCCL. */
+#define VERSION 22809
+
+#define ENTRY(name, params)                                                    \
+        static ncclResult_t entry_##name params;                               \
+        extern __typeof__(entry_##name) name                                   \
+                __attribute__((alias("entry_" #name), visibility("default"))); \
+        extern __typeof__(entry_##name) p##name                                \
+                __attribute__((alias("entry_" #name), visibility("default"))); \
+        static ncclResult_t entry_##name params
+
+static ncclResult_t no_comm(const char *function)
+{
+        return comm_fail(ncclInvalidArgument, "%s: this is no communicator", function);
+}
+
+/* True if this rank's part of the call needs a buffer that is NULL. */
+static bool lacks_buffer(const struct steps_call *c, int rank)
+{
+        const bool root = c->peer == rank;
+
+        if (!c->from && c->kind != STEPS_RECEIVE && (c->kind != STEPS_BROADCAST || root))
+                return true;
+        return !c->to && c->kind != STEPS_SEND && (c->kind != STEPS_REDUCE || root);
+}
+
+/* The arguments that all collectives have in common. */
+static ncclResult_t add(const char *function, ncclComm_t handle, struct steps_call call,
+                        CUstream stream)
+{
+        struct comm *c = comm_of(handle);
+
+        if (!c)
+                return no_comm(function);
+        if (!reduce_bytes(call.op.type))
+                return comm_fail(ncclInvalidArgument, "%s: there is no data type %d", function,
+                                 (int)call.op.type);
+        if (call.peer < 0 || call.peer >= comm_count(c))
+                return comm_fail(ncclInvalidArgument, "%s: there is no rank %d among %d", function,
+                                 call.peer, comm_count(c));
+        if (call.count > 0 && lacks_buffer(&call, comm_rank(c)))
+                return comm_fail(ncclInvalidArgument, "%s: a buffer is NULL", function);
+        return group_add(c, &call, stream);
+}
+
+/* As add(), for a call that reduces. */
+static ncclResult_t add_reduction(const char *function, ncclComm_t handle, struct steps_call call,
+                                  ncclRedOp_t op, CUstream stream)
+{
+        struct comm *c = comm_of(handle);
+        ncclResult_t result = c ? comm_reduce_op(c, op, call.op.type, &call.op) : no_comm(function);
+
+        return result == ncclSuccess ? add(function, handle, call, stream) : result;
+}
+
+#define AT(p) ((CUdeviceptr)(uintptr_t)(p))
+#define CALL(k, f, t, n, type_, peer_)        \
+        ((struct steps_call){.kind = (k),     \
+                             .from = AT(f),   \
+                             .to = AT(t),     \
+                             .count = (n),    \
+                             .peer = (peer_), \
+                             .op = {.type = (type_), .divide = 1}})
+/* Returns from the function for a communicator of the real NCCL. */
+#define REAL_OF(handle)                            \
+        ({                                         \
+                struct comm *c_ = comm_of(handle); \
+                c_ ? comm_real(c_) : NULL;         \
+        })
+
+/* ---- the library ---- */
+
+ENTRY(ncclGetVersion, (int *version))
+{
+        if (!version)
+                return comm_fail(ncclInvalidArgument, "ncclGetVersion: NULL");
+        *version = VERSION;
+        return real_nccl_is_there() ? real_nccl()->ncclGetVersion(version) : ncclSuccess;
+}
+
+static const char *entry_ncclGetErrorString(ncclResult_t result)
+{
+        static const char *const texts[] = {"no error",
+                                            "unhandled cuda error",
+                                            "unhandled system error",
+                                            "internal error",
+                                            "invalid argument",
+                                            "invalid usage",
+                                            "remote process exited or there was a network error",
+                                            "NCCL operation in progress",
+                                            "timeout"};
+
+        return (unsigned)result < ARRAY_SIZE(texts) ? texts[result] : "unknown result code";
+}
+
+static const char *entry_ncclGetLastError(ncclComm_t comm)
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclGetLastError(real) : comm_last_error();
+}
+
+extern __typeof__(entry_ncclGetErrorString) ncclGetErrorString, pncclGetErrorString
+        __attribute__((alias("entry_ncclGetErrorString"), visibility("default")));
+extern __typeof__(entry_ncclGetLastError) ncclGetLastError,
+        pncclGetLastError __attribute__((alias("entry_ncclGetLastError"), visibility("default")));
+
+ENTRY(ncclMemAlloc, (void **ptr, size_t size))
+{
+        CUdeviceptr at = 0;
+        CUresult e;
+
+        if (!ptr)
+                return comm_fail(ncclInvalidArgument, "ncclMemAlloc: NULL");
+        e = size ? real_cuda()->cuMemAlloc_v2(&at, size) : CUDA_SUCCESS;
+        *ptr = (void *)(uintptr_t)at;
+        return e == CUDA_SUCCESS
+                       ? ncclSuccess
+                       : comm_fail(ncclUnhandledCudaError,
+                                   "ncclMemAlloc of %zu bytes: CUDA error %d", size, (int)e);
+}
+
+ENTRY(ncclMemFree, (void *ptr))
+{
+        const CUresult e = ptr ? real_cuda()->cuMemFree_v2(AT(ptr)) : CUDA_SUCCESS;
+
+        return e == CUDA_SUCCESS
+                       ? ncclSuccess
+                       : comm_fail(ncclUnhandledCudaError, "ncclMemFree: CUDA error %d", (int)e);
+}
+
+/* ---- communicators ---- */
+
+ENTRY(ncclGetUniqueId, (ncclUniqueId * id))
+{
+        return id ? comm_unique_id(id) : comm_fail(ncclInvalidArgument, "ncclGetUniqueId: NULL");
+}
+
+/* The program's current context; if it has none, its first device's primary context, as NCCL. */
+static CUresult current_context(CUcontext *ret)
+{
+        CUdevice device;
+        CUresult e = real_cuda()->cuCtxGetCurrent(ret);
+
+        if (e == CUDA_ERROR_NOT_INITIALIZED) {
+                e = real_cuda()->cuInit(0);
+                *ret = NULL;
+        }
+        if (e != CUDA_SUCCESS || *ret)
+                return e;
+        e = real_cuda()->cuDeviceGet(&device, 0);
+        if (e == CUDA_SUCCESS)
+                e = real_cuda()->cuDevicePrimaryCtxRetain(ret, device);
+        return e == CUDA_SUCCESS ? real_cuda()->cuCtxSetCurrent(*ret) : e;
+}
+
+static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank,
+                         ncclConfig_t *config)
+{
+        struct comm_plan plan = {.rank = rank, .n = n, .config = config};
+        CUresult e;
+
+        if (!comm)
+                return comm_fail(ncclInvalidArgument, "ncclCommInitRank: NULL");
+        *comm = NULL;
+        if (n < 1 || rank < 0 || rank >= n)
+                return comm_fail(ncclInvalidArgument,
+                                 "ncclCommInitRank: there is no rank %d among %d", rank, n);
+        if (n > MEET_RANKS_MAX)
+                return comm_fail(ncclInvalidUsage,
+                                 "%d ranks: `sublet run --ranks` serves at most %d", n,
+                                 MEET_RANKS_MAX);
+        if (comm_name_of(id, plan.name) < 0)
+                return comm_fail(
+                        ncclInvalidUsage,
+                        "this ncclUniqueId was made outside of `sublet run --ranks`; start "
+                        "all ranks under it");
+        e = current_context(&plan.context);
+        if (e != CUDA_SUCCESS)
+                return comm_fail(ncclUnhandledCudaError, "ncclCommInitRank: CUDA error %d", (int)e);
+        return group_make(&plan, comm);
+}
+
+ENTRY(ncclCommInitRank, (ncclComm_t * comm, int n, ncclUniqueId id, int rank))
+{
+        return init(comm, n, &id, rank, NULL);
+}
+
+ENTRY(ncclCommInitRankConfig,
+      (ncclComm_t * comm, int n, ncclUniqueId id, int rank, ncclConfig_t *config))
+{
+        return init(comm, n, &id, rank, config);
+}
+
+ENTRY(ncclCommInitRankScalable,
+      (ncclComm_t * comm, int n, int rank, int n_ids, ncclUniqueId *ids, ncclConfig_t *config))
+{
+        if (n_ids < 1 || !ids)
+                return comm_fail(ncclInvalidArgument, "ncclCommInitRankScalable: no ncclUniqueId");
+        return init(comm, n, &ids[0], rank, config);
+}
+
+static CUresult enter_device(int device)
+{
+        CUcontext context;
+        CUresult e = real_cuda()->cuDevicePrimaryCtxRetain(&context, device);
+
+        return e == CUDA_SUCCESS ? real_cuda()->cuCtxSetCurrent(context) : e;
+}
+
+static ncclResult_t entry_ncclGroupStart(void);
+static ncclResult_t entry_ncclGroupEnd(void);
+
+/* A communicator for each device of this process. */
+ENTRY(ncclCommInitAll, (ncclComm_t * comms, int n, const int *devices))
+{
+        ncclUniqueId id;
+        CUcontext before = NULL;
+        ncclResult_t result;
+
+        if (!comms || n < 1)
+                return comm_fail(ncclInvalidArgument, "ncclCommInitAll: no communicator to make");
+        result = comm_unique_id(&id);
+        if (result != ncclSuccess)
+                return result;
+        (void)real_cuda()->cuCtxGetCurrent(&before);
+        entry_ncclGroupStart();
+        for (int i = 0; i < n && result == ncclSuccess; i++) {
+                result = enter_device(devices ? devices[i] : i) == CUDA_SUCCESS
+                                 ? init(&comms[i], n, &id, i, NULL)
+                                 : comm_fail(ncclInvalidArgument,
+                                             "ncclCommInitAll: there is no device %d",
+                                             devices ? devices[i] : i);
+        }
+        if (result != ncclSuccess)
+                group_drop();
+        (void)real_cuda()->cuCtxSetCurrent(before);
+        return result == ncclSuccess ? entry_ncclGroupEnd() : result;
+}
+
+ENTRY(ncclCommFinalize, (ncclComm_t comm))
+{
+        struct comm *c = comm_of(comm);
+
+        if (!c)
+                return no_comm("ncclCommFinalize");
+        return comm_real(c) ? real_nccl()->ncclCommFinalize(comm_real(c)) : comm_error(c);
+}
+
+ENTRY(ncclCommDestroy, (ncclComm_t comm))
+{
+        struct comm *c = comm_of(comm);
+
+        if (!comm)
+                return ncclSuccess;
+        return c ? comm_destroy(c) : no_comm("ncclCommDestroy");
+}
+
+ENTRY(ncclCommAbort, (ncclComm_t comm))
+{
+        struct comm *c = comm_of(comm);
+
+        if (!comm)
+                return ncclSuccess;
+        return c ? comm_abort(c) : no_comm("ncclCommAbort");
+}
+
+/* The result of a function of the real NCCL that makes a communicator of another one. */
+static ncclResult_t wrap_real(ncclResult_t result, ncclComm_t made, ncclComm_t *ret)
+{
+        struct comm *c = made ? comm_of_real(made) : NULL;
+
+        *ret = c ? comm_handle(c) : NULL;
+        return made && !c ? comm_fail(ncclSystemError, "no memory") : result;
+}
+
+ENTRY(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *ret, ncclConfig_t *config))
+{
+        struct comm *c = comm_of(comm), *made = NULL;
+        ncclComm_t real = NULL;
+        ncclResult_t result;
+
+        if (!c || !ret)
+                return no_comm("ncclCommSplit");
+        if (comm_real(c)) {
+                result = real_nccl()->ncclCommSplit(comm_real(c), color, key, &real, config);
+                return wrap_real(result, real, ret);
+        }
+        result = comm_split(c, color, key, &made);
+        *ret = made ? comm_handle(made) : NULL;
+        return result;
+}
+
+ENTRY(ncclCommShrink, (ncclComm_t comm, int *excluded, int n_excluded, ncclComm_t *ret,
+                       ncclConfig_t *config, int flags))
+{
+        struct comm *c = comm_of(comm), *made = NULL;
+        ncclComm_t real = NULL;
+        ncclResult_t result;
+
+        if (!c || !ret || n_excluded < 0 || (n_excluded > 0 && !excluded))
+                return no_comm("ncclCommShrink");
+        if (comm_real(c)) {
+                result = real_nccl()->ncclCommShrink(comm_real(c), excluded, n_excluded, &real,
+                                                     config, flags);
+                return wrap_real(result, real, ret);
+        }
+        result = comm_shrink(c, excluded, n_excluded, &made);
+        *ret = made ? comm_handle(made) : NULL;
+        return result;
+}
+
+ENTRY(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error))
+{
+        struct comm *c = comm_of(comm);
+
+        if (!c || !error)
+                return no_comm("ncclCommGetAsyncError");
+        if (comm_real(c))
+                return real_nccl()->ncclCommGetAsyncError(comm_real(c), error);
+        *error = comm_error(c);
+        return ncclSuccess;
+}
+
+#define TELL(name, value)                             \
+        ENTRY(name, (ncclComm_t comm, int *ret))      \
+        {                                             \
+                const struct comm *c = comm_of(comm); \
+                                                      \
+                if (!c || !ret)                       \
+                        return no_comm(#name);        \
+                *ret = value(c);                      \
+                return ncclSuccess;                   \
+        }
+TELL(ncclCommCount, comm_count)
+TELL(ncclCommCuDevice, comm_device)
+TELL(ncclCommUserRank, comm_rank)
+
+/* Registering spares the real NCCL a copy. Here every operation copies, so there is nothing to do.
+ */
+ENTRY(ncclCommRegister, (ncclComm_t comm, void *buffer, size_t size, void **handle))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        if (!comm_of(comm) || !handle)
+                return no_comm("ncclCommRegister");
+        if (real)
+                return real_nccl()->ncclCommRegister(real, buffer, size, handle);
+        *handle = buffer;
+        return ncclSuccess;
+}
+
+ENTRY(ncclCommDeregister, (ncclComm_t comm, void *handle))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        if (!comm_of(comm))
+                return no_comm("ncclCommDeregister");
+        return real ? real_nccl()->ncclCommDeregister(real, handle) : ncclSuccess;
+}
+
+ENTRY(ncclCommWindowRegister,
+      (ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *ret, int flags))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        if (!comm_of(comm) || !ret)
+                return no_comm("ncclCommWindowRegister");
+        if (real)
+                return real_nccl()->ncclCommWindowRegister(real, buffer, size, ret, flags);
+        *ret = (ncclWindow_t)buffer;
+        return ncclSuccess;
+}
+
+ENTRY(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        if (!comm_of(comm))
+                return no_comm("ncclCommWindowDeregister");
+        return real ? real_nccl()->ncclCommWindowDeregister(real, window) : ncclSuccess;
+}
+
+ENTRY(ncclRedOpCreatePreMulSum, (ncclRedOp_t * op, void *scalar, ncclDataType_t type,
+                                 ncclScalarResidence_t residence, ncclComm_t comm))
+{
+        struct comm *c = comm_of(comm);
+
+        if (!c || !op)
+                return no_comm("ncclRedOpCreatePreMulSum");
+        return comm_real(c) ? real_nccl()->ncclRedOpCreatePreMulSum(op, scalar, type, residence,
+                                                                    comm_real(c))
+                            : comm_add_scale(c, scalar, type, residence, op);
+}
+
+ENTRY(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))
+{
+        struct comm *c = comm_of(comm);
+
+        if (!c)
+                return no_comm("ncclRedOpDestroy");
+        return comm_real(c) ? real_nccl()->ncclRedOpDestroy(op, comm_real(c))
+                            : comm_remove_scale(c, op);
+}
+
+#define REFUSED(name)               \
+        comm_fail(ncclInvalidUsage, \
+                  #name " does not work between ranks that share a card (sublet run --ranks)")
+#define FIRST(first, ...) first
+#define ONLY(...)         FIRST(__VA_ARGS__, 0)
+#define NCCL_OURS(name, params, args)
+#define NCCL_REFUSE(name, params, args)                                          \
+        ENTRY(name, params)                                                      \
+        {                                                                        \
+                const ncclComm_t real_ = REAL_OF(ONLY args);                     \
+                                                                                 \
+                return real_ ? real_nccl()->name PASS_REAL args : REFUSED(name); \
+        }
+#define PASS_REAL(first, ...)               (real_ __VA_OPT__(, ) __VA_ARGS__)
+#define NCCL(name, params, args, behaviour) NCCL_##behaviour(name, params, args)
+#include "ranks/real/nccl_api.def"
+#undef NCCL
+
+/* ---- operations ---- */
+
+ENTRY(ncclReduce, (const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                   int root, ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclReduce(from, to, count, type, op, root, real, stream)
+                    : add_reduction("ncclReduce", comm,
+                                    CALL(STEPS_REDUCE, from, to, count, type, root), op, stream);
+}
+
+ENTRY(ncclBroadcast, (const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                      ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclBroadcast(from, to, count, type, root, real, stream)
+                    : add("ncclBroadcast", comm, CALL(STEPS_BROADCAST, from, to, count, type, root),
+                          stream);
+}
+
+ENTRY(ncclBcast,
+      (void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, CUstream stream))
+{
+        return entry_ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
+}
+
+ENTRY(ncclAllReduce, (const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                      ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclAllReduce(from, to, count, type, op, real, stream)
+                    : add_reduction("ncclAllReduce", comm,
+                                    CALL(STEPS_ALL_REDUCE, from, to, count, type, 0), op, stream);
+}
+
+ENTRY(ncclReduceScatter, (const void *from, void *to, size_t count, ncclDataType_t type,
+                          ncclRedOp_t op, ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclReduceScatter(from, to, count, type, op, real, stream)
+                    : add_reduction("ncclReduceScatter", comm,
+                                    CALL(STEPS_REDUCE_SCATTER, from, to, count, type, 0), op,
+                                    stream);
+}
+
+ENTRY(ncclAllGather, (const void *from, void *to, size_t count, ncclDataType_t type,
+                      ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclAllGather(from, to, count, type, real, stream)
+                    : add("ncclAllGather", comm, CALL(STEPS_ALL_GATHER, from, to, count, type, 0),
+                          stream);
+}
+
+ENTRY(ncclSend, (const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                 CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclSend(from, count, type, peer, real, stream)
+                    : add("ncclSend", comm, CALL(STEPS_SEND, from, NULL, count, type, peer),
+                          stream);
+}
+
+ENTRY(ncclRecv,
+      (void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclRecv(to, count, type, peer, real, stream)
+                    : add("ncclRecv", comm, CALL(STEPS_RECEIVE, NULL, to, count, type, peer),
+                          stream);
+}
+
+/* Sends and receives of a collective that is made of them: `count` elements to and from each rank
+ * of the two sets. Their blocks lie one behind the other in the order of ranks. */
+static ncclResult_t exchange(ncclComm_t comm, const void *from, bool to_all, void *to,
+                             bool from_all, int root, size_t count, ncclDataType_t type,
+                             CUstream stream)
+{
+        const struct comm *c = comm_of(comm);
+        const size_t block = count * reduce_bytes(type);
+        ncclResult_t result = ncclSuccess;
+
+        if (!c)
+                return no_comm("a collective operation");
+        group_start();
+        for (int i = 0; i < comm_count(c) && result == ncclSuccess; i++) {
+                const bool sends = to_all ? root < 0 || root == comm_rank(c) : i == root;
+                const bool takes = from_all ? root < 0 || root == comm_rank(c) : i == root;
+
+                if (sends)
+                        result = entry_ncclSend((const char *)from + (to_all ? i * block : 0),
+                                                count, type, i, comm, stream);
+                if (takes && result == ncclSuccess)
+                        result = entry_ncclRecv((char *)to + (from_all ? i * block : 0), count,
+                                                type, i, comm, stream);
+        }
+        if (result != ncclSuccess) {
+                group_drop();
+                return result;
+        }
+        return group_end();
+}
+
+ENTRY(ncclAlltoAll, (const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                     CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclAlltoAll(from, to, count, type, real, stream)
+                    : exchange(comm, from, true, to, true, -1, count, type, stream);
+}
+
+ENTRY(ncclGather, (const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                   ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclGather(from, to, count, type, root, real, stream)
+                    : exchange(comm, from, false, to, true, root, count, type, stream);
+}
+
+ENTRY(ncclScatter, (const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                    ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclScatter(from, to, count, type, root, real, stream)
+                    : exchange(comm, from, true, to, false, root, count, type, stream);
+}
+
+/* ---- groups ---- */
+
+ENTRY(ncclGroupStart, (void))
+{
+        group_start();
+        return ncclSuccess;
+}
+
+ENTRY(ncclGroupEnd, (void))
+{
+        return group_end();
+}
+
+/* An estimate of time, which nobody has made for ranks on one card. */
+ENTRY(ncclGroupSimulateEnd, (ncclSimInfo_t * info))
+{
+        (void)info;
+        group_drop();
+        return comm_fail(ncclInvalidUsage,
+                         "ncclGroupSimulateEnd does not work with sublet run --ranks");
+}
+
+/* ---- look-up ---- */
+
+void *nccl_replace(const char *symbol, void *found)
+{
+        static const struct {
+                const char *name;
+                void *function;
+        } entries[] = {
+#define NCCL(name, params, args, behaviour) {#name, (void *)entry_##name},
+#include "ranks/real/nccl_api.def"
+#undef NCCL
+                {"ncclGetErrorString", (void *)entry_ncclGetErrorString},
+                {"ncclGetLastError", (void *)entry_ncclGetLastError},
+        };
+        const char *name = symbol + (symbol[0] == 'p');
+
+        for (unsigned i = 0; i < ARRAY_SIZE(entries); i++)
+                if (strcmp(entries[i].name, name) == 0)
+                        return entries[i].function;
+        return found;
+}

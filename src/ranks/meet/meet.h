@@ -1,0 +1,44 @@
+/* meet.h: the ranks of a communicator find each other, and tell each other bytes and descriptors.
+ *
+ * The process that makes a communicator's name serves it: every rank connects to a socket of that
+ * name in the abstract namespace, and the server passes on what each rank tells to all. One thread
+ * of each process serves its names and reads what comes in for its ranks; it makes no CUDA call. A
+ * rank whose process ends is noticed at once, because the kernel closes its connection.
+ *
+ * All ranks run as one user, on one machine and in one network namespace. Errors are -errno. Any
+ * thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MEET_RANKS_MAX 64
+#define MEET_NAME      16  /* bytes of a name */
+#define MEET_TOLD_MAX  256 /* bytes that a rank tells at once */
+#define MEET_FDS       2   /* descriptors that a rank tells at once, at most */
+
+struct meet;
+
+/* Draw a new name, and serve it. */
+int meet_serve_new(uint8_t ret_name[static MEET_NAME]);
+/* Serve a name that all ranks derive alike. -EADDRINUSE: somebody serves it. */
+int meet_serve(const uint8_t name[static MEET_NAME]);
+
+/* Connect a rank. -ECONNREFUSED: nobody serves this name. on_lost is called in the thread above, at
+ * most once, when a rank's process has ended. */
+int meet_join(const uint8_t name[static MEET_NAME], int rank, int n, void (*on_lost)(void *context),
+              void *context, struct meet **ret);
+/* Tell all ranks `bytes` bytes and up to MEET_FDS descriptors, and wait for what all have told:
+ * rank r's bytes are at all + r * bytes, its descriptors at all_fds + r * MEET_FDS (-EBADF: none;
+ * the caller closes them). All ranks tell the same number of bytes. all_fds may be NULL.
+ * -ECONNRESET: a rank's process has ended. -ECANCELED: meet_cancel() was called. */
+int meet_all(struct meet *m, const void *mine, unsigned bytes, const int *fds, unsigned n_fds,
+             void *all, int *all_fds);
+/* Ends the waits of meet_all(), from another thread. */
+void meet_cancel(struct meet *m);
+/* Leave without an error for the others. on_lost is not called any more. NULL is a no-op. */
+void meet_leave(struct meet *m);
+
+/* Have a function called once a millisecond in the thread above, from now on; NULL: no more. For
+ * communicators that were aborted. */
+void meet_call_often(void (*often)(void));

@@ -1,0 +1,38 @@
+/* cuda.c: owns the table of the driver's functions. */
+#include "base/macros.h"
+#include "ranks/real/real.h"
+#include "ranks/real/table.h"
+
+#define CU(base, symbol, since, flags, behaviour, detail, params, args) \
+        static CUresult missing_##symbol params                         \
+        {                                                               \
+                return CUDA_ERROR_NOT_SUPPORTED;                        \
+        }
+#include "cuda/cuda_api.def"
+#undef CU
+
+static struct real_cuda cuda = {
+#define CU(base, symbol, since, flags, behaviour, detail, params, args) .symbol = missing_##symbol,
+#include "cuda/cuda_api.def"
+#undef CU
+};
+
+static const char *const names[] = {
+#define CU(base, symbol, since, flags, behaviour, detail, params, args) #symbol,
+#include "cuda/cuda_api.def"
+#undef CU
+};
+_Static_assert(sizeof(cuda) == sizeof(names), "one function for each name");
+
+const struct real_cuda *real_cuda(void)
+{
+        static struct real_table table = {
+                .soname = "libcuda.so.1",
+                .n = ARRAY_SIZE(names),
+                .names = names,
+                .functions = (void **)&cuda,
+        };
+
+        real_table_open(&table);
+        return &cuda;
+}

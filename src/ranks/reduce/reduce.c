@@ -1,0 +1,131 @@
+/* reduce.c: owns the kernels that are loaded: for each context, the modules of the types in use. */
+#include "ranks/reduce/reduce.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "ranks/real/real.h"
+
+#define BLOCKS_PER_SM 4u
+
+/* The kernels of one context. Contexts end with the program, so no module is unloaded. */
+struct loaded {
+        struct loaded *next;
+        CUcontext context;
+        unsigned blocks;
+        CUmodule modules[REDUCE_TYPES];
+        CUfunction reduce[REDUCE_TYPES][REDUCE_OPERATIONS], scale[REDUCE_TYPES];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct loaded *contexts;
+
+unsigned reduce_bytes(ncclDataType_t type)
+{
+        return (unsigned)type < REDUCE_TYPES ? reduce_size[type] : 0;
+}
+
+static CUresult find_context(struct loaded **ret)
+{
+        CUcontext context = NULL;
+        CUdevice device;
+        int sms = 1;
+        CUresult e = real_cuda()->cuCtxGetCurrent(&context);
+        struct loaded *l;
+
+        for (l = contexts; l && l->context != context; l = l->next)
+                continue;
+        if (e == CUDA_SUCCESS && !l) {
+                e = real_cuda()->cuCtxGetDevice(&device);
+                if (e == CUDA_SUCCESS)
+                        e = real_cuda()->cuDeviceGetAttribute(
+                                &sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+                l = e == CUDA_SUCCESS ? calloc(1, sizeof(*l)) : NULL;
+                if (!l)
+                        return e == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : e;
+                l->context = context;
+                l->blocks = (unsigned)sms * BLOCKS_PER_SM;
+                l->next = contexts;
+                contexts = l;
+        }
+        *ret = l;
+        return e;
+}
+
+/* Loading is not work of a stream, so it may happen while one is captured. */
+static CUresult load(struct loaded *l, ncclDataType_t type)
+{
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        CUmodule module;
+        CUresult e = real_cuda()->cuThreadExchangeStreamCaptureMode(&mode);
+
+        if (e != CUDA_SUCCESS)
+                return e;
+        e = real_cuda()->cuModuleLoadData(&module, reduce_ptx[type]);
+        for (unsigned i = 0; i < REDUCE_OPERATIONS && e == CUDA_SUCCESS; i++)
+                e = real_cuda()->cuModuleGetFunction(&l->reduce[type][i], module, reduce_kernel[i]);
+        if (e == CUDA_SUCCESS)
+                e = real_cuda()->cuModuleGetFunction(&l->scale[type], module, REDUCE_SCALE_KERNEL);
+        (void)real_cuda()->cuThreadExchangeStreamCaptureMode(&mode);
+        if (e == CUDA_SUCCESS)
+                l->modules[type] = module;
+        return e;
+}
+
+/* Finds the kernels of a type in the current context, and loads them if need be. */
+static CUresult find(ncclDataType_t type, struct loaded **ret)
+{
+        struct loaded *l = NULL;
+        CUresult e;
+
+        if (!reduce_bytes(type))
+                return CUDA_ERROR_INVALID_VALUE;
+        (void)pthread_mutex_lock(&lock);
+        e = find_context(&l);
+        if (e == CUDA_SUCCESS && !l->modules[type])
+                e = load(l, type);
+        (void)pthread_mutex_unlock(&lock);
+        *ret = l;
+        return e;
+}
+
+/* arguments: a structure with the kernel's parameters. */
+static CUresult launch(const struct loaded *l, CUfunction kernel, void *arguments, size_t bytes,
+                       uint64_t count, CUstream stream)
+{
+        void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                         &bytes, CU_LAUNCH_PARAM_END};
+        const uint64_t most = (count + REDUCE_THREADS_MAX - 1) / REDUCE_THREADS_MAX;
+
+        if (count == 0)
+                return CUDA_SUCCESS;
+        return real_cuda()->cuLaunchKernel(kernel, (unsigned)MIN(most, (uint64_t)l->blocks), 1, 1,
+                                           REDUCE_THREADS_MAX, 1, 1, 0, stream, NULL, extra);
+}
+
+CUresult reduce_launch(const struct reduce_op *op, const CUdeviceptr *sources, unsigned n,
+                       CUdeviceptr out, CUdeviceptr out2, uint64_t count, CUstream stream)
+{
+        struct reduce_arguments a = {
+                .n = n, .out = out, .out2 = out2, .count = count, .divide = op->divide};
+        struct loaded *l;
+        CUresult e = find(op->type, &l);
+
+        for (unsigned i = 0; i < n; i++)
+                a.sources.from[i] = sources[i];
+        return e == CUDA_SUCCESS
+                       ? launch(l, l->reduce[op->type][op->kind], &a, sizeof(a), count, stream)
+                       : e;
+}
+
+CUresult reduce_scale(const struct reduce_op *op, CUdeviceptr from, CUdeviceptr to, uint64_t count,
+                      CUstream stream)
+{
+        struct reduce_scale_arguments a = {
+                .from = from, .to = to, .count = count, .scalar = op->scalar, .bits = op->bits};
+        struct loaded *l;
+        CUresult e = find(op->type, &l);
+
+        return e == CUDA_SUCCESS ? launch(l, l->scale[op->type], &a, sizeof(a), count, stream) : e;
+}

@@ -1,0 +1,74 @@
+/* ring.h: the memory that the ranks of a communicator share.
+ *
+ * Each rank has a ring, which it alone writes and all others read: on the card if all ranks use the
+ * same card, else in host memory. And there are flags, 32-bit words in host memory: a rank's stream
+ * sets a flag of another rank, which waits for it in its stream, clears it, and goes on. The CPU
+ * reads flags to see whether a rank waits (ring_waits()).
+ *
+ * At most RING_MOST bytes of rings of a process are exported, so the more communicators a process
+ * has, the smaller the later ones' rings are. All functions need the communicator's context to be
+ * current, except those marked "any thread". */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+#include "ranks/meet/meet.h"
+
+#define RING_MOST  (UINT64_C(256) << 20)
+#define RING_LEAST (UINT64_C(2) << 20)
+#define RING_PARTS 2 /* a rank fills one while others read the other */
+
+/* What a flag says, from one rank to another, of one part of a ring. */
+enum ring_flag {
+        RING_FILLED, /* my ring holds what is for you */
+        RING_RESULT, /* my ring holds the result, and I have read yours */
+        RING_READ,   /* I have read your ring */
+        RING_SENT,   /* as RING_FILLED, for one receiver */
+        RING_TAKEN,  /* as RING_READ, for one sender */
+        RING_FLAGS
+};
+
+struct ring {
+        int rank, n;
+        bool on_host;
+        uint64_t bytes; /* of each rank's ring */
+        CUdeviceptr of[MEET_RANKS_MAX];
+        CUmemGenericAllocationHandle handles[MEET_RANKS_MAX];
+        void *host; /* all rings, if they are in host memory */
+        uint32_t *flags;
+        CUdeviceptr flags_device;
+        size_t flags_bytes, host_bytes;
+        uint64_t counted; /* of RING_MOST */
+        struct ring *next;
+};
+
+/* Returns how large a ring this process can have now; ring_make() gets the least of all ranks'. */
+uint64_t ring_room(void);
+/* Make the rings of a communicator, together with the other ranks. 0; -errno of meet_all(); -EIO:
+ * CUDA refuses, on this or another rank (ret_error: CUDA's error here, or CUDA_SUCCESS). */
+int ring_make(struct meet *m, int rank, int n, uint64_t bytes, bool on_host, struct ring *ret,
+              CUresult *ret_error);
+/* Nothing in flight may use the rings any more. */
+void ring_free(struct ring *r);
+
+/* Returns the address of a flag for the GPU, from one rank to another. Any thread. */
+CUdeviceptr ring_flag(const struct ring *r, enum ring_flag flag, unsigned part, int from, int to);
+/* Returns the address of the word that says what this rank's stream waits for: ring_waiting_for(),
+ * or 0. Any thread. */
+CUdeviceptr ring_waiting(const struct ring *r);
+/* from: a rank, or RING_ALL for all others. */
+#define RING_ALL 0xffu
+static inline uint32_t ring_waiting_for(enum ring_flag flag, unsigned part, unsigned from)
+{
+        return 1u | (uint32_t)flag << 1 | part << 4 | from << 8;
+}
+
+/* True if the stream of a rank of this process waits for a flag that is not set. Any thread; does
+ * not block. */
+bool ring_waits(void);
+/* Let everything go that waits, or will wait, for a flag in this rank's streams: its communicator
+ * was aborted, and what its streams compute from now on is worthless. Any thread. */
+void ring_release(struct ring *r);

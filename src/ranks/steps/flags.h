@@ -1,0 +1,13 @@
+/* flags.h: flags in a stream. As steps.h, for its files. */
+#pragma once
+
+#include "cuda/cuda_abi.h"
+#include "ranks/ring/ring.h"
+
+/* Set a flag for a rank, or for all others (RING_ALL), once what is before it in the stream is
+ * done. */
+CUresult flags_set(const struct ring *r, enum ring_flag flag, unsigned part, unsigned to,
+                   CUstream stream);
+/* Wait for a rank's flag, or for that of each other rank (RING_ALL), and clear it. */
+CUresult flags_wait(const struct ring *r, enum ring_flag flag, unsigned part, unsigned from,
+                    CUstream stream);
