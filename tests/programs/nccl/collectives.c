@@ -183,6 +183,7 @@ static struct parts parts_new(size_t bytes)
         CUDA(cu.MemAlloc(&p.send, bytes + 256));
         CUDA(cu.MemAlloc(&p.recv, bytes + 256));
         CUDA(cu.MemsetD8(p.recv, 0xa5, bytes));
+        CUDA(cu.CtxSynchronize()); /* the checks' streams do not wait for the default stream */
         return p;
 }
 
@@ -281,6 +282,7 @@ void check_send_order(struct rank *r)
                 values_bytes(2, 0, p.bytes, p.data);
                 CUDA(cu.MemcpyHtoD(p.send, p.data, p.bytes));
                 CUDA(cu.MemsetD8(p.recv, 0, p.bytes));
+                CUDA(cu.CtxSynchronize());
                 if (grouped)
                         NCCL(nccl.GroupStart());
                 for (size_t i = 0; i < MESSAGES; i++) {

@@ -238,6 +238,7 @@ void check_nonblocking(struct rank *r)
         ncclResult_t result;
 
         config.blocking = 0;
+        at("an init that does not block");
         result = nccl.CommInitRankConfig(&comm, r->n, id, r->rank, &config);
         if (!comm)
                 fatal("no communicator while the init is in progress");

@@ -205,6 +205,7 @@ void check_absent_at_init(struct rank *r)
 
         config.blocking = 0;
         if (r->rank < r->n - 1) {
+                at("an init that does not block");
                 result = nccl.CommInitRankConfig(&comm, r->n, id, r->rank, &config);
                 EXPECT(result == ncclSuccess || result == ncclInProgress, "init answered %d",
                        (int)result);

@@ -89,6 +89,7 @@ static void fill_make(struct rank *r)
                 return;
         CUDA(cu.MemAlloc(&r->fill, settings.fill));
         CUDA(cu.MemsetD32(r->fill, FILL_WORD(r->rank), settings.fill / 4));
+        CUDA(cu.CtxSynchronize());
 }
 
 void fill_check(const struct rank *r)
@@ -166,6 +167,7 @@ static void rank_main(int rank, int n)
                         atomic_fetch_add(&lobby->done, 1);
                         exit(PROGRAM_EXIT_OK);
                 } else {
+                        at("the beginning of %s", checks[check].name);
                         checks[check].run(&r);
                         at("looking at the other memory");
                         fill_check(&r);

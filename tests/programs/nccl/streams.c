@@ -224,7 +224,7 @@ static void try_random(const struct rank *r, int type, size_t count, enum op op)
                 uint64_t digest;
 
                 at("%s of random %s", op_names[op], types[type].name);
-                CUDA(cu.MemsetD8(out, 0x77, bytes));
+                CUDA(cu.MemsetD8Async(out, 0x77, bytes, r->stream[round]));
                 NCCL(nccl.AllReduce((void *)(uintptr_t)in, (void *)(uintptr_t)out, count, type,
                                     (int)op, r->comm, r->stream[round]));
                 CUDA(cu.StreamSynchronize(r->stream[round]));
