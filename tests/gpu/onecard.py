@@ -43,9 +43,9 @@ class Team:
 
     def __init__(self, part, name, ranks, *, backend="nccl", sublet=True, options=(), timeout=PATIENCE_S, torchrun=True, **env):
         self.part, self.name, self.ranks, self.sublet, self.env = part, name, ranks, sublet, env
-        self.p, self.pids, self.runs = None, {}, 0
+        self.p, self.pids, self.devices, self.runs = None, {}, [], 0
         job = [os.path.join(suite.HERE, "onecard_job.py"), "--backend", "gloo" if suite.rehearsing() else backend, "--timeout", str(timeout)]
-        if suite.rehearsing():
+        if suite.rehearsing():  # small networks on the processors, because PyTorch cannot use the simulated driver
             self.sublet, torchrun = False, False
             job += ["--device", "cpu"]
         self.job, self.torchrun = job, torchrun
@@ -108,7 +108,8 @@ class Team:
         if self.p is None:
             self.start()
         if not self.pids:
-            self.pids = {e["rank"]: e["pid"] for e in self.from_all("ready", START_S)}
+            ready = self.from_all("ready", START_S)
+            self.pids, self.devices = {e["rank"]: e["pid"] for e in ready}, [e["devices"] for e in ready]
 
     def tell(self, name, **settings):
         self.ready()
@@ -240,6 +241,13 @@ def as_single(mode, ours, single):
     return found
 
 
+def devices_of(team):
+    """Each rank sees as many devices as there are ranks."""
+    team.ready()
+    found = {"devices": team.devices}
+    return found if set(team.devices) == {team.ranks} else {**found, "error": f"ranks see {sorted(set(team.devices))} devices"}
+
+
 def again(first, second):
     if [(a["losses"], a["hash"]) for a in first] != [(b["losses"], b["hash"]) for b in second]:
         return {"repeats": False, "error": "a second run gave other bits"}
@@ -266,6 +274,8 @@ def losses(part, result):
         first.start()
         if n == RANKS[0]:
             cases.attempt("transformer, one process", reference)
+        if not suite.rehearsing():
+            cases.attempt(f"devices of {n} ranks", devices_of, first)
         once = {}
         for net, settings in NETS.items():
             def compared(net=net, settings=settings, first=first, gloo=gloo, once=once):
@@ -391,7 +401,7 @@ def allreduce(part, result):
 
         for size, count in SIZES.items():
             cases.attempt(f"{n} ranks, {size}, shared", by_mps, count)
-        team.kill()
+        cases.end(team)  # a client of an MPS server that is killed would be a case of its own
     cases.finish()
 
 
@@ -682,6 +692,9 @@ def graphs(part, result):
 # ---- all types and operations ----
 
 
+CHECK_S, CHECKS_S = 30, 110  # limits of one check, and of all with one number of ranks
+
+
 def nvidia_folders():
     """Returns the folders of NVIDIA's libraries that come with PyTorch, where a C program does not look."""
     found = []
@@ -693,23 +706,30 @@ def nvidia_folders():
     return found
 
 
-def checked(part, program, n, options=()):
-    """Runs nccl_checks with so many ranks. Its lines go to a file, because they are not this suite's."""
-    path = os.path.join(part.root, f"checks-{n}.log")
+def checked(part, program, n):
+    """Runs nccl_checks with so many ranks. Prints what each check found at once."""
     libraries = ":".join([*nvidia_folders(), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
-    argv = [os.path.join(part.build, "sublet"), "run", "--ranks", str(n), *options, "--", program, "--ranks", str(n)]
-    p = part.start(["sh", "-c", 'exec "$@" >"$0"', path, *argv], f"nccl-checks-{n}", False, **suite.ALWAYS, SUBLET_DIR=part.dir,
-                   SUBLET_TRACE=part.trace, SUBLET_REQUIRE="1", NCCL_SOCKET_IFNAME="lo", NCCL_NVLS_ENABLE="0", LD_LIBRARY_PATH=libraries)
-    error = None
+    argv = [os.path.join(part.build, "sublet"), "run", "--ranks", str(n), "--", program, "--ranks", str(n), "--seconds", str(CHECK_S)]
+    p = part.start(argv, f"nccl-checks-{n}", False, **suite.ALWAYS, SUBLET_DIR=part.dir, SUBLET_TRACE=part.trace, SUBLET_REQUIRE="1",
+                   NCCL_SOCKET_IFNAME="lo", NCCL_NVLS_ENABLE="0", LD_LIBRARY_PATH=libraries)
+    until, error = min(part.deadline, time.monotonic() + CHECKS_S), None
     try:
-        p.wait(min(part.deadline, time.monotonic() + 60))
+        while (event := p.fresh.get(timeout=max(until - time.monotonic(), 0.01))) is not None:
+            if event["event"] == "check":
+                print(json.dumps({"ranks": n, **{key: event.get(key) for key in ("name", "result", "rank", "text", "note", "cases", "ms")}}), flush=True)
+        p.wait(until)
+    except queue.Empty:
+        error = f"not done in time: {p.tail()}"
     except Failure as e:
         error = str(e)
     finally:
         p.kill()
-    with open(path, encoding="utf-8", errors="replace") as f:
-        lines = [line.strip() for line in f if line.strip()]
-    found = {"lines": len(lines), "last": lines[-3:]}
+    results = p.of("check")
+    found = {result: sum(e["result"] == result for e in results) for result in ("right", "wrong", "skipped")}
+    found.update(cases=sum(e.get("cases", 0) for e in results),
+                 not_right=[f"{e['name']}: {e['result']}: {e.get('text', '')}"[:300] for e in results if e["result"] != "right"])
+    if not error and (found["wrong"] or not found["right"]):
+        error = f"{found['wrong']} checks are wrong, {found['right']} are right"
     return {**found, "error": error} if error else found
 
 
@@ -728,7 +748,7 @@ def checks(part, result):
 
 # name -> (function, limit in seconds)
 PARTS = {
-    "onecard-checks": (checks, 150),
+    "onecard-checks": (checks, 340),
     "onecard-graphs": (graphs, 120),
     "onecard-losses": (losses, 330),
     "onecard-allreduce": (allreduce, 280),

@@ -355,8 +355,8 @@ def multiplications(a, b, ms):
     return max(1, round(ms / 1e3 / min(spans)))
 
 
-def goes_on(value):
-    """Returns what the first rank says."""
+def of_first(value):
+    """Returns the first rank's value."""
     box = [value]
     if WORLD > 1:
         dist.broadcast_object_list(box, 0, CONTROL)
@@ -373,12 +373,13 @@ def big(o):
     b = torch.empty_like(a)
     dist.all_reduce(part)  # makes the connections
     synchronize()
-    n = goes_on(multiplications(a, b, o.ms))
+    meet()
+    n = of_first(multiplications(a, b, o.ms) if RANK == 0 else None)  # the other ranks are idle meanwhile
     say("filled", seconds=time.monotonic() - began, multiplications=n)
     meet()
     began = last = time.monotonic()
     want, times = 0, []
-    while goes_on(len(times) < o.steps and time.monotonic() - began < o.seconds):
+    while of_first(len(times) < o.steps and time.monotonic() - began < o.seconds):
         for _ in range(n):
             torch.matmul(a, a, out=b)
         step = len(times) % 97
@@ -445,7 +446,7 @@ def lines(given):
     """Yields the orders, which all ranks get from the first one."""
     source = iter(given or sys.stdin)
     while True:
-        line = goes_on(next(source, "exit") if RANK == 0 else None).strip()
+        line = of_first(next(source, "exit") if RANK == 0 else None).strip()
         if line == "exit":
             return
         if line:
@@ -462,7 +463,8 @@ def main():
     arguments = parser.parse_args()
     say("started", pid=os.getpid())
     if arguments.device == "cuda":
-        DEVICE = torch.device("cuda", LOCAL % torch.cuda.device_count())
+        # NCCL wants a device for each rank. Gloo does not, so its ranks share the devices that there are.
+        DEVICE = torch.device("cuda", LOCAL if arguments.backend == "nccl" else LOCAL % torch.cuda.device_count())
         torch.cuda.set_device(DEVICE)
     if WORLD > 1:
         dist.init_process_group(arguments.backend, timeout=datetime.timedelta(seconds=arguments.timeout))
