@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
+#include "ranks/devices/contexts.h"
 #include "ranks/real/nccl.h"
 #include "ranks/real/real.h"
 
@@ -228,6 +229,7 @@ static ncclResult_t make_all(struct making *m, unsigned n)
 static struct comm *begin(const struct comm_plan *plan)
 {
         struct comm *c = comm_new();
+        CUdevice card = 0;
         bool pushed = false;
 
         if (!c)
@@ -236,8 +238,9 @@ static struct comm *begin(const struct comm_plan *plan)
         c->rank = plan->rank;
         c->n = plan->n;
         c->context = plan->context;
-        if (comm_enter(c, &pushed) == CUDA_SUCCESS)
-                (void)real_cuda()->cuCtxGetDevice(&c->device);
+        if (comm_enter(c, &pushed) == CUDA_SUCCESS &&
+            real_cuda()->cuCtxGetDevice(&card) == CUDA_SUCCESS)
+                c->device = contexts_device_of_context(plan->context, card);
         comm_leave(pushed);
         return c;
 }

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "ranks/devices/contexts.h"
 #include "ranks/entry/group.h"
 #include "ranks/real/nccl.h"
 #include "ranks/real/real.h"
@@ -152,18 +153,15 @@ ENTRY(ncclGetUniqueId, (ncclUniqueId * id))
 /* The program's current context; if it has none, its first device's primary context, as NCCL. */
 static CUresult current_context(CUcontext *ret)
 {
-        CUdevice device;
         CUresult e = real_cuda()->cuCtxGetCurrent(ret);
 
         if (e == CUDA_ERROR_NOT_INITIALIZED) {
-                e = real_cuda()->cuInit(0);
+                e = devices_init(0);
                 *ret = NULL;
         }
         if (e != CUDA_SUCCESS || *ret)
                 return e;
-        e = real_cuda()->cuDeviceGet(&device, 0);
-        if (e == CUDA_SUCCESS)
-                e = real_cuda()->cuDevicePrimaryCtxRetain(ret, device);
+        e = primary_retain(ret, 0);
         return e == CUDA_SUCCESS ? real_cuda()->cuCtxSetCurrent(*ret) : e;
 }
 
@@ -216,7 +214,7 @@ ENTRY(ncclCommInitRankScalable,
 static CUresult enter_device(int device)
 {
         CUcontext context;
-        CUresult e = real_cuda()->cuDevicePrimaryCtxRetain(&context, device);
+        CUresult e = primary_retain(&context, device);
 
         return e == CUDA_SUCCESS ? real_cuda()->cuCtxSetCurrent(context) : e;
 }
