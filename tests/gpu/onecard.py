@@ -1,8 +1,5 @@
 """The parts about jobs of several ranks on one GPU (`sublet run --ranks`): what training computes, how fast it is, and what
-follows when a rank dies. report_onecard.py makes the page. Needs PyTorch with torchvision, NCCL, and MPS for some cases.
-
-A part consists of cases. Each case prints its figures as soon as it has them; one that fails does not end the part, which
-then says at its end which cases were wrong."""
+follows when a rank dies. report_onecard.py makes the page. Needs PyTorch with torchvision, NCCL, and MPS for some cases."""
 
 import contextlib
 import json
@@ -16,13 +13,11 @@ import time
 
 import mps
 import suite
+from onecard_team import ORDER_S, Cases, Team
 from parts import wait_until
 from suite import GIB, Failure
 
 RANKS = (2, 4, 8)
-START_S = 75      # until all ranks of a job are ready: eight processes load PyTorch at once
-ORDER_S = 60      # limit of an order
-PATIENCE_S = 45   # until a collective fails: below the limit of an order, so that NCCL's word comes first
 # Two contexts of each of eight ranks, and their staging rings, must stay on the card.
 SETTINGS = {"unevictable_share": "20%"}
 MPS = {"mps": "yes", "linger": "2s"}
@@ -36,158 +31,6 @@ def rehearse():
     NETS, SAME = {net: {**some, "batch": 8} for net, some in NETS.items()}, {**SAME, "steps": STEPS}
     SAMPLES, BATCHES, GLOO_MOST = 32, (8, 16), 1 << 16
     SIZES = {"1 KiB": 1 << 10, "64 KiB": 1 << 16}
-
-
-class Team:
-    """A job of some ranks (onecard_job.py), which starts at its first order, and again at the first order after a failure."""
-
-    def __init__(self, part, name, ranks, *, backend="nccl", sublet=True, options=(), timeout=PATIENCE_S, torchrun=True, **env):
-        self.part, self.name, self.ranks, self.sublet, self.env = part, name, ranks, sublet, env
-        self.p, self.pids, self.devices, self.runs = None, {}, [], 0
-        job = [os.path.join(suite.HERE, "onecard_job.py"), "--backend", "gloo" if suite.rehearsing() else backend, "--timeout", str(timeout)]
-        if suite.rehearsing():  # small networks on the processors, because PyTorch cannot use the simulated driver
-            self.sublet, torchrun = False, False
-            job += ["--device", "cpu"]
-        self.job, self.torchrun = job, torchrun
-        self.options = [*(["--ranks", str(ranks)] if ranks > 1 else []), *options]
-
-    def command(self, name):
-        job = [sys.executable, *self.job]
-        if self.ranks > 1 and self.torchrun:
-            beside = os.path.join(os.path.dirname(sys.executable), "torchrun")
-            torchrun = [beside] if os.path.exists(beside) else [sys.executable, "-m", "torch.distributed.run"]
-            job = [*torchrun, "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(self.ranks), *self.job]
-        elif self.ranks > 1:
-            job = [sys.executable, os.path.join(suite.HERE, "onecard_ranks.py"), "--ranks", str(self.ranks), "--logs",
-                   os.path.join(self.part.root, name), "--", *job]
-        return [os.path.join(self.part.build, "sublet"), "run", *self.options, "--", *job] if self.sublet else job
-
-    def start(self):
-        self.runs += 1
-        name = f"{self.name}-{self.runs}"
-        env = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "2"}
-        if not suite.rehearsing() and suite.Card(self.part).cards() > 1:
-            env["CUDA_VISIBLE_DEVICES"] = str(suite.GPU)
-        if self.sublet:
-            env.update(suite.ALWAYS, SUBLET_DIR=self.part.dir, SUBLET_TRACE=self.part.trace, SUBLET_NAME=name, SUBLET_REQUIRE="1",
-                       SUBLET_QUIET="1")
-        self.pids = {}
-        self.p = self.part.start(self.command(name), name, False, **{**env, **self.env})
-
-    def next(self, until):
-        """Returns the next event of any rank."""
-        try:
-            event = self.p.fresh.get(timeout=max(until - time.monotonic(), 0.01))
-        except queue.Empty:
-            raise Failure(f"{self.name}: nothing in time: {self.p.tail()}") from None
-        if event is None:
-            raise Failure(f"{self.name} ended: {self.p.tail()}")
-        if event["event"] == "failed":
-            raise Failure(f"{self.name}, rank {event['rank']}: {event['error']}")
-        return event
-
-    def from_all(self, kind, limit, ranks=None):
-        """Returns one event of that kind of each rank, in the order of ranks. A failure ends the job."""
-        until = min(time.monotonic() + limit, self.part.deadline)
-        got, ranks = {}, range(self.ranks) if ranks is None else ranks
-        try:
-            while not all(r in got for r in ranks):
-                event = self.next(until)
-                if event["event"] == "done" and kind != "done":
-                    raise Failure(f"{self.name}: done before {kind!r}")
-                if event["event"] == kind:
-                    got[event["rank"]] = event
-        except Failure:
-            self.kill()
-            raise
-        return [got[r] for r in ranks]
-
-    def ready(self):
-        if self.p is not None and self.p.process.poll() is not None:
-            self.kill()
-        if self.p is None:
-            self.start()
-        if not self.pids:
-            ready = self.from_all("ready", START_S)
-            self.pids, self.devices = {e["rank"]: e["pid"] for e in ready}, [e["devices"] for e in ready]
-
-    def tell(self, name, **settings):
-        self.ready()
-        self.p.say(" ".join([name, *(f"{key}={value}" for key, value in settings.items())]))
-
-    def ask(self, name, limit=ORDER_S, **settings):
-        """Has all ranks carry out an order. Returns their answers, in the order of ranks."""
-        self.tell(name, **settings)
-        return self.from_all("done", limit)
-
-    def after_step(self, step, limit=ORDER_S):
-        """Waits until all ranks have said that they are past this step of an order with say=..."""
-        until = min(time.monotonic() + limit, self.part.deadline)
-        past = set()
-        try:
-            while len(past) < self.ranks:
-                event = self.next(until)
-                if event["event"] == "done":
-                    raise Failure(f"{self.name}: done before step {step}")
-                if event["event"] == "step" and event["step"] >= step:
-                    past.add(event["rank"])
-        except Failure:
-            self.kill()
-            raise
-
-    def end(self):
-        """Ends the job in an orderly way. Raises Failure if it does not end well."""
-        if self.p is None:
-            return
-        p, self.p = self.p, None
-        p.close()
-        try:
-            p.wait(min(self.part.deadline, time.monotonic() + 30))
-        finally:
-            p.kill()
-
-    def kill(self):
-        if self.p is not None:
-            self.p.kill()
-        self.p, self.pids = None, {}
-
-
-class Cases:
-    """The figures of a part, by case."""
-
-    def __init__(self, part, result):
-        self.part, self.of = part, result.setdefault("cases", {})
-
-    def note(self, name, **figures):
-        self.of.setdefault(name, {}).update(figures)
-        print(json.dumps({"part": self.part.name, "case": name, **figures}), flush=True)
-
-    def attempt(self, name, function, *args, needs=15, **more):
-        """Notes the figures that the function returns; they may have an error of their own. Returns them, or None."""
-        found = {"error": "no time was left for it"}
-        if self.part.left() >= needs:
-            try:
-                found = function(*args, **more)
-            except Failure as e:
-                found = {"error": str(e)}
-            except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError) as e:
-                found = {"error": f"{type(e).__name__}: {e}"}
-        self.note(name, **(found or {}))
-        return None if "error" in (found or {}) else found
-
-    def end(self, *teams):
-        for team in teams:
-            try:
-                team.end()
-            except Failure as e:
-                self.note(f"end of {team.name}", error=str(e))
-
-    def finish(self, *teams):
-        """Ends teams, and raises Failure if a case was wrong."""
-        self.end(*teams)
-        wrong = [name for name, found in self.of.items() if "error" in found]
-        if wrong:
-            raise Failure("wrong: " + "; ".join(wrong))
 
 
 def numbers(answer):
@@ -303,7 +146,8 @@ def losses(part, result):
 # ---- how fast two halves are ----
 
 ROUNDS = 3
-SPEED = {"resnet50": {"model": "resnet50", "batch": 128, "steps": 30}, "transformer": {"model": "transformer", "batch": 32, "steps": 40, "dtype": "bf16"}}
+SPEED = {"resnet50": {"model": "resnet50", "batch": 128, "steps": 30},
+         "transformer": {"model": "transformer", "batch": 32, "steps": 40, "dtype": "bf16"}}
 TURN = "200ms"
 MODES = {"sliced": "auto", "turns": "exclusive"}
 
@@ -346,7 +190,8 @@ def ratios(cases, ways):
         rounds = [r for name, r in cases.of.items() if name.startswith(net + ",") and "round" in name and all(way in r for way in ways)]
         for way in ways if rounds else ():
             alone, both = (statistics.median(r[of] for r in rounds) for of in ("one process", way))
-            cases.note(f"{net}, {way}", batch=SPEED[net]["batch"], one_process=alone, two_ranks=both, ratio=round(both / alone, 3), rounds=len(rounds))
+            cases.note(f"{net}, {way}", batch=SPEED[net]["batch"], one_process=alone, two_ranks=both,
+                       ratio=round(both / alone, 3), rounds=len(rounds))
 
 
 @mps.leaves_nothing
@@ -680,7 +525,8 @@ def graphs(part, result):
     def replayed(operation, capture):
         answers = team.ask("graphs", operation=operation, capture=capture, times=REPLAYS)
         wrong = sum(a["wrong"] for a in answers)
-        found = {"replays": REPLAYS, "words": sum(a["words"] for a in answers), "wrong": wrong, "seconds": round(max(a["seconds"] for a in answers), 3)}
+        found = {"replays": REPLAYS, "words": sum(a["words"] for a in answers), "wrong": wrong,
+                 "seconds": round(max(a["seconds"] for a in answers), 3)}
         return {**found, "error": f"{wrong} words are wrong"} if wrong else found
 
     for operation in ("all_reduce", "all_gather", "reduce_scatter"):
@@ -716,7 +562,8 @@ def checked(part, program, n):
     try:
         while (event := p.fresh.get(timeout=max(until - time.monotonic(), 0.01))) is not None:
             if event["event"] == "check":
-                print(json.dumps({"ranks": n, **{key: event.get(key) for key in ("name", "result", "rank", "text", "note", "cases", "ms")}}), flush=True)
+                said = {key: event.get(key) for key in ("name", "result", "rank", "text", "note", "cases", "ms")}
+                print(json.dumps({"ranks": n, **said}), flush=True)
         p.wait(until)
     except queue.Empty:
         error = f"not done in time: {p.tail()}"

@@ -79,8 +79,8 @@ def speed_page(found):
             "Two ranks with half of the batch each, by *ddp*, against one process with the whole batch. Both are under sublet. Samples a second,"
             " medians of alternating runs, at PyTorch's defaults; the transformer in bf16.", "",
             "| network and way | batch | one process | two ranks | two ranks / one process |", "|---|---|---|---|---|",
-            *(f"| {name.split(', ')[0]}, {WAYS[name.split(', ')[1]]} | {case['batch']} | {case['one_process']} | {case['two_ranks']} | {case['ratio']:.2f} |"
-              for name, case in rows.items()), ""]
+            *(f"| {net}, {WAYS[way]} | {case['batch']} | {case['one_process']} | {case['two_ranks']} | {case['ratio']:.2f} |"
+              for name, case in rows.items() for net, way in [name.split(", ")]), ""]
 
 
 def allreduce_page(found):
@@ -89,13 +89,13 @@ def allreduce_page(found):
         return []
     lines = ["## One all-reduce", "",
              f"Milliseconds of one all-reduce of otherwise idle ranks in fp32, of the slowest rank. *Alone*: from the call to the end of"
-             f" `torch.cuda.synchronize()`, after a barrier; median of {onecard.TIMES} ({onecard.GLOO_TIMES} for Gloo). *Queued*: each of as many that are"
-             " queued one after the other. Gloo adds up the same tensors in the same processes.", "",
+             f" `torch.cuda.synchronize()`, after a barrier; median of {onecard.TIMES} ({onecard.GLOO_TIMES} for Gloo). *Queued*: each of as"
+             " many that are queued one after the other. Gloo adds up the same tensors in the same processes.", "",
              "| ranks | size | sliced: alone | queued | by MPS: alone | queued | Gloo: alone |", "|---|---|---|---|---|---|---|"]
     for n in onecard.RANKS:
         for size in onecard.SIZES:
             cells = [f"{rows[name][key]:.3f}" if (name := f"{n} ranks, {size}, {way}") in rows else ""
-                     for way, key in (("sliced", "alone_ms"), ("sliced", "queued_ms"), ("shared", "alone_ms"), ("shared", "queued_ms"), ("gloo", "alone_ms"))]
+                     for way, key in [(way, key) for way in ("sliced", "shared") for key in ("alone_ms", "queued_ms")] + [("gloo", "alone_ms")]]
             if any(cells):
                 lines.append(f"| {n} | {size} | {' | '.join(cells)} |")
     return [*lines, ""]
@@ -107,8 +107,8 @@ def epoch_page(found, r):
         return []
     workers = (1, *onecard.RANKS)
     lines = ["## An epoch", "",
-             f"Seconds of ResNet-50 for {r.get('samples', onecard.SAMPLES)} samples, which lie on the GPU already, by the number of workers and the batch of all"
-             " workers together. Workers are sliced by the driver.", "",
+             f"Seconds of ResNet-50 for {r.get('samples', onecard.SAMPLES)} samples, which lie on the GPU already, by the number of"
+             " workers and the batch of all workers together. Workers are sliced by the driver.", "",
              "| batch | " + " | ".join("1 worker" if n == 1 else f"{n} workers" for n in workers) + " |", "|---" * (len(workers) + 1) + "|"]
     for batch in onecard.BATCHES:
         cells = [f"{rows[name]['seconds']:.2f}" if (name := f"{n} workers, batch {batch}") in rows else "" for n in workers]
@@ -117,11 +117,11 @@ def epoch_page(found, r):
     sums = good(found, "sums_ms")
     if sums:
         none = found.get("step without an exchange", {}).get("step_ms")
-        lines += [f"With {onecard.BUCKET_RANKS} workers and a batch of 64, a step without an exchange of gradients takes {none} ms. *Exchange* is what a step"
-                  " with it takes longer; *sums* is the same bytes added up in pieces of that size and nothing else.", "",
+        lines += [f"With {onecard.BUCKET_RANKS} workers and a batch of 64, a step without an exchange of gradients takes {none} ms."
+                  " *Exchange* is what a step with it takes longer; *sums* is the same bytes added up in pieces of that size and nothing else.", "",
                   "| DDP's buckets | ms a step | exchange, ms | sums, ms | pieces |", "|---|---|---|---|---|",
-                  *(f"| {name.removeprefix('buckets of ')} | {case['step_ms']} | {'' if case['exchange_ms'] is None else case['exchange_ms']} | {case['sums_ms']} |"
-                    f" {case['pieces']} |" for name, case in sums.items()), ""]
+                  *(f"| {name.removeprefix('buckets of ')} | {case['step_ms']} | {'?' if case['exchange_ms'] is None else case['exchange_ms']}"
+                    f" | {case['sums_ms']} | {case['pieces']} |" for name, case in sums.items()), ""]
     return lines
 
 
@@ -130,8 +130,9 @@ def big_page(found, r):
     if "step_s" not in s:
         return []
     lines = ["## More than the card", "",
-             f"{r['ranks']} ranks have {r['gib_each']} GiB each, together {r['of_the_card']} times the card. Each step computes for {onecard.BIG_MS} ms, adds up 64 MiB of all"
-             f" ranks and changes all memory. Each rank needs its memory in each step, so nearly all of it moves.", "",
+             f"{r['ranks']} ranks have {r['gib_each']} GiB each, together {r['of_the_card']} times the card. Each step computes for"
+             f" {onecard.BIG_MS} ms, adds up 64 MiB of all ranks and changes all memory. Each rank needs its memory in each step, so"
+             " nearly all of it moves.", "",
              "| what | measured |", "|---|---|",
              f"| until all memory was filled | {found.get('filled', {}).get('seconds', '?')} s |",
              f"| steps, median of a step | {s['steps']}, {s['step_s']} s |", f"| hand-offs, freezes | {s['handoffs']}, {s['frozen']} |"]
@@ -144,7 +145,8 @@ def big_page(found, r):
 def dies_page(found):
     if not found:
         return []
-    lines = ["## Ranks that die, and others", "", "Four ranks train the transformer. *Same* means: all losses and parameters equal an undisturbed run's,"
+    lines = ["## Ranks that die, and others", "",
+             "Four ranks train the transformer. *Same* means: all losses and parameters equal an undisturbed run's,"
              " bit by bit.", "", "| what happened | what followed |", "|---|---|"]
     for name, case in found.items():
         if "same" in case:
@@ -158,14 +160,16 @@ def dies_page(found):
 
 def graphs_page(found):
     rows = good(found, "replays")
-    return ["## CUDA graphs", "", f"{onecard.GRAPH_RANKS} ranks replay a graph with one collective, with other inputs each time, and compare every word.", "",
+    return ["## CUDA graphs", "",
+            f"{onecard.GRAPH_RANKS} ranks replay a graph with one collective, with other inputs each time, and compare every word.", "",
             "| in the graph | replays | words | wrong |", "|---|---|---|---|",
             *(f"| {name} | {case['replays']} | {case['words']} | {case['wrong']} |" for name, case in rows.items()), ""] if rows else []
 
 
 def checks_page(found):
     rows = good(found, "cases", "right")
-    return ["## Types and operations", "", "`nccl_checks` runs each operation of NCCL's with each type, and compares the results with the processor's.", "",
+    return ["## Types and operations", "",
+            "`nccl_checks` runs each operation of NCCL's with each type, and compares the results with the processor's.", "",
             "| ranks | checks: right | wrong | skipped | results compared |", "|---|---|---|---|---|",
             *(f"| {name.split()[0]} | {case['right']} | {case['wrong']} | {case['skipped']} | {case['cases']} |" for name, case in rows.items()), "",
             *(f"- {name}: {pages.cell(text, 300)}" for name, case in rows.items() for text in case["not_right"]), ""] if rows else []
@@ -176,7 +180,8 @@ def page(results):
     of = {name.removeprefix("onecard-"): cases(found, name) for name in found}
     lines = pages.table(figures(found))
     lines += losses_page(of["losses"]) if good(of.get("losses", {}), "relative") else []
-    lines += [*speed_page(of.get("speed", {})), *allreduce_page(of.get("allreduce", {})), *epoch_page(of.get("epoch", {}), found.get("onecard-epoch", {})),
+    lines += [*speed_page(of.get("speed", {})), *allreduce_page(of.get("allreduce", {})),
+              *epoch_page(of.get("epoch", {}), found.get("onecard-epoch", {})),
               *big_page(of.get("big", {}), found.get("onecard-big", {})), *dies_page(of.get("dies", {})), *graphs_page(of.get("graphs", {})),
               *checks_page(of.get("checks", {}))]
     lines += [line for name, r in found.items() if "skipped" in r for line in (f"Part `{name}` was not run: {r['skipped']}.", "")]
