@@ -168,7 +168,8 @@ static CUresult current_context(CUcontext *ret)
 static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank,
                          ncclConfig_t *config)
 {
-        struct comm_plan plan = {.rank = rank, .n = n, .config = config};
+        struct comm_plan plan = {.rank = rank, .n = n};
+        ncclResult_t result;
         CUresult e;
 
         if (!comm)
@@ -181,6 +182,9 @@ static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int ra
                 return comm_fail(ncclInvalidUsage,
                                  "%d ranks: `sublet run --ranks` serves at most %d", n,
                                  MEET_RANKS_MAX);
+        if (comm_read_config(config, &plan) < 0)
+                return comm_fail(ncclInvalidArgument,
+                                 "ncclCommInitRankConfig: the configuration was not initialized");
         if (comm_name_of(id, plan.name) < 0)
                 return comm_fail(
                         ncclInvalidUsage,
@@ -189,7 +193,8 @@ static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int ra
         e = current_context(&plan.context);
         if (e != CUDA_SUCCESS)
                 return comm_fail(ncclUnhandledCudaError, "ncclCommInitRank: CUDA error %d", (int)e);
-        return group_make(&plan, comm);
+        result = group_make(&plan, comm);
+        return result == ncclSuccess && plan.must_not_block ? ncclInProgress : result;
 }
 
 ENTRY(ncclCommInitRank, (ncclComm_t * comm, int n, ncclUniqueId id, int rank))
