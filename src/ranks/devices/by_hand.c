@@ -352,6 +352,24 @@ CUresult hand_cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src,
                 dst, src, bytes, places_hints(&places, attr, 1), stream);
 }
 
+CUresult hand_cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags,
+                                            CUstream stream)
+{
+        PLACES places;
+
+        return real_cuda()->cuMemcpy3DWithAttributesAsync(places_batch(&places, op, 1), flags,
+                                                          stream);
+}
+
+CUresult hand_cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *op,
+                                                 unsigned long long flags, CUstream stream)
+{
+        PLACES places;
+
+        return real_cuda()->cuMemcpy3DWithAttributesAsync_ptsz(places_batch(&places, op, 1), flags,
+                                                               stream);
+}
+
 /* ---- answers with a device in them ---- */
 
 static void answer_range(CUmem_range_attribute attribute, void *data, size_t bytes)
