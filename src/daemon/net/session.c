@@ -286,6 +286,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
                 .moved_out = in->moved_out,
                 .moved_in = in->moved_in,
                 .drain_ns = in->drain_ns,
+                .waits = in->flags & WIRE_FLAG_WAITS,
                 .stays = in->flags & WIRE_FLAG_STAYS,
         };
 

@@ -143,8 +143,9 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
         m.USAGE.moved_in = g->moved_in;
         m.USAGE.drain_ns = agent.last_drain_ns;
         m.USAGE.limit_sequence = g->limit_sequence;
-        m.USAGE.flags =
-                gpu_flags(g) | (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u);
+        m.USAGE.flags = gpu_flags(g) |
+                        (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u) |
+                        (agent.waits && !core.running ? WIRE_FLAG_WAITS : 0u);
         m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
         if (daemon_send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
                 /* The daemon takes no descriptors. Since Linux 6.16 the kernel reports that
