@@ -1,7 +1,7 @@
 /* front.c: a library in front of libsublet.so (cuda/front.h), for tests. It says that work in
  * flight waits for another rank as long as one of two words of the file FRONT_PAGE is greater on
- * this side than on the other, as with the program `pair`. FRONT_SIDE is 1 or 2. Without FRONT_PAGE
- * nothing ever waits. */
+ * this side than on the other, as with the program `pair`, or a third one is set. FRONT_SIDE is 1
+ * or 2. Without FRONT_PAGE nothing ever waits. */
 #include "cuda/front.h"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ static void *replace(const char *symbol, void *found)
 
 static bool waits(void)
 {
-        return mine && (mine[0] > others[0] || mine[1] > others[1]);
+        return mine && (mine[0] > others[0] || mine[1] > others[1] || mine[2]);
 }
 
 __attribute__((visibility("default"))) const struct front sublet_front = {

@@ -24,10 +24,10 @@ def small(make_world):
     return make_world(memory="64MiB")
 
 
-def rank(world, side, mib, *more, **env):
+def rank(world, side, mib, *more, how="value", **env):
     """Starts one of two ranks. Each of their rounds ends when the other one has come as far."""
     page = world.path("page")
-    return world.program("pair", "--how", "value", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", side, "--sample", page,
+    return world.program("pair", "--how", how, "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", side, "--sample", page,
                          "--until", world.path("end"), *more, LD_PRELOAD=f"{FRONT}:{LIBRARY}", FRONT_PAGE=page,
                          FRONT_SIDE=str(side), **{**rank_of("torchrun", 1, side - 1), **env})
 
@@ -71,6 +71,16 @@ def test_ranks_that_do_not_fit_together_meet_round_after_round(small):
     assert all(small.check_sums(p) >= 20 for p in ranks)
     assert small.handoffs() >= 20 and not small.traced("drain_failed")
     assert all(len(small.traced("frozen", p.pid)) >= 9 for p in ranks)
+
+
+@pytest.mark.freeze("move")
+def test_a_rank_that_waits_gets_a_turn_for_what_its_thread_is_going_to_submit(small):
+    """Each rank's work waits for the other rank, and a thread of the first one is at the gate with what the second one
+    waits for."""
+    small.start_daemon(config=LONG)
+    ranks = start(small, 32, how="late")
+    together_until(small, ranks, lambda: all(len(p.events("round")) >= 2 for p in ranks), "2 rounds of both")
+    assert all(small.check_sums(p) >= 2 for p in ranks)
 
 
 @pytest.mark.freeze("move")
