@@ -78,7 +78,7 @@ def test_a_rank_that_waits_gets_a_turn_for_what_its_thread_is_going_to_submit(sm
     """Each rank's work waits for the other rank, and a thread of the first one is at the gate with what the second one
     waits for."""
     small.start_daemon(config=LONG)
-    ranks = start(small, 32, how="late")
+    ranks = start(small, 32, "--rounds", 2, how="late")
     together_until(small, ranks, lambda: all(len(p.events("round")) >= 2 for p in ranks), "2 rounds of both")
     assert all(small.check_sums(p) >= 2 for p in ranks)
 
