@@ -248,15 +248,19 @@ static ncclResult_t make_rings(struct comm *c, const struct introduction *all)
 
 static ncclResult_t make_shared(struct comm *c, ncclConfig_t *config, bool must_wait)
 {
-        struct introduction mine = {.ring_room = ring_room()}, all[MEET_RANKS_MAX];
+        struct introduction mine = {0}, all[MEET_RANKS_MAX];
+        size_t card_bytes = 0;
         CUdevice device;
         CUresult e = real_cuda()->cuCtxGetDevice(&device);
         int r;
 
         if (e == CUDA_SUCCESS)
                 e = real_cuda()->cuDeviceGetUuid_v2(&mine.card, device);
+        if (e == CUDA_SUCCESS)
+                e = real_cuda()->cuDeviceTotalMem_v2(&card_bytes, device);
         if (e != CUDA_SUCCESS)
-                return comm_cuda_failed("the card's UUID", e);
+                return comm_cuda_failed("what card this is", e);
+        mine.ring_room = ring_room(card_bytes);
         r = join(c, must_wait);
         if (r == 0)
                 r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
