@@ -461,7 +461,7 @@ CUresult hand_cuGraphAddMemAllocNode(CUgraphNode *ret_node, CUgraph graph,
                                      CUDA_MEM_ALLOC_NODE_PARAMS *node_params)
 {
         CUDA_MEM_ALLOC_NODE_PARAMS own;
-        PLACES places = {NULL};
+        PLACES places = {.copy = NULL};
         CUresult r;
 
         if (!node_params)
