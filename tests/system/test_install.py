@@ -32,6 +32,9 @@ def test_a_program_runs_from_the_installed_prefix(world, prefix):
     assert "FAIL" not in doctor.stdout, doctor.stdout
     world.start([prefix / "bin/sublet", "run", "--sim", os.path.join(BUILD, "programs", "fill"), "--bytes", "8MiB"],
                 SUBLET_DIR=None, XDG_RUNTIME_DIR=world.root, LD_LIBRARY_PATH=None).ok()
+    ranks = world.start([prefix / "bin/sublet", "run", "--ranks", "3", "--sim", os.path.join(BUILD, "programs", "devices")],
+                        SUBLET_DIR=None, XDG_RUNTIME_DIR=world.root, LD_LIBRARY_PATH=None).ok()
+    assert [e["n"] for e in ranks.events("devices")] == [3]
     assert os.path.exists(os.path.join(world.root, f"sublet-sim-{world.session}", "client.sock"))
 
 

@@ -133,6 +133,16 @@ def instance_of(world, *args, **env):
     return found[0]
 
 
+def test_ranks_that_do_not_fit_the_card_together_take_turns(shared):
+    """Each rank checks all its memory each round, on its own device."""
+    ranks = [shared.program("fill", "--bytes", "80MiB", "--block", "4MiB", "--seconds", "2", "--seed", rank, "--gpu", rank, LD_PRELOAD=LIBRARIES,
+                            SUBLET_RANKS="2") for rank in (0, 1)]
+    for p in ranks:
+        p.ok()
+        shared.check_sums(p)
+    assert shared.status()["gpus"][0]["handoffs"] > 0
+
+
 def test_a_program_without_ranks_is_as_before(shared):
     p = shared.program("devices", "--how", "all").ok()
     assert p.events("devices")[0]["n"] == 1

@@ -6,6 +6,7 @@
 
 #include "ranks/devices/contexts.h"
 #include "ranks/devices/places.h"
+#include "ranks/devices/runtime.h"
 #include "ranks/devices/translated.h"
 
 /* ---- devices ---- */
@@ -137,6 +138,22 @@ CUresult hand_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
 }
 
 /* ---- contexts ---- */
+
+CUresult hand_cuGetExportTable(const void **pp_export_table, const CUuuid *export_table_id)
+{
+        CUresult r = real_cuda()->cuGetExportTable(pp_export_table, export_table_id);
+
+        if (r == CUDA_SUCCESS && *pp_export_table)
+                *pp_export_table = runtime_table(export_table_id, *pp_export_table);
+        return r;
+}
+
+/* The runtime library asks so whether a context is there. */
+CUresult hand_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+        return runtime_is_name(ctx) ? CUDA_ERROR_INVALID_CONTEXT
+                                    : real_cuda()->cuCtxGetApiVersion(ctx, version);
+}
 
 CUresult hand_cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
 {
@@ -444,7 +461,7 @@ CUresult hand_cuGraphAddMemAllocNode(CUgraphNode *ret_node, CUgraph graph,
                                      CUDA_MEM_ALLOC_NODE_PARAMS *node_params)
 {
         CUDA_MEM_ALLOC_NODE_PARAMS own;
-        PLACES places = {NULL};
+        PLACES places = {.copy = NULL};
         CUresult r;
 
         if (!node_params)

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "ranks/devices/runtime.h"
+
 static struct {
         pthread_mutex_t lock;
         struct object {
@@ -195,6 +197,7 @@ static CUresult make(struct primary *p, CUdevice device)
         }
         (void)real_cuda()->cuCtxPopCurrent_v2(&popped);
         contexts_own(p->ctx, device);
+        runtime_learn(device, p->ctx);
         return CUDA_SUCCESS;
 }
 
@@ -222,7 +225,10 @@ CUresult primary_retain(CUcontext *ret, CUdevice device)
                         (void)real_cuda()->cuDevicePrimaryCtxSetFlags_v2(devices_card(device),
                                                                          p->flags);
                 p->flagged = false;
-                return real_cuda()->cuDevicePrimaryCtxRetain(ret, devices_card(device));
+                r = real_cuda()->cuDevicePrimaryCtxRetain(ret, devices_card(device));
+                if (r == CUDA_SUCCESS)
+                        runtime_learn(device, *ret);
+                return r;
         }
         if (!ret)
                 return CUDA_ERROR_INVALID_VALUE;

@@ -57,7 +57,7 @@
         return real_cuda()->symbol args;
 #define DO_NODE(symbol, args)                                                               \
         CUgraphNodeParams own, *of = node_params;                                           \
-        PLACES places = {NULL};                                                             \
+        PLACES places = {.copy = NULL};                                                     \
         CUresult r;                                                                         \
                                                                                             \
         if (!of || of->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)                                \

@@ -45,7 +45,7 @@ static nvmlDevice_t handle_of(unsigned device)
  * Without their prototypes, because only their handles matter: a function that takes fewer
  * parameters does not look at the rest. */
 
-typedef long passed_fn(long, long, long, long, long, long);
+typedef long (*passed_fn)(long, long, long, long, long, long);
 
 static long missing(long a, long b, long c, long d, long e, long f)
 {
@@ -65,13 +65,13 @@ static const char *const passed_names[] = {
 #undef NVML_HANDLE
 };
 
-static passed_fn *passed[] = {
+static passed_fn passed[] = {
 #define NVML_HANDLE(symbol) missing,
 #include "ranks/devices/nvml_handles.def"
 #undef NVML_HANDLE
 };
 
-static passed_fn *find_passed(unsigned row)
+static passed_fn find_passed(unsigned row)
 {
         static struct real_table table = {
                 .soname = REAL_NVML,

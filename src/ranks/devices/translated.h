@@ -94,6 +94,8 @@
 #define TRANSLATED_cuGraphNodeSetParams_v2 ~, NODE
 #define TRANSLATED_cuGraphExecNodeSetParams ~, NODE
 
+#define TRANSLATED_cuGetExportTable ~, HAND
+#define TRANSLATED_cuCtxGetApiVersion ~, HAND
 #define TRANSLATED_cuInit ~, HAND
 #define TRANSLATED_cuDeviceGet ~, HAND
 #define TRANSLATED_cuDeviceGetCount ~, HAND

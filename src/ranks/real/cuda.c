@@ -3,10 +3,12 @@
 #include "ranks/real/real.h"
 #include "ranks/real/table.h"
 
+static CUresult missing(void);
+
 #define CU(base, symbol, since, flags, behaviour, detail, params, args) \
         static CUresult missing_##symbol params                         \
         {                                                               \
-                return CUDA_ERROR_NOT_SUPPORTED;                        \
+                return missing();                                       \
         }
 #include "cuda/cuda_api.def"
 #undef CU
@@ -22,7 +24,14 @@ static const char *const names[] = {
 #include "cuda/cuda_api.def"
 #undef CU
 };
+
 _Static_assert(sizeof(cuda) == sizeof(names), "one function for each name");
+
+static CUresult missing(void)
+{
+        return cuda.cuInit == missing_cuInit ? CUDA_ERROR_NOT_INITIALIZED
+                                             : CUDA_ERROR_NOT_SUPPORTED;
+}
 
 const struct real_cuda *real_cuda(void)
 {
