@@ -1,5 +1,5 @@
-# The files that `cmake --install` installs, except bin/subletd (src/daemon), lib/sublet/libsublet.so (src/preload) and
-# lib/sublet/sublet_spank.so (src/slurm).
+# The files that `cmake --install` installs, except bin/subletd (src/daemon), lib/sublet/libsublet.so (src/preload),
+# lib/sublet/libsublet-ranks.so (src/ranks) and lib/sublet/sublet_spank.so (src/slurm).
 # src/cli/parts.c finds the parts of sublet by their paths relative to the program sublet, so that an installation can
 # be moved as a whole. Nothing is linked with libsublet.so, so it is in a private folder (cmake/options.cmake). The
 # simulated driver has a folder of its own there, so that no program loads it by accident.
@@ -57,7 +57,7 @@ endif()
 # A target with all files that `cmake --install` installs. ./dev demo builds only this target, and an installation works
 # after it.
 add_custom_target(product)
-foreach(part sublet subletd sublet_command sublet-device-plugin sublet-webhook sublet-extender sublet-pairing sublet-demo-job sublet-bench-job sublet-pairs-job sim_cuda sim_nvml
+foreach(part sublet sublet_ranks subletd sublet_command sublet-device-plugin sublet-webhook sublet-extender sublet-pairing sublet-demo-job sublet-bench-job sublet-pairs-job sim_cuda sim_nvml
     simcuda-stat sublet_spank sublet_manual)
   if(TARGET ${part})
     add_dependencies(product ${part})

@@ -11,7 +11,8 @@ static int is_our_library(const char *item)
 {
         const char *base = strrchr(item, '/');
 
-        return strcmp(base ? base + 1 : item, "libsublet.so") == 0;
+        base = base ? base + 1 : item;
+        return strcmp(base, "libsublet.so") == 0 || strcmp(base, "libsublet-ranks.so") == 0;
 }
 
 char *preload_list(const char *now, const char *library)

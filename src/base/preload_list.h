@@ -2,6 +2,7 @@
 #pragma once
 
 /* Returns `now` (NULL: the variable is unset) with the library first. Libraries of the user stay; a
- * libsublet.so of this or another installation goes, because only one may be loaded. library NULL:
- * only takes it out. The caller frees the text, which may be empty. NULL: no memory. */
+ * libsublet.so of this or another installation goes, because only one may be loaded, and a
+ * libsublet-ranks.so goes with it. library NULL: only takes them out. The caller frees the text,
+ * which may be empty. NULL: no memory. */
 char *preload_list(const char *now, const char *library);

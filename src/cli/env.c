@@ -1,5 +1,5 @@
-/* env.c: sublet env. Owns the quoting for the shell. Every line that it prints must be one
- * assignment to a POSIX shell. */
+/* env.c: sublet env. Owns the quoting for the shell. Every line that it prints must
+ * set or unset one variable of a POSIX shell. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -28,7 +28,8 @@ static void print_hint(const struct launch *l)
                     "    unset",
                     stderr);
         for (unsigned i = 0; i < l->n_variables; i++)
-                (void)fprintf(stderr, " %s", l->variables[i].name);
+                if (l->variables[i].value)
+                        (void)fprintf(stderr, " %s", l->variables[i].name);
         (void)fputs("\nSetuid, statically linked and musl programs then run unshared, without a "
                     "word;\nsublet run says so of such a program.\n",
                     stderr);
@@ -46,6 +47,10 @@ int env_main(const struct cli_command *self, int argc, char **argv)
         if (r == CLI_OK)
                 r = launch_complete(&l);
         for (unsigned i = 0; r == CLI_OK && i < l.n_variables; i++) {
+                if (!l.variables[i].value) {
+                        (void)printf("unset %s\n", l.variables[i].name);
+                        continue;
+                }
                 (void)printf("export %s=", l.variables[i].name);
                 print_quoted(l.variables[i].value);
                 (void)putchar('\n');

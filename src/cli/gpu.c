@@ -39,8 +39,7 @@ static int find_daemon(const struct launch *l, struct daemon *ret)
 
 static _Noreturn void become_daemon(const struct launch *l, const char *path, const char *dir)
 {
-        for (unsigned i = 0; i < l->n_variables; i++)
-                (void)setenv(l->variables[i].name, l->variables[i].value, 1);
+        (void)launch_apply(l);
         (void)unsetenv("LD_PRELOAD");
         (void)execl(path, "subletd", "--private", "--dir", dir, (char *)NULL);
         _exit(127);

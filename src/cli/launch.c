@@ -40,6 +40,7 @@ enum {
         OPTION_POOLS,
         OPTION_FREEZE,
         OPTION_WAY,
+        OPTION_RANKS,
         OPTION_GPU,
         OPTION_DAEMON,
         OPTION_SIM,
@@ -83,6 +84,9 @@ const struct cli_option launch_options[] = {
         [OPTION_WAY] = {"way", CLI_REQUIRED, "auto|shared",
                         "shared: its kernels run beside those of your other shared programs, "
                         "through MPS; only if the owner allows it"},
+        [OPTION_RANKS] = {"ranks", CLI_REQUIRED, "N",
+                          "for jobs such as torchrun: the program sees N devices, so that up to N "
+                          "ranks share the GPU or GPUs"},
         [OPTION_GPU] = {"gpu", CLI_REQUIRED, "auto|N|UUID[,...]",
                         "on the GPU that has most room, or on these GPUs; N as in status and "
                         "nvidia-smi"},
@@ -95,6 +99,17 @@ const struct cli_option launch_options[] = {
                             'v'},
         {0},
 };
+
+/* In the library's own limit: ranks/devices/map.h. */
+#define RANKS_MAX 64
+
+static int check_ranks(const char *text)
+{
+        char *end;
+        long n = strtol(text, &end, 10);
+
+        return isdigit((unsigned char)text[0]) && !*end && n >= 1 && n <= RANKS_MAX;
+}
 
 static int check_size(const char *text)
 {
@@ -180,6 +195,34 @@ int launch_set(struct launch *l, const char *name, char *value)
         }
         v->value = value;
         return CLI_OK;
+}
+
+/* Takes a variable away from the program. */
+static void unset(struct launch *l, const char *name)
+{
+        if (launch_set(l, name, strdup("")) == CLI_OK)
+                for (unsigned i = 0; i < l->n_variables; i++)
+                        if (strcmp(l->variables[i].name, name) == 0) {
+                                free(l->variables[i].value);
+                                l->variables[i].value = NULL;
+                        }
+}
+
+int launch_apply(const struct launch *l)
+{
+        for (unsigned i = 0; i < l->n_variables; i++) {
+                const struct launch_variable *v = &l->variables[i];
+
+                if ((v->value ? setenv(v->name, v->value, 1) : unsetenv(v->name)) < 0)
+                        return cli_fail(CLI_FAILED, "%s: %m", v->name);
+        }
+        return CLI_OK;
+}
+
+const char *launch_gpus_variable(const struct launch *l)
+{
+        return launch_value(l, settings[SETTING_RANKS].name) ? settings[SETTING_RANKS_GPUS].name
+                                                             : "CUDA_VISIBLE_DEVICES";
 }
 
 static int set(struct launch *l, const char *name, const char *value)
@@ -286,6 +329,8 @@ int launch_take(int option, const char *argument, void *launch)
         case OPTION_WAY:
                 return set_setting(l, "--way", SETTING_WAY, argument,
                                    setting_place(SETTING_WAY, argument) >= 0);
+        case OPTION_RANKS:
+                return set_setting(l, "--ranks", SETTING_RANKS, argument, check_ranks(argument));
         case OPTION_GPU:
                 if (!argument[0])
                         return cli_fail(CLI_USAGE, "--gpu takes auto, a number or a UUID, not ''");
@@ -379,9 +424,42 @@ static int set_search_path(struct launch *l, const char *folder)
         return launch_set(l, "LD_LIBRARY_PATH", value);
 }
 
+/* The library that gives ranks their devices comes before libsublet.so, which asks it. */
+static int preload_ranks(struct launch *l)
+{
+        char path[PATH_MAX], *list;
+
+        if (parts_find(PART_RANKS, path) < 0)
+                return cli_fail(CLI_NO_LAUNCH, "the library for ranks is missing: no %s", path);
+        if (strpbrk(path, " :"))
+                return cli_fail(CLI_NO_LAUNCH,
+                                "'%s' cannot be preloaded: its path has a space or a colon", path);
+        if (asprintf(&list, "%s:%s", path, launch_value(l, "LD_PRELOAD")) < 0)
+                list = NULL;
+        return launch_set(l, "LD_PRELOAD", list);
+}
+
+/* CUDA_VISIBLE_DEVICES belongs to the launcher of the ranks, whose numbers are not the driver's.
+ * Within such a job the GPUs are known already. */
+static int set_ranks(struct launch *l)
+{
+        const char *chosen = launch_value(l, "CUDA_VISIBLE_DEVICES");
+        int r = CLI_OK;
+
+        if (!launch_value(l, settings[SETTING_RANKS].name))
+                return CLI_OK;
+        if (!chosen && !setting_text(SETTING_RANKS))
+                chosen = getenv("CUDA_VISIBLE_DEVICES");
+        if (chosen)
+                r = set(l, settings[SETTING_RANKS_GPUS].name, chosen);
+        unset(l, "CUDA_VISIBLE_DEVICES");
+        return r;
+}
+
 static int set_library(struct launch *l)
 {
         char path[PATH_MAX];
+        int r;
 
         if (parts_find(PART_LIBRARY, path) < 0)
                 return cli_fail(CLI_NO_LAUNCH, "the preload library is missing: no %s", path);
@@ -389,7 +467,8 @@ static int set_library(struct launch *l)
         if (strpbrk(path, " :"))
                 return cli_fail(CLI_NO_LAUNCH,
                                 "'%s' cannot be preloaded: its path has a space or a colon", path);
-        return launch_set(l, "LD_PRELOAD", preload_list(getenv("LD_PRELOAD"), path));
+        r = launch_set(l, "LD_PRELOAD", preload_list(getenv("LD_PRELOAD"), path));
+        return r == CLI_OK && launch_value(l, settings[SETTING_RANKS].name) ? preload_ranks(l) : r;
 }
 
 static int set_simulator(struct launch *l)
@@ -524,5 +603,7 @@ int launch_complete(struct launch *l)
                 r = gpu_choose(l, l->gpu);
         if (r == CLI_OK && l->verbose)
                 gpu_tell(l);
+        if (r == CLI_OK)
+                r = set_ranks(l);
         return r;
 }

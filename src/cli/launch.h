@@ -7,7 +7,7 @@
 #include "base/paths.h"
 #include "cli/cli.h"
 
-#define LAUNCH_VARIABLES_MAX 24
+#define LAUNCH_VARIABLES_MAX 32
 
 struct launch {
         const char *name;                   /* --name */
@@ -20,7 +20,7 @@ struct launch {
         unsigned n_variables;
         struct launch_variable {
                 const char *name; /* a string that is never freed */
-                char *value;
+                char *value;      /* NULL: the program must not have the variable */
         } variables[LAUNCH_VARIABLES_MAX];
 };
 
@@ -39,6 +39,14 @@ const char *launch_value(const struct launch *l, const char *variable);
 /* Sets a variable, or replaces its value. Takes over the value, which is NULL if memory ran out.
  * CLI_OK, or an exit status after a message. */
 int launch_set(struct launch *l, const char *name, char *value);
+
+/* Sets and unsets the variables in this process's environment. CLI_OK, or an exit status after a
+ * message. */
+int launch_apply(const struct launch *l);
+
+/* Returns the variable that says which GPUs the program may use: CUDA_VISIBLE_DEVICES, unless
+ * --ranks leaves that one to the ranks' launcher. */
+const char *launch_gpus_variable(const struct launch *l);
 
 /* Makes a path absolute and keeps its symbolic links: the file may not exist yet. NULL: see
  * errno. */

@@ -23,6 +23,7 @@ static const struct {
         [PART_PAIRS_TORCH] = {"pairs_torch.py", SUBLET_FROM_BIN_TO_PRIVATE "/pairs_torch.py"},
         [PART_SIMULATOR_STAT] = {"sim/simcuda-stat",
                                  SUBLET_FROM_BIN_TO_PRIVATE "/sim/simcuda-stat"},
+        [PART_RANKS] = {"libsublet-ranks.so", SUBLET_FROM_BIN_TO_PRIVATE "/libsublet-ranks.so"},
         [PART_PAIRING] = {"sublet-pairing", SUBLET_FROM_BIN_TO_PRIVATE "/sublet-pairing"},
 };
 

@@ -18,7 +18,8 @@ enum part {
         PART_PAIRS_JOB,
         PART_PAIRS_TORCH,
         PART_SIMULATOR_STAT,
-        PART_PAIRING
+        PART_PAIRING,
+        PART_RANKS
 };
 
 /* Finds the absolute path of a file or, for PART_SIMULATOR, a directory. 0;

@@ -1,7 +1,6 @@
 /* run.c: sublet run. Owns the steps from its arguments to exec. Must print nothing if all is well:
  * the terminal belongs to the program. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,9 +18,8 @@ int run_main(const struct cli_command *self, int argc, char **argv)
                 r = cli_fail(CLI_USAGE, "run needs a command to run");
         if (r == CLI_OK)
                 r = launch_complete(&l);
-        for (unsigned i = 0; r == CLI_OK && i < l.n_variables; i++)
-                if (setenv(l.variables[i].name, l.variables[i].value, 1) < 0)
-                        r = cli_fail(CLI_FAILED, "%s: %m", l.variables[i].name);
+        if (r == CLI_OK)
+                r = launch_apply(&l);
         launch_clear(&l);
         if (r != CLI_OK)
                 return cli_parsed(r);

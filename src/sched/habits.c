@@ -89,6 +89,21 @@ static void note_gap(struct gaps *g, uint64_t ns)
                 g->n += g->in[i] /= 2;
 }
 
+/* True if h gave way while its work waited for others. */
+static bool has_waited(const struct holder *h)
+{
+        const struct client *c;
+        unsigned gpu;
+
+        FOR_EACH_CLIENT_OF (h, c) {
+                FOR_EACH_GPU_OF (c, gpu) {
+                        if (c->accounts[gpu]->usage.waits)
+                                return !h->lease;
+                }
+        }
+        return false;
+}
+
 /* The holder has something to do again. A burst ends with a gap that is worth a hand-off. */
 void habits_work(const struct sched *s, struct holder *h)
 {
@@ -100,6 +115,9 @@ void habits_work(const struct sched *s, struct holder *h)
         h->rests_since_ns = 0;
         if (!habits_run_ns(s, h))
                 return; /* a program that starts has no gap yet */
+        /* Such a gap ended because h gave way, so waiting longer would not have spared that. */
+        if (has_waited(h))
+                gap = UINT64_MAX;
         if (gap >= habits_release(h, habits_handoff_cost(s, h)))
                 end_burst(s, h);
         note_gap(&h->gaps, gap);

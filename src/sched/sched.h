@@ -87,6 +87,7 @@ struct sched_usage {
         uint64_t moved_out, moved_in; /* totals since the process began */
         uint64_t drain_ns;            /* duration of its last drain */
         bool stays; /* the client cannot move the bytes above its limit: the host has no room */
+        bool waits; /* the client gave way because its work waits for other clients */
 };
 
 enum sched_action_type {

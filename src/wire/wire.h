@@ -42,8 +42,9 @@ enum wire_flags {
         WIRE_FLAG_STAYS = 1 << 5,    /* it backs more than its limit and cannot evict now (USAGE) */
         WIRE_FLAG_SPARE = 1 << 6,    /* it holds spare unevictable bytes (ATTACH, REQUEST) */
         WIRE_FLAG_SPARE_REQUEST = 1 << 7, /* it requests spare unevictable bytes (REQUEST) */
+        WIRE_FLAG_WAITS = 1 << 8, /* it gave way because its work waits for other ranks (USAGE) */
 };
-#define WIRE_FLAGS_KNOWN 0xffu
+#define WIRE_FLAGS_KNOWN 0x1ffu
 
 enum wire_refusal {
         WIRE_REFUSED_VERSION = 1,     /* versions of the protocol differ; the connection closes */

@@ -33,6 +33,8 @@ extern struct drains {
         unsigned begun, ended;
         uint64_t patience_ns; /* that of the last drain */
 } own_drains;
+/* front.c: there is a library in front; work in flight waits for another rank. */
+extern bool fake_front, fake_front_waits;
 /* gate.c: anybody_inside: a thread is in the driver. gates: threads that passed the slow way. */
 extern bool anybody_inside;
 extern unsigned gates, default_streams;

@@ -13,13 +13,13 @@ limit_mib=40
 
 cmake -G Ninja -B "$build" -DCMAKE_BUILD_TYPE=Release -DSUBLET_SIM=OFF -DSUBLET_TESTS=ON -DSUBLET_BENCH=ON \
         -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$ORIGIN/lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags . >/dev/null
-programs=$(ninja -C "$build" -t targets all | sed -n 's|^\(programs/[a-z/]*\): .*|\1|p' | sort -u)
+programs=$(ninja -C "$build" -t targets all | sed -n 's|^\(programs/[a-z_/]*\): .*|\1|p' | sort -u)
 # shellcheck disable=SC2086 # each target must be a word of its own
-ninja -C "$build" sublet subletd sublet-pairing sublet-demo-job sublet-bench-job sublet-pairs-job libsublet.so bench/gate bench/bus bench/pages bench/noop/libcuda.so.1 $programs
+ninja -C "$build" sublet subletd sublet-pairing sublet-demo-job sublet-bench-job sublet-pairs-job libsublet.so libsublet-ranks.so bench/gate bench/bus bench/pages bench/noop/libcuda.so.1 $programs
 
 rm -rf "$to"
 mkdir -p "$to/lib" "$to/programs/dl" "$to/programs/freeze" "$to/bench/noop"
-cp -L "$build/sublet" "$build/subletd" "$build/sublet-pairing" "$build/sublet-demo-job" "$build/sublet-bench-job" "$build/sublet-pairs-job" "$build/bench_torch.py" "$build/pairs_torch.py" "$build/libsublet.so" "$to/"
+cp -L "$build/sublet" "$build/subletd" "$build/sublet-pairing" "$build/sublet-demo-job" "$build/sublet-bench-job" "$build/sublet-pairs-job" "$build/bench_torch.py" "$build/pairs_torch.py" "$build/libsublet.so" "$build/libsublet-ranks.so" "$to/"
 cp -L "$build/bench/gate" "$build/bench/bus" "$build/bench/pages" "$to/bench/"
 cp -L "$build/bench/noop/libcuda.so.1" "$to/bench/noop/"
 for f in $programs; do

@@ -28,6 +28,7 @@ import jobs
 import managed
 import mapped
 import mps
+import onecard
 import overflow
 import pages
 import pairs
@@ -35,6 +36,7 @@ import parts
 import pools
 import ranks
 import report
+import report_onecard
 import report_survives
 import shares
 import suite
@@ -65,6 +67,7 @@ PAGES = (
     ("h200-mps", "Programs that share a GPU through MPS", mps.PARTS, mps),
     ("h200-jobs", "Jobs that are measured, paired and run", jobs.PARTS, jobs),
     ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
+    ("h200-onecard", "Many ranks on one card", onecard.PARTS, report_onecard),
     ("h200-shares", "Shares of classes past memory, on one GPU", shares.PARTS, shares),
     ("h200-bench", "`sublet bench` on one GPU", bench.PARTS, bench),
     ("h200-devices", "Memory used by other GPUs and devices, on H200s", devices.PARTS, devices),
@@ -161,6 +164,7 @@ def main():
     if arguments.rehearse:
         parts.rehearse()
         overflow.rehearse()
+        onecard.rehearse()
         os.environ.update(SIMCUDA_MEMORY="140MiB", SIMCUDA_GPUS="2", SIMCUDA_SESSION=f"rehearsal-{os.getpid()}",
                           LD_LIBRARY_PATH=os.path.join(build, "sim"), PATH=os.path.join(build, "sim", "mps") + ":" + os.environ["PATH"])
     began = time.monotonic()

@@ -1,7 +1,9 @@
 /* pair: one of two processes that wait for each other, as workers of one training job do. Both have
  * mapped a page of the file --sample. Each round checks and rewrites all memory, and writes the
  * round's number to the page. Before the round ends, a kernel waits in the page for the other
- * process's number. --seed is 1 in one process and 2 in the other. */
+ * process's number; with `--how value` the stream waits, and no kernel. With `--how late` the first
+ * process then waits for the second one, before a thread of it submits what the second one waits
+ * for. --seed is 1 in one process and 2 in the other. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +14,35 @@
 #define MOST_S  120 /* limit of every wait */
 #define MOST_NS (MOST_S * UINT64_C(1000000000))
 #define PAGE    4096u
+#define LATE_US 200000 /* so long a thread does something else, before it submits more */
+
+static const char *const hows[] = {"kernel", "value", "late"};
+
+static void await(CUdeviceptr word, uint32_t value, CUdeviceptr late, CUstream s)
+{
+        if (program_how(hows, ARRAY_SIZE(hows)) > 0)
+                TRY(cu.StreamWaitValue32(s, word, value, CU_STREAM_WAIT_VALUE_GEQ));
+        else
+                launch_await(word, value, 0, 0, MOST_NS, late, s);
+}
+
+/* Each process waits for the other one's word. `waits` tells the library in front. */
+static void meet_late(CUdeviceptr mine, CUdeviceptr others, uint32_t round, CUstream s,
+                      volatile uint32_t *waits)
+{
+        const bool first = options.seed == 1;
+        CUstream other;
+
+        TRY(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        await(others, round, 0, s);
+        *waits = 1;
+        if (first)
+                (void)usleep(LATE_US);
+        TRY(cu.StreamWriteValue32(first ? other : s, mine, round, 0));
+        TRY(cu.StreamSynchronize(s));
+        *waits = 0;
+        TRY(cu.StreamDestroy(other));
+}
 
 int main(int argc, char **argv)
 {
@@ -23,10 +54,13 @@ int main(int argc, char **argv)
         bool last = false;
         int fd;
 
-        program_begin(
-                argc, argv,
-                &(struct options){.bytes = 16 * MIB, .block = 4 * MIB, .rounds = 10, .seed = 1},
-                false);
+        program_begin(argc, argv,
+                      &(struct options){.bytes = 16 * MIB,
+                                        .block = 4 * MIB,
+                                        .rounds = 10,
+                                        .seed = 1,
+                                        .how = "kernel"},
+                      false);
         if (!options.sample || options.seed < 1 || options.seed > 2)
                 program_fail(PROGRAM_EXIT_USAGE, "--sample names the file, --seed is 1 or 2");
         (void)alarm(MOST_S);
@@ -61,16 +95,18 @@ int main(int argc, char **argv)
                 if (page_word == 0 && last)
                         ((volatile uint32_t *)page)[64] = round + 1;
                 TRY(cu.StreamWriteValue32(b.stream, mine, round + 1, 0));
-                launch_await(others, round + 1, 0, 0, MOST_NS, late, b.stream);
+                await(others, round + 1, late, b.stream);
                 program_say("round", "\"round\":%u,\"sum\":\"%016llx\"", round,
                             (unsigned long long)verdict_take(b.verdict, round, b.stream));
                 if (page_word == 1)
                         last = ((volatile uint32_t *)page)[64] == round + 1;
                 round++;
                 /* Neither process writes the next number before the other has seen this one. */
-                if (!last) {
+                if (!last && program_how(hows, ARRAY_SIZE(hows)) == 2) {
+                        meet_late(mine + 4, others + 4, round, b.stream, page + 16 * page_word + 2);
+                } else if (!last) {
                         TRY(cu.StreamWriteValue32(b.stream, mine + 4, round, 0));
-                        launch_await(others + 4, round, 0, 0, MOST_NS, late, b.stream);
+                        await(others + 4, round, late, b.stream);
                 }
         }
         program_say("round", "\"round\":%u,\"sum\":\"%016llx\"", round,

@@ -574,6 +574,7 @@ int begin_agent(void **state)
         connects = sends = 0;
         send_tries = 0;
         breaks = anybody_inside = fake_capturing = steps_evict = steps_restore = false;
+        fake_front = fake_front_waits = false;
         default_streams = 0;
         submissions = bound_now = 0;
         quiesce_now = QUIESCE_BUSY;

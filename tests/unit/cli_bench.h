@@ -11,7 +11,7 @@
 struct cli_bench {
         char said[1024];                          /* last message of cli_fail() */
         unsigned failures;                        /* calls of cli_fail() */
-        char parts[PART_SIMULATOR_STAT + 1][128]; /* path of each part; "": it does not exist */
+        char parts[PART_RANKS + 1][128]; /* path of each part; "": it does not exist */
 };
 extern struct cli_bench cli_bench;
 

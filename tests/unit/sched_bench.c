@@ -138,6 +138,7 @@ void usage_as_of(struct bench *b, struct tenant *t, unsigned gpu, uint32_t limit
                                       .unevictable = t->unevictable[gpu],
                                       .arena = t->arena,
                                       .moved_out = t->moved_out,
+                                      .waits = t->waits,
                                       .stays = t->stays};
 
         assert_int_equal(

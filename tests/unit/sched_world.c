@@ -105,7 +105,7 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
         unsigned gpu = (unsigned)below(w, 18);
 
 #define ANY huge[below(w, ARRAY_SIZE(huge))]
-        struct sched_usage u = {ANY, ANY, ANY, ANY, ANY, ANY, ANY, chance(w, 500)};
+        struct sched_usage u = {ANY, ANY, ANY, ANY, ANY, ANY, ANY, chance(w, 500), chance(w, 500)};
         struct sched_request request = {
                 ANY, ANY, ANY, chance(w, 500), chance(w, 500), chance(w, 500), (uint32_t)ANY};
         struct sched_attach at = {.usage = u,

@@ -32,6 +32,203 @@ static int begin(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end_agent)
 
+/* ---- ranks that wait for each other on the GPU ---- */
+
+/* Begins with a rank that has its turn, and work in flight that waits for another rank. */
+static void begin_waiting(void)
+{
+        fake_front = fake_front_waits = true;
+        begin_frozen(WIRE_FREEZE_MOVE);
+}
+
+static void ticks(unsigned n)
+{
+        while (n-- > 0) {
+                now_ns += RANK_TICK_NS;
+                rounds(1);
+        }
+}
+
+static void rest(void)
+{
+        for (unsigned i = 0; i < 200 && !times_said(WIRE_IDLE); i++)
+                ticks(1);
+        assert_int_equal(times_said(WIRE_IDLE), 1);
+        forget_sent();
+}
+
+static void give_way_as_waiting(void)
+{
+        rest();
+        end_turn(LEASE);
+        put(EXTENT_EVICTED);
+        assert_true(freezer.stands);
+        forget_sent();
+}
+
+static bool asks(void)
+{
+        return times_said(WIRE_REQUEST) > 0 && said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN;
+}
+
+static void a_rank_whose_work_only_waits_is_idle_after_a_moment(void **state)
+{
+        begin_waiting();
+        submissions++;
+        ticks(1); /* the submission is seen */
+        ticks(WAITS_NS / RANK_TICK_NS - 1);
+        assert_int_equal(times_said(WIRE_IDLE), 0);
+        ticks(1);
+        assert_int_equal(times_said(WIRE_IDLE), 1);
+        ticks(3);
+        assert_int_equal(times_said(WIRE_IDLE) + times_said(WIRE_ACTIVE), 1);
+        assert_int_equal(slept_ns, RANK_TICK_NS); /* nobody tells that the wait is over */
+}
+
+static void a_thread_in_the_driver_does_not_keep_a_waiting_rank_from_being_idle(void **state)
+{
+        begin_waiting();
+        anybody_inside = true; /* it waits for the work, or the queue is full */
+        rest();
+        ticks(2);
+        assert_int_equal(times_said(WIRE_ACTIVE), 0);
+        submissions++; /* it has returned */
+        ticks(1);
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+        assert_false(atomic_load(&gate_bits) & GATE_TELL);
+}
+
+static void work_beside_the_wait_keeps_a_rank_from_being_idle(void **state)
+{
+        begin_waiting();
+        for (unsigned i = 0; i < 20; i++) {
+                if (last_wait && i % 2)
+                        last_wait->progress++; /* a stream has run empty */
+                ticks(1);
+        }
+        for (unsigned i = 0; i < 20; i++) {
+                submissions++;
+                ticks(1);
+        }
+        assert_int_equal(times_said(WIRE_IDLE), 0);
+        rest();
+}
+
+static void a_rank_is_active_again_when_its_wait_is_over(void **state)
+{
+        begin_waiting();
+        rest();
+        fake_front_waits = false;
+        ticks(1);
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+        assert_false(atomic_load(&gate_bits) & GATE_TELL);
+        fake_front_waits = true;
+        forget_sent();
+        rest();
+        last_wait->progress++;
+        ticks(1);
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+        forget_sent();
+        rest();
+        submits();
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+        assert_false(agent.waits);
+}
+
+/* The drain would wait for the other ranks. */
+static void a_waiting_rank_that_must_be_drained_is_not_idle(void **state)
+{
+        begin_waiting();
+        freezer.ready = false;
+        ticks(20);
+        assert_int_equal(times_said(WIRE_IDLE), 0);
+        freezer.ready = true;
+        gpu->mover = NULL;
+        gpu->mover_ns = UINT64_MAX;
+        ticks(20);
+        assert_int_equal(times_said(WIRE_IDLE), 0);
+}
+
+static void a_drain_of_a_waiting_rank_fails_and_the_rank_is_active(void **state)
+{
+        begin_waiting();
+        rest();
+        freezer.begins = false;
+        end_turn(LEASE);
+        assert_true(agent.revoking);
+        now_ns += 2 * NSEC_PER_SEC + 1;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+        assert_true(core.running);
+        forget_sent();
+        rest(); /* and idle again, so it is asked again */
+}
+
+static void a_rank_that_gave_way_asks_when_its_wait_is_over(void **state)
+{
+        begin_waiting();
+        give_way_as_waiting();
+        ticks(10);
+        assert_false(asks());
+        fake_front_waits = false;
+        ticks(1);
+        assert_true(asks());
+        fake_front_waits = true; /* for something else: the request stands */
+        ticks(10);
+        assert_true(agent_wants_to_run());
+}
+
+static void come_back(void)
+{
+        limit(64 * MIB, 64 * MIB, 700 * MIB, 3);
+        put(EXTENT_RESIDENT);
+        grant();
+        assert_true(core.running && !freezer.stands);
+        core.waiters = 0;
+        forget_sent();
+}
+
+/* A thread at the gate may hold work that the others wait for, and frozen work may be more than the
+ * wait. */
+static void a_rank_that_waits_on_asks_for_ever_longer_turns(void **state)
+{
+        uint64_t span_ns = WAITS_NS;
+
+        begin_waiting();
+        for (unsigned turn = 0; turn < 10; turn++) {
+                give_way_as_waiting();
+                core.waiters = turn % 2;
+                for (uint64_t ns = RANK_TICK_NS; ns < WAITS_AWAY * span_ns; ns += RANK_TICK_NS)
+                        ticks(1);
+                assert_false(asks());
+                ticks(1);
+                assert_true(asks());
+                span_ns = MIN(2 * span_ns, (uint64_t)WAITS_MOST_NS);
+                come_back();
+                for (uint64_t ns = RANK_TICK_NS; ns < span_ns; ns += RANK_TICK_NS)
+                        ticks(1);
+                assert_int_equal(times_said(WIRE_IDLE), 0);
+        }
+        fake_front_waits = false;
+        ticks(1);
+        assert_int_equal(agent.waits_ns, WAITS_NS);
+}
+
+/* Without it, it could not give way, and the others would wait for ever. */
+static void a_rank_needs_its_second_context_more_than_the_share_allows(void **state)
+{
+        begin_waiting();
+        agent.apart = gpu->request_dirty = true;
+        wake();
+        assert_true(gpu->mover_room > 0);
+        assert_true(!(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE));
+        agent.apart = false;
+        gpu->request_dirty = true;
+        wake();
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE);
+}
+
 /* ---- a turn that ends ---- */
 
 /* The program's work never ends, so a drain would not end either. */
@@ -1015,6 +1212,15 @@ static void room_for_a_mover_that_is_not_made_is_given_back(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                TEST(a_rank_whose_work_only_waits_is_idle_after_a_moment),
+                TEST(a_thread_in_the_driver_does_not_keep_a_waiting_rank_from_being_idle),
+                TEST(work_beside_the_wait_keeps_a_rank_from_being_idle),
+                TEST(a_rank_is_active_again_when_its_wait_is_over),
+                TEST(a_waiting_rank_that_must_be_drained_is_not_idle),
+                TEST(a_drain_of_a_waiting_rank_fails_and_the_rank_is_active),
+                TEST(a_rank_that_gave_way_asks_when_its_wait_is_over),
+                TEST(a_rank_that_waits_on_asks_for_ever_longer_turns),
+                TEST(a_rank_needs_its_second_context_more_than_the_share_allows),
                 TEST(a_program_that_must_give_way_is_frozen_and_not_drained),
                 TEST(a_frozen_program_goes_on_only_when_its_memory_is_back),
                 TEST(memory_moves_under_the_watchdog_and_by_the_movers_channels),

@@ -141,7 +141,9 @@ static void program(void)
         quiesce_now = work ? QUIESCE_BUSY : QUIESCE_DONE;
         if (core.running)
                 fake_capturing = draw(20) == 0;
-        submissions += core.running;
+        submissions += core.running && draw(4) != 0;
+        if (draw(8) == 0)
+                fake_front_waits = fake_front && !fake_front_waits;
 }
 
 /* ---- the daemon ---- */
@@ -306,7 +308,8 @@ static bool wants_to_run(void)
         return r;
 }
 
-/* Lets the daemon grant everything, and lets work end unless the program is frozen. */
+/* Lets the daemon grant everything, and lets work end unless the program is frozen. A wait for
+ * other ranks goes on. */
 static void all_is_well(void)
 {
         freezer.while_it_begins = freezer.while_it_confirms = NULL;
@@ -356,6 +359,7 @@ static void begin_episode(void)
                 gpu->mover_ns = UINT64_MAX;
         }
         work = false;
+        fake_front = draw(2) == 0;
         lease = LEASE;
         lock_acquire(&core_lock);
         get_memory();

@@ -9,6 +9,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
+#include "fakes/freeze.h"
 #include "fakes/preload.h"
 #include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
@@ -108,6 +109,42 @@ static void a_rank_is_in_the_group_of_its_job_unless_its_user_says_otherwise(voi
                 assert_int_equal(group[0] != '\0', cases[i].prefix[0] != '\0');
                 assert_memory_equal(group, cases[i].prefix, strlen(cases[i].prefix));
         }
+        for (unsigned i = 0; i < ARRAY_SIZE(rank); i++)
+                assert_int_equal(unsetenv(rank[i][0]), 0);
+}
+
+static void a_rank_that_can_be_frozen_is_in_no_group(void **state)
+{
+        static const char *const rank[][2] = {{"SLURM_STEP_NUM_TASKS", "2"},
+                                              {"SLURM_PROCID", "1"},
+                                              {"SLURM_JOB_ID", "12"},
+                                              {"SLURM_STEP_ID", "0"}};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(rank); i++)
+                assert_int_equal(setenv(rank[i][0], rank[i][1], 1), 0);
+        fake_front = true;
+        freezer.mode = WIRE_FREEZE_MOVE;
+        connect_anew();
+        assert_string_equal(said(WIRE_HELLO)->HELLO.group, "");
+        assert_int_equal(setenv("SUBLET_GROUP", "job 7", 1), 0);
+        connect_anew();
+        assert_string_equal(said(WIRE_HELLO)->HELLO.group, "job 7");
+        assert_int_equal(unsetenv("SUBLET_GROUP"), 0);
+        connect_anew();
+        welcome();
+        assert_int_equal(daemon_line.link, LINK_UP);
+        freezer.mode = WIRE_FREEZE_PARK; /* the self-test has failed, or the daemon forbids it */
+        wake();
+        assert_int_equal(daemon_line.link, LINK_DOWN);
+        forget_sent();
+        now_ns = agent.retry_ns;
+        rounds(1);
+        assert_memory_equal(said(WIRE_HELLO)->HELLO.group, "slurm:", 6);
+        assert_int_equal(said(WIRE_HELLO)->HELLO.previous_instance, INSTANCE);
+        welcome();
+        rounds(2);
+        assert_int_equal(daemon_line.link, LINK_UP);
+        freezer.mode = WIRE_FREEZE_OFF;
         for (unsigned i = 0; i < ARRAY_SIZE(rank); i++)
                 assert_int_equal(unsetenv(rank[i][0]), 0);
 }
@@ -546,6 +583,7 @@ int main(void)
                 LINK_TEST(a_priority_is_requested_at_the_start),
                 LINK_TEST(a_group_is_requested_at_the_start),
                 LINK_TEST(a_rank_is_in_the_group_of_its_job_unless_its_user_says_otherwise),
+                LINK_TEST(a_rank_that_can_be_frozen_is_in_no_group),
                 LINK_TEST(a_lost_daemon_is_sought_at_most_every_second),
                 LINK_TEST(a_daemon_never_seen_is_sought_every_half_minute),
                 LINK_TEST(a_required_daemon_is_sought_every_second),

@@ -23,6 +23,8 @@ static const char *const variables[] = {
         "PYTORCH_CUDA_ALLOC_CONF",
         "XLA_PYTHON_CLIENT_ALLOCATOR",
         "TF_GPU_ALLOCATOR",
+        "CUDA_VISIBLE_DEVICES",
+        "SUBLET_RANKS",
 };
 static struct launch launch;
 static char folder[] = "/tmp/sublet-launch-XXXXXX", file[64];
@@ -292,6 +294,61 @@ static void settings_of_frameworks_by_the_user_stay(void **state)
         assert_string_equal(value("XLA_PYTHON_CLIENT_PREALLOCATE"), "false");
 }
 
+static bool is_taken_away(const char *variable)
+{
+        for (unsigned i = 0; i < launch.n_variables; i++)
+                if (strcmp(launch.variables[i].name, variable) == 0)
+                        return !launch.variables[i].value;
+        return false;
+}
+
+static void ranks_have_a_library_in_front_and_a_launcher_that_chooses_devices(void **state)
+{
+        refuses("ranks", "0");
+        refuses("ranks", "65");
+        refuses("ranks", "8 ");
+        refuses("ranks", "-1");
+        refuses("ranks", "");
+        takes("ranks", "64");
+        assert_int_equal(complete(), CLI_OK);
+        assert_string_equal(value("SUBLET_RANKS"), "64");
+        assert_string_equal(value("LD_PRELOAD"), "/parts/10:/parts/1");
+        assert_true(is_taken_away("CUDA_VISIBLE_DEVICES"));
+        assert_null(launch_value(&launch, "SUBLET_RANKS_GPUS"));
+        assert_string_equal(launch_gpus_variable(&launch), "SUBLET_RANKS_GPUS");
+
+        (void)setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
+        assert_int_equal(launch_apply(&launch), CLI_OK);
+        assert_null(getenv("CUDA_VISIBLE_DEVICES"));
+        assert_string_equal(getenv("SUBLET_RANKS"), "64");
+}
+
+static void the_gpus_of_ranks_are_those_that_were_visible(void **state)
+{
+        (void)setenv("CUDA_VISIBLE_DEVICES", "", 1); /* none */
+        takes("ranks", "2");
+        assert_int_equal(complete(), CLI_OK);
+        assert_string_equal(value("SUBLET_RANKS_GPUS"), "");
+        launch_clear(&launch);
+        /* In a job of ranks this variable counts the job's devices. */
+        (void)setenv("CUDA_VISIBLE_DEVICES", "3", 1);
+        (void)setenv("SUBLET_RANKS", "4", 1);
+        takes("ranks", "2");
+        assert_int_equal(complete(), CLI_OK);
+        assert_null(launch_value(&launch, "SUBLET_RANKS_GPUS"));
+        assert_true(is_taken_away("CUDA_VISIBLE_DEVICES"));
+        /* Other programs have no such library. */
+        launch_clear(&launch);
+        assert_int_equal(complete(), CLI_OK);
+        assert_string_equal(value("LD_PRELOAD"), "/parts/1");
+        assert_false(is_taken_away("CUDA_VISIBLE_DEVICES"));
+        assert_string_equal(launch_gpus_variable(&launch), "CUDA_VISIBLE_DEVICES");
+        takes("ranks", "2");
+        cli_bench.parts[PART_RANKS][0] = 0;
+        assert_int_equal(complete(), CLI_NO_LAUNCH);
+        assert_non_null(strstr(cli_bench.said, "library for ranks"));
+}
+
 static void the_simulator_is_loaded_first_and_has_a_daemon_of_its_own(void **state)
 {
         char dir[PATHS_DIR_MAX];
@@ -401,6 +458,8 @@ int main(void)
                 LAUNCH_TEST(relative_paths_begin_at_the_current_folder),
                 LAUNCH_TEST(a_daemons_directory_has_room_for_its_sockets),
                 LAUNCH_TEST(settings_of_frameworks_by_the_user_stay),
+                LAUNCH_TEST(ranks_have_a_library_in_front_and_a_launcher_that_chooses_devices),
+                LAUNCH_TEST(the_gpus_of_ranks_are_those_that_were_visible),
                 LAUNCH_TEST(the_simulator_is_loaded_first_and_has_a_daemon_of_its_own),
                 LAUNCH_TEST(each_session_of_the_simulator_has_its_directory),
                 LAUNCH_TEST(the_simulators_settings_are_checked),

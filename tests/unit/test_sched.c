@@ -180,8 +180,8 @@ static void impossible_figures_are_refused_or_clamped(void **state)
 
         assert_int_equal(sched_client_usage(b->s, t->id, 0, &lie, 0, 0, b->now_ns, &out), -EINVAL);
         assert_int_equal(sched_client_usage(b->s, t->id, 99, &lie, 0, 0, b->now_ns, &out), -EINVAL);
-        lie = (struct sched_usage){UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
-                                   UINT64_MAX, UINT64_MAX, UINT64_MAX, true};
+        lie = (struct sched_usage){UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
+                                   UINT64_MAX, UINT64_MAX, true,       true};
         assert_int_equal(sched_client_usage(b->s, t->id, 0, &lie, 0, 0, b->now_ns, &out), 0);
         assert_null(sched_check(b->s, b->now_ns));
         assert_int_equal(charged(b), 2000 * MIB);

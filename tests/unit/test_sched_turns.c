@@ -209,6 +209,63 @@ static void an_idle_client_stays_as_long_as_its_hand_off_would_cost(void **state
         assert_true(a->revoked);
 }
 
+#define MOVE_NS (900 * MIB / 20000 * 1000) /* the time of 900 MiB at 20 GB/s */
+
+/* `from` has the card and waits for `to`, which is away. Returns how long `from` was idle before it
+ * was asked. The hand-off takes as long as the bus needs, and then `to` computes for a moment. */
+static uint64_t hand_over(struct bench *b, struct tenant *from, struct tenant *to)
+{
+        uint64_t ns;
+
+        pass(b, 5 * NSEC_PER_MSEC);
+        idle(b, from, true);
+        want_run(b, to, 900 * MIB); /* what it has waited for has come */
+        for (ns = 0; !from->revoked && ns < NSEC_PER_SEC; ns += NSEC_PER_MSEC)
+                pass(b, NSEC_PER_MSEC);
+        from->waits = true;
+        drained(b, from);
+        evict_to(b, from, from->limit[0]);
+        pass(b, MOVE_NS);
+        to->waits = false;
+        restore(b, to);
+        assert_int_not_equal(to->lease, 0);
+        return ns;
+}
+
+/* Two ranks that do not fit together. Each is idle until the other one has had a turn, so the time
+ * for which it is kept on the card only makes its gap longer. */
+static void clients_that_wait_for_a_client_that_is_away_soon_give_way_at_once(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = asks_to_run(b, 900 * MIB);
+        uint64_t ns;
+
+        for (unsigned i = 0; i < 20; i++) {
+                ns = hand_over(b, a, t);
+                assert_in_range(ns, 0, i < 3 ? 2 * MOVE_NS : 2 * NSEC_PER_MSEC);
+                ns = hand_over(b, t, a);
+                assert_in_range(ns, 0, i < 3 ? 2 * MOVE_NS : 2 * NSEC_PER_MSEC);
+        }
+}
+
+/* Ranks beside each other wait for one another, too, but not for long. */
+static void a_client_with_short_gaps_keeps_its_memory_in_them(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB);
+
+        for (unsigned i = 0; i < 10; i++) {
+                pass(b, 5 * NSEC_PER_MSEC);
+                idle(b, a, true);
+                pass(b, 20 * NSEC_PER_MSEC);
+                idle(b, a, false);
+        }
+        (void)waiter(b, 0, 900 * MIB);
+        idle(b, a, true);
+        pass(b, 50 * NSEC_PER_MSEC);
+        assert_false(a->revoked);
+}
+
 static void grow_to(struct bench *b, struct tenant *t, uint64_t bytes)
 {
         request_commit_of(b, t, bytes);
@@ -1462,6 +1519,8 @@ int main(void)
                 cmocka_unit_test(several_clients_give_way_at_once),
                 cmocka_unit_test(nobody_gives_way_before_all_together_make_enough_room),
                 cmocka_unit_test(an_idle_client_stays_as_long_as_its_hand_off_would_cost),
+                cmocka_unit_test(clients_that_wait_for_a_client_that_is_away_soon_give_way_at_once),
+                cmocka_unit_test(a_client_with_short_gaps_keeps_its_memory_in_them),
                 cmocka_unit_test(growth_in_pieces_costs_as_much_as_all_at_once),
                 cmocka_unit_test(a_set_idle_time_replaces_the_measured_one),
                 cmocka_unit_test(waiting_clients_give_way_before_lease_holders),

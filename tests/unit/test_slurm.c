@@ -512,6 +512,8 @@ static void the_users_own_libraries_stay_preloaded(void **state)
                 {"/a/libsublet.so:/u/x.so", NULL, "/u/x.so"},
                 {"/u/x.so:/a/libsublet.so:y.so", NULL, "/u/x.so:y.so"},
                 {"/a/libsublet.so", NULL, ""},
+                {"/a/libsublet-ranks.so:/a/libsublet.so:y.so", "/b/libsublet.so",
+                 "/b/libsublet.so:y.so"},
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -232,7 +232,7 @@ static void unknown_flags_are_refused(void **state)
 
         a.ATTACH.flags = WIRE_FLAGS_KNOWN + 1;
         u.USAGE.flags = 1u << 31;
-        w.REQUEST.flags = WIRE_FLAG_RUN | 1u << 8;
+        w.REQUEST.flags = WIRE_FLAG_RUN | (WIRE_FLAGS_KNOWN + 1);
         f.FROZEN.why = WIRE_FROZEN_PAUSED | 1u << 2;
         assert_int_equal(decode_of(&f, WIRE_UP), -EINVAL);
         assert_int_equal(decode_of(&a, WIRE_UP), -EINVAL);

@@ -57,8 +57,9 @@ static int make_folder(struct measure_run *r)
 
 static int set(const char *name, const char *value)
 {
-        return setenv(name, value, 1) < 0 ? cli_fail(CLI_FAILED, "cannot set %s: %m", name)
-                                          : CLI_OK;
+        return (value ? setenv(name, value, 1) : unsetenv(name)) < 0
+                       ? cli_fail(CLI_FAILED, "cannot set %s: %m", name)
+                       : CLI_OK;
 }
 
 /* In the child. */
@@ -77,7 +78,7 @@ static int set_variables(const struct measure_run *r)
         if (result == CLI_OK)
                 result = set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", MPS_SHARE_PERCENT);
         if (result == CLI_OK)
-                result = set("CUDA_VISIBLE_DEVICES", r->gpu);
+                result = set(launch_gpus_variable(r->launch), r->gpu);
         /* Or the library would ask the daemon for another server. */
         return result == CLI_OK ? set("SUBLET_WAY", "auto") : result;
 }

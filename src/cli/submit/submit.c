@@ -227,7 +227,7 @@ static _Noreturn void become_program(struct submitting *s)
 
         (void)sigemptyset(&none);
         (void)sigprocmask(SIG_SETMASK, &none, NULL);
-        if (setenv("CUDA_VISIBLE_DEVICES", s->place.gpu, 1) < 0 ||
+        if (setenv(launch_gpus_variable(&s->launch), s->place.gpu, 1) < 0 ||
             setenv("SUBLET_WAY", is_shared(s) ? "shared" : "auto", 1) < 0 ||
             (is_shared(s) && set_share() < 0) ||
             (*s->folder && (setenv("SUBLET_MEASURE", s->folder, 1) < 0 ||
@@ -446,9 +446,8 @@ static int submit(struct submitting *s)
                 r = open_signals(s);
         if (r == CLI_OK && place_take(&s->place, true) < 0)
                 r = CLI_FAILED;
-        for (unsigned i = 0; r == CLI_OK && i < s->launch.n_variables; i++)
-                if (setenv(s->launch.variables[i].name, s->launch.variables[i].value, 1) < 0)
-                        r = cli_fail(CLI_FAILED, "%s: %m", s->launch.variables[i].name);
+        if (r == CLI_OK)
+                r = launch_apply(&s->launch);
         if (r != CLI_OK)
                 return r;
         make_folder(s);

@@ -165,11 +165,12 @@ static int register_client(struct client *c)
         s->by_slot[slot] = c;
         s->n_attached++;
         (void)sched_client_share(s->sched, c->id, &share, clock_now_ns(), &s->actions);
-        join_group(c);
         /* Set the marker before the client can hold anything, so that no crash comes in between. */
         place_mark(s->place, true);
         kill_point("attaching");
-        return c->former ? take_over(c) : 0;
+        r = c->former ? take_over(c) : 0;
+        join_group(c); /* which may be another one than it had before */
+        return r;
 }
 
 static void refuse_gpu(struct client *c, const struct wire_message *m, int error)
@@ -285,6 +286,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
                 .moved_out = in->moved_out,
                 .moved_in = in->moved_in,
                 .drain_ns = in->drain_ns,
+                .waits = in->flags & WIRE_FLAG_WAITS,
                 .stays = in->flags & WIRE_FLAG_STAYS,
         };
 

@@ -19,6 +19,7 @@
 #include "preload/state/core.h"
 #include "preload/state/part.h"
 #include "preload/process/cpus.h"
+#include "preload/process/front.h"
 #include "preload/freeze/freeze.h"
 #include "preload/rm/freeze_watch.h"
 #include "preload/stream/gate.h"
@@ -48,7 +49,8 @@ void agent_go_on(void)
         if (freeze_stands())
                 freeze_end();
         agent_memory_stays();
-        agent.unfinished = false;
+        agent.unfinished = agent.waits = false;
+        agent.still_ns = clock_now_ns();
         agent.in_use = true;
         core.running = true;
         gate_open(GATE_NO_LEASE);
@@ -61,7 +63,7 @@ void agent_begin_drain(uint64_t patience_ns, bool freezes)
         agent.freezes = freezes && freeze_mode() == WIRE_FREEZE_MOVE;
         agent.revoked_ns = agent.progress_ns = clock_now_ns();
         agent.patience_ns = patience_ns;
-        agent.drain_begun = false;
+        agent.drain_begun = agent.idle_probe_on = false;
         core.running = false;
         gate_shut(GATE_NO_LEASE);
         trace_event("drain_begin", 0, 0);
@@ -90,6 +92,10 @@ static void drain_failed(enum wire_drain_failure reason) REQUIRES(core_lock)
         m.DRAIN_FAILED.after_ns = clock_now_ns() - agent.revoked_ns;
         m.DRAIN_FAILED.reason = reason;
         daemon_send(&m, WIRE_DRAIN_FAILED, WIRE_NO_GPU);
+        if (agent.idle && !agent.paused) { /* it was asked because it was idle */
+                agent.idle = false;
+                agent_send_lease(WIRE_ACTIVE);
+        }
 }
 
 static void drained(uint64_t now) REQUIRES(core_lock)
@@ -97,6 +103,7 @@ static void drained(uint64_t now) REQUIRES(core_lock)
         agent.last_drain_ns = now - agent.revoked_ns;
         agent.revoking = agent.in_use = false;
         agent.unfinished = agent.unfinished && freeze_stands();
+        agent.return_ns = now + WAITS_AWAY * agent.waits_ns;
         trace_event("drain_end", 0, 0);
         FOR_EACH_PART (p, drained) {
                 if (p->drained())
@@ -145,8 +152,8 @@ static enum quiescence drain_look(void) UNLOCKS(core_lock)
 }
 
 /* The drain fails if the work in flight may never end: it may wait for work that is held at the
- * gate, or the program may have forgotten a capture. If no thread waits at the gate, a long kernel
- * is simply awaited. */
+ * gate or for another rank, or the program may have forgotten a capture. If no thread waits at the
+ * gate, a long kernel is simply awaited. */
 static void drain_check_progress(enum quiescence q, uint64_t now) REQUIRES(core_lock)
 {
         /* Calls that return from the driver are progress, but not the calls of a capture. */
@@ -156,7 +163,7 @@ static void drain_check_progress(enum quiescence q, uint64_t now) REQUIRES(core_
                 agent.progress_ns = now;
         agent.drain_progress = progress;
         if (now - agent.progress_ns > agent.patience_ns &&
-            (core.waiters > 0 || quiesce_capturing()))
+            (core.waiters > 0 || quiesce_capturing() || front_waits()))
                 drain_failed(q == QUIESCE_CAPTURE ? WIRE_DRAIN_CAPTURE : WIRE_DRAIN_NO_PROGRESS);
 }
 
@@ -199,34 +206,90 @@ static void drain_step(void) UNLOCKS(core_lock)
 
 /* ---- idleness; core_lock held ---- */
 
-static void idle_step(uint64_t now) UNLOCKS(core_lock)
+/* True if nothing has happened for a while, as far as can be seen: no thread has submitted, and no
+ * stream has run empty. A long kernel beside the wait does not show. */
+static bool stands_still(uint64_t now, uint64_t submissions) REQUIRES(core_lock)
 {
-        uint64_t submissions;
+        if (submissions != agent.seen_submissions || quiesce_capturing() ||
+            agent.probe.progress != agent.seen_progress)
+                agent.still_ns = now;
+        agent.seen_submissions = submissions;
+        agent.seen_progress = agent.probe.progress;
+        return now - agent.still_ns >= agent.waits_ns;
+}
 
-        /* IDLE is sent once; a thread that submits later sends ACTIVE first. */
-        if (!core.running || !core.lease || agent.revoking || agent.idle_said ||
-            daemon_line.link != LINK_UP || now < agent.tick_ns)
+/* Looks whether the work in flight still waits for other ranks: nobody tells it. */
+static void wait_step(uint64_t now) UNLOCKS(core_lock)
+{
+        const bool waits = front_waits();
+
+        if (!waits)
+                agent.waits_ns = WAITS_NS;
+        if (!agent.waits || agent.revoking || now < agent.tick_ns)
                 return;
-        agent.tick_ns = now + TICK_NS;
-        submissions = gate_submissions();
-        if (submissions != agent.seen_submissions || gate_anybody_inside() || quiesce_capturing()) {
-                agent.seen_submissions = submissions;
+        agent.tick_ns = now + agent_tick();
+        if (core.running && agent.idle_probe_on && !gate_anybody_inside())
+                (void)quiesce_poll(&agent.probe);
+        if (waits && (core.running ? stands_still(now, gate_submissions()) : now < agent.return_ns))
+                return;
+        /* Work that could not be seen may be frozen, too. It gets ever more time. */
+        if (waits && !core.running)
+                agent.waits_ns = MIN(2 * agent.waits_ns, WAITS_MOST_NS);
+        agent.waits = false;
+        if (core.running && agent.idle_said) {
+                gate_open(GATE_TELL);
+                core.submits = true;
+        }
+}
+
+/* True if work is in flight. inside: a thread is in the driver, and may submit. */
+static bool is_busy(bool inside) UNLOCKS(core_lock)
+{
+        if (inside) {
                 agent.idle_probe_on = false;
-                return;
+                return true;
         }
         if (!agent.idle_probe_on) {
                 quiesce_begin(&agent.probe, true);
                 agent.idle_probe_on = true;
         }
-        if (quiesce_poll(&agent.probe) == QUIESCE_BUSY)
+        return quiesce_poll(&agent.probe) == QUIESCE_BUSY;
+}
+
+static void idle_step(uint64_t now) UNLOCKS(core_lock)
+{
+        uint64_t submissions;
+        bool waits, inside;
+
+        /* IDLE is sent once; a thread that submits later sends ACTIVE first. */
+        if (!core.running || !core.lease || agent.revoking || agent.idle_said ||
+            daemon_line.link != LINK_UP || now < agent.tick_ns)
                 return;
-        agent.idle_probe_on = false;
+        /* A rank that must be drained keeps its turn: the drain would wait, too. */
+        waits = front_waits() && agent_freezes();
+        agent.tick_ns = now + agent_tick();
+        submissions = gate_submissions();
+        inside = gate_anybody_inside();
+        if (submissions != agent.seen_submissions || (inside && !waits) || quiesce_capturing()) {
+                agent.seen_submissions = submissions;
+                agent.still_ns = now;
+                agent.idle_probe_on = false;
+                return;
+        }
+        if (!waits)
+                agent.still_ns = now;
+        agent.waits = is_busy(inside);
+        if (agent.waits && !stands_still(now, submissions)) {
+                agent.waits = false;
+                return;
+        }
+        agent.idle_probe_on = agent.idle_probe_on && agent.waits;
         agent.idle = agent.idle_said = true;
         /* Set GATE_TELL first, then look once more: a thread that submits after GATE_TELL is set
          * reports it. */
         gate_shut(GATE_TELL);
-        if (gate_anybody_inside() || gate_submissions() != submissions) {
-                agent.idle = agent.idle_said = false;
+        if ((gate_anybody_inside() && !agent.waits) || gate_submissions() != submissions) {
+                agent.idle = agent.idle_said = agent.waits = false;
                 gate_open(GATE_TELL);
                 return;
         }
@@ -387,7 +450,8 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now) REQUIRE
                 t = sub_sat(agent.retry_ns, now);
         if (core.giveway.until_ns && !core.running)
                 t = MIN(t, sub_sat(core.giveway.until_ns, now));
-        if (core.running && core.lease && !agent.idle_said && daemon_line.link == LINK_UP)
+        if (agent.waits ||
+            (core.running && core.lease && !agent.idle_said && daemon_line.link == LINK_UP))
                 t = MIN(t, sub_sat(agent.tick_ns, now));
         t = MIN(t, sub_sat(agent.tell_ns, now));
         FOR_EACH_PART (p, next_ns) {
@@ -489,6 +553,7 @@ static uint64_t finish_round(struct round *r) UNLOCKS(core_lock)
                 r->progress = SWAP_MORE;
         }
         agent_begin_to_run();
+        wait_step(clock_now_ns());
         idle_step(clock_now_ns());
         notice_ns = agent_notice(clock_now_ns());
         agent_tell();

@@ -151,14 +151,15 @@ static uint64_t mover_request(const struct gpu *g) REQUIRES(core_lock)
         return g->context_bytes + g->mover_more + MOVER_SPARE_BYTES;
 }
 
+/* A rank cannot give way without a mover, so a rank's is not spare. */
 bool agent_holds_spare(const struct gpu *g)
 {
-        return g->mover_room > 0;
+        return g->mover_room > 0 && !agent.apart;
 }
 
 bool agent_wants_spare(const struct gpu *g)
 {
-        return request_is_movers(g);
+        return request_is_movers(g) && !agent.apart;
 }
 
 /* Requests room for the mover's context, but only while the program runs and can be frozen: other
@@ -281,13 +282,17 @@ static bool mover_step(struct gpu *g) UNLOCKS(core_lock)
         return true;
 }
 
+bool agent_freezes(void)
+{
+        return freeze_mode() == WIRE_FREEZE_MOVE && freeze_is_ready() && movers_are_there();
+}
+
 /* The throttle keeps drains short. A program that can be frozen needs no drain, so it is not
  * throttled: a launch that the throttle held back for longer than a turn would never be
  * submitted. */
 void agent_throttle(void)
 {
-        bool freezes = freeze_mode() == WIRE_FREEZE_MOVE && freeze_is_ready() && movers_are_there();
-        uint64_t ns = freezes ? 0 : agent.contested_ns;
+        uint64_t ns = agent_freezes() ? 0 : agent.contested_ns;
 
         if (ns == agent.throttle_ns)
                 return;

@@ -9,6 +9,8 @@
 #include "base/settings.h"
 #include "base/shares.h"
 #include "base/units.h"
+#include "preload/freeze/freeze.h"
+#include "preload/process/front.h"
 #include "preload/process/launcher.h"
 #include "preload/process/name.h"
 #include "preload/state/daemon.h"
@@ -28,20 +30,24 @@ static int requested_priority(void)
 }
 
 /* Sets the group that the program is in: the one that its user names, or else its job. An invalid
- * name is ignored, with one warning. */
+ * name is ignored, with one warning. Ranks that share a card take turns instead, if they can be
+ * frozen: a drain would wait for the other ranks (agent_listen()). */
 static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
 {
         const char *text = setting_text(SETTING_GROUP);
 
+        agent.apart = front_is_there() && freeze_mode() == WIRE_FREEZE_MOVE;
         if (text && strcmp(text, LAUNCHER_NONE) == 0)
                 return;
         if (text && wire_group_is_valid(text)) {
+                agent.apart = false;
                 (void)snprintf(ret, WIRE_GROUP_MAX + 1, "%s", text);
                 return;
         }
         if (text)
                 setting_refuse(SETTING_GROUP, text);
-        launcher_group(ret);
+        if (!agent.apart)
+                launcher_group(ret);
 }
 
 /* Asks for what the user wants for this program itself. */

@@ -2,8 +2,14 @@
 #include "preload/agent/agent_state.h"
 
 #include "preload/freeze/freeze.h"
+#include "preload/process/front.h"
 
-struct agent_state agent;
+struct agent_state agent = {.waits_ns = WAITS_NS};
+
+uint64_t agent_tick(void)
+{
+        return front_is_there() ? RANK_TICK_NS : TICK_NS;
+}
 
 enum own_drain agent_own_drain(void)
 {
@@ -23,7 +29,8 @@ void agent_cancel_own(void)
 
 bool agent_wants_to_run(void)
 {
-        return !agent.paused && (core.waiters > 0 || agent.unfinished || freeze_stands());
+        return !agent.paused && (core.running || !agent.waits) &&
+               (core.waiters > 0 || agent.unfinished || freeze_stands());
 }
 
 /* A program with a lease may run only when all evicted memory is back. If the daemon has refused

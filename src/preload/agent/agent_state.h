@@ -14,7 +14,13 @@
 #include "preload/stream/quiesce.h"
 #include "wire/wire.h"
 
-#define TICK_NS (50 * NSEC_PER_MSEC) /* how often an active client is checked for idleness */
+#define TICK_NS      (50 * NSEC_PER_MSEC) /* how often an active client is checked for idleness */
+#define RANK_TICK_NS (10 * NSEC_PER_MSEC) /* and a rank, which may wait for others at any time */
+/* A rank whose work waits for others is idle when nothing has happened for so long: longer than
+ * most kernels take, and not longer than most hand-offs. */
+#define WAITS_NS      (2 * RANK_TICK_NS)
+#define WAITS_MOST_NS (64 * WAITS_NS)
+#define WAITS_AWAY    25u /* so many times as long it stays away before it asks for another turn */
 
 struct agent_state {
         _Atomic bool started;
@@ -42,7 +48,14 @@ struct agent_state {
         bool idle_probe_on; /* a wait for quiescence is in progress */
         struct quiesce_wait probe;
         uint64_t seen_submissions; /* gate_submissions() at the last tick */
+        uint64_t seen_progress;    /* probe.progress at the last tick */
         uint64_t tick_ns;
+
+        bool waits;        /* idle, or away since it was, because its work waits for other ranks */
+        uint64_t still_ns, /* since when nothing has happened */
+                waits_ns,  /* how long nothing must happen */
+                return_ns; /* when it asks for a turn although the wait goes on */
+        bool apart;        /* a rank that is in no group, because it can be frozen */
 
         uint64_t need_said[GPUS_MAX];
         uint64_t request_ns[GPUS_MAX];    /* when a REQUEST was last sent */
@@ -66,6 +79,8 @@ struct agent_state {
 
 extern struct agent_state agent;
 
+/* Returns the time until an active client is checked for idleness. */
+uint64_t agent_tick(void);
 /* Send a message about the lease: IDLE, ACTIVE or DRAINED. */
 void agent_send_lease(unsigned type) REQUIRES(core_lock);
 void agent_send_attach(struct gpu *g) REQUIRES(core_lock);
@@ -116,7 +131,8 @@ void agent_go_on(void) REQUIRES(core_lock);
 enum own_drain agent_own_drain(void);
 /* End the drains that parts of the library have begun: the daemon decides from now on. */
 void agent_cancel_own(void);
-/* True if the program waits for a lease, or is frozen in the middle of its work. */
+/* True if the program waits for a lease, or is frozen in the middle of its work. False while it is
+ * away and its work waits for other ranks. */
 bool agent_wants_to_run(void) REQUIRES(core_lock);
 
 /* agent_notice.c: tells the program's user of a long wait for its turn, and of its end. Returns
@@ -144,6 +160,8 @@ bool agent_holds_spare(const struct gpu *g) REQUIRES(core_lock);
 bool agent_wants_spare(const struct gpu *g) REQUIRES(core_lock);
 void agent_mover_unwanted(struct gpu *g)
         REQUIRES(core_lock); /* other programs need the mover's room */
+/* True if a turn ends by freezing, not by a drain. */
+bool agent_freezes(void);
 /* Set the throttle's limit: that for waiting programs, or none if the program can be frozen. */
 void agent_throttle(void);
 /* True if no memory is evicted or on its way. */

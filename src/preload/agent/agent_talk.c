@@ -143,8 +143,9 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
         m.USAGE.moved_in = g->moved_in;
         m.USAGE.drain_ns = agent.last_drain_ns;
         m.USAGE.limit_sequence = g->limit_sequence;
-        m.USAGE.flags =
-                gpu_flags(g) | (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u);
+        m.USAGE.flags = gpu_flags(g) |
+                        (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u) |
+                        (agent.waits && !core.running ? WIRE_FLAG_WAITS : 0u);
         m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
         if (daemon_send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
                 /* The daemon takes no descriptors. Since Linux 6.16 the kernel reports that
@@ -504,7 +505,7 @@ static void on_grant(const struct wire_message *m) REQUIRES(core_lock)
 {
         core.lease = m->GRANT.lease;
         agent.idle = agent.idle_said = false;
-        agent.tick_ns = clock_now_ns() + TICK_NS;
+        agent.tick_ns = clock_now_ns() + agent_tick();
         bell_ring(&core.changed);
 }
 
@@ -605,6 +606,9 @@ void agent_listen(void)
 {
         if (daemon_line.link == LINK_LOST)
                 agent_down(strerror(-daemon_line.error));
+        /* A group is named with the first message: connect once more, as one of a group. */
+        if (agent.apart && daemon_line.link == LINK_UP && freeze_mode() != WIRE_FREEZE_MOVE)
+                agent_down("ranks that cannot be frozen run together");
         while (daemon_line.fd >= 0) {
                 struct wire_message m;
                 struct passed came;
@@ -680,8 +684,8 @@ static void tell_active(uint64_t now) REQUIRES(core_lock)
         core.submits = false;
         if (!agent.idle_said)
                 return;
-        agent.idle = agent.idle_said = false;
-        agent.tick_ns = now + TICK_NS;
+        agent.idle = agent.idle_said = agent.waits = false;
+        agent.tick_ns = now + agent_tick();
         agent_send_lease(WIRE_ACTIVE);
 }
 

@@ -41,7 +41,10 @@ ncclResult_t comm_fail(ncclResult_t result, const char *format, ...)
         va_start(args, format);
         (void)vsnprintf(last_error, sizeof(last_error), format, args);
         va_end(args);
-        log_warning("%s", last_error);
+        /* NCCL's other errors are the program's own, and it learns them from NCCL's functions. */
+        log_write(result == ncclInvalidUsage || result == ncclSystemError ? LOG_LEVEL_WARNING
+                                                                          : LOG_LEVEL_INFO,
+                  "%s", last_error);
         return result;
 }
 
@@ -255,6 +258,7 @@ ncclResult_t comm_destroy(struct comm *c)
 {
         bool ended;
 
+        comm_stop_making(c);
         if (c->real)
                 return destroy_real(c, real_nccl()->ncclCommDestroy);
         ended = free_resources(c);
@@ -310,6 +314,7 @@ ncclResult_t comm_abort(struct comm *c)
 {
         bool ended;
 
+        comm_stop_making(c);
         if (c->real)
                 return destroy_real(c, real_nccl()->ncclCommAbort);
         atomic_store(&c->error, ncclInternalError);

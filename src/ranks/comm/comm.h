@@ -18,6 +18,7 @@ struct comm_plan {
         uint8_t name[MEET_NAME];
         int rank, n;
         bool must_wait;       /* the name's server may come later than this rank */
+        bool must_not_block;  /* comm_error() is ncclInProgress until the communicator is made */
         ncclConfig_t *config; /* for the real NCCL; NULL: none */
         CUcontext context;    /* in which the communicator works */
 };
@@ -25,6 +26,9 @@ struct comm_plan {
 ncclResult_t comm_unique_id(ncclUniqueId *ret);
 /* -1: this id was not made by comm_unique_id(). */
 int comm_name_of(const ncclUniqueId *id, uint8_t ret_name[static MEET_NAME]);
+
+/* Takes over what the program's configuration says. -1: this is no configuration of NCCL. */
+int comm_read_config(const ncclConfig_t *config, struct comm_plan *plan);
 
 /* Makes communicators of this process at once: none of them waits for another one of this call. */
 ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **ret);
@@ -47,7 +51,8 @@ bool comm_any_is_real(void);
 int comm_rank(const struct comm *c);
 int comm_count(const struct comm *c);
 int comm_device(const struct comm *c);
-/* ncclRemoteError once a rank's process has ended. */
+/* ncclInProgress while the communicator is made, ncclRemoteError once a rank's process has ended.
+ */
 ncclResult_t comm_error(const struct comm *c);
 
 /* Put a collective, or all sends and receives of a group, into a stream. */

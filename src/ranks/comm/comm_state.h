@@ -19,7 +19,8 @@ struct comm {
         uint8_t name[MEET_NAME];
         int rank, n, device;
         CUcontext context;
-        struct meet *meet; /* NULL: one rank, or the real NCCL's */
+        struct meet *meet;          /* NULL: one rank, or the real NCCL's */
+        struct comm_making *making; /* a thread makes the communicator, or has made it */
         struct ring ring;
         _Atomic ncclResult_t error;
         CUevent last; /* behind the last operation */
@@ -31,6 +32,8 @@ struct comm {
         struct comm *next_aborted;
 };
 
+/* Ends the thread that makes this communicator, if there is one, and waits for it. */
+void comm_stop_making(struct comm *c);
 struct comm *comm_new(void);
 void comm_set_real(struct comm *c, ncclComm_t real);
 ncclResult_t comm_cuda_failed(const char *what, CUresult e);

@@ -1,6 +1,7 @@
 /* make.c: owns how communicators are made: the ranks meet, see which of them share a card, and make
  * rings or ask the real NCCL. */
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
+#include "ranks/devices/contexts.h"
 #include "ranks/real/nccl.h"
 #include "ranks/real/real.h"
 
@@ -49,12 +51,43 @@ int comm_name_of(const ncclUniqueId *id, uint8_t ret_name[static MEET_NAME])
         return 0;
 }
 
+/* The beginning of a configuration, which is the same in all releases. */
+struct config_head {
+        size_t size;
+        unsigned magic, version;
+        int blocking;
+};
+#define CONFIG_MAGIC 0xcafebeefu
+#define CONFIG_MOST  512u
+
+static size_t config_bytes(const ncclConfig_t *config)
+{
+        return ((const struct config_head *)config)->size;
+}
+
+int comm_read_config(const ncclConfig_t *config, struct comm_plan *plan)
+{
+        const struct config_head *head = (const struct config_head *)config;
+
+        plan->config = NULL;
+        plan->must_not_block = false;
+        if (!config)
+                return 0;
+        if (head->magic != CONFIG_MAGIC || head->size < sizeof(*head) || head->size > CONFIG_MOST ||
+            (head->blocking != 0 && head->blocking != 1 && head->blocking != INT_MIN))
+                return -1;
+        plan->config = (ncclConfig_t *)config;
+        plan->must_not_block = head->blocking == 0;
+        return 0;
+}
+
 /* In the thread that reads for all communicators of the process. */
 static void on_lost(void *context)
 {
         struct comm *c = context;
         ncclResult_t none = ncclSuccess;
 
+        /* A communicator that is still made gets its error from meet_all(). */
         (void)atomic_compare_exchange_strong(&c->error, &none, ncclRemoteError);
 }
 
@@ -74,6 +107,58 @@ static ncclResult_t meeting_failed(const struct comm *c, int r)
                          strerror(-r));
 }
 
+/* A communicator that a thread makes, and that the program may abort meanwhile. */
+struct comm_making {
+        pthread_t thread;
+        pthread_mutex_t lock; /* of the others */
+        struct meet *meet;
+        bool stopped;
+        struct comm_plan plan;
+        char room[CONFIG_MOST]; /* a copy of the program's configuration */
+        struct comm *comm;
+};
+
+/* Tells the thread that may stop this one about the meeting. */
+static void note_meeting(struct comm *c)
+{
+        if (!c->making)
+                return;
+        (void)pthread_mutex_lock(&c->making->lock);
+        c->making->meet = c->meet;
+        if (c->making->stopped && c->meet)
+                meet_cancel(c->meet);
+        (void)pthread_mutex_unlock(&c->making->lock);
+}
+
+static bool is_stopped(struct comm *c)
+{
+        bool stopped = false;
+
+        if (!c->making)
+                return false;
+        (void)pthread_mutex_lock(&c->making->lock);
+        stopped = c->making->stopped;
+        (void)pthread_mutex_unlock(&c->making->lock);
+        return stopped;
+}
+
+void comm_stop_making(struct comm *c)
+{
+        struct comm_making *m = c->making;
+
+        if (!m)
+                return;
+        (void)pthread_mutex_lock(&m->lock);
+        m->stopped = true;
+        if (m->meet)
+                meet_cancel(m->meet);
+        (void)pthread_mutex_unlock(&m->lock);
+        (void)pthread_join(m->thread, NULL);
+        (void)pthread_mutex_destroy(&m->lock);
+        c->making = NULL;
+        free(m);
+}
+
 static int join(struct comm *c, bool must_wait)
 {
         const uint64_t until = clock_now_ns() + SERVER_NS;
@@ -81,8 +166,10 @@ static int join(struct comm *c, bool must_wait)
         int r;
 
         while ((r = meet_join(c->name, c->rank, c->n, on_lost, c, &c->meet)) == -ECONNREFUSED &&
-               must_wait && clock_now_ns() < until)
+               must_wait && clock_now_ns() < until && !is_stopped(c))
                 (void)nanosleep(&nap, NULL);
+        if (r == 0)
+                note_meeting(c);
         return r;
 }
 
@@ -161,15 +248,19 @@ static ncclResult_t make_rings(struct comm *c, const struct introduction *all)
 
 static ncclResult_t make_shared(struct comm *c, ncclConfig_t *config, bool must_wait)
 {
-        struct introduction mine = {.ring_room = ring_room()}, all[MEET_RANKS_MAX];
+        struct introduction mine = {0}, all[MEET_RANKS_MAX];
+        size_t card_bytes = 0;
         CUdevice device;
         CUresult e = real_cuda()->cuCtxGetDevice(&device);
         int r;
 
         if (e == CUDA_SUCCESS)
                 e = real_cuda()->cuDeviceGetUuid_v2(&mine.card, device);
+        if (e == CUDA_SUCCESS)
+                e = real_cuda()->cuDeviceTotalMem_v2(&card_bytes, device);
         if (e != CUDA_SUCCESS)
-                return comm_cuda_failed("the card's UUID", e);
+                return comm_cuda_failed("what card this is", e);
+        mine.ring_room = ring_room(card_bytes);
         r = join(c, must_wait);
         if (r == 0)
                 r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
@@ -186,23 +277,63 @@ struct making {
         ncclResult_t result;
 };
 
-static void *make_one(void *argument)
+static ncclResult_t make_here(struct comm *c, const struct comm_plan *plan)
 {
-        struct making *m = argument;
-        struct comm *c = m->comm;
+        ncclResult_t result = ncclSuccess;
         bool pushed = false;
         CUresult e = comm_enter(c, &pushed);
 
         if (e == CUDA_SUCCESS)
                 e = real_cuda()->cuEventCreate(&c->last, CU_EVENT_DISABLE_TIMING);
         if (e != CUDA_SUCCESS)
-                m->result = comm_cuda_failed("making a communicator", e);
+                result = comm_cuda_failed("making a communicator", e);
         else if (c->n > 1)
-                m->result = make_shared(c, m->plan->config, m->plan->must_wait);
-        if (c->n == 1)
+                result = make_shared(c, plan->config, plan->must_wait);
+        else
                 c->ring = (struct ring){.rank = 0, .n = 1, .bytes = RING_LEAST};
         comm_leave(pushed);
+        return result;
+}
+
+static void *make_one(void *argument)
+{
+        struct making *m = argument;
+
+        m->result = make_here(m->comm, m->plan);
         return NULL;
+}
+
+static void *make_later(void *argument)
+{
+        struct comm_making *m = argument;
+        ncclResult_t expected = ncclInProgress;
+
+        (void)atomic_compare_exchange_strong(&m->comm->error, &expected,
+                                             make_here(m->comm, &m->plan));
+        return NULL;
+}
+
+/* Starts a thread that makes the communicator. */
+static ncclResult_t start_making(struct comm *c, const struct comm_plan *plan)
+{
+        struct comm_making *m = calloc(1, sizeof(*m));
+
+        if (!m)
+                return comm_fail(ncclSystemError, "no memory");
+        (void)pthread_mutex_init(&m->lock, NULL);
+        m->plan = *plan;
+        m->comm = c;
+        if (plan->config) {
+                (void)memcpy(m->room, plan->config, MIN(config_bytes(plan->config), CONFIG_MOST));
+                m->plan.config = (ncclConfig_t *)m->room;
+        }
+        c->making = m;
+        atomic_store(&c->error, ncclInProgress);
+        if (pthread_create(&m->thread, NULL, make_later, m) == 0)
+                return ncclSuccess;
+        c->making = NULL;
+        free(m);
+        return comm_fail(ncclSystemError, "cannot start a thread for a communicator");
 }
 
 /* All but the first in threads of their own. */
@@ -228,6 +359,7 @@ static ncclResult_t make_all(struct making *m, unsigned n)
 static struct comm *begin(const struct comm_plan *plan)
 {
         struct comm *c = comm_new();
+        CUdevice card = 0;
         bool pushed = false;
 
         if (!c)
@@ -236,8 +368,9 @@ static struct comm *begin(const struct comm_plan *plan)
         c->rank = plan->rank;
         c->n = plan->n;
         c->context = plan->context;
-        if (comm_enter(c, &pushed) == CUDA_SUCCESS)
-                (void)real_cuda()->cuCtxGetDevice(&c->device);
+        if (comm_enter(c, &pushed) == CUDA_SUCCESS &&
+            real_cuda()->cuCtxGetDevice(&card) == CUDA_SUCCESS)
+                c->device = contexts_device_of_context(plan->context, card);
         comm_leave(pushed);
         return c;
 }
@@ -256,7 +389,9 @@ ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **
                 if (!m[i].comm)
                         result = comm_fail(ncclSystemError, "no memory");
         }
-        if (result == ncclSuccess)
+        if (result == ncclSuccess && n == 1 && plans[0].must_not_block)
+                result = start_making(m[0].comm, &plans[0]);
+        else if (result == ncclSuccess)
                 result = make_all(m, n);
         for (unsigned i = 0; i < n; i++) {
                 if (result == ncclSuccess)

@@ -3,17 +3,25 @@
 
 #include <string.h>
 
+#include "ranks/devices/cards.h"
+#include "ranks/devices/doors.h"
 #include "ranks/entry/nccl.h"
 #include "ranks/real/real.h"
 #include "ranks/ring/ring.h"
 
 static void *replace(const char *symbol, void *found)
 {
-        if (real_is_looking())
+        void *own = NULL;
+
+        if (!found || real_is_looking() || !cards_ranks())
                 return found;
-        if (strncmp(symbol, "nccl", 4) == 0 || strncmp(symbol, "pnccl", 5) == 0)
-                return nccl_replace(symbol, found);
-        return found;
+        if (strncmp(symbol, "cu", 2) == 0)
+                own = doors_replace(symbol);
+        else if (strncmp(symbol, "nvml", 4) == 0)
+                own = doors_replace_nvml(symbol);
+        else
+                own = nccl_replace(symbol);
+        return own ? own : found;
 }
 
 __attribute__((visibility("default"))) const struct front sublet_front = {

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "ranks/devices/contexts.h"
 #include "ranks/entry/group.h"
 #include "ranks/real/nccl.h"
 #include "ranks/real/real.h"
@@ -152,25 +153,23 @@ ENTRY(ncclGetUniqueId, (ncclUniqueId * id))
 /* The program's current context; if it has none, its first device's primary context, as NCCL. */
 static CUresult current_context(CUcontext *ret)
 {
-        CUdevice device;
         CUresult e = real_cuda()->cuCtxGetCurrent(ret);
 
         if (e == CUDA_ERROR_NOT_INITIALIZED) {
-                e = real_cuda()->cuInit(0);
+                e = devices_init(0);
                 *ret = NULL;
         }
         if (e != CUDA_SUCCESS || *ret)
                 return e;
-        e = real_cuda()->cuDeviceGet(&device, 0);
-        if (e == CUDA_SUCCESS)
-                e = real_cuda()->cuDevicePrimaryCtxRetain(ret, device);
+        e = primary_retain(ret, 0);
         return e == CUDA_SUCCESS ? real_cuda()->cuCtxSetCurrent(*ret) : e;
 }
 
 static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank,
                          ncclConfig_t *config)
 {
-        struct comm_plan plan = {.rank = rank, .n = n, .config = config};
+        struct comm_plan plan = {.rank = rank, .n = n};
+        ncclResult_t result;
         CUresult e;
 
         if (!comm)
@@ -183,6 +182,9 @@ static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int ra
                 return comm_fail(ncclInvalidUsage,
                                  "%d ranks: `sublet run --ranks` serves at most %d", n,
                                  MEET_RANKS_MAX);
+        if (comm_read_config(config, &plan) < 0)
+                return comm_fail(ncclInvalidArgument,
+                                 "ncclCommInitRankConfig: the configuration was not initialized");
         if (comm_name_of(id, plan.name) < 0)
                 return comm_fail(
                         ncclInvalidUsage,
@@ -191,7 +193,8 @@ static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int ra
         e = current_context(&plan.context);
         if (e != CUDA_SUCCESS)
                 return comm_fail(ncclUnhandledCudaError, "ncclCommInitRank: CUDA error %d", (int)e);
-        return group_make(&plan, comm);
+        result = group_make(&plan, comm);
+        return result == ncclSuccess && plan.must_not_block ? ncclInProgress : result;
 }
 
 ENTRY(ncclCommInitRank, (ncclComm_t * comm, int n, ncclUniqueId id, int rank))
@@ -216,7 +219,7 @@ ENTRY(ncclCommInitRankScalable,
 static CUresult enter_device(int device)
 {
         CUcontext context;
-        CUresult e = real_cuda()->cuDevicePrimaryCtxRetain(&context, device);
+        CUresult e = primary_retain(&context, device);
 
         return e == CUDA_SUCCESS ? real_cuda()->cuCtxSetCurrent(context) : e;
 }
@@ -595,7 +598,7 @@ ENTRY(ncclGroupSimulateEnd, (ncclSimInfo_t * info))
 
 /* ---- look-up ---- */
 
-void *nccl_replace(const char *symbol, void *found)
+void *nccl_replace(const char *symbol)
 {
         static const struct {
                 const char *name;
@@ -612,5 +615,5 @@ void *nccl_replace(const char *symbol, void *found)
         for (unsigned i = 0; i < ARRAY_SIZE(entries); i++)
                 if (strcmp(entries[i].name, name) == 0)
                         return entries[i].function;
-        return found;
+        return NULL;
 }

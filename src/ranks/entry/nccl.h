@@ -1,5 +1,5 @@
 /* nccl.h: NCCL's functions, for the look-up by name. */
 #pragma once
 
-/* As front.h's replace(), for names that begin with nccl or pnccl. */
-void *nccl_replace(const char *symbol, void *found);
+/* Returns our function of this name; NULL: there is none. */
+void *nccl_replace(const char *symbol);

@@ -1,5 +1,5 @@
-/* meet.c: owns a rank's end of its meetings, and the thread that reads for it and serves. Must never
- * make a CUDA call. */
+/* meet.c: owns a rank's end of its meetings, and the thread that reads for it and serves. Must
+ * never make a CUDA call. */
 #include "ranks/meet/meet.h"
 
 #include <errno.h>

@@ -33,8 +33,8 @@ struct seat {
 
 struct server {
         struct server *next;
-        int fd;  /* it listens */
-        int n;   /* ranks; 0: no rank has come yet */
+        int fd;   /* it listens */
+        int n;    /* ranks; 0: no rank has come yet */
         int came; /* ranks that have come */
         struct seat seats[MEET_RANKS_MAX];
         int pending[MEET_RANKS_MAX]; /* connections that have not said who they are */

@@ -4,10 +4,10 @@
 #include "base/macros.h"
 #include "ranks/real/table.h"
 
-#define NCCL(name, params, args, behaviour)  \
+#define NCCL(name, params, args, behaviour)       \
         static ncclResult_t missing_##name params \
-        {                                    \
-                return ncclInvalidUsage;     \
+        {                                         \
+                return ncclInvalidUsage;          \
         }
 #include "ranks/real/nccl_api.def"
 #undef NCCL

@@ -27,7 +27,7 @@ _Static_assert(sizeof(nvml) == sizeof(names), "one function for each name");
 const struct real_nvml *real_nvml(void)
 {
         static struct real_table table = {
-                .soname = "libnvidia-ml.so.1",
+                .soname = REAL_NVML,
                 .n = ARRAY_SIZE(names),
                 .names = names,
                 .functions = (void **)&nvml,

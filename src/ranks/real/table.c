@@ -8,7 +8,9 @@
 #include "base/macros.h"
 #include "ranks/real/real.h"
 
-static __thread bool looking;
+/* volatile: dlsym() is declared not to call back into this file, but our replace() is called in it.
+ */
+static __thread volatile bool looking;
 
 bool real_is_looking(void)
 {

@@ -3,6 +3,8 @@
 
 #include <stdatomic.h>
 
+#define REAL_NVML "libnvidia-ml.so.1"
+
 struct real_table {
         const char *soname;
         unsigned n;

@@ -90,18 +90,15 @@ static CUresult find(ncclDataType_t type, struct loaded **ret)
         return e;
 }
 
-/* arguments: a structure with the kernel's parameters. */
-static CUresult launch(const struct loaded *l, CUfunction kernel, void *arguments, size_t bytes,
-                       uint64_t count, CUstream stream)
+static CUresult launch(const struct loaded *l, CUfunction kernel, void **arguments, uint64_t count,
+                       CUstream stream)
 {
-        void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments, CU_LAUNCH_PARAM_BUFFER_SIZE,
-                         &bytes, CU_LAUNCH_PARAM_END};
         const uint64_t most = (count + REDUCE_THREADS_MAX - 1) / REDUCE_THREADS_MAX;
 
         if (count == 0)
                 return CUDA_SUCCESS;
         return real_cuda()->cuLaunchKernel(kernel, (unsigned)MIN(most, (uint64_t)l->blocks), 1, 1,
-                                           REDUCE_THREADS_MAX, 1, 1, 0, stream, NULL, extra);
+                                           REDUCE_THREADS_MAX, 1, 1, 0, stream, arguments, NULL);
 }
 
 CUresult reduce_launch(const struct reduce_op *op, const CUdeviceptr *sources, unsigned n,
@@ -109,13 +106,14 @@ CUresult reduce_launch(const struct reduce_op *op, const CUdeviceptr *sources, u
 {
         struct reduce_arguments a = {
                 .n = n, .out = out, .out2 = out2, .count = count, .divide = op->divide};
+        void *arguments[] = {&a.sources, &a.n, &a.out, &a.out2, &a.count, &a.divide};
         struct loaded *l;
         CUresult e = find(op->type, &l);
 
         for (unsigned i = 0; i < n; i++)
                 a.sources.from[i] = sources[i];
         return e == CUDA_SUCCESS
-                       ? launch(l, l->reduce[op->type][op->kind], &a, sizeof(a), count, stream)
+                       ? launch(l, l->reduce[op->type][op->kind], arguments, count, stream)
                        : e;
 }
 
@@ -124,8 +122,9 @@ CUresult reduce_scale(const struct reduce_op *op, CUdeviceptr from, CUdeviceptr 
 {
         struct reduce_scale_arguments a = {
                 .from = from, .to = to, .count = count, .scalar = op->scalar, .bits = op->bits};
+        void *arguments[] = {&a.from, &a.to, &a.count, &a.scalar, &a.bits};
         struct loaded *l;
         CUresult e = find(op->type, &l);
 
-        return e == CUDA_SUCCESS ? launch(l, l->scale[op->type], &a, sizeof(a), count, stream) : e;
+        return e == CUDA_SUCCESS ? launch(l, l->scale[op->type], arguments, count, stream) : e;
 }

@@ -20,9 +20,9 @@
  *
  * reduce_scale takes struct reduce_scale_arguments: to[i] = from[i] * scalar, computed as above.
  *
- * Launch any grid of up to REDUCE_THREADS_MAX threads a block, each dimension but x being 1;
- * REDUCE_THREADS_MAX threads and two blocks an SM fill the GPU. The kernels need no dynamic shared
- * memory. They are fast if all addresses are multiples of 16 bytes. */
+ * Launch any grid of up to REDUCE_THREADS_MAX threads a block, each dimension but x being 1. An SM
+ * has registers for two blocks of REDUCE_THREADS_MAX threads. The kernels need no dynamic shared
+ * memory. They load 16 bytes at a time if all addresses are multiples of 16, else one element. */
 #pragma once
 
 #include <stdint.h>
@@ -37,12 +37,13 @@ enum reduce_type {
         REDUCE_TYPES
 };
 
-enum reduce_operation { /* the numbers of ncclRedOp_t */
-                        REDUCE_SUM,
-                        REDUCE_PROD,
-                        REDUCE_MAX,
-                        REDUCE_MIN,
-                        REDUCE_OPERATIONS,
+/* The operations have the numbers of ncclRedOp_t. */
+enum reduce_operation {
+        REDUCE_SUM,
+        REDUCE_PROD,
+        REDUCE_MAX,
+        REDUCE_MIN,
+        REDUCE_OPERATIONS,
 };
 
 #define REDUCE_SCALE_KERNEL "reduce_scale"
@@ -51,9 +52,9 @@ extern const char *const reduce_ptx[REDUCE_TYPES];
 extern const uint32_t reduce_size[REDUCE_TYPES];           /* bytes of an element */
 extern const char *const reduce_kernel[REDUCE_OPERATIONS]; /* names of the kernels */
 
-/* The parameters of a kernel, in its order and layout. The host may pass a whole struct with
- * CU_LAUNCH_PARAM_BUFFER_POINTER, or each member by its address. All addresses are the device's,
- * and multiples of the element's size. */
+/* The parameters of a kernel, in its order and layout. The host passes the address of each member
+ * in cuLaunchKernel's array of parameters. All addresses in them are the device's, and multiples of
+ * the element's size. */
 struct reduce_arguments {
         struct {
                 uint64_t from[REDUCE_SOURCES_MAX];

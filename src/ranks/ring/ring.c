@@ -86,9 +86,8 @@ void ring_release(struct ring *r)
         for (unsigned flag = 0; flag < RING_FLAGS && r->flags; flag++)
                 for (unsigned part = 0; part < RING_PARTS; part++)
                         for (int from = 0; from < r->n; from++)
-                                __atomic_store_n(
-                                        &r->flags[index_of(r, flag, part, from, r->rank)], FLAG_SET,
-                                        __ATOMIC_RELEASE);
+                                __atomic_store_n(&r->flags[index_of(r, flag, part, from, r->rank)],
+                                                 FLAG_SET, __ATOMIC_RELEASE);
 }
 
 /* ---- memory ---- */
@@ -120,10 +119,10 @@ static CUresult map_on_card(struct ring *r, int of, CUmemGenericAllocationHandle
 /* Makes this rank's ring on the card. ret_fd: a descriptor for the others. */
 static CUresult make_on_card(struct ring *r, int *ret_fd)
 {
-        CUmemAllocationProp prop = {
-                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+        CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .requestedHandleTypes =
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
         CUresult e = real_cuda()->cuCtxGetDevice(&prop.location.id);
 
         if (e == CUDA_SUCCESS)
@@ -152,8 +151,8 @@ static CUresult open_host(int fd, size_t bytes, void **ret, CUdeviceptr *ret_dev
 
         if (at == MAP_FAILED)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        e = real_cuda()->cuMemHostRegister_v2(at, bytes,
-                                        CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE);
+        e = real_cuda()->cuMemHostRegister_v2(
+                at, bytes, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE);
         if (e == CUDA_SUCCESS) {
                 e = real_cuda()->cuMemHostGetDevicePointer_v2(ret_device, at, 0);
                 if (e != CUDA_SUCCESS)
@@ -218,12 +217,13 @@ static CUresult open_all(struct ring *r, const int *fds)
 /* ---- making and freeing ---- */
 
 /* Three quarters of what is left, so that the first communicator moves most at once. */
-uint64_t ring_room(void)
+uint64_t ring_room(uint64_t card_bytes)
 {
+        const uint64_t most = MIN(RING_MOST, card_bytes / RING_CARD_PART);
         uint64_t left;
 
         (void)pthread_mutex_lock(&lock);
-        left = sub_sat(RING_MOST, counted) / 4 * 3 & ~(HUGE_BYTES * RING_PARTS - 1);
+        left = sub_sat(most, counted) / 4 * 3 & ~(HUGE_BYTES - 1);
         (void)pthread_mutex_unlock(&lock);
         return MAX(left, RING_LEAST);
 }

@@ -5,9 +5,9 @@
  * sets a flag of another rank, which waits for it in its stream, clears it, and goes on. The CPU
  * reads flags to see whether a rank waits (ring_waits()).
  *
- * At most RING_MOST bytes of rings of a process are exported, so the more communicators a process
- * has, the smaller the later ones' rings are. All functions need the communicator's context to be
- * current, except those marked "any thread". */
+ * At most RING_MOST bytes of rings of a process are exported, less on a small card. So the more
+ * communicators a process has, the smaller the later ones' rings are. All functions need the
+ * communicator's context to be current, except those marked "any thread". */
 #pragma once
 
 #include <stdbool.h>
@@ -19,7 +19,9 @@
 
 #define RING_MOST  (UINT64_C(256) << 20)
 #define RING_LEAST (UINT64_C(2) << 20)
-#define RING_PARTS 2 /* a rank fills one while others read the other */
+/* Nor may they be more than this part of the card, which has several ranks. */
+#define RING_CARD_PART 64
+#define RING_PARTS     2 /* a rank fills one while others read the other */
 
 /* What a flag says, from one rank to another, of one part of a ring. */
 enum ring_flag {
@@ -46,7 +48,7 @@ struct ring {
 };
 
 /* Returns how large a ring this process can have now; ring_make() gets the least of all ranks'. */
-uint64_t ring_room(void);
+uint64_t ring_room(uint64_t card_bytes);
 /* Make the rings of a communicator, together with the other ranks. 0; -errno of meet_all(); -EIO:
  * CUDA refuses, on this or another rank (ret_error: CUDA's error here, or CUDA_SUCCESS). */
 int ring_make(struct meet *m, int rank, int n, uint64_t bytes, bool on_host, struct ring *ret,

@@ -1,6 +1,7 @@
 /* flags.c: owns the memory operations in a stream. A wait first says in host memory what it waits
  * for, so that the CPU can tell a rank that waits from one that computes. It takes that back before
- * it clears the flags: otherwise a program that is frozen in between would seem to wait for ever. */
+ * it clears the flags: otherwise a program that is frozen in between would seem to wait for ever.
+ */
 #include "ranks/steps/flags.h"
 
 #include <stdbool.h>

@@ -25,9 +25,9 @@ enum steps_kind {
 struct steps_call {
         enum steps_kind kind;
         CUdeviceptr from, to;
-        uint64_t count; /* elements, as NCCL's function of this kind counts them */
+        uint64_t count;      /* elements, as NCCL's function of this kind counts them */
         struct reduce_op op; /* op.type is always set */
-        int peer; /* root, receiver or sender */
+        int peer;            /* root, receiver or sender */
 };
 
 /* Any kind but STEPS_SEND and STEPS_RECEIVE. */

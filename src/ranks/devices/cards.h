@@ -1,0 +1,26 @@
+/* cards.h: the cards that the job may use, as NVML lists them: whole GPUs, or the MIG instances of
+ * those that have some. Needs no CUDA. */
+#pragma once
+
+#include "ranks/devices/map.h"
+#include "ranks/real/real.h"
+
+struct cards {
+        unsigned n;
+        bool mig; /* instances, of which a CUDA process can use one only */
+        struct card {
+                nvmlDevice_t handle;
+                char text[96]; /* the UUID as NVML writes it */
+                struct identity identity;
+        } card[DEVICES_MAX];
+};
+
+/* The number of devices of the job: SUBLET_RANKS; 0: the job has no devices of its own. */
+unsigned cards_ranks(void);
+/* What CUDA_VISIBLE_DEVICES was before `sublet run --ranks` took it over; NULL: unset. */
+const char *cards_visible(void);
+
+/* Looks once, and keeps what it finds. Empty where there is no NVML. Any thread. */
+const struct cards *cards_get(void);
+/* The identity of a device of the job. cards: cards_get(), not empty. */
+struct identity cards_identity(const struct cards *cards, unsigned device);
