@@ -76,12 +76,17 @@ def test_the_checks_find_nothing_wrong_with_a_right_nccl(world):
 # ---- results ----
 
 
+def make_cards(make_world, gpus=1, **config):
+    w = make_world(memory="1GiB", gpus=gpus)
+    w.context = 4 * MIB  # on cards of 1 GiB
+    w.start_daemon(config={"unevictable_share": "40%", **config})
+    return w
+
+
 @pytest.fixture
 def roomy(make_world):
-    """A card on which all ranks' rings fit."""
-    w = make_world(memory="4GiB")
-    w.start_daemon()
-    return w
+    """A card with room for all ranks."""
+    return make_cards(make_world)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
@@ -97,8 +102,8 @@ def test_wrong_arguments_have_nccls_answers(roomy):
 
 
 def test_results_are_right_when_data_exceed_the_rings(roomy):
-    """The rings of one communicator have at most 256 MiB together with all others of the process."""
-    p = checks(roomy, 2, "--only", "big", "--big", (300 * MIB) // 4)
+    """On this card the rings of a process have at most 16 MiB."""
+    p = checks(roomy, 2, "--only", "big", "--big", 17 * MIB // 4)
     right(p, "big")
 
 
@@ -110,16 +115,14 @@ def test_ranks_go_on_when_another_one_ends_or_stays_away(roomy, check):
 @pytest.mark.parametrize("ranks", [4])
 def test_results_are_right_on_two_cards(make_world, ranks):
     """Two ranks on each card. The real NCCL could not serve a communicator of all four."""
-    w = make_world(memory="2GiB", gpus=2)
-    w.start_daemon()
+    w = make_cards(make_world, gpus=2)
     p = checks(w, ranks, "--without", ",".join(["arguments", *FAILURES]), *SMALL)
     right(p, "all-reduce", "graph", "mixture", "split")
     assert not [call for call, n in calls_of_the_real_nccl(w) if n == ranks]
 
 
 def test_a_communicator_on_different_cards_is_the_real_nccls(make_world):
-    w = make_world(gpus=2)
-    w.start_daemon()
+    w = make_cards(make_world, gpus=2)
     right(checks(w, 2, "--only", "all-reduce,properties,ring,config,finalize", "--counts", "0,37"), "all-reduce", "ring")
     called = {call for call, n in calls_of_the_real_nccl(w) if n == 2}
     assert {"ncclCommInitRank", "ncclAllReduce", "ncclSend", "ncclRecv", "ncclCommFinalize", "ncclCommDestroy"} <= called
@@ -131,8 +134,7 @@ def test_a_communicator_on_different_cards_is_the_real_nccls(make_world):
 @pytest.mark.freeze("move")
 @pytest.mark.parametrize("ranks, fill", [(2, "640MiB"), (3, "400MiB")])
 def test_ranks_that_do_not_fit_together_take_turns(make_world, ranks, fill):
-    w = make_world(memory="1GiB")
-    w.start_daemon(config={"quantum": "300ms", "grace": "500ms"})
+    w = make_cards(make_world, quantum="300ms", grace="500ms")
     p = checks(w, ranks, "--only", "all-reduce,ring,graph,mixture,killed", "--counts", "0,1000",
                "--types", "int8,float32,bfloat16", "--fill", fill)
     right(p, "all-reduce", "ring", "graph", "mixture", "killed")
