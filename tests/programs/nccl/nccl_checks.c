@@ -174,7 +174,8 @@ static bool start_ranks(void)
         return quietly("start", good, text, began);
 }
 
-static void run(int check)
+/* False if the ranks cannot be started at all. */
+static bool run(int check)
 {
         const struct check *c = &checks[check];
         const char *text;
@@ -184,13 +185,14 @@ static void run(int check)
         if (c->fresh)
                 end_ranks();
         if (!start_ranks())
-                return;
+                return false;
         lobby_clear_findings();
         began = program_now_ns();
         good = ranks_do(check, c->named ? 1e6 : limit_s, &text);
         report(c->name, good ? "" : *text ? text : "a rank ended", began);
         if (c->fresh)
                 end_ranks();
+        return true;
 }
 
 static void read_counts(const char *list)
@@ -285,8 +287,8 @@ int main(int argc, char **argv)
         read_options(argc, argv);
         lobby_create(rank_n);
         for (int i = 0; i < check_count; i++)
-                if (chosen(&checks[i]))
-                        run(i);
+                if (chosen(&checks[i]) && !run(i))
+                        break;
         end_ranks();
         program_say("end", "\"right\":%u,\"wrong\":%u,\"skipped\":%u", good_n, wrong_n, skipped_n);
         return wrong_n || !good_n ? PROGRAM_EXIT_WRONG : PROGRAM_EXIT_OK;

@@ -1,0 +1,208 @@
+"""Ranks of one job that share cards (libsublet-ranks.so): NCCL's functions give right results, also when the ranks exceed
+the card, when some of them stop or end, and when the daemon ends. tests/programs/nccl judges the results."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from world import BUILD, GENEROUS_S, LIBRARY, MIB, PATIENCE, wait_for
+
+FRONT = os.path.join(BUILD, "libsublet-ranks.so")
+# Another library takes the place of the machine's NCCL, if it has one.
+STUB = os.path.join(BUILD, "tests", "nccl")
+SMALL = ["--counts", "0,1,37,1000"]
+# These checks each need new processes.
+FAILURES = ["absent-at-init", "absent", "abort-idle", "killed", "killed-amid", "left"]
+# These cannot be done by the stub, whose calls wait until they are done.
+ONLY_ASYNCHRONOUS = ["graph", "graph-mixed", "wait-is-idle", *FAILURES]
+
+
+def checks(world, ranks, *args, shared=True, front=True, **env):
+    """Starts the checks. front: with the library that lets ranks share cards."""
+    if front:
+        env.update(LD_PRELOAD=f"{FRONT} {LIBRARY}", SUBLET_RANKS=str(ranks))
+    os.makedirs(world.path("nccl"), exist_ok=True)
+    return world.program("nccl_checks", "--ranks", ranks, "--patience", PATIENCE, *args, shared=shared, door="dlsym",
+                         LD_LIBRARY_PATH=f"{STUB}:{world.env['LD_LIBRARY_PATH']}",
+                         NCCL_STUB_DIR=world.path("nccl"), NCCL_STUB_LOG=world.path("nccl.log"), **env)
+
+
+def calls_of_the_real_nccl(world):
+    """Returns the functions that the stub's log names, with the communicator's number of ranks."""
+    try:
+        with open(world.path("nccl.log"), encoding="ascii") as f:
+            return [(line.split()[1], int(line.split()[2])) for line in f]
+    except FileNotFoundError:
+        return []
+
+
+def wrong(p):
+    p.wait()
+    return {e["name"]: e["text"] for e in p.events("check") if e["result"] == "wrong"}
+
+
+def right(p, *names):
+    """Checks that the program found nothing wrong, and did not skip the checks of these names."""
+    assert not wrong(p), p.report()
+    p.ok()
+    done = {e["name"] for e in p.events("check") if e["result"] == "right"}
+    assert done and done.issuperset(names), p.report()
+    return done
+
+
+def pids(p):
+    return p.await_event("ranks")["pids"]
+
+
+# ---- the checks themselves ----
+
+
+@pytest.mark.parametrize("fault, seen", [("element", {"all-reduce", "reduce-scatter"}), ("beyond", {"all-reduce"}),
+                                         ("input", {"all-reduce"}), ("order", {"all-gather"}), ("code", {"arguments"})])
+def test_the_checks_find_each_fault(world, fault, seen):
+    p = checks(world, 2, "--only", "all-reduce,reduce-scatter,all-gather,ring,arguments", "--counts", "0,5",
+               "--types", "int8,float32", front=False, shared=False, NCCL_STUB_FAULT=fault)
+    assert seen <= wrong(p).keys() <= seen | {"arguments"}, p.report()
+    assert p.process.returncode == 1
+
+
+def test_the_checks_find_nothing_wrong_with_a_right_nccl(world):
+    p = checks(world, 3, "--without", ",".join(ONLY_ASYNCHRONOUS), "--counts", "0,1,37", front=False, shared=False)
+    right(p, "all-reduce", "mixture", "split", "arguments")
+
+
+# ---- results ----
+
+
+def make_cards(make_world, gpus=1, **config):
+    w = make_world(memory="1GiB", gpus=gpus)
+    w.context = 4 * MIB  # on cards of 1 GiB
+    w.start_daemon(config={"unevictable_share": "40%", **config})
+    return w
+
+
+@pytest.fixture
+def roomy(make_world):
+    """A card with room for all ranks."""
+    return make_cards(make_world)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_results_are_right(roomy, ranks):
+    p = checks(roomy, ranks, "--without", ",".join(["arguments", *FAILURES]), *(["--counts", "0,3,1000"] if ranks > 4 else SMALL))
+    right(p, "all-reduce", "all-gather", "graph", "mixture", "split", "wait-is-idle")
+    assert not [call for call, n in calls_of_the_real_nccl(roomy) if n > 1], "the real NCCL would have refused"
+    wait_for(lambda: roomy.card()["used"] == 0, 20, "the card to be empty")
+
+
+def test_wrong_arguments_have_nccls_answers(roomy):
+    right(checks(roomy, 2, "--only", "arguments"), "arguments")
+
+
+def test_results_are_right_when_data_exceed_the_rings(roomy):
+    """On this card the rings of a process have at most 16 MiB."""
+    p = checks(roomy, 2, "--only", "big", "--big", 17 * MIB // 4)
+    right(p, "big")
+
+
+@pytest.mark.parametrize("check", FAILURES)
+def test_ranks_go_on_when_another_one_ends_or_stays_away(roomy, check):
+    right(checks(roomy, 3, "--only", check), check)
+
+
+@pytest.mark.parametrize("ranks", [4])
+def test_results_are_right_on_two_cards(make_world, ranks):
+    """Two ranks on each card. The real NCCL could not serve a communicator of all four."""
+    w = make_cards(make_world, gpus=2)
+    p = checks(w, ranks, "--without", ",".join(["arguments", *FAILURES]), *SMALL)
+    right(p, "all-reduce", "graph", "mixture", "split")
+    assert not [call for call, n in calls_of_the_real_nccl(w) if n == ranks]
+
+
+def test_a_communicator_on_different_cards_is_the_real_nccls(make_world):
+    w = make_cards(make_world, gpus=2)
+    right(checks(w, 2, "--only", "all-reduce,properties,ring,config,finalize", "--counts", "0,37"), "all-reduce", "ring")
+    called = {call for call, n in calls_of_the_real_nccl(w) if n == 2}
+    assert {"ncclCommInitRank", "ncclAllReduce", "ncclSend", "ncclRecv", "ncclCommFinalize", "ncclCommDestroy"} <= called
+
+
+# ---- turns ----
+
+
+@pytest.mark.freeze("move")
+@pytest.mark.parametrize("ranks, fill", [(2, "640MiB"), (3, "400MiB")])
+def test_ranks_that_do_not_fit_together_take_turns(make_world, ranks, fill):
+    w = make_cards(make_world, quantum="300ms", grace="500ms")
+    p = checks(w, ranks, "--only", "all-reduce,ring,graph,mixture,killed", "--counts", "0,1000",
+               "--types", "int8,float32,bfloat16", "--fill", fill)
+    right(p, "all-reduce", "ring", "graph", "mixture", "killed")
+    assert w.handoffs() >= 2, w.status_text()
+
+
+# ---- ranks and the daemon while collectives go on ----
+
+
+def endless(world, ranks, **env):
+    p = checks(world, ranks, "--only", "endless", "--until", world.path("end"), "--counts", "1000", **env)
+    wait_for(lambda: rounds(p) >= 2, GENEROUS_S, "two rounds", report=p.report)
+    return p
+
+
+def rounds(p):
+    assert p.running(), p.report()
+    return len(p.events("round"))
+
+
+def goes_on(p):
+    before = rounds(p)
+    wait_for(lambda: rounds(p) >= before + 3, GENEROUS_S, "three more rounds", report=p.report)
+
+
+def finish(world, p):
+    goes_on(p)
+    with open(world.path("end"), "w", encoding="ascii"):
+        pass
+    right(p, "endless")
+
+
+def test_ranks_wait_for_a_rank_that_is_stopped(roomy):
+    p = endless(roomy, 3)
+    stopped = pids(p)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    time.sleep(0.5)  # a round that is nearly over may end
+    before = rounds(p)
+    time.sleep(1.5)
+    assert rounds(p) <= before + 1
+    os.kill(stopped, signal.SIGCONT)
+    finish(roomy, p)
+
+
+def test_collectives_go_on_without_and_with_a_new_daemon(roomy):
+    p = endless(roomy, 3)
+    roomy.daemon.send(signal.SIGKILL)
+    roomy.daemon.wait()
+    goes_on(p)
+    roomy.start_daemon()
+    wait_for(lambda: set(pids(p)) <= roomy.clients().keys(), GENEROUS_S, "the ranks to find the new daemon",
+             report=roomy.status_text)
+    finish(roomy, p)
+
+
+def test_status_shows_what_ranks_export(roomy):
+    """A process exports at most 256 MiB, however many communicators it has (here two)."""
+    p = endless(roomy, 4)
+    clients = roomy.clients()
+    ranks = [clients[pid] for pid in pids(p)]
+    for c in ranks:
+        assert 4 * MIB <= c["unevictable"] <= (256 + 40) * MIB, c  # with the context
+    finish(roomy, p)
+
+
+def test_a_rank_that_is_killed_leaves_nothing_on_the_card(roomy):
+    p = endless(roomy, 3)
+    os.kill(pids(p)[2], signal.SIGKILL)
+    assert "endless" in wrong(p)  # its parent notices, and ends the others
+    wait_for(lambda: not roomy.clients(), 20, "the ledger to be empty")
+    wait_for(lambda: roomy.card()["used"] == 0, 20, "the card to be empty")
