@@ -19,11 +19,12 @@ static bool is_driver_name(const char *name)
         return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
-/* True for functions of NCCL and NVML, which the library in front may replace. */
+/* True for functions of NCCL, NVML and the runtime library, which the library in front may replace.
+ */
 static bool is_front_name(const char *name)
 {
-        return name && (strncmp(name, "nccl", 4) == 0 || strncmp(name, "pnccl", 5) == 0 ||
-                        strncmp(name, "nvml", 4) == 0);
+        return name && (strncmp(name, "nccl", 4) == 0 || strncmp(name, "cuda", 4) == 0 ||
+                        strncmp(name, "pnccl", 5) == 0 || strncmp(name, "nvml", 4) == 0);
 }
 
 /* Returns NULL, with an error for dlerror(), which some programs print without checking. */

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
-#include "ranks/devices/contexts.h"
+#include "ranks/devices/devices.h"
 #include "ranks/real/nccl.h"
 #include "ranks/real/real.h"
 
@@ -370,7 +370,7 @@ static struct comm *begin(const struct comm_plan *plan)
         c->context = plan->context;
         if (comm_enter(c, &pushed) == CUDA_SUCCESS &&
             real_cuda()->cuCtxGetDevice(&card) == CUDA_SUCCESS)
-                c->device = contexts_device_of_context(plan->context, card);
+                c->device = devices_of_card(card);
         comm_leave(pushed);
         return c;
 }

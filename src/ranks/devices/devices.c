@@ -17,13 +17,12 @@ extern char **environ;
 
 static struct {
         pthread_mutex_t lock;
-        _Atomic bool ready; /* the members below are set, and only the arrays change */
+        _Atomic bool ready; /* the members below are set, and stay */
         unsigned cards, n;
         uint8_t card[DEVICES_MAX];
         struct identity identity[DEVICES_MAX];
-        _Atomic int first[DEVICES_MAX]; /* of each card: device + 1; 0: none */
-        _Atomic bool several[DEVICES_MAX];
 } devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static __thread CUdevice chosen = -1;
 
 /* ---- what the driver sees ---- */
 
@@ -178,17 +177,21 @@ CUdevice devices_card(CUdevice device)
         return is_device(device) ? devices.card[device] : INT_MAX;
 }
 
+void devices_choose(CUdevice device)
+{
+        chosen = device;
+}
+
 CUdevice devices_of_card(CUdevice card)
 {
-        int first;
-
         if (!is_ready() || card < 0 || (unsigned)card >= devices.cards)
                 return card;
-        first = atomic_load(&devices.first[card]);
-        for (unsigned i = 0; !first && i < devices.n; i++)
+        if (is_device(chosen) && devices.card[chosen] == card)
+                return chosen;
+        for (unsigned i = 0; i < devices.n; i++)
                 if (devices.card[i] == card)
-                        first = (int)i + 1;
-        return first ? first - 1 : card;
+                        return (CUdevice)i;
+        return card;
 }
 
 bool devices_share(CUdevice a, CUdevice b)
@@ -199,30 +202,4 @@ bool devices_share(CUdevice a, CUdevice b)
 const struct identity *devices_identity(CUdevice device)
 {
         return is_device(device) ? &devices.identity[device] : NULL;
-}
-
-bool devices_use(CUdevice device)
-{
-        int first = 0;
-
-        if (!is_device(device))
-                return true;
-        if (atomic_compare_exchange_strong(&devices.first[devices.card[device]], &first,
-                                           device + 1))
-                return true;
-        if (first == device + 1)
-                return true;
-        atomic_store(&devices.several[devices.card[device]], true);
-        return false;
-}
-
-CUdevice devices_first(CUdevice device)
-{
-        return is_device(device) ? atomic_load(&devices.first[devices.card[device]]) - 1 : device;
-}
-
-bool devices_several(CUdevice card)
-{
-        return is_ready() && card >= 0 && (unsigned)card < devices.cards &&
-               atomic_load(&devices.several[card]);
 }

@@ -1,109 +1,223 @@
-/* runtime.c: owns the answers to the runtime library's private question. Must never write to memory
- * that no longer holds the answer. Nothing documents the table: what is known of it was seen in the
- * runtime library of CUDA 13.0. */
-#include "ranks/devices/runtime.h"
-
-#include <pthread.h>
+/* runtime.c: owns what the CUDA runtime library tells of devices, for programs that load it as a
+ * shared library. All devices of a card have the card's context; which of them a thread has chosen
+ * is known here. */
+#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/macros.h"
-#include "ranks/devices/cards.h"
+#include "ranks/devices/devices.h"
+#include "ranks/real/runtime.h"
 
-#define ANSWERS_MAX 512
+#define SUCCESS        0
+#define INVALID_DEVICE 101 /* cudaErrorInvalidDevice */
+#define PCI_BUS        33  /* cudaDevAttrPciBusId */
+#define PCI_SLOT       34
+#define PCI_DOMAIN     50
+#define NAME_BYTES     256 /* cudaDeviceProp begins with a name, and the UUID follows */
 
-/* The table's first word is its size in bytes; its third is this function. */
-#define PRIMARY 2
-typedef CUresult primary_fn(CUcontext *ret, CUdevice device);
+#define ENTRY(symbol, params)                                                    \
+        static int entry_##symbol params;                                        \
+        extern __typeof__(entry_##symbol) symbol                                 \
+                __attribute__((alias("entry_" #symbol), visibility("default"))); \
+        static int entry_##symbol params
 
-static const unsigned char table_id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
-                                           0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
-
-static struct {
-        pthread_mutex_t lock;
-        uintptr_t copy[64]; /* of the driver's table */
-        primary_fn *real;
-        unsigned n;
-        struct answer {
-                CUcontext *at, last;
-                CUdevice device;
-        } answers[ANSWERS_MAX];
-} runtime = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static char names[DEVICES_MAX][8];
-
-bool runtime_is_name(CUcontext ctx)
+/* A program may name a device before it has asked how many there are, which calls cuInit(). */
+static int card_of(int device)
 {
-        return (uintptr_t)ctx - (uintptr_t)names < sizeof(names);
+        int count;
+
+        if (devices_count() == 0)
+                (void)real_runtime()->cudaGetDeviceCount(&count);
+        return devices_card(device);
 }
 
-/* True if the program has another device on the card of this one. */
-static bool has_twin(CUdevice device)
-{
-        for (CUdevice d = 0; d < (CUdevice)devices_count(); d++)
-                if (d != device && devices_share(d, device))
-                        return true;
-        return false;
-}
-
-static CUresult find_primary(CUcontext *ret, CUdevice device)
-{
-        CUcontext name;
-        bool noted;
-
-        if (!ret || !devices_identity(device) || !has_twin(device) ||
-            devices_first(device) == device)
-                return runtime.real(ret, devices_card(device));
-        name = (CUcontext)(void *)names[device];
-        (void)pthread_mutex_lock(&runtime.lock);
-        noted = runtime.n < ANSWERS_MAX;
-        if (noted) {
-                runtime.answers[runtime.n++] = (struct answer){ret, name, device};
-                *ret = name;
+#define RT_IN(name, params, args)                 \
+        ENTRY(name, params)                       \
+        {                                         \
+                device = card_of(device);         \
+                return real_runtime()->name args; \
         }
-        (void)pthread_mutex_unlock(&runtime.lock);
-        return noted ? CUDA_SUCCESS : runtime.real(ret, devices_card(device));
+#define RT_HAND(name, params, args)
+#define RT(name, params, args, how) RT_##how(name, params, args)
+#include "ranks/real/runtime_api.def"
+#undef RT
+
+/* The real function comes first: it calls cuInit(). */
+ENTRY(cudaGetDeviceCount, (int *count))
+{
+        const int e = real_runtime()->cudaGetDeviceCount(count);
+
+        if (e == SUCCESS && devices_count())
+                *count = (int)devices_count();
+        return e;
 }
 
-const void *runtime_table(const CUuuid *id, const void *table)
+ENTRY(cudaGetDevice, (int *device))
 {
-        const uintptr_t *words = table;
+        const int e = real_runtime()->cudaGetDevice(device);
 
-        if (!cards_ranks() || memcmp(id->bytes, table_id, sizeof(table_id)) != 0 ||
-            words[0] > sizeof(runtime.copy) || words[0] <= PRIMARY * sizeof(*words) ||
-            !words[PRIMARY])
-                return table;
-        (void)pthread_mutex_lock(&runtime.lock);
-        if (!runtime.real) {
-                memcpy(runtime.copy, words, words[0]);
-                runtime.real = (primary_fn *)words[PRIMARY];
-                runtime.copy[PRIMARY] = (uintptr_t)find_primary;
+        if (e == SUCCESS)
+                *device = devices_of_card(*device);
+        return e;
+}
+
+ENTRY(cudaSetDevice, (int device))
+{
+        const int e = real_runtime()->cudaSetDevice(card_of(device));
+
+        if (e == SUCCESS)
+                devices_choose(device);
+        return e;
+}
+
+ENTRY(cudaSetValidDevices, (int *devices, int n))
+{
+        int own[DEVICES_MAX], kept = 0;
+
+        for (int i = 0; devices && i < MIN(n, DEVICES_MAX); i++) {
+                const int card = card_of(devices[i]);
+                int k = 0;
+
+                while (k < kept && own[k] != card)
+                        k++;
+                own[k] = card;
+                kept = MAX(kept, k + 1);
         }
-        (void)pthread_mutex_unlock(&runtime.lock);
-        return runtime.copy;
+        return real_runtime()->cudaSetValidDevices(devices ? own : NULL, kept);
 }
 
-/* A library that was unloaded has taken its memory with it. */
-static bool is_mapped(const void *at)
+static int properties(int e, void *prop, int device)
 {
-        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        const struct identity *is = devices_identity(device);
 
-        return msync((void *)((uintptr_t)at & ~(page - 1)), 1, MS_ASYNC) == 0;
+        if (e == SUCCESS && is)
+                (void)memcpy((char *)prop + NAME_BYTES, is->uuid, sizeof(is->uuid));
+        return e;
 }
 
-void runtime_learn(CUdevice device, CUcontext ctx)
+ENTRY(cudaGetDeviceProperties, (void *prop, int device))
 {
-        (void)pthread_mutex_lock(&runtime.lock);
-        for (unsigned i = runtime.n; i-- > 0;) {
-                struct answer *a = &runtime.answers[i];
+        return properties(real_runtime()->cudaGetDeviceProperties(prop, card_of(device)), prop,
+                          device);
+}
 
-                if (a->device != device)
-                        continue;
-                if (is_mapped(a->at) && *a->at == a->last)
-                        *a->at = a->last = ctx;
-                else
-                        *a = runtime.answers[--runtime.n];
-        }
-        (void)pthread_mutex_unlock(&runtime.lock);
+ENTRY(cudaGetDeviceProperties_v2, (void *prop, int device))
+{
+        return properties(real_runtime()->cudaGetDeviceProperties_v2(prop, card_of(device)), prop,
+                          device);
+}
+
+ENTRY(cudaDeviceGetAttribute, (int *value, int attribute, int device))
+{
+        const struct identity *is = devices_identity(device);
+        const int e = real_runtime()->cudaDeviceGetAttribute(value, attribute, card_of(device));
+
+        if (e == SUCCESS && is && attribute == PCI_BUS)
+                *value = (int)is->bus;
+        else if (e == SUCCESS && is && attribute == PCI_SLOT)
+                *value = (int)is->slot;
+        else if (e == SUCCESS && is && attribute == PCI_DOMAIN)
+                *value = (int)is->domain;
+        return e;
+}
+
+ENTRY(cudaDeviceGetPCIBusId, (char *id, int n, int device))
+{
+        const struct identity *is = devices_identity(device);
+        const int e = real_runtime()->cudaDeviceGetPCIBusId(id, n, card_of(device));
+
+        if (e == SUCCESS && is)
+                (void)snprintf(id, (size_t)n, "%04X:%02X:%02X.0", is->domain, is->bus, is->slot);
+        return e;
+}
+
+ENTRY(cudaDeviceGetByPCIBusId, (int *device, const char *id))
+{
+        unsigned domain, bus, slot;
+        int e;
+
+        if (device && id && map_read_bus_id(id, &domain, &bus, &slot))
+                for (int i = 0; i < (int)devices_count(); i++) {
+                        const struct identity *is = devices_identity(i);
+
+                        if (is->domain == domain && is->bus == bus && is->slot == slot) {
+                                *device = i;
+                                return SUCCESS;
+                        }
+                }
+        e = real_runtime()->cudaDeviceGetByPCIBusId(device, id);
+        if (e == SUCCESS)
+                *device = devices_of_card(*device);
+        return e;
+}
+
+/* Devices of one card are no peers: programs that share memory between peers without NCCL, such as
+ * vLLM's own all-reduce, spin on the card until the other rank comes. They switch that off. */
+ENTRY(cudaDeviceCanAccessPeer, (int *can, int device, int peer))
+{
+        if (!can || !devices_share(device, peer))
+                return real_runtime()->cudaDeviceCanAccessPeer(can, card_of(device), card_of(peer));
+        *can = 0;
+        return SUCCESS;
+}
+
+ENTRY(cudaDeviceGetP2PAttribute, (int *value, int attribute, int from, int to))
+{
+        if (!value || !devices_share(from, to))
+                return real_runtime()->cudaDeviceGetP2PAttribute(value, attribute, card_of(from),
+                                                                 card_of(to));
+        *value = 0;
+        return from == to ? INVALID_DEVICE : SUCCESS;
+}
+
+ENTRY(cudaMemcpyPeer, (void *to, int to_device, const void *from, int from_device, size_t n))
+{
+        return real_runtime()->cudaMemcpyPeer(to, card_of(to_device), from, card_of(from_device),
+                                              n);
+}
+
+ENTRY(cudaMemcpyPeerAsync,
+      (void *to, int to_device, const void *from, int from_device, size_t n, void *stream))
+{
+        return real_runtime()->cudaMemcpyPeerAsync(to, card_of(to_device), from,
+                                                   card_of(from_device), n, stream);
+}
+
+/* cudaPointerAttributes begins with the kind of memory and its device. */
+ENTRY(cudaPointerGetAttributes, (void *attributes, const void *ptr))
+{
+        struct {
+                int type, device;
+        } *is = attributes;
+        const int e = real_runtime()->cudaPointerGetAttributes(attributes, ptr);
+
+        if (e == SUCCESS && is)
+                is->device = devices_of_card(is->device);
+        return e;
+}
+
+ENTRY(cudaStreamGetDevice, (void *stream, int *device))
+{
+        const int e = real_runtime()->cudaStreamGetDevice(stream, device);
+
+        if (e == SUCCESS)
+                *device = devices_of_card(*device);
+        return e;
+}
+
+void *devices_replace_runtime(const char *symbol)
+{
+        static const struct {
+                const char *symbol;
+                void *function;
+        } rows[] = {
+#define RT(name, params, args, how) {#name, (void *)entry_##name},
+#include "ranks/real/runtime_api.def"
+#undef RT
+        };
+
+        for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
+                if (strcmp(rows[i].symbol, symbol) == 0)
+                        return rows[i].function;
+        return NULL;
 }

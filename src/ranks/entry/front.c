@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "ranks/devices/cards.h"
-#include "ranks/devices/doors.h"
+#include "ranks/devices/devices.h"
 #include "ranks/entry/nccl.h"
 #include "ranks/real/real.h"
 #include "ranks/ring/ring.h"
@@ -15,10 +15,12 @@ static void *replace(const char *symbol, void *found)
 
         if (!found || real_is_looking() || !cards_ranks())
                 return found;
-        if (strncmp(symbol, "cu", 2) == 0)
-                own = doors_replace(symbol);
+        if (strncmp(symbol, "cuda", 4) == 0)
+                own = devices_replace_runtime(symbol);
+        else if (strncmp(symbol, "cu", 2) == 0)
+                own = devices_replace_driver(symbol);
         else if (strncmp(symbol, "nvml", 4) == 0)
-                own = doors_replace_nvml(symbol);
+                own = devices_replace_nvml(symbol);
         else
                 own = nccl_replace(symbol);
         return own ? own : found;

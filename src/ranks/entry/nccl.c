@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "ranks/devices/contexts.h"
+#include "ranks/devices/devices.h"
 #include "ranks/entry/group.h"
 #include "ranks/real/nccl.h"
 #include "ranks/real/real.h"
@@ -161,7 +161,7 @@ static CUresult current_context(CUcontext *ret)
         }
         if (e != CUDA_SUCCESS || *ret)
                 return e;
-        e = primary_retain(ret, 0);
+        e = real_cuda()->cuDevicePrimaryCtxRetain(ret, devices_card(0));
         return e == CUDA_SUCCESS ? real_cuda()->cuCtxSetCurrent(*ret) : e;
 }
 
@@ -219,7 +219,7 @@ ENTRY(ncclCommInitRankScalable,
 static CUresult enter_device(int device)
 {
         CUcontext context;
-        CUresult e = primary_retain(&context, device);
+        CUresult e = real_cuda()->cuDevicePrimaryCtxRetain(&context, devices_card(device));
 
         return e == CUDA_SUCCESS ? real_cuda()->cuCtxSetCurrent(context) : e;
 }
