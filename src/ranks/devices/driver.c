@@ -1,11 +1,12 @@
-/* driver.c: owns the few functions of the driver in which a program may name one of its devices. A
+/* driver.c: owns the functions of the driver in which a program may name one of its devices. A
  * program gets its ordinals from the runtime library, and passes them on: Triton to cuDeviceGet(),
- * PyTorch in the places of memory. */
+ * PyTorch to cuDevicePrimaryCtxGetState() and in the places of memory. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
 #include "ranks/devices/devices.h"
+#include "ranks/devices/translated.h"
 
 #define ACCESSES_MAX 64
 
@@ -24,6 +25,20 @@ ENTRY(cuDeviceGet, (CUdevice * device, int ordinal))
 {
         return real_cuda()->cuDeviceGet(device, devices_card(ordinal));
 }
+
+#define ENTRY_OF(word, symbol, params, args)   ENTRY_OF_2(word, symbol, params, args)
+#define ENTRY_OF_2(word, symbol, params, args) ENTRY_##word(symbol, params, args)
+#define ENTRY_NONE(symbol, params, args)
+#define ENTRY_IN(symbol, params, args)           \
+        ENTRY(symbol, params)                    \
+        {                                        \
+                device = devices_card(device);   \
+                return real_cuda()->symbol args; \
+        }
+#define CU(base, symbol, since, flags, behaviour, detail, params, args) \
+        ENTRY_OF(TRANSLATED(symbol), symbol, params, args)
+#include "cuda/cuda_api.def"
+#undef CU
 
 static CUmemLocation card_of(CUmemLocation location)
 {
@@ -112,6 +127,14 @@ void *devices_replace_driver(const char *symbol)
                 const char *symbol;
                 void *function;
         } rows[] = {
+#define ROW(word, symbol)   ROW_2(word, symbol)
+#define ROW_2(word, symbol) ROW_##word(symbol)
+#define ROW_NONE(symbol)
+#define ROW_IN(symbol) {#symbol, (void *)entry_##symbol},
+#define CU(base, symbol, since, flags, behaviour, detail, params, args) \
+        ROW(TRANSLATED(symbol), symbol)
+#include "cuda/cuda_api.def"
+#undef CU
                 {"cuInit", (void *)entry_cuInit},
                 {"cuDeviceGet", (void *)entry_cuDeviceGet},
                 {"cuMemCreate", (void *)entry_cuMemCreate},
