@@ -97,6 +97,12 @@ def test_results_are_right(roomy, ranks):
     wait_for(lambda: roomy.card()["used"] == 0, 20, "the card to be empty")
 
 
+def test_a_long_mixture_of_operations_ends(roomy):
+    """Two communicators in three streams, with and without groups, in the same order on all ranks."""
+    p = checks(roomy, 3, "--only", "mixture", "--counts", "0,1,7,1000,9000", "--rounds", 8, "--seconds", 15 * PATIENCE)
+    right(p, "mixture")
+
+
 def test_results_are_right_with_sublet_run(roomy):
     program = os.path.join(BUILD, "programs", "dl", "nccl_checks")
     right(roomy.start([os.path.join(BUILD, "sublet"), "run", "--ranks", "3", "--", program, "--ranks", "3", "--only",
