@@ -88,6 +88,7 @@ void check_killed_amid(struct rank *r);
 void check_left(struct rank *r);
 void check_absent(struct rank *r);
 void check_absent_at_init(struct rank *r);
+void check_abort_often(struct rank *r);
 void check_abort_idle(struct rank *r);
 
 /* ---- calls ---- */

@@ -226,6 +226,26 @@ void check_absent_at_init(struct rank *r)
         use_once(r);
 }
 
+/* Communicators are aborted again and again while their operations wait. */
+void check_abort_often(struct rank *r)
+{
+        for (int i = 0; i < 200 * settings.rounds; i++) {
+                ncclComm_t comm = comm_of_all(r, i % 2);
+                struct operation o = sum(r, comm, r->n, r->stream[i % 3]);
+
+                operation_prepare(&o);
+                if (r->rank < r->n - 1)
+                        operation_call(&o);
+                lobby_meet();
+                at("abort %d", i);
+                ANSWERS(ncclSuccess, nccl.CommAbort(comm));
+                if (!stream_ends(o.stream, LIMIT_S))
+                        fatal("the stream has not ended after abort %d", i);
+                operation_free(&o);
+                count_case();
+        }
+}
+
 void check_abort_idle(struct rank *r)
 {
         use_once(r);

@@ -72,6 +72,7 @@ const struct check checks[] = {
         {.name = "absent-at-init", .run = check_absent_at_init, .fresh = true},
         {.name = "absent", .run = check_absent, .fresh = true},
         {.name = "abort-idle", .run = check_abort_idle, .fresh = true},
+        {.name = "abort-often", .run = check_abort_often, .fresh = true},
         {.name = "killed", .run = check_killed, .fresh = true},
         {.name = "killed-amid", .run = check_killed_amid, .fresh = true},
         {.name = "left", .run = check_left, .fresh = true},
