@@ -30,18 +30,24 @@ ENTRY(nvmlDeviceGetCount_v2, (unsigned *count))
         return count_devices(real_nvml()->nvmlDeviceGetCount_v2(count), count);
 }
 
+/* NVML may list more cards than the job was given. */
 static nvmlReturn_t find_index(unsigned index, nvmlDevice_t *device)
 {
         const unsigned ranks = cards_ranks();
-        unsigned cards = 0;
-        nvmlReturn_t r = ranks ? real_nvml()->nvmlDeviceGetCount_v2(&cards) : NVML_SUCCESS;
+        const struct cards *cards;
+        unsigned count;
+        nvmlReturn_t r;
 
+        if (!ranks)
+                return real_nvml()->nvmlDeviceGetHandleByIndex_v2(index, device);
+        r = real_nvml()->nvmlDeviceGetCount_v2(&count);
         if (r != NVML_SUCCESS)
                 return r;
-        if (ranks && (index >= ranks || cards == 0))
+        cards = cards_get();
+        if (!device || index >= ranks || cards->n == 0)
                 return NVML_ERROR_INVALID_ARGUMENT;
-        return real_nvml()->nvmlDeviceGetHandleByIndex_v2(ranks ? map_card(index, cards) : index,
-                                                          device);
+        *device = cards->card[map_card(index, cards->n)].handle;
+        return NVML_SUCCESS;
 }
 
 ENTRY(nvmlDeviceGetHandleByIndex, (unsigned index, nvmlDevice_t *device))
