@@ -4,16 +4,14 @@
  */
 #pragma once
 
-#include <stdbool.h>
-
 struct front {
         /* Returns the function that the program gets when it looks up this name. found: the result
          * of the look-up so far, or NULL. Returns found for names that it does not replace. Any
          * thread; does not allocate. */
         void *(*replace)(const char *symbol, void *found);
-        /* True while work that this process has submitted waits for another rank. Any thread; does
-         * not block. */
-        bool (*waits)(void);
+        /* Returns 0, or, while work that this process has submitted waits for another rank, a
+         * number for this wait: the next wait has another one. Any thread; does not block. */
+        unsigned (*waits)(void);
 };
 
 /* The address is NULL if no such library is loaded. */

@@ -11,7 +11,7 @@ WEAK bool front_is_there(void)
         return fake_front;
 }
 
-WEAK bool front_waits(void)
+WEAK unsigned front_waits(void)
 {
         return fake_front_waits;
 }

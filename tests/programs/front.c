@@ -39,7 +39,7 @@ static void *replace(const char *symbol, void *found)
         return found;
 }
 
-static bool waits(void)
+static unsigned waits(void)
 {
         return mine && (mine[0] > others[0] || mine[1] > others[1] || mine[2]);
 }

@@ -206,13 +206,16 @@ static void drain_step(void) UNLOCKS(core_lock)
 
 /* ---- idleness; core_lock held ---- */
 
-/* True if nothing has happened for a while, as far as can be seen: no thread has submitted, and no
- * stream has run empty. A long kernel beside the wait does not show. */
+/* True if nothing has happened for a while, as far as can be seen: no thread has submitted, no
+ * stream has run empty, and the wait is the same. A long kernel beside the wait does not show. */
 static bool stands_still(uint64_t now, uint64_t submissions) REQUIRES(core_lock)
 {
+        const unsigned wait = front_waits();
+
         if (submissions != agent.seen_submissions || quiesce_capturing() ||
-            agent.probe.progress != agent.seen_progress)
+            agent.probe.progress != agent.seen_progress || wait != agent.seen_wait)
                 agent.still_ns = now;
+        agent.seen_wait = wait;
         agent.seen_submissions = submissions;
         agent.seen_progress = agent.probe.progress;
         return now - agent.still_ns >= agent.waits_ns;

@@ -49,6 +49,7 @@ struct agent_state {
         struct quiesce_wait probe;
         uint64_t seen_submissions; /* gate_submissions() at the last tick */
         uint64_t seen_progress;    /* probe.progress at the last tick */
+        unsigned seen_wait;        /* front_waits() */
         uint64_t tick_ns;
 
         bool waits;        /* idle, or away since it was, because its work waits for other ranks */

@@ -13,7 +13,7 @@ void *front_replace(const char *symbol, void *found)
         return &sublet_front ? sublet_front.replace(symbol, found) : found;
 }
 
-bool front_waits(void)
+unsigned front_waits(void)
 {
-        return &sublet_front && sublet_front.waits();
+        return &sublet_front ? sublet_front.waits() : 0;
 }

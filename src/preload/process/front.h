@@ -6,5 +6,5 @@
 bool front_is_there(void);
 /* Returns what the program gets for this name. found: what it would get without the library. */
 void *front_replace(const char *symbol, void *found);
-/* True while work in flight waits for another rank of the job. */
-bool front_waits(void);
+/* Returns a number for the wait if work in flight waits for another rank of the job, else 0. */
+unsigned front_waits(void);

@@ -167,8 +167,29 @@ static CUresult follow_last(struct comm *c, CUstream stream, bool *ret_captured)
         return real_cuda()->cuStreamWaitEvent(stream, c->last, 0);
 }
 
-ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n, CUstream stream)
+static CUresult follow(struct comm *c, CUstream leader, CUstream follower)
 {
+        CUresult e = real_cuda()->cuEventRecord(c->side, leader);
+
+        return e == CUDA_SUCCESS ? real_cuda()->cuStreamWaitEvent(follower, c->side, 0) : e;
+}
+
+/* Has streams[0] follow the others, or the others follow it. */
+static CUresult follow_all(struct comm *c, const CUstream *streams, unsigned n, bool others_follow)
+{
+        CUresult e = CUDA_SUCCESS;
+
+        for (unsigned i = 1; i < n && e == CUDA_SUCCESS; i++)
+                if (streams[i] != streams[0] && streams[i] != streams[i - 1])
+                        e = others_follow ? follow(c, streams[0], streams[i])
+                                          : follow(c, streams[i], streams[0]);
+        return e;
+}
+
+ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n,
+                      const CUstream *streams)
+{
+        const CUstream stream = streams[0];
         const bool point = calls[0].kind == STEPS_SEND || calls[0].kind == STEPS_RECEIVE;
         bool pushed, captured = false;
         CUresult e;
@@ -179,8 +200,12 @@ ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n
         if (e == CUDA_SUCCESS)
                 e = follow_last(c, stream, &captured);
         if (e == CUDA_SUCCESS)
+                e = follow_all(c, streams, n, false);
+        if (e == CUDA_SUCCESS)
                 e = point ? steps_point_to_point(&c->ring, calls, n, stream)
                           : steps_collective(&c->ring, calls, stream);
+        if (e == CUDA_SUCCESS)
+                e = follow_all(c, streams, n, true);
         if (e == CUDA_SUCCESS && !captured) {
                 e = real_cuda()->cuEventRecord(c->last, stream);
                 c->last_stream = stream;
@@ -215,6 +240,8 @@ static bool has_ended(struct comm *c)
         return e == CUDA_SUCCESS;
 }
 
+static void remove_aborted(struct comm *c);
+
 /* False: a stream still uses the communicator's memory, so it stays for ever. */
 static bool free_resources(struct comm *c)
 {
@@ -222,10 +249,14 @@ static bool free_resources(struct comm *c)
 
         ended = comm_enter(c, &pushed) == CUDA_SUCCESS && has_ended(c);
         if (ended) {
-                if (c->n > 1)
+                if (c->n > 1) {
+                        remove_aborted(c); /* nobody may release a ring that is gone */
                         ring_free(&c->ring);
+                }
                 if (c->last)
                         (void)real_cuda()->cuEventDestroy_v2(c->last);
+                if (c->side)
+                        (void)real_cuda()->cuEventDestroy_v2(c->side);
         }
         comm_leave(pushed);
         return ended;
@@ -323,8 +354,6 @@ ncclResult_t comm_abort(struct comm *c)
         if (c->n > 1)
                 add_aborted(c);
         ended = free_resources(c);
-        if (c->n > 1 && ended)
-                remove_aborted(c);
         meet_leave(c->meet);
         comm_free(c, ended);
         return ncclSuccess;

@@ -55,8 +55,10 @@ int comm_device(const struct comm *c);
  */
 ncclResult_t comm_error(const struct comm *c);
 
-/* Put a collective, or all sends and receives of a group, into a stream. */
-ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n, CUstream stream);
+/* Put a collective, or all sends and receives of a group, into a stream: that of the first call.
+ * The streams of the other calls wait for it, and it waits for them. */
+ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n,
+                      const CUstream *streams);
 
 /* Operations that multiply first. The scalar of residence ncclScalarDevice is read by the GPU. */
 ncclResult_t comm_add_scale(struct comm *c, const void *scalar, ncclDataType_t type,

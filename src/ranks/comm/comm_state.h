@@ -24,6 +24,7 @@ struct comm {
         struct ring ring;
         _Atomic ncclResult_t error;
         CUevent last; /* behind the last operation */
+        CUevent side; /* orders the streams of one group */
         CUstream last_stream;
         bool used;         /* `last` is recorded */
         unsigned children; /* communicators made of this one */

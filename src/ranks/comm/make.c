@@ -285,6 +285,8 @@ static ncclResult_t make_here(struct comm *c, const struct comm_plan *plan)
 
         if (e == CUDA_SUCCESS)
                 e = real_cuda()->cuEventCreate(&c->last, CU_EVENT_DISABLE_TIMING);
+        if (e == CUDA_SUCCESS)
+                e = real_cuda()->cuEventCreate(&c->side, CU_EVENT_DISABLE_TIMING);
         if (e != CUDA_SUCCESS)
                 result = comm_cuda_failed("making a communicator", e);
         else if (c->n > 1)

@@ -62,7 +62,7 @@ static ncclResult_t collect(struct comm *c, const struct steps_call *call, CUstr
 
 ncclResult_t group_add(struct comm *c, const struct steps_call *call, CUstream stream)
 {
-        return group.depth > 0 ? collect(c, call, stream) : comm_run(c, call, 1, stream);
+        return group.depth > 0 ? collect(c, call, stream) : comm_run(c, call, 1, &stream);
 }
 
 static ncclResult_t make_plans(void)
@@ -90,36 +90,41 @@ ncclResult_t group_make(const struct comm_plan *plan, ncclComm_t *ret)
         return group.depth > 0 ? ncclSuccess : make_plans();
 }
 
-/* Does the calls of items[0]'s communicator that belong together: one collective, or the sends and
- * receives up to the next collective. Marks them as done. */
-static ncclResult_t run_first(struct item *items, unsigned n, struct steps_call *calls)
+/* The calls of a group go on at the same time, so their order among the ranks may differ: first all
+ * collectives of a communicator, then all its sends and receives. */
+static ncclResult_t run_of(struct comm *c, struct item *items, unsigned n, struct steps_call *calls,
+                           CUstream *streams)
 {
-        struct comm *c = items[0].comm;
-        const bool point = is_point(&items[0].call);
+        ncclResult_t result = ncclSuccess;
         unsigned m = 0;
 
-        for (unsigned i = 0; i < n; i++) {
+        for (unsigned i = 0; i < n && result == ncclSuccess; i++) {
                 if (items[i].comm != c)
                         continue;
-                if (is_point(&items[i].call) != point || (m > 0 && !point))
-                        break;
-                calls[m++] = items[i].call;
+                if (is_point(&items[i].call)) {
+                        calls[m] = items[i].call;
+                        streams[m++] = items[i].stream;
+                } else {
+                        result = comm_run(c, &items[i].call, 1, &items[i].stream);
+                }
                 items[i].comm = NULL;
         }
-        return comm_run(c, calls, m, items[0].stream);
+        return m > 0 && result == ncclSuccess ? comm_run(c, calls, m, streams) : result;
 }
 
 static ncclResult_t run_items(struct item *items, unsigned n)
 {
         struct steps_call *calls = n ? calloc(n, sizeof(*calls)) : NULL;
+        CUstream *streams = n ? calloc(n, sizeof(*streams)) : NULL;
         ncclResult_t result = ncclSuccess;
 
-        if (n && !calls)
-                return comm_fail(ncclSystemError, "no memory");
+        if (n && (!calls || !streams))
+                result = comm_fail(ncclSystemError, "no memory");
         for (unsigned i = 0; i < n && result == ncclSuccess; i++)
                 if (items[i].comm)
-                        result = run_first(items + i, n - i, calls);
+                        result = run_of(items[i].comm, items + i, n - i, calls, streams);
         free(calls);
+        free(streams);
         return result;
 }
 

@@ -18,8 +18,6 @@
 #define HUGE_BYTES (UINT64_C(2) << 20) /* granularity of memory that is exported */
 #define FLAG_SET   1u
 
-/* The list is read without a lock by ring_waits(): a ring is linked once it is complete, and
- * unlinked rings stay readable until no reader can be inside. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ring *rings;
 static uint64_t counted;
@@ -53,32 +51,33 @@ static uint32_t read_word(const uint32_t *word)
         return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-static bool one_waits(const struct ring *r)
+/* Returns the word that says what the stream waits for; 0: it does not wait. */
+static uint32_t one_waits(const struct ring *r)
 {
         const uint32_t word = r->flags ? read_word(&r->flags[waiting_index(r)]) : 0;
         const enum ring_flag flag = word >> 1 & 7;
-        const unsigned part = word >> 4 & 1, from = word >> 8;
+        const unsigned part = word >> 4 & 1, from = word >> 8 & RING_ALL;
 
         if (!word || flag >= RING_FLAGS)
-                return false;
+                return 0;
         for (int i = 0; i < r->n; i++)
                 if (i != r->rank && (from == RING_ALL || from == (unsigned)i) &&
                     !read_word(&r->flags[index_of(r, flag, part, i, r->rank)]))
                         /* The stream clears the flags after the word, so look at the word again. */
-                        return read_word(&r->flags[waiting_index(r)]) == word;
-        return false;
+                        return read_word(&r->flags[waiting_index(r)]) == word ? word : 0;
+        return 0;
 }
 
-bool ring_waits(void)
+unsigned ring_waits(void)
 {
-        bool waits = false;
+        unsigned all = 0;
 
         if (pthread_mutex_trylock(&lock) != 0)
-                return false; /* a ring is made or freed: the program is not waiting */
-        for (const struct ring *r = rings; r && !waits; r = r->next)
-                waits = one_waits(r);
+                return 0; /* a ring is made or freed: the program is not waiting */
+        for (const struct ring *r = rings; r; r = r->next)
+                all = all * 31 + one_waits(r);
         (void)pthread_mutex_unlock(&lock);
-        return waits;
+        return all;
 }
 
 void ring_release(struct ring *r)

@@ -25,7 +25,7 @@
 
 /* What a flag says, from one rank to another, of one part of a ring. */
 enum ring_flag {
-        RING_FILLED, /* my ring holds what is for you */
+        RING_FILLED, /* my ring holds what you are to read */
         RING_RESULT, /* my ring holds the result, and I have read yours */
         RING_READ,   /* I have read your ring */
         RING_SENT,   /* as RING_FILLED, for one receiver */
@@ -61,16 +61,17 @@ CUdeviceptr ring_flag(const struct ring *r, enum ring_flag flag, unsigned part, 
 /* Returns the address of the word that says what this rank's stream waits for: ring_waiting_for(),
  * or 0. Any thread. */
 CUdeviceptr ring_waiting(const struct ring *r);
-/* from: a rank, or RING_ALL for all others. */
+/* from: a rank, or RING_ALL for all others. number: of the wait, to tell it from the next one. */
 #define RING_ALL 0xffu
-static inline uint32_t ring_waiting_for(enum ring_flag flag, unsigned part, unsigned from)
+static inline uint32_t ring_waiting_for(enum ring_flag flag, unsigned part, unsigned from,
+                                        uint16_t number)
 {
-        return 1u | (uint32_t)flag << 1 | part << 4 | from << 8;
+        return 1u | (uint32_t)flag << 1 | part << 4 | from << 8 | (uint32_t)number << 16;
 }
 
-/* True if the stream of a rank of this process waits for a flag that is not set. Any thread; does
- * not block. */
-bool ring_waits(void);
+/* Returns 0, or a number for what the streams of this process's ranks wait for: a flag that is not
+ * set. Any thread; does not block. */
+unsigned ring_waits(void);
 /* Let everything go that waits, or will wait, for a flag in this rank's streams: its communicator
  * was aborted, and what its streams compute from now on is worthless. Any thread. */
 void ring_release(struct ring *r);

@@ -54,9 +54,10 @@ CUresult flags_set(const struct ring *r, enum ring_flag flag, unsigned part, uns
 CUresult flags_wait(const struct ring *r, enum ring_flag flag, unsigned part, unsigned from,
                     CUstream stream)
 {
+        static _Atomic uint16_t number;
         struct batch b = {.n = 0};
 
-        add_write(&b, ring_waiting(r), ring_waiting_for(flag, part, from));
+        add_write(&b, ring_waiting(r), ring_waiting_for(flag, part, from, number++));
         for (int i = 0; i < r->n; i++)
                 if (is_meant(r, from, i))
                         add_wait(&b, ring_flag(r, flag, part, i, r->rank));

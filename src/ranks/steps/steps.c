@@ -263,6 +263,8 @@ static void all_gather(struct run *run)
         wait_for_rest(run, RING_READ, RING_ALL);
 }
 
+/* Not RING_RESULT: a root that has reduced does not wait until the others have cleared that flag.
+ */
 static void broadcast(struct run *run)
 {
         const struct ring *r = run->r;
@@ -277,9 +279,9 @@ static void broadcast(struct run *run)
                         wait_for_part(run, RING_READ, i, RING_ALL);
                         copy(run, part_of(r, r->rank, part), run->c->from + piece_offset(run, i),
                              bytes);
-                        set(run, RING_RESULT, part, RING_ALL);
+                        set(run, RING_FILLED, part, RING_ALL);
                 } else {
-                        wait(run, RING_RESULT, part, root);
+                        wait(run, RING_FILLED, part, root);
                         copy(run, run->c->to + piece_offset(run, i), part_of(r, run->c->peer, part),
                              bytes);
                         set(run, RING_READ, part, root);
