@@ -275,6 +275,7 @@ static void idle_step(uint64_t now) UNLOCKS(core_lock)
         inside = gate_anybody_inside();
         if (submissions != agent.seen_submissions || (inside && !waits) || quiesce_capturing()) {
                 agent.seen_submissions = submissions;
+                agent.seen_wait = front_waits();
                 agent.still_ns = now;
                 agent.idle_probe_on = false;
                 return;
