@@ -421,7 +421,7 @@ ENTRY(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))
 
 #define REFUSED(name)               \
         comm_fail(ncclInvalidUsage, \
-                  #name " does not work between ranks that share a card (sublet run --ranks)")
+                  "%s does not work between ranks that share a card (sublet run --ranks)", #name)
 #define FIRST(first, ...) first
 #define ONLY(...)         FIRST(__VA_ARGS__, 0)
 #define NCCL_OURS(name, params, args)
