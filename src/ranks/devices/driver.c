@@ -1,6 +1,7 @@
 /* driver.c: owns the functions of the driver in which a program may name one of its devices. A
  * program gets its ordinals from the runtime library, and passes them on: Triton to cuDeviceGet(),
- * PyTorch to cuDevicePrimaryCtxGetState() and in the places of memory. */
+ * PyTorch to cuDevicePrimaryCtxGetState() and in the places of memory. The runtime library itself
+ * passes the numbers of cards. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ ENTRY(cuInit, (unsigned int flags))
 
 ENTRY(cuDeviceGet, (CUdevice * device, int ordinal))
 {
-        return real_cuda()->cuDeviceGet(device, devices_card(ordinal));
+        return real_cuda()->cuDeviceGet(device, devices_named(ordinal));
 }
 
 #define ENTRY_OF(word, symbol, params, args)   ENTRY_OF_2(word, symbol, params, args)
@@ -32,7 +33,7 @@ ENTRY(cuDeviceGet, (CUdevice * device, int ordinal))
 #define ENTRY_IN(symbol, params, args)           \
         ENTRY(symbol, params)                    \
         {                                        \
-                device = devices_card(device);   \
+                device = devices_named(device);  \
                 return real_cuda()->symbol args; \
         }
 #define CU(base, symbol, since, flags, behaviour, detail, params, args) \
@@ -43,7 +44,7 @@ ENTRY(cuDeviceGet, (CUdevice * device, int ordinal))
 static CUmemLocation card_of(CUmemLocation location)
 {
         if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-                location.id = devices_card(location.id);
+                location.id = devices_named(location.id);
         return location;
 }
 

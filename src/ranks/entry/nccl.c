@@ -419,9 +419,13 @@ ENTRY(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))
                             : comm_remove_scale(c, op);
 }
 
-#define REFUSED(name)               \
-        comm_fail(ncclInvalidUsage, \
-                  "%s does not work between ranks that share a card (sublet run --ranks)", #name)
+static ncclResult_t refuse(const char *function)
+{
+        return comm_fail(ncclInvalidUsage,
+                         "%s does not work between ranks that share a card (sublet run --ranks)",
+                         function);
+}
+
 #define FIRST(first, ...) first
 #define ONLY(...)         FIRST(__VA_ARGS__, 0)
 #define NCCL_OURS(name, params, args)
@@ -430,7 +434,7 @@ ENTRY(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))
         {                                                                        \
                 const ncclComm_t real_ = REAL_OF(ONLY args);                     \
                                                                                  \
-                return real_ ? real_nccl()->name PASS_REAL args : REFUSED(name); \
+                return real_ ? real_nccl()->name PASS_REAL args : refuse(#name); \
         }
 #define PASS_REAL(first, ...)               (real_ __VA_OPT__(, ) __VA_ARGS__)
 #define NCCL(name, params, args, behaviour) NCCL_##behaviour(name, params, args)
