@@ -9,8 +9,8 @@
 #include "cli/parts.h"
 
 struct cli_bench {
-        char said[1024];                          /* last message of cli_fail() */
-        unsigned failures;                        /* calls of cli_fail() */
+        char said[1024];                 /* last message of cli_fail() */
+        unsigned failures;               /* calls of cli_fail() */
         char parts[PART_RANKS + 1][128]; /* path of each part; "": it does not exist */
 };
 extern struct cli_bench cli_bench;

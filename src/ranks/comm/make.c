@@ -451,7 +451,7 @@ ncclResult_t comm_split(struct comm *c, int color, int key, struct comm **ret)
                 if (all[i].color != color)
                         continue;
                 n++;
-                if (all[i].key < key || (all[i].key == key && i < c->rank))
+                if (all[i].key < key || (i < c->rank && all[i].key == key))
                         rank++;
         }
         return make_child(c, (uint32_t)color, rank, n, ret);

@@ -124,7 +124,7 @@ static bool is_ours(int fd)
 int server_new(const uint8_t name[static MEET_NAME], struct server **ret)
 {
         _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        struct sockaddr_un address;
+        struct sockaddr_un address = {0};
         const socklen_t n = address_of(name, &address);
         struct server *s;
 
@@ -146,7 +146,7 @@ int server_new(const uint8_t name[static MEET_NAME], struct server **ret)
 int server_connect(const uint8_t name[static MEET_NAME])
 {
         _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        struct sockaddr_un address;
+        struct sockaddr_un address = {0};
         const socklen_t n = address_of(name, &address);
 
         if (fd < 0 || connect(fd, (struct sockaddr *)&address, n) < 0)
