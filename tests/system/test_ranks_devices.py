@@ -101,6 +101,21 @@ def test_devices_are_dealt_out_to_two_cards_in_turn(make_world):
         assert {e["gpu"] for e in world.traced("card", p.pid) if e["bytes"]} == {device % 2}
 
 
+def test_a_launcher_selects_devices_of_two_cards(make_world):
+    """Programs work on the right card, also if they choose no device or begin with the second card."""
+    world = make_world(gpus=2)
+    world.start_daemon()
+    cards, uuids = names(devices(world), "card"), names(devices(world))
+    for value, shown, used in (("3", [3], [1]), ("2", [2], [0]), ("1,0", [1, 0], [1, 0]), ("3,1", [3, 1], [1]), ("3,2,1", [3, 2, 1], [1, 0])):
+        p = devices(world, CUDA_VISIBLE_DEVICES=value).ok()
+        assert names(p) == [uuids[i] for i in shown] and names(p, "card") == [cards[i] for i in used], value
+        assert p.events("devices")[0]["visible"] == value
+        devices(world, "all", CUDA_VISIBLE_DEVICES=value).ok()
+        for i, device in enumerate(shown):
+            p = devices(world, "one", "--gpu", i, CUDA_VISIBLE_DEVICES=value).ok()
+            assert {e["gpu"] for e in world.traced("card", p.pid) if e["bytes"]} == {used.index(device % 2)}, value
+
+
 def test_the_gpus_that_were_given_are_behind_the_devices(make_world):
     world = make_world(gpus=2)
     world.start_daemon()

@@ -168,6 +168,20 @@ static void a_list_selects_devices_as_the_driver_does(void **state)
         }
 }
 
+static void cards_come_in_the_order_of_their_first_devices(void **state)
+{
+        const uint8_t devices[DEVICES_MAX] = {5, 4, 2, 3, 0};
+        const uint8_t order[] = {2, 1, 0}, at[] = {0, 1, 0, 2, 2};
+        uint8_t found[DEVICES_MAX], found_at[DEVICES_MAX];
+
+        assert_int_equal(map_order(devices, 5, 3, found, found_at), 3);
+        assert_memory_equal(found, order, sizeof(order));
+        assert_memory_equal(found_at, at, sizeof(at));
+        assert_int_equal(map_order(devices, 1, 3, found, found_at), 1);
+        assert_int_equal(found[0], 2);
+        assert_int_equal(map_order(devices, 0, 3, found, found_at), 0);
+}
+
 static const char *variable, *value;
 
 static char *get(const char *name)
@@ -205,6 +219,7 @@ int main(void)
                 cmocka_unit_test(uuids_are_read_as_nvml_writes_them),
                 cmocka_unit_test(bus_ids_are_read_in_all_their_forms),
                 cmocka_unit_test(a_list_selects_devices_as_the_driver_does),
+                cmocka_unit_test(cards_come_in_the_order_of_their_first_devices),
                 cmocka_unit_test(launchers_say_the_rank_on_the_machine),
         };
 

@@ -19,6 +19,7 @@ static struct {
         pthread_mutex_t lock;
         _Atomic bool ready; /* the members below are set, and stay */
         unsigned cards, n;
+        unsigned selected; /* the driver sees so many cards for the launcher; 0: all */
         uint8_t card[DEVICES_MAX];
         struct identity identity[DEVICES_MAX];
 } devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -71,15 +72,44 @@ static void put_back(char **before, char *const *own, const char *value)
                 __atomic_store_n(&environ, changed, __ATOMIC_RELEASE);
 }
 
+/* A launcher may have chosen some devices of several cards. Then the driver sees their cards, in
+ * the order of the devices, because a thread begins on the first one. Returns the cards as a value
+ * of CUDA_VISIBLE_DEVICES; NULL: the driver sees all cards. */
+static const char *choose_cards(const char *launcher)
+{
+        static char list[DEVICES_MAX * sizeof(((struct cards *)0)->card[0].text)];
+        const struct cards *cards = cards_get();
+        struct identity all[DEVICES_MAX];
+        uint8_t shown[DEVICES_MAX], order[DEVICES_MAX];
+        const unsigned ranks = cards_ranks();
+        size_t at = 0;
+
+        devices.selected = 0;
+        if (!launcher || cards->n < 2)
+                return NULL;
+        for (unsigned i = 0; i < ranks; i++)
+                all[i] = cards_identity(cards, i);
+        devices.n = map_visible(launcher, all, ranks, shown);
+        devices.selected = map_order(shown, devices.n, cards->n, order, devices.card);
+        for (unsigned i = 0; i < devices.n; i++)
+                devices.identity[i] = all[shown[i]];
+        for (unsigned i = 0; i < devices.selected; i++)
+                at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? "," : "",
+                                       cards->card[order[i]].text);
+        return devices.selected ? list : NULL;
+}
+
 static CUresult init_driver(unsigned flags)
 {
         const struct cards *cards = cards_get();
-        const char *value = cards_visible(), *launcher = getenv(VISIBLE);
+        const char *value, *launcher = getenv(VISIBLE);
         char **before = environ, **own, *entry;
         CUresult r;
 
         if (cards->mig)
                 value = cards->card[map_local_rank(getenv) % cards->n].text;
+        else if (!(value = choose_cards(launcher)))
+                value = cards_visible();
         entry = entry_of(value);
         own = !value || entry ? environment_with(entry) : NULL;
         if (!own)
@@ -121,6 +151,8 @@ static CUresult find_devices(unsigned ranks)
         if (r != CUDA_SUCCESS)
                 return r;
         devices.cards = n < DEVICES_MAX ? (unsigned)n : DEVICES_MAX;
+        if (devices.selected)
+                return devices.cards == devices.selected ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
         for (unsigned i = 0; i < devices.cards; i++)
                 if (!read_card((CUdevice)i, &card[i]))
                         return CUDA_ERROR_NO_DEVICE;
@@ -175,6 +207,13 @@ CUdevice devices_card(CUdevice device)
         if (!is_ready() || device < 0)
                 return device;
         return is_device(device) ? devices.card[device] : INT_MAX;
+}
+
+CUdevice devices_named(CUdevice number)
+{
+        if (is_ready() && number >= 0 && (unsigned)number < devices.cards)
+                return number;
+        return devices_card(number);
 }
 
 void devices_choose(CUdevice device)

@@ -19,6 +19,9 @@ unsigned devices_count(void);
 /* Returns the device's card. Numbers that are no device's stay as they are if they are negative;
  * too large ones become one that the driver refuses. */
 CUdevice devices_card(CUdevice device);
+/* Returns the card that this number names in a call of the driver: the card itself, or a device if
+ * there are not so many cards. */
+CUdevice devices_named(CUdevice number);
 /* Returns the device on this card that the thread has chosen last, else the first one. */
 CUdevice devices_of_card(CUdevice card);
 /* This thread has chosen a device. */

@@ -1,6 +1,6 @@
 /* driver.c: owns the few functions of the driver in which a program may name one of its devices. A
  * program gets its ordinals from the runtime library, and passes them on: Triton to cuDeviceGet(),
- * PyTorch in the places of memory. */
+ * PyTorch in the places of memory. The runtime library itself passes the numbers of cards. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,13 +22,13 @@ ENTRY(cuInit, (unsigned int flags))
 
 ENTRY(cuDeviceGet, (CUdevice * device, int ordinal))
 {
-        return real_cuda()->cuDeviceGet(device, devices_card(ordinal));
+        return real_cuda()->cuDeviceGet(device, devices_named(ordinal));
 }
 
 static CUmemLocation card_of(CUmemLocation location)
 {
         if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-                location.id = devices_card(location.id);
+                location.id = devices_named(location.id);
         return location;
 }
 

@@ -174,6 +174,24 @@ unsigned map_visible(const char *list, const struct identity *all, unsigned n,
         return shown;
 }
 
+unsigned map_order(const uint8_t devices[static DEVICES_MAX], unsigned n, unsigned cards,
+                   uint8_t ret[static DEVICES_MAX], uint8_t ret_at[static DEVICES_MAX])
+{
+        unsigned kept = 0;
+
+        for (unsigned i = 0; i < n; i++) {
+                const uint8_t card = (uint8_t)map_card(devices[i], cards);
+                unsigned k = 0;
+
+                while (k < kept && ret[k] != card)
+                        k++;
+                ret[k] = card;
+                ret_at[i] = (uint8_t)k;
+                kept = MAX(kept, k + 1);
+        }
+        return kept;
+}
+
 unsigned map_local_rank(char *(*get)(const char *name))
 {
         static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",

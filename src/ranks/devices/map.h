@@ -27,6 +27,11 @@ struct identity map_identity(const struct identity *card, unsigned device, unsig
 unsigned map_visible(const char *list, const struct identity *all, unsigned n,
                      uint8_t ret[static DEVICES_MAX]);
 
+/* Returns the cards of these devices, each once, in the order of the devices. ret_at: where each
+ * device's card is in that order. */
+unsigned map_order(const uint8_t devices[static DEVICES_MAX], unsigned n, unsigned cards,
+                   uint8_t ret[static DEVICES_MAX], uint8_t ret_at[static DEVICES_MAX]);
+
 void map_uuid_text(const struct identity *of, char ret[static UUID_TEXT_MAX]);
 /* Reads "GPU-01234567-89ab-..." or "MIG-...". False: it is something else. */
 bool map_read_uuid(const char *text, struct identity *ret);
