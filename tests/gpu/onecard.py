@@ -305,7 +305,7 @@ BIG_RANKS, BIG_SECONDS, BIG_MS = 8, 60, 20
 RATIO = 2.3           # memory of all ranks, as a multiple of the card
 HOST_SHARE = 0.8      # of the host's memory at most
 OTHER_GIB = 1         # of each rank: what it multiplies, and sums
-UNMOVED_GIB = 1.5     # of each rank: contexts and ring
+CARD_SHARE = 0.45     # of the card, beside what the host holds: the daemon refused ranks that counted on more
 
 
 def host_bytes():
@@ -315,7 +315,7 @@ def host_bytes():
 
 def gib_each(card, host):
     """Returns the GiB of each rank: RATIO of the card, or as much as card and host have room for."""
-    room = card - BIG_RANKS * UNMOVED_GIB * GIB + HOST_SHARE * host
+    room = CARD_SHARE * card + HOST_SHARE * host
     return max(1, int(min(RATIO * card, room) / BIG_RANKS / GIB - OTHER_GIB))
 
 
