@@ -3,6 +3,8 @@ the card, when some of them stop or end, and when the daemon ends. tests/program
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -219,3 +221,11 @@ def test_a_rank_that_is_killed_leaves_nothing_on_the_card(roomy):
     assert "endless" in wrong(p)  # its parent notices, and ends the others
     wait_for(lambda: not roomy.clients(), 20, "the ledger to be empty")
     wait_for(lambda: roomy.card()["used"] == 0, 20, "the card to be empty")
+
+
+def test_nvshmem_is_refused_with_a_sentence():
+    start = "import ctypes, sys; sys.exit(ctypes.CDLL(None).nvshmemx_hostlib_init_attr(0, None))"
+    p = subprocess.run([sys.executable, "-c", start], env={**os.environ, "LD_PRELOAD": FRONT, "SUBLET_RANKS": "2"},
+                       stderr=subprocess.PIPE, text=True, check=False)
+    assert p.returncode == 1
+    assert "NVSHMEM does not work between ranks that share a card" in p.stderr
