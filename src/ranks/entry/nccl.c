@@ -578,6 +578,35 @@ ENTRY(ncclScatter, (const void *from, void *to, size_t count, ncclDataType_t typ
                     : exchange(comm, from, true, to, false, root, count, type, stream);
 }
 
+/* One-sided operations need NCCL's windows. */
+ENTRY(ncclPutSignal,
+      (const void *from, size_t count, ncclDataType_t type, int peer, ncclWindow_t window,
+       size_t offset, int signal, int context, unsigned flags, ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclPutSignal(from, count, type, peer, window, offset, signal,
+                                                 context, flags, real, stream)
+                    : refuse("ncclPutSignal");
+}
+
+ENTRY(ncclSignal,
+      (int peer, int signal, int context, unsigned flags, ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclSignal(peer, signal, context, flags, real, stream)
+                    : refuse("ncclSignal");
+}
+
+ENTRY(ncclWaitSignal, (int n, ncclWaitSignalDesc_t *signals, ncclComm_t comm, CUstream stream))
+{
+        const ncclComm_t real = REAL_OF(comm);
+
+        return real ? real_nccl()->ncclWaitSignal(n, signals, real, stream)
+                    : refuse("ncclWaitSignal");
+}
+
 /* ---- groups ---- */
 
 ENTRY(ncclGroupStart, (void))
