@@ -13,7 +13,7 @@
 
 struct comm;
 
-/* What each rank gets from the program to make a communicator. */
+/* A rank's plan for a communicator, from the program's arguments. */
 struct comm_plan {
         uint8_t name[MEET_NAME];
         int rank, n;
@@ -68,7 +68,7 @@ ncclResult_t comm_remove_scale(struct comm *c, ncclRedOp_t op);
 ncclResult_t comm_reduce_op(const struct comm *c, ncclRedOp_t op, ncclDataType_t type,
                             struct reduce_op *ret);
 
-/* What went wrong last in this process, as a sentence. */
+/* Returns a sentence about this thread's last error. */
 const char *comm_last_error(void);
 ncclResult_t comm_fail(ncclResult_t result, const char *format, ...)
         __attribute__((format(printf, 2, 3)));

@@ -17,7 +17,8 @@ struct cards {
 
 /* The number of devices of the job: SUBLET_RANKS; 0: the job has no devices of its own. */
 unsigned cards_ranks(void);
-/* What CUDA_VISIBLE_DEVICES was before `sublet run --ranks` took it over; NULL: unset. */
+/* Returns the value that CUDA_VISIBLE_DEVICES had before `sublet run --ranks` took it over; NULL:
+ * unset. */
 const char *cards_visible(void);
 
 /* Looks once, and keeps what it finds. Empty where there is no NVML. Any thread. */

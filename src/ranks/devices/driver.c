@@ -2,20 +2,14 @@
  * program gets its ordinals from the runtime library, and passes them on: Triton to cuDeviceGet(),
  * PyTorch to cuDevicePrimaryCtxGetState() and in the places of memory. The runtime library itself
  * passes the numbers of cards. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/macros.h"
 #include "ranks/devices/devices.h"
 #include "ranks/devices/translated.h"
+#include "ranks/real/entry.h"
 
 #define ACCESSES_MAX 64
 
-#define ENTRY(symbol, params)                                                    \
-        static CUresult entry_##symbol params;                                   \
-        extern __typeof__(entry_##symbol) symbol                                 \
-                __attribute__((alias("entry_" #symbol), visibility("default"))); \
-        static CUresult entry_##symbol params
+#define ENTRY(symbol, params) ENTRY_RETURNING(CUresult, symbol, params)
 
 ENTRY(cuInit, (unsigned int flags))
 {
@@ -124,10 +118,7 @@ ENTRY(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *props))
 
 void *devices_replace_driver(const char *symbol)
 {
-        static const struct {
-                const char *symbol;
-                void *function;
-        } rows[] = {
+        static const struct entry rows[] = {
 #define ROW(word, symbol)   ROW_2(word, symbol)
 #define ROW_2(word, symbol) ROW_##word(symbol)
 #define ROW_NONE(symbol)
@@ -145,8 +136,5 @@ void *devices_replace_driver(const char *symbol)
                 {"cuMemPoolCreate", (void *)entry_cuMemPoolCreate},
         };
 
-        for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
-                if (strcmp(rows[i].symbol, symbol) == 0)
-                        return rows[i].function;
-        return NULL;
+        return entry_find(rows, ARRAY_SIZE(rows), symbol);
 }

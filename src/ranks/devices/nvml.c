@@ -3,14 +3,9 @@
 #include "base/macros.h"
 #include "ranks/devices/cards.h"
 #include "ranks/devices/devices.h"
+#include "ranks/real/entry.h"
 
-#include <string.h>
-
-#define ENTRY(symbol, params)                                                    \
-        static nvmlReturn_t entry_##symbol params;                               \
-        extern __typeof__(entry_##symbol) symbol                                 \
-                __attribute__((alias("entry_" #symbol), visibility("default"))); \
-        static nvmlReturn_t entry_##symbol params
+#define ENTRY(symbol, params) ENTRY_RETURNING(nvmlReturn_t, symbol, params)
 
 static nvmlReturn_t count_devices(nvmlReturn_t r, unsigned *count)
 {
@@ -62,18 +57,12 @@ ENTRY(nvmlDeviceGetHandleByIndex_v2, (unsigned index, nvmlDevice_t *device))
 
 void *devices_replace_nvml(const char *symbol)
 {
-        static const struct {
-                const char *symbol;
-                void *function;
-        } rows[] = {
+        static const struct entry rows[] = {
                 {"nvmlDeviceGetCount", (void *)entry_nvmlDeviceGetCount},
                 {"nvmlDeviceGetCount_v2", (void *)entry_nvmlDeviceGetCount_v2},
                 {"nvmlDeviceGetHandleByIndex", (void *)entry_nvmlDeviceGetHandleByIndex},
                 {"nvmlDeviceGetHandleByIndex_v2", (void *)entry_nvmlDeviceGetHandleByIndex_v2},
         };
 
-        for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
-                if (strcmp(rows[i].symbol, symbol) == 0)
-                        return rows[i].function;
-        return NULL;
+        return entry_find(rows, ARRAY_SIZE(rows), symbol);
 }

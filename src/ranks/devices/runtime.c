@@ -6,6 +6,7 @@
 
 #include "base/macros.h"
 #include "ranks/devices/devices.h"
+#include "ranks/real/entry.h"
 #include "ranks/real/runtime.h"
 
 #define SUCCESS        0
@@ -15,11 +16,7 @@
 #define PCI_DOMAIN     50
 #define NAME_BYTES     256 /* cudaDeviceProp begins with a name, and the UUID follows */
 
-#define ENTRY(symbol, params)                                                    \
-        static int entry_##symbol params;                                        \
-        extern __typeof__(entry_##symbol) symbol                                 \
-                __attribute__((alias("entry_" #symbol), visibility("default"))); \
-        static int entry_##symbol params
+#define ENTRY(symbol, params) ENTRY_RETURNING(int, symbol, params)
 
 /* A program may name a device before it has asked how many there are, which calls cuInit(). */
 static int card_of(int device)
@@ -207,17 +204,11 @@ ENTRY(cudaStreamGetDevice, (void *stream, int *device))
 
 void *devices_replace_runtime(const char *symbol)
 {
-        static const struct {
-                const char *symbol;
-                void *function;
-        } rows[] = {
+        static const struct entry rows[] = {
 #define RT(name, params, args, how) {#name, (void *)entry_##name},
 #include "ranks/real/runtime_api.def"
 #undef RT
         };
 
-        for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
-                if (strcmp(rows[i].symbol, symbol) == 0)
-                        return rows[i].function;
-        return NULL;
+        return entry_find(rows, ARRAY_SIZE(rows), symbol);
 }

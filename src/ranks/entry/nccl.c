@@ -9,19 +9,18 @@
 #include "base/macros.h"
 #include "ranks/devices/devices.h"
 #include "ranks/entry/group.h"
+#include "ranks/real/entry.h"
 #include "ranks/real/nccl.h"
 #include "ranks/real/real.h"
 
-/* What ncclGetVersion() says where there is no real NCCL. */
+/* ncclGetVersion() returns it where there is no real NCCL. */
 #define VERSION 22809
 
 #define ENTRY(name, params)                                                    \
         static ncclResult_t entry_##name params;                               \
-        extern __typeof__(entry_##name) name                                   \
-                __attribute__((alias("entry_" #name), visibility("default"))); \
         extern __typeof__(entry_##name) p##name                                \
                 __attribute__((alias("entry_" #name), visibility("default"))); \
-        static ncclResult_t entry_##name params
+        ENTRY_RETURNING(ncclResult_t, name, params)
 
 static ncclResult_t no_comm(const char *function)
 {
@@ -633,20 +632,12 @@ ENTRY(ncclGroupSimulateEnd, (ncclSimInfo_t * info))
 
 void *nccl_replace(const char *symbol)
 {
-        static const struct {
-                const char *name;
-                void *function;
-        } entries[] = {
+        static const struct entry entries[] = {
 #define NCCL(name, params, args, behaviour) {#name, (void *)entry_##name},
 #include "ranks/real/nccl_api.def"
 #undef NCCL
                 {"ncclGetErrorString", (void *)entry_ncclGetErrorString},
                 {"ncclGetLastError", (void *)entry_ncclGetLastError},
         };
-        const char *name = symbol + (symbol[0] == 'p');
-
-        for (unsigned i = 0; i < ARRAY_SIZE(entries); i++)
-                if (strcmp(entries[i].name, name) == 0)
-                        return entries[i].function;
-        return NULL;
+        return entry_find(entries, ARRAY_SIZE(entries), symbol + (symbol[0] == 'p'));
 }

@@ -12,11 +12,6 @@
 #include "ranks/real/nccl_api.def"
 #undef NCCL
 
-static const char *missing_text(ncclResult_t result)
-{
-        return result == ncclSuccess ? "no error" : "an error of NCCL";
-}
-
 static const char *missing_last(ncclComm_t comm)
 {
         (void)comm;
@@ -27,7 +22,6 @@ static struct real_nccl nccl = {
 #define NCCL(name, params, args, behaviour) .name = missing_##name,
 #include "ranks/real/nccl_api.def"
 #undef NCCL
-        .ncclGetErrorString = missing_text,
         .ncclGetLastError = missing_last,
 };
 
@@ -35,7 +29,6 @@ static const char *const names[] = {
 #define NCCL(name, params, args, behaviour) #name,
 #include "ranks/real/nccl_api.def"
 #undef NCCL
-        "ncclGetErrorString",
         "ncclGetLastError",
 };
 _Static_assert(sizeof(nccl) == sizeof(names), "one function for each name");

@@ -7,7 +7,7 @@
 
 #include "cuda/cuda_abi.h"
 
-/* What programs hold as ncclComm_t. NCCL's own communicators have the same type. */
+/* A program's handle of a communicator, of ours or of the real NCCL. */
 typedef struct ncclComm *ncclComm_t;
 typedef struct ncclWindow *ncclWindow_t;
 typedef struct ncclConfig ncclConfig_t; /* only passed on */

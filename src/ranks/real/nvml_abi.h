@@ -18,10 +18,3 @@ typedef struct {
         unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
         char busId[32];
 } nvmlPciInfo_t;
-
-/* Before nvmlDeviceGetPciInfo_v3. */
-typedef struct {
-        char busId[16];
-        unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
-        unsigned int reserved[4];
-} nvmlPciInfo_v1_t;

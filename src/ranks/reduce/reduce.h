@@ -9,7 +9,7 @@
 #include "ranks/real/nccl_abi.h"
 #include "ranks/reduce/reduce_kernels.h"
 
-/* What is done with the elements of all ranks. */
+/* An operation on the elements of all ranks. */
 struct reduce_op {
         ncclDataType_t type;
         enum reduce_operation kind;

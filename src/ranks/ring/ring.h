@@ -23,7 +23,7 @@
 #define RING_CARD_PART 64
 #define RING_PARTS     2 /* a rank fills one while others read the other */
 
-/* What a flag says, from one rank to another, of one part of a ring. */
+/* The messages that a flag carries from one rank to another. Each part of a ring has its own. */
 enum ring_flag {
         RING_FILLED, /* my ring holds what you are to read */
         RING_RESULT, /* my ring holds the result, and I have read yours */

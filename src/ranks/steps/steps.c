@@ -14,7 +14,7 @@
 /* Pieces are multiples of so many elements, so that kernels read whole vectors. */
 #define PIECE_ALIGN 256u
 
-/* What all steps of one call share. */
+/* All steps of one call share it. */
 struct run {
         const struct ring *r;
         const struct steps_call *c;
