@@ -440,10 +440,11 @@ static int preload_ranks(struct launch *l)
 }
 
 /* CUDA_VISIBLE_DEVICES belongs to the launcher of the ranks, whose numbers are not the driver's.
- * Within such a job the GPUs are known already. */
+ * Within such a job the GPUs and the job's number are known already. */
 static int set_ranks(struct launch *l)
 {
         const char *chosen = launch_value(l, "CUDA_VISIBLE_DEVICES");
+        char job[24];
         int r = CLI_OK;
 
         if (!launch_value(l, settings[SETTING_RANKS].name))
@@ -452,6 +453,9 @@ static int set_ranks(struct launch *l)
                 chosen = getenv("CUDA_VISIBLE_DEVICES");
         if (chosen)
                 r = set(l, settings[SETTING_RANKS_GPUS].name, chosen);
+        (void)snprintf(job, sizeof(job), "%d", (int)getpid()); /* which will be the program's */
+        if (r == CLI_OK && !setting_text(SETTING_RANKS_JOB))
+                r = set(l, settings[SETTING_RANKS_JOB].name, job);
         unset(l, "CUDA_VISIBLE_DEVICES");
         return r;
 }

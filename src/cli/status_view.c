@@ -32,7 +32,7 @@ static const struct column {
          "its file, its script or its notebook; or what --name says"},
         {"POD", "tenant", FIGURE_TEXT, 8, 14, true, "its Kubernetes pod, or its Slurm job"},
         {"CLASS", "class", FIGURE_TEXT, 5, 13, true, "its class in the daemon's configuration"},
-        {"GROUP", "group", FIGURE_TEXT, 5, 12, true, "programs of one group run together"},
+        {"GROUP", "group", FIGURE_TEXT, 5, 12, true, "programs of one group run together, or are ranks of one job"},
         {"PRI", "priority", FIGURE_COUNT, 0, 11, true, "its priority; higher goes first"},
         {"STATE", "state", FIGURE_TEXT, 0, 0, false, "what it does: see below"},
         {"FOR", "since_s", FIGURE_SECONDS, 0, 6, false, "since when"},

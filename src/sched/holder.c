@@ -10,7 +10,8 @@ struct holder *holder_new(struct sched *s, unsigned slot, const struct sched_ori
         if (h->first)
                 for (h = s->holder; h->first; h++)
                         ;
-        *h = (struct holder){.last_active_ns = s->now_ns, .clock_ns = s->now_ns};
+        *h = (struct holder){
+                .job = origin->job, .last_active_ns = s->now_ns, .clock_ns = s->now_ns};
         fair_join(s, h, origin);
         return h;
 }
@@ -69,6 +70,18 @@ static void new_ticket(struct sched *s, struct holder *h)
                 c->restoring = false;
 }
 
+bool holder_runs_beside(const struct holder *a, const struct holder *b)
+{
+        return a == b || (a->job && a->job == b->job && !PLANTED(JOBS_APART));
+}
+
+void holder_note_lease(struct gpu *g, const struct holder *h)
+{
+        if (!g->lease_first)
+                g->lease_first = h;
+        g->lease_others |= !holder_runs_beside(g->lease_first, h);
+}
+
 /* A holder that gave its lease back unasked while others waited, or has clients that cannot be
  * asked for theirs, goes on with its old turn. Otherwise it could begin new ones without giving
  * way. */
@@ -88,7 +101,7 @@ void holder_begin(struct sched *s, struct holder *h)
         FOR_EACH_GPU_OF (h, gpu) {
                 struct gpu *g = &s->gpu[gpu];
 
-                g->leases++;
+                holder_note_lease(g, h);
                 if (gpu_hands_to(g, h)) {
                         g->handoff_ns = s->now_ns - g->handoff_since_ns;
                         g->handoffs_timed++;

@@ -158,6 +158,7 @@ struct holder {
         struct branch *user, *above; /* above: its container, or its user */
         int priority;
         uint32_t gpus; /* mask of the GPUs that its clients use */
+        uint64_t job;  /* 0: it is of no job */
 
         uint64_t lease; /* number of the first lease of its turn; 0: none of its clients has one */
         bool askable;   /* a client with a lease can be asked for it: neither late nor frozen */
@@ -272,11 +273,14 @@ struct gpu {
         struct client *head_unevictable; /* its client that waits for unevictable or exported bytes;
                                             NULL: the head waits to run */
         uint64_t head_missing;           /* bytes that the head lacks */
-        unsigned leases;                 /* number of leases that exclusive mode waits for */
+        const struct holder *lease_first; /* of the leases that exclusive mode waits for; NULL: there
+                                             are none */
+        bool lease_others; /* some of them are of others than the first one's job */
         bool lower_waits;                /* a client of a lower priority waits */
         uint64_t ahead;            /* bytes that were freed ahead of growth, and are not used yet */
         bool wanted;               /* a client waits for bytes or the lease, even if in vain */
-        bool exclusive;            /* one lease at a time: by the mode, or for somebody's terms */
+        bool exclusive; /* leases of one holder or job at a time: by the mode, or for somebody's
+                           terms */
         bool claimed;              /* exclusive: a client waits to run here */
         struct holder *lease_head; /* exclusive: the first one that lacks only the lease */
         bool contested;            /* a client waits, or did a moment ago */
@@ -645,6 +649,10 @@ void holder_remove(struct sched *s, struct client *c);
 /* Draws the consequences of what one of its clients did, except for waiting. */
 void holder_update(struct sched *s, struct holder *h);
 /* Begins a lease, without a client yet. */
+/* True if a may run on an exclusive card while b does: it is the same one, or one of its job. */
+bool holder_runs_beside(const struct holder *a, const struct holder *b);
+/* Notes that h has a lease which exclusive mode waits for. */
+void holder_note_lease(struct gpu *g, const struct holder *h);
 void holder_begin(struct sched *s, struct holder *h);
 /* Lets c take part in the lease of its holder. */
 void holder_grant(struct sched *s, struct client *c);

@@ -4,7 +4,8 @@
 
 struct sums {
         uint64_t charged, unevictable, committed, immovable, commit_max, spill;
-        unsigned leases;
+        const struct holder *first; /* with a lease that exclusive mode waits for */
+        bool others;                /* others than its job have one, too */
         bool busy; /* a client is giving bytes back, or has been asked to */
 };
 
@@ -32,8 +33,10 @@ static struct sums recompute(const struct sched *s, unsigned gpu)
                 if (!(h->gpus & UINT32_C(1) << gpu) || !h->first)
                         continue;
                 r.commit_max = MAX(r.commit_max, ledger_sum(h, gpu, account_commit));
-                if (h->askable)
-                        r.leases++;
+                if (!h->askable)
+                        continue;
+                r.others |= r.first && !holder_runs_beside(r.first, h);
+                r.first = h;
         }
         return r;
 }
@@ -46,8 +49,8 @@ static const char *check_gpu(const struct sched *s, unsigned gpu)
         if (r.charged != g->charged || r.unevictable != g->unevictable ||
             r.committed != g->committed)
                 return "the ledger's sums are not the sums of its accounts";
-        if (r.leases != g->leases)
-                return "the number of leases on a GPU is wrong";
+        if (!r.first != !g->lease_first || r.others != g->lease_others)
+                return "what is known of the leases on a GPU is wrong";
         /* Foreign use and returning clients can overdraw a card without the scheduler's doing. That
          * overdraft was there before this event granted anything, and no grant may add to it. */
         if (r.charged > gpu_usable(g) + g->over)

@@ -101,6 +101,7 @@ int sched_client_origin(struct sched *s, sched_client id, const struct sched_ori
         touch_begin(s, now_ns, client_gpus(c));
         if (!c)
                 return -ESTALE;
+        c->holder->job = origin->job;
         if (same_place(c->holder, origin))
                 fair_set_class(s, c->holder, origin);
         else

@@ -42,6 +42,7 @@ enum planted {
         PLANTED_NO_MINIMUM,          /* a minimum is no more than a wish */
         PLANTED_NO_MAXIMUM,          /* a maximum ends no turn */
         PLANTED_WEIGHTS_IGNORED,     /* every share has the same weight */
+        PLANTED_JOBS_APART,          /* an exclusive card runs one rank of a job at a time */
         PLANTED_END
 };
 

@@ -594,7 +594,8 @@ static struct holder *surplus_lease(struct sched *s, unsigned gpu)
         return latest;
 }
 
-/* An exclusive card has one lease at a time, so a resident client may lack only the lease. */
+/* On an exclusive card one holder or job has leases at a time, so a resident client may lack only
+ * the lease. */
 void policy_reclaim_lease(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -603,12 +604,12 @@ void policy_reclaim_lease(struct sched *s, unsigned gpu)
         struct holder *h;
         bool busy;
 
-        if (!g->exclusive || (g->leases < 2 && !d.head))
+        if (!g->exclusive || (!g->lease_others && !d.head))
                 return;
         (void)pending(s, gpu, &busy);
         if (busy)
                 return;
-        if (g->leases > 1) {
+        if (g->lease_others) {
                 h = surplus_lease(s, gpu);
         } else {
                 d.entry = turns_wanted(s, g->lease_head);

@@ -201,6 +201,7 @@ struct sched_terms {
 struct sched_origin {
         uint64_t uid;             /* of the user, or another number above all uids */
         uint64_t container;       /* number of the container that the client runs in; 0: none */
+        uint64_t job;             /* clients of one job may share an exclusive card; 0: of none */
         uint32_t class_number;    /* 0: none */
         struct sched_share share; /* of the class, or of the user without one */
         struct sched_terms terms; /* the same */
@@ -222,8 +223,8 @@ int sched_client_returned(struct sched *s, sched_client id, sched_client previou
  * 0, -ESTALE (a client is unknown), -EINVAL (id uses a GPU, or has another origin). */
 int sched_client_join(struct sched *s, sched_client id, sched_client other);
 
-/* Gives a client, and all that run together with it, another class, or the class another share.
- * Leases stay. Returns 0 or -ESTALE. */
+/* Gives a client, and all that run together with it, another class, container or job, or the class
+ * another share. Leases stay. Returns 0 or -ESTALE. */
 int sched_client_origin(struct sched *s, sched_client id, const struct sched_origin *origin,
                         uint64_t now_ns, struct sched_actions *out);
 /* Sets what a client, and all that run together with it, gets of its class's, its user's or its

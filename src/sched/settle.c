@@ -41,7 +41,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         g->immovable = 0;
         g->drains = false;
         g->allocated = g->ahead = 0;
-        g->leases = 0;
+        g->lease_first = NULL;
+        g->lease_others = false;
         g->exclusive = s->config.mode == SCHED_MODE_EXCLUSIVE;
         g->wanted = g->lower_waits = g->claimed = false;
         g->top_priority = INT32_MIN;
@@ -61,7 +62,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 if (!turns_over(s, h) && holder_can_be_asked(s, h))
                         g->ahead += h->on[gpu].ahead;
                 if (h->askable && !(PLANTED(DRAINING_IS_GONE) && h->draining))
-                        g->leases++;
+                        holder_note_lease(g, h);
                 g->top_priority = MAX(g->top_priority, h->priority);
                 g->exclusive |= wants_alone(s, h);
         }
@@ -264,7 +265,8 @@ static bool lease_is_free(struct sched *s, struct holder *h)
                         continue;
                 if (g->claimed)
                         is_free = false;
-                else if (g->leases) {
+                else if (g->lease_first &&
+                         (g->lease_others || !holder_runs_beside(g->lease_first, h))) {
                         g->lease_head = h;
                         g->wanted = true;
                         is_free = false;
@@ -434,7 +436,7 @@ static bool may_take_part(const struct sched *s, const struct holder *h)
         if (h->awaited || (h->revoke_due_ns && s->now_ns >= h->revoke_due_ns))
                 return false;
         FOR_EACH_GPU_OF (h, gpu) {
-                if (s->gpu[gpu].exclusive && s->gpu[gpu].leases > 1)
+                if (s->gpu[gpu].exclusive && s->gpu[gpu].lease_others)
                         return false;
         }
         return true;

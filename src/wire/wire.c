@@ -155,7 +155,7 @@ static bool message_is_valid(const struct wire_message *m)
 
         switch (m->header.type) {
         case WIRE_HELLO:
-                if (m->HELLO.magic != WIRE_MAGIC)
+                if (m->HELLO.magic != WIRE_MAGIC || m->HELLO.takes_turns > 1)
                         return false;
                 break;
         case WIRE_WELCOME:

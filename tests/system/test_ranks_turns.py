@@ -132,22 +132,46 @@ def test_a_rank_comes_back_for_work_that_the_library_cannot_see(waiter):
 
 
 def groups(world, ranks):
+    """Returns each rank's group, and whether it takes turns with the others."""
     rows = world.clients()
-    return [rows[p.pid]["group"] for p in ranks if p.pid in rows]
+    return [(rows[p.pid]["group"], rows[p.pid]["takes_turns"]) for p in ranks if p.pid in rows]
 
 
 @pytest.mark.freeze("move")
-def test_ranks_that_can_be_frozen_are_in_no_group(small):
+def test_ranks_that_can_be_frozen_need_not_fit_together(small):
     """Each may allocate as much as any program. A group that their user names comes first."""
     small.start_daemon(config=LONG)
     ranks = start(small, 44)
-    assert groups(small, ranks) == [None, None]
+    (name, turns), other = groups(small, ranks)
+    assert name.startswith("torchrun:") and turns and other == (name, turns)
     for p in ranks:
         p.send(signal.SIGKILL)
         p.wait()
     os.unlink(small.path("page"))
     ranks = start(small, 20, SUBLET_GROUP="mine")
-    assert groups(small, ranks) == ["mine", "mine"]
+    assert groups(small, ranks) == [("mine", False)] * 2
+
+
+@pytest.mark.freeze("move")
+def test_ranks_that_fit_share_an_exclusive_card_as_one_program(small):
+    """They meet without hand-offs between them. Beside a program of the same user they get half of the time."""
+    small.start_daemon(config={"mode": "exclusive", "quantum": "100ms"})
+    ranks = start(small, 12)
+    wait_for(lambda: all(len(p.events("round")) >= 20 for p in ranks), GENEROUS_S, "20 rounds of both", report=small.status_text)
+    assert small.handoffs() == 0
+    other = small.program("fill", "--bytes", "12MiB", "--block", "4MiB", "--seed", 9, "--until", small.path("end"))
+    other.await_event("filled")
+    programs = [*ranks, other]
+
+    def time_of(program):
+        return small.clients()[program.pid]["gpu_time_s"]
+
+    began = [time_of(p) for p in programs]
+    wait_for(lambda: sum(time_of(p) - t for p, t in zip(programs, began)) >= 9, GENEROUS_S, "turns", report=small.status_text)
+    first, second, third = [time_of(p) - t for p, t in zip(programs, began)]
+    assert 0.7 < third / max(first, second) < 1.4, (first, second, third)
+    together_until(small, programs, lambda: True, "the end")
+    assert all(small.check_sums(p) >= 20 for p in ranks)
 
 
 @pytest.mark.parametrize("how", [pytest.param({}, marks=pytest.mark.freeze("off"), id="by the program"),
@@ -158,7 +182,7 @@ def test_ranks_that_cannot_be_frozen_are_a_group(small, how):
     small.start_daemon(config={**LONG, **how})
     ranks = start(small, 20)
     names = groups(small, ranks)
-    assert names[0] == names[1] and names[0].startswith("torchrun:")
+    assert names[0] == names[1] and names[0][0].startswith("torchrun:") and not names[0][1]
     third = rank(small, 2, 24)
     assert third.wait() == 5, third.report()  # out of memory
     together_until(small, ranks, lambda: all(len(p.events("round")) >= 4 for p in ranks), "rounds of both")
@@ -174,7 +198,7 @@ def test_ranks_become_a_group_when_the_self_test_fails(small):
 
     def grouped():
         names = groups(small, ranks)
-        return len(names) == 2 and names[0] == names[1] and names[0] is not None
+        return len(names) == 2 and names[0] == names[1] and not names[0][1]
 
     wait_for(grouped, GENEROUS_S, "one group", report=small.status_text)
     together_until(small, ranks, lambda: all(len(p.events("round")) >= 4 for p in ranks), "rounds of both")

@@ -8,7 +8,7 @@ set(planted
   sched_random:policy sched_random:ledger sched_share:fair schedsim:fair sched_share:fair sched_share:fair
   sched_turns:policy sched_share:policy sched_turns:habits sched_turns:policy sched_random:ledger sched_turns:sched
   sched_random:sched sched_random:late sched_random:ledger sched_random:holder sched_group:holder
-  sched_share:fair schedsim:division schedsim:limits schedsim:division)
+  sched_share:fair schedsim:division schedsim:limits schedsim:division sched_group:holder)
 
 # of computing time; a sanitizer takes several times as much, and so does an emulator
 set(planted_seconds 30)

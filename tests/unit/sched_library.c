@@ -57,6 +57,11 @@ bool are_one(const struct world *w, const struct process *p, const struct proces
         return p == q || (w->o.group && number(w, p) / w->o.group == number(w, q) / w->o.group);
 }
 
+bool are_one_job(const struct world *w, const struct process *p, const struct process *q)
+{
+        return w->o.job && number(w, p) / w->o.job == number(w, q) / w->o.job;
+}
+
 /* ---- messages ---- */
 
 /* With SCHED_TRACE=1, prints each event to stderr. */

@@ -8,7 +8,7 @@
 
 static unsigned user_of(const struct world *w, const struct process *p)
 {
-        return number(w, p) / MAX(w->o.group, 1U) % WORLD_USERS;
+        return number(w, p) / MAX(MAX(w->o.group, w->o.job), 1U) % WORLD_USERS;
 }
 
 /* Half of all worlds have one class for the first two users, and one for the third. In the others
@@ -59,9 +59,11 @@ struct sched_origin portions_origin(const struct world *w, const struct process 
 {
         const unsigned who = number(w, p) / MAX(w->o.group, 1U), user = user_of(w, p);
         const unsigned class = class_of(w, user), portion = class ? class - 1 : user;
+        const unsigned job = w->o.job ? 1 + number(w, p) / w->o.job : 0;
 
         return (struct sched_origin){.uid = 1000 + user,
-                                     .container = w->o.containers ? who / 3 % 3 : 0,
+                                     .container = w->o.containers ? who / 3 % 3 : job,
+                                     .job = job,
                                      .class_number = class,
                                      .share = w->portions[portion].share,
                                      .terms = {.exclusive = is_exclusive(w, portion)}};

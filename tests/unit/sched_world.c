@@ -57,7 +57,8 @@ static void check_alone(struct world *w, struct process *p)
                 struct process *q = &w->p[i];
                 bool shared = false;
 
-                if (are_one(w, p, q) || !q->id || sched_client_view(w->s, q->id, w->now_ns, &v) < 0)
+                if (are_one(w, p, q) || are_one_job(w, p, q) || !q->id ||
+                    sched_client_view(w->s, q->id, w->now_ns, &v) < 0)
                         continue;
                 for (unsigned g = 0; g < w->o.gpus; g++)
                         shared |= p->gpu[g].known && q->gpu[g].known;
@@ -734,6 +735,8 @@ void world_options_random(uint64_t seed, struct world_options *ret)
         ret->containers = seed % 4 == 1;
         if (seed % 4 == 2)
                 ret->group = 2 + (unsigned)(seed / 4 % 2);
+        if (seed % 4 == 3)
+                ret->job = 2 + (unsigned)(seed / 4 % 2);
         sched_config_default(&ret->config);
         /* The maximum includes records of clients that have left. */
         ret->config.clients_max = 4 * WORLD_CLIENTS_MAX;

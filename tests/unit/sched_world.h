@@ -17,6 +17,7 @@ struct world_options {
         uint64_t seed;
         unsigned clients, gpus;
         unsigned group;  /* so many processes run together; 0: each on its own */
+        unsigned job;    /* so many processes are of one job, and take turns; 0: each on its own */
         bool containers; /* some programs of each user run in containers */
         uint64_t total_bytes;
         bool accidents;  /* deaths, stops, lost connections, failed drains, daemon restarts */

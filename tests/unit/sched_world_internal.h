@@ -157,6 +157,8 @@ bool chance(struct world *w, unsigned permille);
 void fail(struct world *w, const char *text, unsigned process);
 unsigned number(const struct world *w, const struct process *p);
 bool are_one(const struct world *w, const struct process *p, const struct process *q);
+/* True if they are of one job, whose processes may share an exclusive card. */
+bool are_one_job(const struct world *w, const struct process *p, const struct process *q);
 void trace(struct world *w, const struct process *p, const char *what, const struct message *m);
 void push(struct world *w, struct queue *q, const struct message *m);
 void drop_messages(struct queue *q);

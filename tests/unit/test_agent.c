@@ -24,7 +24,7 @@ static void hello_names_the_process_and_attach_reports_its_memory(void **state)
         assert_non_null(m);
         assert_int_equal(m->HELLO.magic, WIRE_MAGIC);
         assert_int_equal(m->HELLO.protocol, WIRE_VERSION);
-        assert_int_equal(m->HELLO.reserved, 0);
+        assert_int_equal(m->HELLO.takes_turns, 0);
         assert_int_equal(m->HELLO.pid, getpid());
         assert_int_equal(m->HELLO.previous_instance, 0);
         assert_string_equal(m->HELLO.name, "unit");

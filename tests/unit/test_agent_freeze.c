@@ -219,11 +219,11 @@ static void a_rank_that_waits_on_asks_for_ever_longer_turns(void **state)
 static void a_rank_needs_its_second_context_more_than_the_share_allows(void **state)
 {
         begin_waiting();
-        agent.apart = gpu->request_dirty = true;
+        agent.takes_turns = gpu->request_dirty = true;
         wake();
         assert_true(gpu->mover_room > 0);
         assert_true(!(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE));
-        agent.apart = false;
+        agent.takes_turns = false;
         gpu->request_dirty = true;
         wake();
         assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE);

@@ -113,7 +113,7 @@ static void a_rank_is_in_the_group_of_its_job_unless_its_user_says_otherwise(voi
                 assert_int_equal(unsetenv(rank[i][0]), 0);
 }
 
-static void a_rank_that_can_be_frozen_is_in_no_group(void **state)
+static void ranks_that_can_be_frozen_take_turns(void **state)
 {
         static const char *const rank[][2] = {{"SLURM_STEP_NUM_TASKS", "2"},
                                               {"SLURM_PROCID", "1"},
@@ -125,10 +125,16 @@ static void a_rank_that_can_be_frozen_is_in_no_group(void **state)
         fake_front = true;
         freezer.mode = WIRE_FREEZE_MOVE;
         connect_anew();
-        assert_string_equal(said(WIRE_HELLO)->HELLO.group, "");
+        assert_memory_equal(said(WIRE_HELLO)->HELLO.group, "slurm:", 6);
+        assert_int_equal(said(WIRE_HELLO)->HELLO.takes_turns, 1);
         assert_int_equal(setenv("SUBLET_GROUP", "job 7", 1), 0);
         connect_anew();
         assert_string_equal(said(WIRE_HELLO)->HELLO.group, "job 7");
+        assert_int_equal(said(WIRE_HELLO)->HELLO.takes_turns, 0);
+        assert_int_equal(setenv("SUBLET_GROUP", "none", 1), 0);
+        connect_anew();
+        assert_string_equal(said(WIRE_HELLO)->HELLO.group, "");
+        assert_int_equal(said(WIRE_HELLO)->HELLO.takes_turns, 1);
         assert_int_equal(unsetenv("SUBLET_GROUP"), 0);
         connect_anew();
         welcome();
@@ -140,6 +146,7 @@ static void a_rank_that_can_be_frozen_is_in_no_group(void **state)
         now_ns = agent.retry_ns;
         rounds(1);
         assert_memory_equal(said(WIRE_HELLO)->HELLO.group, "slurm:", 6);
+        assert_int_equal(said(WIRE_HELLO)->HELLO.takes_turns, 0);
         assert_int_equal(said(WIRE_HELLO)->HELLO.previous_instance, INSTANCE);
         welcome();
         rounds(2);
@@ -583,7 +590,7 @@ int main(void)
                 LINK_TEST(a_priority_is_requested_at_the_start),
                 LINK_TEST(a_group_is_requested_at_the_start),
                 LINK_TEST(a_rank_is_in_the_group_of_its_job_unless_its_user_says_otherwise),
-                LINK_TEST(a_rank_that_can_be_frozen_is_in_no_group),
+                LINK_TEST(ranks_that_can_be_frozen_take_turns),
                 LINK_TEST(a_lost_daemon_is_sought_at_most_every_second),
                 LINK_TEST(a_daemon_never_seen_is_sought_every_half_minute),
                 LINK_TEST(a_required_daemon_is_sought_every_second),

@@ -314,6 +314,7 @@ static void ranks_have_a_library_in_front_and_a_launcher_that_chooses_devices(vo
         assert_string_equal(value("SUBLET_RANKS"), "64");
         assert_string_equal(value("LD_PRELOAD"), "/parts/10:/parts/1");
         assert_true(is_taken_away("CUDA_VISIBLE_DEVICES"));
+        assert_int_equal(atoi(value("SUBLET_RANKS_JOB")), getpid());
         assert_null(launch_value(&launch, "SUBLET_RANKS_GPUS"));
         assert_string_equal(launch_gpus_variable(&launch), "SUBLET_RANKS_GPUS");
 
@@ -333,8 +334,10 @@ static void the_gpus_of_ranks_are_those_that_were_visible(void **state)
         /* In a job of ranks this variable counts the job's devices. */
         (void)setenv("CUDA_VISIBLE_DEVICES", "3", 1);
         (void)setenv("SUBLET_RANKS", "4", 1);
+        (void)setenv("SUBLET_RANKS_JOB", "77", 1);
         takes("ranks", "2");
         assert_int_equal(complete(), CLI_OK);
+        assert_null(launch_value(&launch, "SUBLET_RANKS_JOB"));
         assert_null(launch_value(&launch, "SUBLET_RANKS_GPUS"));
         assert_true(is_taken_away("CUDA_VISIBLE_DEVICES"));
         /* Other programs have no such library. */

@@ -145,6 +145,22 @@ static void the_launcher_that_started_the_ranks_names_the_job(void **state)
                             "slurm:", 6);
 }
 
+/* A program that starts ranks itself, as torch.multiprocessing does, sets none of the variables. */
+static void sublet_run_names_the_job_of_ranks_that_nobody_else_names(void **state)
+{
+        char group[WIRE_GROUP_MAX + 1];
+
+        (void)strcpy(group, JOB("SUBLET_RANKS=2", "SUBLET_RANKS_JOB=77"));
+        assert_memory_equal(group, "sublet:", 7);
+        assert_true(wire_group_is_valid(group));
+        assert_string_not_equal(JOB("SUBLET_RANKS=2", "SUBLET_RANKS_JOB=78"), group);
+        assert_string_equal(JOB("SUBLET_RANKS=1", "SUBLET_RANKS_JOB=77"), NONE);
+        assert_string_equal(JOB("SUBLET_RANKS=2"), NONE);
+        assert_memory_equal(JOB("SUBLET_RANKS=2", "SUBLET_RANKS_JOB=77", "RANK=1", "WORLD_SIZE=2",
+                                "MASTER_ADDR=node1", "MASTER_PORT=29500"),
+                            "pytorch:", 8);
+}
+
 /* MPICH gives each rank a socket of its own; the proxy made all of them. */
 static void sockets_of_one_process_name_one_job(void **state)
 {
@@ -181,6 +197,7 @@ int main(void)
                 cmocka_unit_test(a_process_that_lacks_one_of_the_variables_is_no_rank),
                 cmocka_unit_test(values_are_not_joined_without_a_border),
                 cmocka_unit_test(the_launcher_that_started_the_ranks_names_the_job),
+                cmocka_unit_test(sublet_run_names_the_job_of_ranks_that_nobody_else_names),
                 cmocka_unit_test(sockets_of_one_process_name_one_job),
         };
 

@@ -412,6 +412,97 @@ static void only_clients_of_one_user_and_container_run_together(void **state)
         assert_int_equal(sched_client_join(b->s, x->id + 77, x->id), -ESTALE);
 }
 
+/* ---- ranks of a job, which need not fit together ---- */
+
+#define JOB 7
+
+/* Makes a client of a job with so many bytes, which wants to run. */
+static struct tenant *rank_of(struct bench *b, uint32_t uid, uint64_t job, uint64_t bytes)
+{
+        struct tenant *t = &b->t[b->tenants++];
+        const struct sched_origin origin = {.uid = uid, .container = job, .job = job};
+
+        assert_int_equal(sched_client_add(b->s, origin, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.sequence = 1});
+        usage(b, t);
+        request_commit_of(b, t, bytes);
+        assert_int_equal(t->commit[0], bytes);
+        t->allocated[0] = bytes;
+        usage(b, t);
+        want_run(b, t, bytes);
+        return t;
+}
+
+static void exclusive(struct sched_config *c)
+{
+        c->mode = SCHED_MODE_EXCLUSIVE;
+}
+
+static void ranks_of_a_job_run_beside_each_other_on_an_exclusive_card(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(exclusive);
+        struct tenant *x, *y, *other, *rival;
+
+        x = rank_of(b, 1, JOB, 200 * MIB);
+        y = rank_of(b, 1, JOB, 200 * MIB);
+        other = rank_of(b, 1, JOB + 1, 200 * MIB);
+        rival = rank_of(b, 1, JOB + 1, 200 * MIB);
+        restore(b, x);
+        restore(b, y);
+        restore(b, other);
+        restore(b, rival);
+        assert_true(x->lease && y->lease && !other->lease && !rival->lease);
+        await_revoke(b, x);
+        drained(b, x);
+        assert_int_equal(other->lease, 0); /* y has its lease yet */
+        want_run(b, x, 200 * MIB);
+        assert_int_equal(x->lease, 0); /* the others come first */
+        await_revoke(b, y);
+        drained(b, y);
+        assert_true(other->lease && rival->lease && !x->lease);
+}
+
+static void ranks_of_a_job_need_not_fit_together(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(exclusive);
+        struct tenant *x, *y;
+
+        x = rank_of(b, 1, JOB, WHOLE);
+        y = rank_of(b, 1, JOB, WHOLE);
+        restore(b, x);
+        assert_int_not_equal(x->lease, 0);
+        await_revoke(b, x);
+        drained(b, x);
+        evict_to(b, x, x->limit[0]);
+        restore(b, y);
+        assert_int_not_equal(y->lease, 0);
+}
+
+static void a_job_and_a_program_each_get_half_of_an_exclusive_card(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(exclusive);
+        unsigned turns[2] = {0};
+        struct tenant *t[3];
+
+        for (unsigned i = 0; i < 3; i++) {
+                t[i] = rank_of(b, 1, i < 2 ? JOB : 0, 200 * MIB);
+                restore(b, t[i]);
+        }
+        for (unsigned step = 0; step < 4000; step++) {
+                for (unsigned i = 0; i < 3; i++) {
+                        if (!t[i]->revoked)
+                                continue;
+                        drained(b, t[i]);
+                        want_run(b, t[i], t[i]->allocated[0]);
+                }
+                turns[0] += t[0]->lease || t[1]->lease;
+                turns[1] += t[2]->lease != 0;
+                pass(b, 10 * NSEC_PER_MSEC);
+        }
+        assert_in_range(turns[0], 1900, 2100);
+        assert_in_range(turns[1], 1900, 2100);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -433,6 +524,9 @@ int main(void)
                 cmocka_unit_test(a_lost_one_that_owes_an_answer_does_not_stop_the_others),
                 cmocka_unit_test(the_lowest_priority_counts),
                 cmocka_unit_test(only_clients_of_one_user_and_container_run_together),
+                cmocka_unit_test(ranks_of_a_job_run_beside_each_other_on_an_exclusive_card),
+                cmocka_unit_test(ranks_of_a_job_need_not_fit_together),
+                cmocka_unit_test(a_job_and_a_program_each_get_half_of_an_exclusive_card),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,6 +29,7 @@ static struct wire_message sample(unsigned type)
         switch (type) {
         case WIRE_HELLO:
                 m.HELLO.magic = WIRE_MAGIC;
+                m.HELLO.takes_turns = 1;
                 (void)snprintf(m.HELLO.name, sizeof(m.HELLO.name), "train.py");
                 (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "0.1.0");
                 memset(m.HELLO.name + 9, 0, sizeof(m.HELLO.name) - 9);
@@ -284,12 +285,14 @@ static void a_group_has_a_short_printable_name(void **state)
 static void a_wrong_magic_is_refused(void **state)
 {
         struct wire_message h = sample(WIRE_HELLO), w = sample(WIRE_WELCOME),
-                            r = sample(WIRE_REFUSED);
+                            r = sample(WIRE_REFUSED), turns = h;
 
         h.HELLO.magic ^= 1;
+        turns.HELLO.takes_turns = 2;
         w.WELCOME.magic = 0;
         r.REFUSED.magic = UINT64_MAX;
         assert_int_equal(decode_of(&h, WIRE_UP), -EINVAL);
+        assert_int_equal(decode_of(&turns, WIRE_UP), -EINVAL);
         assert_int_equal(decode_of(&w, WIRE_DOWN), -EINVAL);
         assert_int_equal(decode_of(&r, WIRE_DOWN), -EINVAL);
 }
@@ -360,14 +363,14 @@ static void layouts_of_hello_welcome_and_refused_never_change(void **state)
                                  .HELLO = {.magic = WIRE_MAGIC,
                                            .previous_instance = 2,
                                            .protocol = 4,
-                                           .reserved = 5,
+                                           .takes_turns = 1,
                                            .pid = 6,
                                            .name = "n",
                                            .version = "v"}};
         uint8_t packet[WIRE_SIZE_MAX];
         static const uint8_t start[] = {1,   0, 0xff, 0xff, 1, 0, 0, 0, 1, 'S', 'U', 'B', 'L', 'E',
                                         'T', 0, 2,    0,    0, 0, 0, 0, 0, 0,   4,   0,   0,   0,
-                                        5,   0, 0,    0,    6, 0, 0, 0, 0, 0,   0,   0,   'n', 0};
+                                        1,   0, 0,    0,    6, 0, 0, 0, 0, 0,   0,   0,   'n', 0};
 
         assert_int_equal(wire_encode(&m, packet), 168);
         assert_memory_equal(packet, start, sizeof(start));

@@ -17,8 +17,10 @@
 #include "daemon/state/client.h"
 
 /* All programs of a class that run together are one user's, for the scheduler; so are those of a
- * pod, whose numbers are above all uids. A user's job is as a container. */
-#define ONE_USER UINT32_MAX
+ * pod, whose numbers are above all uids. A user's job is as a container. So are ranks that take
+ * turns, if they are in none; their numbers are between those of containers and of tenants. */
+#define ONE_USER    UINT32_MAX
+#define RANKS_ABOVE (UINT64_C(1) << 62)
 
 /* A class of the resource file has no keys that match: a program names it as its group. */
 static const struct class *find_class(const struct client *c)
@@ -132,19 +134,25 @@ static uint64_t term_of(uint64_t ns, uint64_t instead_of_0)
         return ns == CLASS_AS_DAEMON ? 0 : ns ? ns : instead_of_0;
 }
 
+static uint64_t container_of_client(const struct client *c, bool in_pod)
+{
+        const uint64_t container = in_pod ? 0 : c->peer.container;
+        const uint64_t tenant = in_pod ? 0 : tenant_number(&c->peer.tenant);
+
+        return tenant ? tenant : container ? container : c->rank_of ? RANKS_ABOVE + c->rank_of : 0;
+}
+
 struct sched_origin entitlement_origin(const struct client *c)
 {
         const struct class_settings *t = settings_of(c);
         const bool together = c->class && t->group, in_pod = c->peer.tenant.kind == TENANT_POD;
-        const uint64_t tenant = tenant_number(&c->peer.tenant);
 
         return (struct sched_origin){
                 .uid = together ? ONE_USER
-                       : in_pod ? tenant
+                       : in_pod ? tenant_number(&c->peer.tenant)
                                 : c->peer.uid,
-                .container = together || in_pod ? 0
-                             : tenant           ? tenant
-                                                : c->peer.container,
+                .container = together ? 0 : container_of_client(c, in_pod),
+                .job = c->rank_of,
                 .class_number = c->class ? c->class->number : 0,
                 .share = {t->weight_permille, t->minimum_permille, t->maximum_permille},
                 .terms = {term_of(t->quantum_ns, UINT64_MAX),

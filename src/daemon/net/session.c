@@ -32,10 +32,11 @@
 
 /* Moves the charge of the process's earlier record to this one, for each GPU that it attaches
  * again. */
-static int take_over(struct client *c)
+static int take_over(struct client *c, const struct sched_origin *origin)
 {
         struct server *s = c->server;
         struct client *old = c->former;
+        int r;
 
         if (!old->lost_told) {
                 old->lost_told = true;
@@ -43,7 +44,9 @@ static int take_over(struct client *c)
         }
         tally_ended(old);
         kill_point("returning");
-        return sched_client_returned(s->sched, c->id, old->id);
+        r = sched_client_returned(s->sched, c->id, old->id);
+        /* Ranks that took turns may have become a group. */
+        return r < 0 ? r : sched_client_origin(s->sched, c->id, origin, clock_now_ns(), &s->actions);
 }
 
 /* Releases earlier records that have no charge left. Records behind them in the chain may have one:
@@ -84,6 +87,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
         (void)snprintf(c->name, sizeof(c->name), "%s", m->HELLO.name);
         (void)snprintf(c->version, sizeof(c->version), "%s", m->HELLO.version);
         (void)snprintf(c->group, sizeof(c->group), "%s", m->HELLO.group);
+        c->takes_turns = m->HELLO.takes_turns && c->group[0];
         if (m->HELLO.protocol != WIRE_VERSION) {
                 (void)snprintf(text, sizeof(text),
                                "subletd " SUBLET_VERSION " speaks protocol %u, this program's "
@@ -125,20 +129,32 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
 
 /* The roots of all containers have one uid, and are different users; a pod's containers are one
  * tenant. */
-static bool run_together(const struct client *a, const struct client *b)
+static bool of_one_group(const struct client *a, const struct client *b)
 {
-        if (entitlement_groups(a, b))
-                return true;
-        return a->group[0] && strcmp(a->group, b->group) == 0 &&
+        return a->group[0] && strcmp(a->group, b->group) == 0 && a->takes_turns == b->takes_turns &&
                peer_same_user(&a->peer, &b->peer) && peer_same_account(&a->peer, &b->peer) &&
                (a->peer.tenant.kind == TENANT_POD || a->peer.container == b->peer.container);
+}
+
+/* Numbers the job of a new client whose group takes turns. */
+static void find_job(struct client *c)
+{
+        c->rank_of = 0;
+        if (!c->takes_turns)
+                return;
+        for (const struct client *o = c->server->clients; o && !c->rank_of; o = o->next)
+                if (o != c && o->id && of_one_group(c, o))
+                        c->rank_of = o->rank_of;
+        if (!c->rank_of)
+                c->rank_of = ++c->server->rank_groups;
 }
 
 /* Makes a new client run together with those of its group: it uses their share of the time. */
 static void join_group(struct client *c)
 {
         for (const struct client *o = c->server->clients; o; o = o->next) {
-                if (o == c || !o->id || !run_together(c, o))
+                if (o == c || !o->id ||
+                    !(entitlement_groups(c, o) || (!c->takes_turns && of_one_group(c, o))))
                         continue;
                 (void)sched_client_join(c->server->sched, c->id, o->id);
                 return;
@@ -147,12 +163,15 @@ static void join_group(struct client *c)
 
 static int register_client(struct client *c)
 {
-        const struct sched_origin origin = entitlement_origin(c);
         const struct sched_share share = entitlement_share(c);
         struct server *s = c->server;
+        struct sched_origin origin;
         uint32_t slot;
-        int r = sched_client_add(s->sched, origin, c->priority, clock_now_ns(), &c->id);
+        int r;
 
+        find_job(c);
+        origin = entitlement_origin(c);
+        r = sched_client_add(s->sched, origin, c->priority, clock_now_ns(), &c->id);
         if (r < 0) {
                 client_refuse(c, WIRE_REFUSED_LIMIT,
                               "the daemon serves as many programs as it may: end some, or raise "
@@ -168,7 +187,7 @@ static int register_client(struct client *c)
         /* Set the marker before the client can hold anything, so that no crash comes in between. */
         place_mark(s->place, true);
         kill_point("attaching");
-        r = c->former ? take_over(c) : 0;
+        r = c->former ? take_over(c, &origin) : 0;
         join_group(c); /* which may be another one than it had before */
         return r;
 }

@@ -191,6 +191,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 add_share(one, c, v.held, a.paid_ns, known);
                 add_place(one, c, known);
                 (void)json_object_set_new(one, "way", json_string(acc->shared ? "shared" : "own"));
+                (void)json_object_set_new(one, "takes_turns", json_boolean(c->takes_turns));
                 (void)json_object_set_new(one, "host_pool", bytes(host_pool_held(c)));
                 (void)json_object_set_new(one, "expected_s", expected_json(expected, c->id));
         }

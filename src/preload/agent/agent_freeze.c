@@ -154,12 +154,12 @@ static uint64_t mover_request(const struct gpu *g) REQUIRES(core_lock)
 /* A rank cannot give way without a mover, so a rank's is not spare. */
 bool agent_holds_spare(const struct gpu *g)
 {
-        return g->mover_room > 0 && !agent.apart;
+        return g->mover_room > 0 && !agent.takes_turns;
 }
 
 bool agent_wants_spare(const struct gpu *g)
 {
-        return request_is_movers(g) && !agent.apart;
+        return request_is_movers(g) && !agent.takes_turns;
 }
 
 /* Requests room for the mover's context, but only while the program runs and can be frozen: other

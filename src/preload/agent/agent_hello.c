@@ -30,24 +30,23 @@ static int requested_priority(void)
 }
 
 /* Sets the group that the program is in: the one that its user names, or else its job. An invalid
- * name is ignored, with one warning. Ranks that share a card take turns instead, if they can be
- * frozen: a drain would wait for the other ranks (agent_listen()). */
+ * name is ignored, with one warning. The ranks of a job that share a card need not run together, if
+ * they can be frozen: a drain would wait for the other ranks (agent_listen()). */
 static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
 {
         const char *text = setting_text(SETTING_GROUP);
 
-        agent.apart = front_is_there() && freeze_mode() == WIRE_FREEZE_MOVE;
+        agent.takes_turns = front_is_there() && freeze_mode() == WIRE_FREEZE_MOVE;
         if (text && strcmp(text, LAUNCHER_NONE) == 0)
                 return;
         if (text && wire_group_is_valid(text)) {
-                agent.apart = false;
+                agent.takes_turns = false;
                 (void)snprintf(ret, WIRE_GROUP_MAX + 1, "%s", text);
                 return;
         }
         if (text)
                 setting_refuse(SETTING_GROUP, text);
-        if (!agent.apart)
-                launcher_group(ret);
+        launcher_group(ret);
 }
 
 /* Asks for what the user wants for this program itself. */
@@ -81,5 +80,6 @@ void agent_hello(void)
         name_of_program(m.HELLO.name, sizeof(m.HELLO.name));
         (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "%s", SUBLET_VERSION);
         requested_group(m.HELLO.group);
+        m.HELLO.takes_turns = agent.takes_turns;
         daemon_send(&m, WIRE_HELLO, WIRE_NO_GPU);
 }

@@ -56,7 +56,7 @@ struct agent_state {
         uint64_t still_ns, /* since when nothing has happened */
                 waits_ns,  /* how long nothing must happen */
                 return_ns; /* when it asks for a turn although the wait goes on */
-        bool apart;        /* a rank that is in no group, because it can be frozen */
+        bool takes_turns;  /* a rank that need not fit beside the others, as it can be frozen */
 
         uint64_t need_said[GPUS_MAX];
         uint64_t request_ns[GPUS_MAX];    /* when a REQUEST was last sent */

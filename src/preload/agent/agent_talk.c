@@ -606,8 +606,8 @@ void agent_listen(void)
 {
         if (daemon_line.link == LINK_LOST)
                 agent_down(strerror(-daemon_line.error));
-        /* A group is named with the first message: connect once more, as one of a group. */
-        if (agent.apart && daemon_line.link == LINK_UP && freeze_mode() != WIRE_FREEZE_MOVE)
+        /* The first message says how a group runs: connect once more, to say otherwise. */
+        if (agent.takes_turns && daemon_line.link == LINK_UP && freeze_mode() != WIRE_FREEZE_MOVE)
                 agent_down("ranks that cannot be frozen run together");
         while (daemon_line.fd >= 0) {
                 struct wire_message m;

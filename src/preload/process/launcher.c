@@ -51,6 +51,8 @@ static const struct launcher {
         {"mpich", "MPI_LOCALNRANKS", "PMI_ID", {"PMI_PORT"}},
         /* and without: one half of a pair of sockets that the proxy made. */
         {"mpich", "PMI_SIZE", "PMI_RANK", {MAKER "PMI_FD"}},
+        /* sublet run --ranks, for ranks that no other launcher has started */
+        {"sublet", "SUBLET_RANKS", "SUBLET_RANKS_JOB", {"SUBLET_RANKS_JOB"}},
 };
 
 /* With the NUL, so that two texts differ from the same bytes cut elsewhere. */
