@@ -273,15 +273,15 @@ struct gpu {
         struct client *head_unevictable; /* its client that waits for unevictable or exported bytes;
                                             NULL: the head waits to run */
         uint64_t head_missing;           /* bytes that the head lacks */
-        const struct holder *lease_first; /* of the leases that exclusive mode waits for; NULL: there
-                                             are none */
-        bool lease_others; /* some of them are of others than the first one's job */
-        bool lower_waits;                /* a client of a lower priority waits */
-        uint64_t ahead;            /* bytes that were freed ahead of growth, and are not used yet */
-        bool wanted;               /* a client waits for bytes or the lease, even if in vain */
+        const struct holder *lease_first; /* of the leases that exclusive mode waits for; NULL:
+                                             there are none */
+        bool lease_others;                /* some of them are of others than the first one's job */
+        bool lower_waits;                 /* a client of a lower priority waits */
+        uint64_t ahead; /* bytes that were freed ahead of growth, and are not used yet */
+        bool wanted;    /* a client waits for bytes or the lease, even if in vain */
         bool exclusive; /* leases of one holder or job at a time: by the mode, or for somebody's
                            terms */
-        bool claimed;              /* exclusive: a client waits to run here */
+        bool claimed;   /* exclusive: a client waits to run here */
         struct holder *lease_head; /* exclusive: the first one that lacks only the lease */
         bool contested;            /* a client waits, or did a moment ago */
         bool oversubscribed;       /* not all allocated memory fits, or did not a moment ago */

@@ -6,7 +6,7 @@ struct sums {
         uint64_t charged, unevictable, committed, immovable, commit_max, spill;
         const struct holder *first; /* with a lease that exclusive mode waits for */
         bool others;                /* others than its job have one, too */
-        bool busy; /* a client is giving bytes back, or has been asked to */
+        bool busy;                  /* a client is giving bytes back, or has been asked to */
 };
 
 static struct sums recompute(const struct sched *s, unsigned gpu)

@@ -46,7 +46,8 @@ static int take_over(struct client *c, const struct sched_origin *origin)
         kill_point("returning");
         r = sched_client_returned(s->sched, c->id, old->id);
         /* Ranks that took turns may have become a group. */
-        return r < 0 ? r : sched_client_origin(s->sched, c->id, origin, clock_now_ns(), &s->actions);
+        return r < 0 ? r
+                     : sched_client_origin(s->sched, c->id, origin, clock_now_ns(), &s->actions);
 }
 
 /* Releases earlier records that have no charge left. Records behind them in the chain may have one:

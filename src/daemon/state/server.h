@@ -84,7 +84,7 @@ struct server {
         struct client **by_slot; /* the clients, by the low half of the scheduler's id */
         unsigned n_clients, n_attached;
         uint64_t rank_groups; /* numbers given so far to groups that take turns */
-        bool marked; /* a client is marked for the sweep */
+        bool marked;          /* a client is marked for the sweep */
         struct control *controls;
         struct tally *tally;       /* totals for the metrics */
         struct endpoint *endpoint; /* serves the metrics; NULL: nobody asked for them */

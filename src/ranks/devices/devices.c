@@ -72,6 +72,15 @@ static void put_back(char **before, char *const *own, const char *value)
                 __atomic_store_n(&environ, changed, __ATOMIC_RELEASE);
 }
 
+/* Sets the program's devices: those of all of the job's that the launcher has chosen. */
+static void choose_devices(const char *launcher, const struct identity *all, unsigned ranks,
+                           uint8_t ret[static DEVICES_MAX])
+{
+        devices.n = map_visible(launcher, all, ranks, ret);
+        for (unsigned i = 0; i < devices.n; i++)
+                devices.identity[i] = all[ret[i]];
+}
+
 /* A launcher may have chosen some devices of several cards. Then the driver sees their cards, in
  * the order of the devices, because a thread begins on the first one. Returns the cards as a value
  * of CUDA_VISIBLE_DEVICES; NULL: the driver sees all cards. */
@@ -89,10 +98,8 @@ static const char *choose_cards(const char *launcher)
                 return NULL;
         for (unsigned i = 0; i < ranks; i++)
                 all[i] = cards_identity(cards, i);
-        devices.n = map_visible(launcher, all, ranks, shown);
+        choose_devices(launcher, all, ranks, shown);
         devices.selected = map_order(shown, devices.n, cards->n, order, devices.card);
-        for (unsigned i = 0; i < devices.n; i++)
-                devices.identity[i] = all[shown[i]];
         for (unsigned i = 0; i < devices.selected; i++)
                 at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? "," : "",
                                        cards->card[order[i]].text);
@@ -160,11 +167,9 @@ static CUresult find_devices(unsigned ranks)
                 all[i] = listed->mig ? cards_identity(listed, i)
                                      : map_identity(&card[map_card(i, devices.cards)], i,
                                                     devices.cards, false);
-        devices.n = devices.cards ? map_visible(getenv(VISIBLE), all, ranks, shown) : 0;
-        for (unsigned i = 0; i < devices.n; i++) {
+        choose_devices(getenv(VISIBLE), all, devices.cards ? ranks : 0, shown);
+        for (unsigned i = 0; i < devices.n; i++)
                 devices.card[i] = (uint8_t)map_card(shown[i], devices.cards);
-                devices.identity[i] = all[shown[i]];
-        }
         return devices.n ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
