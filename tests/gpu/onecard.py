@@ -149,7 +149,7 @@ ROUNDS = 3
 SPEED = {"resnet50": {"model": "resnet50", "batch": 128, "steps": 30},
          "transformer": {"model": "transformer", "batch": 32, "steps": 40, "dtype": "bf16"}}
 TURN = "200ms"
-MODES = {"sliced": "auto", "turns": "exclusive"}
+MODES = {"sliced": "auto", "exclusive": "exclusive"}
 
 
 def rate(team, net, mode):
@@ -196,7 +196,7 @@ def ratios(cases, ways):
 
 @mps.leaves_nothing
 def speed(part, result):
-    """Two ranks of half a batch each against one process with the whole batch: sliced by the driver, in turns, and by MPS."""
+    """Two ranks of half a batch each against one process with the whole batch: sliced by the driver, in mode exclusive, and by MPS."""
     part.daemon(quantum=TURN, **SETTINGS, **MPS)
     cases = Cases(part, result)
     single, pair, shared = (Team(part, name, n, options=o) for name, n, o in (("single", 1, ()), ("pair", 2, ()), ("mps", 2, ("--way", "shared"))))

@@ -6,7 +6,7 @@ import pages
 ABOUT = ("`sublet run --ranks N` lets N ranks of a job share one GPU, each with a device of its own. NCCL refuses this; sublet then serves"
          " the ranks' communicators itself. This page says whether training computes the same, how fast it is, and what follows when a"
          " rank dies.")
-WAYS = {"sliced": "sliced by the driver", "turns": f"in turns of {onecard.TURN}", "shared": "by MPS"}
+WAYS = {"sliced": "sliced by the driver", "exclusive": "in mode exclusive", "shared": "by MPS"}
 
 
 def cases(parts, name):
