@@ -16,7 +16,8 @@ FRONT = os.path.join(BUILD, "libsublet-ranks.so")
 STUB = os.path.join(BUILD, "tests", "nccl")
 SMALL = ["--counts", "0,1,37,1000"]
 # These checks each need new processes.
-FAILURES = ["absent-at-init", "absent", "abort-idle", "abort-often", "killed", "killed-amid", "left"]
+FAILURES = ["absent-at-init", "absent", "abort-idle", "abort-often", "killed", "killed-amid", "left", "shrink-absent",
+            "shrink-killed"]
 # These cannot be done by the stub, whose calls wait until they are done.
 ONLY_ASYNCHRONOUS = ["graph", "graph-mixed", "wait-is-idle", *FAILURES]
 
@@ -72,7 +73,7 @@ def test_the_checks_find_each_fault(world, fault, seen):
 
 def test_the_checks_find_nothing_wrong_with_a_right_nccl(world):
     p = checks(world, 3, "--without", ",".join(ONLY_ASYNCHRONOUS), "--counts", "0,1,37", front=False, shared=False)
-    right(p, "all-reduce", "mixture", "split", "arguments")
+    right(p, "all-reduce", "mixture", "split", "shrink", "special-numbers", "arguments")
 
 
 # ---- results ----
@@ -221,6 +222,20 @@ def test_a_rank_that_is_killed_leaves_nothing_on_the_card(roomy):
     assert "endless" in wrong(p)  # its parent notices, and ends the others
     wait_for(lambda: not roomy.clients(), 20, "the ledger to be empty")
     wait_for(lambda: roomy.card()["used"] == 0, 20, "the card to be empty")
+
+
+def test_a_program_may_begin_with_communicators_of_all_its_devices(roomy):
+    start = """if True:
+        import ctypes, sys
+        comms, device = (ctypes.c_void_p * 2)(), ctypes.c_int()
+        nccl = ctypes.CDLL(None)
+        if nccl.ncclCommInitAll(comms, 2, None):
+            sys.exit(1)
+        for i, comm in enumerate(comms):
+            if nccl.ncclCommCuDevice(ctypes.c_void_p(comm), ctypes.byref(device)) or device.value != i:
+                sys.exit(2)
+        """
+    roomy.start([sys.executable, "-c", start], LD_PRELOAD=f"{FRONT} {LIBRARY}", SUBLET_RANKS="2").ok()
 
 
 def test_nvshmem_is_refused_with_a_sentence():

@@ -215,6 +215,37 @@ ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n
         return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a collective operation", e);
 }
 
+bool comm_is_beside(const struct comm *a, const struct comm *b)
+{
+        return a != b && a->context == b->context && memcmp(a->name, b->name, MEET_NAME) == 0;
+}
+
+ncclResult_t comm_go_aside(struct comm *c, CUstream stream, CUstream *ret)
+{
+        CUresult e;
+        bool pushed;
+
+        e = comm_enter(c, &pushed);
+        if (e == CUDA_SUCCESS && !c->aside)
+                e = real_cuda()->cuStreamCreate(&c->aside, CU_STREAM_NON_BLOCKING);
+        if (e == CUDA_SUCCESS)
+                e = follow(c, stream, c->aside);
+        comm_leave(pushed);
+        *ret = c->aside;
+        return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a stream of its own", e);
+}
+
+ncclResult_t comm_come_back(struct comm *c, CUstream stream)
+{
+        bool pushed;
+        CUresult e = comm_enter(c, &pushed);
+
+        if (e == CUDA_SUCCESS)
+                e = follow(c, c->aside, stream);
+        comm_leave(pushed);
+        return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a stream of its own", e);
+}
+
 /* ---- the end ---- */
 
 static void nap(void)
@@ -257,6 +288,8 @@ static bool free_resources(struct comm *c)
                         (void)real_cuda()->cuEventDestroy_v2(c->last);
                 if (c->side)
                         (void)real_cuda()->cuEventDestroy_v2(c->side);
+                if (c->aside)
+                        (void)real_cuda()->cuStreamDestroy_v2(c->aside);
         }
         comm_leave(pushed);
         return ended;
@@ -282,6 +315,7 @@ static void comm_free(struct comm *c, bool ended)
                 c->scales = s->next;
                 free(s);
         }
+        comm_forget_shrinks(c);
         free(c);
 }
 
@@ -318,9 +352,15 @@ static void release_aborted(void)
 
 static void add_aborted(struct comm *c)
 {
+        struct comm *same;
+
         (void)pthread_mutex_lock(&lock);
-        c->next_aborted = aborted;
-        aborted = c;
+        for (same = aborted; same && same != c; same = same->next_aborted)
+                continue;
+        if (!same) {
+                c->next_aborted = aborted;
+                aborted = c;
+        }
         (void)pthread_mutex_unlock(&lock);
         meet_call_often(release_aborted);
 }
@@ -339,6 +379,20 @@ static void remove_aborted(struct comm *c)
         (void)pthread_mutex_unlock(&lock);
         if (none)
                 meet_call_often(NULL);
+}
+
+void comm_end_operations(struct comm *c)
+{
+        ncclResult_t none = ncclSuccess;
+        bool pushed = false;
+
+        /* The flags are set without the other ranks, so the rings are of no more use. */
+        (void)atomic_compare_exchange_strong(&c->error, &none, ncclInternalError);
+        if (c->n > 1)
+                add_aborted(c);
+        if (comm_enter(c, &pushed) == CUDA_SUCCESS)
+                (void)has_ended(c);
+        comm_leave(pushed);
 }
 
 ncclResult_t comm_abort(struct comm *c)

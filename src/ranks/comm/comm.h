@@ -20,7 +20,15 @@ struct comm_plan {
         bool must_wait;       /* the name's server may come later than this rank */
         bool must_not_block;  /* comm_error() is ncclInProgress until the communicator is made */
         ncclConfig_t *config; /* for the real NCCL; NULL: none */
+        int device;           /* the program's ordinal */
         CUcontext context;    /* in which the communicator works */
+};
+
+/* A communicator that a program makes of the ranks of another one. */
+struct comm_child {
+        struct comm *parent;
+        uint64_t excluded; /* ncclCommShrink(): a bit for each rank; 0: ncclCommSplit() */
+        int color, key;
 };
 
 ncclResult_t comm_unique_id(ncclUniqueId *ret);
@@ -32,10 +40,13 @@ int comm_read_config(const ncclConfig_t *config, struct comm_plan *plan);
 
 /* Makes communicators of this process at once: none of them waits for another one of this call. */
 ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **ret);
-/* As ncclCommSplit() of a communicator of ours; *ret is NULL for NCCL_SPLIT_NOCOLOR. */
-ncclResult_t comm_split(struct comm *c, int color, int key, struct comm **ret);
-/* As ncclCommShrink(). */
-ncclResult_t comm_shrink(struct comm *c, const int *excluded, int n_excluded, struct comm **ret);
+/* What ncclCommSplit() and ncclCommShrink() of a communicator of ours have to do before the child
+ * is made. */
+ncclResult_t comm_ask_split(struct comm *c, int color, int key, struct comm_child *ret);
+ncclResult_t comm_ask_shrink(struct comm *c, const int *excluded, int n_excluded, int flags,
+                             struct comm_child *ret);
+/* Makes children, at most MEET_RANKS_MAX, as comm_make(). NULL for NCCL_SPLIT_NOCOLOR. */
+ncclResult_t comm_make_children(const struct comm_child *children, unsigned n, struct comm **ret);
 ncclResult_t comm_destroy(struct comm *c);
 ncclResult_t comm_abort(struct comm *c);
 
@@ -59,6 +70,14 @@ ncclResult_t comm_error(const struct comm *c);
  * The streams of the other calls wait for it, and it waits for them. */
 ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n,
                       const CUstream *streams);
+
+/* True if both are ranks of one communicator, in one context. In one stream they would wait for
+ * each other for ever. */
+bool comm_is_beside(const struct comm *a, const struct comm *b);
+/* Puts a stream of the communicator's own in the place of the program's: *ret follows what is in
+ * `stream` now. Later comm_come_back() has `stream` follow what is in *ret by then. */
+ncclResult_t comm_go_aside(struct comm *c, CUstream stream, CUstream *ret);
+ncclResult_t comm_come_back(struct comm *c, CUstream stream);
 
 /* Operations that multiply first. The scalar of residence ncclScalarDevice is read by the GPU. */
 ncclResult_t comm_add_scale(struct comm *c, const void *scalar, ncclDataType_t type,

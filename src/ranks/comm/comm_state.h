@@ -26,8 +26,10 @@ struct comm {
         CUevent last; /* behind the last operation */
         CUevent side; /* orders the streams of one group */
         CUstream last_stream;
+        CUstream aside;    /* comm_go_aside(); NULL: not yet made */
         bool used;         /* `last` is recorded */
-        unsigned children; /* communicators made of this one */
+        unsigned children; /* communicators split off this one */
+        struct comm_shrinks *shrinks;
         unsigned next_scale;
         struct comm_scale *scales;
         struct comm *next_aborted;
@@ -35,6 +37,10 @@ struct comm {
 
 /* Ends the thread that makes this communicator, if there is one, and waits for it. */
 void comm_stop_making(struct comm *c);
+ncclResult_t comm_meeting_failed(const struct comm *c, int r);
+/* Ends the operations on their way; there are no more. */
+void comm_end_operations(struct comm *c);
+void comm_forget_shrinks(struct comm *c);
 struct comm *comm_new(void);
 void comm_set_real(struct comm *c, ncclComm_t real);
 ncclResult_t comm_cuda_failed(const char *what, CUresult e);

@@ -9,11 +9,9 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
-#include "ranks/devices/devices.h"
 #include "ranks/real/nccl.h"
 #include "ranks/real/real.h"
 
@@ -91,7 +89,7 @@ static void on_lost(void *context)
         (void)atomic_compare_exchange_strong(&c->error, &none, ncclRemoteError);
 }
 
-static ncclResult_t meeting_failed(const struct comm *c, int r)
+ncclResult_t comm_meeting_failed(const struct comm *c, int r)
 {
         if (r == -ECONNRESET)
                 return comm_fail(ncclRemoteError,
@@ -213,7 +211,7 @@ static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
         mine.id = id;
         r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
         if (r < 0)
-                return meeting_failed(c, r);
+                return comm_meeting_failed(c, r);
         for (int i = 0; i < c->n; i++)
                 if (all[i].result != ncclSuccess)
                         return result != ncclSuccess ? result : ncclRemoteError;
@@ -239,7 +237,7 @@ static ncclResult_t make_rings(struct comm *c, const struct introduction *all)
         if (r == 0)
                 return ncclSuccess;
         if (r != -EIO)
-                return meeting_failed(c, r);
+                return comm_meeting_failed(c, r);
         if (e != CUDA_SUCCESS)
                 return comm_cuda_failed("memory for collective operations", e);
         return comm_fail(ncclRemoteError,
@@ -265,7 +263,7 @@ static ncclResult_t make_shared(struct comm *c, ncclConfig_t *config, bool must_
         if (r == 0)
                 r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
         if (r < 0)
-                return meeting_failed(c, r);
+                return comm_meeting_failed(c, r);
         return is_shared(all, c->n) ? make_rings(c, all) : make_real(c, config);
 }
 
@@ -361,19 +359,14 @@ static ncclResult_t make_all(struct making *m, unsigned n)
 static struct comm *begin(const struct comm_plan *plan)
 {
         struct comm *c = comm_new();
-        CUdevice card = 0;
-        bool pushed = false;
 
         if (!c)
                 return NULL;
         (void)memcpy(c->name, plan->name, MEET_NAME);
         c->rank = plan->rank;
         c->n = plan->n;
+        c->device = plan->device;
         c->context = plan->context;
-        if (comm_enter(c, &pushed) == CUDA_SUCCESS &&
-            real_cuda()->cuCtxGetDevice(&card) == CUDA_SUCCESS)
-                c->device = devices_of_card(card);
-        comm_leave(pushed);
         return c;
 }
 
@@ -402,78 +395,4 @@ ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **
                         comm_drop(m[i].comm);
         }
         return result;
-}
-
-/* ---- of another communicator ---- */
-
-/* All ranks derive the same name for a child. */
-static void child_name(const struct comm *c, uint32_t color, uint8_t ret[static MEET_NAME])
-{
-        const uint32_t what[2] = {c->children, color};
-        uint64_t halves[2];
-
-        halves[0] = hash_add(hash_add(HASH_BASIS, c->name, MEET_NAME), what, sizeof(what));
-        halves[1] = hash_add(hash_add(halves[0], what, sizeof(what)), c->name, MEET_NAME);
-        (void)memcpy(ret, halves, MEET_NAME);
-}
-
-static ncclResult_t make_child(const struct comm *c, uint32_t color, int rank, int n,
-                               struct comm **ret)
-{
-        struct comm_plan plan = {.rank = rank, .n = n, .must_wait = true, .context = c->context};
-        int r;
-
-        child_name(c, color, plan.name);
-        r = rank == 0 && n > 1 ? meet_serve(plan.name) : 0;
-        if (r < 0)
-                return comm_fail(ncclSystemError, "cannot listen: %s", strerror(-r));
-        return comm_make(&plan, 1, ret);
-}
-
-ncclResult_t comm_split(struct comm *c, int color, int key, struct comm **ret)
-{
-        struct {
-                int32_t color, key;
-        } mine = {color, key}, all[MEET_RANKS_MAX] = {{color, key}};
-        int rank = 0, n = 0, r = 0;
-
-        if (color < NCCL_SPLIT_NOCOLOR)
-                return comm_fail(ncclInvalidArgument, "ncclCommSplit: no color %d", color);
-        if (c->n > 1)
-                r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
-        if (r < 0)
-                return meeting_failed(c, r);
-        c->children++;
-        *ret = NULL;
-        if (color == NCCL_SPLIT_NOCOLOR)
-                return ncclSuccess;
-        for (int i = 0; i < c->n; i++) {
-                if (all[i].color != color)
-                        continue;
-                n++;
-                if (all[i].key < key || (i < c->rank && all[i].key == key))
-                        rank++;
-        }
-        return make_child(c, (uint32_t)color, rank, n, ret);
-}
-
-ncclResult_t comm_shrink(struct comm *c, const int *excluded, int n_excluded, struct comm **ret)
-{
-        uint64_t gone = 0;
-        int rank = 0, n = 0;
-
-        for (int i = 0; i < n_excluded; i++) {
-                if (excluded[i] < 0 || excluded[i] >= c->n || excluded[i] == c->rank)
-                        return comm_fail(ncclInvalidArgument,
-                                         "ncclCommShrink: no rank %d to exclude", excluded[i]);
-                gone |= UINT64_C(1) << excluded[i];
-        }
-        for (int i = 0; i < c->n; i++) {
-                if (gone >> i & 1)
-                        continue;
-                n++;
-                rank += i < c->rank;
-        }
-        c->children++;
-        return make_child(c, UINT32_MAX, rank, n, ret);
 }

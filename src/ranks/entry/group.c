@@ -8,8 +8,9 @@
 
 struct item {
         struct comm *comm;
-        CUstream stream;
+        CUstream stream, program_stream; /* differ if the communicator goes aside */
         struct steps_call call;
+        bool is_done;
 };
 
 static __thread struct {
@@ -20,6 +21,9 @@ static __thread struct {
         struct comm_plan plans[MEET_RANKS_MAX];
         ncclComm_t *made[MEET_RANKS_MAX];
         unsigned n_plans;
+        struct comm_child children[MEET_RANKS_MAX];
+        ncclComm_t *made_children[MEET_RANKS_MAX];
+        unsigned n_children;
 } group;
 
 /* The real NCCL has groups of its own, for its communicators. */
@@ -56,7 +60,7 @@ static ncclResult_t collect(struct comm *c, const struct steps_call *call, CUstr
                 group.items = more;
                 group.room = room;
         }
-        group.items[group.n++] = (struct item){c, stream, *call};
+        group.items[group.n++] = (struct item){c, stream, stream, *call, false};
         return ncclSuccess;
 }
 
@@ -90,6 +94,31 @@ ncclResult_t group_make(const struct comm_plan *plan, ncclComm_t *ret)
         return group.depth > 0 ? ncclSuccess : make_plans();
 }
 
+static ncclResult_t make_children(void)
+{
+        struct comm *made[MEET_RANKS_MAX];
+        const unsigned n = group.n_children;
+        ncclResult_t result;
+
+        group.n_children = 0;
+        if (n == 0)
+                return ncclSuccess;
+        result = comm_make_children(group.children, n, made);
+        for (unsigned i = 0; i < n; i++)
+                *group.made_children[i] = made[i] ? comm_handle(made[i]) : NULL;
+        return result;
+}
+
+ncclResult_t group_make_child(const struct comm_child *child, ncclComm_t *ret)
+{
+        if (group.n_children == MEET_RANKS_MAX)
+                return comm_fail(ncclInvalidUsage, "more than %d communicators in a group",
+                                 MEET_RANKS_MAX);
+        group.children[group.n_children] = *child;
+        group.made_children[group.n_children++] = ret;
+        return group.depth > 0 ? ncclSuccess : make_children();
+}
+
 /* The calls of a group go on at the same time, so their order among the ranks may differ: first all
  * collectives of a communicator, then all its sends and receives. */
 static ncclResult_t run_of(struct comm *c, struct item *items, unsigned n, struct steps_call *calls,
@@ -101,15 +130,46 @@ static ncclResult_t run_of(struct comm *c, struct item *items, unsigned n, struc
         for (unsigned i = 0; i < n && result == ncclSuccess; i++) {
                 if (items[i].comm != c)
                         continue;
+                items[i].is_done = true;
                 if (is_point(&items[i].call)) {
                         calls[m] = items[i].call;
                         streams[m++] = items[i].stream;
                 } else {
                         result = comm_run(c, &items[i].call, 1, &items[i].stream);
                 }
-                items[i].comm = NULL;
         }
         return m > 0 && result == ncclSuccess ? comm_run(c, calls, m, streams) : result;
+}
+
+/* True if another rank of the communicator comes first in the group and uses this stream, as the
+ * default stream of two devices of one card. */
+static bool is_taken(const struct item *items, const struct item *item)
+{
+        for (const struct item *i = items; i->comm != item->comm; i++)
+                if (i->program_stream == item->program_stream &&
+                    comm_is_beside(i->comm, item->comm))
+                        return true;
+        return false;
+}
+
+static ncclResult_t go_aside(struct item *items, unsigned n)
+{
+        ncclResult_t result = ncclSuccess;
+
+        for (unsigned i = 0; i < n && result == ncclSuccess; i++)
+                if (is_taken(items, &items[i]))
+                        result = comm_go_aside(items[i].comm, items[i].stream, &items[i].stream);
+        return result;
+}
+
+static ncclResult_t come_back(struct item *items, unsigned n)
+{
+        ncclResult_t result = ncclSuccess;
+
+        for (unsigned i = 0; i < n && result == ncclSuccess; i++)
+                if (items[i].stream != items[i].program_stream)
+                        result = comm_come_back(items[i].comm, items[i].program_stream);
+        return result;
 }
 
 static ncclResult_t run_items(struct item *items, unsigned n)
@@ -120,9 +180,13 @@ static ncclResult_t run_items(struct item *items, unsigned n)
 
         if (n && (!calls || !streams))
                 result = comm_fail(ncclSystemError, "no memory");
+        if (result == ncclSuccess)
+                result = go_aside(items, n);
         for (unsigned i = 0; i < n && result == ncclSuccess; i++)
-                if (items[i].comm)
+                if (!items[i].is_done)
                         result = run_of(items[i].comm, items + i, n - i, calls, streams);
+        if (result == ncclSuccess)
+                result = come_back(items, n);
         free(calls);
         free(streams);
         return result;
@@ -147,8 +211,10 @@ ncclResult_t group_end(void)
         if (result == ncclSuccess)
                 result = make_plans();
         if (result == ncclSuccess)
+                result = make_children();
+        if (result == ncclSuccess)
                 result = run_items(items, n);
-        group.n_plans = 0;
+        group.n_plans = group.n_children = 0;
         free(items);
         return result == ncclSuccess ? real : result;
 }
@@ -162,6 +228,6 @@ void group_drop(void)
                 group.error = ncclInvalidUsage;
                 return;
         }
-        group.n = group.n_plans = 0;
+        group.n = group.n_plans = group.n_children = 0;
         group.error = ncclSuccess;
 }

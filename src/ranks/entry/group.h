@@ -12,3 +12,4 @@ void group_drop(void);
 ncclResult_t group_add(struct comm *c, const struct steps_call *call, CUstream stream);
 /* A communicator to make, likewise. */
 ncclResult_t group_make(const struct comm_plan *plan, ncclComm_t *ret);
+ncclResult_t group_make_child(const struct comm_child *child, ncclComm_t *ret);

@@ -164,10 +164,21 @@ static CUresult current_context(CUcontext *ret)
         return e == CUDA_SUCCESS ? real_cuda()->cuCtxSetCurrent(*ret) : e;
 }
 
-static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank,
-                         ncclConfig_t *config)
+static CUresult chosen_device(int *ret)
 {
-        struct comm_plan plan = {.rank = rank, .n = n};
+        CUdevice card;
+        CUresult e = real_cuda()->cuCtxGetDevice(&card);
+
+        if (e == CUDA_SUCCESS)
+                *ret = devices_of_card(card);
+        return e;
+}
+
+/* device: -1: the one that the thread has chosen. */
+static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank,
+                         ncclConfig_t *config, int device)
+{
+        struct comm_plan plan = {.rank = rank, .n = n, .device = device};
         ncclResult_t result;
         CUresult e;
 
@@ -190,6 +201,8 @@ static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int ra
                         "this ncclUniqueId was made outside of `sublet run --ranks`; start "
                         "all ranks under it");
         e = current_context(&plan.context);
+        if (e == CUDA_SUCCESS && device < 0)
+                e = chosen_device(&plan.device);
         if (e != CUDA_SUCCESS)
                 return comm_fail(ncclUnhandledCudaError, "ncclCommInitRank: CUDA error %d", (int)e);
         result = group_make(&plan, comm);
@@ -198,13 +211,13 @@ static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int ra
 
 ENTRY(ncclCommInitRank, (ncclComm_t * comm, int n, ncclUniqueId id, int rank))
 {
-        return init(comm, n, &id, rank, NULL);
+        return init(comm, n, &id, rank, NULL, -1);
 }
 
 ENTRY(ncclCommInitRankConfig,
       (ncclComm_t * comm, int n, ncclUniqueId id, int rank, ncclConfig_t *config))
 {
-        return init(comm, n, &id, rank, config);
+        return init(comm, n, &id, rank, config, -1);
 }
 
 ENTRY(ncclCommInitRankScalable,
@@ -212,7 +225,7 @@ ENTRY(ncclCommInitRankScalable,
 {
         if (n_ids < 1 || !ids)
                 return comm_fail(ncclInvalidArgument, "ncclCommInitRankScalable: no ncclUniqueId");
-        return init(comm, n, &ids[0], rank, config);
+        return init(comm, n, &ids[0], rank, config, -1);
 }
 
 static CUresult enter_device(int device)
@@ -238,14 +251,16 @@ ENTRY(ncclCommInitAll, (ncclComm_t * comms, int n, const int *devices))
         result = comm_unique_id(&id);
         if (result != ncclSuccess)
                 return result;
+        (void)devices_init(0); /* the program may not have done so */
         (void)real_cuda()->cuCtxGetCurrent(&before);
         entry_ncclGroupStart();
         for (int i = 0; i < n && result == ncclSuccess; i++) {
-                result = enter_device(devices ? devices[i] : i) == CUDA_SUCCESS
-                                 ? init(&comms[i], n, &id, i, NULL)
+                const int device = devices ? devices[i] : i;
+
+                result = enter_device(device) == CUDA_SUCCESS
+                                 ? init(&comms[i], n, &id, i, NULL, device)
                                  : comm_fail(ncclInvalidArgument,
-                                             "ncclCommInitAll: there is no device %d",
-                                             devices ? devices[i] : i);
+                                             "ncclCommInitAll: there is no device %d", device);
         }
         if (result != ncclSuccess)
                 group_drop();
@@ -291,7 +306,8 @@ static ncclResult_t wrap_real(ncclResult_t result, ncclComm_t made, ncclComm_t *
 
 ENTRY(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *ret, ncclConfig_t *config))
 {
-        struct comm *c = comm_of(comm), *made = NULL;
+        struct comm *c = comm_of(comm);
+        struct comm_child child;
         ncclComm_t real = NULL;
         ncclResult_t result;
 
@@ -301,28 +317,29 @@ ENTRY(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *ret, nccl
                 result = real_nccl()->ncclCommSplit(comm_real(c), color, key, &real, config);
                 return wrap_real(result, real, ret);
         }
-        result = comm_split(c, color, key, &made);
-        *ret = made ? comm_handle(made) : NULL;
-        return result;
+        *ret = NULL;
+        result = comm_ask_split(c, color, key, &child);
+        return result == ncclSuccess ? group_make_child(&child, ret) : result;
 }
 
 ENTRY(ncclCommShrink, (ncclComm_t comm, int *excluded, int n_excluded, ncclComm_t *ret,
                        ncclConfig_t *config, int flags))
 {
-        struct comm *c = comm_of(comm), *made = NULL;
+        struct comm *c = comm_of(comm);
+        struct comm_child child;
         ncclComm_t real = NULL;
         ncclResult_t result;
 
-        if (!c || !ret || n_excluded < 0 || (n_excluded > 0 && !excluded))
+        if (!c || !ret)
                 return no_comm("ncclCommShrink");
         if (comm_real(c)) {
                 result = real_nccl()->ncclCommShrink(comm_real(c), excluded, n_excluded, &real,
                                                      config, flags);
                 return wrap_real(result, real, ret);
         }
-        result = comm_shrink(c, excluded, n_excluded, &made);
-        *ret = made ? comm_handle(made) : NULL;
-        return result;
+        *ret = NULL;
+        result = comm_ask_shrink(c, excluded, n_excluded, flags, &child);
+        return result == ncclSuccess ? group_make_child(&child, ret) : result;
 }
 
 ENTRY(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error))

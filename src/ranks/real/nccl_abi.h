@@ -20,6 +20,7 @@ typedef struct {
 } ncclUniqueId;
 
 #define NCCL_SPLIT_NOCOLOR (-1)
+#define NCCL_SHRINK_ABORT  1
 
 typedef enum {
         ncclSuccess,

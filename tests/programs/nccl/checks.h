@@ -51,11 +51,17 @@ void check_config(struct rank *r);
 void check_scalable(struct rank *r);
 void check_nonblocking(struct rank *r);
 void check_split(struct rank *r);
+void check_shrink(struct rank *r);
 void check_single(struct rank *r);
 void check_finalize(struct rank *r);
 void check_grouped_inits(struct rank *r);
 void check_many_communicators(struct rank *r);
 void check_registered(struct rank *r);
+
+void check_devices(struct rank *r);
+void check_devices_and_processes(struct rank *r);
+
+void check_special_numbers(struct rank *r);
 
 void check_all_reduce(struct rank *r);
 void check_reduce(struct rank *r);
@@ -90,6 +96,8 @@ void check_absent(struct rank *r);
 void check_absent_at_init(struct rank *r);
 void check_abort_often(struct rank *r);
 void check_abort_idle(struct rank *r);
+void check_shrink_absent(struct rank *r);
+void check_shrink_killed(struct rank *r);
 
 /* ---- calls ---- */
 
@@ -113,6 +121,10 @@ void cuda_expect(CUresult got, const char *call, const char *file, int line);
 ncclUniqueId id_from(const struct rank *r, int from);
 /* Makes a communicator of all ranks. reversed: rank r is rank n-1-r in it. */
 ncclComm_t comm_of_all(const struct rank *r, bool reversed);
+/* A few operations of a communicator in which this rank has another number. */
+void try_comm(const struct rank *r, ncclComm_t comm, int rank, int n);
+/* Tells all ranks a word each. True if all are equal. */
+bool equal_on_all_ranks(const struct rank *r, uint64_t word);
 /* Waits until all that the stream has to do is done. False after `seconds` times the patience. */
 bool stream_ends(CUstream s, double seconds);
 

@@ -256,3 +256,77 @@ void check_abort_idle(struct rank *r)
         NCCL(nccl.CommAbort(r->comm));
         r->comm = NULL;
 }
+
+/* The ranks that are left shrink the communicator, which ends its operations. */
+static void shrink_without_last(struct rank *r, const struct operation *waits, int waiting)
+{
+        int last = r->n - 1;
+        struct operation o;
+        ncclComm_t comm = NULL;
+
+        at("shrink after a failure");
+        NCCL(nccl.CommShrink(r->comm, &last, 1, &comm, NULL, NCCL_SHRINK_ABORT));
+        for (int i = 0; i < waiting; i++)
+                if (!stream_ends(waits[i].stream, LIMIT_S))
+                        fatal("stream %d has not ended %.0f s after the shrink", i,
+                              LIMIT_S * settings.patience);
+        for (int i = 0; i < 3; i++) { /* in the streams that waited */
+                o = sum(r, comm, r->n - 1, r->stream[i]);
+                operation_do(&o);
+        }
+        at("the end of the communicator that was shrunk");
+        abort_comm(r);
+        operation_do(&o);
+        NCCL(nccl.CommDestroy(comm));
+}
+
+static bool can_shrink(const struct rank *r)
+{
+        if (!nccl.CommShrink || r->n < 2)
+                skip(r->n < 2 ? "one rank cannot be excluded" : "this NCCL has no ncclCommShrink");
+        return nccl.CommShrink && r->n > 1;
+}
+
+/* The last rank lives, but never calls. */
+void check_shrink_absent(struct rank *r)
+{
+        struct operation o[2];
+
+        if (!can_shrink(r))
+                return;
+        use_once(r);
+        for (int i = 0; i < 2; i++) {
+                o[i] = sum(r, r->comm, r->n, r->stream[i]);
+                operation_prepare(&o[i]);
+                if (r->rank < r->n - 1)
+                        operation_call(&o[i]);
+        }
+        if (r->rank < r->n - 1)
+                shrink_without_last(r, o, 2);
+        lobby_meet();
+        if (r->rank == r->n - 1)
+                abort_comm(r);
+        lobby_meet();
+}
+
+/* The last rank is killed while the others wait for it. */
+void check_shrink_killed(struct rank *r)
+{
+        struct operation o[2];
+
+        if (!can_shrink(r))
+                return;
+        use_once(r);
+        for (int i = 0; i < 2; i++) {
+                o[i] = sum(r, r->comm, r->n, r->stream[i]);
+                operation_prepare(&o[i]);
+        }
+        lobby_meet();
+        if (r->rank == r->n - 1)
+                (void)usleep(200000); /* so that the others wait by then */
+        end_last(r, true);
+        for (int i = 0; i < 2; i++)
+                operation_call(&o[i]);
+        await_error(r);
+        shrink_without_last(r, o, 2);
+}

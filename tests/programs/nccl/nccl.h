@@ -48,6 +48,8 @@ enum { ncclScalarDevice, ncclScalarHostImmediate };
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_SPLIT_NOCOLOR    (-1)
+#define NCCL_SHRINK_DEFAULT   0
+#define NCCL_SHRINK_ABORT     1
 
 typedef struct {
         size_t size;

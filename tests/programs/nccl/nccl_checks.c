@@ -49,6 +49,7 @@ const struct check checks[] = {
         {.name = "send-order", .run = check_send_order},
         {.name = "big", .run = check_big},
         {.name = "random-numbers", .run = check_random_numbers},
+        {.name = "special-numbers", .run = check_special_numbers},
         {.name = "repeat", .run = check_repeat},
         {.name = "streams", .run = check_streams},
         {.name = "stream-order", .run = check_stream_order},
@@ -66,6 +67,9 @@ const struct check checks[] = {
         {.name = "scalable", .run = check_scalable},
         {.name = "nonblocking", .run = check_nonblocking},
         {.name = "split", .run = check_split},
+        {.name = "shrink", .run = check_shrink},
+        {.name = "devices", .run = check_devices},
+        {.name = "devices-and-processes", .run = check_devices_and_processes},
         {.name = "finalize", .run = check_finalize},
         {.name = "grouped-inits", .run = check_grouped_inits},
         {.name = "many-communicators", .run = check_many_communicators},
@@ -76,6 +80,8 @@ const struct check checks[] = {
         {.name = "killed", .run = check_killed, .fresh = true},
         {.name = "killed-amid", .run = check_killed_amid, .fresh = true},
         {.name = "left", .run = check_left, .fresh = true},
+        {.name = "shrink-absent", .run = check_shrink_absent, .fresh = true},
+        {.name = "shrink-killed", .run = check_shrink_killed, .fresh = true},
         {.name = "endless", .run = check_endless, .named = true},
 };
 const int check_count = ARRAY_SIZE(checks);

@@ -171,7 +171,7 @@ void check_two_communicators(struct rank *r)
         NCCL(nccl.CommDestroy(other));
 }
 
-static bool equal_on_all_ranks(const struct rank *r, uint64_t digest)
+bool equal_on_all_ranks(const struct rank *r, uint64_t digest)
 {
         bool equal = true;
 

@@ -12,6 +12,7 @@
  *   code      wrong arguments are answered with another code */
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,8 @@
 
 #define EXPORT  __attribute__((visibility("default")))
 #define OPS_MAX 64
+/* Larger communicators cannot be shrunk. */
+#define SHRINK_RANKS 8
 
 #define N(result, member, needed, params) result nccl##member params;
 #include "nccl.def"
@@ -33,6 +36,7 @@ struct ncclComm {
         int n, rank, device;
         char folder[192];
         unsigned collectives, *sent, *received; /* so far, by peer */
+        unsigned shrinks[1 << SHRINK_RANKS];    /* so far, by the set of ranks without which */
         struct {
                 bool used, on_device;
                 int type;
@@ -219,10 +223,10 @@ static void combine(const struct call *c, const unsigned char *all, size_t strid
                                 number *= v;
                                 integer = (int64_t)((uint64_t)integer * (uint64_t)w);
                         } else if (!c->premul && c->op == ncclMax) {
-                                number = MAX(number, v);
+                                number = fmax(number, v);
                                 integer = MAX(integer, w);
                         } else if (!c->premul && c->op == ncclMin) {
-                                number = MIN(number, v);
+                                number = fmin(number, v);
                                 integer = MIN(integer, w);
                         } else {
                                 number += v;
@@ -234,7 +238,7 @@ static void combine(const struct call *c, const unsigned char *all, size_t strid
                         integer /= c->comm->n;
                 }
                 if (t->kind == FLOAT)
-                        value_encode(c->type, number, out + at);
+                        value_encode(c->type, value_limited(c->type, number), out + at);
                 else
                         memcpy(out + at, &integer, t->bytes);
         }
@@ -527,6 +531,33 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
         }
         if (color != NCCL_SPLIT_NOCOLOR)
                 *ret_comm = comm_new(comm->folder, name, n, rank);
+        return ncclSuccess;
+}
+
+/* The ranks without which do not call, so only the others count the call. */
+EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded,
+                                   ncclComm_t *ret_comm, ncclConfig_t *config, int flags)
+{
+        unsigned mask = 0;
+        int rank = 0, n = 0;
+        char name[60];
+
+        (void)config;
+        (void)flags;
+        record(__func__, comm);
+        if (!comm || !ret_comm || !excluded || n_excluded < 1 || comm->n > SHRINK_RANKS)
+                return refuse();
+        for (int i = 0; i < n_excluded; i++)
+                mask |= 1u << excluded[i];
+        if (mask >> comm->rank & 1)
+                return refuse();
+        for (int i = 0; i < comm->n; i++)
+                if (!(mask >> i & 1)) {
+                        n++;
+                        rank += i < comm->rank;
+                }
+        (void)snprintf(name, sizeof(name), "shrink-%x-%u", mask, comm->shrinks[mask]++);
+        *ret_comm = comm_new(comm->folder, name, n, rank);
         return ncclSuccess;
 }
 

@@ -54,6 +54,10 @@ static uint64_t float_bits(double value, int exponent_bits, int mantissa_bits)
 
         if (value == 0)
                 return sign;
+        if (isnan(value))
+                return (UINT64_C(1) << (exponent_bits + mantissa_bits)) - 1;
+        if (isinf(value))
+                return sign | ((UINT64_C(1) << exponent_bits) - 1) << mantissa_bits;
         (void)frexp(fabs(value), &exponent);
         exponent--; /* now fabs(value) = m * 2^exponent with 1 <= m < 2 */
         if (exponent < 1 - bias)
@@ -73,10 +77,11 @@ static double float_value(uint64_t bits, int exponent_bits, int mantissa_bits)
          */
         if (exponent_bits == 4 ? exponent == 15 && mantissa == 7
                                : exponent == (1 << exponent_bits) - 1)
-                return NAN;
-        v = exponent ? ldexp((double)(mantissa | UINT64_C(1) << mantissa_bits),
-                             exponent - bias - mantissa_bits)
-                     : ldexp((double)mantissa, 1 - bias - mantissa_bits);
+                v = mantissa ? NAN : INFINITY;
+        else
+                v = exponent ? ldexp((double)(mantissa | UINT64_C(1) << mantissa_bits),
+                                     exponent - bias - mantissa_bits)
+                             : ldexp((double)mantissa, 1 - bias - mantissa_bits);
         return bits >> (exponent_bits + mantissa_bits) & 1 ? -v : v;
 }
 
@@ -100,6 +105,15 @@ double value_decode(int type, const void *at)
         if (t->kind == UNSIGNED)
                 return (double)bits;
         return (double)((int64_t)(bits << (64 - 8 * t->bytes)) >> (64 - 8 * t->bytes));
+}
+
+double value_limited(int type, double value)
+{
+        const uint8_t largest = type == ncclFloat8e4m3 ? 0x7e : 0x7b;
+
+        return types[type].bytes == 1 && isinf(value)
+                       ? copysign(value_decode(type, &largest), value)
+                       : value;
 }
 
 double value_scalar(int type, int rank)

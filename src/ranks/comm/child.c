@@ -1,0 +1,211 @@
+/* child.c: owns how communicators are made of another one's ranks. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "ranks/comm/comm_state.h"
+
+/* How often a communicator was shrunk without a set of ranks. These did not call, so they do not
+ * know of it. */
+struct comm_shrinks {
+        struct comm_shrinks *next;
+        uint64_t excluded, n;
+};
+
+void comm_forget_shrinks(struct comm *c)
+{
+        while (c->shrinks) {
+                struct comm_shrinks *s = c->shrinks;
+
+                c->shrinks = s->next;
+                free(s);
+        }
+}
+
+static struct comm_shrinks *shrinks_without(struct comm *c, uint64_t excluded)
+{
+        struct comm_shrinks *s;
+
+        for (s = c->shrinks; s && s->excluded != excluded; s = s->next)
+                continue;
+        if (s)
+                return s;
+        s = calloc(1, sizeof(*s));
+        if (!s)
+                return NULL;
+        s->excluded = excluded;
+        s->next = c->shrinks;
+        return c->shrinks = s;
+}
+
+/* ---- what a program asks for ---- */
+
+ncclResult_t comm_ask_split(struct comm *c, int color, int key, struct comm_child *ret)
+{
+        if (color < NCCL_SPLIT_NOCOLOR)
+                return comm_fail(ncclInvalidArgument, "ncclCommSplit: no color %d", color);
+        *ret = (struct comm_child){.parent = c, .color = color, .key = key};
+        return ncclSuccess;
+}
+
+ncclResult_t comm_ask_shrink(struct comm *c, const int *excluded, int n_excluded, int flags,
+                             struct comm_child *ret)
+{
+        if (!excluded || n_excluded < 1)
+                return comm_fail(ncclInvalidArgument, "ncclCommShrink: no rank to exclude");
+        *ret = (struct comm_child){.parent = c};
+        for (int i = 0; i < n_excluded; i++) {
+                if (excluded[i] < 0 || excluded[i] >= c->n || excluded[i] == c->rank)
+                        return comm_fail(ncclInvalidArgument,
+                                         "ncclCommShrink: no rank %d to exclude", excluded[i]);
+                ret->excluded |= UINT64_C(1) << excluded[i];
+        }
+        if (flags & NCCL_SHRINK_ABORT)
+                comm_end_operations(c);
+        return ncclSuccess;
+}
+
+/* ---- making ---- */
+
+/* All ranks of a child derive the same name for it. */
+static void child_name(const struct comm *c, uint64_t number, uint64_t excluded, uint32_t color,
+                       uint8_t ret[static MEET_NAME])
+{
+        const uint64_t what[3] = {number, excluded, color};
+        uint64_t halves[2];
+
+        halves[0] = hash_add(hash_add(HASH_BASIS, c->name, MEET_NAME), what, sizeof(what));
+        halves[1] = hash_add(hash_add(halves[0], what, sizeof(what)), c->name, MEET_NAME);
+        (void)memcpy(ret, halves, MEET_NAME);
+}
+
+static ncclResult_t make(const struct comm *c, struct comm_plan *plan, struct comm **ret)
+{
+        int r = plan->rank == 0 && plan->n > 1 ? meet_serve(plan->name) : 0;
+
+        if (r < 0)
+                return comm_fail(ncclSystemError, "cannot listen: %s", strerror(-r));
+        plan->must_wait = true;
+        plan->device = c->device;
+        plan->context = c->context;
+        return comm_make(plan, 1, ret);
+}
+
+static ncclResult_t split(struct comm *c, const struct comm_child *child, struct comm **ret)
+{
+        struct {
+                int32_t color, key;
+        } mine = {child->color, child->key}, all[MEET_RANKS_MAX] = {{child->color, child->key}};
+        struct comm_plan plan = {.n = 0};
+        int r = 0;
+
+        if (c->n > 1)
+                r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
+        if (r < 0)
+                return comm_meeting_failed(c, r);
+        c->children++;
+        if (child->color == NCCL_SPLIT_NOCOLOR)
+                return ncclSuccess;
+        for (int i = 0; i < c->n; i++) {
+                if (all[i].color != child->color)
+                        continue;
+                plan.n++;
+                if (all[i].key < child->key || (i < c->rank && all[i].key == child->key))
+                        plan.rank++;
+        }
+        child_name(c, c->children, 0, (uint32_t)child->color, plan.name);
+        return make(c, &plan, ret);
+}
+
+static ncclResult_t shrink(struct comm *c, uint64_t excluded, struct comm **ret)
+{
+        struct comm_shrinks *before = shrinks_without(c, excluded);
+        struct comm_plan plan = {.n = 0};
+
+        if (!before)
+                return comm_fail(ncclSystemError, "no memory");
+        for (int i = 0; i < c->n; i++) {
+                if (excluded >> i & 1)
+                        continue;
+                plan.n++;
+                plan.rank += i < c->rank;
+        }
+        child_name(c, before->n++, excluded, 0, plan.name);
+        return make(c, &plan, ret);
+}
+
+/* ---- several at once ---- */
+
+/* The children of one communicator, which are made in the order of the calls. */
+struct row {
+        pthread_t thread;
+        struct comm *parent;
+        const struct comm_child *children;
+        unsigned n; /* with those of others */
+        struct comm **made;
+        ncclResult_t result;
+};
+
+static void *make_row(void *argument)
+{
+        struct row *row = argument;
+
+        for (unsigned i = 0; i < row->n && row->result == ncclSuccess; i++) {
+                const struct comm_child *child = &row->children[i];
+
+                if (child->parent != row->parent)
+                        continue;
+                row->result = child->excluded ? shrink(row->parent, child->excluded, &row->made[i])
+                                              : split(row->parent, child, &row->made[i]);
+        }
+        return NULL;
+}
+
+/* Other communicators may be other ranks of this process, so each has a thread. */
+static unsigned find_rows(const struct comm_child *children, unsigned n, struct comm **made,
+                          struct row *rows)
+{
+        unsigned found = 0;
+
+        for (unsigned i = 0; i < n; i++) {
+                unsigned k = 0;
+
+                while (k < found && rows[k].parent != children[i].parent)
+                        k++;
+                if (k == found)
+                        rows[found++] = (struct row){.parent = children[i].parent,
+                                                     .children = children,
+                                                     .n = n,
+                                                     .made = made};
+        }
+        return found;
+}
+
+ncclResult_t comm_make_children(const struct comm_child *children, unsigned n, struct comm **ret)
+{
+        struct row rows[MEET_RANKS_MAX];
+        const unsigned found = find_rows(children, n, ret, rows);
+        ncclResult_t result = ncclSuccess;
+        unsigned started = 1;
+
+        for (unsigned i = 0; i < n; i++)
+                ret[i] = NULL;
+        while (started < found &&
+               pthread_create(&rows[started].thread, NULL, make_row, &rows[started]) == 0)
+                started++;
+        if (started == found)
+                (void)make_row(&rows[0]);
+        else
+                result = comm_fail(ncclSystemError, "cannot start a thread for each communicator");
+        for (unsigned i = 1; i < started; i++)
+                (void)pthread_join(rows[i].thread, NULL);
+        for (unsigned i = 0; i < found && result == ncclSuccess; i++)
+                result = rows[i].result;
+        for (unsigned i = 0; i < n && result != ncclSuccess; i++)
+                if (ret[i]) {
+                        comm_drop(ret[i]);
+                        ret[i] = NULL;
+                }
+        return result;
+}
