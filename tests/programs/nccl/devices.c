@@ -2,6 +2,7 @@
  * thread calls for all of them, so the calls are in groups. */
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "checks.h"
@@ -281,6 +282,78 @@ void check_devices(struct rank *r)
         lobby_meet();
 }
 
+#define LATE 100000 /* microseconds, in which streams would end that do not wait */
+
+static void send_late(const struct rank *r, const struct part *part)
+{
+        for (int to = 0; to < 2; to++) {
+                const int value = 70 + to;
+                CUdeviceptr from;
+
+                use_device(part->device);
+                CUDA(cu.MemAlloc(&from, 4));
+                CUDA(cu.MemcpyHtoD(from, &value, 4));
+                lobby_meet();
+                at("rank %d sends late to rank %d", r->rank, to);
+                NCCL(nccl.Send((void *)(uintptr_t)from, 1, ncclInt32, to, part->comm,
+                               part->stream));
+                CUDA(cu.StreamSynchronize(part->stream));
+                CUDA(cu.MemFree(from));
+        }
+}
+
+static void expect_wait(const char *what)
+{
+        at("the default stream, which waits for %s", what);
+        (void)usleep(LATE);
+        EXPECT(cu.StreamQuery(NULL) == CUDA_ERROR_NOT_READY,
+               "the default stream does not wait for %s", what);
+        lobby_meet();
+}
+
+/* Rank 0 gets a number from rank 2 and then gets it once more through rank 1, which gets another
+ * one from rank 2. */
+static void receive_late(const struct part *parts)
+{
+        int got[3] = {0};
+        CUdeviceptr memory;
+        int *to;
+
+        use_device(parts[0].device);
+        CUDA(cu.MemAlloc(&memory, sizeof(got)));
+        CUDA(cu.MemcpyHtoD(memory, got, sizeof(got)));
+        to = (int *)(uintptr_t)memory;
+        NCCL(nccl.Recv(to, 1, ncclInt32, 2, parts[0].comm, NULL));
+        NCCL(nccl.GroupStart());
+        NCCL(nccl.Recv(to + 1, 1, ncclInt32, 1, parts[0].comm, NULL));
+        NCCL(nccl.Send(to, 1, ncclInt32, 0, parts[1].comm, NULL));
+        NCCL(nccl.Recv(to + 2, 1, ncclInt32, 2, parts[1].comm, NULL));
+        NCCL(nccl.GroupEnd());
+        expect_wait("the first rank");
+        expect_wait("the second rank");
+        CUDA(cu.StreamSynchronize(NULL));
+        CUDA(cu.MemcpyDtoH(got, memory, sizeof(got)));
+        EXPECT(got[0] == 70 && got[1] == 70 && got[2] == 71, "%d, %d and %d came", got[0], got[1],
+               got[2]);
+        CUDA(cu.MemFree(memory));
+        count_case();
+}
+
+/* Two ranks of one process in the default stream of their card keep the stream's order. */
+static void try_order(const struct rank *r, const struct part *parts)
+{
+        if (r->n < 3 || r->devices > 1)
+                return;
+        if (r->rank == 0) {
+                receive_late(parts);
+        } else if (r->rank == 2) {
+                send_late(r, &parts[0]);
+        } else {
+                lobby_meet();
+                lobby_meet();
+        }
+}
+
 /* Every other process has two ranks. */
 void check_devices_and_processes(struct rank *r)
 {
@@ -296,8 +369,10 @@ void check_devices_and_processes(struct rank *r)
                 init_each(parts, n, r->n, id);
                 try_all(parts, n, r->n, false);
                 try_all(parts, n, r->n, true);
-                parts_end(parts, n);
         }
+        try_order(r, parts);
+        if (r->rank % 2 == 0)
+                parts_end(parts, n);
         use_own_device(r);
         lobby_meet();
 }
