@@ -138,9 +138,11 @@ def test_results_are_right_on_two_cards(make_world, ranks):
 
 def test_a_communicator_on_different_cards_is_the_real_nccls(make_world):
     w = make_cards(make_world, gpus=2)
-    right(checks(w, 2, "--only", "all-reduce,properties,ring,config,finalize", "--counts", "0,37"), "all-reduce", "ring")
+    right(checks(w, 2, "--only", "all-reduce,properties,ring,config,finalize,split,shrink,devices,devices-and-processes", "--counts", "0,37"),
+          "all-reduce", "ring", "shrink", "devices", "devices-and-processes")
     called = {call for call, n in calls_of_the_real_nccl(w) if n == 2}
-    assert {"ncclCommInitRank", "ncclAllReduce", "ncclSend", "ncclRecv", "ncclCommFinalize", "ncclCommDestroy"} <= called
+    assert {"ncclCommInitRank", "ncclAllReduce", "ncclSend", "ncclRecv", "ncclCommSplit", "ncclCommShrink", "ncclCommFinalize",
+            "ncclCommDestroy"} <= called
 
 
 # ---- turns ----

@@ -85,15 +85,14 @@ ncclComm_t comm_real(const struct comm *c)
         return c->real;
 }
 
-struct comm *comm_of_real(ncclComm_t real)
+struct comm *comm_real_child(const struct comm *parent, ncclComm_t **ret_place)
 {
         struct comm *c = comm_new();
 
         if (!c)
                 return NULL;
-        comm_set_real(c, real);
-        (void)real_nccl()->ncclCommUserRank(real, &c->rank);
-        (void)real_nccl()->ncclCommCount(real, &c->n);
+        c->device = parent->device;
+        *ret_place = &c->real;
         return c;
 }
 

@@ -55,8 +55,9 @@ struct comm *comm_of(ncclComm_t handle);
 ncclComm_t comm_handle(struct comm *c);
 /* The real communicator; NULL: it is one of ours. */
 ncclComm_t comm_real(const struct comm *c);
-/* A communicator of the real NCCL that another one of its functions has made. */
-struct comm *comm_of_real(ncclComm_t real);
+/* A communicator that the real NCCL makes of `parent`. It writes its handle into *ret_place, maybe
+ * when a group ends. NULL: no memory. */
+struct comm *comm_real_child(const struct comm *parent, ncclComm_t **ret_place);
 /* True once the process has had a communicator of the real NCCL. */
 bool comm_any_is_real(void);
 int comm_rank(const struct comm *c);

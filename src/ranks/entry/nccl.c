@@ -295,29 +295,54 @@ ENTRY(ncclCommAbort, (ncclComm_t comm))
         return c ? comm_abort(c) : no_comm("ncclCommAbort");
 }
 
-/* The result of a function of the real NCCL that makes a communicator of another one. */
-static ncclResult_t wrap_real(ncclResult_t result, ncclComm_t made, ncclComm_t *ret)
+/* Hands out a child that the real NCCL makes. If it fails, it may still write into the child. */
+static ncclResult_t hand_out(ncclResult_t result, struct comm *child, ncclComm_t *ret)
 {
-        struct comm *c = made ? comm_of_real(made) : NULL;
+        if (result == ncclSuccess || result == ncclInProgress)
+                *ret = comm_handle(child);
+        return result;
+}
 
-        *ret = c ? comm_handle(c) : NULL;
-        return made && !c ? comm_fail(ncclSystemError, "no memory") : result;
+static ncclResult_t split_real(const struct comm *c, int color, int key, ncclComm_t *ret,
+                               ncclConfig_t *config)
+{
+        static ncclComm_t nothing;
+        ncclComm_t *place = &nothing;
+        struct comm *child;
+
+        if (color == NCCL_SPLIT_NOCOLOR)
+                return real_nccl()->ncclCommSplit(comm_real(c), color, key, place, config);
+        child = comm_real_child(c, &place);
+        if (!child)
+                return comm_fail(ncclSystemError, "no memory");
+        return hand_out(real_nccl()->ncclCommSplit(comm_real(c), color, key, place, config), child,
+                        ret);
+}
+
+static ncclResult_t shrink_real(const struct comm *c, int *excluded, int n_excluded,
+                                ncclComm_t *ret, ncclConfig_t *config, int flags)
+{
+        ncclComm_t *place;
+        struct comm *child = comm_real_child(c, &place);
+
+        if (!child)
+                return comm_fail(ncclSystemError, "no memory");
+        return hand_out(real_nccl()->ncclCommShrink(comm_real(c), excluded, n_excluded, place,
+                                                    config, flags),
+                        child, ret);
 }
 
 ENTRY(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *ret, ncclConfig_t *config))
 {
         struct comm *c = comm_of(comm);
         struct comm_child child;
-        ncclComm_t real = NULL;
         ncclResult_t result;
 
         if (!c || !ret)
                 return no_comm("ncclCommSplit");
-        if (comm_real(c)) {
-                result = real_nccl()->ncclCommSplit(comm_real(c), color, key, &real, config);
-                return wrap_real(result, real, ret);
-        }
         *ret = NULL;
+        if (comm_real(c))
+                return split_real(c, color, key, ret, config);
         result = comm_ask_split(c, color, key, &child);
         return result == ncclSuccess ? group_make_child(&child, ret) : result;
 }
@@ -327,17 +352,13 @@ ENTRY(ncclCommShrink, (ncclComm_t comm, int *excluded, int n_excluded, ncclComm_
 {
         struct comm *c = comm_of(comm);
         struct comm_child child;
-        ncclComm_t real = NULL;
         ncclResult_t result;
 
         if (!c || !ret)
                 return no_comm("ncclCommShrink");
-        if (comm_real(c)) {
-                result = real_nccl()->ncclCommShrink(comm_real(c), excluded, n_excluded, &real,
-                                                     config, flags);
-                return wrap_real(result, real, ret);
-        }
         *ret = NULL;
+        if (comm_real(c))
+                return shrink_real(c, excluded, n_excluded, ret, config, flags);
         result = comm_ask_shrink(c, excluded, n_excluded, flags, &child);
         return result == ncclSuccess ? group_make_child(&child, ret) : result;
 }
@@ -354,19 +375,21 @@ ENTRY(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error))
         return ncclSuccess;
 }
 
-#define TELL(name, value)                             \
-        ENTRY(name, (ncclComm_t comm, int *ret))      \
-        {                                             \
-                const struct comm *c = comm_of(comm); \
-                                                      \
-                if (!c || !ret)                       \
-                        return no_comm(#name);        \
-                *ret = value(c);                      \
-                return ncclSuccess;                   \
+#define TELL(name, value, is_ours)                                   \
+        ENTRY(name, (ncclComm_t comm, int *ret))                     \
+        {                                                            \
+                const struct comm *c = comm_of(comm);                \
+                                                                     \
+                if (!c || !ret)                                      \
+                        return no_comm(#name);                       \
+                if (comm_real(c) && !(is_ours))                      \
+                        return real_nccl()->name(comm_real(c), ret); \
+                *ret = value(c);                                     \
+                return ncclSuccess;                                  \
         }
-TELL(ncclCommCount, comm_count)
-TELL(ncclCommCuDevice, comm_device)
-TELL(ncclCommUserRank, comm_rank)
+TELL(ncclCommCount, comm_count, false)
+TELL(ncclCommCuDevice, comm_device, true) /* the real NCCL knows the card */
+TELL(ncclCommUserRank, comm_rank, false)
 
 /* Registering spares the real NCCL a copy. Here every operation copies, so there is nothing to do.
  */

@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@
 
 struct ncclComm {
         int n, rank, device;
+        CUcontext context;
         char folder[192];
         unsigned collectives, *sent, *received; /* so far, by peer */
         unsigned shrinks[1 << SHRINK_RANKS];    /* so far, by the set of ranks without which */
@@ -71,8 +73,15 @@ struct call {
         bool premul;
 };
 
+/* Communicators that exist when the group ends. */
+struct child {
+        ncclComm_t parent, *ret;
+        int color, key;
+};
+
 static __thread struct call calls[256];
-static __thread unsigned call_n, depth;
+static __thread struct child children[64];
+static __thread unsigned call_n, child_n, depth;
 
 /* ---- the driver ---- */
 
@@ -373,16 +382,90 @@ static void execute(const struct call *c)
         }
 }
 
+/* What a thread does for one communicator. Others may be other ranks of this process. */
+struct job {
+        pthread_t thread;
+        ncclComm_t comm;
+        struct call *calls;
+        unsigned n;
+        const struct child *child;
+};
+
+static void split(const struct child *child);
+
 /* All that only sends goes first, because receiving waits for the peer. */
+static void *execute_of(void *argument)
+{
+        const struct job *job = argument;
+        CUresult (*set)(CUcontext) = driver("cuCtxSetCurrent");
+
+        if (set(job->comm->context))
+                abort();
+        if (job->child)
+                split(job->child);
+        for (unsigned i = 0; i < 2 * job->n; i++) {
+                struct call *c = &job->calls[i % job->n];
+
+                if (c->comm == job->comm && (c->kind == SEND) == (i < job->n))
+                        execute(c);
+        }
+        return NULL;
+}
+
+static void start(struct job *job)
+{
+        if (pthread_create(&job->thread, NULL, execute_of, job))
+                abort();
+}
+
 static void execute_all(void)
 {
-        for (unsigned i = 0; i < call_n; i++)
-                if (calls[i].kind == SEND)
-                        execute(&calls[i]);
-        for (unsigned i = 0; i < call_n; i++)
-                if (calls[i].kind != SEND)
-                        execute(&calls[i]);
+        struct job jobs[64];
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < call_n; i++) {
+                unsigned k = 0;
+
+                while (k < n && jobs[k].comm != calls[i].comm)
+                        k++;
+                if (k == ARRAY_SIZE(jobs))
+                        abort();
+                if (k == n)
+                        jobs[n++] =
+                                (struct job){.comm = calls[i].comm, .calls = calls, .n = call_n};
+        }
+        for (unsigned i = 0; i < n; i++)
+                start(&jobs[i]);
+        for (unsigned i = 0; i < n; i++)
+                (void)pthread_join(jobs[i].thread, NULL);
         call_n = 0;
+}
+
+/* Splits of one communicator come one after the other. */
+static void split_all(void)
+{
+        struct job jobs[ARRAY_SIZE(children)];
+        bool begun[ARRAY_SIZE(children)] = {false};
+
+        for (unsigned left = child_n; left > 0;) {
+                unsigned n = 0;
+
+                for (unsigned i = 0; i < child_n; i++) {
+                        unsigned k = 0;
+
+                        while (k < n && jobs[k].comm != children[i].parent)
+                                k++;
+                        if (begun[i] || k < n)
+                                continue;
+                        begun[i] = true;
+                        jobs[n] = (struct job){.comm = children[i].parent, .child = &children[i]};
+                        start(&jobs[n++]);
+                }
+                for (unsigned i = 0; i < n; i++)
+                        (void)pthread_join(jobs[i].thread, NULL);
+                left -= n;
+        }
+        child_n = 0;
 }
 
 static ncclResult_t refuse(void)
@@ -457,9 +540,10 @@ EXPORT const char *ncclGetLastError(ncclComm_t comm)
 static ncclComm_t comm_new(const char *parent, const char *name, int n, int rank)
 {
         CUresult (*device)(CUdevice *) = driver("cuCtxGetDevice");
+        CUresult (*context)(CUcontext *) = driver("cuCtxGetCurrent");
         ncclComm_t c = calloc(1, sizeof(*c));
 
-        if (!c)
+        if (!c || context(&c->context))
                 abort();
         c->n = n;
         c->rank = rank;
@@ -510,27 +594,37 @@ EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *ret_comms, int n, const int *dev
         return ncclSuccess;
 }
 
+static void split(const struct child *child)
+{
+        int mine[2] = {child->color, child->key}, all[64][2], rank = 0, n = 0;
+        ncclComm_t comm = child->parent;
+        char name[60];
+
+        (void)snprintf(name, sizeof(name), "split-%u-%d", comm->collectives, child->color);
+        gather(comm, mine, sizeof(mine), (unsigned char *)all);
+        for (int i = 0; i < comm->n; i++) {
+                if (all[i][0] != child->color)
+                        continue;
+                n++;
+                rank += all[i][1] < child->key || (all[i][1] == child->key && i < comm->rank);
+        }
+        if (child->color != NCCL_SPLIT_NOCOLOR)
+                *child->ret = comm_new(comm->folder, name, n, rank);
+}
+
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *ret_comm,
                                   ncclConfig_t *config)
 {
-        int mine[2] = {color, key}, all[64][2], rank = 0, n = 0;
-        char name[60];
-
         (void)config;
         record(__func__, comm);
         if (!comm || !ret_comm)
                 return refuse();
+        if (child_n == ARRAY_SIZE(children))
+                abort();
         *ret_comm = NULL;
-        (void)snprintf(name, sizeof(name), "split-%u-%d", comm->collectives, color);
-        gather(comm, mine, sizeof(mine), (unsigned char *)all);
-        for (int i = 0; i < comm->n; i++) {
-                if (all[i][0] != color)
-                        continue;
-                n++;
-                rank += all[i][1] < key || (all[i][1] == key && i < comm->rank);
-        }
-        if (color != NCCL_SPLIT_NOCOLOR)
-                *ret_comm = comm_new(comm->folder, name, n, rank);
+        children[child_n++] = (struct child){comm, ret_comm, color, key};
+        if (!depth)
+                split_all();
         return ncclSuccess;
 }
 
@@ -698,7 +792,9 @@ EXPORT ncclResult_t ncclGroupEnd(void)
         record(__func__, NULL);
         if (!depth)
                 return ncclInvalidUsage;
-        if (--depth == 0)
+        if (--depth == 0) {
+                split_all();
                 execute_all();
+        }
         return ncclSuccess;
 }
