@@ -41,8 +41,15 @@ static struct comm_shrinks *shrinks_without(struct comm *c, uint64_t excluded)
 
 /* ---- what a program asks for ---- */
 
+static ncclResult_t not_ready(const char *function)
+{
+        return comm_fail(ncclInvalidArgument, "%s: the communicator is not made yet", function);
+}
+
 ncclResult_t comm_ask_split(struct comm *c, int color, int key, struct comm_child *ret)
 {
+        if (comm_error(c) == ncclInProgress)
+                return not_ready("ncclCommSplit");
         if (color < NCCL_SPLIT_NOCOLOR)
                 return comm_fail(ncclInvalidArgument, "ncclCommSplit: no color %d", color);
         *ret = (struct comm_child){.parent = c, .color = color, .key = key};
@@ -52,6 +59,8 @@ ncclResult_t comm_ask_split(struct comm *c, int color, int key, struct comm_chil
 ncclResult_t comm_ask_shrink(struct comm *c, const int *excluded, int n_excluded, int flags,
                              struct comm_child *ret)
 {
+        if (comm_error(c) == ncclInProgress)
+                return not_ready("ncclCommShrink");
         if (!excluded || n_excluded < 1)
                 return comm_fail(ncclInvalidArgument, "ncclCommShrink: no rank to exclude");
         *ret = (struct comm_child){.parent = c};

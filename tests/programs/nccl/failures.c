@@ -198,8 +198,9 @@ void check_absent(struct rank *r)
 void check_absent_at_init(struct rank *r)
 {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        ncclComm_t comm = NULL;
+        ncclComm_t comm = NULL, other = NULL;
         ncclUniqueId id = id_from(r, 0);
+        int last = r->n - 1;
         uint64_t began;
         ncclResult_t result, error = ncclNumResults;
 
@@ -215,6 +216,11 @@ void check_absent_at_init(struct rank *r)
                 ANSWERS(ncclSuccess, nccl.CommGetAsyncError(comm, &error));
                 EXPECT(error == ncclInProgress, "the init is in state %d, not in progress",
                        (int)error);
+                at("calls during an init");
+                ANSWERS(ncclInvalidArgument, nccl.CommSplit(comm, 0, 0, &other, NULL));
+                if (nccl.CommShrink)
+                        ANSWERS(ncclInvalidArgument,
+                                nccl.CommShrink(comm, &last, 1, &other, NULL, NCCL_SHRINK_ABORT));
                 at("abort of an init");
                 began = program_now_ns();
                 ANSWERS(ncclSuccess, nccl.CommAbort(comm));
