@@ -1,6 +1,7 @@
-/* devices.c: the checks of processes that have several ranks, each with a device of its own. One
- * thread calls for all of them, so the calls are in groups. */
+/* devices.c: the checks of processes that have several ranks, each with a device of its own. Calls
+ * that one thread makes for all of them are in groups. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -226,6 +227,75 @@ static void init_each(struct part *parts, int n, int all, ncclUniqueId id)
         look_at(parts, n, all);
 }
 
+/* A thread for each rank. */
+struct worker {
+        pthread_t thread;
+        pthread_barrier_t *all;
+        struct part part;
+        int rank, n;
+        ncclUniqueId id;
+};
+
+static void meet(const struct worker *w)
+{
+        (void)pthread_barrier_wait(w->all);
+}
+
+/* Memory comes before all calls and goes after them, because freeing waits for all streams of the
+ * card, and those of the other threads may wait for this one. */
+static void *work(void *argument)
+{
+        struct worker *w = argument;
+        struct operation o[COLLECTIVES];
+
+        parts_begin(&w->part, w->rank, 1, false);
+        NCCL(nccl.CommInitRank(&w->part.comm, w->n, w->id, w->rank));
+        look_at(&w->part, 1, w->n);
+        for (int i = 0; i < COLLECTIVES; i++) {
+                o[i] = (struct operation){.what = operation_exists(i) ? (enum collective)i : REDUCE,
+                                          .type = ncclFloat32,
+                                          .count = 1003,
+                                          .in_place = i == BCAST,
+                                          .comm = w->part.comm,
+                                          .rank = w->rank,
+                                          .n = w->n,
+                                          .stream = w->part.stream};
+                operation_prepare(&o[i]);
+        }
+        meet(w);
+        for (int round = 0; round < 3; round++)
+                for (int i = 0; i < COLLECTIVES; i++)
+                        if (i != BCAST || round == 0) /* which replaces its input */
+                                operation_call(&o[i]);
+        CUDA(cu.StreamSynchronize(w->part.stream));
+        meet(w);
+        for (int i = 0; i < COLLECTIVES; i++) {
+                operation_check(&o[i]);
+                operation_free(&o[i]);
+        }
+        meet(w);
+        parts_end(&w->part, 1);
+        return NULL;
+}
+
+static void try_threads(int n)
+{
+        struct worker workers[RANKS_MAX];
+        pthread_barrier_t all;
+        ncclUniqueId id;
+
+        NCCL(nccl.GetUniqueId(&id));
+        (void)pthread_barrier_init(&all, NULL, (unsigned)n);
+        for (int i = 0; i < n; i++) {
+                workers[i] = (struct worker){.all = &all, .rank = i, .n = n, .id = id};
+                if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
+                        fatal("no thread");
+        }
+        for (int i = 0; i < n; i++)
+                (void)pthread_join(workers[i].thread, NULL);
+        (void)pthread_barrier_destroy(&all);
+}
+
 static void refuse(int n)
 {
         int list[2] = {0, n};
@@ -260,6 +330,7 @@ static void one_process(const struct rank *r, int n)
         init_each(parts, n, n, id);
         try_all(parts, n, n, false);
         parts_end(parts, n);
+        try_threads(n);
 }
 
 static bool has_devices(const struct rank *r)
