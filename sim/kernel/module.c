@@ -179,6 +179,14 @@ free_module:
 
 /* ---- modules ---- */
 
+/* CUDA may wait for a context's work when it loads kernels; SIMCUDA_LOAD_WAITS=1 has it do so. */
+static bool load_waits(void)
+{
+        const char *setting = getenv("SIMCUDA_LOAD_WAITS");
+
+        return setting && strcmp(setting, "1") == 0;
+}
+
 static CUresult module_load(const char *function, const void *image, unsigned options,
                             CUjit_option *option, void **value, CUmodule *ret_module)
 {
@@ -193,6 +201,8 @@ static CUresult module_load(const char *function, const void *image, unsigned op
         if (!ret_module)
                 return CUDA_ERROR_INVALID_VALUE;
         r = image_text(image, &text, &bytes);
+        if (r == CUDA_SUCCESS && load_waits())
+                r = context_wait(c);
         if (r != CUDA_SUCCESS)
                 return r;
         r = module_new(c, text, bytes, ret_module, error);

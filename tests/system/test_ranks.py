@@ -112,6 +112,10 @@ def test_results_are_right_with_sublet_run(roomy):
                        "properties,all-reduce", "--counts", "0,37", "--types", "int32,float16"]), "properties", "all-reduce")
 
 
+def test_kernels_are_loaded_before_ranks_of_a_process_wait_for_each_other(roomy):
+    right(checks(roomy, 3, "--only", "devices-and-processes", "--seconds", 30, SIMCUDA_LOAD_WAITS="1"), "devices-and-processes")
+
+
 def test_wrong_arguments_have_nccls_answers(roomy):
     right(checks(roomy, 2, "--only", "arguments"), "arguments")
 

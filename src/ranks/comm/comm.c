@@ -214,6 +214,17 @@ ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n
         return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a collective operation", e);
 }
 
+ncclResult_t comm_prepare(const struct comm *c, const struct steps_call *call)
+{
+        bool pushed;
+        CUresult e = comm_enter(c, &pushed);
+
+        if (e == CUDA_SUCCESS && c->n > 1)
+                e = steps_prepare(call);
+        comm_leave(pushed);
+        return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("loading kernels", e);
+}
+
 bool comm_is_beside(const struct comm *a, const struct comm *b)
 {
         return a != b && a->context == b->context && memcmp(a->name, b->name, MEET_NAME) == 0;

@@ -72,6 +72,9 @@ ncclResult_t comm_error(const struct comm *c);
 ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n,
                       const CUstream *streams);
 
+/* Before comm_run() of any rank of this process: afterwards the other ranks' streams would wait. */
+ncclResult_t comm_prepare(const struct comm *c, const struct steps_call *call);
+
 /* True if both are ranks of one communicator, in one context. In one stream they would wait for
  * each other for ever. */
 bool comm_is_beside(const struct comm *a, const struct comm *b);

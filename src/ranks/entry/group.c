@@ -152,6 +152,15 @@ static bool is_taken(const struct item *items, const struct item *item)
         return false;
 }
 
+static ncclResult_t prepare(const struct item *items, unsigned n)
+{
+        ncclResult_t result = ncclSuccess;
+
+        for (unsigned i = 0; i < n && result == ncclSuccess; i++)
+                result = comm_prepare(items[i].comm, &items[i].call);
+        return result;
+}
+
 static ncclResult_t go_aside(struct item *items, unsigned n)
 {
         ncclResult_t result = ncclSuccess;
@@ -180,6 +189,8 @@ static ncclResult_t run_items(struct item *items, unsigned n)
 
         if (n && (!calls || !streams))
                 result = comm_fail(ncclSystemError, "no memory");
+        if (result == ncclSuccess)
+                result = prepare(items, n);
         if (result == ncclSuccess)
                 result = go_aside(items, n);
         for (unsigned i = 0; i < n && result == ncclSuccess; i++)

@@ -24,6 +24,8 @@ struct reduce_op {
 /* Bytes of an element; 0: there is no such type. */
 unsigned reduce_bytes(ncclDataType_t type);
 
+/* Loads the kernels of a type, for which the driver may wait for all work of the context. */
+CUresult reduce_prepare(ncclDataType_t type);
 /* out[i], and out2[i] unless out2 is 0, is sources[0][i] op … op sources[n - 1][i], in this order,
  * so it has the same bits on each rank and in each run. out may be one of the sources. */
 CUresult reduce_launch(const struct reduce_op *op, const CUdeviceptr *sources, unsigned n,

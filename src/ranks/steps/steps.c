@@ -327,6 +327,14 @@ static void alone(struct run *run)
         contribute(run, run->c->to, run->c->from, run->c->count);
 }
 
+CUresult steps_prepare(const struct steps_call *c)
+{
+        const bool reduces = c->kind == STEPS_ALL_REDUCE || c->kind == STEPS_REDUCE_SCATTER ||
+                             c->kind == STEPS_REDUCE;
+
+        return reduces ? reduce_prepare(c->op.type) : CUDA_SUCCESS;
+}
+
 CUresult steps_collective(const struct ring *r, const struct steps_call *c, CUstream stream)
 {
         const bool blocks = c->kind == STEPS_REDUCE_SCATTER, leads = r->rank == LEADER;

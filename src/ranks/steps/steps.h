@@ -30,6 +30,8 @@ struct steps_call {
         int peer;            /* root, receiver or sender */
 };
 
+/* Does what the call needs and what may wait for other work on the card. */
+CUresult steps_prepare(const struct steps_call *c);
 /* Any kind but STEPS_SEND and STEPS_RECEIVE. */
 CUresult steps_collective(const struct ring *r, const struct steps_call *c, CUstream stream);
 /* All sends and receives of a group, which go on at the same time. Those of two ranks belong
