@@ -241,8 +241,9 @@ static void meet(const struct worker *w)
         (void)pthread_barrier_wait(w->all);
 }
 
-/* Memory comes before all calls and goes after them, because freeing waits for all streams of the
- * card, and those of the other threads may wait for this one. */
+/* Nothing here may wait for all streams of the card, because those of the other threads may wait
+ * for this one: memory comes before all calls and goes after them, and the kernels of this type are
+ * loaded. */
 static void *work(void *argument)
 {
         struct worker *w = argument;
@@ -253,7 +254,7 @@ static void *work(void *argument)
         look_at(&w->part, 1, w->n);
         for (int i = 0; i < COLLECTIVES; i++) {
                 o[i] = (struct operation){.what = operation_exists(i) ? (enum collective)i : REDUCE,
-                                          .type = ncclFloat32,
+                                          .type = ncclInt32,
                                           .count = 1003,
                                           .in_place = i == BCAST,
                                           .comm = w->part.comm,
