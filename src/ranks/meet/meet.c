@@ -24,7 +24,8 @@ struct meet {
         struct meet *next;
         int fd, rank, n;
         bool lost, cancelled;
-        unsigned told; /* how many ranks have told in this round */
+        bool others_leave; /* a rank has left, so the serving process may end as well */
+        unsigned told;     /* how many ranks have told in this round */
         struct said said[MEET_RANKS_MAX];
         int fds[MEET_RANKS_MAX][MEET_FDS];
         pthread_cond_t changed;
@@ -47,13 +48,13 @@ static void wake(void)
                 return; /* it is awake already */
 }
 
-static void lose(struct meet *m)
+static void lose(struct meet *m, bool is_error)
 {
         if (m->lost)
                 return;
         m->lost = true;
         (void)pthread_cond_broadcast(&m->changed);
-        if (m->on_lost)
+        if (is_error && m->on_lost)
                 m->on_lost(m->context);
 }
 
@@ -64,9 +65,14 @@ static void read_meeting(struct meet *m)
         int fds[MEET_FDS], r;
 
         while ((r = said_receive(m->fd, &said, fds)) > 0) {
+                if (said.kind == SAID_LEAVE) {
+                        said_close(fds);
+                        m->others_leave = true;
+                        continue;
+                }
                 if (said.kind == SAID_LOST || said.rank < 0 || said.rank >= m->n) {
                         said_close(fds);
-                        lose(m);
+                        lose(m, true);
                         continue;
                 }
                 m->said[said.rank] = said;
@@ -74,8 +80,8 @@ static void read_meeting(struct meet *m)
                 m->told++;
                 (void)pthread_cond_broadcast(&m->changed);
         }
-        if (r < 0 && r != -EAGAIN)
-                lose(m);
+        if (r != -EAGAIN)
+                lose(m, !m->others_leave);
 }
 
 /* Fills fds with what the thread waits for. Returns how many; 0: there is no memory. */
@@ -104,7 +110,7 @@ static unsigned list_descriptors(struct pollfd **fds, unsigned *room)
         return n;
 }
 
-static void serve_all(void)
+static void step_servers(void)
 {
         struct server **at = &servers;
 
@@ -118,6 +124,11 @@ static void serve_all(void)
                         server_free(s);
                 }
         }
+}
+
+static void serve_all(void)
+{
+        step_servers();
         for (struct meet *m = meetings; m; m = m->next)
                 if (!m->lost)
                         read_meeting(m);
@@ -298,6 +309,8 @@ int meet_all(struct meet *m, const void *mine, unsigned bytes, const int *fds, u
         (void)memcpy(said.data, mine, bytes);
         (void)pthread_mutex_lock(&lock);
         r = m->lost ? -ECONNRESET : said_send(m->fd, &said, fds, n_fds);
+        if (r == -EPIPE) /* the thread has not read the end yet */
+                r = -ECONNRESET;
         while (r == 0 && m->told < (unsigned)m->n) {
                 if (m->lost)
                         r = -ECONNRESET;
@@ -332,12 +345,13 @@ void meet_leave(struct meet *m)
                         *at = m->next;
                         break;
                 }
+        (void)said_send(m->fd, &bye, NULL, 0);
+        (void)close(m->fd);
+        step_servers(); /* pass it on now: the process may end before the thread runs */
         wake();
         (void)pthread_mutex_unlock(&lock);
-        (void)said_send(m->fd, &bye, NULL, 0);
         for (int i = 0; i < m->n; i++)
                 said_close(m->fds[i]);
-        (void)close(m->fd);
         (void)pthread_cond_destroy(&m->changed);
         free(m);
 }

@@ -85,6 +85,9 @@ int said_receive(int fd, struct said *ret, int ret_fds[static MEET_FDS])
         for (unsigned i = 0; i < MEET_FDS; i++)
                 ret_fds[i] = -EBADF;
         n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        /* The other end has closed without reading all. Its own last message is still here. */
+        if (n < 0 && errno == ECONNRESET)
+                n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0)
                 return -errno;
         if (n == 0)
@@ -170,13 +173,13 @@ unsigned server_descriptors(const struct server *s, struct pollfd *fds)
         return n;
 }
 
-static void tell_lost(struct server *s, int rank)
+static void tell_gone(struct server *s, int rank, enum said_kind how)
 {
-        const struct said lost = {.kind = SAID_LOST, .rank = rank};
+        const struct said gone = {.kind = how, .rank = rank};
 
         for (int i = 0; i < s->n; i++)
                 if (s->seats[i].fd >= 0)
-                        (void)said_send(s->seats[i].fd, &lost, NULL, 0);
+                        (void)said_send(s->seats[i].fd, &gone, NULL, 0);
 }
 
 static void leave_seat(struct server *s, int rank, bool lost)
@@ -187,8 +190,7 @@ static void leave_seat(struct server *s, int rank, bool lost)
         seat->fd = -EBADF;
         seat->left = true;
         said_close(seat->fds);
-        if (lost)
-                tell_lost(s, rank);
+        tell_gone(s, rank, lost ? SAID_LOST : SAID_LEAVE);
 }
 
 /* Sends everybody what all have told, if all have. */
@@ -232,7 +234,7 @@ static void read_seat(struct server *s, int rank)
                 /* A round that lacks somebody for ever has to end for those that wait in it. */
                 for (int i = 0; i < s->n; i++)
                         if (s->seats[i].left)
-                                tell_lost(s, i);
+                                tell_gone(s, i, SAID_LOST);
                 pass_on(s);
         }
 }

@@ -1,0 +1,118 @@
+/* test_ranks_meet.c: ranks meet, and each learns at once that another rank's process has ended,
+ * also if that process is the one that serves the name. */
+#include "unit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "ranks/meet/meet.h"
+
+#define PATIENCE_MS 10000
+
+static void nap(void)
+{
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void note(void *context)
+{
+        atomic_store((atomic_bool *)context, true);
+}
+
+/* Serves a name, and is rank 0 of two. It leaves and ends at once, or waits until it is killed. */
+static pid_t start_server(bool leaves, uint8_t ret_name[static MEET_NAME])
+{
+        int at[2];
+        pid_t pid;
+
+        assert_int_equal(pipe(at), 0);
+        pid = fork();
+        if (pid == 0) {
+                struct meet *m;
+                int mine = 0, all[2];
+
+                if (meet_serve_new(ret_name) < 0 || meet_join(ret_name, 0, 2, NULL, NULL, &m) < 0 ||
+                    write(at[1], ret_name, MEET_NAME) != MEET_NAME ||
+                    meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL) < 0)
+                        _exit(1);
+                if (leaves) {
+                        meet_leave(m);
+                        _exit(0);
+                }
+                for (;;)
+                        (void)pause();
+        }
+        assert_int_equal(read(at[0], ret_name, MEET_NAME), MEET_NAME);
+        (void)close(at[0]);
+        (void)close(at[1]);
+        return pid;
+}
+
+static void a_rank_learns_that_the_serving_process_has_ended(void **state)
+{
+        uint8_t name[MEET_NAME];
+        const pid_t server = start_server(false, name);
+        atomic_bool lost = false;
+        struct meet *m;
+        int mine = 1, all[2];
+
+        assert_int_equal(meet_join(name, 1, 2, note, &lost, &m), 0);
+        assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), 0);
+        assert_false(lost);
+        assert_int_equal(kill(server, SIGKILL), 0);
+        assert_int_equal(waitpid(server, NULL, 0), server);
+        for (int i = 0; i < PATIENCE_MS && !lost; i++)
+                nap();
+        assert_true(lost);
+        assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), -ECONNRESET);
+        meet_leave(m);
+}
+
+static void a_serving_process_that_leaves_before_it_ends_is_no_error(void **state)
+{
+        uint8_t name[MEET_NAME];
+        const pid_t server = start_server(true, name);
+        atomic_bool lost = false;
+        struct meet *m;
+        int mine = 1, all[2];
+
+        assert_int_equal(meet_join(name, 1, 2, note, &lost, &m), 0);
+        assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), 0);
+        assert_int_equal(waitpid(server, NULL, 0), server);
+        assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), -ECONNRESET);
+        assert_false(lost);
+        meet_leave(m);
+}
+
+/* A rank that leaves has not read yet that others have left. */
+static void ranks_that_leave_together_are_no_error(void **state)
+{
+        for (int round = 0; round < 200; round++) {
+                uint8_t name[MEET_NAME];
+                atomic_bool lost = false;
+                struct meet *m[3];
+
+                assert_int_equal(meet_serve_new(name), 0);
+                for (int i = 0; i < 3; i++)
+                        assert_int_equal(meet_join(name, i, 3, note, &lost, &m[i]), 0);
+                for (int i = 0; i < 3; i++)
+                        meet_leave(m[i]);
+                assert_false(lost);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_rank_learns_that_the_serving_process_has_ended),
+                cmocka_unit_test(a_serving_process_that_leaves_before_it_ends_is_no_error),
+                cmocka_unit_test(ranks_that_leave_together_are_no_error),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
