@@ -126,7 +126,9 @@ int comm_device(const struct comm *c)
 
 ncclResult_t comm_error(const struct comm *c)
 {
-        return atomic_load(&c->error);
+        const ncclResult_t error = atomic_load(&c->error);
+
+        return error == ncclSuccess && ring_is_released(&c->ring) ? ncclRemoteError : error;
 }
 
 /* ---- streams ---- */

@@ -63,8 +63,8 @@ bool comm_any_is_real(void);
 int comm_rank(const struct comm *c);
 int comm_count(const struct comm *c);
 int comm_device(const struct comm *c);
-/* ncclInProgress while the communicator is made, ncclRemoteError once a rank's process has ended.
- */
+/* ncclInProgress while the communicator is made, ncclRemoteError once a rank's process has ended or
+ * another rank has aborted. */
 ncclResult_t comm_error(const struct comm *c);
 
 /* Put a collective, or all sends and receives of a group, into a stream: that of the first call.

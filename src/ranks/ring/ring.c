@@ -36,6 +36,12 @@ static size_t waiting_index(const struct ring *r)
         return (size_t)RING_FLAGS * RING_PARTS * (size_t)r->n * (size_t)r->n + (size_t)r->rank;
 }
 
+/* The word that says whether a rank was released is behind those. */
+static size_t released_index(const struct ring *r)
+{
+        return (size_t)RING_FLAGS * RING_PARTS * (size_t)r->n * (size_t)r->n + (size_t)r->n;
+}
+
 CUdeviceptr ring_flag(const struct ring *r, enum ring_flag flag, unsigned part, int from, int to)
 {
         return r->flags_device + index_of(r, flag, part, from, to) * sizeof(uint32_t);
@@ -82,11 +88,19 @@ unsigned ring_waits(void)
 
 void ring_release(struct ring *r)
 {
+        /* First: the others look at it once a worthless result has come. */
+        if (r->flags)
+                __atomic_store_n(&r->flags[released_index(r)], 1, __ATOMIC_RELEASE);
         for (unsigned flag = 0; flag < RING_FLAGS && r->flags; flag++)
                 for (unsigned part = 0; part < RING_PARTS; part++)
                         for (int from = 0; from < r->n; from++)
                                 __atomic_store_n(&r->flags[index_of(r, flag, part, from, r->rank)],
                                                  FLAG_SET, __ATOMIC_RELEASE);
+}
+
+bool ring_is_released(const struct ring *r)
+{
+        return r->flags && read_word(&r->flags[released_index(r)]);
 }
 
 /* ---- memory ---- */
@@ -310,7 +324,7 @@ int ring_make(struct meet *m, int rank, int n, uint64_t bytes, bool on_host, str
 
         (void)memset(all, 0xff, sizeof(all));
         *ret = (struct ring){.rank = rank, .n = n, .on_host = on_host, .bytes = bytes};
-        ret->flags_bytes = align_up((waiting_index(ret) + (size_t)n) * sizeof(uint32_t), PAGE);
+        ret->flags_bytes = align_up((released_index(ret) + 1) * sizeof(uint32_t), PAGE);
         ret->host_bytes = on_host ? (size_t)n * bytes : 0;
         e = make_own(ret, own);
         r = agree(m, n, e, own, all);

@@ -75,3 +75,6 @@ unsigned ring_waits(void);
 /* Let everything go that waits, or will wait, for a flag in this rank's streams: its communicator
  * was aborted, and what its streams compute from now on is worthless. Any thread. */
 void ring_release(struct ring *r);
+/* True once a rank was released: its streams go on, so what others get from it is worthless, too.
+ * Any thread. */
+bool ring_is_released(const struct ring *r);

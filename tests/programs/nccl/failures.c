@@ -185,9 +185,11 @@ void check_absent(struct rank *r)
                                "the operation ended without the last rank");
                         lobby_nap();
                 }
+                lobby_meet(); /* an abort is an error for the others */
                 abort_comm(r);
                 lobby_meet();
         } else {
+                lobby_meet();
                 lobby_meet();
                 abort_comm(r);
         }
@@ -307,6 +309,7 @@ void check_shrink_absent(struct rank *r)
                 if (r->rank < r->n - 1)
                         operation_call(&o[i]);
         }
+        lobby_meet(); /* an abort is an error for the others */
         if (r->rank < r->n - 1)
                 shrink_without_last(r, o, 2);
         lobby_meet();

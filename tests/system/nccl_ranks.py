@@ -1,0 +1,139 @@
+"""A program whose ranks call NCCL in ways that nccl_checks does not: python3 nccl_ranks.py SCENARIO RANKS. It ends with 0 if
+each rank found what it expects."""
+
+import ctypes
+import multiprocessing
+import os
+import sys
+import time
+from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+
+SUCCESS, REMOTE_ERROR, IN_PROGRESS = 0, 6, 7
+INVALID_ARGUMENT = 4
+FLOAT32, SUM = 7, 0
+COUNT = 3000
+
+
+class Id(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 128)]
+
+
+class Config(ctypes.Structure):
+    """The beginning of ncclConfig_t, as of NCCL 2.14."""
+    _fields_ = [("size", c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint), ("blocking", c_int)]
+
+
+class Rank:
+    """One process: a context, a stream and memory. The driver and NCCL are looked up as a program does."""
+
+    def __init__(self, rank, n, barrier, ids):
+        self.rank, self.n, self.barrier, self.ids = rank, n, barrier, ids
+        self.cu, self.nccl = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+        device, self.context = c_int(), c_void_p()
+        self.cuda("cuInit", 0)
+        self.cuda("cuDeviceGet", byref(device), rank)
+        self.cuda("cuDevicePrimaryCtxRetain", byref(self.context), device)
+        self.cuda("cuCtxSetCurrent", self.context)
+        self.stream, self.memory = self.new_stream(), c_uint64()
+        self.cuda("cuMemAlloc_v2", byref(self.memory), c_size_t(2 * 4 * COUNT))
+        self.cuda("cuMemsetD32_v2", self.memory, 0x3f800000, c_size_t(2 * COUNT))
+
+    def cuda(self, name, *args):
+        r = getattr(self.cu, name)(*args)
+        assert r == 0, f"{name}: {r}"
+
+    def call(self, name, *args, expect=SUCCESS):
+        r = getattr(self.nccl, name)(*args)
+        assert r == expect, f"{name}: {r}, not {expect}"
+
+    def new_stream(self):
+        stream = c_void_p()
+        self.cuda("cuStreamCreate", byref(stream), 1)
+        return stream
+
+    def new_id(self):
+        """All ranks get the identifier that rank 0 has made."""
+        own = Id()
+        if self.rank == 0:
+            self.call("ncclGetUniqueId", byref(own))
+            self.ids[:] = bytes(own)
+        self.barrier.wait()
+        own = Id.from_buffer_copy(bytes(self.ids[:]))
+        self.barrier.wait()
+        return own
+
+    def new_comm(self, config=None, expect=SUCCESS):
+        comm = c_void_p()
+        name, more = ("ncclCommInitRankConfig", [byref(config)]) if config else ("ncclCommInitRank", [])
+        self.call(name, byref(comm), self.n, self.new_id(), self.rank, *more, expect=expect)
+        return comm
+
+    def all_reduce(self, comm, stream=None, expect=SUCCESS):
+        self.call("ncclAllReduce", self.memory, c_void_p(self.memory.value + 4 * COUNT), c_size_t(COUNT), FLOAT32, SUM, comm,
+                  stream or self.stream, expect=expect)
+
+    def results(self):
+        out = (ctypes.c_float * COUNT)()
+        self.cuda("cuMemcpyDtoH_v2", out, c_void_p(self.memory.value + 4 * COUNT), c_size_t(4 * COUNT))
+        return set(out)
+
+    def error(self, comm):
+        error = c_int()
+        self.call("ncclCommGetAsyncError", comm, byref(error))
+        return error.value
+
+    def has_ended(self, stream=None, seconds=15):
+        end = time.monotonic() + seconds
+        while (r := self.cu.cuStreamQuery(stream or self.stream)) == 600 and time.monotonic() < end:
+            time.sleep(0.001)
+        return r != 600
+
+
+def nothing(r):
+    comm = r.new_comm()
+    r.all_reduce(comm)
+    assert r.has_ended() and r.results() == {float(r.n)}
+    r.call("ncclCommDestroy", comm)
+
+
+def abort_is_an_error_for_others(r):
+    """Rank 0 aborts an operation that the last rank never joins. What that lets through must not pass for a result."""
+    comm = r.new_comm()
+    r.all_reduce(comm)
+    assert r.has_ended()
+    r.barrier.wait()
+    if r.rank < r.n - 1:
+        r.all_reduce(comm)
+    if r.rank == 0:
+        time.sleep(0.3)
+        r.call("ncclCommAbort", comm)
+    elif r.rank < r.n - 1 and r.has_ended():
+        assert r.error(comm) == REMOTE_ERROR
+    r.barrier.wait()
+    if r.rank:
+        r.call("ncclCommAbort", comm)
+
+
+def main():
+    scenario, n = globals()[sys.argv[1]], int(sys.argv[2])
+    barrier, ids = multiprocessing.Barrier(n), multiprocessing.Array("B", 128)
+
+    def run(rank):
+        scenario(Rank(rank, n, barrier, ids))
+
+    ranks = [multiprocessing.get_context("fork").Process(target=run, args=(i,), daemon=True) for i in range(n)]
+    for p in ranks:
+        p.start()
+    end = time.monotonic() + 40
+    while any(p.exitcode is None for p in ranks) and time.monotonic() < end:
+        if any(p.exitcode for p in ranks):
+            end = min(end, time.monotonic() + 1)
+        time.sleep(0.01)
+    print([p.exitcode for p in ranks], flush=True)
+    for p in ranks:
+        if p.exitcode is None:
+            p.kill()
+    os._exit(0 if all(p.exitcode == 0 for p in ranks) else 1)
+
+
+main()

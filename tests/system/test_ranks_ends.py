@@ -1,0 +1,28 @@
+"""Communicators of ranks that share cards, when they are made, end and fail in ways that nccl_checks does not try."""
+
+import os
+import sys
+
+import pytest
+
+from world import BUILD, MIB
+
+LIBRARIES = ":".join(os.path.join(BUILD, name) for name in ("libsublet-ranks.so", "libsublet.so"))
+PROGRAM = os.path.join(os.path.dirname(__file__), "nccl_ranks.py")
+
+
+@pytest.fixture
+def card(make_world):
+    w = make_world(memory="1GiB")
+    w.context = 4 * MIB
+    w.start_daemon(config={"unevictable_share": "40%"})
+    return w
+
+
+def ranks(world, scenario, n, **env):
+    return world.start([sys.executable, PROGRAM, scenario, str(n)], LD_PRELOAD=LIBRARIES, SUBLET_RANKS=str(n), **env)
+
+
+@pytest.mark.parametrize("scenario, n", [("nothing", 2), ("abort_is_an_error_for_others", 3)])
+def test_ranks(card, scenario, n):
+    ranks(card, scenario, n).ok()
