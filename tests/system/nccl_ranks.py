@@ -5,6 +5,7 @@ import ctypes
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 
@@ -112,6 +113,89 @@ def abort_is_an_error_for_others(r):
     r.barrier.wait()
     if r.rank:
         r.call("ncclCommAbort", comm)
+
+
+def abort_ends_a_graph(r):
+    """Rank 0 replays an operation that no other rank replays, and aborts."""
+    graph, launch = c_void_p(), c_void_p()
+    comm = r.new_comm()
+    r.cuda("cuStreamBeginCapture_v2", r.stream, 1)
+    r.all_reduce(comm)
+    r.cuda("cuStreamEndCapture", r.stream, byref(graph))
+    r.cuda("cuGraphInstantiateWithFlags", byref(launch), graph, c_uint64(0))
+    r.barrier.wait()
+    if r.rank == 0:
+        r.cuda("cuGraphLaunch", launch, r.stream)
+        time.sleep(0.3)
+        assert not r.has_ended(seconds=0)
+        r.call("ncclCommAbort", comm)
+        assert r.has_ended()
+    r.barrier.wait()
+    if r.rank:
+        r.call("ncclCommAbort", comm)
+
+
+def a_communicator_in_progress_is_no_communicator(r):
+    """The last rank is late."""
+    config = Config(ctypes.sizeof(Config), 0xcafebeef, 21400, 0)
+    comm, child, id = c_void_p(), c_void_p(), r.new_id()
+    late = r.rank == r.n - 1
+    if late:
+        r.barrier.wait()
+    r.call("ncclCommInitRankConfig", byref(comm), r.n, id, r.rank, byref(config), expect=IN_PROGRESS)
+    if not late:
+        assert r.error(comm) == IN_PROGRESS
+        r.all_reduce(comm, expect=INVALID_ARGUMENT)
+        r.call("ncclCommSplit", comm, 0, 0, byref(child), None, expect=INVALID_ARGUMENT)
+        r.call("ncclCommShrink", comm, byref(c_int(r.n - 1)), 1, byref(child), None, 0, expect=INVALID_ARGUMENT)
+        r.barrier.wait()
+    while r.error(comm) == IN_PROGRESS:
+        time.sleep(0.001)
+    r.all_reduce(comm)
+    assert r.has_ended() and r.results() == {float(r.n)}
+    r.call("ncclCommDestroy", comm)
+
+
+def abort_ends_a_split(r):
+    """The last rank never splits. The others abort in another thread meanwhile."""
+    comm, child = r.new_comm(), c_void_p()
+    if r.rank < r.n - 1:
+        results = []
+        thread = threading.Thread(target=lambda: results.append(r.nccl.ncclCommSplit(comm, 0, 0, byref(child), None)))
+        thread.start()
+        time.sleep(0.3)
+        r.call("ncclCommAbort", comm)
+        thread.join()
+        assert results[0] != SUCCESS and not child
+    r.barrier.wait()
+    if r.rank == r.n - 1:
+        r.call("ncclCommAbort", comm)
+
+
+def abort_ends_a_shrink(r):
+    """Rank 0, which the others meet, never shrinks."""
+    comm, child = r.new_comm(), c_void_p()
+    if r.rank == 1:
+        results = []
+        thread = threading.Thread(target=lambda: results.append(r.nccl.ncclCommShrink(comm, byref(c_int(2)), 1, byref(child),
+                                                                                      None, 0)))
+        thread.start()
+        time.sleep(0.3)
+        r.call("ncclCommAbort", comm)
+        thread.join()
+        assert results[0] != SUCCESS and not child
+    r.barrier.wait()
+    if r.rank != 1:
+        r.call("ncclCommAbort", comm)
+
+
+def a_communicator_of_the_real_nccl_need_not_block(r):
+    comm = r.new_comm(Config(ctypes.sizeof(Config), 0xcafebeef, 21400, 0), expect=IN_PROGRESS)
+    while r.error(comm) == IN_PROGRESS:
+        time.sleep(0.001)
+    r.all_reduce(comm)
+    assert r.has_ended() and r.results() == {float(r.n)}
+    r.call("ncclCommDestroy", comm)
 
 
 def main():

@@ -23,6 +23,17 @@ def ranks(world, scenario, n, **env):
     return world.start([sys.executable, PROGRAM, scenario, str(n)], LD_PRELOAD=LIBRARIES, SUBLET_RANKS=str(n), **env)
 
 
-@pytest.mark.parametrize("scenario, n", [("nothing", 2), ("abort_is_an_error_for_others", 3)])
+@pytest.mark.parametrize("scenario, n", [("nothing", 2), ("abort_is_an_error_for_others", 3), 
+                                         ("a_communicator_in_progress_is_no_communicator", 2),
+                                         ("abort_ends_a_split", 3), ("abort_ends_a_shrink", 3)])
 def test_ranks(card, scenario, n):
-    ranks(card, scenario, n).ok()
+    ranks(card, scenario, n, MALLOC_PERTURB_="165").ok()
+
+
+def test_ranks_with_cards_of_their_own(make_world):
+    w = make_world(memory="1GiB", gpus=2)
+    w.start_daemon()
+    os.makedirs(w.path("nccl"), exist_ok=True)
+    stub = os.path.join(BUILD, "tests", "nccl")  # in place of the machine's NCCL, if it has one
+    ranks(w, "a_communicator_of_the_real_nccl_need_not_block", 2, MALLOC_PERTURB_="165", NCCL_STUB_DIR=w.path("nccl"),
+          LD_LIBRARY_PATH=f"{stub}:{w.env['LD_LIBRARY_PATH']}").ok()

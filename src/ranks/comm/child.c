@@ -89,13 +89,14 @@ static void child_name(const struct comm *c, uint64_t number, uint64_t excluded,
         (void)memcpy(ret, halves, MEET_NAME);
 }
 
-static ncclResult_t make(const struct comm *c, struct comm_plan *plan, struct comm **ret)
+static ncclResult_t make(struct comm *c, struct comm_plan *plan, struct comm **ret)
 {
         int r = plan->rank == 0 && plan->n > 1 ? meet_serve(plan->name) : 0;
 
         if (r < 0)
                 return comm_fail(ncclSystemError, "cannot listen: %s", strerror(-r));
         plan->must_wait = true;
+        plan->parent = c;
         plan->device = c->device;
         plan->context = c->context;
         return comm_make(plan, 1, ret);
@@ -144,6 +145,19 @@ static ncclResult_t shrink(struct comm *c, uint64_t excluded, struct comm **ret)
         return make(c, &plan, ret);
 }
 
+/* A shrink is for a communicator that has failed, too. */
+static ncclResult_t make_child(struct comm *c, const struct comm_child *child, struct comm **ret)
+{
+        ncclResult_t result = comm_begin_use(c);
+
+        if (child->excluded && result != ncclInvalidArgument)
+                result = shrink(c, child->excluded, ret);
+        else if (result == ncclSuccess)
+                result = split(c, child, ret);
+        comm_end_use(c);
+        return result;
+}
+
 /* ---- several at once ---- */
 
 /* The children of one communicator, which are made in the order of the calls. */
@@ -165,8 +179,7 @@ static void *make_row(void *argument)
 
                 if (child->parent != row->parent)
                         continue;
-                row->result = child->excluded ? shrink(row->parent, child->excluded, &row->made[i])
-                                              : split(row->parent, child, &row->made[i]);
+                row->result = make_child(row->parent, child, &row->made[i]);
         }
         return NULL;
 }

@@ -131,6 +131,22 @@ ncclResult_t comm_error(const struct comm *c)
         return error == ncclSuccess && ring_is_released(&c->ring) ? ncclRemoteError : error;
 }
 
+ncclResult_t comm_begin_use(struct comm *c)
+{
+        ncclResult_t error;
+
+        (void)atomic_fetch_add(&c->users, 1); /* before the look: comm_abort() does the reverse */
+        error = comm_error(c);
+        return error == ncclInProgress
+                       ? comm_fail(ncclInvalidArgument, "the communicator is not made yet")
+                       : error;
+}
+
+void comm_end_use(struct comm *c)
+{
+        (void)atomic_fetch_sub(&c->users, 1);
+}
+
 /* ---- streams ---- */
 
 CUresult comm_enter(const struct comm *c, bool *ret_pushed)
@@ -187,16 +203,14 @@ static CUresult follow_all(struct comm *c, const CUstream *streams, unsigned n, 
         return e;
 }
 
-ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n,
-                      const CUstream *streams)
+static ncclResult_t run(struct comm *c, const struct steps_call *calls, unsigned n,
+                        const CUstream *streams)
 {
         const CUstream stream = streams[0];
         const bool point = calls[0].kind == STEPS_SEND || calls[0].kind == STEPS_RECEIVE;
         bool pushed, captured = false;
         CUresult e;
 
-        if (comm_error(c) != ncclSuccess)
-                return comm_error(c);
         e = comm_enter(c, &pushed);
         if (e == CUDA_SUCCESS)
                 e = follow_last(c, stream, &captured);
@@ -214,6 +228,17 @@ ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n
         }
         comm_leave(pushed);
         return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a collective operation", e);
+}
+
+ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n,
+                      const CUstream *streams)
+{
+        ncclResult_t result = comm_begin_use(c);
+
+        if (result == ncclSuccess)
+                result = run(c, calls, n, streams);
+        comm_end_use(c);
+        return result;
 }
 
 ncclResult_t comm_prepare(const struct comm *c, const struct steps_call *call)
@@ -265,6 +290,20 @@ static void nap(void)
         const struct timespec ts = {.tv_nsec = NAP_NS};
 
         (void)nanosleep(&ts, NULL);
+}
+
+/* True if no thread is in a function that uses the communicator. One that is held at libsublet's
+ * gate may be there for seconds. */
+static bool is_unused(struct comm *c)
+{
+        const uint64_t until = clock_now_ns() + LEAVE_NS;
+
+        while (atomic_load(&c->users) > 0)
+                if (clock_now_ns() < until)
+                        nap();
+                else
+                        return false;
+        return true;
 }
 
 /* True if no stream uses the communicator's memory any more. */
@@ -419,6 +458,9 @@ ncclResult_t comm_abort(struct comm *c)
                 meet_cancel(c->meet);
         if (c->n > 1)
                 add_aborted(c);
+        comm_stop(c);
+        if (!is_unused(c))
+                return ncclSuccess;
         ended = free_resources(c);
         meet_leave(c->meet);
         comm_free(c, ended);

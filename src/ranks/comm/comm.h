@@ -22,6 +22,7 @@ struct comm_plan {
         ncclConfig_t *config; /* for the real NCCL; NULL: none */
         int device;           /* the program's ordinal */
         CUcontext context;    /* in which the communicator works */
+        struct comm *parent;  /* whose comm_abort() ends the making, too; NULL: none */
 };
 
 /* A communicator that a program makes of the ranks of another one. */

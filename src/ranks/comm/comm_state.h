@@ -1,6 +1,8 @@
 /* comm_state.h: a communicator, for the files of this room. */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "ranks/comm/comm.h"
 #include "ranks/meet/meet.h"
 #include "ranks/ring/ring.h"
@@ -21,6 +23,10 @@ struct comm {
         CUcontext context;
         struct meet *meet;          /* NULL: one rank, or the real NCCL's */
         struct comm_making *making; /* a thread makes the communicator, or has made it */
+        struct comm *stopper;       /* comm_stop() of it ends the making of this one */
+        struct meet *being_made;    /* the meeting that comm_stop() of this one ends */
+        bool stopped;
+        atomic_uint users; /* threads that use the communicator now */
         struct ring ring;
         _Atomic ncclResult_t error;
         CUevent last; /* behind the last operation */
@@ -35,6 +41,8 @@ struct comm {
         struct comm *next_aborted;
 };
 
+/* Ends the making of this communicator, or of one that is made of it. */
+void comm_stop(struct comm *c);
 /* Ends the thread that makes this communicator, if there is one, and waits for it. */
 void comm_stop_making(struct comm *c);
 ncclResult_t comm_meeting_failed(const struct comm *c, int r);
@@ -43,6 +51,10 @@ void comm_end_operations(struct comm *c);
 void comm_forget_shrinks(struct comm *c);
 struct comm *comm_new(void);
 void comm_set_real(struct comm *c, ncclComm_t real);
+/* This thread uses the communicator: until comm_end_use(), comm_abort() waits. Fails if the
+ * communicator is not made yet, or has an error. */
+ncclResult_t comm_begin_use(struct comm *c);
+void comm_end_use(struct comm *c);
 ncclResult_t comm_cuda_failed(const char *what, CUresult e);
 /* Make the communicator's context current, if it is not. */
 CUresult comm_enter(const struct comm *c, bool *ret_pushed);

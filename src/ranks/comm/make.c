@@ -108,36 +108,40 @@ ncclResult_t comm_meeting_failed(const struct comm *c, int r)
 /* A communicator that a thread makes, and that the program may abort meanwhile. */
 struct comm_making {
         pthread_t thread;
-        pthread_mutex_t lock; /* of the others */
-        struct meet *meet;
-        bool stopped;
         struct comm_plan plan;
         char room[CONFIG_MOST]; /* a copy of the program's configuration */
         struct comm *comm;
 };
 
-/* Tells the thread that may stop this one about the meeting. */
-static void note_meeting(struct comm *c)
+static pthread_mutex_t stopping = PTHREAD_MUTEX_INITIALIZER;
+
+/* Tells the thread that may stop this one about the meeting; NULL: it is over. */
+static void note_meeting(struct comm *c, struct meet *m)
 {
-        if (!c->making)
-                return;
-        (void)pthread_mutex_lock(&c->making->lock);
-        c->making->meet = c->meet;
-        if (c->making->stopped && c->meet)
-                meet_cancel(c->meet);
-        (void)pthread_mutex_unlock(&c->making->lock);
+        (void)pthread_mutex_lock(&stopping);
+        c->stopper->being_made = m;
+        if (c->stopper->stopped && m)
+                meet_cancel(m);
+        (void)pthread_mutex_unlock(&stopping);
 }
 
-static bool is_stopped(struct comm *c)
+static bool is_stopped(const struct comm *c)
 {
-        bool stopped = false;
+        bool stopped;
 
-        if (!c->making)
-                return false;
-        (void)pthread_mutex_lock(&c->making->lock);
-        stopped = c->making->stopped;
-        (void)pthread_mutex_unlock(&c->making->lock);
+        (void)pthread_mutex_lock(&stopping);
+        stopped = c->stopper->stopped;
+        (void)pthread_mutex_unlock(&stopping);
         return stopped;
+}
+
+void comm_stop(struct comm *c)
+{
+        (void)pthread_mutex_lock(&stopping);
+        c->stopped = true;
+        if (c->being_made)
+                meet_cancel(c->being_made);
+        (void)pthread_mutex_unlock(&stopping);
 }
 
 void comm_stop_making(struct comm *c)
@@ -146,13 +150,8 @@ void comm_stop_making(struct comm *c)
 
         if (!m)
                 return;
-        (void)pthread_mutex_lock(&m->lock);
-        m->stopped = true;
-        if (m->meet)
-                meet_cancel(m->meet);
-        (void)pthread_mutex_unlock(&m->lock);
+        comm_stop(c);
         (void)pthread_join(m->thread, NULL);
-        (void)pthread_mutex_destroy(&m->lock);
         c->making = NULL;
         free(m);
 }
@@ -167,7 +166,7 @@ static int join(struct comm *c, bool must_wait)
                must_wait && clock_now_ns() < until && !is_stopped(c))
                 (void)nanosleep(&nap, NULL);
         if (r == 0)
-                note_meeting(c);
+                note_meeting(c, c->meet);
         return r;
 }
 
@@ -215,6 +214,7 @@ static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
         for (int i = 0; i < c->n; i++)
                 if (all[i].result != ncclSuccess)
                         return result != ncclSuccess ? result : ncclRemoteError;
+        note_meeting(c, NULL);
         meet_leave(c->meet);
         c->meet = NULL;
         result = config ? real_nccl()->ncclCommInitRankConfig(&real, c->n, all[0].id, c->rank,
@@ -291,6 +291,7 @@ static ncclResult_t make_here(struct comm *c, const struct comm_plan *plan)
                 result = make_shared(c, plan->config, plan->must_wait);
         else
                 c->ring = (struct ring){.rank = 0, .n = 1, .bytes = RING_LEAST};
+        note_meeting(c, NULL);
         comm_leave(pushed);
         return result;
 }
@@ -320,7 +321,6 @@ static ncclResult_t start_making(struct comm *c, const struct comm_plan *plan)
 
         if (!m)
                 return comm_fail(ncclSystemError, "no memory");
-        (void)pthread_mutex_init(&m->lock, NULL);
         m->plan = *plan;
         m->comm = c;
         if (plan->config) {
@@ -367,6 +367,7 @@ static struct comm *begin(const struct comm_plan *plan)
         c->n = plan->n;
         c->device = plan->device;
         c->context = plan->context;
+        c->stopper = plan->parent ? plan->parent : c;
         return c;
 }
 
