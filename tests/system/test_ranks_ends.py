@@ -25,7 +25,7 @@ def ranks(world, scenario, n, **env):
 
 @pytest.mark.parametrize("scenario, n", [("nothing", 2), ("abort_is_an_error_for_others", 3), 
                                          ("a_communicator_in_progress_is_no_communicator", 2),
-                                         ("abort_ends_a_split", 3), ("abort_ends_a_shrink", 3)])
+                                         ("abort_ends_a_split", 3), ("abort_ends_a_graph", 2), ("abort_ends_a_shrink", 3)])
 def test_ranks(card, scenario, n):
     ranks(card, scenario, n, MALLOC_PERTURB_="165").ok()
 

@@ -214,6 +214,7 @@ static ncclResult_t run(struct comm *c, const struct steps_call *calls, unsigned
         e = comm_enter(c, &pushed);
         if (e == CUDA_SUCCESS)
                 e = follow_last(c, stream, &captured);
+        c->captured = c->captured || captured;
         if (e == CUDA_SUCCESS)
                 e = follow_all(c, streams, n, false);
         if (e == CUDA_SUCCESS)
@@ -461,7 +462,8 @@ ncclResult_t comm_abort(struct comm *c)
         comm_stop(c);
         if (!is_unused(c))
                 return ncclSuccess;
-        ended = free_resources(c);
+        /* The waits of a graph that runs, or is replayed later, have to end, too. */
+        ended = !c->captured && free_resources(c);
         meet_leave(c->meet);
         comm_free(c, ended);
         return ncclSuccess;

@@ -34,6 +34,7 @@ struct comm {
         CUstream last_stream;
         CUstream aside;    /* comm_go_aside(); NULL: not yet made */
         bool used;         /* `last` is recorded */
+        bool captured;     /* a graph may use the communicator at any time */
         unsigned children; /* communicators split off this one */
         struct comm_shrinks *shrinks;
         unsigned next_scale;
