@@ -402,6 +402,7 @@ static void release_aborted(void)
         (void)pthread_mutex_unlock(&lock);
 }
 
+/* The call is made with the lock held: the last one must be that of the last change. */
 static void add_aborted(struct comm *c)
 {
         struct comm *same;
@@ -413,24 +414,21 @@ static void add_aborted(struct comm *c)
                 c->next_aborted = aborted;
                 aborted = c;
         }
-        (void)pthread_mutex_unlock(&lock);
         meet_call_often(release_aborted);
+        (void)pthread_mutex_unlock(&lock);
 }
 
 static void remove_aborted(struct comm *c)
 {
-        bool none;
-
         (void)pthread_mutex_lock(&lock);
         for (struct comm **at = &aborted; *at; at = &(*at)->next_aborted)
                 if (*at == c) {
                         *at = c->next_aborted;
                         break;
                 }
-        none = !aborted;
-        (void)pthread_mutex_unlock(&lock);
-        if (none)
+        if (!aborted)
                 meet_call_often(NULL);
+        (void)pthread_mutex_unlock(&lock);
 }
 
 void comm_end_operations(struct comm *c)
