@@ -12,6 +12,7 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 SUCCESS, REMOTE_ERROR, IN_PROGRESS = 0, 6, 7
 INVALID_ARGUMENT = 4
 FLOAT32, SUM = 7, 0
+SHRINK_ABORT = 1
 COUNT = 3000
 
 
@@ -187,6 +188,65 @@ def abort_ends_a_shrink(r):
     r.barrier.wait()
     if r.rank != 1:
         r.call("ncclCommAbort", comm)
+
+
+def shrink_ends_what_waits(r):
+    """The last rank never joins an operation. The others exclude it, which ends theirs, and go on in the same stream."""
+    comm, child = r.new_comm(), c_void_p()
+    if r.rank < r.n - 1:
+        r.all_reduce(comm)
+        r.call("ncclCommShrink", comm, byref(c_int(r.n - 1)), 1, byref(child), None, SHRINK_ABORT)
+        r.all_reduce(child)
+        assert r.has_ended(seconds=5) and r.results() == {float(r.n - 1)}
+        r.call("ncclCommDestroy", child)
+        r.call("ncclCommAbort", comm)
+    r.barrier.wait()
+    if r.rank == r.n - 1:
+        r.call("ncclCommAbort", comm)
+
+
+def splits_and_shrinks_follow_one_another(r):
+    """Not all ranks take part in a shrink."""
+    comm, children = r.new_comm(), []
+    for excluded in (r.n - 1, 0, 0, None):
+        children.append((c_void_p(), r.n if excluded is None else r.n - 1))
+        if excluded is None:
+            r.call("ncclCommSplit", comm, 0, 0, byref(children[-1][0]), None)
+        elif r.rank == excluded:
+            children.pop()
+        else:
+            r.call("ncclCommShrink", comm, byref(c_int(excluded)), 1, byref(children[-1][0]), None, 0)
+    for child, n in children:
+        r.all_reduce(child)
+        assert r.has_ended() and r.results() == {float(n)}
+        r.call("ncclCommDestroy", child)
+    r.call("ncclCommDestroy", comm)
+
+
+def a_thread_is_not_taken_for_another_one(r):
+    """CU_STREAM_PER_THREAD is another stream in each thread. Rank 0 uses it in two threads before the others come."""
+    comm, stream, submitted = r.new_comm(), c_void_p(2), threading.Semaphore(0)
+
+    def use():
+        r.cuda("cuCtxSetCurrent", r.context)
+        for _ in range(10):
+            r.all_reduce(comm, stream)
+        submitted.release()
+        time.sleep(0.3)  # the stream stays
+
+    if r.rank:
+        r.barrier.wait()
+    threads = [threading.Thread(target=use) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        submitted.acquire()
+    if not r.rank:
+        r.barrier.wait()
+    for thread in threads:
+        thread.join()
+    r.all_reduce(comm)
+    assert r.has_ended() and r.results() == {float(r.n)}
+    r.call("ncclCommDestroy", comm)
 
 
 def a_communicator_of_the_real_nccl_need_not_block(r):

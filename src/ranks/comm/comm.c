@@ -170,7 +170,8 @@ void comm_leave(bool pushed)
                 (void)real_cuda()->cuCtxPopCurrent_v2(&popped);
 }
 
-/* Has this stream wait for the communicator's last operation in another stream. A captured stream
+/* Has this stream wait for the communicator's last operation. Handles do not tell whether that was
+ * in the same stream: they are used again, and CU_STREAM_PER_THREAD names many. A captured stream
  * cannot wait for work that is not captured; NCCL's rule that a program orders its streams holds.
  */
 static CUresult follow_last(struct comm *c, CUstream stream, bool *ret_captured)
@@ -179,7 +180,7 @@ static CUresult follow_last(struct comm *c, CUstream stream, bool *ret_captured)
         CUresult e = real_cuda()->cuStreamIsCapturing(stream, &status);
 
         *ret_captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
-        if (e != CUDA_SUCCESS || *ret_captured || !c->used || c->last_stream == stream)
+        if (e != CUDA_SUCCESS || *ret_captured || !c->used)
                 return e;
         return real_cuda()->cuStreamWaitEvent(stream, c->last, 0);
 }
@@ -224,7 +225,6 @@ static ncclResult_t run(struct comm *c, const struct steps_call *calls, unsigned
                 e = follow_all(c, streams, n, true);
         if (e == CUDA_SUCCESS && !captured) {
                 e = real_cuda()->cuEventRecord(c->last, stream);
-                c->last_stream = stream;
                 c->used = true;
         }
         comm_leave(pushed);

@@ -29,9 +29,8 @@ struct comm {
         atomic_uint users; /* threads that use the communicator now */
         struct ring ring;
         _Atomic ncclResult_t error;
-        CUevent last; /* behind the last operation */
-        CUevent side; /* orders the streams of one group */
-        CUstream last_stream;
+        CUevent last;      /* behind the last operation */
+        CUevent side;      /* orders the streams of one group */
         CUstream aside;    /* comm_go_aside(); NULL: not yet made */
         bool used;         /* `last` is recorded */
         bool captured;     /* a graph may use the communicator at any time */
