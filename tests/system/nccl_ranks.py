@@ -9,8 +9,7 @@ import threading
 import time
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 
-SUCCESS, REMOTE_ERROR, IN_PROGRESS = 0, 6, 7
-INVALID_ARGUMENT = 4
+SUCCESS, CUDA_ERROR, INVALID_ARGUMENT, REMOTE_ERROR, IN_PROGRESS = 0, 1, 4, 6, 7
 FLOAT32, SUM = 7, 0
 SHRINK_ABORT = 1
 COUNT = 3000
@@ -247,6 +246,21 @@ def a_thread_is_not_taken_for_another_one(r):
     r.all_reduce(comm)
     assert r.has_ended() and r.results() == {float(r.n)}
     r.call("ncclCommDestroy", comm)
+
+
+def an_operation_that_is_half_submitted_is_the_last_one(r):
+    """The driver refuses rank 1's last copy. Flags that the other ranks set are left, which no operation may take for its
+    own."""
+    comm = r.new_comm()
+    if r.rank == 1:
+        r.call("ncclAllReduce", r.memory, c_void_p(r.memory.value + (1 << 30)), c_size_t(COUNT), FLOAT32, SUM, comm, r.stream, expect=CUDA_ERROR)
+        assert r.error(comm) == CUDA_ERROR
+        r.all_reduce(comm, expect=CUDA_ERROR)
+    else:
+        r.all_reduce(comm)
+    r.barrier.wait()
+    r.call("ncclCommAbort", comm)
+    assert r.has_ended()
 
 
 def a_communicator_of_the_real_nccl_need_not_block(r):

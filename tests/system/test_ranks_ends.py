@@ -26,7 +26,7 @@ def ranks(world, scenario, n, **env):
 @pytest.mark.parametrize("scenario, n", [("nothing", 2), ("abort_is_an_error_for_others", 3), 
                                          ("a_communicator_in_progress_is_no_communicator", 2),
                                          ("abort_ends_a_split", 3), ("abort_ends_a_graph", 2), ("abort_ends_a_shrink", 3),
-("shrink_ends_what_waits", 3), ("a_thread_is_not_taken_for_another_one", 3), ("splits_and_shrinks_follow_one_another", 3)])
+("shrink_ends_what_waits", 3), ("a_thread_is_not_taken_for_another_one", 3), ("an_operation_that_is_half_submitted_is_the_last_one", 3), ("splits_and_shrinks_follow_one_another", 3)])
 def test_ranks(card, scenario, n):
     ranks(card, scenario, n, MALLOC_PERTURB_="165").ok()
 

@@ -204,28 +204,46 @@ static CUresult follow_all(struct comm *c, const CUstream *streams, unsigned n, 
         return e;
 }
 
+static CUresult put_in_streams(struct comm *c, const struct steps_call *calls, unsigned n,
+                               const CUstream *streams)
+{
+        const bool point = calls[0].kind == STEPS_SEND || calls[0].kind == STEPS_RECEIVE;
+        CUresult e = follow_all(c, streams, n, false);
+
+        if (e == CUDA_SUCCESS)
+                e = point ? steps_point_to_point(&c->ring, calls, n, streams[0])
+                          : steps_collective(&c->ring, calls, streams[0]);
+        return e == CUDA_SUCCESS ? follow_all(c, streams, n, true) : e;
+}
+
+/* An operation that fails may be in the stream in part, and uses the ring there. Flags for the rest
+ * of it would pass for those of the next one, so it is the last one. */
+static CUresult end_operation(struct comm *c, CUresult e, CUstream stream)
+{
+        const CUresult recorded = real_cuda()->cuEventRecord(c->last, stream);
+        ncclResult_t none = ncclSuccess;
+
+        c->used = true;
+        if (e == CUDA_SUCCESS)
+                e = recorded;
+        if (e != CUDA_SUCCESS)
+                (void)atomic_compare_exchange_strong(&c->error, &none, ncclUnhandledCudaError);
+        return e;
+}
+
 static ncclResult_t run(struct comm *c, const struct steps_call *calls, unsigned n,
                         const CUstream *streams)
 {
-        const CUstream stream = streams[0];
-        const bool point = calls[0].kind == STEPS_SEND || calls[0].kind == STEPS_RECEIVE;
         bool pushed, captured = false;
-        CUresult e;
+        CUresult e = comm_enter(c, &pushed);
 
-        e = comm_enter(c, &pushed);
         if (e == CUDA_SUCCESS)
-                e = follow_last(c, stream, &captured);
+                e = follow_last(c, streams[0], &captured);
         c->captured = c->captured || captured;
-        if (e == CUDA_SUCCESS)
-                e = follow_all(c, streams, n, false);
-        if (e == CUDA_SUCCESS)
-                e = point ? steps_point_to_point(&c->ring, calls, n, stream)
-                          : steps_collective(&c->ring, calls, stream);
-        if (e == CUDA_SUCCESS)
-                e = follow_all(c, streams, n, true);
-        if (e == CUDA_SUCCESS && !captured) {
-                e = real_cuda()->cuEventRecord(c->last, stream);
-                c->used = true;
+        if (e == CUDA_SUCCESS) {
+                e = put_in_streams(c, calls, n, streams);
+                if (!captured) /* what is captured runs only if the capture ends well */
+                        e = end_operation(c, e, streams[0]);
         }
         comm_leave(pushed);
         return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a collective operation", e);
