@@ -115,6 +115,20 @@ def abort_is_an_error_for_others(r):
         r.call("ncclCommAbort", comm)
 
 
+def abort_without_work_is_no_error(r):
+    """A rank that has all results aborts in place of ncclCommDestroy, while others still use what they have."""
+    comm = r.new_comm()
+    r.all_reduce(comm)
+    assert r.has_ended()
+    r.barrier.wait()
+    if r.rank == 0:
+        r.call("ncclCommAbort", comm)
+    r.barrier.wait()
+    if r.rank:
+        assert r.error(comm) == SUCCESS
+        r.call("ncclCommDestroy", comm)
+
+
 def abort_ends_a_graph(r):
     """Rank 0 replays an operation that no other rank replays, and aborts."""
     graph, launch = c_void_p(), c_void_p()

@@ -343,6 +343,18 @@ static bool has_ended(struct comm *c)
 
 static void remove_aborted(struct comm *c);
 
+/* True if nothing of this rank's has to be released. */
+static bool is_idle(struct comm *c)
+{
+        bool pushed = false, idle;
+
+        idle = atomic_load(&c->users) == 0 && !c->captured &&
+               comm_enter(c, &pushed) == CUDA_SUCCESS &&
+               (!c->used || real_cuda()->cuEventQuery(c->last) == CUDA_SUCCESS);
+        comm_leave(pushed);
+        return idle;
+}
+
 /* False: a stream still uses the communicator's memory, so it stays for ever. */
 static bool free_resources(struct comm *c)
 {
@@ -473,9 +485,9 @@ ncclResult_t comm_abort(struct comm *c)
         atomic_store(&c->error, ncclInternalError);
         if (c->meet)
                 meet_cancel(c->meet);
-        if (c->n > 1)
-                add_aborted(c);
         comm_stop(c);
+        if (c->n > 1 && !is_idle(c))
+                add_aborted(c);
         if (!is_unused(c))
                 return ncclSuccess;
         /* The waits of a graph that runs, or is replayed later, have to end, too. */
