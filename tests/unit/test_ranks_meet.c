@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/macros.h"
 #include "ranks/meet/meet.h"
+#include "ranks/meet/server.h"
 
 #define PATIENCE_MS 10000
 
@@ -106,12 +108,73 @@ static void ranks_that_leave_together_are_no_error(void **state)
         }
 }
 
+#define RANKS 8
+
+static void set_limit(rlim_t descriptors)
+{
+        struct rlimit limit;
+
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+        limit.rlim_cur = descriptors;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* A step of the server that may have few descriptors on their way. The ranks read when it is over.
+ */
+static void serve_with_few(struct server *s, const int fds[static RANKS],
+                           unsigned got[static RANKS])
+{
+        set_limit(40);
+        assert_true(server_step(s));
+        set_limit(400);
+        for (int i = 0; i < RANKS; i++) {
+                struct said said;
+                int came[MEET_FDS];
+
+                while (said_receive(fds[i], &said, came) > 0) {
+                        assert_int_equal(said.kind, SAID_TELL);
+                        assert_int_equal(said.rank, got[i]);
+                        assert_true(came[0] >= 0 && came[1] >= 0);
+                        said_close(came);
+                        got[i]++;
+                }
+        }
+}
+
+/* The kernel lets a user without privileges have at most RLIMIT_NOFILE descriptors on their way. */
+static void ranks_get_more_descriptors_than_may_be_on_their_way(void **state)
+{
+        struct server *s;
+        uint8_t name[MEET_NAME] = {1};
+        int fds[RANKS];
+        unsigned got[RANKS] = {0};
+
+        if (geteuid() == 0)
+                assert_int_equal(setresuid(65534, 65534, 65534), 0);
+        assert_int_equal(server_new(name, &s), 0);
+        for (int i = 0; i < RANKS; i++) {
+                const struct said hello = {.kind = SAID_HELLO, .rank = i, .n = RANKS};
+                const struct said tell = {.kind = SAID_TELL};
+
+                fds[i] = server_connect(name);
+                assert_true(fds[i] >= 0);
+                assert_int_equal(said_send(fds[i], &hello, NULL, 0), 0);
+                assert_int_equal(said_send(fds[i], &tell, (int[]){0, 1}, 2), 0);
+        }
+        for (int round = 0; round < 20; round++)
+                serve_with_few(s, fds, got);
+        for (int i = 0; i < RANKS; i++)
+                assert_int_equal(got[i], RANKS);
+        server_free(s);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_rank_learns_that_the_serving_process_has_ended),
                 cmocka_unit_test(a_serving_process_that_leaves_before_it_ends_is_no_error),
                 cmocka_unit_test(ranks_that_leave_together_are_no_error),
+                cmocka_unit_test(ranks_get_more_descriptors_than_may_be_on_their_way),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

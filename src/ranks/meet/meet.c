@@ -12,9 +12,11 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/macros.h"
 #include "ranks/meet/server.h"
 
@@ -84,13 +86,17 @@ static void read_meeting(struct meet *m)
                 lose(m, !m->others_leave);
 }
 
-/* Fills fds with what the thread waits for. Returns how many; 0: there is no memory. */
-static unsigned list_descriptors(struct pollfd **fds, unsigned *room)
+/* Fills fds with what the thread waits for. Returns how many; 0: there is no memory. ret_soon:
+ * there is something else to do soon. */
+static unsigned list_descriptors(struct pollfd **fds, unsigned *room, bool *ret_soon)
 {
         unsigned n = 1;
 
-        for (struct server *s = servers; s; s = s->next)
+        *ret_soon = false;
+        for (struct server *s = servers; s; s = s->next) {
                 n += server_descriptors(s, NULL);
+                *ret_soon = *ret_soon || s->behind;
+        }
         for (struct meet *m = meetings; m; m = m->next)
                 n++;
         if (n > *room) {
@@ -143,12 +149,13 @@ static void *thread_main(void *unused)
         (void)unused;
         for (;;) {
                 void (*f)(void) = atomic_load(&often);
+                bool soon;
                 unsigned n;
 
                 (void)pthread_mutex_lock(&lock);
-                n = list_descriptors(&fds, &room);
+                n = list_descriptors(&fds, &room, &soon);
                 (void)pthread_mutex_unlock(&lock);
-                (void)poll(fds, n, f || n == 0 ? OFTEN_MS : -1);
+                (void)poll(fds, n, f || soon || n == 0 ? OFTEN_MS : -1);
                 if (f)
                         f();
                 (void)pthread_mutex_lock(&lock);
@@ -298,6 +305,24 @@ static void take_round(struct meet *m, unsigned bytes, void *all, int *all_fds)
         m->told = 0;
 }
 
+/* Waits while other descriptors of this user's are on their way, as the server does. Lock held. */
+static int tell(struct meet *m, const struct said *said, const int *fds, unsigned n_fds)
+{
+        const struct timespec nap = {.tv_nsec = OFTEN_MS * NSEC_PER_MSEC};
+        int r;
+
+        while (!m->lost && !m->cancelled) {
+                r = said_send(m->fd, said, fds, n_fds);
+                if (r != -ETOOMANYREFS)
+                        /* EPIPE: the thread has not read the end yet. */
+                        return r == -EPIPE ? -ECONNRESET : r;
+                (void)pthread_mutex_unlock(&lock);
+                (void)nanosleep(&nap, NULL);
+                (void)pthread_mutex_lock(&lock);
+        }
+        return m->lost ? -ECONNRESET : -ECANCELED;
+}
+
 int meet_all(struct meet *m, const void *mine, unsigned bytes, const int *fds, unsigned n_fds,
              void *all, int *all_fds)
 {
@@ -308,9 +333,7 @@ int meet_all(struct meet *m, const void *mine, unsigned bytes, const int *fds, u
                 return -EMSGSIZE;
         (void)memcpy(said.data, mine, bytes);
         (void)pthread_mutex_lock(&lock);
-        r = m->lost ? -ECONNRESET : said_send(m->fd, &said, fds, n_fds);
-        if (r == -EPIPE) /* the thread has not read the end yet */
-                r = -ECONNRESET;
+        r = tell(m, &said, fds, n_fds);
         while (r == 0 && m->told < (unsigned)m->n) {
                 if (m->lost)
                         r = -ECONNRESET;

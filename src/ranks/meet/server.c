@@ -169,7 +169,8 @@ unsigned server_descriptors(const struct server *s, struct pollfd *fds)
                         fds[n] = (struct pollfd){.fd = s->pending[i], .events = POLLIN};
         for (int i = 0; i < s->n; i++, n++)
                 if (fds)
-                        fds[n] = (struct pollfd){.fd = s->seats[i].fd, .events = POLLIN};
+                        fds[n] = (struct pollfd){.fd = s->behind ? -1 : s->seats[i].fd,
+                                                 .events = POLLIN};
         return n;
 }
 
@@ -193,24 +194,39 @@ static void leave_seat(struct server *s, int rank, bool lost)
         tell_gone(s, rank, lost ? SAID_LOST : SAID_LEAVE);
 }
 
+/* Passes to a rank what it has not got of this round. False: the kernel takes no more now. */
+static bool pass_to(struct server *s, struct seat *to)
+{
+        while (to->fd >= 0 && to->got < s->n) {
+                const struct seat *from = &s->seats[to->got];
+                unsigned n = 0;
+                int r;
+
+                while (n < MEET_FDS && from->fds[n] >= 0)
+                        n++;
+                r = said_send(to->fd, &from->said, from->fds, n);
+                /* Descriptors that nobody has received yet count against RLIMIT_NOFILE. */
+                if (r == -ETOOMANYREFS || r == -EAGAIN || r == -ENOBUFS || r == -ENOMEM)
+                        return false;
+                if (r < 0)
+                        break; /* its end shows at the next read */
+                to->got++;
+        }
+        return true;
+}
+
 /* Sends everybody what all have told, if all have. */
 static void pass_on(struct server *s)
 {
         for (int i = 0; i < s->n; i++)
                 if (!s->seats[i].told)
                         return;
-        for (int to = 0; to < s->n; to++)
-                for (int from = 0; from < s->n; from++) {
-                        const struct seat *seat = &s->seats[from];
-                        unsigned n = 0;
-
-                        while (n < MEET_FDS && seat->fds[n] >= 0)
-                                n++;
-                        if (said_send(s->seats[to].fd, &seat->said, seat->fds, n) < 0)
-                                break; /* its end shows at the next read */
-                }
-        for (int i = 0; i < s->n; i++) {
+        s->behind = false;
+        for (int i = 0; i < s->n; i++)
+                s->behind = !pass_to(s, &s->seats[i]) || s->behind;
+        for (int i = 0; i < s->n && !s->behind; i++) {
                 s->seats[i].told = false;
+                s->seats[i].got = 0;
                 said_close(s->seats[i].fds);
         }
 }
@@ -221,7 +237,7 @@ static void read_seat(struct server *s, int rank)
         struct said said;
         int fds[MEET_FDS], r;
 
-        while (seat->fd >= 0 && (r = said_receive(seat->fd, &said, fds)) != -EAGAIN) {
+        while (!s->behind && seat->fd >= 0 && (r = said_receive(seat->fd, &said, fds)) != -EAGAIN) {
                 if (r <= 0 || said.kind != SAID_TELL || seat->told) {
                         said_close(fds);
                         leave_seat(s, rank, r <= 0 || said.kind != SAID_LEAVE);
@@ -278,6 +294,8 @@ bool server_step(struct server *s)
                         s->pending[i] = s->pending[--s->n_pending];
                 else
                         i++;
+        if (s->behind)
+                pass_on(s);
         for (int i = 0; i < s->n; i++) {
                 read_seat(s, i);
                 empty = empty && s->seats[i].left;
