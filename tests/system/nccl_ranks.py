@@ -279,10 +279,16 @@ def an_operation_that_is_half_submitted_is_the_last_one(r):
 
 def a_communicator_of_the_real_nccl_need_not_block(r):
     comm = r.new_comm(Config(ctypes.sizeof(Config), 0xcafebeef, 21400, 0), expect=IN_PROGRESS)
+    half, value = c_void_p(), c_int(-1)
     while r.error(comm) == IN_PROGRESS:
         time.sleep(0.001)
     r.all_reduce(comm)
     assert r.has_ended() and r.results() == {float(r.n)}
+    r.call("ncclCommSplit", comm, 0, -r.rank, byref(half), None)
+    for name, expected in (("ncclCommCuDevice", r.rank), ("ncclCommUserRank", r.n - 1 - r.rank), ("ncclCommCount", r.n)):
+        r.call(name, half, byref(value))
+        assert value.value == expected, name
+    r.call("ncclCommDestroy", half)
     r.call("ncclCommDestroy", comm)
 
 

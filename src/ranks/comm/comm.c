@@ -82,7 +82,7 @@ ncclComm_t comm_handle(struct comm *c)
 
 ncclComm_t comm_real(const struct comm *c)
 {
-        return c->real;
+        return __atomic_load_n(&c->real, __ATOMIC_ACQUIRE);
 }
 
 struct comm *comm_real_child(const struct comm *parent, ncclComm_t **ret_place)
@@ -92,6 +92,7 @@ struct comm *comm_real_child(const struct comm *parent, ncclComm_t **ret_place)
         if (!c)
                 return NULL;
         c->device = parent->device;
+        c->error = ncclInProgress; /* asked only until the real NCCL has stored its own */
         *ret_place = &c->real;
         return c;
 }
@@ -103,10 +104,10 @@ bool comm_any_is_real(void)
         return atomic_load_explicit(&any_is_real, memory_order_relaxed);
 }
 
-void comm_set_real(struct comm *c, ncclComm_t real)
+ncclComm_t *comm_await_real(struct comm *c)
 {
-        c->real = real;
         atomic_store(&any_is_real, true);
+        return &c->real;
 }
 
 int comm_rank(const struct comm *c)
@@ -341,6 +342,15 @@ static bool has_ended(struct comm *c)
         return e == CUDA_SUCCESS;
 }
 
+void comm_free_events(struct comm *c)
+{
+        if (c->last)
+                (void)real_cuda()->cuEventDestroy_v2(c->last);
+        if (c->side)
+                (void)real_cuda()->cuEventDestroy_v2(c->side);
+        c->last = c->side = NULL;
+}
+
 static void remove_aborted(struct comm *c);
 
 /* True if nothing of this rank's has to be released. */
@@ -366,10 +376,7 @@ static bool free_resources(struct comm *c)
                         remove_aborted(c); /* nobody may release a ring that is gone */
                         ring_free(&c->ring);
                 }
-                if (c->last)
-                        (void)real_cuda()->cuEventDestroy_v2(c->last);
-                if (c->side)
-                        (void)real_cuda()->cuEventDestroy_v2(c->side);
+                comm_free_events(c);
                 if (c->aside)
                         (void)real_cuda()->cuStreamDestroy_v2(c->aside);
         }
@@ -389,8 +396,8 @@ static ncclResult_t destroy_real(struct comm *c, ncclResult_t (*f)(ncclComm_t))
 static void comm_free(struct comm *c, bool ended)
 {
         c->magic = 0;
-        if (!ended)
-                return;
+        if (!ended || atomic_load(&c->error) == ncclInProgress)
+                return; /* a stream still uses it, or the real NCCL will store into it */
         while (c->scales) {
                 struct comm_scale *s = c->scales;
 

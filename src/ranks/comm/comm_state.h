@@ -50,14 +50,17 @@ ncclResult_t comm_meeting_failed(const struct comm *c, int r);
 void comm_end_operations(struct comm *c);
 void comm_forget_shrinks(struct comm *c);
 struct comm *comm_new(void);
-void comm_set_real(struct comm *c, ncclComm_t real);
 /* This thread uses the communicator: until comm_end_use(), comm_abort() waits. Fails if the
  * communicator is not made yet, or has an error. */
 ncclResult_t comm_begin_use(struct comm *c);
 void comm_end_use(struct comm *c);
+/* Where the real NCCL is to store its communicator: it may do so long after its function has
+ * returned. */
+ncclComm_t *comm_await_real(struct comm *c);
 ncclResult_t comm_cuda_failed(const char *what, CUresult e);
 /* Make the communicator's context current, if it is not. */
 CUresult comm_enter(const struct comm *c, bool *ret_pushed);
 void comm_leave(bool pushed);
+void comm_free_events(struct comm *c);
 /* Free a communicator that could not be made. */
 void comm_drop(struct comm *c);

@@ -192,7 +192,6 @@ static bool is_one_card(const struct introduction *all, int n)
 static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
 {
         ncclUniqueId id = {0};
-        ncclComm_t real = NULL;
         ncclResult_t result = ncclSuccess;
         struct {
                 int32_t result;
@@ -217,12 +216,9 @@ static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
         note_meeting(c, NULL);
         meet_leave(c->meet);
         c->meet = NULL;
-        result = config ? real_nccl()->ncclCommInitRankConfig(&real, c->n, all[0].id, c->rank,
-                                                              config)
-                        : real_nccl()->ncclCommInitRank(&real, c->n, all[0].id, c->rank);
-        if (real)
-                comm_set_real(c, real);
-        return result;
+        return config ? real_nccl()->ncclCommInitRankConfig(comm_await_real(c), c->n, all[0].id,
+                                                            c->rank, config)
+                      : real_nccl()->ncclCommInitRank(comm_await_real(c), c->n, all[0].id, c->rank);
 }
 
 static ncclResult_t make_rings(struct comm *c, const struct introduction *all)
@@ -292,6 +288,8 @@ static ncclResult_t make_here(struct comm *c, const struct comm_plan *plan)
         else
                 c->ring = (struct ring){.rank = 0, .n = 1, .bytes = RING_LEAST};
         note_meeting(c, NULL);
+        if (c->real)
+                comm_free_events(c);
         comm_leave(pushed);
         return result;
 }
