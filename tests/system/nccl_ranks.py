@@ -170,6 +170,22 @@ def a_communicator_in_progress_is_no_communicator(r):
     r.call("ncclCommDestroy", comm)
 
 
+def a_configuration_may_end_before_its_group(r):
+    libc, comm, id = ctypes.CDLL(None), c_void_p(), r.new_id()
+    libc.mmap.restype = c_void_p
+    page = c_void_p(libc.mmap(None, c_size_t(4096), 3, 0x22, -1, c_size_t(0)))
+    Config.from_address(page.value).__init__(ctypes.sizeof(Config), 0xcafebeef, 21400, 0)
+    r.call("ncclGroupStart")
+    r.call("ncclCommInitRankConfig", byref(comm), r.n, id, r.rank, page, expect=IN_PROGRESS)
+    libc.munmap(page, c_size_t(4096))
+    r.call("ncclGroupEnd")
+    while r.error(comm) == IN_PROGRESS:
+        time.sleep(0.001)
+    r.all_reduce(comm)
+    assert r.has_ended() and r.results() == {float(r.n)}
+    r.call("ncclCommDestroy", comm)
+
+
 def abort_ends_a_split(r):
     """The last rank never splits. The others abort in another thread meanwhile."""
     comm, child = r.new_comm(), c_void_p()

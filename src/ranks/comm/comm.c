@@ -423,6 +423,7 @@ ncclResult_t comm_destroy(struct comm *c)
 
 void comm_drop(struct comm *c)
 {
+        comm_stop_making(c);
         meet_leave(c->meet);
         c->meet = NULL;
         if (c->real)

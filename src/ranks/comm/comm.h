@@ -38,6 +38,9 @@ int comm_name_of(const ncclUniqueId *id, uint8_t ret_name[static MEET_NAME]);
 
 /* Takes over what the program's configuration says. -1: this is no configuration of NCCL. */
 int comm_read_config(const ncclConfig_t *config, struct comm_plan *plan);
+/* Replaces the program's configuration, which may end before the group does, by a copy. The caller
+ * frees it. -1: no memory. */
+int comm_copy_config(struct comm_plan *plan);
 
 /* Makes communicators of this process at once: none of them waits for another one of this call. */
 ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **ret);

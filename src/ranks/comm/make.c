@@ -79,6 +79,19 @@ int comm_read_config(const ncclConfig_t *config, struct comm_plan *plan)
         return 0;
 }
 
+int comm_copy_config(struct comm_plan *plan)
+{
+        const size_t bytes = plan->config ? config_bytes(plan->config) : 0;
+        void *copy = bytes ? malloc(bytes) : NULL;
+
+        if (bytes && !copy)
+                return -1;
+        if (bytes)
+                (void)memcpy(copy, plan->config, bytes);
+        plan->config = copy;
+        return 0;
+}
+
 /* In the thread that reads for all communicators of the process. */
 static void on_lost(void *context)
 {
@@ -108,8 +121,7 @@ ncclResult_t comm_meeting_failed(const struct comm *c, int r)
 /* A communicator that a thread makes, and that the program may abort meanwhile. */
 struct comm_making {
         pthread_t thread;
-        struct comm_plan plan;
-        char room[CONFIG_MOST]; /* a copy of the program's configuration */
+        struct comm_plan plan; /* with a configuration of its own */
         struct comm *comm;
 };
 
@@ -153,6 +165,7 @@ void comm_stop_making(struct comm *c)
         comm_stop(c);
         (void)pthread_join(m->thread, NULL);
         c->making = NULL;
+        free(m->plan.config);
         free(m);
 }
 
@@ -321,15 +334,16 @@ static ncclResult_t start_making(struct comm *c, const struct comm_plan *plan)
                 return comm_fail(ncclSystemError, "no memory");
         m->plan = *plan;
         m->comm = c;
-        if (plan->config) {
-                (void)memcpy(m->room, plan->config, MIN(config_bytes(plan->config), CONFIG_MOST));
-                m->plan.config = (ncclConfig_t *)m->room;
+        if (comm_copy_config(&m->plan) < 0) {
+                free(m);
+                return comm_fail(ncclSystemError, "no memory");
         }
         c->making = m;
         atomic_store(&c->error, ncclInProgress);
         if (pthread_create(&m->thread, NULL, make_later, m) == 0)
                 return ncclSuccess;
         c->making = NULL;
+        free(m->plan.config);
         free(m);
         return comm_fail(ncclSystemError, "cannot start a thread for a communicator");
 }
@@ -383,9 +397,10 @@ ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **
                 if (!m[i].comm)
                         result = comm_fail(ncclSystemError, "no memory");
         }
-        if (result == ncclSuccess && n == 1 && plans[0].must_not_block)
-                result = start_making(m[0].comm, &plans[0]);
-        else if (result == ncclSuccess)
+        /* NCCL's rule: all communicators of a group block, or none of them does. */
+        for (unsigned i = 0; i < n && plans[0].must_not_block && result == ncclSuccess; i++)
+                result = start_making(m[i].comm, &plans[i]);
+        if (result == ncclSuccess && !plans[0].must_not_block)
                 result = make_all(m, n);
         for (unsigned i = 0; i < n; i++) {
                 if (result == ncclSuccess)

@@ -69,18 +69,25 @@ ncclResult_t group_add(struct comm *c, const struct steps_call *call, CUstream s
         return group.depth > 0 ? collect(c, call, stream) : comm_run(c, call, 1, &stream);
 }
 
+static void forget_plans(void)
+{
+        for (unsigned i = 0; i < group.n_plans; i++)
+                free(group.plans[i].config);
+        group.n_plans = 0;
+}
+
 static ncclResult_t make_plans(void)
 {
         struct comm *made[MEET_RANKS_MAX];
         const unsigned n = group.n_plans;
         ncclResult_t result;
 
-        group.n_plans = 0;
         if (n == 0)
                 return ncclSuccess;
         result = comm_make(group.plans, n, made);
         for (unsigned i = 0; i < n; i++)
                 *group.made[i] = result == ncclSuccess ? comm_handle(made[i]) : NULL;
+        forget_plans();
         return result;
 }
 
@@ -90,6 +97,8 @@ ncclResult_t group_make(const struct comm_plan *plan, ncclComm_t *ret)
                 return comm_fail(ncclInvalidUsage, "more than %d communicators in a group",
                                  MEET_RANKS_MAX);
         group.plans[group.n_plans] = *plan;
+        if (comm_copy_config(&group.plans[group.n_plans]) < 0)
+                return comm_fail(ncclSystemError, "no memory");
         group.made[group.n_plans++] = ret;
         return group.depth > 0 ? ncclSuccess : make_plans();
 }
@@ -225,7 +234,8 @@ ncclResult_t group_end(void)
                 result = make_children();
         if (result == ncclSuccess)
                 result = run_items(items, n);
-        group.n_plans = group.n_children = 0;
+        forget_plans();
+        group.n_children = 0;
         free(items);
         return result == ncclSuccess ? real : result;
 }
@@ -239,6 +249,7 @@ void group_drop(void)
                 group.error = ncclInvalidUsage;
                 return;
         }
-        group.n = group.n_plans = group.n_children = 0;
+        forget_plans();
+        group.n = group.n_children = 0;
         group.error = ncclSuccess;
 }
