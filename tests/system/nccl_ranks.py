@@ -97,6 +97,16 @@ def nothing(r):
     r.call("ncclCommDestroy", comm)
 
 
+def a_root_is_one_of_the_ranks(r):
+    comm, out = r.new_comm(), c_void_p(r.memory.value + 4 * COUNT)
+    for root in (-1, r.n):
+        for name in ("ncclGather", "ncclScatter"):
+            r.call(name, r.memory, out, c_size_t(1), FLOAT32, root, comm, r.stream, expect=INVALID_ARGUMENT)
+    r.all_reduce(comm)
+    assert r.has_ended() and r.results() == {float(r.n)}
+    r.call("ncclCommDestroy", comm)
+
+
 def abort_is_an_error_for_others(r):
     """Rank 0 aborts an operation that the last rank never joins. What that lets through must not pass for a result."""
     comm = r.new_comm()

@@ -2,7 +2,7 @@
  * ranks share a card, or one of the real NCCL's, to which the call is passed on. */
 #include "ranks/entry/nccl.h"
 
-#include <dlfcn.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -559,6 +559,8 @@ ENTRY(ncclRecv,
                           stream);
 }
 
+#define NO_ROOT INT_MIN
+
 /* Sends and receives of a collective that is made of them: `count` elements to and from each rank
  * of the two sets. Their blocks lie one behind the other in the order of ranks. */
 static ncclResult_t exchange(ncclComm_t comm, const void *from, bool to_all, void *to,
@@ -571,10 +573,13 @@ static ncclResult_t exchange(ncclComm_t comm, const void *from, bool to_all, voi
 
         if (!c)
                 return no_comm("a collective operation");
+        if (root != NO_ROOT && (root < 0 || root >= comm_count(c)))
+                return comm_fail(ncclInvalidArgument, "there is no rank %d among %d", root,
+                                 comm_count(c));
         group_start();
         for (int i = 0; i < comm_count(c) && result == ncclSuccess; i++) {
-                const bool sends = to_all ? root < 0 || root == comm_rank(c) : i == root;
-                const bool takes = from_all ? root < 0 || root == comm_rank(c) : i == root;
+                const bool sends = to_all ? root == NO_ROOT || root == comm_rank(c) : i == root;
+                const bool takes = from_all ? root == NO_ROOT || root == comm_rank(c) : i == root;
 
                 if (sends)
                         result = entry_ncclSend((const char *)from + (to_all ? i * block : 0),
@@ -596,7 +601,7 @@ ENTRY(ncclAlltoAll, (const void *from, void *to, size_t count, ncclDataType_t ty
         const ncclComm_t real = REAL_OF(comm);
 
         return real ? real_nccl()->ncclAlltoAll(from, to, count, type, real, stream)
-                    : exchange(comm, from, true, to, true, -1, count, type, stream);
+                    : exchange(comm, from, true, to, true, NO_ROOT, count, type, stream);
 }
 
 ENTRY(ncclGather, (const void *from, void *to, size_t count, ncclDataType_t type, int root,
