@@ -168,6 +168,32 @@ static void ranks_get_more_descriptors_than_may_be_on_their_way(void **state)
         server_free(s);
 }
 
+/* They never say who they are. A rank that comes behind them gets its seat once one has gone. */
+static void a_server_does_not_spin_when_too_many_connect(void **state)
+{
+        struct pollfd polled[1 + 2 * MEET_RANKS_MAX];
+        struct server *s;
+        uint8_t name[MEET_NAME] = {2};
+        int fds[MEET_RANKS_MAX + 1];
+        const struct said hello = {.kind = SAID_HELLO, .rank = 0, .n = 2};
+
+        assert_int_equal(server_new(name, &s), 0);
+        for (unsigned i = 0; i < ARRAY_SIZE(fds); i++) {
+                fds[i] = server_connect(name);
+                assert_true(fds[i] >= 0);
+                assert_true(server_step(s));
+        }
+        assert_int_equal(said_send(fds[MEET_RANKS_MAX], &hello, NULL, 0), 0);
+        assert_true(server_step(s));
+        assert_int_equal(poll(polled, server_descriptors(s, polled), 0), 0);
+        (void)close(fds[0]);
+        assert_int_equal(poll(polled, server_descriptors(s, polled), 0), 1);
+        assert_true(server_step(s));
+        assert_true(server_step(s));
+        assert_true(s->seats[0].here);
+        server_free(s);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -175,6 +201,7 @@ int main(void)
                 cmocka_unit_test(a_serving_process_that_leaves_before_it_ends_is_no_error),
                 cmocka_unit_test(ranks_that_leave_together_are_no_error),
                 cmocka_unit_test(ranks_get_more_descriptors_than_may_be_on_their_way),
+                cmocka_unit_test(a_server_does_not_spin_when_too_many_connect),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -162,7 +162,8 @@ unsigned server_descriptors(const struct server *s, struct pollfd *fds)
         unsigned n = 0;
 
         if (fds)
-                fds[n] = (struct pollfd){.fd = s->fd, .events = POLLIN};
+                fds[n] = (struct pollfd){.fd = s->n_pending < MEET_RANKS_MAX ? s->fd : -1,
+                                         .events = POLLIN};
         n++;
         for (unsigned i = 0; i < s->n_pending; i++, n++)
                 if (fds)
