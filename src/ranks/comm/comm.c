@@ -125,11 +125,17 @@ int comm_device(const struct comm *c)
         return c->device;
 }
 
-ncclResult_t comm_error(const struct comm *c)
+/* A use: comm_destroy() and comm_abort() unmap what this reads. */
+ncclResult_t comm_error(struct comm *c)
 {
-        const ncclResult_t error = atomic_load(&c->error);
+        ncclResult_t error;
 
-        return error == ncclSuccess && ring_is_released(&c->ring) ? ncclRemoteError : error;
+        (void)atomic_fetch_add(&c->users, 1);
+        error = atomic_load(&c->error);
+        if (error == ncclSuccess && ring_is_released(&c->ring))
+                error = ncclRemoteError;
+        comm_end_use(c);
+        return error;
 }
 
 ncclResult_t comm_begin_use(struct comm *c)
@@ -410,12 +416,14 @@ static void comm_free(struct comm *c, bool ended)
 
 ncclResult_t comm_destroy(struct comm *c)
 {
+        ncclResult_t none = ncclSuccess;
         bool ended;
 
         comm_stop_making(c);
         if (c->real)
                 return destroy_real(c, real_nccl()->ncclCommDestroy);
-        ended = free_resources(c);
+        (void)atomic_compare_exchange_strong(&c->error, &none, ncclInternalError);
+        ended = is_unused(c) && free_resources(c);
         meet_leave(c->meet);
         comm_free(c, ended);
         return ncclSuccess;

@@ -69,7 +69,7 @@ int comm_count(const struct comm *c);
 int comm_device(const struct comm *c);
 /* ncclInProgress while the communicator is made, ncclRemoteError once a rank's process has ended or
  * another rank has aborted. */
-ncclResult_t comm_error(const struct comm *c);
+ncclResult_t comm_error(struct comm *c);
 
 /* Put a collective, or all sends and receives of a group, into a stream: that of the first call.
  * The streams of the other calls wait for it, and it waits for them. */
