@@ -303,6 +303,40 @@ def an_operation_that_is_half_submitted_is_the_last_one(r):
     assert r.has_ended()
 
 
+def a_rank_that_exits_is_an_error_only_for_later_operations(r):
+    """Rank 0, which serves the name, ends as many programs do: its work is done, and it destroys nothing."""
+    comm = r.new_comm()
+    r.all_reduce(comm)
+    assert r.has_ended()
+    r.barrier.wait()
+    if r.rank == 0:
+        ctypes.CDLL(None).exit(0)
+    time.sleep(0.3)
+    assert r.error(comm) == SUCCESS
+    r.all_reduce(comm)
+    end = time.monotonic() + 10
+    while r.error(comm) == SUCCESS and time.monotonic() < end:
+        time.sleep(0.001)
+    assert r.error(comm) == REMOTE_ERROR
+    r.call("ncclCommAbort", comm)
+    assert r.has_ended()
+
+
+def a_rank_that_exits_amid_its_work_is_an_error(r):
+    comm = r.new_comm()
+    r.all_reduce(comm)
+    assert r.has_ended()
+    r.barrier.wait()
+    if r.rank == 0:
+        r.all_reduce(comm)
+        ctypes.CDLL(None).exit(0)
+    end = time.monotonic() + 10
+    while r.error(comm) == SUCCESS and time.monotonic() < end:
+        time.sleep(0.001)
+    assert r.error(comm) == REMOTE_ERROR
+    r.call("ncclCommAbort", comm)
+
+
 def a_communicator_of_the_real_nccl_need_not_block(r):
     comm = r.new_comm(Config(ctypes.sizeof(Config), 0xcafebeef, 21400, 0), expect=IN_PROGRESS)
     half, value = c_void_p(), c_int(-1)

@@ -43,7 +43,7 @@ static pid_t start_server(bool leaves, uint8_t ret_name[static MEET_NAME])
                     meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL) < 0)
                         _exit(1);
                 if (leaves) {
-                        meet_leave(m);
+                        meet_leave(m, 0);
                         _exit(0);
                 }
                 for (;;)
@@ -72,7 +72,7 @@ static void a_rank_learns_that_the_serving_process_has_ended(void **state)
                 nap();
         assert_true(lost);
         assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), -ECONNRESET);
-        meet_leave(m);
+        meet_leave(m, 0);
 }
 
 static void a_serving_process_that_leaves_before_it_ends_is_no_error(void **state)
@@ -88,7 +88,26 @@ static void a_serving_process_that_leaves_before_it_ends_is_no_error(void **stat
         assert_int_equal(waitpid(server, NULL, 0), server);
         assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), -ECONNRESET);
         assert_false(lost);
-        meet_leave(m);
+        meet_leave(m, 0);
+}
+
+static void ranks_learn_how_much_those_that_left_have_done(void **state)
+{
+        static const uint64_t done[] = {7, 5};
+        uint8_t name[MEET_NAME];
+        struct meet *m[3];
+
+        assert_int_equal(meet_serve_new(name), 0);
+        for (int i = 0; i < 3; i++)
+                assert_int_equal(meet_join(name, i, 3, NULL, NULL, &m[i]), 0);
+        assert_true(meet_uses(m[2]) == UINT64_MAX);
+        for (int i = 0; i < 2; i++) {
+                meet_leave(m[i], done[i]);
+                for (int n = 0; n < PATIENCE_MS && meet_uses(m[2]) != done[i]; n++)
+                        nap();
+                assert_int_equal(meet_uses(m[2]), done[i]);
+        }
+        meet_leave(m[2], 9);
 }
 
 /* A rank that leaves has not read yet that others have left. */
@@ -103,7 +122,7 @@ static void ranks_that_leave_together_are_no_error(void **state)
                 for (int i = 0; i < 3; i++)
                         assert_int_equal(meet_join(name, i, 3, note, &lost, &m[i]), 0);
                 for (int i = 0; i < 3; i++)
-                        meet_leave(m[i]);
+                        meet_leave(m[i], 0);
                 assert_false(lost);
         }
 }
@@ -200,6 +219,7 @@ int main(void)
                 cmocka_unit_test(a_rank_learns_that_the_serving_process_has_ended),
                 cmocka_unit_test(a_serving_process_that_leaves_before_it_ends_is_no_error),
                 cmocka_unit_test(ranks_that_leave_together_are_no_error),
+                cmocka_unit_test(ranks_learn_how_much_those_that_left_have_done),
                 cmocka_unit_test(ranks_get_more_descriptors_than_may_be_on_their_way),
                 cmocka_unit_test(a_server_does_not_spin_when_too_many_connect),
         };

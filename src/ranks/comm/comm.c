@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -23,7 +24,8 @@
 #define NAP_NS   NSEC_PER_MSEC
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct comm *aborted;
+static struct comm *all;
+static pid_t owner; /* the process of `all` */
 
 /* ---- errors ---- */
 
@@ -59,13 +61,45 @@ ncclResult_t comm_cuda_failed(const char *what, CUresult e)
 
 /* ---- what a program holds ---- */
 
+static void leave_all(void);
+
+/* In the child of a fork all communicators belong to the parent. Lock held. */
+static void leave_at_exit(void)
+{
+        static bool told;
+
+        if (owner != getpid())
+                all = NULL;
+        owner = getpid();
+        if (!told)
+                told = atexit(leave_all) == 0;
+}
+
 struct comm *comm_new(void)
 {
         struct comm *c = calloc(1, sizeof(*c));
 
-        if (c)
-                c->magic = COMM_MAGIC;
+        if (!c)
+                return NULL;
+        c->magic = COMM_MAGIC;
+        (void)pthread_mutex_lock(&lock);
+        leave_at_exit();
+        c->next = all;
+        all = c;
+        (void)pthread_mutex_unlock(&lock);
         return c;
+}
+
+static void forget(struct comm *c)
+{
+        (void)pthread_mutex_lock(&lock);
+        for (struct comm **at = &all; *at; at = &(*at)->next)
+                if (*at == c) {
+                        *at = c->next;
+                        break;
+                }
+        (void)pthread_mutex_unlock(&lock);
+        free(c);
 }
 
 struct comm *comm_of(ncclComm_t handle)
@@ -125,6 +159,12 @@ int comm_device(const struct comm *c)
         return c->device;
 }
 
+/* True if another rank has left before the last collective of this one. */
+static bool is_left(struct comm *c)
+{
+        return c->meet && atomic_load(&c->collectives) > meet_uses(c->meet);
+}
+
 /* A use: comm_destroy() and comm_abort() unmap what this reads. */
 ncclResult_t comm_error(struct comm *c)
 {
@@ -132,7 +172,7 @@ ncclResult_t comm_error(struct comm *c)
 
         (void)atomic_fetch_add(&c->users, 1);
         error = atomic_load(&c->error);
-        if (error == ncclSuccess && ring_is_released(&c->ring))
+        if (error == ncclSuccess && (ring_is_released(&c->ring) || is_left(c)))
                 error = ncclRemoteError;
         comm_end_use(c);
         return error;
@@ -249,6 +289,8 @@ static ncclResult_t run(struct comm *c, const struct steps_call *calls, unsigned
         c->captured = c->captured || captured;
         if (e == CUDA_SUCCESS) {
                 e = put_in_streams(c, calls, n, streams);
+                if (!captured && calls[0].kind != STEPS_SEND && calls[0].kind != STEPS_RECEIVE)
+                        (void)atomic_fetch_add(&c->collectives, 1);
                 if (!captured) /* what is captured runs only if the capture ends well */
                         e = end_operation(c, e, streams[0]);
         }
@@ -357,9 +399,7 @@ void comm_free_events(struct comm *c)
         c->last = c->side = NULL;
 }
 
-static void remove_aborted(struct comm *c);
-
-/* True if nothing of this rank's has to be released. */
+/* True if nothing of this rank's is in a stream, or may be put there by a graph. */
 static bool is_idle(struct comm *c)
 {
         bool pushed = false, idle;
@@ -371,6 +411,29 @@ static bool is_idle(struct comm *c)
         return idle;
 }
 
+/* Streams of aborted communicators must end, whatever is still put into them. */
+static void release_aborted(void)
+{
+        (void)pthread_mutex_lock(&lock);
+        for (struct comm *c = all; c; c = c->next)
+                if (c->released)
+                        ring_release(&c->ring);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+/* The call is made with the lock held: the last one must be that of the last change. */
+static void set_released(struct comm *c, bool released)
+{
+        bool any = false;
+
+        (void)pthread_mutex_lock(&lock);
+        c->released = released;
+        for (struct comm *other = all; other && !any; other = other->next)
+                any = other->released;
+        meet_call_often(any ? release_aborted : NULL);
+        (void)pthread_mutex_unlock(&lock);
+}
+
 /* False: a stream still uses the communicator's memory, so it stays for ever. */
 static bool free_resources(struct comm *c)
 {
@@ -379,7 +442,7 @@ static bool free_resources(struct comm *c)
         ended = comm_enter(c, &pushed) == CUDA_SUCCESS && has_ended(c);
         if (ended) {
                 if (c->n > 1) {
-                        remove_aborted(c); /* nobody may release a ring that is gone */
+                        set_released(c, false); /* nobody may release a ring that is gone */
                         ring_free(&c->ring);
                 }
                 comm_free_events(c);
@@ -394,7 +457,7 @@ static ncclResult_t destroy_real(struct comm *c, ncclResult_t (*f)(ncclComm_t))
 {
         const ncclResult_t result = f(c->real);
 
-        free(c);
+        forget(c);
         return result;
 }
 
@@ -411,7 +474,7 @@ static void comm_free(struct comm *c, bool ended)
                 free(s);
         }
         comm_forget_shrinks(c);
-        free(c);
+        forget(c);
 }
 
 ncclResult_t comm_destroy(struct comm *c)
@@ -424,7 +487,7 @@ ncclResult_t comm_destroy(struct comm *c)
                 return destroy_real(c, real_nccl()->ncclCommDestroy);
         (void)atomic_compare_exchange_strong(&c->error, &none, ncclInternalError);
         ended = is_unused(c) && free_resources(c);
-        meet_leave(c->meet);
+        meet_leave(c->meet, c->collectives);
         comm_free(c, ended);
         return ncclSuccess;
 }
@@ -432,49 +495,11 @@ ncclResult_t comm_destroy(struct comm *c)
 void comm_drop(struct comm *c)
 {
         comm_stop_making(c);
-        meet_leave(c->meet);
+        meet_leave(c->meet, 0);
         c->meet = NULL;
         if (c->real)
                 (void)real_nccl()->ncclCommAbort(c->real);
         comm_free(c, free_resources(c));
-}
-
-/* Streams of aborted communicators must end, whatever is still put into them. */
-static void release_aborted(void)
-{
-        (void)pthread_mutex_lock(&lock);
-        for (struct comm *c = aborted; c; c = c->next_aborted)
-                ring_release(&c->ring);
-        (void)pthread_mutex_unlock(&lock);
-}
-
-/* The call is made with the lock held: the last one must be that of the last change. */
-static void add_aborted(struct comm *c)
-{
-        struct comm *same;
-
-        (void)pthread_mutex_lock(&lock);
-        for (same = aborted; same && same != c; same = same->next_aborted)
-                continue;
-        if (!same) {
-                c->next_aborted = aborted;
-                aborted = c;
-        }
-        meet_call_often(release_aborted);
-        (void)pthread_mutex_unlock(&lock);
-}
-
-static void remove_aborted(struct comm *c)
-{
-        (void)pthread_mutex_lock(&lock);
-        for (struct comm **at = &aborted; *at; at = &(*at)->next_aborted)
-                if (*at == c) {
-                        *at = c->next_aborted;
-                        break;
-                }
-        if (!aborted)
-                meet_call_often(NULL);
-        (void)pthread_mutex_unlock(&lock);
 }
 
 void comm_end_operations(struct comm *c)
@@ -485,7 +510,7 @@ void comm_end_operations(struct comm *c)
         /* The flags are set without the other ranks, so the rings are of no more use. */
         (void)atomic_compare_exchange_strong(&c->error, &none, ncclInternalError);
         if (c->n > 1)
-                add_aborted(c);
+                set_released(c, true);
         if (comm_enter(c, &pushed) == CUDA_SUCCESS)
                 (void)has_ended(c);
         comm_leave(pushed);
@@ -503,14 +528,26 @@ ncclResult_t comm_abort(struct comm *c)
                 meet_cancel(c->meet);
         comm_stop(c);
         if (c->n > 1 && !is_idle(c))
-                add_aborted(c);
+                set_released(c, true);
         if (!is_unused(c))
                 return ncclSuccess;
         /* The waits of a graph that runs, or is replayed later, have to end, too. */
         ended = !c->captured && free_resources(c);
-        meet_leave(c->meet);
+        meet_leave(c->meet, c->collectives);
         comm_free(c, ended);
         return ncclSuccess;
+}
+
+/* A program may end without destroying its communicators. It leaves them if its work is done: the
+ * others' may not be, as they take turns. A rank that ends in another way is lost. */
+static void leave_all(void)
+{
+        if (getpid() != owner || pthread_mutex_trylock(&lock) != 0)
+                return;
+        for (struct comm *c = all; c; c = c->next)
+                if (c->magic && atomic_load(&c->error) == ncclSuccess && c->meet && is_idle(c))
+                        meet_say_leave(c->meet, atomic_load(&c->collectives));
+        (void)pthread_mutex_unlock(&lock);
 }
 
 /* ---- operations ---- */

@@ -29,16 +29,18 @@ struct comm {
         atomic_uint users; /* threads that use the communicator now */
         struct ring ring;
         _Atomic ncclResult_t error;
-        CUevent last;      /* behind the last operation */
-        CUevent side;      /* orders the streams of one group */
-        CUstream aside;    /* comm_go_aside(); NULL: not yet made */
-        bool used;         /* `last` is recorded */
-        bool captured;     /* a graph may use the communicator at any time */
-        unsigned children; /* communicators split off this one */
+        CUevent last;                 /* behind the last operation */
+        CUevent side;                 /* orders the streams of one group */
+        CUstream aside;               /* comm_go_aside(); NULL: not yet made */
+        bool used;                    /* `last` is recorded */
+        bool captured;                /* a graph may use the communicator at any time */
+        _Atomic uint64_t collectives; /* put into streams so far, without those of graphs */
+        unsigned children;            /* communicators split off this one */
         struct comm_shrinks *shrinks;
         unsigned next_scale;
         struct comm_scale *scales;
-        struct comm *next_aborted;
+        bool released; /* comm_abort() has let go what waits */
+        struct comm *next;
 };
 
 /* Ends the making of this communicator, or of one that is made of it. */

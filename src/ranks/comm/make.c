@@ -227,7 +227,7 @@ static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
                 if (all[i].result != ncclSuccess)
                         return result != ncclSuccess ? result : ncclRemoteError;
         note_meeting(c, NULL);
-        meet_leave(c->meet);
+        meet_leave(c->meet, 0);
         c->meet = NULL;
         return config ? real_nccl()->ncclCommInitRankConfig(comm_await_real(c), c->n, all[0].id,
                                                             c->rank, config)

@@ -26,8 +26,9 @@ struct meet {
         struct meet *next;
         int fd, rank, n;
         bool lost, cancelled;
-        bool others_leave; /* a rank has left, so the serving process may end as well */
-        unsigned told;     /* how many ranks have told in this round */
+        _Atomic uint64_t uses; /* of the first rank that has left; UINT64_MAX: none has. The serving
+                                  process may end then, too */
+        unsigned told;         /* how many ranks have told in this round */
         struct said said[MEET_RANKS_MAX];
         int fds[MEET_RANKS_MAX][MEET_FDS];
         pthread_cond_t changed;
@@ -64,12 +65,14 @@ static void lose(struct meet *m, bool is_error)
 static void read_meeting(struct meet *m)
 {
         struct said said;
+        uint64_t uses;
         int fds[MEET_FDS], r;
 
         while ((r = said_receive(m->fd, &said, fds)) > 0) {
                 if (said.kind == SAID_LEAVE) {
                         said_close(fds);
-                        m->others_leave = true;
+                        (void)memcpy(&uses, said.data, sizeof(uses));
+                        atomic_store(&m->uses, MIN(uses, atomic_load(&m->uses)));
                         continue;
                 }
                 if (said.kind == SAID_LOST || said.rank < 0 || said.rank >= m->n) {
@@ -83,7 +86,7 @@ static void read_meeting(struct meet *m)
                 (void)pthread_cond_broadcast(&m->changed);
         }
         if (r != -EAGAIN)
-                lose(m, !m->others_leave);
+                lose(m, atomic_load(&m->uses) == UINT64_MAX);
 }
 
 /* Fills fds with what the thread waits for. Returns how many; 0: there is no memory. ret_soon:
@@ -175,8 +178,10 @@ static void forget(void)
 
         for (struct server *s = servers; s; s = s->next)
                 server_close(s);
-        for (struct meet *m = meetings; m; m = m->next)
+        for (struct meet *m = meetings; m; m = m->next) {
                 (void)close(m->fd);
+                m->fd = -EBADF;
+        }
         if (wake_fd >= 0)
                 (void)close(wake_fd);
         servers = NULL;
@@ -249,6 +254,7 @@ static struct meet *meet_new(int rank, int n)
                 return NULL;
         m->rank = rank;
         m->n = n;
+        m->uses = UINT64_MAX;
         (void)memset(m->fds, 0xff, sizeof(m->fds));
         (void)pthread_cond_init(&m->changed, NULL);
         return m;
@@ -356,10 +362,30 @@ void meet_cancel(struct meet *m)
         (void)pthread_mutex_unlock(&lock);
 }
 
-void meet_leave(struct meet *m)
+/* Lock held. */
+static void say_leave(struct meet *m, uint64_t uses)
 {
-        const struct said bye = {.kind = SAID_LEAVE};
+        struct said bye = {.kind = SAID_LEAVE};
 
+        (void)memcpy(bye.data, &uses, sizeof(uses));
+        (void)said_send(m->fd, &bye, NULL, 0);
+        step_servers(); /* pass it on now: the process may end before the thread runs */
+}
+
+void meet_say_leave(struct meet *m, uint64_t uses)
+{
+        (void)pthread_mutex_lock(&lock);
+        say_leave(m, uses);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+uint64_t meet_uses(struct meet *m)
+{
+        return atomic_load_explicit(&m->uses, memory_order_relaxed);
+}
+
+void meet_leave(struct meet *m, uint64_t uses)
+{
         if (!m)
                 return;
         (void)pthread_mutex_lock(&lock);
@@ -368,9 +394,9 @@ void meet_leave(struct meet *m)
                         *at = m->next;
                         break;
                 }
-        (void)said_send(m->fd, &bye, NULL, 0);
-        (void)close(m->fd);
-        step_servers(); /* pass it on now: the process may end before the thread runs */
+        say_leave(m, uses);
+        if (m->fd >= 0)
+                (void)close(m->fd);
         wake();
         (void)pthread_mutex_unlock(&lock);
         for (int i = 0; i < m->n; i++)

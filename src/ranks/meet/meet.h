@@ -36,8 +36,14 @@ int meet_all(struct meet *m, const void *mine, unsigned bytes, const int *fds, u
              void *all, int *all_fds);
 /* Ends the waits of meet_all(), from another thread. */
 void meet_cancel(struct meet *m);
-/* Leave without an error for the others. on_lost is not called any more. NULL is a no-op. */
-void meet_leave(struct meet *m);
+/* Leave. That is no error for the others as long as they do `uses` things or fewer: of what they do
+ * together after the meeting, this rank has done so much. on_lost is not called any more. NULL is a
+ * no-op. */
+void meet_leave(struct meet *m, uint64_t uses);
+/* Say so at the end of the process. */
+void meet_say_leave(struct meet *m, uint64_t uses);
+/* Returns the least `uses` of the ranks that have left; UINT64_MAX: none has. Does not block. */
+uint64_t meet_uses(struct meet *m);
 
 /* Have a function called once a millisecond in the thread above, from now on; NULL: no more. For
  * communicators that were aborted. */

@@ -175,16 +175,19 @@ unsigned server_descriptors(const struct server *s, struct pollfd *fds)
         return n;
 }
 
-static void tell_gone(struct server *s, int rank, enum said_kind how)
+static void tell_gone(struct server *s, int rank, enum said_kind how, const uint8_t *data)
 {
-        const struct said gone = {.kind = how, .rank = rank};
+        struct said gone = {.kind = how, .rank = rank};
 
+        if (data)
+                (void)memcpy(gone.data, data, sizeof(gone.data));
         for (int i = 0; i < s->n; i++)
                 if (s->seats[i].fd >= 0)
                         (void)said_send(s->seats[i].fd, &gone, NULL, 0);
 }
 
-static void leave_seat(struct server *s, int rank, bool lost)
+/* bye: its last message; NULL: there is none. */
+static void leave_seat(struct server *s, int rank, const struct said *bye)
 {
         struct seat *seat = &s->seats[rank];
 
@@ -192,7 +195,7 @@ static void leave_seat(struct server *s, int rank, bool lost)
         seat->fd = -EBADF;
         seat->left = true;
         said_close(seat->fds);
-        tell_gone(s, rank, lost ? SAID_LOST : SAID_LEAVE);
+        tell_gone(s, rank, bye ? SAID_LEAVE : SAID_LOST, bye ? bye->data : NULL);
 }
 
 /* Passes to a rank what it has not got of this round. False: the kernel takes no more now. */
@@ -241,7 +244,7 @@ static void read_seat(struct server *s, int rank)
         while (!s->behind && seat->fd >= 0 && (r = said_receive(seat->fd, &said, fds)) != -EAGAIN) {
                 if (r <= 0 || said.kind != SAID_TELL || seat->told) {
                         said_close(fds);
-                        leave_seat(s, rank, r <= 0 || said.kind != SAID_LEAVE);
+                        leave_seat(s, rank, r > 0 && said.kind == SAID_LEAVE ? &said : NULL);
                         break;
                 }
                 seat->said = said;
@@ -251,7 +254,7 @@ static void read_seat(struct server *s, int rank)
                 /* A round that lacks somebody for ever has to end for those that wait in it. */
                 for (int i = 0; i < s->n; i++)
                         if (s->seats[i].left)
-                                tell_gone(s, i, SAID_LOST);
+                                tell_gone(s, i, SAID_LOST, NULL);
                 pass_on(s);
         }
 }

@@ -11,7 +11,7 @@
 enum said_kind { SAID_HELLO, SAID_TELL, SAID_LEAVE, SAID_LOST };
 
 /* One message. The server sets the rank of what it passes on, and passes on that a rank has left.
- */
+ * The data of SAID_LEAVE begin with `uses`, a uint64_t. */
 struct said {
         uint32_t kind;
         int32_t rank, n;
