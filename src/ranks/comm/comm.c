@@ -477,6 +477,19 @@ static void comm_free(struct comm *c, bool ended)
         forget(c);
 }
 
+/* Waits for this rank's operations, as long as the other ranks can still take part: they may have
+ * to wait for their turns. */
+static void await_operations(struct comm *c)
+{
+        bool pushed;
+
+        if (comm_enter(c, &pushed) == CUDA_SUCCESS)
+                while (c->used && comm_error(c) == ncclSuccess &&
+                       real_cuda()->cuEventQuery(c->last) == CUDA_ERROR_NOT_READY)
+                        nap();
+        comm_leave(pushed);
+}
+
 ncclResult_t comm_destroy(struct comm *c)
 {
         ncclResult_t none = ncclSuccess;
@@ -485,6 +498,7 @@ ncclResult_t comm_destroy(struct comm *c)
         comm_stop_making(c);
         if (c->real)
                 return destroy_real(c, real_nccl()->ncclCommDestroy);
+        await_operations(c);
         (void)atomic_compare_exchange_strong(&c->error, &none, ncclInternalError);
         ended = is_unused(c) && free_resources(c);
         meet_leave(c->meet, c->collectives);
