@@ -20,6 +20,8 @@ def start(world, *options, image=None, root=None, argv=(), cdi=None, own_pids=Tr
     config = world.path("containers.conf")
     with open(config, "w", encoding="ascii") as f:
         f.write('[engine]\nlock_type = "file"\n')  # otherwise its locks are in /dev/shm, and stay there
+    for name in ("dev", "etc", "proc", "run", "sys", "tmp") if root else ():
+        os.makedirs(os.path.join(root, name), exist_ok=True)  # two containers of one folder would fail to make the same
     what = [image[0]] if image else ["--rootfs", root]
     lines = ["set -e", "mount -t tmpfs none /run", "mkdir /run/cdi", "[ ! -d /etc/cdi ] || mount -t tmpfs none /etc/cdi",
              "mount -t cgroup2 -o ro none /sys/fs/cgroup"]  # crun refuses a mix of both versions

@@ -172,7 +172,16 @@ def test_every_request_is_answered(daemon, client):
 
 def test_reserved_fields_are_ignored(daemon, client):
     daemon(*CARD)
-    client().connect().hello(reserved=7)
+    c = client().connect()
+    c.hello()
+    c.attach(reserved=7)
+
+
+def test_a_word_of_hello_that_must_be_0_or_1_is_refused(daemon, client):
+    daemon(*CARD)
+    c = client().connect()
+    c.send("HELLO", magic=MAGIC, protocol=1, takes_turns=2, version="9.4.1", name="new")
+    c.expect("closed")
 
 
 def test_another_protocol_version_is_refused_with_both_releases(daemon, client):

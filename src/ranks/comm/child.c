@@ -220,8 +220,11 @@ ncclResult_t comm_make_children(const struct comm_child *children, unsigned n, s
                 (void)make_row(&rows[0]);
         else
                 result = comm_fail(ncclSystemError, "cannot start a thread for each communicator");
-        for (unsigned i = 1; i < started; i++)
+        for (unsigned i = 1; i < started; i++) {
+                if (result != ncclSuccess)
+                        comm_stop(rows[i].parent); /* it would wait for the others */
                 (void)pthread_join(rows[i].thread, NULL);
+        }
         for (unsigned i = 0; i < found && result == ncclSuccess; i++)
                 result = rows[i].result;
         for (unsigned i = 0; i < n && result != ncclSuccess; i++)

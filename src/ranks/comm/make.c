@@ -361,8 +361,11 @@ static ncclResult_t make_all(struct making *m, unsigned n)
                 (void)make_one(&m[0]);
         else
                 result = comm_fail(ncclSystemError, "cannot start a thread for each communicator");
-        for (unsigned i = 1; i < started; i++)
+        for (unsigned i = 1; i < started; i++) {
+                if (result != ncclSuccess)
+                        comm_stop(m[i].comm); /* it would wait for the others */
                 (void)pthread_join(threads[i], NULL);
+        }
         for (unsigned i = 0; i < n && result == ncclSuccess; i++)
                 result = m[i].result;
         return result;
