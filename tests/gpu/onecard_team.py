@@ -12,9 +12,10 @@ import time
 import suite
 from suite import Failure
 
-START_S = 75      # until all ranks of a job are ready: eight processes load PyTorch at once
-ORDER_S = 60      # limit of an order
-PATIENCE_S = 45   # until a collective fails: below the limit of an order, so that NCCL's word comes first
+START_S = 75            # until all ranks of a job are ready: eight processes load PyTorch at once
+FAILED_STARTS_MOST = 2  # in a row; a GPU's time is dear
+ORDER_S = 60            # limit of an order
+PATIENCE_S = 45         # until a collective fails: below the limit of an order, so that NCCL's word comes first
 
 
 class Team:
@@ -22,7 +23,7 @@ class Team:
 
     def __init__(self, part, name, ranks, *, backend="nccl", sublet=True, options=(), timeout=PATIENCE_S, torchrun=True, **env):
         self.part, self.name, self.ranks, self.sublet, self.env = part, name, ranks, sublet, env
-        self.p, self.pids, self.devices, self.runs = None, {}, [], 0
+        self.p, self.pids, self.devices, self.runs, self.failed_starts = None, {}, [], 0, 0
         job = [os.path.join(suite.HERE, "onecard_job.py"), "--backend", "gloo" if suite.rehearsing() else backend, "--timeout", str(timeout)]
         if suite.rehearsing():  # small networks on the processors, because PyTorch cannot use the simulated driver
             self.sublet, torchrun = False, False
@@ -84,10 +85,17 @@ class Team:
     def ready(self):
         if self.p is not None and self.p.process.poll() is not None:
             self.kill()
+        if self.failed_starts == FAILED_STARTS_MOST:
+            raise Failure(f"{self.name} does not start")
         if self.p is None:
             self.start()
         if not self.pids:
-            ready = self.from_all("ready", START_S)
+            try:
+                ready = self.from_all("ready", START_S)
+            except Failure:
+                self.failed_starts += 1
+                raise
+            self.failed_starts = 0
             self.pids, self.devices = {e["rank"]: e["pid"] for e in ready}, [e["devices"] for e in ready]
 
     def tell(self, name, **settings):
