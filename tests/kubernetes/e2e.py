@@ -33,7 +33,8 @@ WEBHOOK = "/usr/sbin/sublet-webhook"
 
 
 def manifests(course):
-    run(DEPLOY / "webhook/certificate.sh")
+    for part in ("webhook", "extender"):
+        run(DEPLOY / part / "certificate.sh")
     course.cluster.kubectl("apply", "-f", DEPLOY / "base/namespace.yaml")
     for overlay in [DEPLOY / "base", DEPLOY / "webhook", *sorted((DEPLOY / "overlays").iterdir())]:
         course.cluster.kubectl("apply", "--dry-run=server", "-k", overlay)

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from world import BUILD, MIB
+from world import BUILD, MIB, NO_PYTHON
+
+pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 
 LIBRARIES = ":".join(os.path.join(BUILD, name) for name in ("libsublet-ranks.so", "libsublet.so"))
 PROGRAM = os.path.join(os.path.dirname(__file__), "nccl_ranks.py")
