@@ -83,6 +83,12 @@ class Rank:
         self.call("ncclCommGetAsyncError", comm, byref(error))
         return error.value
 
+    def await_remote_error(self, comm, seconds=10):
+        end = time.monotonic() + seconds
+        while self.error(comm) == SUCCESS and time.monotonic() < end:
+            time.sleep(0.001)
+        assert self.error(comm) == REMOTE_ERROR
+
     def has_ended(self, stream=None, seconds=15):
         end = time.monotonic() + seconds
         while (r := self.cu.cuStreamQuery(stream or self.stream)) == 600 and time.monotonic() < end:
@@ -316,10 +322,7 @@ def a_rank_that_exits_is_an_error_only_for_later_operations(r):
     time.sleep(0.3)
     assert r.error(comm) == SUCCESS
     r.all_reduce(comm)
-    end = time.monotonic() + 10
-    while r.error(comm) == SUCCESS and time.monotonic() < end:
-        time.sleep(0.001)
-    assert r.error(comm) == REMOTE_ERROR
+    r.await_remote_error(comm)
     r.call("ncclCommAbort", comm)
     assert r.has_ended()
 
@@ -332,10 +335,7 @@ def a_rank_that_exits_amid_its_work_is_an_error(r):
     if r.rank == 0:
         r.all_reduce(comm)
         ctypes.CDLL(None).exit(0)
-    end = time.monotonic() + 10
-    while r.error(comm) == SUCCESS and time.monotonic() < end:
-        time.sleep(0.001)
-    assert r.error(comm) == REMOTE_ERROR
+    r.await_remote_error(comm)
     r.call("ncclCommAbort", comm)
 
 

@@ -55,16 +55,25 @@ static pid_t start_server(bool leaves, uint8_t ret_name[static MEET_NAME])
         return pid;
 }
 
+/* Returns rank 1, after it has met rank 0. */
+static struct meet *meet_server(const uint8_t name[static MEET_NAME], atomic_bool *lost)
+{
+        struct meet *m;
+        int mine = 1, all[2];
+
+        assert_int_equal(meet_join(name, 1, 2, note, lost, &m), 0);
+        assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), 0);
+        return m;
+}
+
 static void a_rank_learns_that_the_serving_process_has_ended(void **state)
 {
         uint8_t name[MEET_NAME];
         const pid_t server = start_server(false, name);
         atomic_bool lost = false;
-        struct meet *m;
+        struct meet *m = meet_server(name, &lost);
         int mine = 1, all[2];
 
-        assert_int_equal(meet_join(name, 1, 2, note, &lost, &m), 0);
-        assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), 0);
         assert_false(lost);
         assert_int_equal(kill(server, SIGKILL), 0);
         assert_int_equal(waitpid(server, NULL, 0), server);
@@ -80,11 +89,9 @@ static void a_serving_process_that_leaves_before_it_ends_is_no_error(void **stat
         uint8_t name[MEET_NAME];
         const pid_t server = start_server(true, name);
         atomic_bool lost = false;
-        struct meet *m;
+        struct meet *m = meet_server(name, &lost);
         int mine = 1, all[2];
 
-        assert_int_equal(meet_join(name, 1, 2, note, &lost, &m), 0);
-        assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), 0);
         assert_int_equal(waitpid(server, NULL, 0), server);
         assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), -ECONNRESET);
         assert_false(lost);

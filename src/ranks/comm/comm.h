@@ -44,8 +44,8 @@ int comm_copy_config(struct comm_plan *plan);
 
 /* Makes communicators of this process at once: none of them waits for another one of this call. */
 ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **ret);
-/* What ncclCommSplit() and ncclCommShrink() of a communicator of ours have to do before the child
- * is made. */
+/* Check the arguments of ncclCommSplit() and ncclCommShrink(), and fill the child. A shrink that
+ * aborts ends the parent's operations. */
 ncclResult_t comm_ask_split(struct comm *c, int color, int key, struct comm_child *ret);
 ncclResult_t comm_ask_shrink(struct comm *c, const int *excluded, int n_excluded, int flags,
                              struct comm_child *ret);

@@ -56,8 +56,8 @@ struct comm *comm_new(void);
  * communicator is not made yet, or has an error. */
 ncclResult_t comm_begin_use(struct comm *c);
 void comm_end_use(struct comm *c);
-/* Where the real NCCL is to store its communicator: it may do so long after its function has
- * returned. */
+/* Returns the place into which the real NCCL stores its communicator. It may do so long after its
+ * function has returned. */
 ncclComm_t *comm_await_real(struct comm *c);
 ncclResult_t comm_cuda_failed(const char *what, CUresult e);
 /* Make the communicator's context current, if it is not. */

@@ -101,23 +101,28 @@ static void end_last(const struct rank *r, bool by_signal)
         _exit(0);
 }
 
-/* The last rank is killed while the others wait for it. */
-void check_killed(struct rank *r)
+/* The last rank is killed while the others wait for it in two operations. */
+static void kill_last(struct rank *r, struct operation ret[2])
 {
-        struct operation o[2];
-
         use_once(r);
         for (int i = 0; i < 2; i++) {
-                o[i] = sum(r, r->comm, r->n, r->stream[i]);
-                operation_prepare(&o[i]);
+                ret[i] = sum(r, r->comm, r->n, r->stream[i]);
+                operation_prepare(&ret[i]);
         }
         lobby_meet();
         if (r->rank == r->n - 1)
                 (void)usleep(200000); /* so that the others wait by then */
         end_last(r, true);
         for (int i = 0; i < 2; i++)
-                operation_call(&o[i]);
+                operation_call(&ret[i]);
         await_error(r);
+}
+
+void check_killed(struct rank *r)
+{
+        struct operation o[2];
+
+        kill_last(r, o);
         abort_comm(r);
         go_on_without_last(r);
 }
@@ -318,24 +323,12 @@ void check_shrink_absent(struct rank *r)
         lobby_meet();
 }
 
-/* The last rank is killed while the others wait for it. */
 void check_shrink_killed(struct rank *r)
 {
         struct operation o[2];
 
         if (!can_shrink(r))
                 return;
-        use_once(r);
-        for (int i = 0; i < 2; i++) {
-                o[i] = sum(r, r->comm, r->n, r->stream[i]);
-                operation_prepare(&o[i]);
-        }
-        lobby_meet();
-        if (r->rank == r->n - 1)
-                (void)usleep(200000); /* so that the others wait by then */
-        end_last(r, true);
-        for (int i = 0; i < 2; i++)
-                operation_call(&o[i]);
-        await_error(r);
+        kill_last(r, o);
         shrink_without_last(r, o, 2);
 }

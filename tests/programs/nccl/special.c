@@ -1,7 +1,7 @@
 /* special.c: the check of infinities and NaNs in reductions.
  *
- * What NCCL's kernels do: sums and products follow IEEE 754. The smaller and the larger of a number
- * and a NaN is the number, so NaNs remain only where all ranks have one. Fp8 has no infinite
+ * As in NCCL's kernels, sums and products follow IEEE 754. The minimum and the maximum of a number
+ * and a NaN are the number, so NaNs remain only where all ranks have one. Fp8 has no infinite
  * results: they become the largest number. Which bits a NaN has is not said, but all ranks get the
  * same. */
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "base/splitmix.h"
 #include "checks.h"
 
-/* What the elements of a place have, by the place's number modulo KINDS. */
+/* The special numbers at a place, by the place's number modulo KINDS. */
 enum kind {
         UPPER,   /* ranks with inf among numbers */
         LOWER,   /* -inf */

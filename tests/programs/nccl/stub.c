@@ -382,7 +382,7 @@ static void execute(const struct call *c)
         }
 }
 
-/* What a thread does for one communicator. Others may be other ranks of this process. */
+/* A thread's work for one communicator. Other communicators may be other ranks of this process. */
 struct job {
         pthread_t thread;
         ncclComm_t comm;

@@ -22,7 +22,7 @@ extern const char *const op_names[OPS];
 
 void value_encode(int type, double value, void *at);
 double value_decode(int type, const void *at);
-/* What a reduction gives for this number: fp8 has no infinite results. */
+/* Returns the number as a reduction stores it: fp8 has no infinite results. */
 double value_limited(int type, double value);
 
 /* The scalar by which a rank multiplies its inputs (PREMUL_*). */
