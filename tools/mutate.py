@@ -336,8 +336,14 @@ class Copy:
         return {line.rsplit(":", 1)[0] for line in listed.stdout.split("\n")}
 
     def inputs(self, target):
-        listed = subprocess.run(["ninja", "-C", self.build, "-t", "inputs", target], check=True, capture_output=True, text=True)
-        return {os.path.relpath(i, self.tree) for i in listed.stdout.split("\n") if i.startswith(self.tree + "/src/") and i.endswith(".c")}
+        """Returns the sources of what the target is linked from. Files that are only made before it do not count."""
+        seen, fresh = set(), {target}
+        while fresh:
+            seen |= fresh
+            listed = subprocess.run(["ninja", "-C", self.build, "-t", "query", *fresh], check=True, capture_output=True, text=True)
+            blocks = re.findall(r"^  input: .*\n((?:    .*\n)*)", listed.stdout, re.M)
+            fresh = {i for i in re.findall(r"^    (?:\| )?([^| ].*)$", "".join(blocks), re.M)} - seen
+        return {os.path.relpath(i, self.tree) for i in seen if i.startswith(self.tree + "/src/") and i.endswith(".c")}
 
     def make(self, targets):
         status, self.said = self.run(["cmake", "--build", self.build, *(["--target", *targets] if targets else [])], 3600)

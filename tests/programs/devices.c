@@ -46,7 +46,7 @@ static void *symbol(void *library, const char *name)
 
 static void runtime_open(void)
 {
-#ifdef RUNTIME_LINKED
+#ifdef DRIVER_LINKED
 #define MEMBER(member, symbol, params) .member = symbol,
         rt = (struct runtime){RUNTIME_ALL(MEMBER)};
 #else

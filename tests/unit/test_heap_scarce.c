@@ -3,8 +3,6 @@
 #include "unit.h"
 
 #include <errno.h>
-#undef calloc
-#undef realloc
 
 #include "base/macros.h"
 #include "preload/heap/heap.h"
@@ -14,9 +12,11 @@
 
 struct real_driver real;
 
-extern void *realloc(void *p, size_t bytes);
-extern void *scarce_calloc(size_t n, size_t bytes);
-extern void *scarce_realloc(void *p, size_t bytes);
+/* The linker's names for what the heap calls, and for the C library's functions. */
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_realloc(void *p, size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *p, size_t bytes);
 
 static unsigned asked, fails_at; /* the number of the one that fails; 0: none */
 static unsigned reservations;
@@ -24,16 +24,14 @@ static CUdeviceptr next_address;
 static struct heap heap;
 static struct suballocator suballocator;
 
-void *scarce_calloc(size_t n, size_t bytes)
+void *__wrap_calloc(size_t n, size_t bytes)
 {
-        void *p = ++asked == fails_at ? NULL : malloc(n * bytes);
-
-        return p ? memset(p, 0, n * bytes) : NULL;
+        return ++asked == fails_at ? NULL : __real_calloc(n, bytes);
 }
 
-void *scarce_realloc(void *p, size_t bytes)
+void *__wrap_realloc(void *p, size_t bytes)
 {
-        return ++asked == fails_at ? NULL : realloc(p, bytes);
+        return ++asked == fails_at ? NULL : __real_realloc(p, bytes);
 }
 
 static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,

@@ -18,8 +18,8 @@ static struct ring_copy kept;
 static struct history_program *programs;
 static uint64_t now_ns;
 
-int clock_of_the_bench(clockid_t clock, struct timespec *ret);
-int clock_of_the_bench(clockid_t clock, struct timespec *ret)
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
 {
         *ret = (struct timespec){(time_t)(now_ns / NSEC_PER_SEC), (long)(now_ns % NSEC_PER_SEC)};
         return 0;

@@ -6,12 +6,13 @@
 
 static bool shortens;
 
-void *calloc_that_shortens_the_environment(size_t n, size_t bytes)
+/* The linker's names for what the library calls, and for the C library's function. */
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes)
 {
-        void *memory = malloc(n * bytes);
+        void *memory = __real_calloc(n, bytes);
 
-        if (memory)
-                memset(memory, 0, n * bytes);
         if (shortens)
                 (void)unsetenv("TWO");
         return memory;
