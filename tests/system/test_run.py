@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import others
 from world import BUILD, wait_for
 
 
@@ -195,7 +196,7 @@ def test_run_is_silent_about_programs_that_can_share(shared):
     assert told(shared, shared.path("commands")) == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to make a program another user's")
+@others.needed
 @pytest.mark.parametrize("how", ["setuid", "setgid", "capabilities"])
 def test_a_program_with_privileges_of_its_own_is_told_to_run_without_sharing(shared, how):
     path = shared.path("privileged")
@@ -206,9 +207,9 @@ def test_a_program_with_privileges_of_its_own_is_told_to_run_without_sharing(sha
         os.setxattr(path, "security.capability", struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0))
         assert told(shared, path) == [], "root has all capabilities anyway"
     os.chmod(shared.root, 0o755)
-    done = subprocess.run([os.path.join(BUILD, "sublet"), "run", "--", path], env={**shared.env, "SUBLET_QUIET": ""},
-                          stderr=subprocess.PIPE, text=True, timeout=30, check=False,
-                          **({"user": 65533, "group": 65533, "extra_groups": []} if how == "capabilities" else {}))
+    done = subprocess.run([*(others.as_user(65533) if how == "capabilities" else ()),
+                           os.path.join(others.BUILD, "sublet"), "run", "--", path],
+                          env={**shared.env, "SUBLET_QUIET": ""}, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
     assert done.returncode == 0
     assert f"{path} gets privileges from its file" in done.stderr
     os.chown(path, 0, 0)
