@@ -17,9 +17,11 @@
 #include "preload/stream/quiesce.h"
 
 #define LATER_NS (10 * NSEC_PER_MSEC)
-/* A question about freed memory waits so long for the mark behind the last work to be reached. */
-#define SETTLE_NS    NSEC_PER_MSEC
-#define SETTLE_POLLS 20
+/* A question about freed memory waits for the mark behind the last work to be reached. The waits
+ * double from the first one to some 100 ms in all, because a busy machine may stop the threads that
+ * reach the mark. */
+#define SETTLE_NS    (50 * NSEC_PER_USEC)
+#define SETTLE_POLLS 11
 
 static bool late_tending; /* a thread is in late_tend(), which may give up the lock */
 static bool late_waiting;
@@ -173,7 +175,7 @@ uint64_t late_tend(uint64_t now_ns)
 
 void late_settle(void)
 {
-        const struct timespec nap = {.tv_nsec = SETTLE_NS / SETTLE_POLLS};
+        struct timespec nap = {.tv_nsec = SETTLE_NS};
 
         for (unsigned polls = 0; polls < SETTLE_POLLS; polls++) {
                 (void)late_tend(0);
@@ -181,6 +183,7 @@ void late_settle(void)
                         return;
                 lock_release(&core_lock);
                 (void)syscall(SYS_nanosleep, &nap, NULL);
+                nap.tv_nsec *= 2;
                 lock_acquire(&core_lock);
         }
 }
