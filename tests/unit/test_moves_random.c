@@ -122,9 +122,11 @@ static void act(struct block *pool, bool passes)
         passed_close(&gpu->leaving);
 }
 
+static uint32_t first_seed = 1, seeds = 40;
+
 static void random_moves_and_failures_lose_no_contents(void **state)
 {
-        for (uint32_t seed = 1; seed <= 40; seed++) {
+        for (uint32_t seed = first_seed; seed < first_seed + seeds; seed++) {
                 struct block *pool;
 
                 (void)end_moves(NULL);
@@ -156,12 +158,16 @@ static void random_moves_and_failures_lose_no_contents(void **state)
         }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
                 MOVE_TEST(a_failed_driver_call_loses_no_contents),
                 MOVE_TEST(random_moves_and_failures_lose_no_contents),
         };
 
+        if (argc > 1)
+                first_seed = (uint32_t)strtoul(argv[1], NULL, 10);
+        if (argc > 2)
+                seeds = (uint32_t)strtoul(argv[2], NULL, 10);
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

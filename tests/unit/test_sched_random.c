@@ -1,7 +1,8 @@
 /* test_sched_random.c: random worlds, with every invariant checked after every event. Owns the
  * choice of seeds and the report of a failure: the seed and the shortest sequence with the same
- * fault. SCHED_SEED=N runs one seed, SCHED_WORLDS, SCHED_SHARES and SCHED_STEPS run longer,
- * SCHED_RARE=N fails where a legal transition was seen less often. */
+ * fault. SCHED_SEED=N runs one seed. SCHED_FIRST=N begins with another seed than 1. SCHED_WORLDS,
+ * SCHED_SHARES and SCHED_STEPS run longer. SCHED_RARE=N fails where a legal transition was seen less
+ * often. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -210,6 +211,7 @@ static void check_transitions(const struct sched_transitions *t, unsigned rare)
 static void every_invariant_holds_after_every_event(void **state)
 {
         const char *one = getenv("SCHED_SEED");
+        const uint64_t first = number_from("SCHED_FIRST", 1);
         unsigned worlds = number_from("SCHED_WORLDS", WORLDS);
         unsigned steps = number_from("SCHED_STEPS", STEPS);
         struct world_counts sum = {0};
@@ -218,7 +220,7 @@ static void every_invariant_holds_after_every_event(void **state)
         if (one)
                 run_world(strtoull(one, NULL, 10), steps, &sum);
         else
-                for (uint64_t seed = 1; seed <= worlds; seed++)
+                for (uint64_t seed = first; seed < first + worlds; seed++)
                         run_world(seed, steps, &sum);
         print_counts(&sum);
         if (one || worlds == 0)
@@ -231,6 +233,7 @@ static void every_invariant_holds_after_every_event(void **state)
 
 static void every_invariant_holds_with_weights_minima_and_maxima(void **state)
 {
+        const uint64_t first = WORLD_SHARES_FROM + number_from("SCHED_FIRST", 1) - 1;
         const unsigned worlds = number_from("SCHED_SHARES", SHARES);
         const unsigned steps = number_from("SCHED_STEPS", STEPS);
         struct world_counts sum = {0};
@@ -239,7 +242,7 @@ static void every_invariant_holds_with_weights_minima_and_maxima(void **state)
         if (getenv("SCHED_SEED"))
                 return;
         for (uint64_t i = 0; i < worlds; i++)
-                run_world(WORLD_SHARES_FROM + i, steps, &sum);
+                run_world(first + i, steps, &sum);
         print_counts(&sum);
         print_message("  %12llu held\n  %12llu reloads\n", (unsigned long long)sum.held,
                       (unsigned long long)sum.reloads);
