@@ -3,7 +3,7 @@
 
     check_locks.py BUILD [ROOT]
 
-BUILD has a compile_commands.json. clang also finds calls of the driver that may block while core_lock is held, by the
+BUILD has a compile_commands.json (product_commands.py). clang also finds calls of the driver that may block while core_lock is held, by the
 flags of cuda_api.def. clang ignores such attributes on function pointers. So this script gives clang a text in which
 calls of functions driver_cu*() replace the calls through the pointers real.cu*. lock_drops.py checks that functions
 declare it if they give up their caller's lock. Prints the findings. Exits with 1 if there is one or nothing was
@@ -52,8 +52,7 @@ def check(entry):
 def main():
     build, root = sys.argv[1], os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else os.path.dirname(os.path.dirname(__file__)))
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as f:
-        found = {os.path.normpath(os.path.join(e["directory"], e["file"])): e for e in json.load(f)
-                 if "tests/unit" not in e["command"]}
+        found = {os.path.normpath(os.path.join(e["directory"], e["file"])): e for e in json.load(f)}
     entries = [e for path, e in sorted(found.items())
                if path.startswith(os.path.join(root, "src", "preload") + os.sep) and path.endswith(".c")]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -2,11 +2,13 @@
 """Adds up the results of ctest and pytest. The last line is `N passed, N failed, N skipped`. Before it come a line for
 each failed test, and a line for each reason to skip tests, which says where those tests run instead.
 
-    count_tests.py JUNIT.xml... [--alone JUNIT.xml]
+    count_tests.py JUNIT.xml... [--alone JUNIT.xml] [--steps FILE]
     count_tests.py --failed JUNIT.xml
 
 --alone: the report of a second run of the system tests that failed. Those that passed in it count as passed, and a line
 names each: a test that assumes something of the machine's speed should be seen, and mended, but must not stop everybody.
+--steps: a file with a line for each step of the run: the second at which it began, and its name. How long the steps took is
+printed before the last line, with the files whose tests took longest, and a warning if the whole took more than SLOW_S.
 --failed: print the system tests of this report that failed, as pytest takes them; nothing if they are too many for
 chance.
 
@@ -18,9 +20,12 @@ import collections
 import os
 import re
 import sys
+import time
 import xml.etree.ElementTree as ET
 
 CHANCE = 4  # more failures than these are no chance
+SLOW_S = 1500  # a run that takes longer is started too seldom
+SLOWEST = 10
 
 
 def outcome(case):
@@ -66,7 +71,27 @@ def print_failed(path):
             print(identity(case))
 
 
-def count(paths, alone):
+def print_steps(path, paths):
+    with open(path, encoding="utf-8") as f:
+        steps = [line.strip().split(" ", 1) for line in f]
+    ends = [int(began) for began, _ in steps[1:]] + [int(time.time())]
+    print("seconds of each step:")
+    for (began, step), end in zip(steps, ends):
+        print(f"{end - int(began):6} {step}")
+    total = ends[-1] - int(steps[0][0])
+    print(f"{total:6} together")
+    files = collections.Counter()
+    for path in paths:
+        for case in ET.parse(path).iter("testcase"):
+            files[file_of(case)] += float(case.get("time") or 0)
+    print("seconds of the tests of the slowest files; several run at a time:")
+    for name, seconds in files.most_common(SLOWEST):
+        print(f"{seconds:6.0f} {name}")
+    if total > SLOW_S:
+        print(f"slow: this took {total} s, more than {SLOW_S} s: make what is slow above faster")
+
+
+def count(paths, alone, steps):
     skips = {}
     total = {"passed": 0, "failed": 0, "skipped": 0}
     passed_alone = {identity(case) for case, result in (cases(alone) if alone and os.path.exists(alone) else ()) if result == "passed"}
@@ -90,6 +115,11 @@ def count(paths, alone):
             total["failed"] += 1
     for why, files in skips.items():
         print(f"skipped {files.total()}: {why} ({', '.join(f'{name}: {n}' for name, n in files.items())})")
+    if steps:
+        try:
+            print_steps(steps, paths)
+        except (OSError, ValueError, ET.ParseError) as error:
+            print(f"the times are not known: {error}")
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**total))
     return 0 if total["passed"] and not total["failed"] else 1
 
@@ -98,12 +128,13 @@ def main():
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("reports", nargs="*")
     options.add_argument("--alone")
+    options.add_argument("--steps")
     options.add_argument("--failed")
     asked = options.parse_args()
     if asked.failed:
         print_failed(asked.failed)
         return 0
-    return count(asked.reports, asked.alone)
+    return count(asked.reports, asked.alone, asked.steps)
 
 
 sys.exit(main())

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -84,6 +85,35 @@ def test_a_test_that_passes_alone_counts_as_passed_and_is_named(tmp_path):
     assert tool("count_tests.py", system, "--alone", alone).stdout.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
     system_report(tmp_path, "alone.xml", [], ["one", "two"])
     assert tool("count_tests.py", system, "--alone", alone).returncode == 0
+
+
+def test_the_times_of_steps_and_of_the_slowest_files_come_before_the_last_line(tmp_path):
+    system, steps = tmp_path / "system.xml", tmp_path / "steps"
+    case = '<testcase classname="tests.system.test_{}" name="n" time="{}"/>'
+    system.write_text("<testsuite>" + "".join(case.format(i, i) for i in range(12)) + case.format(3, 20) + "</testsuite>")
+    now = int(time.time())
+    steps.write_text(f"{now - 100} building in build\n{now - 40} system tests\n")
+    lines = tool("count_tests.py", system, "--steps", steps).stdout.splitlines()
+    assert lines[:2] == ["seconds of each step:", "    60 building in build"]
+    assert re.fullmatch(r" +4\d system tests", lines[2]) and re.fullmatch(r" +10\d together", lines[3])
+    assert lines[5:15] == ["    23 test_3"] + [f"{i:6} test_{i}" for i in (11, 10, 9, 8, 7, 6, 5, 4, 2)]
+    assert lines[15:] == ["13 passed, 0 failed, 0 skipped"]
+    steps.write_text(f"{now - 1600} building\n")
+    lines = tool("count_tests.py", system, "--steps", steps).stdout.splitlines()
+    assert re.match(r"slow: this took 16\d\d s, more than 1500 s", lines[-2]) and lines[-1] == "13 passed, 0 failed, 0 skipped"
+    steps.unlink()
+    done = tool("count_tests.py", system, "--steps", steps)
+    assert done.stdout.startswith("the times are not known: ") and done.returncode == 0
+
+
+def test_lint_reads_each_source_of_the_product_once(tmp_path):
+    sources = ("src/a.c", "sim/b.c", "src/a.c", "src/a.S", "tests/c.c", "build/generated.c")
+    commands = [{"directory": str(tmp_path), "file": f, "command": f"cc {n}"} for n, f in enumerate(sources)]
+    source(tmp_path, "build/compile_commands.json", json.dumps(commands))
+    done = tool("product_commands.py", tmp_path / "build", tmp_path)
+    assert done.stdout.splitlines() == ["sim/b.c", "src/a.c"] and done.returncode == 0
+    kept = json.loads((tmp_path / "build/product/compile_commands.json").read_text())
+    assert [(c["file"], c["command"]) for c in kept] == [("src/a.c", "cc 0"), ("sim/b.c", "cc 1")]
 
 
 @pytest.mark.parametrize("text", [None, "", "<testsuite/>", "<testsuite><testcase name='a'"])
