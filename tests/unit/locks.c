@@ -1,5 +1,5 @@
-/* locks.c: ends a test whose product code releases a lock that no thread holds. Tests declared with LOCKS
- * are linked with it (cmake/tests.cmake). */
+/* locks.c: ends a test whose product code releases a lock that no thread holds. Tests declared with
+ * LOCKS are linked with it (cmake/tests.cmake). */
 #include <stdio.h>
 #include <stdlib.h>
 

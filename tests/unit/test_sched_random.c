@@ -1,8 +1,8 @@
 /* test_sched_random.c: random worlds, with every invariant checked after every event. Owns the
  * choice of seeds and the report of a failure: the seed and the shortest sequence with the same
  * fault. SCHED_SEED=N runs one seed. SCHED_FIRST=N begins with another seed than 1. SCHED_WORLDS,
- * SCHED_SHARES and SCHED_STEPS run longer. SCHED_RARE=N fails where a legal transition was seen less
- * often. */
+ * SCHED_SHARES and SCHED_STEPS run longer. SCHED_RARE=N fails where a legal transition was seen
+ * less often. */
 #include "unit.h"
 
 #include "base/macros.h"

@@ -653,7 +653,8 @@ int main(void)
                 cmocka_unit_test(a_user_who_gets_what_he_asks_for_has_no_share_error),
                 cmocka_unit_test(bursts_of_a_trace_keep_their_order_and_their_start),
                 cmocka_unit_test(a_wrong_line_of_a_trace_is_named_in_one_sentence),
-                /* These take seconds. A planted mistake that another test notices does not wait for them. */
+                /* These take seconds. A planted mistake that another test notices does not wait for
+                   them. */
                 cmocka_unit_test(unfair_clients_leave_others_their_share),
                 cmocka_unit_test(the_same_file_gives_the_same_results),
                 cmocka_unit_test(programs_do_the_same_under_each_system),
