@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT / "tests/kubernetes"), str(ROOT / "tests/system")]
 BUILD, KUBERNETES, FOLDER = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 os.environ["SUBLET_BUILD"] = str(BUILD)
 import extender as tools  # noqa: E402
+import trained  # noqa: E402
 import yaml  # noqa: E402
 from cluster import API, Cluster, eventually, run  # noqa: E402
 from webhook import Authority  # noqa: E402
@@ -73,7 +74,7 @@ class Scheduling(Cluster):
             if document["kind"] == "ClusterRole":
                 self.apply(document)
         self.kubectl("create", "clusterrolebinding", "extender", "--clusterrole=sublet-extender", "--user=extender")
-        model, jobs = tools.train(self.run)
+        model, jobs = trained.train(self.run)
         (self.run / "jobs").mkdir()
         for name, job in jobs.items():
             (self.run / "jobs" / f"{name}.json").write_text(json.dumps(job))

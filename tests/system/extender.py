@@ -1,5 +1,5 @@
-"""sublet-extender as the tests start it: a small model of the toy card, job files, a cluster on a fake API server, and
-requests as kube-scheduler sends them."""
+"""sublet-extender as the tests start it: job files, a cluster on a fake API server, and requests as kube-scheduler sends
+them."""
 
 import http.client
 import json
@@ -7,24 +7,13 @@ import os
 import subprocess
 import uuid
 
-import toy_pairs
 from kubelet import ClusterServer
 from served import Served
+from trained import ONE_THREAD, PAIRING
 from world import BUILD, wait_for
 
 PROGRAM = os.path.join(BUILD, "sublet-extender")
-PAIRING = os.path.join(BUILD, "sublet-pairing")
 SANITIZED = b"__asan_init" in open(PROGRAM, "rb").read() if os.path.exists(PROGRAM) else False
-# OpenMP's threads wait for each other in a loop, which takes long where there are more of them than CPUs.
-ONE_THREAD = {**os.environ, "OMP_THREAD_LIMIT": "1"}
-
-
-def train(folder):
-    """Returns the path of a model, and all jobs of the toy by name."""
-    data, model = folder / "data.jsonl", folder / "model.json"
-    toy_pairs.write(data, 16, ways=("sliced",))
-    subprocess.run([PAIRING, "train", data, "-o", model], check=True, capture_output=True, env=ONE_THREAD, timeout=300)
-    return model, {j["name"]: j for _, j in toy_pairs.jobs(24)}
 
 
 def predict(folder, model, a, b):

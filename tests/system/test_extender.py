@@ -16,12 +16,14 @@ pytest.importorskip("jsonpatch", reason="python3-jsonpatch is not installed")
 
 import extender as tools  # noqa: E402
 import malformed  # noqa: E402
+import toy_pairs  # noqa: E402
+import trained  # noqa: E402
 from extender import Extender, node, pod, request_of  # noqa: E402
 from kubelet import ClusterServer  # noqa: E402
 from webhook import Authority  # noqa: E402
 from world import PATIENCE  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not os.path.exists(tools.PROGRAM) or not os.path.exists(tools.PAIRING),
+pytestmark = pytest.mark.skipif(not os.path.exists(tools.PROGRAM) or not os.path.exists(trained.PAIRING),
                                 reason="sublet-extender is not built (no libxgboost or LEMON)")
 
 GOOD = "loader-17", "small-8"  # both leave the card idle much of the time
@@ -31,7 +33,7 @@ LARGE = "large-a", "large-b"  # do not fit the card together
 
 @pytest.fixture(scope="session", name="trained")
 def _trained(tmp_path_factory):
-    model, jobs = tools.train(tmp_path_factory.mktemp("model"))
+    model, jobs = trained.small(tmp_path_factory)
     for name in LARGE:
         job = copy.deepcopy(jobs["gemm-3"])
         job |= {"name": name, "memory": {"peak_bytes": 100 << 30}}
@@ -478,7 +480,7 @@ def test_sigterm_ends_it(start):
 
 def test_a_large_cluster_is_answered_in_time(start):
     """The scheduler waits for 5 s, unless its configuration says otherwise."""
-    jobs = [j["name"] for _, j in tools.toy_pairs.jobs(24)]
+    jobs = [j["name"] for _, j in toy_pairs.jobs(24)]
     e = start(["--qos", "0.5"], nodes=[node(f"n{n}", 8) for n in range(500)],
               pods=[pod(f"p{n}-{i}", jobs[(n + 7 * i) % 24], on=f"n{n}") for n in range(500) for i in range(9)])
     began = time.monotonic()

@@ -15,6 +15,7 @@ import pytest
 
 import others
 import toy_pairs
+import trained
 from world import BUILD, MIB, NO_PID_NAMESPACES, PAIRING, children, name_of, wait_for
 
 SUBLET = os.path.join(BUILD, "sublet")
@@ -400,15 +401,14 @@ def test_a_helper_that_lies_makes_no_pair_and_does_not_end_the_daemon(make_world
     assert world.daemon.running()
 
 
-def test_a_trained_model_pairs_jobs_as_sublet_predict_does(make_world, tmp_path, monkeypatch):
+def test_a_trained_model_pairs_jobs_as_sublet_predict_does(make_world, tmp_path, tmp_path_factory, monkeypatch):
     """The model is of a toy, whose figures say nothing about a real card."""
+    toy_model, _ = trained.small(tmp_path_factory)
     monkeypatch.setitem(toy_pairs.CARD, "gpu", "Simulated H200")
-    toy_pairs.write(tmp_path / "data.jsonl", 24)
-    (tmp_path / "models").mkdir()
     world = make_world()
     model = tmp_path / "models" / "simulated-h200.json"
-    done = world.sublet("train", str(tmp_path / "data.jsonl"), "-o", str(model), timeout=300)
-    assert done.returncode == 0, done.stderr
+    model.parent.mkdir()
+    model.write_text(json.dumps(json.loads(toy_model.read_text()) | {"gpu": "Simulated H200"}))
     model.chmod(0o644)
     start_daemon_beside(world, tmp_path, "")
     files = {}
@@ -438,9 +438,9 @@ def test_a_trained_model_pairs_jobs_as_sublet_predict_does(make_world, tmp_path,
 
 
 def busy(world, name, alone):
-    """Submits `fill`, whose job file says how many kernels a second it launches alone."""
-    return submit(world, name, f"{BUILD}/programs/fill", "--until", world.path("end"), "--bytes", str(8 * MIB),
-                  file=job_file(world, name, launch={"per_second": alone}), options=())
+    """Submits `fill`, whose job file says how many kernels a second it launches alone. Its pauses spare the processor."""
+    return submit(world, name, f"{BUILD}/programs/fill", "--until", world.path("end"), "--bytes", str(2 * MIB),
+                  "--block", str(MIB), "--ms", "20", file=job_file(world, name, launch={"per_second": alone}), options=())
 
 
 def test_a_measured_job_alone_is_observed_to_progress_as_measured(queue):
@@ -467,7 +467,7 @@ def test_a_pair_that_misses_a_bound_goes_over_to_turns(make_world, tmp_path):
         await_jobs(world, **{name: "running"})
     assert {j["way"] for j in jobs(world).values()} == {"sliced"}
     wait_for(lambda: world.status()["gpus"][0]["running"] == 2, 30, "both to run at the same time")
-    wait_for(lambda: {j["way"] for j in jobs(world).values()} == {"turns"}, 60, "turns",
+    wait_for(lambda: {j["way"] for j in jobs(world).values()} == {"turns"}, 60, "turns", interval=0.2,
              report=lambda: json.dumps(jobs(world), indent=1))
     assert "on GPU 0 go over to turns: they progress at" in world.daemon.err()
     before = world.handoffs()
@@ -487,7 +487,7 @@ def test_what_was_observed_keeps_the_same_pair_from_being_made_again(make_world,
     await_jobs(world, a="running")
     b = busy(world, "b", 1e6)
     await_jobs(world, b="running")
-    wait_for(lambda: (jobs(world)["b"]["below_bound_s"] or 0) > 8, 40, "what is observed")
+    wait_for(lambda: (jobs(world)["b"]["below_bound_s"] or 0) > 8, 40, "what is observed", interval=0.2)
     b.send(signal.SIGTERM)
     assert b.wait() == 128 + signal.SIGTERM
     b = busy(world, "b", 1e6)
