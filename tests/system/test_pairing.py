@@ -10,17 +10,18 @@ import subprocess
 import pytest
 
 import toy_pairs
+from campaign import LONG
+from trained import ONE_THREAD, PAIRING, TRAIN_S, once
 from world import BUILD, GENEROUS_S
 
-PROGRAM = os.path.join(BUILD, "sublet-pairing")
 REPO = pathlib.Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.skipif(not os.path.exists(PROGRAM), reason="sublet-pairing is not built (no libxgboost or LEMON)")
-TRAIN_S = 10 * GENEROUS_S  # on a busy machine
+pytestmark = pytest.mark.skipif(not os.path.exists(PAIRING), reason="sublet-pairing is not built (no libxgboost or LEMON)")
 JOBS = 24
+FEW_JOBS = 24 if LONG else 8  # of a model of which only the words and the sameness are looked at
 
 
 def sublet(*args, home, program=os.path.join(BUILD, "sublet"), timeout=GENEROUS_S):
-    env = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
+    env = {**(os.environ if LONG else ONE_THREAD), "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
     return subprocess.run([program, *map(str, args)], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, timeout=timeout)
 
@@ -37,22 +38,20 @@ def put(folder, name, job):
     return path
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A home with a trained model, the data that it was trained on, and job files of other jobs."""
-    home = tmp_path_factory.mktemp("pairing")
-    jobs = toy_pairs.write(home / "data.jsonl", JOBS)
-    with open(home / "data.jsonl", "a", encoding="utf-8") as f:
-        for job, rate in ((jobs[0], 10), (jobs[1], 10), (jobs[0], 10.5), (jobs[1], 12.5)):
-            print(json.dumps({"alone": job["name"], "way": "shared", "rate": rate, "time": 1764300000}), file=f)
-    done = sublet("train", home / "data.jsonl", home=home, timeout=TRAIN_S)
-    assert done.returncode == 0, done.stderr
-    assert "model of Toy GPU" in done.stdout
-    assert f"1 of 2 jobs were not steady: their rates alone moved by more than 10 %\n  {jobs[1]['name']}: 25 %\n" in done.stdout
+def train_and_evaluate(home):
+    """Fills a home: a trained model, the data that it was trained on, what training says, and job files of other jobs."""
+    toy_pairs.write(home / "data.jsonl", JOBS)
+    said = answer("train", "--evaluate", home / "data.jsonl", home=home, timeout=TRAIN_S)
+    (home / "said.json").write_text(json.dumps(said))
     (home / "jobs").mkdir()
     for _, job in toy_pairs.jobs(30, seed=5):
         (home / "jobs" / f"{job['name']}.json").write_text(json.dumps(job))
-    return home
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """The home, for all of pytest's workers. Tests only read in it."""
+    return once(tmp_path_factory, "pairing", train_and_evaluate)
 
 
 def jobs_of(home):
@@ -69,11 +68,11 @@ def test_train_writes_the_model_that_predict_finds_by_the_cards_name(home):
         assert 0.5 < way["interval"][0] < 1 < way["interval"][1] < 2
 
 
-def test_a_prediction_is_near_to_what_the_toy_does(home):
+def test_a_prediction_is_near_to_what_the_toy_does(home, tmp_path):
     near, made = 0, toy_pairs.jobs(12, seed=9)
     rng = toy_pairs.random.Random(3)
     for (_, a), (_, b) in zip(made[::2], made[1::2]):
-        paths = put(home, "one", a), put(home, "other", b)
+        paths = put(tmp_path, "one", a), put(tmp_path, "other", b)
         said = answer("predict", "--way", "sliced,shared", *paths, home=home)
         assert set(said["ways"]) == {"sliced", "shared"} and said["fits"]
         for way, told in said["ways"].items():
@@ -83,20 +82,32 @@ def test_a_prediction_is_near_to_what_the_toy_does(home):
     assert near >= 20, near  # of 24
 
 
-def test_the_same_data_give_the_same_model_and_each_pair_is_judged_by_trees_that_saw_neither_family(home):
-    again = home / "again.json"
-    said = answer("train", "--evaluate", "-o", again, home / "data.jsonl", home=home, timeout=TRAIN_S)
-    models = [json.loads(p.read_text()) for p in (again, home / "data" / "sublet" / "models" / "toy-gpu.json")]
-    for model in models:
-        del model["time"]
-    assert models[0] == models[1]
-    told = said["evaluation"]
+def test_each_pair_is_judged_by_trees_that_saw_neither_family(home):
+    ways = json.loads((home / "data" / "sublet" / "models" / "toy-gpu.json").read_text())["ways"]
+    told = json.loads((home / "said.json").read_text())["evaluation"]
     for way in ("sliced", "shared"):
         assert told[way]["both_unseen"]["n"] == JOBS * (JOBS - 1) and told[way]["one_unseen"] is None
         # The errors of the model are those of the same predictions, and trees know the toy better than formulae of cards.
-        assert told[way]["both_unseen"]["mean"] == pytest.approx(models[0]["ways"][way]["errors"]["mean"], rel=0.05)
+        assert told[way]["both_unseen"]["mean"] == pytest.approx(ways[way]["errors"]["mean"], rel=0.05)
         assert told[way]["both_unseen"]["mean"] < told[way]["both_unseen_formulae"]["mean"]
     bounds_are_kept(told["batches"])
+
+
+def test_the_same_data_give_the_same_model_and_jobs_that_were_not_steady_are_named(tmp_path):
+    data, models = tmp_path / "data.jsonl", []
+    jobs = toy_pairs.write(data, FEW_JOBS, ways=("sliced",))
+    with open(data, "a", encoding="utf-8") as f:
+        for job, rate in ((jobs[0], 10), (jobs[1], 10), (jobs[0], 10.5), (jobs[1], 12.5)):
+            print(json.dumps({"alone": job["name"], "way": "shared", "rate": rate, "time": 1764300000}), file=f)
+    for name in ("one.json", "other.json"):
+        done = sublet("train", "-o", tmp_path / name, data, home=tmp_path, timeout=TRAIN_S)
+        assert done.returncode == 0, done.stderr
+        assert "model of Toy GPU" in done.stdout
+        assert (f"1 of 2 jobs were not steady: their rates alone moved by more than 10 %\n  {jobs[1]['name']}: 25 %\n"
+                in done.stdout)
+        models.append(json.loads((tmp_path / name).read_text()))
+        del models[-1]["time"]
+    assert models[0] == models[1]
 
 
 @pytest.mark.parametrize("options, idle_w", [([], 0), (["--energy"], toy_pairs.IDLE_W), (["--energy=90"], 90)])
@@ -155,32 +166,34 @@ def bounds_are_kept(batches):
         assert rows[bound, "sublet, margins"].get("kept", 1) > 0.9
 
 
-def test_train_compares_with_simpler_rules_on_families_that_it_has_not_seen(home):
-    said = answer("train", "--evaluate", "--held-out", "stream,gemm,resnet,hash,loader", "-o", home / "e.json",
-                  home / "data.jsonl", home=home, timeout=TRAIN_S)["evaluation"]
-    assert set(said) == {"sliced", "shared", "batches", "chosen_way"}
-    for way in ("sliced", "shared"):
-        assert said[way]["both_unseen"]["n"] == 10 * 9 and said[way]["one_unseen"]["n"] == 2 * 10 * 14
-        assert 0 < said[way]["both_unseen"]["mean"] < 0.5
-    bounds_are_kept(said["batches"])
-    assert said["chosen_way"]["pairs"] == said["batches"]["pairs_measured"] == said["batches"]["pairs_possible"] == 45
-    assert said["chosen_way"]["mean"] > 1.1  # the toy's MPS is better than its slices
+FIVE = ("stream", "gemm", "resnet", "hash", "loader")
 
 
-def test_batches_are_of_jobs_whose_pairs_were_nearly_all_measured(home, tmp_path):
-    """Of the 16 jobs that are held out, two have hardly any pair: with them, most pairs of a batch could not be made."""
+@pytest.mark.parametrize("held_out, sparse", [((*FIVE, "decode", "sort"), 2)] + [(FIVE, 0)] * LONG)
+def test_train_compares_with_simpler_rules_on_families_that_it_has_not_seen(home, tmp_path, held_out, sparse):
+    """Some of the jobs that are held out have no pair: with them, most pairs of a batch could not be made. Batches are of
+    the others, whose pairs were all measured."""
     data = tmp_path / "data.jsonl"
     lines = [json.loads(line) for line in (home / "data.jsonl").read_text().splitlines()]
     names = [line["job"]["name"] for line in lines if "job" in line]
-    held_out = ("stream", "gemm", "resnet", "hash", "loader", "stencil", "decode", "sort")
-    sparse = [name for name in names if name.split("-")[0] in held_out][:2]
+    without = [name for name in names if name.split("-")[0] in held_out][:sparse]
     with open(data, "w", encoding="utf-8") as f:
         for line in lines:
-            if not ("pair" in line and set(line["pair"]) & set(sparse)):
+            if not ("pair" in line and set(line["pair"]) & set(without)):
                 print(json.dumps(line), file=f)
-    said = answer("train", "--evaluate", "--held-out", ",".join(held_out), "-o", tmp_path / "m.json", data, home=home, timeout=TRAIN_S)
-    told = said["evaluation"]["batches"]
-    assert told["pairs_measured"] == told["pairs_possible"] == 14 * 13 // 2 and told["jobs"] == 14 * 3 // 4
+    said = answer("train", "--evaluate", "--held-out", ",".join(held_out), "-o", tmp_path / "e.json", data, home=tmp_path,
+                  timeout=TRAIN_S)["evaluation"]
+    seen = JOBS - JOBS // len(toy_pairs.FAMILIES) * len(held_out)
+    unseen = JOBS - seen - sparse
+    pairs = unseen * (unseen - 1) // 2
+    assert set(said) == {"sliced", "shared", "batches", "chosen_way"}
+    for way in ("sliced", "shared"):
+        assert said[way]["both_unseen"]["n"] == 2 * pairs and said[way]["one_unseen"]["n"] == 2 * unseen * seen
+        assert 0 < said[way]["both_unseen"]["mean"] < 0.5
+    bounds_are_kept(said["batches"])
+    assert said["chosen_way"]["pairs"] == said["batches"]["pairs_measured"] == said["batches"]["pairs_possible"] == pairs
+    assert said["batches"]["jobs"] == unseen * 3 // 4
+    assert said["chosen_way"]["mean"] > 1.1  # the toy's MPS is better than its slices
 
 
 def models():
