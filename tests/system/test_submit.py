@@ -179,7 +179,7 @@ def test_jobs_without_a_file_run_alone_in_the_order_in_which_they_came(make_worl
 
 
 def test_a_gpu_that_a_program_outside_of_the_queue_uses_is_taken_until_it_ends(queue):
-    other = queue.program("fill", "--until", queue.path("other-ends"))
+    other = queue.program("fill", "--until", queue.path("other-ends"), "--ms", 20)
     other.await_event("round")
     a = submit(queue, "a")
     wait_for(lambda: "GPU 0 has programs that were not submitted" in a.err(), 20, "the reason", report=a.report)
@@ -192,7 +192,7 @@ def test_a_gpu_that_a_program_outside_of_the_queue_uses_is_taken_until_it_ends(q
 
 
 def test_a_jobs_own_programs_do_not_take_its_gpu_even_if_their_parent_has_ended(queue):
-    fill = f"{BUILD}/programs/fill --until {queue.path('a.end')}"
+    fill = f"{BUILD}/programs/fill --ms 20 --until {queue.path('a.end')}"
     a = submit(queue, "a", "sh", "-c", f"(setsid {fill} &) ; until [ -e {queue.path('a.end')} ]; do sleep 0.05; done",
                file=job_file(queue, "a"))
     wait_for(queue.clients, 30, "the orphan to attach")
@@ -523,7 +523,7 @@ def mps(make_world, tmp_path):
 
 def fill(world, name, *options, **env):
     return submit(world, name, f"{BUILD}/programs/fill", "--until", world.path(name + ".end"), "--bytes", str(8 * MIB),
-                  file=job_file(world, name), options=options, **env)
+                  "--ms", "20", file=job_file(world, name), options=options, **env)
 
 
 def variables_of(p):
