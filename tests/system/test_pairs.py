@@ -9,12 +9,29 @@ import statistics
 from world import BUILD, wait_for
 
 JOBS = ("fp32-part25-1ms", "int-part50-50us-gap10")
-ALL = [[JOBS[0], JOBS[0]], [JOBS[0], JOBS[1]], [JOBS[1], JOBS[1]]]
+# Jobs that pause nearly all the time, so that long measurements take little of the processor.
+PAUSING = ("fp32-t64-v4-part5-50us-gap99", "int-t64-v4-part5-50us-gap99")
+ALL, ALL_PAUSING = ([[one, one], [one, other], [other, other]] for one, other in (JOBS, PAUSING))
 
 
 def start(world, data, *options, jobs=JOBS):
     return world.start([os.path.join(BUILD, "sublet"), "bench", "pairs", "--sim=memory=64MiB", "-o", data, "--jobs", ",".join(jobs),
                         "--seconds", "0.05", *options], LD_LIBRARY_PATH=None, SUBLET_DIR=None, SIMCUDA_SESSION=None, SIMCUDA_MEMORY=None)
+
+
+def start_pausing(world, data, *options):
+    names = world.path("names")
+    with open(names, "w", encoding="utf-8") as f:
+        f.write("\n".join(PAUSING) + "\n")
+    return start(world, data, "--within", names, *options)
+
+
+def start_long(world, data, *options):
+    """Starts a bench that measures long enough to be disturbed after the first pair, and waits for that pair."""
+    bench = start_pausing(world, data, "--seconds", "1", *options)
+    wait_for(lambda: os.path.exists(data) and '"pair"' in open(data, encoding="utf-8").read(), 60, "the first pair",
+             report=bench.report)
+    return bench
 
 
 def read(data):
@@ -82,17 +99,17 @@ def test_pairs_are_measured_in_every_way(world):
 
 def test_a_run_goes_on_where_the_last_one_was_cut_off(world):
     data = world.path("pairs.jsonl")
-    start(world, data, "--ways", "shared").ok()
+    start_pausing(world, data, "--ways", "shared").ok()
     with open(data, "rb+") as f:
         lines = f.read().splitlines(keepends=True)
         kept = b"".join(lines[:-2])
         f.truncate(len(kept) + 20)  # the last line but one is cut off, the last is missing
-    done = start(world, data, "--ways", "shared").ok()
+    done = start_pausing(world, data, "--ways", "shared").ok()
     with open(data, "rb") as f:
         assert f.read().startswith(kept)
     assert "Rates alone, of the " in done.out() and "for which they were measured again: they moved by " in done.out()
     _, jobs, pairs = read(data)
-    assert len(jobs) == 2 and pairs_of(pairs, "shared") == ALL
+    assert len(jobs) == 2 and pairs_of(pairs, "shared") == ALL_PAUSING
 
 
 def test_a_file_of_something_else_is_refused_and_kept(world):
@@ -123,9 +140,7 @@ def test_a_job_that_the_card_cannot_run_is_left_out(world):
 
 def test_a_killed_program_costs_its_pair_and_no_other(world):
     data = world.path("pairs.jsonl")
-    bench = start(world, data, "--seconds", "1", "--ways", "sliced")
-    wait_for(lambda: os.path.exists(data) and '"pair"' in open(data, encoding="utf-8").read(), 60, "the first pair",
-             report=bench.report)
+    bench = start_long(world, data, "--ways", "sliced")
     os.kill(worker(bench, "pairs-kernels-sublet-2"), signal.SIGKILL)
     bench.ok()
     _, jobs, pairs = read(data)
@@ -135,9 +150,7 @@ def test_a_killed_program_costs_its_pair_and_no_other(world):
 
 def test_an_interrupted_run_keeps_its_pairs_and_leaves_no_process(world):
     data = world.path("pairs.jsonl")
-    bench = start(world, data, "--seconds", "1")
-    wait_for(lambda: os.path.exists(data) and '"pair"' in open(data, encoding="utf-8").read(), 60, "the first pair",
-             report=bench.report)
+    bench = start_long(world, data)
     bench.send(signal.SIGINT)
     assert bench.wait() == 128 + signal.SIGINT and "the same command goes on" in bench.err()
     assert len(read(data)[2]) > 0
@@ -163,7 +176,7 @@ def test_jobs_for_all_pairs_are_of_all_families(world):
 
 def test_a_sequence_of_kernels_and_a_drawn_kernel_are_measured_in_each_way(world):
     data, names = world.path("pairs.jsonl"), world.path("names")
-    two = ["mix2-s225-n27", "fp32-t64-v4-part5-50us-gap20"]
+    two = ["mix2-s225-n27", "fp32-t64-v4-part5-50us-gap90"]
     with open(names, "w", encoding="utf-8") as f:
         f.write("\n".join(two) + "\n")
     done = world.start([os.path.join(BUILD, "sublet"), "bench", "pairs", "--sim=memory=64MiB", "-o", data, "--within", names, "--seconds",
