@@ -115,9 +115,9 @@ class Jupyter:
 
 
 class Server(Jupyter):
-    """Starts a server in the world, on a Unix socket."""
+    """A server in the world, on a Unix socket. runs: False if only kernels are installed."""
 
-    def __init__(self, world):
+    def __init__(self, world, runs=True):
         self.world, path = world, world.path("jupyter.sock")
         super().__init__(lambda: connect(path), TOKEN)
         home = world.path("home")
@@ -125,7 +125,11 @@ class Server(Jupyter):
         self.env = {"HOME": home, "XDG_DATA_HOME": None, "JUPYTER_DATA_DIR": None, "JUPYTER_RUNTIME_DIR": world.path("r"),
                     "SUBLET_QUIET": None,
                     "PYTEST_CURRENT_TEST": None}  # under pytest ipykernel does not show what is written to descriptor 2
-        self.process = world.start(
+        if runs:
+            self._start(home, path)
+
+    def _start(self, home, path):
+        self.process = self.world.start(
             [PYTHON, "-m", "jupyter_server", "--no-browser", "--allow-root", f"--sock={path}",
              f"--ServerApp.token={TOKEN}", f"--ServerApp.root_dir={home}"], PYTHONDONTWRITEBYTECODE="1", **self.env)
         wait_for(self._answers, 30, "the server", report=self.process.report)

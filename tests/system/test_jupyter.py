@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # Fills memory. Each round of work() sets one block of 4 MiB to another value.
 FILL = f"""
-import sys, os
+import sys, os, time
 sys.path.insert(0, {HERE!r})
 import interrupted
 program = interrupted.Program("released", 96, "", "")
@@ -31,7 +31,9 @@ def work(rounds):
 def work_until(path):
     while not os.path.exists(path):
         work(1)
+        time.sleep(0.005)  # spares the processor
 """
+BLOCKS = 24
 
 
 @pytest.fixture
@@ -63,13 +65,14 @@ def test_two_notebooks_share_a_gpu_that_is_too_small_for_both(world, jupyter):
     for b in books:  # one after the other: the idle notebook gives way
         b.run("work(50)").ok()
     assert world.handoffs() >= before + 1
-    cells = [b.run("work(3000)") for b in books]
+    cells = [b.run(f"work_until({world.path('end')!r})") for b in books]
+    wait_for(lambda: world.handoffs() >= before + 3, 60, "turns to be taken", interval=0.1)
+    touch(world.path("end"))
     for cell in cells:
         cell.ok()
-    assert world.handoffs() >= before + 3
     for b in books:
-        assert b.run("program.verify(); print(program.rounds, sum(program.values))").ok().stdout == \
-            f"3050 {sum(i % 250 for i in range(3026, 3050))}\n"
+        rounds, values = map(int, b.run("program.verify(); print(program.rounds, sum(program.values))").ok().stdout.split())
+        assert rounds > 50 and values == sum(i % 250 for i in range(rounds - BLOCKS, rounds))
 
 
 def occupied(world, jupyter):
@@ -140,7 +143,7 @@ def test_the_example_notebooks_share_a_card_that_is_too_small_for_both(make_worl
     world = make_world(memory="128MiB")
     server = Server(world)
     assert server.install().returncode == 0
-    world.start_daemon(config={"quantum": "3s"})
+    world.start_daemon(config={"quantum": "1s"})
     examples = os.path.join(ROOT, "docs", "examples")
     shutil.copy(os.path.join(examples, "gpu.py"), server.env["HOME"])
     books, cells = {}, {}
@@ -150,10 +153,13 @@ def test_the_example_notebooks_share_a_card_that_is_too_small_for_both(make_worl
         assert sources == ["from gpu import fill, work\nfill(700)", f"work(seconds={60 if name == 'train' else 2})"]
         books[name] = server.notebook(f"{name}.ipynb")
         books[name].run("from gpu import fill, work; print(fill(80))").ok()
-    cells = {name: books[name].run("print(work(seconds=6))") for name in books}
+    cells = {name: books[name].run("import os\n"
+                                   f"while not os.path.exists({world.path('end')!r}): said = work(seconds=1)\n"
+                                   "print(said)") for name in books}
     for one, other in (("train", "explore"), ("explore", "train")):
         wait_for(lambda one=one, other=other: world.clients()[books[one].pid]["waiting_for"] == books[other].pid, 30,
                  f"{one} to wait for {other}", report=world.status_text)
+    touch(world.path("end"))
     for cell in cells.values():
         assert cell.ok().stdout.endswith(" rounds; all memory is as it must be\n"), cell.stdout
 
@@ -187,7 +193,9 @@ def test_installing_again_changes_the_kernel_but_replaces_none_of_somebody_else(
     assert {"sublet", "mine", "mine-sublet", "python3"} == set(seen) and "logo-svg" in seen["sublet"]["resources"]
 
 
-def test_what_keeps_a_kernel_from_being_installed_is_said(world, jupyter):
+def test_what_keeps_a_kernel_from_being_installed_is_said(world):
+    jupyter = Server(world, runs=False)
+    assert jupyter.install().returncode == 0
     bare = world.path("bare")
     with open(bare, "w", encoding="ascii") as f:
         f.write(f'#!/bin/sh\nexec {PYTHON} -I -S "$@"\n')
