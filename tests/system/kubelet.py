@@ -223,7 +223,8 @@ class ApiServer(Store):
         if tls:
             self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
         self.url = f"http{'s' if tls else ''}://localhost:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        # shutdown() waits until the server looks again, after half a second if nothing else is said.
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self):
         self.hold_posts.set()

@@ -71,7 +71,8 @@ def test_python_finds_the_installed_module(tmp_path):
     """The folder is one of those in which the machine's python3 looks. Asking for the libraries of the parts that are left
     out here would take ten times as long."""
     without = [f"-DSUBLET_{part}=OFF" for part in ("KUBERNETES", "PAIRING", "SLURM")]
-    subprocess.run(["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *without], stdout=subprocess.DEVNULL, timeout=60, check=True)
+    subprocess.run(["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *without], stdout=subprocess.DEVNULL, timeout=60,
+                   check=True)
     cache = (tmp_path / "CMakeCache.txt").read_text()
     prefix, folder = (re.search(rf"^{name}:\w+=(.*)$", cache, re.M)[1] for name in ("CMAKE_INSTALL_PREFIX", "SUBLET_PYTHON_DIR"))
     looked = subprocess.run(["/usr/bin/python3", "-c", "import site; print(*site.getsitepackages(), sep='\\n')"],
